@@ -1,0 +1,275 @@
+"""What a compression run claims and what it rests on, as plain data.
+
+The report, the command line and a later reader see only this: no model, no torch.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nncfx.compressor.codec import decode, encode, load_object, read_text, write_text
+from nncfx.errors import ArgumentError, StorageError
+
+__all__ = [
+    "EVIDENCE_FORMAT",
+    "EVIDENCE_VERSION",
+    "STAGES",
+    "Curve",
+    "Evidence",
+    "LayerRow",
+    "ModelFacts",
+    "Sample",
+    "StudyEvidence",
+]
+
+EVIDENCE_FORMAT = "nncfx-evidence"
+EVIDENCE_VERSION = 1
+STAGES = ("accuracy", "objective")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """What was measured of one model.
+
+    Attributes:
+        accuracy: The metric on held-out data; a fraction in [0, 1] where it is accuracy.
+        parameters: Number of parameter elements, zeros included.
+        nonzero: Number of parameter elements that are not zero.
+        macs: Multiply-accumulates of one forward of one example.
+        footprint_bytes: Bytes of the non-zero parameters (Condensa's definition).
+        file_bytes: Bytes of the file on disk; None where none was written.
+        latency_ms: Median time of one forward, in milliseconds; None where not timed.
+        latency_interval_ms: Ends of the interval of that median; None where not timed.
+        throughput: Examples per second; None where not timed.
+    """
+
+    accuracy: float
+    parameters: int
+    nonzero: int
+    macs: int
+    footprint_bytes: int
+    file_bytes: int | None
+    latency_ms: float | None
+    latency_interval_ms: tuple[float, float] | None
+    throughput: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One evaluation of one level.
+
+    Attributes:
+        number: Position in the order of evaluation within its stage, from 1.
+        stage: "accuracy" (Condensa's first stage) or "objective" (its second).
+        level: The level that was tried, in [0, 1).
+        accuracy: The metric that was reached; None where it was not measured.
+        objective: The objective that was reached; None where it was not measured.
+        state: "complete", or what went wrong; every other state counts as failed.
+        seconds: Wall time of the evaluation.
+
+    Raises:
+        ArgumentError: The stage is not one of `STAGES`.
+    """
+
+    number: int
+    stage: str
+    level: float
+    accuracy: float | None
+    objective: float | None
+    state: str
+    seconds: float
+
+    def __post_init__(self) -> None:
+        """Refuse a stage that no part of the report would show."""
+        if self.stage not in STAGES:
+            raise ArgumentError(
+                f"The stage of sample {self.number} is {self.stage!r}; a search has the stages "
+                f"{' and '.join(map(repr, STAGES))}, and any other would not be shown.",
+            )
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the evaluation ended as it should."""
+        return self.state == "complete"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """The model of a search over the level: mean and band at `levels`, all equally long.
+
+    Raises:
+        ArgumentError: The four are not equally long.
+    """
+
+    levels: tuple[float, ...]
+    mean: tuple[float, ...]
+    lower: tuple[float, ...]
+    upper: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse a curve that cannot be drawn."""
+        lengths = [len(getattr(self, f.name)) for f in dataclasses.fields(self)]
+        if len(set(lengths)) != 1:
+            raise ArgumentError(
+                f"A curve has levels, mean, lower and upper of lengths {lengths}; "
+                "one value of each belongs to each level. Give four of one length.",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyEvidence:
+    """One search of a level for one objective.
+
+    Attributes:
+        name: Name of the study, unique in the evidence.
+        scheme: The scheme, as a person would write it.
+        recovery: How accuracy was recovered, as a person would write it.
+        objective_name: What was optimized, such as "throughput".
+        objective_unit: Its unit, such as "images/s".
+        maximize: Whether more of it is better.
+        threshold: The accuracy below which a level is not admissible.
+        dense_accuracy: The metric of the dense model.
+        dense_objective: The objective of the dense model.
+        samples: All evaluations of both stages, in the order of evaluation.
+        accuracy_curve: Model of accuracy over level; None where the search kept none.
+        objective_curve: Model of the objective over level; None where it kept none.
+        level_accuracy: The level at which the first stage ended (Condensa's s_acc).
+        chosen_level: The level that was chosen.
+        comparison: Direct compression, without recovery, where it was measured.
+    """
+
+    name: str
+    scheme: str
+    recovery: str
+    objective_name: str
+    objective_unit: str
+    maximize: bool
+    threshold: float
+    dense_accuracy: float
+    dense_objective: float
+    samples: tuple[Sample, ...]
+    accuracy_curve: Curve | None
+    objective_curve: Curve | None
+    level_accuracy: float
+    chosen_level: float
+    comparison: tuple[Sample, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerRow:
+    """One layer before and after, as a row of Condensa's Table 3.
+
+    Attributes:
+        module: Name of the module, such as "layer1.0.conv1".
+        kind: Its class, such as "Conv2d".
+        kernel: Its kernel as text, such as "3 x 3"; "" where it has none.
+        in_channels_before: Input channels of the dense layer.
+        in_channels_after: Input channels of the compressed layer; 0 where it is gone.
+        channels_before: Output channels of the dense layer.
+        channels_after: Output channels of the compressed layer; 0 where it is gone.
+        macs_before: Multiply-accumulates of one example, dense.
+        macs_after: The same, compressed.
+        nonzero_before: Non-zero parameter elements, dense.
+        nonzero_after: The same, compressed.
+        time_before_ms: Time of the dense layer in milliseconds; None where not timed.
+        time_after_ms: The same, compressed.
+    """
+
+    module: str
+    kind: str
+    kernel: str
+    in_channels_before: int
+    in_channels_after: int
+    channels_before: int
+    channels_after: int
+    macs_before: int
+    macs_after: int
+    nonzero_before: int
+    nonzero_after: int
+    time_before_ms: float | None
+    time_after_ms: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Everything that a report of one run shows.
+
+    Attributes:
+        title: What was compressed, in a few words.
+        created: When, in ISO 8601 with the offset from UTC.
+        metric: Name of the metric that `accuracy` holds, such as "accuracy".
+        runtime: Where latency and throughput were measured, such as "onnxruntime".
+        machine: Facts of the machine; see `nncfx.compressor.machine.machine_facts`.
+        versions: Versions that matter; see `nncfx.compressor.machine.version_facts`.
+        dense: The model that came in.
+        compressed: The model that came out.
+        studies: The searches, in the order in which they ran.
+        layers: The layers, in execution order.
+        max_thinning_error: Largest relative difference of the outputs of the masked and the
+            thinned model on the same input; None where nothing was thinned.
+        files: What was written: a few words, then the path.
+        notes: Sentences that the reader must know.
+    """
+
+    title: str
+    created: str
+    metric: str
+    runtime: str
+    machine: Mapping[str, str]
+    versions: Mapping[str, str]
+    dense: ModelFacts
+    compressed: ModelFacts
+    studies: tuple[StudyEvidence, ...]
+    layers: tuple[LayerRow, ...]
+    max_thinning_error: float | None
+    files: Mapping[str, str]
+    notes: tuple[str, ...]
+
+    def to_json(self) -> str:
+        """Return the evidence as strict, indented JSON with its format and version."""
+        body = {"format": EVIDENCE_FORMAT, "version": EVIDENCE_VERSION, **encode(self)}
+        return json.dumps(body, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Evidence":
+        """Return the evidence that `to_json` wrote as `text`.
+
+        Raises:
+            StorageError: The text is not JSON, is of another format or version, or a value
+                in it is missing, unknown or of another type; names its JSON path.
+        """
+        body = load_object(text, "evidence")
+        kind, version = body.pop("format", None), body.pop("version", None)
+        if kind != EVIDENCE_FORMAT:
+            raise StorageError(
+                f"$.format is {kind!r:.60}; evidence has {EVIDENCE_FORMAT!r}, so this is a file "
+                "of another kind. Give the evidence file of a run.",
+            )
+        if version != EVIDENCE_VERSION:
+            raise StorageError(
+                f"$.version is {version!r:.60}; this nncfx reads version {EVIDENCE_VERSION}. "
+                "Use the nncfx that wrote the file, or run again.",
+            )
+        try:
+            return decode(cls, body)
+        except ArgumentError as error:
+            raise StorageError(f"The evidence contradicts itself. {error}") from error
+
+    def write(self, path: str | Path) -> Path:
+        """Write the evidence to `path`, whole or not at all, and return the path.
+
+        Raises:
+            StorageError: The path cannot be written.
+        """
+        return write_text(path, self.to_json())
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Evidence":
+        """Return the evidence in the file at `path`.
+
+        Raises:
+            StorageError: The file cannot be read, or `from_json` refuses it.
+        """
+        return cls.from_json(read_text(path))

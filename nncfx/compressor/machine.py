@@ -1,0 +1,76 @@
+"""Facts of the machine and of the software that a measurement was made on."""
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+
+__all__ = ["machine_facts", "version_facts"]
+
+# The packages that a measured number can depend on.
+_PACKAGES = (
+    "torch",
+    "numpy",
+    "onnx",
+    "onnxruntime",
+    "openvino",
+    "tensorrt",
+    "botorch",
+    "gpytorch",
+)
+
+
+def machine_facts() -> dict[str, str]:
+    """Return processor, cores, memory, load, system and name of this machine.
+
+    What the system does not tell is left out. Nothing is asked over a network.
+
+    >>> sorted(machine_facts())[:2]
+    ['cores', 'load average']
+    """
+    usable = len(os.sched_getaffinity(0)) if platform.system() == "Linux" else os.cpu_count()
+    facts = {
+        "processor": _processor(Path("/proc/cpuinfo")),
+        "cores": f"{usable} usable of {os.cpu_count()}",
+        "memory": _memory(Path("/proc/meminfo")),
+        "load average": ", ".join(f"{value:.1f}" for value in os.getloadavg()),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+    }
+    return {name: text for name, text in facts.items() if text}
+
+
+def version_facts() -> dict[str, str]:
+    """Return the versions of Python, nncfx and every installed package that matters.
+
+    >>> {"python", "nncfx", "torch"} <= set(version_facts())
+    True
+    """
+    facts = {"python": platform.python_version()}
+    for package in ("nncfx", *_PACKAGES):
+        try:
+            facts[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return facts
+
+
+def _processor(path: Path) -> str:
+    """Return the first model name in a file like /proc/cpuinfo, else what Python knows."""
+    for line in _lines(path):
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return platform.processor()
+
+
+def _memory(path: Path) -> str:
+    """Return the total in a file like /proc/meminfo in GiB, else ""."""
+    for line in _lines(path):
+        name, _, value = line.partition(":")
+        if name == "MemTotal":
+            return f"{int(value.split()[0]) / 2**20:.1f} GiB"
+    return ""
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
