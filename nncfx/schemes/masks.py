@@ -1,0 +1,308 @@
+"""Masks with exact counts: which weights, and which channel groups, stay.
+
+A mask is a bool tensor, True where the entry stays. Every function here is pure.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from nncfx.errors import ArgumentError, CompressionError, GraphError, did_you_mean
+from nncfx.graph.channels import Channels, GroupSet, Member, Role
+from nncfx.schemes.criteria import Criterion, resolve_criterion
+
+__all__ = [
+    "MaskScope",
+    "check_level",
+    "group_masks",
+    "group_scores",
+    "keep_groups",
+    "kept_count",
+    "magnitude_mask",
+]
+
+MaskScope: TypeAlias = Literal["global", "local"]
+"""Whether one ranking covers all tensors together ("global") or each has its own ("local")."""
+
+
+def check_level(level: float) -> float:
+    """Return `level` as a float if it is a level.
+
+    Raises:
+        ArgumentError: `level` is not a number in [0, 1).
+    """
+    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 <= level < 1:
+        raise ArgumentError(
+            f"level is {level!r}; a level is the fraction that is removed and lies in [0, 1). "
+            "Write 0.3 for 30 %.",
+        )
+    return float(level)
+
+
+def kept_count(n: int, level: float) -> int:
+    """Return how many of `n` entries stay at `level` in [0, 1): `n - floor(level * n)`.
+
+    At least one of a non-empty `n` stays.
+
+    >>> kept_count(10, 0.25)
+    8
+    """
+    return n - math.floor(check_level(level) * n)
+
+
+def magnitude_mask(
+    tensors: Mapping[str, Tensor],
+    level: float,
+    *,
+    scope: MaskScope = "global",
+    minimum: int = 1,
+) -> dict[str, Tensor]:
+    """Return, for each tensor, the mask of its entries of largest magnitude.
+
+    Exactly `n - floor(level * n)` entries stay, where n counts all tensors together
+    (scope "global") or each by itself ("local"). Level 0 keeps everything. Of equal magnitudes
+    the earlier stays: tensors in the order of the mapping, entries in row-major order.
+
+    Args:
+        tensors: Weights by name, any shapes and floating dtypes.
+        level: Fraction to remove, in [0, 1).
+        scope: One ranking over all tensors, or one for each.
+        minimum: So many entries of each tensor stay in any case (all, of a smaller tensor), so
+            that no tensor is emptied; only if these alone exceed the count does more stay than
+            the level asks.
+
+    Raises:
+        ArgumentError: `level`, `scope` or `minimum` is out of range.
+        CompressionError: a tensor has NaN entries, which have no rank.
+
+    >>> magnitude_mask({"w": torch.tensor([1.0, -3.0, 2.0, 2.0])}, 0.5)
+    {'w': tensor([False,  True,  True, False])}
+    """
+    flat = {}
+    for name, tensor in tensors.items():
+        flat[name] = tensor.detach().abs().flatten()
+        if torch.isnan(flat[name]).any():
+            raise CompressionError(
+                f"'{name}' has NaN entries, which have no magnitude to rank by. Train the model "
+                "to finite weights first (a lower learning rate, or gradient clipping).",
+            )
+    kept = _keep(list(flat.values()), level, scope, minimum)
+    return {
+        name: mask.view(tensor.shape)
+        for (name, tensor), mask in zip(tensors.items(), kept, strict=True)
+    }
+
+
+def group_scores(
+    channels: Channels,
+    weights: Mapping[str, Tensor],
+    criterion: Criterion = "l2norm",
+    *,
+    normalize: bool = True,
+) -> list[Tensor]:
+    """Return one score per group of each prunable group set, in the order of `channels.prunable`.
+
+    The score of a group is the criterion of all its producers' slices laid end to end (weights
+    only: a bias counts where a set has nothing else).
+
+    Args:
+        channels: The channel analysis of the model.
+        weights: Parameters by dotted name (at least all producers).
+        criterion: A name such as "l1norm" or "l2norm", or a function from `g x m` signed weights
+            to `g` scores.
+        normalize: Divide by the mean score of the set, so that sets compare in one ranking
+            (a set whose scores are all zero is left alone).
+
+    Raises:
+        ArgumentError: no criterion has that name.
+        GraphError: `weights` lacks a producer.
+        CompressionError: a set has no producer, or a score is NaN.
+    """
+    score = resolve_criterion(criterion)
+    scores = []
+    for group_set in channels.prunable:
+        values = score(torch.cat(_producer_slices(group_set, weights), dim=1))
+        if torch.isnan(values).any():
+            raise CompressionError(
+                f"The weights that produce '{group_set.name}' give NaN scores, which have no "
+                "rank. Train the model to finite weights first.",
+            )
+        average = values.mean()
+        scores.append(values / average if normalize and average > 0 else values)
+    return scores
+
+
+def keep_groups(
+    scores: Sequence[Tensor],
+    level: float,
+    *,
+    align: int = 1,
+    minimum: int = 1,
+    scope: MaskScope = "global",
+) -> list[Tensor]:
+    """Return, for each group set, the mask of its groups of largest score.
+
+    As many stay as in `magnitude_mask`; then each set that loses a group at all is rounded down
+    to a multiple of `align` (at least one multiple; a set smaller than `align` stays whole), so
+    that more than the level may go. Level 0 keeps everything, whatever `align`. Of equal
+    scores the earlier group stays.
+
+    Args:
+        scores: One tensor of g scores per group set, as `group_scores` returns them.
+        level: Fraction of groups to remove, in [0, 1).
+        align: Number whose multiples the kept counts shall be, at least 1.
+        minimum: So many groups of each set stay in any case.
+        scope: One ranking over all sets, or one for each.
+
+    Raises:
+        ArgumentError: `level`, `align`, `minimum` or `scope` is out of range.
+
+    >>> keep_groups([torch.tensor([3.0, 1.0, 2.0])], 0.34)
+    [tensor([ True, False,  True])]
+    """
+    _check_at_least("align", align, 1)
+    kept = _keep([score.detach() for score in scores], level, scope, minimum)
+    aligned = []
+    for score, mask in zip(scores, kept, strict=True):
+        count, size = int(mask.sum()), mask.numel()
+        if count == size:
+            aligned.append(mask)
+            continue
+        floor = math.ceil(max(minimum, 1) / align) * align
+        wanted = min(max(count // align * align, floor), size)
+        aligned.append(_largest(score.detach(), size if size < align else wanted))
+    return aligned
+
+
+def group_masks(
+    channels: Channels,
+    keep: Sequence[Tensor],
+    weights: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """Return the mask of every parameter that carries groups which go.
+
+    Covers producers (rows and biases), followers (norm weights and biases, depthwise weights)
+    and consumers (columns), so that a masked channel is zero on both sides and removing it
+    changes nothing. Buffers (running statistics) are left alone.
+
+    Args:
+        channels: The channel analysis of the model.
+        keep: For each set of `channels.prunable`, g bools, True where the group stays.
+        weights: Parameters by dotted name; only their shapes and devices are read.
+
+    Returns:
+        Masks by parameter name, broadcastable to the parameter (size 1 on axes where nothing
+        goes). Parameters that lose nothing are absent.
+
+    Raises:
+        ArgumentError: `keep` does not fit the prunable sets.
+        GraphError: `weights` lacks a member.
+    """
+    prunable = channels.prunable
+    if [mask.numel() for mask in keep] != [group_set.size for group_set in prunable]:
+        raise ArgumentError(
+            f"keep has {[mask.numel() for mask in keep]} entries, but the prunable group sets "
+            f"have {[group_set.size for group_set in prunable]} groups. Give one bool per group, "
+            "in the order of channels.prunable.",
+        )
+    axes: dict[tuple[str, int], Tensor] = {}
+    for group_set, mask in zip(prunable, keep, strict=True):
+        for member in group_set.members:
+            if member.is_buffer or bool(mask.all()):
+                continue
+            parameter = _named(weights, member.parameter)
+            key = (member.parameter, member.axis)
+            if key not in axes:
+                axes[key] = torch.ones(parameter.shape[member.axis], dtype=torch.bool)
+            axes[key][_indices(member)[~mask.cpu()].flatten()] = False
+    masks: dict[str, Tensor] = {}
+    for (name, axis), entries in axes.items():
+        parameter = weights[name]
+        shape = [1] * parameter.ndim
+        shape[axis] = entries.numel()
+        view = entries.to(parameter.device).view(shape)
+        masks[name] = masks[name] & view if name in masks else view
+    return masks
+
+
+def _keep(parts: list[Tensor], level: float, scope: MaskScope, minimum: int) -> list[Tensor]:
+    """Return the masks of the largest entries of flat `parts`, with exact counts."""
+    check_level(level)
+    _check_at_least("minimum", minimum, 0)
+    if scope == "local":
+        return [_largest(p, max(kept_count(p.numel(), level), minimum)) for p in parts]
+    if scope != "global":
+        raise ArgumentError(
+            f"scope is {scope!r}; it says which entries are ranked together. "
+            "Use 'global' (one ranking for all) or 'local' (one for each).",
+        )
+    total = sum(p.numel() for p in parts)
+    if level == 0 or total == 0:
+        return [torch.ones_like(p, dtype=torch.bool) for p in parts]
+    reserved = [_largest(p, minimum) for p in parts]
+    device = parts[0].device
+    ranking = torch.cat([p.to(device) for p in parts])
+    first = torch.cat([mask.to(device) for mask in reserved])
+    rest = kept_count(total, level) - int(first.sum())
+    if rest > 0:
+        # below every magnitude, so that no entry is counted twice
+        open_ranking = ranking.masked_fill(first, -torch.inf)
+        first = first | _largest(open_ranking, rest)
+    sizes = [p.numel() for p in parts]
+    return [mask.to(part.device) for part, mask in zip(parts, first.split(sizes), strict=True)]
+
+
+def _largest(values: Tensor, count: int) -> Tensor:
+    """Return the mask of the `count` largest of flat `values`; of equal ones, the earlier."""
+    n = values.numel()
+    if count >= n:
+        return torch.ones_like(values, dtype=torch.bool)
+    if count <= 0:
+        return torch.zeros_like(values, dtype=torch.bool)
+    # kthvalue selects in linear time, where sorting millions of weights would not
+    threshold = torch.kthvalue(values, n - count + 1).values
+    mask = values > threshold
+    ties = (values == threshold).nonzero().flatten()
+    mask[ties[: count - int(mask.sum())]] = True
+    return mask
+
+
+def _producer_slices(group_set: GroupSet, weights: Mapping[str, Tensor]) -> list[Tensor]:
+    """Return the producers' weights as `g x m` matrices, one per producer."""
+    producers = [m for m in group_set.members if m.role == Role.PRODUCER and not m.is_buffer]
+    tensors = [(member, _named(weights, member.parameter)) for member in producers]
+    matrices = [pair for pair in tensors if pair[1].ndim > 1] or tensors
+    if not matrices:
+        raise CompressionError(
+            f"No parameter produces the channels of '{group_set.name}', so its groups have no "
+            "score. Mark the set as fixed, or ignore it.",
+        )
+    return [_slices(member, tensor) for member, tensor in matrices]
+
+
+def _slices(member: Member, tensor: Tensor) -> Tensor:
+    """Return the entries of `tensor` that belong to each group, as a `g x m` matrix."""
+    indices = _indices(member).to(tensor.device)
+    rows = tensor.detach().index_select(member.axis, indices.flatten())
+    return rows.movedim(member.axis, 0).reshape(indices.shape[0], -1)
+
+
+def _indices(member: Member) -> Tensor:
+    return torch.as_tensor(member.indices, dtype=torch.long)
+
+
+def _named(weights: Mapping[str, Tensor], name: str) -> Tensor:
+    if name not in weights:
+        raise GraphError(
+            f"No parameter '{name}' among the given weights, though its channels are to be "
+            f"pruned. Pass dict(model.named_parameters()).{did_you_mean(name, weights)}",
+        )
+    return weights[name]
+
+
+def _check_at_least(name: str, value: int, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ArgumentError(f"{name} is {value!r}; it must be a whole number, at least {least}.")
