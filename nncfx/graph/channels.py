@@ -1,0 +1,167 @@
+"""Which channels of a model can only be removed together, as plain arrays."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from nncfx.errors import ArgumentError, GraphError, did_you_mean
+
+__all__ = ["Channels", "GroupSet", "Member", "Role"]
+
+
+class Role(StrEnum):
+    """What the entries of a parameter do with the channels that they carry."""
+
+    PRODUCER = "producer"
+    """They create the channel: rows and biases of convolutions and linear layers, embeddings."""
+    FOLLOWER = "follower"
+    """One entry per channel goes along with it: norms, PReLU, depthwise and grouped weights."""
+    CONSUMER = "consumer"
+    """They read the channel: columns of convolutions and linear layers."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Member:
+    """One axis of one parameter or buffer that carries the channels of a `GroupSet`.
+
+    Attributes:
+        parameter: dotted name in the `state_dict`, for instance `layer1.0.conv1.weight`.
+        axis: the axis along which the channels lie.
+        indices: `g x m` integers; row `i` are the entries along `axis` of group `i`, ascending.
+            `m` exceeds 1 where a channel has several entries, for instance after a flatten.
+        role: producer, follower or consumer.
+        is_buffer: whether `parameter` names a buffer.
+    """
+
+    parameter: str
+    axis: int
+    indices: npt.NDArray[np.int64]
+    role: Role
+    is_buffer: bool = False
+
+    def __post_init__(self) -> None:
+        """Hold a read-only copy of `indices`.
+
+        Raises:
+            ArgumentError: `indices` has not two axes.
+        """
+        indices = np.array(self.indices, dtype=np.int64)
+        if indices.ndim != 2:  # noqa: PLR2004 (the two axes of g x m)
+            raise ArgumentError(
+                f"indices of '{self.parameter}' have the shape {indices.shape}; a member has one "
+                "row of entries per group. Give an array of groups x entries.",
+            )
+        indices.flags.writeable = False
+        object.__setattr__(self, "indices", indices)
+
+    def entries(self, groups: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the entries along `axis` that belong to `groups`, ascending.
+
+        >>> rows = np.array([[0, 1], [2, 3], [4, 5]])
+        >>> Member(parameter="fc.weight", axis=1, indices=rows, role=Role.CONSUMER).entries([0, 2])
+        array([0, 1, 4, 5])
+        """
+        return np.sort(self.indices[np.asarray(groups, dtype=np.int64)].reshape(-1))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GroupSet:
+    """Groups of channels that have the same members; a group is removed as a whole or not at all.
+
+    Attributes:
+        name: the module of the first producer (unique; a second set of one module ends in `#2`).
+        size: the number of groups, g.
+        members: what must shrink together, in order of execution.
+        fixed: why none of the groups may go, with the address; None where they may.
+    """
+
+    name: str
+    size: int
+    members: tuple[Member, ...]
+    fixed: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check that every member has `size` groups.
+
+        Raises:
+            ArgumentError: a member has another number of groups.
+        """
+        for member in self.members:
+            if len(member.indices) != self.size:
+                raise ArgumentError(
+                    f"'{member.parameter}' lists {len(member.indices)} groups of '{self.name}', "
+                    f"which has {self.size}; every member has one row of entries per group.",
+                )
+
+    def by_role(self, role: Role) -> tuple[Member, ...]:
+        """Return the members of one role, in order of execution."""
+        return tuple(member for member in self.members if member.role is role)
+
+
+@dataclass(frozen=True, eq=False)
+class Channels:
+    """Every set of channel groups of one model, in order of execution."""
+
+    group_sets: tuple[GroupSet, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check that names are unique.
+
+        Raises:
+            ArgumentError: two sets have one name.
+        """
+        for name, count in Counter(group_set.name for group_set in self.group_sets).items():
+            if count > 1:
+                raise ArgumentError(f"{count} group sets are named '{name}'; names are unique.")
+
+    @property
+    def prunable(self) -> tuple[GroupSet, ...]:
+        """The sets whose groups may be removed."""
+        return tuple(group_set for group_set in self.group_sets if group_set.fixed is None)
+
+    @property
+    def fixed(self) -> Mapping[str, str]:
+        """The sets whose groups must stay, by name, each with the reason."""
+        return MappingProxyType({g.name: g.fixed for g in self.group_sets if g.fixed is not None})
+
+    def find(self, name: str) -> GroupSet:
+        """Return the set named `name`.
+
+        Raises:
+            GraphError: there is none.
+        """
+        for group_set in self.group_sets:
+            if group_set.name == name:
+                return group_set
+        names = [group_set.name for group_set in self.group_sets]
+        raise GraphError(f"No channels at '{name}'.{did_you_mean(name, names)}")
+
+    def __iter__(self) -> Iterator[GroupSet]:
+        return iter(self.group_sets)
+
+    def __len__(self) -> int:
+        return len(self.group_sets)
+
+    def __str__(self) -> str:
+        """Return a table: name, groups, what they carry, and whether they may go."""
+        header = ("channels", "groups", "producers", "followers", "consumers", "removable")
+        rows = [header, *(_row(group_set) for group_set in self.group_sets)]
+        return "\n".join(_aligned(rows))
+
+
+def _row(group_set: GroupSet) -> tuple[str, ...]:
+    counts = (str(len(group_set.by_role(role))) for role in Role)
+    verdict = "yes" if group_set.fixed is None else f"no: {group_set.fixed}"
+    return (group_set.name, str(group_set.size), *counts, verdict)
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterable[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
