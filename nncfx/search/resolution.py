@@ -1,0 +1,42 @@
+"""How finely a level is resolved: tolerances, and the scale on which they are equal."""
+
+import dataclasses
+
+__all__ = ["Resolution"]
+
+_FINE_FROM = 0.9
+_FINE_FACTOR = 5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Resolution:
+    """A scale of the level on which one unit, a cell, is what the search resolves.
+
+    Up to about level 0.9 a cell is `tolerance` wide; above it a fifth of that, because there a small
+    step of the level is a large step of what remains (0.98 keeps twice as much as 0.99).
+    The finer cells begin one tolerance below 0.9, so that an interval of one cell that reaches
+    beyond 0.9 is never wider than the fine tolerance.
+
+    Attributes:
+        tolerance: width of a coarse cell, in (0, 0.25].
+
+    >>> scale = Resolution(tolerance=0.01)
+    >>> round(scale.cells(0.5), 6), round(scale.cells(0.95), 6), round(scale.level(114.0), 6)
+    (50.0, 119.0, 0.94)
+    """
+
+    tolerance: float = 0.01
+
+    @property
+    def _knee(self) -> float:
+        return _FINE_FROM - self.tolerance
+
+    def cells(self, level: float) -> float:
+        """Return the position of `level` on the scale; 0 at level 0, increasing."""
+        fine = max(0.0, level - self._knee) * _FINE_FACTOR
+        return (min(level, self._knee) + fine) / self.tolerance
+
+    def level(self, cells: float) -> float:
+        """Return the level at a position of the scale: the inverse of `cells`."""
+        coarse = min(cells * self.tolerance, self._knee)
+        return coarse + max(0.0, cells * self.tolerance - self._knee) / _FINE_FACTOR

@@ -1,0 +1,64 @@
+"""What the searches return."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from nncfx.search.trials import Observation, Trial
+
+__all__ = ["LevelResult", "ObjectiveResult", "SearchResult"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LevelResult:
+    """The highest level found at which a metric still reaches its threshold.
+
+    Attributes:
+        level: the feasible end of the bracket, in [0, 1); measured, or 0.
+        evaluations: what was measured, in order.
+        bracket: (highest level known to be feasible, lowest known not to be, or the open end).
+        threshold: the threshold that was asked for.
+    """
+
+    level: float
+    evaluations: Sequence[Observation]
+    bracket: tuple[float, float]
+    threshold: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ObjectiveResult:
+    """The best measured level of an objective.
+
+    Attributes:
+        level: the level with the best value; the lower one on ties.
+        value: the objective there.
+        evaluations: what this search measured, in order (without the observations given to it).
+    """
+
+    level: float
+    value: float
+    evaluations: Sequence[Observation]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchResult:
+    """The outcome of both stages of the constrained search.
+
+    Attributes:
+        trials: every trial, the dense model first as number 0.
+        threshold: the least metric that was accepted.
+        maximize: whether the objective was maximised.
+        level_accuracy: s_acc, the highest level found feasible in stage 1.
+        chosen: the feasible trial with the best objective (the dense one if no other is).
+    """
+
+    trials: Sequence[Trial]
+    threshold: float
+    maximize: bool
+    level_accuracy: float
+    chosen: Trial
+
+    @property
+    def level(self) -> float:
+        """The chosen level."""
+        return self.chosen.level

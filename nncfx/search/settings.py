@@ -1,0 +1,56 @@
+"""The settings of a search."""
+
+import dataclasses
+import math
+
+from nncfx.errors import ArgumentError
+from nncfx.search.resolution import Resolution
+from nncfx.search.trials import JSONValue
+
+__all__ = ["SearchSettings"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """How closely and how long a search looks; valid by construction.
+
+    Attributes:
+        tolerance: how closely levels are resolved, in (0, 0.25]; a fifth of it above level 0.9.
+        max_evaluations: the most evaluations per stage, at least 1.
+        upper: the open upper end of the levels to try, in (0, 1].
+        seed: seeds the fits of the Gaussian process.
+
+    Raises:
+        ArgumentError: a value is out of its range.
+    """
+
+    tolerance: float = 0.01
+    max_evaluations: int = 10
+    upper: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.tolerance <= 0.25:  # noqa: PLR2004 (the range in the docstring)
+            raise ArgumentError(
+                f"tolerance is {self.tolerance}; it is a step of the level and lies in (0, 0.25]. "
+                "Write 0.01 to resolve the level to one point of a percentage."
+            )
+        if self.max_evaluations < 1:
+            raise ArgumentError(
+                f"max_evaluations is {self.max_evaluations}, and a search without evaluations "
+                "finds nothing. Allow at least 1; 10 is enough for one stage."
+            )
+        if not (math.isfinite(self.upper) and 0 < self.upper <= 1):
+            raise ArgumentError(
+                f"upper is {self.upper}; it bounds a level, which is a fraction in [0, 1), so it "
+                "lies in (0, 1]. Write 0.9 for 90 %."
+            )
+
+    @property
+    def resolution(self) -> Resolution:
+        """The scale on which one unit is what the search resolves."""
+        return Resolution(tolerance=self.tolerance)
+
+    def to_json(self) -> dict[str, JSONValue]:
+        """Return the settings as a JSON object."""
+        return dataclasses.asdict(self)

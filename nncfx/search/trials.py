@@ -1,0 +1,147 @@
+"""What a search measures and records: observations, measurements, trials."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias, cast
+
+from nncfx.errors import ArgumentError
+
+__all__ = ["JSONValue", "Measurement", "Observation", "Stage", "Trial"]
+
+JSONValue: TypeAlias = "None | bool | int | float | str | list[JSONValue] | dict[str, JSONValue]"
+Stage: TypeAlias = Literal["dense", "accuracy", "objective"]
+State: TypeAlias = Literal["done", "failed"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Observation:
+    """One measured point of a curve over the level.
+
+    Attributes:
+        level: compression strength in [0, 1).
+        value: what was measured there; None when the measurement failed.
+    """
+
+    level: float
+    value: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What one evaluation of a level returns.
+
+    Attributes:
+        metric: the quality that is bounded from below, such as accuracy in [0, 1].
+        objective: what is maximised or minimised, in its own unit.
+        details: anything else worth keeping in the journal; JSON values only.
+    """
+
+    metric: float
+    objective: float
+    details: Mapping[str, JSONValue] = dataclasses.field(default_factory=dict)
+
+    @property
+    def is_finite(self) -> bool:
+        """Say whether metric and objective are both finite numbers."""
+        return math.isfinite(self.metric) and math.isfinite(self.objective)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trial:
+    """The evaluation of one candidate level, as the journal keeps it.
+
+    Attributes:
+        number: position in the study; the dense model is trial 0.
+        stage: "dense" (level 0), "accuracy" (stage 1) or "objective" (stage 2).
+        level: the level that was evaluated, in [0, 1).
+        state: "done", or "failed" when the evaluation raised or was not finite.
+        measurement: what was measured; None for a failed trial.
+        error: why the trial failed ("ErrorType: message"); None for a done one.
+        seconds: wall-clock duration of the evaluation.
+        started: when it began, ISO 8601 in UTC.
+    """
+
+    number: int
+    stage: Stage
+    level: float
+    state: State
+    measurement: Measurement | None
+    error: str | None
+    seconds: float
+    started: str
+
+    def is_feasible(self, threshold: float) -> bool:
+        """Say whether the trial is done and its metric is at least `threshold`."""
+        return self.measurement is not None and self.measurement.metric >= threshold
+
+    def to_json(self) -> dict[str, JSONValue]:
+        """Return the trial as the JSON object that a journal line holds."""
+        measured = self.measurement
+        return {
+            "number": self.number,
+            "stage": self.stage,
+            "level": self.level,
+            "state": self.state,
+            "metric": None if measured is None else measured.metric,
+            "objective": None if measured is None else measured.objective,
+            "details": {} if measured is None else dict(measured.details),
+            "error": self.error,
+            "seconds": self.seconds,
+            "started": self.started,
+        }
+
+    @staticmethod
+    def from_json(record: object) -> "Trial":
+        """Return the trial that `to_json` wrote.
+
+        Raises:
+            ArgumentError: a key is missing or unknown, or a value has the wrong type or range.
+        """
+        import jsonschema
+
+        try:
+            jsonschema.validate(record, _SCHEMA)
+        except jsonschema.ValidationError as error:
+            place = ".".join(str(part) for part in error.absolute_path) or "the trial"
+            raise ArgumentError(
+                f"{place} is not what a trial holds: {error.message}. "
+                "A journal line is written by nncfx.search.Study only; restore it from a copy."
+            ) from error
+        fields = cast("dict[str, Any]", record)  # held against the schema just above
+        measured = {key: fields.pop(key) for key in ("metric", "objective", "details")}
+        done = fields["state"] == "done"
+        return Trial(**fields, measurement=Measurement(**measured) if done else None)
+
+
+_SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": [
+        "number",
+        "stage",
+        "level",
+        "state",
+        "metric",
+        "objective",
+        "details",
+        "error",
+        "seconds",
+        "started",
+    ],
+    "properties": {
+        "number": {"type": "integer", "minimum": 0},
+        "stage": {"enum": ["dense", "accuracy", "objective"]},
+        "level": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+        "state": {"enum": ["done", "failed"]},
+        "metric": {"type": ["number", "null"]},
+        "objective": {"type": ["number", "null"]},
+        "details": {"type": "object"},
+        "error": {"type": ["string", "null"]},
+        "seconds": {"type": "number", "minimum": 0},
+        "started": {"type": "string"},
+    },
+    "if": {"properties": {"state": {"const": "done"}}},
+    "then": {"properties": {"metric": {"type": "number"}, "objective": {"type": "number"}}},
+    "else": {"properties": {"error": {"type": "string"}}},
+}
