@@ -26,7 +26,7 @@ __all__ = [
 
 EVIDENCE_FORMAT = "nncfx-evidence"
 EVIDENCE_VERSION = 1
-STAGES = ("accuracy", "objective")
+STAGES = ("dense", "accuracy", "objective")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +61,14 @@ class Sample:
     """One evaluation of one level.
 
     Attributes:
-        number: Position in the order of evaluation within its stage, from 1.
-        stage: "accuracy" (Condensa's first stage) or "objective" (its second).
+        number: Position in the order of evaluation; the dense model is 0.
+        stage: "dense" (level 0), "accuracy" (Condensa's first stage) or "objective" (its second).
         level: The level that was tried, in [0, 1).
         accuracy: The metric that was reached; None where it was not measured.
         objective: The objective that was reached; None where it was not measured.
-        state: "complete", or what went wrong; every other state counts as failed.
+        state: "done", as in the search's journal; every other state counts as failed.
         seconds: Wall time of the evaluation.
+        error: Why it failed; None where it is not known or did not.
 
     Raises:
         ArgumentError: The stage is not one of `STAGES`.
@@ -80,19 +81,20 @@ class Sample:
     objective: float | None
     state: str
     seconds: float
+    error: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse a stage that no part of the report would show."""
         if self.stage not in STAGES:
             raise ArgumentError(
                 f"The stage of sample {self.number} is {self.stage!r}; a search has the stages "
-                f"{' and '.join(map(repr, STAGES))}, and any other would not be shown.",
+                f"{', '.join(map(repr, STAGES))}, and any other would not be shown.",
             )
 
     @property
-    def is_complete(self) -> bool:
+    def is_done(self) -> bool:
         """Whether the evaluation ended as it should."""
-        return self.state == "complete"
+        return self.state == "done"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,6 +213,9 @@ class Evidence:
             thinned model on the same input; None where nothing was thinned.
         files: What was written: a few words, then the path.
         notes: Sentences that the reader must know.
+        file_accuracy: The metric of the compressed model as read back from its file; None
+            where none was written.
+        command: The command or script that made the run; "" where it is not known.
     """
 
     title: str
@@ -226,6 +231,8 @@ class Evidence:
     max_thinning_error: float | None
     files: Mapping[str, str]
     notes: tuple[str, ...]
+    file_accuracy: float | None = None
+    command: str = ""
 
     def to_json(self) -> str:
         """Return the evidence as strict, indented JSON with its format and version."""

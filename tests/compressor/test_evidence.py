@@ -36,7 +36,7 @@ facts = st.builds(
 )
 samples = st.builds(
     Sample,
-    stage=st.sampled_from(["accuracy", "objective"]),
+    stage=st.sampled_from(["dense", "accuracy", "objective"]),
     accuracy=optional(numbers),
     objective=optional(numbers),
 )
@@ -202,7 +202,7 @@ def test_an_unknown_stage_is_refused() -> None:
             level=0.5,
             accuracy=None,
             objective=None,
-            state="complete",
+            state="done",
             seconds=1.0,
         )
 
