@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 
@@ -147,6 +148,7 @@ class Channels:
     def __len__(self) -> int:
         return len(self.group_sets)
 
+    @override
     def __str__(self) -> str:
         """Return a table: name, groups, what they carry, and whether they may go."""
         header = ("channels", "groups", "producers", "followers", "consumers", "removable")
