@@ -1,0 +1,47 @@
+"""Example inputs and their dynamic axes, as the exporter wants them."""
+
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from nncfx.errors import ArgumentError
+
+__all__ = ["batch_size", "batched_call"]
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def batch_size(call: Call) -> int:
+    """Return the size of axis 0 of the first tensor among the arguments of `call`.
+
+    Raises:
+        ArgumentError: no argument is a tensor with an axis.
+    """
+    for leaf in pytree.tree_leaves(call):
+        if isinstance(leaf, torch.Tensor) and leaf.ndim > 0:
+            return leaf.shape[0]
+    raise ArgumentError(
+        "example_inputs hold no tensor with an axis, so there is no batch to leave open; "
+        "pass dynamic_batch=False.",
+    )
+
+
+def batched_call(call: Call) -> tuple[Call, tuple[Any, ...] | dict[str, Any]]:
+    """Return `call` with at least two examples, and which axes of its arguments are the batch.
+
+    Axis 0 of a tensor is the batch where it is as long as axis 0 of the first tensor. A batch of
+    one is repeated: torch.export takes a size of one for a constant.
+    """
+    size = batch_size(call)
+    batch = torch.export.Dim("batch")
+
+    def is_batched(leaf: object) -> bool:
+        return isinstance(leaf, torch.Tensor) and leaf.ndim > 0 and leaf.shape[0] == size
+
+    args, kwargs = pytree.tree_map(
+        lambda leaf: torch.cat([leaf, leaf]) if size == 1 and is_batched(leaf) else leaf,
+        call,
+    )
+    axes = pytree.tree_map(lambda leaf: {0: batch} if is_batched(leaf) else None, call)
+    return (args, kwargs), axes[1] or axes[0]

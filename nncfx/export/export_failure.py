@@ -1,0 +1,74 @@
+"""Turn a failure of torch's exporter into one clear paragraph."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from nncfx.errors import ExportError
+
+__all__ = ["as_export_error"]
+
+_OPERATION: Final = (
+    re.compile(r"OpOverload\(op='([\w.:]+)'"),
+    re.compile(r"target=torch\.ops\.([\w.]+)"),
+)
+_SOURCE_LINE: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s+(\S[^\n]*)')
+_COLOUR: Final = re.compile(r"\x1b?\[\d+m")
+
+
+def as_export_error(error: BaseException, *, model: str, dynamic_batch: bool) -> ExportError:
+    """Return an `ExportError` that names the operation, the line of the model and the mend.
+
+    Args:
+        error: what torch's exporter raised.
+        model: class name of the model.
+        dynamic_batch: whether the batch was to stay open.
+    """
+    chain = list(_chain(error))
+    texts = [_COLOUR.sub("", str(link)) for link in chain]
+    operation = _first(_OPERATION, texts)
+    where = _source_line(texts)
+    reason = _first_line(texts[-1])
+    if operation:
+        return ExportError(
+            f"{model} cannot be exported: operation '{operation}'{where} has no ONNX form "
+            f"({reason}). Write it with other operations, or compute it outside of the model.",
+        )
+    if dynamic_batch and any("batch" in text and "constant" in text for text in texts):
+        return ExportError(
+            f"{model} cannot be exported with an open batch{where}: its forward fixes the batch "
+            f"size ({reason}). Pass dynamic_batch=False, or take the size from the input's shape.",
+        )
+    if any(type(link).__name__.startswith("GuardOnDataDependent") for link in chain):
+        return ExportError(
+            f"{model} cannot be exported: its forward branches on the values of a tensor{where} "
+            f"({reason}). Use torch.where, or torch.cond, instead of the branch.",
+        )
+    return ExportError(f"{model} cannot be exported{where}: {type(chain[-1]).__name__}: {reason}")
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    link: BaseException | None = error
+    while link is not None:
+        yield link
+        link = link.__cause__
+
+
+def _first(patterns: tuple[re.Pattern[str], ...], texts: list[str]) -> str:
+    for pattern in patterns:
+        for text in texts:
+            if found := pattern.search(text):
+                return found.group(1)
+    return ""
+
+
+def _source_line(texts: list[str]) -> str:
+    found = [match for text in texts for match in _SOURCE_LINE.finditer(text)]
+    if not found:
+        return ""
+    path, line, function, code = found[-1].groups()
+    return f" at {path}:{line} in {function}, `{code}`"
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")

@@ -1,0 +1,38 @@
+"""What an export wrote."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from typing_extensions import override
+
+__all__ = ["ExportResult"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportResult(os.PathLike[str]):
+    """The file that `export_onnx` wrote; stands for its path wherever a path is asked for.
+
+    Attributes:
+        path: the ONNX file.
+        target: the runtime that it was written for.
+        opset: its ONNX operator set.
+        inputs: names of the graph's inputs, in order.
+        outputs: names of the graph's outputs, in order.
+        modules: for each node's name, the dotted path of the module it computes
+            (`"layer1.0.conv1"`); `""` for what the model's own forward computes.
+        size_bytes: bytes on disk, weights in a file of their own included.
+    """
+
+    path: Path
+    target: str
+    opset: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    modules: Mapping[str, str]
+    size_bytes: int
+
+    @override
+    def __fspath__(self) -> str:
+        return str(self.path)

@@ -1,0 +1,235 @@
+"""Export a model to ONNX through torch's exporter."""
+
+import contextlib
+import io
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from nncfx.errors import ArgumentError, ExportError, MissingExtraError
+from nncfx.export.dynamic_batch import Call, batched_call
+from nncfx.export.export_failure import as_export_error
+from nncfx.export.export_result import ExportResult
+from nncfx.export.node_modules import name_nodes
+from nncfx.export.targets import Target, target_named
+from nncfx.tracing import ExampleInputs, as_call
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["export_onnx"]
+
+_LOGGER: Final = "torch.onnx._internal.exporter._registration"
+
+
+def export_onnx(
+    model: nn.Module,
+    path: str | os.PathLike[str],
+    example_inputs: ExampleInputs,
+    target: str = "onnxruntime",
+    *,
+    dynamic_batch: bool = True,
+    opset: int | None = None,
+) -> ExportResult:
+    """Write `model` as an ONNX file and return what was written.
+
+    The model is exported as it infers: in eval mode, compression baked in, batch norms folded
+    into their convolutions. It is left as it was. The file is checked before it takes its name,
+    so that no half-written or refused file ever stands at `path`; weights go into a second file
+    (`path` + `.data`) only from 2 GB on. Nodes are named after the modules that they compute.
+
+    Args:
+        model: any `nn.Module`, wrapped by nncfx or not.
+        path: the file to write; an existing one is replaced.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        target: the runtime that is to read it: `"onnxruntime"`, `"openvino"`, `"tensorrt"`.
+        dynamic_batch: leave axis 0 open in every input that is as long there as the first;
+            False fixes all shapes, which a runtime may use and which exports faster.
+        opset: the ONNX operator set; the target's by default.
+
+    Raises:
+        ArgumentError: an unknown target, an operator set that it does not read, a folder that
+            does not exist, or example inputs of the wrong kind.
+        ExportError: the model does not run on `example_inputs`, uses an operation that has no
+            ONNX form, or fixes a batch that was to stay open.
+        MissingExtraError: onnx or onnxscript is not installed.
+    """
+    wanted = _opset_for(target_named(target), opset)
+    destination = _destination(path)
+    call = as_call(example_inputs)
+    _require_packages()
+    with _inferring(model):
+        outputs = _output_names(_run_once(model, call))
+        program = _capture(model, call, wanted, dynamic_batch=dynamic_batch)
+    graph = program.model.graph
+    _name_outputs(graph, outputs)
+    modules = name_nodes(graph, model)
+    size_bytes = _write(program, destination)
+    return ExportResult(
+        path=destination,
+        target=target,
+        opset=wanted,
+        inputs=tuple(str(value.name) for value in graph.inputs),
+        outputs=tuple(str(value.name) for value in graph.outputs),
+        modules=modules,
+        size_bytes=size_bytes,
+    )
+
+
+def _opset_for(target: Target, opset: int | None) -> int:
+    if opset is None:
+        return target.opset
+    # The exporter translates to 18 at the oldest.
+    if not 18 <= opset <= target.newest_opset:  # noqa: PLR2004 (named above)
+        raise ArgumentError(
+            f"opset {opset} cannot be written for '{target.name}'; "
+            f"it lies in 18 to {target.newest_opset}. Leave it out for {target.opset}.",
+        )
+    return opset
+
+
+def _destination(path: str | os.PathLike[str]) -> Path:
+    destination = Path(path)
+    if not destination.parent.is_dir():
+        raise ArgumentError(
+            f"The folder '{destination.parent}' of '{destination}' does not exist; create it.",
+        )
+    return destination
+
+
+def _require_packages() -> None:
+    try:
+        import onnx
+        import onnxscript
+    except ImportError as error:
+        raise MissingExtraError(error.name or "onnx", "export", "exporting to ONNX") from error
+    del onnx, onnxscript
+
+
+@contextlib.contextmanager
+def _inferring(model: nn.Module) -> Iterator[None]:
+    """Hold every module in eval mode, and put each back into its own mode afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _run_once(model: nn.Module, call: Call) -> object:
+    args, kwargs = call
+    try:
+        return model(*args, **kwargs)
+    except Exception as error:
+        raise ExportError(
+            f"{type(model).__name__} does not run on the example inputs, so there is nothing to "
+            f"export: {type(error).__name__}: {error}",
+        ) from error
+
+
+def _capture(
+    model: nn.Module, call: Call, opset: int, *, dynamic_batch: bool
+) -> torch.onnx.ONNXProgram:
+    axes: Any = None
+    if dynamic_batch:
+        call, axes = batched_call(call)
+    try:
+        with _quiet():
+            program = torch.onnx.export(
+                model,
+                call[0],
+                kwargs=call[1],
+                dynamic_shapes=axes,
+                opset_version=opset,
+                dynamo=True,
+                verbose=False,
+            )
+    except Exception as error:
+        raise as_export_error(
+            error,
+            model=type(model).__name__,
+            dynamic_batch=dynamic_batch,
+        ) from error
+    if program is None:
+        raise ExportError(f"torch.onnx.export returned nothing for {type(model).__name__}.")
+    return program
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what the exporter prints, warns and logs from the user: failures come as errors."""
+    loggers = [logging.getLogger(name) for name in (_LOGGER, "torch._subclasses.fake_tensor")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _output_names(output: object) -> list[str]:
+    """Return a name for each tensor of a model's output: its keys, or `output`, `output_1`."""
+    leaves = [
+        (keys, leaf)
+        for keys, leaf in pytree.tree_flatten_with_path(output)[0]
+        if isinstance(leaf, torch.Tensor)
+    ]
+    names = ["_".join(_key_text(key) for key in keys) for keys, _ in leaves]
+    return [
+        name if name and not name[0].isdigit() else "_".join(filter(None, ("output", name)))
+        for name in names
+    ]
+
+
+def _key_text(key: object) -> str:
+    if isinstance(key, pytree.MappingKey):
+        return str(key.key)
+    if isinstance(key, pytree.GetAttrKey):
+        return key.name
+    if isinstance(key, pytree.SequenceKey):
+        return str(key.idx)
+    return str(key)
+
+
+def _name_outputs(graph: "ir.Graph", names: list[str]) -> None:
+    taken = {value.name for value in graph.inputs}
+    if len(names) != len(graph.outputs):
+        return
+    for value, name in zip(graph.outputs, names, strict=True):
+        if value.producer() is not None and name not in taken:
+            value.name = name
+            taken.add(name)
+
+
+def _write(program: torch.onnx.ONNXProgram, destination: Path) -> int:
+    """Write and check the file in a folder of its own, move it into place; return its bytes."""
+    import onnx
+
+    with tempfile.TemporaryDirectory(dir=destination.parent, prefix=".export-") as folder:
+        draft = Path(folder) / destination.name
+        program.save(draft)
+        try:
+            onnx.checker.check_model(draft, full_check=True)
+        except Exception as error:
+            raise ExportError(f"The exported graph is not valid ONNX: {error}") from error
+        # Weights first: a file at `destination` never points to weights that are not there.
+        files = sorted(Path(folder).iterdir(), key=lambda file: file == draft)
+        size = sum(file.stat().st_size for file in files)
+        for file in files:
+            file.replace(destination.parent / file.name)
+    return size
