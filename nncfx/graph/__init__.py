@@ -1,0 +1,13 @@
+"""The traced graph of a model: plain data, no torch."""
+
+from nncfx.graph.nncf_graph import NNCFGraph, input_address, output_address
+from nncfx.graph.operations import Edge, Operation, TensorInfo
+
+__all__ = [
+    "Edge",
+    "NNCFGraph",
+    "Operation",
+    "TensorInfo",
+    "input_address",
+    "output_address",
+]

@@ -1,0 +1,134 @@
+"""The graph of a traced model: operations in execution order and the tensors between them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import networkx as nx
+
+from nncfx.errors import GraphError, did_you_mean
+from nncfx.graph import selection
+from nncfx.graph.operations import INPUT_FUNCTION, OUTPUT_FUNCTION, Edge, Operation, TensorInfo
+
+__all__ = ["NNCFGraph", "input_address", "output_address"]
+
+
+def input_address(index: int) -> str:
+    """Return the address of the model's input number `index`.
+
+    >>> input_address(0)
+    '/nncf_model_input_0'
+    """
+    return f"/{INPUT_FUNCTION}_{index}"
+
+
+def output_address(index: int) -> str:
+    """Return the address of the model's output number `index`."""
+    return f"/{OUTPUT_FUNCTION}_{index}"
+
+
+@dataclass(frozen=True)
+class NNCFGraph:
+    """What a model did in one forward; immutable, equal if all its parts are equal.
+
+    Attributes:
+        operations: In execution order.
+        edges: Ordered by consumer, then by the consumer's port.
+        inputs: The model's input tensors, in order; nodes `/nncf_model_input_<i>`.
+        outputs: The model's output tensors, in order; nodes `/nncf_model_output_<i>`.
+    """
+
+    operations: tuple[Operation, ...]
+    edges: tuple[Edge, ...]
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses of the operations (not of inputs and outputs), in execution order."""
+        return [one.address for one in self.operations]
+
+    @cached_property
+    def _by_address(self) -> dict[str, Operation]:
+        return {one.address: one for one in self.operations}
+
+    @cached_property
+    def _incoming(self) -> dict[str, list[Edge]]:
+        return _grouped((edge.target, edge) for edge in self.edges)
+
+    @cached_property
+    def _outgoing(self) -> dict[str, list[Edge]]:
+        return _grouped((edge.source, edge) for edge in self.edges)
+
+    def find(self, address: str) -> Operation:
+        """Return the operation at `address`.
+
+        Raises:
+            GraphError: there is none; the message names the nearest address.
+        """
+        found = self._by_address.get(address)
+        if found is None:
+            raise GraphError(
+                f"No operation at '{address}'.{did_you_mean(address, self._by_address)}"
+                " 'graph.addresses' lists them all.",
+            )
+        return found
+
+    def incoming(self, address: str) -> Sequence[Edge]:
+        """Return the edges into `address`, by port; none for an address without any."""
+        return tuple(self._incoming.get(address, ()))
+
+    def outgoing(self, address: str) -> Sequence[Edge]:
+        """Return the edges out of `address`, in order of consumption."""
+        return tuple(self._outgoing.get(address, ()))
+
+    def select(self, patterns: Iterable[str]) -> list[Operation]:
+        """Return the operations that `patterns` select, in execution order; none for none.
+
+        A pattern is an exact address, an exact scope, or contains `{re}` and is then a regular
+        expression searched for in the address.
+
+        Raises:
+            GraphError: a regular expression does not compile.
+        """
+        return selection.select(self.operations, patterns)
+
+    def unmatched(self, patterns: Iterable[str]) -> list[str]:
+        """Return those of `patterns` that select no operation.
+
+        Raises:
+            GraphError: a regular expression does not compile.
+        """
+        return selection.unmatched(self.operations, patterns)
+
+    def to_networkx(self) -> "nx.MultiDiGraph[str]":
+        """Return the graph for networkx, its nodes keyed by address.
+
+        A node carries `function`, and an operation's node also `operation`. An edge carries
+        `source_port`, `target_port`, `shape` and `dtype`, and its key is the target port.
+        """
+        graph: nx.MultiDiGraph[str] = nx.MultiDiGraph()
+        for index in range(len(self.inputs)):
+            graph.add_node(input_address(index), function=INPUT_FUNCTION)
+        for one in self.operations:
+            graph.add_node(one.address, function=one.function, operation=one)
+        for index in range(len(self.outputs)):
+            graph.add_node(output_address(index), function=OUTPUT_FUNCTION)
+        for edge in self.edges:
+            graph.add_edge(
+                edge.source,
+                edge.target,
+                key=edge.target_port,
+                source_port=edge.source_port,
+                target_port=edge.target_port,
+                shape=edge.tensor.shape,
+                dtype=edge.tensor.dtype,
+            )
+        return graph
+
+
+def _grouped(pairs: Iterable[tuple[str, Edge]]) -> dict[str, list[Edge]]:
+    grouped: dict[str, list[Edge]] = {}
+    for address, edge in pairs:
+        grouped.setdefault(address, []).append(edge)
+    return grouped

@@ -1,0 +1,56 @@
+"""Select operations by pattern: an exact address, an exact scope, or a regular expression."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from nncfx.errors import GraphError
+from nncfx.graph.operations import Operation
+
+__all__ = ["matches", "select", "unmatched"]
+
+_REGULAR: Final = "{re}"
+
+
+def matches(pattern: str, operation: Operation) -> bool:
+    """Return whether `pattern` selects `operation`.
+
+    A pattern that contains `{re}` is, without it, a regular expression searched for anywhere in
+    the address; any other pattern is an exact address or an exact scope (not a prefix of one).
+
+    Raises:
+        GraphError: the regular expression does not compile.
+    """
+    if _REGULAR in pattern:
+        return _compiled(pattern).search(operation.address) is not None
+    return pattern in (operation.address, operation.scope)
+
+
+def select(operations: Sequence[Operation], patterns: Iterable[str]) -> list[Operation]:
+    """Return the operations that at least one of `patterns` selects, in execution order.
+
+    Raises:
+        GraphError: a regular expression does not compile.
+    """
+    wanted = list(patterns)
+    return [one for one in operations if any(matches(pattern, one) for pattern in wanted)]
+
+
+def unmatched(operations: Sequence[Operation], patterns: Iterable[str]) -> list[str]:
+    """Return those of `patterns` that select nothing, in the order given.
+
+    Raises:
+        GraphError: a regular expression does not compile.
+    """
+    return [one for one in patterns if not any(matches(one, each) for each in operations)]
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    text = pattern.replace(_REGULAR, "")
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise GraphError(
+            f"'{pattern}' holds no regular expression: {error}. "
+            "Escape brackets with a backslash, as in '{re}Conv2d\\[conv1\\]'.",
+        ) from error

@@ -1,0 +1,126 @@
+"""Follow tensors from the call that made them to the calls that read them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
+
+from nncfx.graph import Edge, NNCFGraph, Operation, TensorInfo, input_address, output_address
+from nncfx.tracing.tensors import describe
+
+__all__ = ["Dataflow"]
+
+
+@dataclass(frozen=True)
+class _Produced:
+    """The data comes out of a node."""
+
+    address: str
+    port: int
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The data is a parameter or a buffer; all its dotted names, the first first."""
+
+    names: tuple[str, ...]
+
+
+class Dataflow:
+    """The graph under construction.
+
+    Tensors are keyed weakly: a trace keeps no activation alive longer than the model does.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._origin = WeakIdKeyDictionary()
+        self._operations: list[Operation] = []
+        self._edges: list[Edge] = []
+        self._inputs: list[TensorInfo] = []
+        self._outputs: list[TensorInfo] = []
+        names: dict[int, list[str]] = {}
+        stored: dict[int, torch.Tensor] = {}
+        for module_name, module in model.named_modules(remove_duplicate=False):
+            prefix = f"{module_name}." if module_name else ""
+            for name, tensor in (*module._parameters.items(), *module._buffers.items()):  # noqa: SLF001 (named_parameters would look at each prefix again)
+                if tensor is not None:
+                    names.setdefault(id(tensor), []).append(prefix + name)
+                    stored[id(tensor)] = tensor
+        for key, tensor in stored.items():
+            self._origin[tensor] = _Stored(tuple(names[key]))
+        self.parameter_names: Mapping[int, str] = {key: all_[0] for key, all_ in names.items()}
+
+    @property
+    def operation_count(self) -> int:
+        """The number of operations so far."""
+        return len(self._operations)
+
+    def add_input(self, tensor: torch.Tensor) -> None:
+        """Add the model's next input."""
+        self._origin[tensor] = _Produced(input_address(len(self._inputs)), 0)
+        self._inputs.append(describe(tensor))
+
+    def add_output(self, tensor: torch.Tensor) -> None:
+        """Add the model's next output and the edge to it."""
+        self._connect(output_address(len(self._outputs)), [tensor], [describe(tensor)])
+        self._outputs.append(describe(tensor))
+
+    def add_operation(
+        self,
+        operation: Operation,
+        inputs: Sequence[torch.Tensor],
+        produced: Sequence[torch.Tensor],
+    ) -> None:
+        """Add `operation`, the edges from where its inputs come, and what it produced."""
+        self._operations.append(operation)
+        self._connect(operation.address, inputs, operation.inputs)
+        changed = {id(tensor) for tensor in inputs}
+        for port, tensor in enumerate(produced):
+            origin = _Produced(operation.address, port)
+            self._origin[tensor] = origin
+            base = tensor._base  # noqa: SLF001 (the documented way to find what a view shows)
+            if id(tensor) in changed and base is not None:
+                # changed in place through a view: who reads the whole reads this change
+                self._origin[base] = origin
+
+    def pass_on(self, tensor: torch.Tensor, produced: Iterable[torch.Tensor]) -> None:
+        """Say that `produced` carry the data of `tensor`."""
+        origin = self._origin.get(tensor)
+        if origin is not None:
+            for one in produced:
+                self._origin[one] = origin
+
+    def parameters_of(self, tensors: Sequence[torch.Tensor], reader: str) -> dict[int, str]:
+        """Return port to name for those `tensors` that are parameters or buffers.
+
+        A tensor with several names gets the one that the module `reader` has for it, if any.
+        """
+        found: dict[int, str] = {}
+        for port, tensor in enumerate(tensors):
+            origin = self._origin.get(tensor)
+            if isinstance(origin, _Stored):
+                own = [name for name in origin.names if name.rpartition(".")[0] == reader]
+                found[port] = (own or origin.names)[0]
+        return found
+
+    def graph(self) -> NNCFGraph:
+        """Return the finished graph."""
+        return NNCFGraph(
+            operations=tuple(self._operations),
+            edges=tuple(self._edges),
+            inputs=tuple(self._inputs),
+            outputs=tuple(self._outputs),
+        )
+
+    def _connect(
+        self,
+        address: str,
+        tensors: Sequence[torch.Tensor],
+        infos: Sequence[TensorInfo | None],
+    ) -> None:
+        for port, (tensor, info) in enumerate(zip(tensors, infos, strict=True)):
+            origin = self._origin.get(tensor)
+            if isinstance(origin, _Produced) and info is not None:
+                self._edges.append(Edge(origin.address, origin.port, address, port, info))

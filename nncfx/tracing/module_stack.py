@@ -1,0 +1,219 @@
+"""Know which module makes a call: a stack kept by hooks that live only while tracing."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from nncfx.graph import Operation
+
+__all__ = ["Boundary", "Frame", "ModuleStack", "Place", "Wiring"]
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """An operation that is its module's only call.
+
+    Attributes:
+        arguments: Input port to the position or keyword of the forward's argument it is.
+        is_result: Whether the forward returns the operation's single output and nothing else.
+    """
+
+    arguments: Mapping[int, int | str]
+    is_result: bool
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an operation is called, in terms that hold at run time.
+
+    Attributes:
+        module: Dotted name of the calling module: the first it has; `None` if not registered.
+        ordinal: How many calls of the same function the module made before, in this forward.
+        boundary: Set if the operation is the only call of the module.
+    """
+
+    module: str | None
+    ordinal: int
+    boundary: Boundary | None
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """How operations sit in their modules.
+
+    Attributes:
+        places: Address to place.
+        calls: Dotted name of a module to how often it is called in one forward.
+        callees: Dotted name of a module to the dotted names of the modules that it calls.
+    """
+
+    places: Mapping[str, Place]
+    calls: Mapping[str, int]
+    callees: Mapping[str, tuple[str, ...]]
+
+
+@dataclass
+class _Seen:
+    operation: Operation | None
+    ordinal: int
+    inputs: Sequence[torch.Tensor]
+    produced: Sequence[torch.Tensor]
+
+
+@dataclass
+class Frame:
+    """A module call in progress.
+
+    Attributes:
+        scope: NNCF's scope of the call.
+        path: The dotted name under which the caller reaches the module, or `None`.
+        module: `path`, or that of the nearest caller that is registered.
+        module_type: The class name of the module at `module`.
+        key: The first dotted name of the called module, or `None`.
+    """
+
+    scope: str
+    path: str | None
+    module: str
+    module_type: str
+    key: str | None
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    seen: list[_Seen] = field(default_factory=list)
+    has_callees: bool = False
+
+
+class ModuleStack:
+    """The module calls in progress, and what was learnt of those that ended."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._modules = dict(model.named_modules())
+        self._names: dict[int, list[str]] = {}
+        for name, module in model.named_modules(remove_duplicate=False):
+            self._names.setdefault(id(module), []).append(name)
+        self._types = {
+            name: _class_name(one) for name, one in model.named_modules(remove_duplicate=False)
+        }
+        self._frames: list[Frame] = []
+        self._ordinals: Counter[tuple[str | None, str]] = Counter()
+        self._places: dict[str, Place] = {}
+        self._calls: Counter[str] = Counter()
+        self._callees: dict[str, dict[str, None]] = {}
+
+    @property
+    def top(self) -> Frame:
+        """The innermost module call in progress."""
+        return self._frames[-1]
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Keep the stack up to date while the context lasts."""
+        with ExitStack() as stack:
+            for module in self._modules.values():
+                enter = module.register_forward_pre_hook(self._enter, with_kwargs=True)
+                stack.callback(enter.remove)
+                leave = module.register_forward_hook(self._leave, always_call=True)
+                stack.callback(leave.remove)
+            yield
+
+    def saw_call(
+        self,
+        operation: Operation | None,
+        name: str,
+        inputs: Sequence[torch.Tensor],
+        produced: Sequence[torch.Tensor],
+    ) -> None:
+        """Take note of a tensor-producing call by the module on top."""
+        frame = self.top
+        ordinal = self._ordinals[frame.key, name]
+        self._ordinals[frame.key, name] += 1
+        if operation is not None:
+            self._places[operation.address] = Place(frame.key, ordinal, None)
+        if len(frame.seen) < 2:  # noqa: PLR2004 (to know that a call is the only one, two will do)
+            frame.seen.append(_Seen(operation, ordinal, inputs, produced))
+
+    def wiring(self) -> Wiring:
+        """Return what was learnt."""
+        callees = {name: tuple(called) for name, called in self._callees.items()}
+        return Wiring(dict(self._places), dict(self._calls), callees)
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not self._frames:
+            kind = _class_name(self._model)
+            frame = Frame(kind, "", "", kind, "", args, kwargs)
+        else:
+            frame = self._frame(module, self.top, args, kwargs)
+            self._link(self.top, frame)
+        if frame.key is not None:
+            self._calls[frame.key] += 1
+        self._frames.append(frame)
+
+    def _frame(
+        self, module: nn.Module, caller: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Frame:
+        names = self._names.get(id(module), [])
+        kind = _class_name(module)
+        below = [one for one in names if caller.path is not None and _is_below(one, caller.path)]
+        if not below:
+            # reached by another way than through its caller: the class name alone, as NNCF does
+            scope = f"{caller.scope}/{kind}"
+            own = names[0] if names else None
+        else:
+            own = min(below, key=lambda name: name.count("."))
+            scope = caller.scope + self._relative(own, caller.path or "")
+        shown = caller.module if own is None else own
+        return Frame(
+            scope=scope,
+            path=own,
+            module=shown,
+            module_type=self._types[shown],
+            key=names[0] if names else None,
+            args=args,
+            kwargs=kwargs,
+        )
+
+    def _relative(self, path: str, caller: str) -> str:
+        scope, prefix = "", caller
+        for part in path[len(caller) :].removeprefix(".").split("."):
+            prefix = f"{prefix}.{part}" if prefix else part
+            scope += f"/{self._types[prefix]}[{part}]"
+        return scope
+
+    def _link(self, caller: Frame, called: Frame) -> None:
+        caller.has_callees = True
+        if caller.key is not None and called.key is not None:
+            self._callees.setdefault(caller.key, {})[called.key] = None
+
+    def _leave(self, module: nn.Module, args: Any, result: Any) -> None:
+        del module, args
+        frame = self._frames.pop()
+        if frame.has_callees or len(frame.seen) != 1:
+            return
+        (seen,) = frame.seen
+        if seen.operation is None:
+            return
+        given: dict[int, int | str] = {id(one): key for key, one in frame.kwargs.items()}
+        given |= {id(one): position for position, one in enumerate(frame.args)}
+        boundary = Boundary(
+            arguments={
+                port: given[id(tensor)]
+                for port, tensor in enumerate(seen.inputs)
+                if id(tensor) in given
+            },
+            is_result=len(seen.produced) == 1 and result is seen.produced[0],
+        )
+        self._places[seen.operation.address] = Place(frame.key, seen.ordinal, boundary)
+
+
+def _is_below(name: str, caller: str) -> bool:
+    return name != caller and (not caller or name.startswith(f"{caller}."))
+
+
+def _class_name(module: nn.Module) -> str:
+    return type(module).__name__

@@ -1,0 +1,140 @@
+"""How a torch function is spelt in an address, and which calls are operations at all.
+
+Under a `TorchFunctionMode` torch reports `x + y` as `Tensor.add` and an in-place ReLU as
+`F.relu(inplace=True)`; NNCF spells them `__add__` and `relu_`. One table maps function objects,
+by identity, to NNCF's spelling; every other function is spelt by its own name. The function that
+torch reports does not say whether `x + y` or `x.add(y)` was written, so both are `__add__`.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import torch
+from torch.nn import functional as F
+
+__all__ = ["Kind", "kind", "spelling"]
+
+_OPERATORS: Final[Mapping[str, str]] = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "div": "truediv",
+    "matmul": "matmul",
+    "remainder": "mod",
+}
+_COMPARISONS: Final = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def _table() -> dict[Callable[..., Any], str]:
+    table: dict[Callable[..., Any], str] = {}
+    for method, operator in _OPERATORS.items():
+        table[getattr(torch.Tensor, method)] = f"__{operator}__"
+        if method != "matmul":  # there is no in-place matrix product
+            table[getattr(torch.Tensor, f"{method}_")] = f"__i{operator}__"
+    for name in _COMPARISONS:
+        table[getattr(torch.Tensor, name)] = f"__{name}__"
+    table[torch.Tensor.__pow__] = "__pow__"
+    table[torch.Tensor.__ipow__] = "__ipow__"
+    table[torch.Tensor.__rpow__] = "__rpow__"
+    table[torch.Tensor.__rdiv__] = "__rtruediv__"  # type: ignore[attr-defined]  # the stubs lack it
+    table[torch.Tensor.neg] = "__neg__"
+    return table
+
+
+_SPELLINGS: Final[Mapping[Callable[..., Any], str]] = MappingProxyType(_table())
+
+_CONSTRUCTORS: Final = frozenset(
+    [
+        "arange",
+        "as_tensor",
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "eye",
+        "from_numpy",
+        "full",
+        "full_like",
+        "linspace",
+        "logspace",
+        "new_empty",
+        "new_empty_strided",
+        "new_full",
+        "new_ones",
+        "new_tensor",
+        "new_zeros",
+        "ones",
+        "ones_like",
+        "rand",
+        "rand_like",
+        "randint",
+        "randint_like",
+        "randn",
+        "randn_like",
+        "randperm",
+        "scalar_tensor",
+        "tensor",
+        "tril_indices",
+        "triu_indices",
+        "zeros",
+        "zeros_like",
+    ],
+)
+_PASSING: Final = frozenset(
+    [
+        "alias",
+        "as_subclass",
+        "cpu",
+        "cuda",
+        "data",
+        "dequantize",
+        "refine_names",
+        "rename",
+        "rename_",
+        "requires_grad_",
+        "retain_grad",
+        "share_memory_",
+        "__deepcopy__",
+    ],
+)
+
+
+class Kind:
+    """What a call is to the graph: the three cases of `kind`."""
+
+    OPERATION: Final = "operation"
+    PASSING: Final = "passing"
+    """Not an operation; the result carries the data of the first tensor argument."""
+    CONSTRUCTOR: Final = "constructor"
+    """Not an operation; the result depends on no tensor's values."""
+
+
+def spelling(func: Callable[..., Any], kwargs: Mapping[str, Any] | None = None) -> str:
+    """Return the name of `func` in an address, as NNCF spells it.
+
+    Args:
+        func: The function object that torch reports.
+        kwargs: The keyword arguments of the call; only `F.relu` is spelt by one of them.
+
+    >>> spelling(torch.Tensor.add_), spelling(torch.relu), spelling(F.relu, {"inplace": True})
+    ('__iadd__', 'relu', 'relu_')
+    """
+    if func is F.relu and kwargs and kwargs.get("inplace"):
+        return "relu_"
+    known = _SPELLINGS.get(func)
+    if known is not None:
+        return known
+    name = str(func.__name__)
+    # an attribute such as x.T arrives as the bound __get__ of its descriptor
+    return str(func.__self__.__name__) if name == "__get__" else name  # type: ignore[attr-defined]  # a bound method
+
+
+def kind(name: str) -> str:
+    """Return which `Kind` of call a function spelt `name` makes.
+
+    >>> kind("conv2d"), kind("zeros_like"), kind("data")
+    ('operation', 'constructor', 'passing')
+    """
+    if name in _CONSTRUCTORS:
+        return Kind.CONSTRUCTOR
+    return Kind.PASSING if name in _PASSING else Kind.OPERATION

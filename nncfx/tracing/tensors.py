@@ -1,0 +1,45 @@
+"""Find the tensors in whatever a model or a torch function takes and returns."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+
+from nncfx.graph.operations import TensorInfo
+
+__all__ = ["describe", "tensors_in"]
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors in `value`, in order.
+
+    Looks into mappings (by value), dataclasses (by field), sequences and sets, however nested;
+    anything else that is not a tensor holds none.
+    """
+    if isinstance(value, torch.Tensor):
+        yield value
+        return
+    if isinstance(value, str | bytes | torch.Size):
+        return
+    for part in _parts(value):
+        yield from tensors_in(part)
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    if is_dataclass(value) and not isinstance(value, type):
+        return [getattr(value, one.name) for one in fields(value)]
+    if isinstance(value, list | tuple | set | frozenset):
+        return value
+    return ()
+
+
+def describe(tensor: torch.Tensor) -> TensorInfo:
+    """Return shape and dtype of `tensor`.
+
+    >>> describe(torch.zeros(2, 3))
+    TensorInfo(shape=(2, 3), dtype='float32')
+    """
+    return TensorInfo(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
