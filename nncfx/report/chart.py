@@ -1,0 +1,287 @@
+"""A study as charts: what stands where, in the units of the picture. The template only draws."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from nncfx.compressor.evidence import Curve, Sample, StudyEvidence
+from nncfx.report.axes import Scale, padded, spread, ticks
+from nncfx.report.format import (
+    is_fraction_metric,
+    level_text,
+    metric_text,
+    prefix_text,
+    quantity_text,
+    titled,
+)
+
+__all__ = ["Chart", "Mark", "Series", "Window", "study_charts"]
+
+WIDTH, HEIGHT = 580, 350
+_LEFT, _RIGHT, _TOP, _BOTTOM = 66, 566, 34, 296
+_LABEL_Y, _LABEL_GAP = 14, 17
+# The zoom is drawn when the budget is under this share of the whole chart's height.
+_ZOOM_BELOW = 0.15
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """One sample: its place, its shape, and where its number stands above the plot."""
+
+    x: float
+    y: float
+    shape: str
+    number: str
+    label_x: float
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """The part of the plane that a chart shows."""
+
+    low_level: float
+    high_level: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """What a chart shows, in the units of the data.
+
+    `value` takes the number of a sample that belongs here, or None; `text` spells one.
+    """
+
+    name: str
+    unit: str
+    value: Callable[[Sample], float | None]
+    text: Callable[[float], str]
+    tick: Callable[[float], str]
+    curve: Curve | None
+    threshold: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """One chart, ready to draw: positions in a picture of `WIDTH` by `HEIGHT`."""
+
+    key: str
+    title: str
+    y_title: str
+    x_ticks: tuple[tuple[float, str], ...]
+    y_ticks: tuple[tuple[float, str], ...]
+    band: str
+    mean: str
+    threshold_y: float | None
+    accuracy_x: float | None
+    chosen_x: float | None
+    marks: tuple[Mark, ...]
+    legend: tuple[tuple[str, str], ...] = field(default=())
+    width: int = WIDTH
+    height: int = HEIGHT
+    left: int = _LEFT
+    right: int = _RIGHT
+    top: int = _TOP
+    bottom: int = _BOTTOM
+    label_y: int = _LABEL_Y
+
+
+def study_charts(study: StudyEvidence, metric: str, key: str) -> tuple[Chart, ...]:
+    """Return the charts of `study`: accuracy, perhaps its zoom at the budget, objective.
+
+    `key` makes the charts' ids unique on the page. The zoom is there where the budget would be
+    too thin a strip of the whole chart to be read, and where samples lie in it.
+    """
+    accuracy = _accuracy_series(study, metric)
+    objective = _objective_series(study)
+    whole = _window(study, accuracy)
+    charts = [_chart(study, accuracy, whole, f"{key}-accuracy", titled(metric))]
+    near = _near_budget(study, whole)
+    if near is not None:
+        title = f"{titled(metric)}, enlarged at the budget"
+        charts.append(_chart(study, accuracy, near, f"{key}-zoom", title))
+    title = titled(study.objective_name)
+    charts.append(_chart(study, objective, _window(study, objective), f"{key}-objective", title))
+    return tuple(charts)
+
+
+def _accuracy_series(study: StudyEvidence, metric: str) -> Series:
+    share = is_fraction_metric(metric)
+    return Series(
+        name=metric,
+        unit="%" if share else "",
+        value=lambda sample: sample.accuracy if sample.is_done else None,
+        text=lambda value: metric_text(value, metric),
+        tick=(lambda value: f"{round(value * 100, 6):g}") if share else _plain_tick,
+        curve=study.accuracy_curve,
+        threshold=study.threshold,
+    )
+
+
+def _objective_series(study: StudyEvidence) -> Series:
+    return Series(
+        name=study.objective_name,
+        unit=study.objective_unit,
+        value=lambda sample: sample.objective if sample.is_done else None,
+        text=lambda value: quantity_text(value, study.objective_unit),
+        tick=_plain_tick,
+        curve=study.objective_curve,
+        threshold=None,
+    )
+
+
+def _plain_tick(value: float) -> str:
+    return prefix_text(value) if abs(value) >= 10_000 else f"{value:.6g}"  # noqa: PLR2004 (five digits are too wide)
+
+
+def _window(study: StudyEvidence, series: Series) -> Window:
+    """Return the window of all samples, the dense model, the threshold and the mean."""
+    samples = (*study.samples, *study.comparison)
+    values = [value for s in samples if (value := series.value(s)) is not None]
+    values += [study.dense_accuracy, series.threshold] if series.threshold is not None else []
+    values += [study.dense_objective] if series.threshold is None else []
+    if series.curve is not None:
+        values += series.curve.mean
+    low, high = padded(values)
+    levels = [s.level for s in samples] + [study.level_accuracy, study.chosen_level]
+    return Window(low_level=-0.02, high_level=max(levels) + 0.03, low=low, high=high)
+
+
+def _near_budget(study: StudyEvidence, whole: Window) -> Window | None:
+    """Return the window about the threshold, or None where the whole chart shows enough."""
+    budget = study.dense_accuracy - study.threshold
+    if not 0 < budget < _ZOOM_BELOW * (whole.high - whole.low):
+        return None
+    low, high = study.threshold - 2 * budget, study.dense_accuracy + budget
+    levels = [
+        s.level
+        for s in study.samples
+        if s.is_done and s.accuracy is not None and s.level > 0 and low <= s.accuracy <= high
+    ]
+    if not levels:
+        return None
+    levels += [study.level_accuracy, study.chosen_level]
+    left, right = padded(levels, share=0.12)
+    # a single level has no width of its own; five points of sparsity are legible
+    middle = (left + right) / 2
+    left, right = min(left, middle - 0.025), max(right, middle + 0.025)
+    return Window(low_level=max(left, -0.02), high_level=min(right, 1.0), low=low, high=high)
+
+
+def _chart(study: StudyEvidence, series: Series, window: Window, key: str, title: str) -> Chart:
+    x = Scale(low=window.low_level, high=window.high_level, start=_LEFT, end=_RIGHT)
+    y = Scale(low=window.low, high=window.high, start=_BOTTOM, end=_TOP)
+    threshold = series.threshold
+    curve = series.curve
+    marks = _marks(study, series, x, y)
+    return Chart(
+        key=key,
+        title=title,
+        y_title=f"{series.name} ({series.unit})" if series.unit else series.name,
+        x_ticks=tuple((x(t), f"{t:g}") for t in ticks(max(x.low, 0.0), x.high)),
+        y_ticks=tuple((y(t), series.tick(t)) for t in ticks(y.low, y.high)),
+        band=_band(curve, x, y) if curve else "",
+        mean=_path(zip(curve.levels, curve.mean, strict=True), x, y) if curve else "",
+        threshold_y=y(threshold) if threshold is not None and y.holds(threshold) else None,
+        accuracy_x=x(study.level_accuracy) if x.holds(study.level_accuracy) else None,
+        chosen_x=x(study.chosen_level) if x.holds(study.chosen_level) else None,
+        marks=marks,
+        legend=_legend(study, series, marks),
+    )
+
+
+def _marks(study: StudyEvidence, series: Series, x: Scale, y: Scale) -> tuple[Mark, ...]:
+    """Return the marks of the samples inside the scales, their numbers kept apart."""
+    shown: list[tuple[Sample, float, str]] = []
+    for sample in study.samples:
+        value = series.value(sample)
+        if sample.is_done and value is None:
+            continue
+        # a failed sample has no value; it stands on the axis, at its level
+        place = y.low if value is None else value
+        if x.holds(sample.level) and y.holds(place):
+            shown.append((sample, place, _shape(study, sample)))
+    label_x = spread([x(s.level) for s, _, _ in shown], _LABEL_GAP, _LEFT + 4, _RIGHT - 4)
+    marks = [
+        Mark(
+            x=x(sample.level),
+            y=y(place),
+            shape=shape,
+            number=str(sample.number),
+            label_x=round(place_x, 1),
+            words=f"{sample.number}: level {level_text(sample.level)}, "
+            + ("failed" if shape == "failed" else series.text(place)),
+        )
+        for (sample, place, shape), place_x in zip(shown, label_x, strict=True)
+    ]
+    return (*_comparison_marks(study, series, x, y), *marks)
+
+
+def _comparison_marks(
+    study: StudyEvidence,
+    series: Series,
+    x: Scale,
+    y: Scale,
+) -> Iterable[Mark]:
+    for sample in study.comparison:
+        value = series.value(sample)
+        if value is not None and x.holds(sample.level) and y.holds(value):
+            yield Mark(
+                x=x(sample.level),
+                y=y(value),
+                shape="direct",
+                number="",
+                label_x=x(sample.level),
+                words=f"direct compression: level {level_text(sample.level)}, "
+                f"{series.text(value)}",
+            )
+
+
+def _shape(study: StudyEvidence, sample: Sample) -> str:
+    if not sample.is_done:
+        return "failed"
+    if sample.stage == "dense":
+        return "dense"
+    if sample.level == study.chosen_level:
+        return "chosen"
+    if sample.accuracy is not None and sample.accuracy < study.threshold:
+        return "below"
+    return "inside"
+
+
+def _legend(
+    study: StudyEvidence,
+    series: Series,
+    marks: Sequence[Mark],
+) -> tuple[tuple[str, str], ...]:
+    """Return what the chart shows as pairs of a swatch and words; nothing that it does not."""
+    shapes = {mark.shape for mark in marks}
+    entries = [
+        ("chosen", f"chosen level {level_text(study.chosen_level)}", "chosen" in shapes),
+        ("inside", "inside the budget", "inside" in shapes),
+        ("below", "below the threshold", "below" in shapes),
+        ("failed", "failed", "failed" in shapes),
+        ("dense", "dense model", "dense" in shapes),
+        ("direct", "direct compression, no recovery", "direct" in shapes),
+        ("mean", "Gaussian process: mean and band", series.curve is not None),
+        (
+            "threshold",
+            f"threshold {series.text(series.threshold)}" if series.threshold is not None else "",
+            series.threshold is not None,
+        ),
+        ("accuracy-level", f"s_acc {level_text(study.level_accuracy)}", True),
+    ]
+    return tuple((swatch, words) for swatch, words, present in entries if present)
+
+
+def _path(points: Iterable[tuple[float, float]], x: Scale, y: Scale) -> str:
+    finite = (p for p in points if math.isfinite(p[0]) and math.isfinite(p[1]))
+    return " L".join(f"{x(level)},{y(value)}" for level, value in finite)
+
+
+def _band(curve: Curve, x: Scale, y: Scale) -> str:
+    """Return the outline of the band: along the upper edge and back along the lower."""
+    upper = list(zip(curve.levels, curve.upper, strict=True))
+    lower = list(zip(curve.levels, curve.lower, strict=True))
+    return _path([*upper, *reversed(lower)], x, y)

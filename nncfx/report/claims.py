@@ -1,0 +1,172 @@
+"""What the run claims, in words that the numbers bear."""
+
+from dataclasses import dataclass
+
+from nncfx.compressor.evidence import Evidence, ModelFacts
+from nncfx.report.format import (
+    bytes_text,
+    metric_change_text,
+    metric_text,
+    milliseconds_text,
+    prefix_text,
+    ratio_text,
+    significant_text,
+)
+
+__all__ = ["Claim", "checks", "headline"]
+
+# What a thinned model may differ from the masked one in fp32, relative; issue bar.
+THINNING_BAR = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One claim: a figure, what it is, and what it rests on.
+
+    `verdict` is "good", "bad", or "open" where the numbers do not decide.
+    """
+
+    figure: str
+    label: str
+    detail: str
+    verdict: str
+
+
+def headline(evidence: Evidence) -> tuple[Claim, ...]:
+    """Return the claims of speed, size and accuracy, in this order."""
+    dense, compressed = evidence.dense, evidence.compressed
+    return (_speed(dense, compressed), _size(dense, compressed), _accuracy(evidence))
+
+
+def checks(evidence: Evidence) -> tuple[Claim, ...]:
+    """Return what was checked of the result: the masked model and the file, each if it was."""
+    found = []
+    error = evidence.max_thinning_error
+    if error is not None:
+        found.append(
+            Claim(
+                figure=significant_text(error, 2),
+                label="Thinned model against masked model",
+                detail="largest relative difference of their outputs on the same input; "
+                f"at most {THINNING_BAR:.0e} is taken for equal in fp32",
+                # written so that nan is bad
+                verdict="good" if error <= THINNING_BAR else "bad",
+            ),
+        )
+    if evidence.file_accuracy is not None:
+        found.append(_file(evidence, evidence.file_accuracy))
+    return tuple(found)
+
+
+def _file(evidence: Evidence, accuracy: float) -> Claim:
+    claimed = evidence.compressed.accuracy
+    same = accuracy == claimed
+    return Claim(
+        figure=metric_text(accuracy, evidence.metric),
+        label="File read back",
+        detail=f"{evidence.metric} of the model that the written file holds; "
+        + ("equal to the one claimed" if same else "claimed is ")
+        + ("" if same else metric_text(claimed, evidence.metric)),
+        verdict="good" if same else "bad",
+    )
+
+
+def _speed(dense: ModelFacts, compressed: ModelFacts) -> Claim:
+    before, after = dense.latency_ms, compressed.latency_ms
+    if not before or not after:
+        return _throughput(dense, compressed)
+    ratio = before / after
+    intervals = dense.latency_interval_ms, compressed.latency_interval_ms
+    if intervals[0] is None or intervals[1] is None:
+        factor = max(ratio, 1 / ratio)
+        return Claim(
+            figure=ratio_text(factor),
+            label="faster" if ratio > 1 else "slower",
+            detail=f"latency {milliseconds_text(before)} to {milliseconds_text(after)}, "
+            "single figures without an interval",
+            verdict="open",
+        )
+    low, high = intervals[0][0] / intervals[1][1], intervals[0][1] / intervals[1][0]
+    if low <= 1 <= high:
+        return Claim(
+            figure="No clear change",
+            label="in latency",
+            detail=f"the intervals overlap: dense {_interval(intervals[0])}, compressed "
+            f"{_interval(intervals[1])}; the medians differ by {ratio_text(ratio)}",
+            verdict="open",
+        )
+    faster = low > 1
+    ends = (low, high) if faster else (1 / high, 1 / low)
+    return Claim(
+        figure=ratio_text(ratio if faster else 1 / ratio),
+        label="faster" if faster else "slower",
+        detail=f"latency {milliseconds_text(before)} to {milliseconds_text(after)}; "
+        f"{ratio_text(ends[0])} to {ratio_text(ends[1])} at the ends of the intervals",
+        verdict="good" if faster else "bad",
+    )
+
+
+def _throughput(dense: ModelFacts, compressed: ModelFacts) -> Claim:
+    before, after = dense.throughput, compressed.throughput
+    if not before or not after:
+        return Claim(
+            figure="Not timed",
+            label="speed",
+            detail="no latency or throughput was measured for both models",
+            verdict="open",
+        )
+    ratio = after / before
+    return Claim(
+        figure=ratio_text(max(ratio, 1 / ratio)),
+        label="faster" if ratio > 1 else "slower",
+        detail=f"throughput {prefix_text(before, '/s')} to {prefix_text(after, '/s')}, "
+        "single figures without an interval",
+        verdict="open",
+    )
+
+
+def _size(dense: ModelFacts, compressed: ModelFacts) -> Claim:
+    if dense.file_bytes and compressed.file_bytes:
+        what, before, after = "file", dense.file_bytes, compressed.file_bytes
+    else:
+        what, before, after = "footprint", dense.footprint_bytes, compressed.footprint_bytes
+    if not before or not after:
+        return Claim(
+            figure="Nothing left",
+            label=f"of the {what}",
+            detail=f"{bytes_text(before)} to {bytes_text(after)}",
+            verdict="bad",
+        )
+    smaller = before >= after
+    return Claim(
+        figure=ratio_text(before / after if smaller else after / before),
+        label=f"{'smaller' if smaller else 'larger'} {what}",
+        detail=f"{bytes_text(before)} to {bytes_text(after)}"
+        + (" on disk" if what == "file" else " of non-zero parameters; no file was written"),
+        verdict="good" if smaller else "bad",
+    )
+
+
+def _accuracy(evidence: Evidence) -> Claim:
+    before, after = evidence.dense.accuracy, evidence.compressed.accuracy
+    metric = evidence.metric
+    detail = f"{metric_text(before, metric)} to {metric_text(after, metric)}"
+    budgets = [study.dense_accuracy - study.threshold for study in evidence.studies]
+    if budgets:
+        # 1e-9: a loss of exactly the budget is inside it, whatever the last bit says
+        inside = before - after <= min(budgets) + 1e-9
+        budget = metric_change_text(-min(budgets), metric)
+        detail += f"; {'inside' if inside else 'outside'} the budget of {budget}"
+        verdict = "good" if inside else "bad"
+    else:
+        verdict = "open"
+    return Claim(
+        figure=metric_change_text(after - before, metric),
+        label=metric,
+        detail=detail,
+        verdict=verdict,
+    )
+
+
+def _interval(ends: tuple[float, float]) -> str:
+    return f"{significant_text(ends[0])} to {significant_text(ends[1])} ms"

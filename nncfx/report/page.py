@@ -1,0 +1,67 @@
+"""The report: one self-contained HTML page of the evidence of a run."""
+
+from pathlib import Path
+
+from nncfx.compressor.codec import write_text
+from nncfx.compressor.evidence import Evidence
+from nncfx.errors import MissingExtraError
+from nncfx.report.chart import study_charts
+from nncfx.report.claims import checks, headline
+from nncfx.report.format import titled
+from nncfx.report.tables import layer_table, summary_table, trial_table
+
+__all__ = ["render_report", "write_report"]
+
+
+def render_report(evidence: Evidence) -> str:
+    """Return the report of `evidence` as one HTML page.
+
+    The page needs nothing but itself: style and charts (SVG) are in it, there is no script, and
+    its content security policy forbids everything else. It is legible on light and on dark
+    ground and on paper. The same evidence gives the same page, byte for byte.
+
+    Raises:
+        MissingExtraError: jinja2 is not installed.
+    """
+    try:
+        import jinja2
+    except ImportError as error:
+        raise MissingExtraError("jinja2", "report", "writing a report") from error
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("nncfx.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["titled"] = titled
+    studies = [
+        {
+            "study": study,
+            "charts": study_charts(study, evidence.metric, f"study{number}"),
+            "trials": trial_table(study, evidence.metric),
+        }
+        for number, study in enumerate(evidence.studies, start=1)
+    ]
+    return environment.get_template("report.html.j2").render(
+        evidence=evidence,
+        headline=headline(evidence),
+        checks=checks(evidence),
+        summary=summary_table(evidence),
+        studies=studies,
+        layers=layer_table(evidence.layers),
+        has_kernels=any(row.kernel for row in evidence.layers),
+        has_times=any(row.time_before_ms or row.time_after_ms for row in evidence.layers),
+    )
+
+
+def write_report(path: str | Path, evidence: Evidence) -> Path:
+    """Write the report of `evidence` to `path` as one HTML file and return the path.
+
+    Missing folders are made; the file is there whole or not at all.
+
+    Raises:
+        MissingExtraError: jinja2 is not installed.
+        StorageError: The path cannot be written.
+    """
+    return write_text(path, render_report(evidence))

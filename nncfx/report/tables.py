@@ -1,0 +1,260 @@
+"""The tables of a report: every cell as text, every bar as a share of its column."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from nncfx.compressor.evidence import Evidence, LayerRow, ModelFacts, Sample, StudyEvidence
+from nncfx.report.format import (
+    bytes_text,
+    count_text,
+    level_text,
+    metric_change_text,
+    metric_text,
+    milliseconds_text,
+    prefix_text,
+    quantity_text,
+    ratio_text,
+    seconds_text,
+    significant_text,
+    titled,
+)
+
+__all__ = [
+    "LayerCells",
+    "SummaryRow",
+    "TrialCells",
+    "layer_table",
+    "summary_table",
+    "trial_table",
+]
+
+ABSENT = "\N{EN DASH}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryRow:
+    """One quantity of the dense and of the compressed model, and how it changed."""
+
+    name: str
+    dense: str
+    compressed: str
+    change: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialCells:
+    """One trial as text; `state` is a class of the style sheet too."""
+
+    number: str
+    stage: str
+    level: str
+    metric: str
+    objective: str
+    seconds: str
+    state: str
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerCells:
+    """One layer as text; bars are widths in percent of their column."""
+
+    module: str
+    kind: str
+    kernel: str
+    shape_before: str
+    shape_after: str
+    kept: str
+    macs_before: str
+    macs_after: str
+    macs_ratio: str
+    nonzero_before: str
+    nonzero_after: str
+    time_before: str
+    time_after: str
+    speedup: str
+    bar_before: str
+    bar_after: str
+
+
+def summary_table(evidence: Evidence) -> tuple[SummaryRow, ...]:
+    """Return the rows of dense against compressed; a dash where nothing was measured."""
+    dense, compressed, metric = evidence.dense, evidence.compressed, evidence.metric
+    accuracy = SummaryRow(
+        name=titled(metric),
+        dense=metric_text(dense.accuracy, metric),
+        compressed=metric_text(compressed.accuracy, metric),
+        change=metric_change_text(compressed.accuracy - dense.accuracy, metric),
+    )
+
+    def row(
+        name: str,
+        value: Callable[[ModelFacts], float | None],
+        text: Callable[[float], str],
+        words: tuple[str, str],
+    ) -> SummaryRow:
+        before, after = value(dense), value(compressed)
+        return SummaryRow(
+            name=name,
+            dense=ABSENT if before is None else text(before),
+            compressed=ABSENT if after is None else text(after),
+            change=_change(before, after, words),
+        )
+
+    fewer, smaller, faster = ("fewer", "more"), ("smaller", "larger"), ("faster", "slower")
+    return (
+        accuracy,
+        row("Parameters", lambda m: m.parameters, _count, fewer),
+        row("Non-zero parameters", lambda m: m.nonzero, _count, fewer),
+        row("MACs, one example", lambda m: m.macs, prefix_text, fewer),
+        row("Footprint of non-zeros", lambda m: m.footprint_bytes, bytes_text, smaller),
+        row("File on disk", lambda m: m.file_bytes, bytes_text, smaller),
+        row("Latency, median", lambda m: m.latency_ms, milliseconds_text, faster),
+        _interval_row(dense, compressed),
+        row("Throughput", lambda m: m.throughput, _per_second, ("lower", "higher")),
+    )
+
+
+def trial_table(study: StudyEvidence, metric: str) -> tuple[TrialCells, ...]:
+    """Return the trials of `study` in order of evaluation, then the comparison."""
+    own = tuple(_trial(study, sample, metric, sample.stage) for sample in study.samples)
+    direct = tuple(_trial(study, s, metric, "direct") for s in study.comparison)
+    return own + direct
+
+
+def layer_table(layers: Sequence[LayerRow]) -> tuple[LayerCells, ...]:
+    """Return the layers, then their total where there are at least two.
+
+    Source: Condensa (Joseph et al., 2019), Table 3.
+    """
+    longest = max((_time(row) for row in layers), default=0.0)
+    cells = tuple(_layer(row, longest) for row in layers)
+    return (*cells, _total(layers)) if len(layers) > 1 else cells
+
+
+def _trial(study: StudyEvidence, sample: Sample, metric: str, stage: str) -> TrialCells:
+    if not sample.is_done:
+        state, words = "failed", sample.error or sample.state
+    elif stage == "direct":
+        state, words = "direct", "without recovery"
+    elif sample.level == study.chosen_level:
+        state, words = "chosen", "chosen"
+    elif sample.accuracy is not None and sample.accuracy < study.threshold:
+        state, words = "below", "below the threshold"
+    else:
+        state, words = "inside", "inside the budget"
+    objective = sample.objective
+    return TrialCells(
+        number=str(sample.number),
+        stage=stage,
+        level=level_text(sample.level),
+        metric=ABSENT if sample.accuracy is None else metric_text(sample.accuracy, metric),
+        objective=ABSENT if objective is None else quantity_text(objective, study.objective_unit),
+        seconds=seconds_text(sample.seconds),
+        state=state,
+        words=words,
+    )
+
+
+def _time(row: LayerRow) -> float:
+    return max(row.time_before_ms or 0.0, row.time_after_ms or 0.0)
+
+
+def _layer(row: LayerRow, longest: float) -> LayerCells:
+    before, after = row.time_before_ms, row.time_after_ms
+    is_gone = row.channels_after == 0
+    return LayerCells(
+        module=row.module,
+        kind=row.kind,
+        kernel=row.kernel,
+        shape_before=f"{row.in_channels_before} \N{RIGHTWARDS ARROW} {row.channels_before}",
+        shape_after="removed"
+        if is_gone
+        else f"{row.in_channels_after} \N{RIGHTWARDS ARROW} {row.channels_after}",
+        kept=_share(row.channels_after, row.channels_before),
+        macs_before=prefix_text(row.macs_before),
+        macs_after=prefix_text(row.macs_after),
+        macs_ratio=_quotient(row.macs_before, row.macs_after),
+        nonzero_before=count_text(row.nonzero_before),
+        nonzero_after=count_text(row.nonzero_after),
+        time_before=ABSENT if before is None else significant_text(before),
+        time_after=ABSENT if after is None else significant_text(after),
+        speedup=_quotient(before, after),
+        bar_before=_share(before or 0.0, longest),
+        bar_after=_share(after or 0.0, longest),
+    )
+
+
+def _total(layers: Sequence[LayerRow]) -> LayerCells:
+    befores = [row.time_before_ms for row in layers if row.time_before_ms is not None]
+    afters = [row.time_after_ms for row in layers if row.time_after_ms is not None]
+    before, after = sum(befores), sum(afters)
+    channels = [sum(r.channels_before for r in layers), sum(r.channels_after for r in layers)]
+    macs = [sum(r.macs_before for r in layers), sum(r.macs_after for r in layers)]
+    return LayerCells(
+        module="all layers",
+        kind="",
+        kernel="",
+        shape_before=f"{channels[0]:,}",
+        shape_after=f"{channels[1]:,}",
+        kept=_share(channels[1], channels[0]),
+        macs_before=prefix_text(macs[0]),
+        macs_after=prefix_text(macs[1]),
+        macs_ratio=_quotient(*macs),
+        nonzero_before=count_text(sum(r.nonzero_before for r in layers)),
+        nonzero_after=count_text(sum(r.nonzero_after for r in layers)),
+        time_before=significant_text(before) if befores else ABSENT,
+        time_after=significant_text(after) if afters else ABSENT,
+        speedup=_quotient(before, after),
+        bar_before=_share(before, max(before, after)),
+        bar_after=_share(after, max(before, after)),
+    )
+
+
+def _interval_row(dense: ModelFacts, compressed: ModelFacts) -> SummaryRow:
+    ends = dense.latency_interval_ms, compressed.latency_interval_ms
+    if ends[0] is None or ends[1] is None:
+        change = ABSENT
+    else:
+        apart = ends[0][0] > ends[1][1] or ends[1][0] > ends[0][1]
+        change = "apart" if apart else "overlap"
+    texts = [
+        ABSENT
+        if pair is None
+        else f"{significant_text(pair[0])} to {significant_text(pair[1])} ms"
+        for pair in ends
+    ]
+    return SummaryRow(
+        name="Latency, interval of the median",
+        dense=texts[0],
+        compressed=texts[1],
+        change=change,
+    )
+
+
+def _change(before: float | None, after: float | None, words: tuple[str, str]) -> str:
+    """Return "2.0x fewer" or its like; `words` are for a fall and for a rise."""
+    if before is None or after is None or before < 0 or after < 0:
+        return ABSENT
+    if before == after:
+        return "same"
+    if not before or not after:
+        return f"all {words[0]}" if before else ABSENT
+    fell = after < before
+    return f"{ratio_text(before / after if fell else after / before)} {words[0 if fell else 1]}"
+
+
+def _quotient(before: float | None, after: float | None) -> str:
+    return ratio_text(before / after) if before and after else ABSENT
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{min(part / whole, 1.0):.1%}" if whole else "0%"
+
+
+def _count(value: float) -> str:
+    return count_text(int(value))
+
+
+def _per_second(value: float) -> str:
+    return prefix_text(value, "examples/s")
