@@ -1,0 +1,151 @@
+"""The config of a compression run, as NNCF spells it."""
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from nncfx.config.faults import Fault, config_error
+from nncfx.config.option import Limits, option, required
+from nncfx.config.registry import AlgorithmConfig, algorithm_configs
+from nncfx.config.section import Section, read_section
+from nncfx.errors import ConfigError
+
+__all__ = ["InputInfo", "NNCFConfig"]
+
+_NOT_BUILT = "it is not built"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InputInfo(Section):
+    """One input of the model, from which an example is made where none is given."""
+
+    sample_size: tuple[int, ...] = required(
+        "the shape of the input, with the batch axis",
+        limits=Limits(minimum=1),
+    )
+    type: Literal["float", "half", "double", "int", "long", "bool"] = option(
+        "float",
+        "the type of the input's entries",
+    )
+    filler: Literal["ones", "zeros", "random"] = option(
+        "ones",
+        "what the example is filled with",
+    )
+    keyword: str | None = option(None, "the name of the input in the model's forward")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NNCFConfig(Section):
+    """A whole config: inputs, target device, algorithms, and scopes for all of them.
+
+    Valid by construction. `from_dict` and `from_json` read the grammar of NNCF 2.19; what NNCF
+    knows and nncfx does not support is refused with the reason, and an unknown key is an error.
+
+    >>> config = NNCFConfig.from_dict({"compression": {"algorithm": "magnitude_sparsity"}})
+    >>> config.compression[0].params.sparsity_target
+    0.5
+    """
+
+    refused: ClassVar[Mapping[str, str]] = {
+        "accuracy_aware_training": f"{_NOT_BUILT}. Search the level with nncfx.search.find_level",
+        "bootstrapNAS": f"{_NOT_BUILT}",
+        "compression_lr_multiplier": "no algorithm here has parameters of its own to train",
+        "disable_shape_matching": "operations are found by address, never by shape. Remove it",
+        "log_dir": "nncfx writes no file unasked. Remove it",
+        "scopes_without_shape_matching": "operations are found by address. Remove it",
+    }
+
+    input_info: tuple[InputInfo, ...] = option(
+        (),
+        "the model's inputs, in order",
+        single=True,
+    )
+    target_device: Literal["ANY", "CPU", "GPU", "NPU", "TRIAL", "CPU_SPR"] = option(
+        "ANY",
+        "the device the model will run on; sparsity and pruning are the same on all",
+    )
+    compression: tuple[AlgorithmConfig, ...] = option(
+        (),
+        "the algorithms, in any order",
+        single=True,
+        tagged=algorithm_configs,
+        refused_tags={
+            "binarization": _NOT_BUILT,
+            "const_sparsity": _NOT_BUILT,
+            "knowledge_distillation": _NOT_BUILT,
+            "movement_sparsity": _NOT_BUILT,
+            "quantization": _NOT_BUILT,
+            "rb_sparsity": f"{_NOT_BUILT}. Use 'magnitude_sparsity'",
+        },
+    )
+    ignored_scopes: tuple[str, ...] = option(
+        (),
+        "addresses, scopes or {re} patterns of operations that every algorithm leaves alone",
+        single=True,
+    )
+    target_scopes: tuple[str, ...] | None = option(
+        None,
+        "the only operations to work on, for algorithms without target_scopes of their own",
+        single=True,
+    )
+    validate_scopes: bool = option(
+        default=True,
+        doc="whether one of these scopes that matches nothing is an error",
+    )
+
+    @classmethod
+    def from_json(cls, path: str | os.PathLike[str]) -> Self:
+        """Return the config in the JSON file at `path`.
+
+        Comments (`//`, `/* */`) and commas before a closing bracket are allowed, as in NNCF.
+
+        Raises:
+            ConfigError: there is no such file, it is not JSON, names a key twice, or has faults;
+                the message lists every fault with its JSON path.
+        """
+        file = Path(path)
+        source = f"The config '{file}'"
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"{source} cannot be read: {error}. Give the path of a JSON file in UTF-8.",
+            ) from error
+        return read_section(cls, _parse(text, source), source)
+
+
+_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_LAST_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
+
+
+def _parse(text: str, source: str) -> object:
+    """Return the JSON value of `text`.
+
+    Raises:
+        ConfigError: `text` is not JSON, or an object names a key twice.
+    """
+    # blanks for comments, so that a line and column in an error are those of the file
+    bare = _COMMENT.sub(lambda m: m[1] or re.sub(r"[^\n]", " ", m[0]), text)
+    bare = _LAST_COMMA.sub(lambda m: m[1] or " ", bare)
+    twice: list[Fault] = []
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        repeated = sorted({key for key in keys if keys.count(key) > 1})
+        twice.extend(
+            Fault(path=key, problem="the key stands twice in one object, and only one can hold.")
+            for key in repeated
+        )
+        return dict(pairs)
+
+    try:
+        data: object = json.loads(bare, object_pairs_hook=unique)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ConfigError(f"{source} is not JSON: {error}. Mend it there.") from error
+    if twice:
+        raise config_error(twice, source)
+    return data

@@ -1,0 +1,72 @@
+"""Options: the fields of config dataclasses, with what the JSON Schema says of them."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["LEVEL", "Limits", "OptionSpec", "option", "required", "spec_of"]
+
+_KEY = "nncfx.option"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds of a number, or of each number of a list; None is no bound."""
+
+    minimum: float | None = None
+    maximum: float | None = None
+    above: float | None = None
+    below: float | None = None
+    min_items: int | None = None
+
+    def as_schema(self) -> dict[str, float]:
+        """Return the bounds of the number in the words of JSON Schema."""
+        words = {
+            "minimum": self.minimum,
+            "maximum": self.maximum,
+            "exclusiveMinimum": self.above,
+            "exclusiveMaximum": self.below,
+        }
+        return {word: bound for word, bound in words.items() if bound is not None}
+
+
+LEVEL = Limits(minimum=0, below=1)
+"""A level lies in [0, 1)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptionSpec:
+    """What an option means beyond its type.
+
+    Attributes:
+        doc: One sentence for the schema and for error messages.
+        limits: Bounds of the number, or of each number of a list.
+        single: A list of one may be written as the item itself.
+        refused: Values that NNCF knows and nncfx does not support, with the reason.
+        tagged: The admissible classes by the value of their key `algorithm`, looked up late.
+        refused_tags: The values of `algorithm` that NNCF knows and nncfx does not support.
+    """
+
+    doc: str
+    limits: Limits = dataclasses.field(default_factory=Limits)
+    single: bool = False
+    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    tagged: Callable[[], Mapping[str, type]] | None = None
+    refused_tags: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def option(default: Any, doc: str, **spec: Any) -> Any:  # noqa: ANN401 (stands for any field)
+    """Return a dataclass field with `default`; `doc` and `spec` are those of `OptionSpec`."""
+    return dataclasses.field(default=default, metadata={_KEY: OptionSpec(doc=doc, **spec)})
+
+
+def required(doc: str, **spec: Any) -> Any:  # noqa: ANN401 (stands for any field)
+    """Return a dataclass field without a default; `doc` and `spec` are those of `OptionSpec`."""
+    return dataclasses.field(metadata={_KEY: OptionSpec(doc=doc, **spec)})
+
+
+def spec_of(field: "dataclasses.Field[Any]") -> OptionSpec:
+    """Return the spec that `option` or `required` gave `field`."""
+    spec = field.metadata[_KEY]
+    assert isinstance(spec, OptionSpec)  # noqa: S101 (option and required put nothing else)
+    return spec

@@ -1,0 +1,85 @@
+"""The registry of algorithm configs: which `algorithm` names a config may use.
+
+The layer of configs knows no algorithm. The configs of nncfx's own algorithms stand in this
+package, so that a file can be checked without torch; an algorithm from elsewhere brings its
+config class along and enters it here.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar, TypeVar
+
+from nncfx.config.option import option
+from nncfx.config.section import Section
+from nncfx.errors import ArgumentError
+
+__all__ = [
+    "AlgorithmConfig",
+    "algorithm_configs",
+    "register_algorithm_config",
+    "unregister_algorithm_config",
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AlgorithmConfig(Section):
+    """The keys that every algorithm has.
+
+    Attributes:
+        algorithm: The value of the key `algorithm`; each subclass sets its own.
+    """
+
+    algorithm: ClassVar[str]
+
+    ignored_scopes: tuple[str, ...] = option(
+        (),
+        "addresses, scopes or {re} patterns of operations that the algorithm leaves alone",
+        single=True,
+    )
+    target_scopes: tuple[str, ...] | None = option(
+        None,
+        "addresses, scopes or {re} patterns of the only operations that the algorithm works on",
+        single=True,
+    )
+    validate_scopes: bool = option(
+        default=True,
+        doc="whether a scope that matches nothing is an error",
+    )
+
+
+C = TypeVar("C", bound=AlgorithmConfig)
+
+_registered: dict[str, type[AlgorithmConfig]] = {}
+
+
+def algorithm_configs() -> Mapping[str, type[AlgorithmConfig]]:
+    """Return the config classes by the name of their algorithm, in order of registration."""
+    return MappingProxyType(_registered)
+
+
+def register_algorithm_config(cls: type[C]) -> type[C]:
+    """Make `cls` known by its `algorithm`; use it as a class decorator.
+
+    Raises:
+        ArgumentError: `cls` names no algorithm, or another class has that name.
+    """
+    name = inspect.getattr_static(cls, "algorithm", None)
+    if not isinstance(name, str) or not name:
+        raise ArgumentError(
+            f"{cls.__name__} has no name, by which a config could ask for it. Set "
+            "'algorithm: ClassVar[str] = \"...\"' in the class.",
+        )
+    other = _registered.setdefault(name, cls)
+    if other is not cls:
+        raise ArgumentError(
+            f"The algorithm '{name}' is registered already, by {other.__module__}."
+            f"{other.__qualname__}; a name means one algorithm. Choose another name.",
+        )
+    return cls
+
+
+def unregister_algorithm_config(name: str) -> None:
+    """Forget the config class of `name`; nothing happens where none is known."""
+    _registered.pop(name, None)

@@ -1,0 +1,149 @@
+"""The JSON Schema (draft 2020-12) of a config dataclass, generated from it.
+
+One keyword is ours and means nothing to other readers: `x-nncfx-refused` lists what NNCF knows
+and nncfx does not support, with the reason.
+"""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from nncfx.config.option import OptionSpec, spec_of
+
+__all__ = ["REFUSED", "TAG", "is_list", "item_type", "schema_of"]
+
+REFUSED = "x-nncfx-refused"
+TAG = "algorithm"
+
+_SCALARS: Mapping[type, str] = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+}
+
+
+def schema_of(cls: type) -> dict[str, Any]:
+    """Return the schema of the config dataclass `cls`, nested ones under `$defs`."""
+    definitions: dict[str, Any] = {}
+    reference = _reference(cls, definitions)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **reference,
+        "$defs": definitions,
+    }
+
+
+def item_type(hint: Any) -> Any:  # noqa: ANN401 (a type hint)
+    """Return `hint` without None, and the item's type of a tuple of any length.
+
+    >>> item_type(tuple[str, ...] | None), item_type(int)
+    (<class 'str'>, <class 'int'>)
+    """
+    if isinstance(hint, types.UnionType):
+        (hint,) = (part for part in typing.get_args(hint) if part is not types.NoneType)
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else hint
+
+
+def is_list(hint: Any) -> bool:  # noqa: ANN401 (a type hint)
+    """Return whether `hint`, None aside, is a tuple of any length."""
+    parts = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    return any(typing.get_origin(part) is tuple for part in parts)
+
+
+def _reference(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
+    """Return a `$ref` to `cls`, defined in `definitions` if it was not yet."""
+    if cls.__name__ not in definitions:
+        definitions[cls.__name__] = {}
+        definitions[cls.__name__].update(_object_schema(cls, definitions))
+    return {"$ref": f"#/$defs/{cls.__name__}"}
+
+
+def _object_schema(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
+    hints = typing.get_type_hints(cls)
+    fields = dataclasses.fields(cls)
+    properties = {f.name: _property(f, hints[f.name], definitions) for f in fields}
+    needed = [f.name for f in fields if f.default is dataclasses.MISSING]
+    tag = vars(cls).get(TAG)
+    if isinstance(tag, str):
+        properties = {TAG: {"const": tag}, **properties}
+        needed.insert(0, TAG)
+    return {
+        "type": "object",
+        "description": (cls.__doc__ or "").partition("\n")[0],
+        "properties": properties,
+        "required": needed,
+        "additionalProperties": False,
+        REFUSED: dict(getattr(cls, "refused", {})),
+    }
+
+
+def _property(
+    field: "dataclasses.Field[Any]",
+    hint: Any,  # noqa: ANN401 (a type hint)
+    definitions: dict[str, Any],
+) -> dict[str, Any]:
+    spec = spec_of(field)
+    item = _item_schema(item_type(hint), spec, definitions)
+    schema = item
+    if is_list(hint):
+        array: dict[str, Any] = {"type": "array", "items": item}
+        if spec.limits.min_items is not None:
+            array["minItems"] = spec.limits.min_items
+        if spec.tagged is not None:
+            array["allOf"] = [_at_most_one(name) for name in sorted(spec.tagged())]
+        single = {"if": {"type": "array"}, "then": array, "else": item}
+        schema = single if spec.single else array
+    described = {"description": spec.doc, **schema}
+    if isinstance(field.default, bool | int | float | str):
+        described["default"] = field.default
+    return described
+
+
+def _item_schema(
+    item: Any,  # noqa: ANN401 (a type hint)
+    spec: OptionSpec,
+    definitions: dict[str, Any],
+) -> dict[str, Any]:
+    if spec.tagged is not None:
+        return _tagged_schema(spec.tagged(), spec.refused_tags, definitions)
+    if dataclasses.is_dataclass(item):
+        assert isinstance(item, type)  # noqa: S101 (a hint is a class, not an instance)
+        return _reference(item, definitions)
+    if typing.get_origin(item) is typing.Literal:
+        choices = list(typing.get_args(item))
+        return {"enum": choices, "description": spec.doc, REFUSED: dict(spec.refused)}
+    return {"type": _SCALARS[item], "description": spec.doc, **spec.limits.as_schema()}
+
+
+def _tagged_schema(
+    classes: Mapping[str, type],
+    refused: Mapping[str, str],
+    definitions: dict[str, Any],
+) -> dict[str, Any]:
+    """Return a schema that picks the class by the value of `algorithm`.
+
+    With if/then, an error of an item is reported at its own place, where anyOf would only say
+    that no alternative fits.
+    """
+    cases = [
+        {
+            "if": {"type": "object", "required": [TAG], "properties": {TAG: {"const": name}}},
+            "then": _reference(cls, definitions),
+        }
+        for name, cls in sorted(classes.items())
+    ]
+    return {
+        "type": "object",
+        "required": [TAG],
+        "properties": {TAG: {"enum": sorted(classes), REFUSED: dict(refused)}},
+        "allOf": cases,
+    }
+
+
+def _at_most_one(tag: str) -> dict[str, Any]:
+    """Return the schema of a list that names the algorithm `tag` at most once."""
+    item = {"type": "object", "required": [TAG], "properties": {TAG: {"const": tag}}}
+    return {"contains": item, "minContains": 0, "maxContains": 1}

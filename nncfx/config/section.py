@@ -1,0 +1,183 @@
+"""Sections: config dataclasses that are valid by construction and survive JSON."""
+
+import dataclasses
+import math
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Self, TypeVar
+
+from nncfx.config.explain import schema_faults
+from nncfx.config.faults import Fault, config_error, join
+from nncfx.config.option import spec_of
+from nncfx.config.schema import TAG, is_list, item_type, schema_of
+
+__all__ = ["Section", "read_section"]
+
+S = TypeVar("S", bound="Section")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Section:
+    """One object of a config.
+
+    A subclass declares its keys with `option` and `required`; it may override `rules`. Building
+    one, from Python or from JSON, checks the schema and the rules and raises `ConfigError` with
+    all faults at once.
+
+    Attributes:
+        refused: Keys that NNCF knows and nncfx does not support, with the reason.
+    """
+
+    refused: ClassVar[Mapping[str, str]] = {}
+
+    def __post_init__(self) -> None:
+        """Turn lists into tuples, then check.
+
+        Raises:
+            ConfigError: a value has the wrong type or range, or breaks a rule.
+        """
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, list):
+                object.__setattr__(self, field.name, tuple(value))
+        faults = schema_faults(self.to_dict(), schema_of(type(self))) or list(self.rules())
+        if faults:
+            raise config_error(faults, f"The {type(self).__name__}")
+
+    def rules(self) -> Iterator[Fault]:
+        """Yield the faults that a schema cannot tell: those between the keys of this object."""
+        yield from ()
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """Return the JSON Schema (draft 2020-12) of this object, generated from the class."""
+        return schema_of(cls)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the object that `data` describes; absent keys take their defaults.
+
+        Raises:
+            ConfigError: `data` has faults; the message lists every one with its JSON path.
+        """
+        return read_section(cls, data, "The config")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all keys with their values as JSON knows them; unset ones (None) are left out."""
+        tag = vars(type(self)).get(TAG)
+        tagged = {TAG: tag} if isinstance(tag, str) else {}
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return tagged | {k: _as_json(v) for k, v in values.items() if v is not None}
+
+
+def read_section(cls: type[S], data: object, source: str) -> S:
+    """Return the `cls` that `data` describes.
+
+    Raises:
+        ConfigError: `data` has faults; the message names `source` and lists every one with its
+            JSON path.
+    """
+    faults: list[Fault] = []
+    plain = _plain(data, "", faults)
+    faults += schema_faults(plain, schema_of(cls))
+    section = _construct(cls, plain, "", faults)
+    if faults or section is None:
+        raise config_error(faults, source)
+    return section
+
+
+def _construct(cls: type[S], data: object, path: str, faults: list[Fault]) -> S | None:
+    """Return the `cls` of `data`, None where the schema refuses it; append faults of rules.
+
+    Rules run wherever the object's own keys are sound, so that one mistake does not hide another.
+    """
+    if not isinstance(data, Mapping):
+        return None
+    hints = typing.get_type_hints(cls)
+    section = object.__new__(cls)
+    nested: list[str] = []
+    for field in dataclasses.fields(cls):
+        value = field.default
+        if field.name in data:
+            place = join(path, field.name)
+            value = _value(hints[field.name], field, data[field.name], (place, faults))
+            nested += [place] * (_section_type(hints[field.name]) is not None)
+        object.__setattr__(section, field.name, value)
+    own = [f for f in faults if _is_at_or_below(f.path, path)]
+    if all(any(_is_at_or_below(f.path, place) for place in nested) for f in own):
+        faults += [fault.below(path) for fault in section.rules()]
+    return section
+
+
+def _value(
+    hint: Any,  # noqa: ANN401 (a type hint)
+    field: "dataclasses.Field[Any]",
+    value: object,
+    at: tuple[str, list[Fault]],
+) -> object:
+    """Return the Python value of the JSON `value` of `field`, which stands `at` (path, faults)."""
+    path, faults = at
+    if not is_list(hint):
+        built = _item(hint, field, value, at)
+        return field.default if built is None else built
+    if isinstance(value, list):
+        places = ((item, (f"{path}[{i}]", faults)) for i, item in enumerate(value))
+        items = tuple(_item(hint, field, item, place) for item, place in places)
+    else:
+        items = (_item(hint, field, value, at),)
+    return tuple(item for item in items if item is not None)
+
+
+def _item(
+    hint: Any,  # noqa: ANN401 (a type hint)
+    field: "dataclasses.Field[Any]",
+    value: object,
+    at: tuple[str, list[Fault]],
+) -> object:
+    section_type = _section_type(hint)
+    if section_type is None:
+        is_whole = item_type(hint) is int and isinstance(value, float) and value.is_integer()
+        return int(value) if is_whole and isinstance(value, float) else value
+    tagged = spec_of(field).tagged
+    if tagged is not None:
+        tag = value.get(TAG) if isinstance(value, Mapping) else None
+        found = tagged().get(tag) if isinstance(tag, str) else None
+        return None if found is None else _construct(found, value, *at)
+    return _construct(section_type, value, *at)
+
+
+def _section_type(hint: Any) -> "type[Section] | None":  # noqa: ANN401 (a type hint)
+    item = item_type(hint)
+    return item if isinstance(item, type) and issubclass(item, Section) else None
+
+
+def _is_at_or_below(path: str, place: str) -> bool:
+    return not place or path == place or path.startswith((place + ".", place + "["))
+
+
+def _plain(data: object, path: str, faults: list[Fault]) -> object:
+    """Return `data` with tuples as lists; append what JSON cannot hold to `faults`."""
+    if isinstance(data, Mapping):
+        odd = [key for key in data if not isinstance(key, str)]
+        faults += [
+            Fault(path=path, problem=f"the key {key!r} is not a string. Write it in quotes.")
+            for key in odd
+        ]
+        return {
+            key: _plain(value, join(path, key), faults)
+            for key, value in data.items()
+            if isinstance(key, str)
+        }
+    if isinstance(data, list | tuple):
+        return [_plain(item, f"{path}[{i}]", faults) for i, item in enumerate(data)]
+    if isinstance(data, float) and not math.isfinite(data):
+        problem = f"{data} is not a finite number, which JSON cannot hold. Write a number."
+        faults.append(Fault(path=path, problem=problem))
+        return 0.0
+    return data
+
+
+def _as_json(value: object) -> object:
+    if isinstance(value, Section):
+        return value.to_dict()
+    return [_as_json(item) for item in value] if isinstance(value, tuple) else value

@@ -1,0 +1,159 @@
+"""The configs of the algorithms that zero single weights."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import ClassVar, Literal
+
+from typing_extensions import override
+
+from nncfx.config.faults import Fault
+from nncfx.config.option import LEVEL, Limits, option
+from nncfx.config.registry import AlgorithmConfig, register_algorithm_config
+from nncfx.config.section import Section
+
+__all__ = ["MagnitudeSparsityConfig", "MagnitudeSparsityParams", "SparsityParams"]
+
+NO_INITIALIZER = (
+    "batch-norm adaptation is not built. Remove the key; run the training data through the model "
+    "in train mode instead"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SparsityParams(Section):
+    """When which level of sparsity holds.
+
+    Source: NNCF 2.19, "Sparsity", the common parameters of its schedulers.
+    """
+
+    schedule: Literal["polynomial", "exponential", "adaptive", "multistep"] = option(
+        "polynomial",
+        "how the level goes from sparsity_init to sparsity_target",
+    )
+    sparsity_level_setting_mode: Literal["global", "local"] = option(
+        "global",
+        "whether the level holds for all weights together or for each layer by itself",
+    )
+    sparsity_target: float = option(
+        0.5,
+        "the fraction of weights that is zero at the end",
+        limits=LEVEL,
+    )
+    sparsity_target_epoch: int = option(
+        90,
+        "the epoch, counted from 0, from which the target holds",
+        limits=Limits(minimum=0),
+    )
+    sparsity_freeze_epoch: int = option(
+        100,
+        "the epoch, counted from 0, from which the masks stand still",
+        limits=Limits(minimum=0),
+    )
+    update_per_optimizer_step: bool = option(
+        default=False,
+        doc="whether a polynomial schedule moves at every step, not only at every epoch",
+    )
+    steps_per_epoch: int | None = option(
+        None,
+        "optimizer steps in an epoch; without it, the first epoch is used to count them",
+        limits=Limits(minimum=1),
+    )
+    multistep_steps: tuple[int, ...] = option(
+        (90,),
+        "the epochs at which a multistep schedule goes to its next level",
+        limits=Limits(minimum=0),
+    )
+    multistep_sparsity_levels: tuple[float, ...] = option(
+        (0.1, 0.5),
+        "the levels of a multistep schedule, one more than it has steps",
+        limits=LEVEL,
+    )
+    patience: int = option(
+        1,
+        "epochs for which an adaptive schedule waits at a level it has reached",
+        limits=Limits(minimum=1),
+    )
+    step: float = option(
+        0.05,
+        "what an adaptive schedule adds to the level",
+        limits=Limits(above=0, below=1),
+    )
+    eps: float = option(
+        0.03,
+        "how near to its level the sparsity must come to count as reached (adaptive schedule)",
+        limits=LEVEL,
+    )
+    power: float = option(0.9, "the power of a polynomial schedule", limits=Limits(above=0))
+    concave: bool = option(
+        default=True,
+        doc="whether a polynomial schedule rises fast first (concave) or last (convex)",
+    )
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the faults of a multistep schedule."""
+        if self.schedule != "multistep":
+            return
+        steps, levels = self.multistep_steps, self.multistep_sparsity_levels
+        if len(levels) != len(steps) + 1:
+            yield Fault(
+                path="multistep_sparsity_levels",
+                problem=f"has {len(levels)} levels for {len(steps)} steps; the first level holds "
+                f"before the first step and each step needs one more. Write {len(steps) + 1}.",
+            )
+        if any(later <= earlier for earlier, later in pairwise(steps)):
+            yield Fault(
+                path="multistep_steps",
+                problem=f"{list(steps)} does not rise; the epochs of the steps must follow each "
+                "other. Sort them, and name none twice.",
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MagnitudeSparsityParams(SparsityParams):
+    """The schedule of magnitude sparsity, and how it ranks weights."""
+
+    weight_importance: Literal["abs", "normed_abs"] = option(
+        "normed_abs",
+        "rank weights by |w|, or by |w| divided by the Euclidean norm of their layer",
+    )
+
+
+@register_algorithm_config
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MagnitudeSparsityConfig(AlgorithmConfig):
+    """Zero the weights of smallest magnitude."""
+
+    algorithm: ClassVar[str] = "magnitude_sparsity"
+    refused: ClassVar[Mapping[str, str]] = {"initializer": NO_INITIALIZER}
+
+    sparsity_init: float = option(
+        0.0,
+        "the fraction of weights that is zero from the start",
+        limits=LEVEL,
+    )
+    params: MagnitudeSparsityParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+        MagnitudeSparsityParams(),
+        "when which level holds, and how weights are ranked",
+    )
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the fault of a schedule that would lead downwards."""
+        yield from falling(
+            "sparsity_init",
+            self.sparsity_init,
+            "params.sparsity_target",
+            self.params.sparsity_target if self.params.schedule != "multistep" else 1.0,
+        )
+
+
+def falling(first: str, start: float, last: str, target: float) -> Iterator[Fault]:
+    """Yield a fault if a schedule from `start` (key `first`) to `target` (key `last`) falls."""
+    if start > target:
+        yield Fault(
+            path=first,
+            problem=f"{start} lies above '{last}', which is {target}; a level never falls during "
+            f"training. Lower '{first}' or raise '{last}'.",
+        )
