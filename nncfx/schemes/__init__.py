@@ -1,6 +1,10 @@
 """Condensa's operators and schemes, and the masks that every pruning algorithm shares."""
 
+from nncfx.schemes.clustering import Cluster
+from nncfx.schemes.composition import Compose, FunctionScheme, SchemeLike, as_scheme
 from nncfx.schemes.criteria import CRITERIA, Criterion
+from nncfx.schemes.footprint import footprint_bytes, nonzero_parameters
+from nncfx.schemes.kmeans import kmeans_1d
 from nncfx.schemes.masks import (
     MaskScope,
     group_masks,
@@ -9,14 +13,47 @@ from nncfx.schemes.masks import (
     kept_count,
     magnitude_mask,
 )
+from nncfx.schemes.operators import (
+    blockprune,
+    dequantize,
+    filter_prune,
+    neuron_prune,
+    prune,
+    quantize,
+)
+from nncfx.schemes.pruning import BlockPrune, Prune
+from nncfx.schemes.quantization import Quantize
+from nncfx.schemes.scheme import Scheme
+from nncfx.schemes.structured import FilterPrune, NeuronPrune, StructurePrune
 
 __all__ = [
     "CRITERIA",
+    "BlockPrune",
+    "Cluster",
+    "Compose",
     "Criterion",
+    "FilterPrune",
+    "FunctionScheme",
     "MaskScope",
+    "NeuronPrune",
+    "Prune",
+    "Quantize",
+    "Scheme",
+    "SchemeLike",
+    "StructurePrune",
+    "as_scheme",
+    "blockprune",
+    "dequantize",
+    "filter_prune",
+    "footprint_bytes",
     "group_masks",
     "group_scores",
     "keep_groups",
     "kept_count",
+    "kmeans_1d",
     "magnitude_mask",
+    "neuron_prune",
+    "nonzero_parameters",
+    "prune",
+    "quantize",
 ]

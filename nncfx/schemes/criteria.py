@@ -25,7 +25,8 @@ def l1norm(blocks: Tensor) -> Tensor:
 
 def l2norm(blocks: Tensor) -> Tensor:
     """Return the Euclidean norm of each of the `b x m` blocks."""
-    return torch.linalg.vector_norm(blocks, ord=2, dim=1)
+    norms: Tensor = torch.linalg.vector_norm(blocks, ord=2, dim=1)
+    return norms
 
 
 def scaled_l2norm(blocks: Tensor) -> Tensor:

@@ -16,12 +16,14 @@ from nncfx.schemes.criteria import Criterion, resolve_criterion
 
 __all__ = [
     "MaskScope",
+    "check_at_least",
     "check_level",
     "group_masks",
     "group_scores",
     "keep_groups",
     "kept_count",
     "magnitude_mask",
+    "named",
 ]
 
 MaskScope: TypeAlias = Literal["global", "local"]
@@ -34,12 +36,24 @@ def check_level(level: float) -> float:
     Raises:
         ArgumentError: `level` is not a number in [0, 1).
     """
-    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 <= level < 1:
+    given: object = level
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < 1:
         raise ArgumentError(
             f"level is {level!r}; a level is the fraction that is removed and lies in [0, 1). "
             "Write 0.3 for 30 %.",
         )
-    return float(level)
+    return float(given)
+
+
+def check_at_least(name: str, value: int, least: int) -> None:
+    """Refuse a `value` that is not a whole number of at least `least`.
+
+    Raises:
+        ArgumentError: it is not; the message calls it `name`.
+    """
+    given: object = value
+    if isinstance(given, bool) or not isinstance(given, int) or given < least:
+        raise ArgumentError(f"{name} is {value!r}; it must be a whole number, at least {least}.")
 
 
 def kept_count(n: int, level: float) -> int:
@@ -163,7 +177,7 @@ def keep_groups(
     >>> keep_groups([torch.tensor([3.0, 1.0, 2.0])], 0.34)
     [tensor([ True, False,  True])]
     """
-    _check_at_least("align", align, 1)
+    check_at_least("align", align, 1)
     kept = _keep([score.detach() for score in scores], level, scope, minimum)
     aligned = []
     for score, mask in zip(scores, kept, strict=True):
@@ -213,7 +227,7 @@ def group_masks(
         for member in group_set.members:
             if member.is_buffer or bool(mask.all()):
                 continue
-            parameter = _named(weights, member.parameter)
+            parameter = named(weights, member.parameter)
             key = (member.parameter, member.axis)
             if key not in axes:
                 axes[key] = torch.ones(parameter.shape[member.axis], dtype=torch.bool)
@@ -231,7 +245,7 @@ def group_masks(
 def _keep(parts: list[Tensor], level: float, scope: MaskScope, minimum: int) -> list[Tensor]:
     """Return the masks of the largest entries of flat `parts`, with exact counts."""
     check_level(level)
-    _check_at_least("minimum", minimum, 0)
+    check_at_least("minimum", minimum, 0)
     if scope == "local":
         return [_largest(p, max(kept_count(p.numel(), level), minimum)) for p in parts]
     if scope != "global":
@@ -252,7 +266,9 @@ def _keep(parts: list[Tensor], level: float, scope: MaskScope, minimum: int) -> 
         open_ranking = ranking.masked_fill(first, -torch.inf)
         first = first | _largest(open_ranking, rest)
     sizes = [p.numel() for p in parts]
-    return [mask.to(part.device) for part, mask in zip(parts, first.split(sizes), strict=True)]
+    return [
+        mask.to(part.device) for part, mask in zip(parts, torch.split(first, sizes), strict=True)
+    ]
 
 
 def _largest(values: Tensor, count: int) -> Tensor:
@@ -272,8 +288,8 @@ def _largest(values: Tensor, count: int) -> Tensor:
 
 def _producer_slices(group_set: GroupSet, weights: Mapping[str, Tensor]) -> list[Tensor]:
     """Return the producers' weights as `g x m` matrices, one per producer."""
-    producers = [m for m in group_set.members if m.role == Role.PRODUCER and not m.is_buffer]
-    tensors = [(member, _named(weights, member.parameter)) for member in producers]
+    producers = [m for m in group_set.by_role(Role.PRODUCER) if not m.is_buffer]
+    tensors = [(member, named(weights, member.parameter)) for member in producers]
     matrices = [pair for pair in tensors if pair[1].ndim > 1] or tensors
     if not matrices:
         raise CompressionError(
@@ -291,18 +307,19 @@ def _slices(member: Member, tensor: Tensor) -> Tensor:
 
 
 def _indices(member: Member) -> Tensor:
-    return torch.as_tensor(member.indices, dtype=torch.long)
+    # a copy, because torch warns of sharing memory with a read-only array
+    return torch.from_numpy(member.indices.copy())
 
 
-def _named(weights: Mapping[str, Tensor], name: str) -> Tensor:
+def named(weights: Mapping[str, Tensor], name: str) -> Tensor:
+    """Return `weights[name]`.
+
+    Raises:
+        GraphError: there is no such weight.
+    """
     if name not in weights:
         raise GraphError(
             f"No parameter '{name}' among the given weights, though its channels are to be "
             f"pruned. Pass dict(model.named_parameters()).{did_you_mean(name, weights)}",
         )
     return weights[name]
-
-
-def _check_at_least(name: str, value: int, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ArgumentError(f"{name} is {value!r}; it must be a whole number, at least {least}.")

@@ -1,0 +1,90 @@
+"""k-means on one axis: a small codebook for many weights.
+
+Sorting once makes every step a search for k borders, so that ten million weights take seconds.
+"""
+
+import torch
+from torch import Tensor
+
+from nncfx.errors import CompressionError
+from nncfx.schemes.masks import check_at_least
+
+__all__ = ["kmeans_1d", "nearest"]
+
+
+def kmeans_1d(values: Tensor, k: int, *, max_steps: int = 100) -> Tensor:
+    """Return at most `k` ascending centroids of flat `values`, by Lloyd's algorithm.
+
+    Starts from centroids equally spaced between the smallest and the largest value, which keeps
+    the few large weights apart. If there are at most `k` distinct values, they are the centroids.
+    A centroid that has no values is dropped.
+
+    Args:
+        values: n values, at least one, finite.
+        k: Size of the codebook, at least 1.
+        max_steps: Steps at most; it ends before when no centroid moves.
+
+    Raises:
+        ArgumentError: `k` or `max_steps` is below 1.
+        CompressionError: there is no value, or one is not finite.
+
+    Source: Han et al. (2016), Deep Compression, section 3 ("linear" initialisation).
+
+    >>> kmeans_1d(torch.tensor([0.0, 0.2, 9.8, 10.0]), 2)
+    tensor([0.1000, 9.9000])
+    """
+    check_at_least("k", k, 1)
+    check_at_least("max_steps", max_steps, 1)
+    ordered: Tensor = torch.sort(values.detach().flatten().to(torch.float64)).values
+    if ordered.numel() == 0 or not torch.isfinite(ordered[[0, -1]]).all():
+        raise CompressionError(
+            f"{ordered.numel()} weights cannot be clustered; it takes at least one, and all "
+            "finite. Train the model to finite weights first.",
+        )
+    distinct: Tensor = torch.unique_consecutive(ordered)
+    if distinct.numel() <= k:
+        return distinct.to(values.dtype)
+    centroids = torch.linspace(
+        float(ordered[0]),
+        float(ordered[-1]),
+        k,
+        dtype=torch.float64,
+        device=ordered.device,
+    )
+    before = torch.cat([ordered.new_zeros(1), ordered.cumsum(0)])
+    for _ in range(max_steps):
+        moved = _step(ordered, before, centroids)
+        if torch.equal(moved, centroids):
+            break
+        centroids = moved
+    borders = _borders(ordered, centroids)
+    centroids = centroids[borders.diff() > 0].to(values.dtype)
+    codebook: Tensor = torch.unique_consecutive(centroids)
+    return codebook
+
+
+def nearest(values: Tensor, centroids: Tensor) -> Tensor:
+    """Return, for each value, the index of the nearest of ascending `centroids`.
+
+    Halfway between two centroids the lower is taken.
+
+    >>> nearest(torch.tensor([0.4, 0.5, 0.6]), torch.tensor([0.0, 1.0]))
+    tensor([0, 0, 1])
+    """
+    wide = centroids.to(torch.float64)
+    return torch.searchsorted((wide[1:] + wide[:-1]) / 2, values.to(torch.float64).contiguous())
+
+
+def _step(ordered: Tensor, before: Tensor, centroids: Tensor) -> Tensor:
+    """Return each centroid moved to the mean of its values; one without values stays."""
+    borders = _borders(ordered, centroids)
+    counts = borders.diff()
+    sums = before[borders].diff()
+    return torch.where(counts > 0, sums / counts.clamp(min=1), centroids)
+
+
+def _borders(ordered: Tensor, centroids: Tensor) -> Tensor:
+    """Return the k + 1 positions that cut `ordered` into the values of each centroid."""
+    inner = torch.searchsorted(ordered, (centroids[1:] + centroids[:-1]) / 2, right=True)
+    first, last = inner.new_zeros(1), inner.new_full((1,), ordered.numel())
+    return torch.cat([first, inner, last])

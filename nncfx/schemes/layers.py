@@ -1,0 +1,123 @@
+"""Which layers of a model a scheme touches, and their raw parameters."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from torch import Tensor, nn
+
+from nncfx.errors import CompressionError, GraphError, did_you_mean
+
+__all__ = ["Layer", "layer_parameters", "matching_modules", "parameter_names", "select_layers"]
+
+_REGULAR: Final = "{re}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Layer:
+    """A leaf module with its raw parameters (no hook stands between).
+
+    Attributes:
+        name: Dotted name of the module; "" for the root.
+        module: The module itself.
+        weight: Its weight.
+        bias: Its bias, or None.
+    """
+
+    name: str
+    module: nn.Module
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+
+
+def select_layers(
+    model: nn.Module,
+    kinds: tuple[type[nn.Module], ...],
+    *,
+    subclasses: bool = False,
+    ignored: Iterable[str] = (),
+) -> list[Layer]:
+    """Return the layers of `model` that are of one of `kinds`, in module order.
+
+    Args:
+        model: The model; may be a single layer.
+        kinds: Module types.
+        subclasses: Whether subclasses of the kinds count, too.
+        ignored: Dotted module names to leave out, or `{re}` patterns searched in them.
+
+    Raises:
+        GraphError: an entry of `ignored` matches no module, or is no regular expression.
+        CompressionError: a layer has no plain weight (parametrized or lazy).
+    """
+    left_out = matching_modules(model, ignored)
+    layers = []
+    for name, module in model.named_modules():
+        fits = isinstance(module, kinds) if subclasses else _own_type(module) in kinds
+        if fits and name not in left_out:
+            layers.append(_layer(name, module))
+    return layers
+
+
+def layer_parameters(layers: Iterable[Layer], *, biases: bool) -> Iterator[nn.Parameter]:
+    """Yield the weights, and with `biases` the biases, of `layers`."""
+    for layer in layers:
+        yield layer.weight
+        if biases and layer.bias is not None:
+            yield layer.bias
+
+
+def parameter_names(model: nn.Module, parameters: Iterable[Tensor]) -> frozenset[str]:
+    """Return the dotted names that `model` has for `parameters` (one for a shared parameter)."""
+    wanted = {id(parameter) for parameter in parameters}
+    return frozenset(name for name, p in model.named_parameters() if id(p) in wanted)
+
+
+def matching_modules(model: nn.Module, patterns: Iterable[str]) -> frozenset[str]:
+    """Return the dotted names of the modules that at least one of `patterns` selects.
+
+    A pattern is an exact dotted name, or `{re}` and a regular expression searched in the name.
+
+    Raises:
+        GraphError: a pattern matches no module, or is no regular expression.
+    """
+    names = [name for name, _ in model.named_modules()]
+    found: set[str] = set()
+    for pattern in patterns:
+        hits = [name for name in names if _selects(pattern, name)]
+        if not hits:
+            raise GraphError(
+                f"'{pattern}' in ignored matches no module, so that nothing would be left out. "
+                f"Use a dotted name of model.named_modules().{did_you_mean(pattern, names)}",
+            )
+        found.update(hits)
+    return frozenset(found)
+
+
+def _selects(pattern: str, name: str) -> bool:
+    if not pattern.startswith(_REGULAR):
+        return pattern == name
+    try:
+        return re.search(pattern.removeprefix(_REGULAR), name) is not None
+    except re.error as error:
+        raise GraphError(
+            f"'{pattern}' in ignored holds no regular expression: {error}. Escape brackets and "
+            "dots with a backslash.",
+        ) from error
+
+
+def _own_type(module: nn.Module) -> type:
+    return type(module)
+
+
+def _layer(name: str, module: nn.Module) -> Layer:
+    raw = dict(module.named_parameters(recurse=False))
+    weight = raw.get("weight")
+    if weight is None or isinstance(weight, nn.parameter.UninitializedParameter):
+        raise CompressionError(
+            f"'{name}' ({type(module).__name__}) has no plain weight to compress; it is "
+            "parametrized or not yet initialised. Bake parametrizations in "
+            "(torch.nn.utils.parametrize.remove_parametrizations), run the model once, or ignore "
+            "the module.",
+        )
+    return Layer(name=name, module=module, weight=weight, bias=raw.get("bias"))

@@ -1,0 +1,227 @@
+"""Structured pruning: whole filters, neurons, or channel groups go."""
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.errors import CompressionError
+from nncfx.graph.channels import Channels, GroupSet, Role
+from nncfx.schemes import masks, operators
+from nncfx.schemes.criteria import Criterion, resolve_criterion
+from nncfx.schemes.layers import (
+    Layer,
+    layer_parameters,
+    matching_modules,
+    parameter_names,
+    select_layers,
+)
+from nncfx.schemes.scheme import Scheme
+
+__all__ = ["FilterPrune", "NeuronPrune", "RowPrune", "StructurePrune"]
+
+_CONVOLUTIONS: Final = (
+    nn.Conv1d,
+    nn.Conv2d,
+    nn.Conv3d,
+    nn.ConvTranspose1d,
+    nn.ConvTranspose2d,
+    nn.ConvTranspose3d,
+)
+
+
+@dataclass(frozen=True)
+class RowPrune(Scheme):
+    """What filter, neuron and structure pruning share; they differ in the layers they look at.
+
+    Unbound, a scheme is Condensa's: one threshold for the rows of all its layers (subclasses
+    included), the `floor((1 - level) * rows)`-th largest score; rows equal to it stay; biases of
+    rows that go are zeroed. Thinning can seldom remove such rows, since a later norm or a skip
+    connection may bring them back to life, and a whole layer may become zero.
+
+    Bound to `channels`, whole channel groups go: groups are ranked by the score of their
+    producers over the mean of their set; producer rows, biases, norm weights and biases and
+    consumer columns become zero, so that thinning removes them exactly. No set is emptied.
+    `level` is then the fraction of the groups of the sets that the scheme looks at.
+
+    Attributes:
+        criteria: How the weights of a row become its score.
+        align: Kept counts are rounded down to a multiple of it (unbound: for each layer; bound:
+            for each set that loses groups, at least one multiple). None: any count.
+        prune_bias: Whether biases go with their rows (unbound only; bound, they always do).
+        normalize: Whether scores are divided by their set's mean (bound only).
+        channels: The channel analysis; set it with `bind`.
+        ignored: Dotted names of modules to leave alone, or `{re}` patterns. Bound, a set is left
+            alone when one of its producers is.
+
+    Source: Condensa (Joseph et al. 2020), Table 1.
+    """
+
+    criteria: Criterion = "l2norm"
+    align: int | None = None
+    prune_bias: bool = True
+    normalize: bool = True
+    channels: Channels | None = None
+    ignored: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        resolve_criterion(self.criteria)
+        masks.check_at_least("align", 1 if self.align is None else self.align, 1)
+
+    @property
+    @abstractmethod
+    def kinds(self) -> tuple[type[nn.Module], ...]:
+        """The layers whose rows go when the scheme is not bound."""
+
+    @property
+    @abstractmethod
+    def producer_kinds(self) -> tuple[type[nn.Module], ...]:
+        """The modules that may produce the channels of a set that a bound scheme prunes."""
+
+    @property
+    @override
+    def is_structured(self) -> bool:
+        return True
+
+    @override
+    def bind(self, channels: Channels) -> "RowPrune":
+        """Return the scheme that prunes whole channel groups of `channels`."""
+        return replace(self, channels=channels)
+
+    @override
+    def compress(self, model: nn.Module, level: float) -> None:
+        if self.channels is None:
+            self._compress_rows(model, level)
+        else:
+            self._compress_groups(model, self._sets(model, self.channels), level)
+
+    @override
+    def parameters(self, model: nn.Module) -> frozenset[str]:
+        if self.channels is None:
+            layers = self._layers(model)
+            return parameter_names(model, layer_parameters(layers, biases=self.prune_bias))
+        raw = _raw_parameters(model)
+        members = [m for g in self._sets(model, self.channels) for m in g.members]
+        touched = [masks.named(raw, m.parameter) for m in members if not m.is_buffer]
+        return parameter_names(model, touched)
+
+    def _layers(self, model: nn.Module) -> list[Layer]:
+        return select_layers(model, self.kinds, subclasses=True, ignored=self.ignored)
+
+    def _compress_rows(self, model: nn.Module, level: float) -> None:
+        layers = self._layers(model)
+        if not layers:
+            raise CompressionError(
+                f"{type(self).__name__} finds no layer that it could prune; it looks at "
+                f"{', '.join(kind.__name__ for kind in self.kinds)}. Choose another scheme.",
+            )
+        if masks.check_level(level) == 0:
+            return
+        scores = torch.cat([self._scores(layer) for layer in layers])
+        limit = operators.threshold(scores, operators.level_to_density(level))
+        with torch.no_grad():
+            for layer in layers:
+                self._zero_rows(layer, limit)
+
+    def _scores(self, layer: Layer) -> Tensor:
+        rows = layer.weight.detach().flatten(1)
+        return resolve_criterion(self.criteria)(rows)
+
+    def _zero_rows(self, layer: Layer, limit: float) -> None:
+        if self.align is not None and layer.weight.shape[0] < self.align:
+            raise CompressionError(
+                f"'{layer.name}' has {layer.weight.shape[0]} rows, fewer than align, which is "
+                f"{self.align}. Lower align, or ignore the layer: ignored=('{layer.name}',).",
+            )
+        keep = operators.row_mask(layer.weight, limit, self.criteria, self.align)
+        layer.weight.masked_fill_(~keep.view(-1, *[1] * (layer.weight.ndim - 1)), 0)
+        if self.prune_bias and layer.bias is not None:
+            layer.bias.masked_fill_(~keep, 0)
+
+    def _sets(self, model: nn.Module, channels: Channels) -> tuple[GroupSet, ...]:
+        """Return the prunable sets that the scheme looks at."""
+        ignored = matching_modules(model, self.ignored)
+        chosen = []
+        for group_set in channels.prunable:
+            owners = {m.parameter.rpartition(".")[0] for m in group_set.by_role(Role.PRODUCER)}
+            modules = [model.get_submodule(owner) for owner in owners]
+            fits = all(isinstance(module, self.producer_kinds) for module in modules)
+            if fits and ignored.isdisjoint(owners):
+                chosen.append(group_set)
+        if chosen:
+            return tuple(chosen)
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in channels.fixed.items())
+        raise CompressionError(
+            f"{type(self).__name__} finds no channels that it could prune. Fixed are {reasons}. "
+            "Choose another scheme, or bind the channels of another model.",
+        )
+
+    def _compress_groups(
+        self,
+        model: nn.Module,
+        sets: tuple[GroupSet, ...],
+        level: float,
+    ) -> None:
+        if masks.check_level(level) == 0:
+            return
+        channels, weights = Channels(sets), _raw_parameters(model)
+        scores = masks.group_scores(channels, weights, self.criteria, normalize=self.normalize)
+        keep = masks.keep_groups(scores, level, align=self.align or 1)
+        with torch.no_grad():
+            for name, mask in masks.group_masks(channels, keep, weights).items():
+                weights[name].masked_fill_(~mask, 0)
+
+
+@dataclass(frozen=True)
+class FilterPrune(RowPrune):
+    """Prunes filters of convolutions: unbound those of `nn.Conv2d`, bound those of any."""
+
+    @property
+    @override
+    def kinds(self) -> tuple[type[nn.Module], ...]:
+        return (nn.Conv2d,)
+
+    @property
+    @override
+    def producer_kinds(self) -> tuple[type[nn.Module], ...]:
+        return _CONVOLUTIONS
+
+
+@dataclass(frozen=True)
+class NeuronPrune(RowPrune):
+    """Prunes neurons (rows) of `nn.Linear` layers."""
+
+    @property
+    @override
+    def kinds(self) -> tuple[type[nn.Module], ...]:
+        return (nn.Linear,)
+
+    @property
+    @override
+    def producer_kinds(self) -> tuple[type[nn.Module], ...]:
+        return (nn.Linear,)
+
+
+@dataclass(frozen=True)
+class StructurePrune(RowPrune):
+    """Prunes filters and neurons with one threshold for both; bound, channels of any kind.
+
+    Unbound, scores are not normalised, so that large filters outlive small rows.
+    """
+
+    @property
+    @override
+    def kinds(self) -> tuple[type[nn.Module], ...]:
+        return (nn.Linear, nn.Conv2d)
+
+    @property
+    @override
+    def producer_kinds(self) -> tuple[type[nn.Module], ...]:
+        return (nn.Module,)
+
+
+def _raw_parameters(model: nn.Module) -> dict[str, Tensor]:
+    return dict(model.named_parameters(remove_duplicate=False))
