@@ -10,16 +10,16 @@ from nncfx.report.format import (
     is_fraction_metric,
     level_text,
     metric_text,
-    prefix_text,
+    prefix_texts,
     quantity_text,
     titled,
 )
 
-__all__ = ["Chart", "Mark", "Series", "Window", "study_charts"]
+__all__ = ["Chart", "Mark", "Series", "Window", "outcome", "study_charts"]
 
 WIDTH, HEIGHT = 580, 350
 _LEFT, _RIGHT, _TOP, _BOTTOM = 66, 566, 34, 296
-_LABEL_Y, _LABEL_GAP = 14, 17
+_LABEL_Y, _LABEL_GAP = 14, 20
 # The zoom is drawn when the budget is under this share of the whole chart's height.
 _ZOOM_BELOW = 0.15
 
@@ -57,7 +57,7 @@ class Series:
     unit: str
     value: Callable[[Sample], float | None]
     text: Callable[[float], str]
-    tick: Callable[[float], str]
+    ticks: Callable[[Sequence[float]], list[str]]
     curve: Curve | None
     threshold: float | None
 
@@ -113,7 +113,7 @@ def _accuracy_series(study: StudyEvidence, metric: str) -> Series:
         unit="%" if share else "",
         value=lambda sample: sample.accuracy if sample.is_done else None,
         text=lambda value: metric_text(value, metric),
-        tick=(lambda value: f"{round(value * 100, 6):g}") if share else _plain_tick,
+        ticks=_percent_ticks if share else prefix_texts,
         curve=study.accuracy_curve,
         threshold=study.threshold,
     )
@@ -125,14 +125,14 @@ def _objective_series(study: StudyEvidence) -> Series:
         unit=study.objective_unit,
         value=lambda sample: sample.objective if sample.is_done else None,
         text=lambda value: quantity_text(value, study.objective_unit),
-        tick=_plain_tick,
+        ticks=prefix_texts,
         curve=study.objective_curve,
         threshold=None,
     )
 
 
-def _plain_tick(value: float) -> str:
-    return prefix_text(value) if abs(value) >= 10_000 else f"{value:.6g}"  # noqa: PLR2004 (five digits are too wide)
+def _percent_ticks(values: Sequence[float]) -> list[str]:
+    return [f"{round(value * 100, 6):g}" for value in values]
 
 
 def _window(study: StudyEvidence, series: Series) -> Window:
@@ -174,13 +174,14 @@ def _chart(study: StudyEvidence, series: Series, window: Window, key: str, title
     y = Scale(low=window.low, high=window.high, start=_BOTTOM, end=_TOP)
     threshold = series.threshold
     curve = series.curve
+    at = ticks(y.low, y.high)
     marks = _marks(study, series, x, y)
     return Chart(
         key=key,
         title=title,
         y_title=f"{series.name} ({series.unit})" if series.unit else series.name,
         x_ticks=tuple((x(t), f"{t:g}") for t in ticks(max(x.low, 0.0), x.high)),
-        y_ticks=tuple((y(t), series.tick(t)) for t in ticks(y.low, y.high)),
+        y_ticks=tuple(zip(map(y, at), series.ticks(at), strict=True)),
         band=_band(curve, x, y) if curve else "",
         mean=_path(zip(curve.levels, curve.mean, strict=True), x, y) if curve else "",
         threshold_y=y(threshold) if threshold is not None and y.holds(threshold) else None,
@@ -201,7 +202,7 @@ def _marks(study: StudyEvidence, series: Series, x: Scale, y: Scale) -> tuple[Ma
         # a failed sample has no value; it stands on the axis, at its level
         place = y.low if value is None else value
         if x.holds(sample.level) and y.holds(place):
-            shown.append((sample, place, _shape(study, sample)))
+            shown.append((sample, place, outcome(study, sample)))
     label_x = spread([x(s.level) for s, _, _ in shown], _LABEL_GAP, _LEFT + 4, _RIGHT - 4)
     marks = [
         Mark(
@@ -238,13 +239,14 @@ def _comparison_marks(
             )
 
 
-def _shape(study: StudyEvidence, sample: Sample) -> str:
+def outcome(study: StudyEvidence, sample: Sample) -> str:
+    """Return what became of `sample`: failed, dense, chosen, below the threshold or inside."""
     if not sample.is_done:
         return "failed"
-    if sample.stage == "dense":
-        return "dense"
     if sample.level == study.chosen_level:
         return "chosen"
+    if sample.stage == "dense":
+        return "dense"
     if sample.accuracy is not None and sample.accuracy < study.threshold:
         return "below"
     return "inside"

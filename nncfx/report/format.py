@@ -1,6 +1,8 @@
 """Numbers as a person reads them: few digits, a unit, a true minus sign."""
 
+import datetime as dt
 import math
+from collections.abc import Sequence
 
 __all__ = [
     "MINUS",
@@ -11,7 +13,9 @@ __all__ = [
     "metric_change_text",
     "metric_text",
     "milliseconds_text",
+    "moment_text",
     "prefix_text",
+    "prefix_texts",
     "quantity_text",
     "ratio_text",
     "seconds_text",
@@ -65,6 +69,20 @@ def prefix_text(value: float, unit: str = "") -> str:
     return f"{significant_text(value)} {unit}".rstrip()
 
 
+def prefix_texts(values: Sequence[float]) -> list[str]:
+    """Return round `values`, such as the ticks of an axis, with one SI prefix for all.
+
+    >>> prefix_texts([8000.0, 10000.0, 12000.0]), prefix_texts([0.0, 0.5])
+    (['8 k', '10 k', '12 k'], ['0', '0.5'])
+    """
+    top = max(map(abs, values), default=0.0)
+    size, prefix = next(((s, p) for s, p in _PREFIXES if top >= s * 10), (1.0, ""))
+    return [
+        _signed(value, f"{abs(value) / size:.6g} {prefix}".rstrip()) if value else "0"
+        for value in values
+    ]
+
+
 def bytes_text(value: float) -> str:
     """Return a size in bytes with a decimal prefix: 1 kB is 1000 B.
 
@@ -94,14 +112,12 @@ def milliseconds_text(value: float) -> str:
 
 
 def seconds_text(value: float) -> str:
-    """Return a duration: seconds to one place, from two minutes on in minutes and seconds.
+    """Return a duration in seconds: three digits, and no places from a hundred on.
 
-    >>> seconds_text(3.14), seconds_text(754)
-    ('3.1 s', '12 min 34 s')
+    >>> seconds_text(3.14159), seconds_text(1754.2)
+    ('3.14 s', '1,754 s')
     """
-    if value < 120:  # noqa: PLR2004 (stated in the docstring)
-        return f"{value:.1f} s"
-    return f"{int(value) // 60} min {int(value) % 60:02d} s"
+    return f"{significant_text(value)} s"
 
 
 def ratio_text(value: float) -> str:
@@ -154,6 +170,18 @@ def metric_change_text(change: float, metric: str) -> str:
     if float(size) == 0:
         return "0.00 points"
     return f"{'+' if change > 0 else MINUS}{size} points"
+
+
+def moment_text(moment: str) -> str:
+    """Return an ISO 8601 moment to the minute, in the zone it names; other text as it is.
+
+    >>> moment_text("2026-03-04T15:22:31+00:00"), moment_text("yesterday")
+    ('2026-03-04 15:22 UTC', 'yesterday')
+    """
+    try:
+        return dt.datetime.fromisoformat(moment).strftime("%Y-%m-%d %H:%M %Z").rstrip()
+    except ValueError:
+        return moment
 
 
 def titled(text: str) -> str:

@@ -7,7 +7,7 @@ from nncfx.compressor.evidence import Evidence
 from nncfx.errors import MissingExtraError
 from nncfx.report.chart import study_charts
 from nncfx.report.claims import checks, headline
-from nncfx.report.format import titled
+from nncfx.report.format import moment_text, titled
 from nncfx.report.tables import layer_table, summary_table, trial_table
 
 __all__ = ["render_report", "write_report"]
@@ -34,7 +34,7 @@ def render_report(evidence: Evidence) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["titled"] = titled
+    environment.filters.update(titled=titled, moment=moment_text)
     studies = [
         {
             "study": study,

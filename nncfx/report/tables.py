@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nncfx.compressor.evidence import Evidence, LayerRow, ModelFacts, Sample, StudyEvidence
+from nncfx.report.chart import outcome
 from nncfx.report.format import (
     bytes_text,
     count_text,
@@ -49,10 +50,11 @@ class TrialCells:
     stage: str
     level: str
     metric: str
+    direct: str
     objective: str
     seconds: str
     state: str
-    words: str
+    error: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +118,16 @@ def summary_table(evidence: Evidence) -> tuple[SummaryRow, ...]:
 
 
 def trial_table(study: StudyEvidence, metric: str) -> tuple[TrialCells, ...]:
-    """Return the trials of `study` in order of evaluation, then the comparison."""
-    own = tuple(_trial(study, sample, metric, sample.stage) for sample in study.samples)
-    direct = tuple(_trial(study, s, metric, "direct") for s in study.comparison)
-    return own + direct
+    """Return the trials of `study` in order of evaluation.
+
+    `direct` is the metric of direct compression at exactly the same level, where it was
+    measured; direct compression at other levels follows in rows of its own.
+    """
+    direct = {s.level: s for s in study.comparison}
+    own = tuple(_trial(study, s, direct.get(s.level), metric) for s in study.samples)
+    levels = {s.level for s in study.samples}
+    alone = (s for s in study.comparison if s.level not in levels)
+    return own + tuple(_direct_trial(study, sample, metric) for sample in alone)
 
 
 def layer_table(layers: Sequence[LayerRow]) -> tuple[LayerCells, ...]:
@@ -132,28 +140,49 @@ def layer_table(layers: Sequence[LayerRow]) -> tuple[LayerCells, ...]:
     return (*cells, _total(layers)) if len(layers) > 1 else cells
 
 
-def _trial(study: StudyEvidence, sample: Sample, metric: str, stage: str) -> TrialCells:
-    if not sample.is_done:
-        state, words = "failed", sample.error or sample.state
-    elif stage == "direct":
-        state, words = "direct", "without recovery"
-    elif sample.level == study.chosen_level:
-        state, words = "chosen", "chosen"
-    elif sample.accuracy is not None and sample.accuracy < study.threshold:
-        state, words = "below", "below the threshold"
-    else:
-        state, words = "inside", "inside the budget"
-    objective = sample.objective
+def _trial(
+    study: StudyEvidence,
+    sample: Sample,
+    direct: Sample | None,
+    metric: str,
+) -> TrialCells:
     return TrialCells(
         number=str(sample.number),
-        stage=stage,
+        stage=sample.stage,
         level=level_text(sample.level),
-        metric=ABSENT if sample.accuracy is None else metric_text(sample.accuracy, metric),
-        objective=ABSENT if objective is None else quantity_text(objective, study.objective_unit),
+        metric=_metric(sample, metric),
+        direct=ABSENT if direct is None else _metric(direct, metric),
+        objective=_objective(study, sample),
         seconds=seconds_text(sample.seconds),
-        state=state,
-        words=words,
+        state=outcome(study, sample),
+        error="" if sample.is_done else sample.error or sample.state,
     )
+
+
+def _direct_trial(study: StudyEvidence, sample: Sample, metric: str) -> TrialCells:
+    return TrialCells(
+        number="",
+        stage="direct",
+        level=level_text(sample.level),
+        metric=ABSENT,
+        direct=_metric(sample, metric),
+        objective=_objective(study, sample),
+        seconds=seconds_text(sample.seconds),
+        state="direct",
+        error="",
+    )
+
+
+def _metric(sample: Sample, metric: str) -> str:
+    return ABSENT if sample.accuracy is None else metric_text(sample.accuracy, metric)
+
+
+def _objective(study: StudyEvidence, sample: Sample) -> str:
+    """Return the objective without its unit, which stands in the head; bytes are the exception."""
+    value, unit = sample.objective, study.objective_unit
+    if value is None:
+        return ABSENT
+    return quantity_text(value, unit if unit == "bytes" else "")
 
 
 def _time(row: LayerRow) -> float:
