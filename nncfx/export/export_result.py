@@ -20,8 +20,8 @@ class ExportResult(os.PathLike[str]):
         opset: its ONNX operator set.
         inputs: names of the graph's inputs, in order.
         outputs: names of the graph's outputs, in order.
-        modules: for each node's name, the dotted path of the module it computes
-            (`"layer1.0.conv1"`); `""` for what the model's own forward computes.
+        modules: for the name of each node and value, the dotted path of the module that computes
+            it (`"layer1.0.conv1"`); `""` for what the model's own forward computes.
         size_bytes: bytes on disk, weights in a file of their own included.
     """
 

@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = ["export_onnx"]
 
-_LOGGER: Final = "torch.onnx._internal.exporter._registration"
+_CHATTY: Final = (
+    "onnx_ir",
+    "onnxscript",
+    "torch._subclasses.fake_tensor",
+    "torch.export",
+    "torch.onnx._internal.exporter._registration",
+)
 
 
 def export_onnx(
@@ -169,7 +175,7 @@ def _capture(
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keep what the exporter prints, warns and logs from the user: failures come as errors."""
-    loggers = [logging.getLogger(name) for name in (_LOGGER, "torch._subclasses.fake_tensor")]
+    loggers = [logging.getLogger(name) for name in _CHATTY]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
