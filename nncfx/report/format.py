@@ -41,7 +41,7 @@ def significant_text(value: float, digits: int = 3) -> str:
         return "0"
     size = abs(value)
     if size < 1e-4 or size >= 1e9:  # noqa: PLR2004 (stated in the docstring)
-        return _signed(value, f"{size:.{digits - 1}g}")
+        return _signed(value, f"{size:.{digits}g}")
     # floor of the logarithm after rounding, so that 9.996 has as many digits as 10.0
     exponent = int(f"{size:.{digits - 1}e}".partition("e")[2])
     return _signed(value, f"{size:,.{max(digits - 1 - exponent, 0)}f}")

@@ -1,0 +1,1 @@
+"""The command line: `nncfx version`, `report`, `inspect-file` and `benchmark`."""
