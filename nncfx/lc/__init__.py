@@ -1,0 +1,18 @@
+"""Recovery of accuracy: L-C, direct compression, and fine-tuning behind one interface."""
+
+from nncfx.lc.direct import DC, DCFineTuned
+from nncfx.lc.lc import LC
+from nncfx.lc.nesterov import Nesterov, OptimizerFactory
+from nncfx.lc.recovery import Recovered, Recovery, RecoveryData, StepRecord
+
+__all__ = [
+    "DC",
+    "LC",
+    "DCFineTuned",
+    "Nesterov",
+    "OptimizerFactory",
+    "Recovered",
+    "Recovery",
+    "RecoveryData",
+    "StepRecord",
+]

@@ -1,0 +1,168 @@
+"""Direct compression, and fine-tuning with the zeros held: what L-C is compared with."""
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from nncfx.lc.nesterov import OptimizerFactory
+from nncfx.lc.projection import Best, judge, project
+from nncfx.lc.recovery import Recovered, RecoveryData, StepRecord
+from nncfx.lc.training import (
+    check_training,
+    clip,
+    optimizer_for,
+    scale_rate,
+    seeded,
+    train_epoch,
+)
+from nncfx.schemes import SchemeLike, as_scheme
+from nncfx.schemes.masks import check_at_least
+
+__all__ = ["DC", "DCFineTuned"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DC:
+    """Direct compression: the scheme is applied once, and nothing is trained.
+
+    Attributes:
+        recalibration_batches: Minibatches over which batch norms estimate their statistics
+            afresh; 0: they stay.
+        seed: Of torch's generators meanwhile; they are put back.
+
+    Raises:
+        ArgumentError: a setting is out of range.
+    """
+
+    recalibration_batches: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_at_least("recalibration_batches", self.recalibration_batches, 0)
+
+    def recover(
+        self,
+        model: nn.Module,
+        scheme: SchemeLike,
+        level: float,
+        data: RecoveryData,
+    ) -> Recovered:
+        """Return a compressed copy of `model`.
+
+        Raises:
+            ArgumentError: the level is out of range.
+            CompressionError: the scheme cannot compress the model, or the metric is NaN.
+        """
+        best = Best()
+        with seeded(model, self.seed):
+            projection = project(copy.deepcopy(model), as_scheme(scheme), level)
+            metric = judge(projection, data, self.recalibration_batches)
+        best.offer(projection, StepRecord(step=0, metric=metric))
+        return best.recovered()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DCFineTuned:
+    """Direct compression, then training in which the zeros stay zero.
+
+    After each epoch the trained weights are compressed again and judged; the best, direct
+    compression included, is returned. Zeros of every parameter that the scheme constrains are
+    held, those that were zero before compression, too.
+
+    Attributes:
+        epochs: Passes over the training data, at least 1.
+        lr: Learning rate of the first epoch.
+        lr_end: Learning rate after the last, reached geometrically; None: constant.
+        momentum: Of the built-in Nesterov SGD; None: 0.9.
+        weight_decay: Of the built-in SGD; None: 0.
+        optimizer_factory: `(parameters, lr) -> Optimizer`, instead of the built-in SGD.
+        clip_norm: Gradients are scaled down to this norm; None: never.
+        recalibration_batches: As in `DC`.
+        seed: Of torch's generators meanwhile; they are put back.
+
+    Raises:
+        ArgumentError: a setting is out of range.
+
+    Source: the fine-tuner of Condensa's library; it has no momentum of Nesterov's kind.
+    """
+
+    epochs: int = 5
+    lr: float = 0.01
+    lr_end: float | None = None
+    momentum: float | None = None
+    weight_decay: float | None = None
+    optimizer_factory: OptimizerFactory | None = None
+    clip_norm: float | None = None
+    recalibration_batches: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_training(vars(self), {"epochs": self.epochs}, self.optimizer_factory)
+        check_at_least("recalibration_batches", self.recalibration_batches, 0)
+
+    def recover(
+        self,
+        model: nn.Module,
+        scheme: SchemeLike,
+        level: float,
+        data: RecoveryData,
+    ) -> Recovered:
+        """Return the best compressed copy of `model` that fine-tuning finds.
+
+        Raises:
+            ArgumentError: the level is out of range, or there are no minibatches.
+            CompressionError: the scheme cannot compress the model, or the loss or the metric is
+                not finite.
+        """
+        pi = as_scheme(scheme)
+        names = pi.parameters(model)
+        best = Best()
+        with seeded(model, self.seed):
+            projection = project(copy.deepcopy(model), pi, level)
+            metric = judge(projection, data, self.recalibration_batches)
+            best.offer(projection, StepRecord(step=0, metric=metric))
+            learner = copy.deepcopy(projection.model)
+            zeros = _zeros(learner, names)
+            optimizer = optimizer_for(
+                learner,
+                self.lr,
+                momentum=self.momentum,
+                weight_decay=self.weight_decay,
+                factory=self.optimizer_factory,
+            )
+            decay = 1.0 if self.lr_end is None else (self.lr_end / self.lr) ** (1 / self.epochs)
+            for epoch in range(self.epochs):
+                loss = train_epoch(
+                    learner,
+                    data.train,
+                    data,
+                    optimizer,
+                    lambda: clip(learner, self.clip_norm),
+                    lambda: _hold(zeros),
+                )
+                learner.zero_grad(set_to_none=True)
+                projection = project(copy.deepcopy(learner), pi, level)
+                metric = judge(projection, data, self.recalibration_batches)
+                record = StepRecord(
+                    step=epoch + 1,
+                    metric=metric,
+                    loss=loss,
+                    learning_rate=self.lr * decay**epoch,
+                )
+                best.offer(projection, record)
+                scale_rate(optimizer, decay)
+        return best.recovered()
+
+
+def _zeros(model: nn.Module, names: frozenset[str]) -> list[tuple[nn.Parameter, Tensor]]:
+    """Return the constrained parameters that have zeros, each with the mask of its zeros."""
+    masks = [(p, p.detach() == 0) for name, p in model.named_parameters() if name in names]
+    return [(parameter, mask) for parameter, mask in masks if bool(mask.any())]
+
+
+@torch.no_grad()
+def _hold(zeros: list[tuple[nn.Parameter, Tensor]]) -> None:
+    for parameter, mask in zeros:
+        parameter.masked_fill_(mask, 0)

@@ -1,0 +1,206 @@
+"""L-C: learning and compression steps in turn, tied by an augmented Lagrangian."""
+
+import copy
+import itertools
+import math
+from dataclasses import dataclass
+
+from torch import nn
+
+from nncfx.errors import ArgumentError, CompressionError
+from nncfx.lc.lagrangian import Lagrangian, next_mu
+from nncfx.lc.nesterov import OptimizerFactory
+from nncfx.lc.projection import Best, Projection, judge, project
+from nncfx.lc.recovery import Recovered, RecoveryData, StepRecord
+from nncfx.lc.training import (
+    check_training,
+    clip,
+    minibatches,
+    optimizer_for,
+    scale_rate,
+    seeded,
+    train_epoch,
+)
+from nncfx.schemes import Scheme, SchemeLike, as_scheme
+from nncfx.schemes.masks import check_at_least
+
+__all__ = ["LC"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LC:
+    """Recovers accuracy by the L-C algorithm: `min L(w)` subject to `w = decompress(theta)`.
+
+    Iteration 0 is direct compression. Every later one trains the uncompressed weights w with the
+    penalty `mu/2 |w - theta|^2 - lambda . (w - theta)` (L step), compresses `w - lambda / mu`
+    (C step), and moves lambda. The compressed model with the best metric is returned; of equal
+    ones the earliest.
+
+    Where Condensa's library is known to err, this does not follow it: the user's model is copied;
+    biases and norm parameters that a scheme zeroes are penalised, too (`scheme.parameters`);
+    optimizer state is fresh in every L step for any optimizer; the best model is chosen by the
+    user's metric, not the loss, and judged in the working dtype; frozen parameters are only
+    compressed.
+
+    Attributes:
+        steps: L-C iterations including iteration 0, at least 1.
+        lr: Learning rate at the start of an L step.
+        lr_end: Learning rate at its end, reached geometrically; None: constant.
+        lr_decay: Factor on `lr` in every L-C iteration; iteration j starts with `lr_decay ** j`.
+        lr_milestones: L-C iterations after each of which `lr_multiplier` is applied, too.
+        lr_multiplier: Factor on `lr` after each milestone.
+        mb_iterations_per_l: Minibatches of an L step.
+        mb_iterations_first_l: Minibatches of the first L step; None: as all others.
+        mu_init: Penalty parameter of iteration 1; above 0.
+        mu_multiplier: Factor from one iteration to the next, at least 1.
+        mu_cap: mu grows no more once it exceeds this.
+        multipliers: False: the quadratic penalty method, lambda stays 0.
+        momentum: Of the built-in Nesterov SGD; None: 0.9.
+        weight_decay: Of the built-in SGD; None: 0.
+        optimizer_factory: `(parameters, lr) -> Optimizer`, instead of the built-in SGD.
+        clip_norm: The gradient, penalty included, is scaled down to this norm; None: never.
+        recalibration_batches: Minibatches over which the compressed model's batch norms estimate
+            their statistics afresh; 0: they are those of w.
+        seed: Of torch's generators during recovery (shuffling, dropout); they are put back.
+
+    Raises:
+        ArgumentError: a setting is out of range.
+
+    Source: Condensa (Joseph et al. 2020), section 3.2; Carreira-Perpinan and Idelbayev (2018).
+    """
+
+    steps: int = 30
+    lr: float = 0.01
+    lr_end: float | None = None
+    lr_decay: float = 1.0
+    lr_milestones: tuple[int, ...] = ()
+    lr_multiplier: float = 0.1
+    mb_iterations_per_l: int = 1000
+    mb_iterations_first_l: int | None = None
+    mu_init: float = 1e-3
+    mu_multiplier: float = 1.1
+    mu_cap: float = 1e4
+    multipliers: bool = True
+    momentum: float | None = None
+    weight_decay: float | None = None
+    optimizer_factory: OptimizerFactory | None = None
+    clip_norm: float | None = None
+    recalibration_batches: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        counts = {
+            "steps": self.steps,
+            "mb_iterations_per_l": self.mb_iterations_per_l,
+            "mb_iterations_first_l": self._iterations(1),
+        }
+        check_training(vars(self), counts, self.optimizer_factory)
+        check_at_least("recalibration_batches", self.recalibration_batches, 0)
+        above_zero = (self.mu_init, self.lr_decay, self.lr_multiplier)
+        if not all(0 < value < math.inf for value in above_zero) or not self.mu_multiplier >= 1:
+            raise ArgumentError(
+                f"mu_init is {self.mu_init!r}, lr_decay {self.lr_decay!r}, lr_multiplier "
+                f"{self.lr_multiplier!r} and mu_multiplier {self.mu_multiplier!r}; the last must "
+                "be at least 1 and the others above 0, or training stops or never draws the "
+                "weights to the compressed ones. Usual are 1e-3, 1, 0.1 and 1.1.",
+            )
+
+    def recover(
+        self,
+        model: nn.Module,
+        scheme: SchemeLike,
+        level: float,
+        data: RecoveryData,
+    ) -> Recovered:
+        """Return the best compressed copy of `model` that L-C finds at `level`.
+
+        Raises:
+            ArgumentError: the level is out of range, or there are no minibatches.
+            CompressionError: the scheme cannot compress the model, or the loss or the metric is
+                not finite.
+        """
+        pi = as_scheme(scheme)
+        learner = copy.deepcopy(model)
+        learner.zero_grad(set_to_none=True)
+        names = pi.parameters(learner)
+        lagrangian = Lagrangian(learner, names, multipliers=self.multipliers)
+        best = Best()
+        with seeded(model, self.seed):
+            for step in range(self.steps):
+                loss = self._learn(learner, lagrangian, step, data) if step else None
+                projection = _compress(learner, lagrangian, pi, level)
+                metric = judge(projection, data, self.recalibration_batches)
+                record = StepRecord(
+                    step=step,
+                    metric=metric,
+                    loss=loss,
+                    learning_rate=self._rate(step) if step else 0.0,
+                    mu=lagrangian.mu,
+                    distance=lagrangian.distance(),
+                )
+                best.offer(projection, record)
+                lagrangian.mu = self._next_mu(lagrangian.mu)
+        return best.recovered()
+
+    def _iterations(self, step: int) -> int:
+        """Return the number of minibatches of L step `step`."""
+        if step == 1 and self.mb_iterations_first_l is not None:
+            return self.mb_iterations_first_l
+        return self.mb_iterations_per_l
+
+    def _rate(self, step: int) -> float:
+        """Return the learning rate at the start of L step `step`."""
+        passed = sum(milestone < step for milestone in self.lr_milestones)
+        return self.lr * self.lr_decay**step * self.lr_multiplier**passed
+
+    def _next_mu(self, mu: float) -> float:
+        return next_mu(mu, initial=self.mu_init, multiplier=self.mu_multiplier, cap=self.mu_cap)
+
+    def _learn(
+        self,
+        learner: nn.Module,
+        lagrangian: Lagrangian,
+        step: int,
+        data: RecoveryData,
+    ) -> float:
+        """Train the weights with the penalty, in place; return the mean loss."""
+        count, rate = self._iterations(step), self._rate(step)
+        decay = 1.0 if self.lr_end is None else (self.lr_end / rate) ** (1 / count)
+        optimizer = optimizer_for(
+            learner,
+            rate,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            factory=self.optimizer_factory,
+        )
+
+        def penalize() -> None:
+            lagrangian.add_gradient()
+            clip(learner, self.clip_norm)
+
+        try:
+            return train_epoch(
+                learner,
+                itertools.islice(minibatches(data.train), count),
+                data,
+                optimizer,
+                penalize,
+                lambda: scale_rate(optimizer, decay),
+            )
+        except CompressionError as error:
+            raise CompressionError(f"In L-C iteration {step}: {error}") from error
+
+
+def _compress(
+    learner: nn.Module,
+    lagrangian: Lagrangian,
+    pi: Scheme,
+    level: float,
+) -> Projection:
+    """Do the C step: project `w - lambda / mu`, and tell the Lagrangian."""
+    learner.zero_grad(set_to_none=True)
+    theta = copy.deepcopy(learner)
+    lagrangian.shift(theta)
+    projection = project(theta, pi, level)
+    lagrangian.update(dict(projection.model.named_parameters()))
+    return projection

@@ -1,0 +1,63 @@
+"""SGD with Nesterov's momentum as L-C uses it: the velocity carries its own learning rate."""
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from typing_extensions import override
+
+__all__ = ["Nesterov", "OptimizerFactory"]
+
+OptimizerFactory: TypeAlias = Callable[[list[nn.Parameter], float], Optimizer]
+"""Makes an optimizer for parameters at a starting learning rate."""
+
+
+class Nesterov(Optimizer):
+    """`v <- m v - lr g; w <- w - lr g + m v`.
+
+    With a constant learning rate this is `torch.optim.SGD(nesterov=True)`. When the rate falls,
+    past steps keep the length they had, where torch rescales them.
+
+    Args:
+        params: What to train.
+        lr: Learning rate, above 0.
+        momentum: m, in [0, 1).
+        weight_decay: Adds that times the weight to its gradient.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[nn.Parameter],
+        lr: float,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+    ) -> None:
+        """Group the parameters under these settings."""
+        settings = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
+        super().__init__(params, settings)
+
+    @override
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override] # torch overloads step on None
+        """Move every parameter that has a gradient; return the closure's loss, if there is one."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            trained: list[Tensor] = [p for p in group["params"] if p.grad is not None]
+            if trained:
+                self._move(trained, group)
+        return loss
+
+    def _move(self, weights: list[Tensor], group: dict[str, float]) -> None:
+        gradients: list[Tensor] = [p.grad for p in weights if p.grad is not None]
+        if group["weight_decay"]:
+            gradients = list(torch._foreach_add(gradients, weights, alpha=group["weight_decay"]))  # noqa: SLF001 (one call for all)
+        velocities = [self.state[p].setdefault("velocity", torch.zeros_like(p)) for p in weights]
+        torch._foreach_mul_(velocities, group["momentum"])
+        torch._foreach_add_(velocities, gradients, alpha=-group["lr"])
+        torch._foreach_add_(weights, gradients, alpha=-group["lr"])
+        torch._foreach_add_(weights, velocities, alpha=group["momentum"])

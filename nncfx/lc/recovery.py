@@ -1,0 +1,85 @@
+"""What every recovery method takes and gives: L-C, direct compression, fine-tuning."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from nncfx.schemes import SchemeLike
+
+__all__ = ["Recovered", "Recovery", "RecoveryData", "StepRecord"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RecoveryData:
+    """The data and the judgement that recovery works with.
+
+    Attributes:
+        train: Minibatches `(inputs, targets)`, iterable again and again (a DataLoader or a list,
+            not a generator). Inputs are a tensor, a tuple of positional inputs, or a mapping of
+            keyword inputs; they are moved to the model's device.
+        validate: Judges a model in eval mode; higher is better. Called without gradients.
+        criterion: The training loss of `(outputs, targets)`, a scalar tensor.
+    """
+
+    train: Iterable[tuple[Any, Any]]
+    validate: Callable[[nn.Module], float]
+    criterion: Callable[[Any, Any], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRecord:
+    """One step of recovery: an L-C iteration, or an epoch of fine-tuning.
+
+    Attributes:
+        step: Counts from 0, which is direct compression without any training.
+        metric: What `validate` said of the compressed model after this step.
+        loss: Mean training loss of the step, without penalty; None where nothing was trained.
+        learning_rate: At the start of the step; 0.0 where nothing was trained.
+        mu: Penalty parameter of the step; 0.0 without penalty.
+        distance: Euclidean distance between the weights and the compressed weights after the step.
+    """
+
+    step: int
+    metric: float
+    loss: float | None = None
+    learning_rate: float = 0.0
+    mu: float = 0.0
+    distance: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Recovered:
+    """A compressed model, the best of all steps by its metric.
+
+    Attributes:
+        compressed: As `scheme.compress` leaves it, in the compressed dtype, in eval mode.
+        model: The same after `scheme.decompress`: in the working dtype, runnable, in eval mode.
+        metric: What `validate` said of `model`.
+        history: One record per step, in order.
+    """
+
+    compressed: nn.Module
+    model: nn.Module
+    metric: float
+    history: tuple[StepRecord, ...]
+
+
+class Recovery(Protocol):
+    """A way to recover what compression costs: `LC`, `DC`, `DCFineTuned`, or the user's own."""
+
+    def recover(
+        self,
+        model: nn.Module,
+        scheme: SchemeLike,
+        level: float,
+        data: RecoveryData,
+    ) -> Recovered:
+        """Return a compressed copy of `model` at `level`; `model` itself never changes.
+
+        Raises:
+            ArgumentError: the level is out of range, or there are no minibatches.
+            CompressionError: the scheme cannot compress the model, or training diverged.
+        """
+        ...

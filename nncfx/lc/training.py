@@ -1,0 +1,182 @@
+"""What recovery methods share of training: minibatches, a loop over them, its settings."""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from nncfx.errors import ArgumentError, CompressionError
+from nncfx.lc.nesterov import Nesterov, OptimizerFactory
+from nncfx.lc.recovery import RecoveryData
+from nncfx.schemes.masks import check_at_least
+from nncfx.tracing.inputs import as_call
+
+__all__ = [
+    "check_training",
+    "clip",
+    "minibatches",
+    "on_device",
+    "optimizer_for",
+    "scale_rate",
+    "seeded",
+    "train_epoch",
+]
+
+
+def minibatches(train: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+    """Yield minibatches for ever, starting `train` again whenever it ends.
+
+    Raises:
+        ArgumentError: `train` has no minibatches (any more).
+    """
+    while True:
+        ended = True
+        for batch in train:
+            ended = False
+            yield batch
+        if ended:
+            raise ArgumentError(
+                "train yields no minibatches, or none the second time (a generator can be read "
+                "only once). Give a DataLoader or a list of (inputs, targets).",
+            )
+
+
+def clip(model: nn.Module, clip_norm: float | None) -> None:
+    """Scale the gradients of `model` down to `clip_norm` together; None leaves them."""
+    if clip_norm is not None:
+        nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
+
+
+def scale_rate(optimizer: Optimizer, factor: float) -> None:
+    """Multiply the learning rate of every parameter group by `factor`."""
+    for group in optimizer.param_groups:
+        group["lr"] *= factor
+
+
+def train_epoch(
+    model: nn.Module,
+    batches: Iterable[tuple[Any, Any]],
+    data: RecoveryData,
+    optimizer: Optimizer,
+    before_step: Callable[[], None],
+    after_step: Callable[[], None],
+) -> float:
+    """Train `model` on `batches`, in train mode, and return the mean loss.
+
+    Args:
+        model: What to train, in place.
+        batches: Minibatches, finitely many.
+        data: Has the criterion.
+        optimizer: Steps once per minibatch.
+        before_step: Called when the gradients of the loss stand.
+        after_step: Called when the weights have moved.
+
+    Raises:
+        ArgumentError: there are no minibatches.
+        CompressionError: the loss is not finite.
+    """
+    model.train()
+    device = next(model.parameters()).device
+    total, count = 0.0, 0
+    for inputs, targets in batches:
+        args, kwargs = as_call(on_device(device, inputs))
+        loss = data.criterion(model(*args, **kwargs), on_device(device, targets))
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise CompressionError(
+                f"The training loss became {value} at minibatch {count} with learning rate "
+                f"{optimizer.param_groups[0]['lr']:g}. Lower lr, or clip the gradients "
+                "(clip_norm=1.0).",
+            )
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        before_step()
+        optimizer.step()
+        after_step()
+        total, count = total + value, count + 1
+    if not count:
+        raise ArgumentError("train yields no minibatches. Give at least one (inputs, targets).")
+    return total / count
+
+
+def optimizer_for(
+    model: nn.Module,
+    lr: float,
+    *,
+    momentum: float | None,
+    weight_decay: float | None,
+    factory: OptimizerFactory | None,
+) -> Optimizer:
+    """Return the factory's optimizer of the trainable parameters, or `Nesterov` without one.
+
+    Of None, momentum is 0.9 and weight decay 0.
+    """
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if factory is not None:
+        return factory(trainable, lr)
+    return Nesterov(
+        trainable,
+        lr,
+        momentum=0.9 if momentum is None else momentum,
+        weight_decay=weight_decay or 0.0,
+    )
+
+
+def check_training(
+    settings: Mapping[str, float | None],
+    counts: Mapping[str, int],
+    factory: OptimizerFactory | None,
+) -> None:
+    """Refuse settings of training that are out of range.
+
+    Args:
+        settings: lr, lr_end, clip_norm, momentum, weight_decay; None where not set.
+        counts: Numbers that are at least 1, by name.
+        factory: The user's optimizer factory, if there is one.
+
+    Raises:
+        ArgumentError: a count is below 1, a rate or norm is not above 0, the momentum not in
+            [0, 1), the weight decay negative, or both an optimizer factory and the settings that
+            it replaces are given.
+    """
+    for name, count in counts.items():
+        check_at_least(name, count, 1)
+    for name in ("lr", "lr_end", "clip_norm"):
+        value = settings[name]
+        if value is not None and not 0 < value < math.inf:
+            raise ArgumentError(f"{name} is {value!r}; it must be above 0 and finite.")
+    momentum, decay = settings["momentum"], settings["weight_decay"]
+    if momentum is not None and not 0 <= momentum < 1:
+        raise ArgumentError(f"momentum is {momentum!r}; it lies in [0, 1). Usual is 0.9.")
+    if decay is not None and not 0 <= decay < math.inf:
+        raise ArgumentError(f"weight_decay is {decay!r}; it must be at least 0. Usual is 5e-4.")
+    if factory is not None and (momentum is not None or decay is not None):
+        raise ArgumentError(
+            "optimizer_factory comes with momentum or weight_decay, which only the built-in "
+            "optimizer reads. Set them inside the factory, for instance "
+            "lambda parameters, lr: torch.optim.SGD(parameters, lr, momentum=0.9).",
+        )
+
+
+@contextlib.contextmanager
+def seeded(model: nn.Module, seed: int) -> Iterator[None]:
+    """Run the body with torch's global generators seeded; afterwards they are as before."""
+    cuda = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
+    with torch.random.fork_rng(devices=cuda):
+        torch.manual_seed(seed)
+        yield
+
+
+def on_device(device: torch.device, batch: Any) -> Any:  # noqa: ANN401 (a batch is whatever the model takes)
+    """Return `batch` with every tensor inside on `device`."""
+    if isinstance(batch, Tensor):
+        return batch.to(device)
+    if isinstance(batch, Mapping):
+        return {key: on_device(device, value) for key, value in batch.items()}
+    if isinstance(batch, tuple | list):
+        return type(batch)(on_device(device, value) for value in batch)
+    return batch
