@@ -218,6 +218,11 @@ def _total(layers: Sequence[LayerRow]) -> LayerCells:
     befores = [row.time_before_ms for row in layers if row.time_before_ms is not None]
     afters = [row.time_after_ms for row in layers if row.time_after_ms is not None]
     before, after = sum(befores), sum(afters)
+    # a layer timed on one side only would make the sum of the other look better than it is
+    paired = all(
+        (row.time_before_ms is None) == (row.time_after_ms is None) or row.channels_after == 0
+        for row in layers
+    )
     channels = [sum(r.channels_before for r in layers), sum(r.channels_after for r in layers)]
     macs = [sum(r.macs_before for r in layers), sum(r.macs_after for r in layers)]
     return LayerCells(
@@ -234,7 +239,7 @@ def _total(layers: Sequence[LayerRow]) -> LayerCells:
         nonzero_after=count_text(sum(r.nonzero_after for r in layers)),
         time_before=significant_text(before) if befores else ABSENT,
         time_after=significant_text(after) if afters else ABSENT,
-        speedup=_quotient(before, after),
+        speedup=_quotient(before, after) if paired else ABSENT,
         bar_before=_share(before, max(before, after)),
         bar_after=_share(after, max(before, after)),
     )

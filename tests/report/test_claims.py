@@ -1,0 +1,134 @@
+"""The headline says no more than the numbers bear."""
+
+import dataclasses
+from types import ModuleType
+
+import pytest
+
+from nncfx.report.claims import checks, headline
+
+TIMES = "\N{MULTIPLICATION SIGN}"
+
+
+def test_speed_is_the_ratio_of_the_medians_with_the_ends_of_the_intervals(
+    given: ModuleType,
+) -> None:
+    speed = headline(given.EVIDENCE)[0]
+    assert (speed.figure, speed.label, speed.verdict) == (f"2.00{TIMES}", "faster", "good")
+    # 1.9 / 1.05 and 2.1 / 0.95
+    assert f"1.81{TIMES} to 2.21{TIMES}" in speed.detail
+
+
+def test_overlapping_intervals_are_no_speed_up(given: ModuleType) -> None:
+    close = dataclasses.replace(
+        given.COMPRESSED,
+        latency_ms=1.8,
+        latency_interval_ms=(1.7, 1.95),
+    )
+    speed = headline(dataclasses.replace(given.EVIDENCE, compressed=close))[0]
+    assert (speed.figure, speed.verdict) == ("No clear change", "open")
+    assert "the intervals overlap: dense 1.90 to 2.10 ms, compressed 1.70 to 1.95 ms" in (
+        speed.detail
+    )
+
+
+def test_a_slower_model_is_called_slower(given: ModuleType) -> None:
+    swapped = dataclasses.replace(
+        given.EVIDENCE,
+        dense=given.COMPRESSED,
+        compressed=given.DENSE,
+    )
+    speed, size, _ = headline(swapped)
+    assert (speed.figure, speed.label, speed.verdict) == (f"2.00{TIMES}", "slower", "bad")
+    assert (size.figure, size.label, size.verdict) == (f"15.0{TIMES}", "larger file", "bad")
+
+
+@pytest.mark.parametrize(
+    ("change", "figure", "verdict"),
+    [
+        ({"latency_interval_ms": None}, f"2.00{TIMES}", "open"),
+        ({"latency_ms": None}, f"2.00{TIMES}", "open"),
+        ({"latency_ms": None, "throughput": None}, "Not timed", "open"),
+    ],
+)
+def test_a_speed_without_interval_is_left_open(
+    given: ModuleType,
+    change: dict[str, None],
+    figure: str,
+    verdict: str,
+) -> None:
+    evidence = dataclasses.replace(
+        given.EVIDENCE,
+        compressed=dataclasses.replace(given.COMPRESSED, **change),
+    )
+    speed = headline(evidence)[0]
+    assert (speed.figure, speed.verdict) == (figure, verdict)
+
+
+def test_size_is_that_of_the_file(given: ModuleType) -> None:
+    size = headline(given.EVIDENCE)[1]
+    assert (size.figure, size.label) == (f"15.0{TIMES}", "smaller file")
+
+
+def test_without_a_file_the_size_is_the_footprint_and_says_so(given: ModuleType) -> None:
+    bare = dataclasses.replace(given.COMPRESSED, file_bytes=None)
+    size = headline(dataclasses.replace(given.EVIDENCE, compressed=bare))[1]
+    assert (size.figure, size.label) == (f"5.13{TIMES}", "smaller footprint")
+    assert "no file was written" in size.detail
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "words", "verdict"),
+    [
+        (0.90, "inside the budget", "good"),
+        (0.8999, "outside the budget", "bad"),
+        (0.95, "inside the budget", "good"),
+        (float("nan"), "outside the budget", "bad"),
+    ],
+)
+def test_accuracy_is_held_against_the_budget(
+    given: ModuleType,
+    accuracy: float,
+    words: str,
+    verdict: str,
+) -> None:
+    after = dataclasses.replace(given.COMPRESSED, accuracy=accuracy)
+    claim = headline(dataclasses.replace(given.EVIDENCE, compressed=after))[2]
+    assert words in claim.detail
+    assert claim.verdict == verdict
+
+
+def test_the_strictest_budget_counts(given: ModuleType) -> None:
+    strict = dataclasses.replace(given.STUDY, threshold=0.915)
+    evidence = dataclasses.replace(given.EVIDENCE, studies=(given.STUDY, strict))
+    assert headline(evidence)[2].verdict == "bad"
+
+
+def test_without_a_study_there_is_no_budget(given: ModuleType) -> None:
+    claim = headline(dataclasses.replace(given.EVIDENCE, studies=()))[2]
+    assert claim.verdict == "open"
+    assert "budget" not in claim.detail
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [(1e-5, "good"), (1.1e-5, "bad"), (float("nan"), "bad")],
+)
+def test_thinned_equals_masked_up_to_the_bar(
+    given: ModuleType,
+    error: float,
+    verdict: str,
+) -> None:
+    found = checks(dataclasses.replace(given.EVIDENCE, max_thinning_error=error))
+    assert found[0].verdict == verdict
+
+
+def test_a_file_that_holds_another_model_fails(given: ModuleType) -> None:
+    found = checks(dataclasses.replace(given.EVIDENCE, file_accuracy=0.9099))
+    assert found[1].verdict == "bad"
+    assert "claimed is 91.00 %" in found[1].detail
+
+
+def test_what_was_not_checked_is_not_claimed(given: ModuleType) -> None:
+    bare = dataclasses.replace(given.EVIDENCE, max_thinning_error=None, file_accuracy=None)
+    assert checks(bare) == ()

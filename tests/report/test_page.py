@@ -1,0 +1,159 @@
+"""The page stands alone, says everything, and cannot be broken by a name."""
+
+import builtins
+import dataclasses
+import html.parser
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from nncfx.errors import MissingExtraError
+from nncfx.report import render_report, write_report
+
+VOID = {"meta", "br"}
+
+
+class Reader(html.parser.HTMLParser):
+    """Collects tags, attributes and text, and holds every tag against its end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def read(page: str) -> Reader:
+    reader = Reader()
+    reader.feed(page)
+    assert reader.open == []
+    return reader
+
+
+def test_every_tag_is_closed_and_every_chart_is_xml(given: ModuleType) -> None:
+    page = render_report(given.EVIDENCE)
+    read(page)
+    charts = re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL)
+    assert len(charts) > 3
+    for chart in charts:
+        ET.fromstring(chart)  # noqa: S314 (our own output)
+
+
+def test_the_page_needs_nothing_but_itself(given: ModuleType) -> None:
+    page = render_report(given.EVIDENCE)
+    tags = read(page).tags
+    assert {"script", "link", "img", "iframe"}.isdisjoint(tag for tag, _ in tags)
+    assert not any({"src", "href"} & set(attributes) for _, attributes in tags)
+    assert "default-src 'none'" in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert "@import" not in page
+
+
+def test_the_page_says_what_a_person_wants_to_look_at(given: ModuleType) -> None:
+    text = " ".join(" ".join(read(render_report(given.EVIDENCE)).texts).split())
+    for words in (
+        "2.00\N{MULTIPLICATION SIGN} faster",
+        "15.0\N{MULTIPLICATION SIGN} smaller file",
+        "inside the budget of \N{MINUS SIGN}2.00 points",
+        "Study: throughput",
+        "chosen level 0.500",
+        "s_acc 0.510",
+        "threshold 90.00 %",
+        "Trial 3 failed: CompressionError: no filter is left",
+        "Layer by layer",
+        "conv1",
+        "Thinned model against masked model",
+        "File read back",
+        "python demo.py --quick",
+        "Z80",
+        "Measured on a quiet machine.",
+    ):
+        assert words in text, words
+
+
+def test_a_name_cannot_break_the_page(given: ModuleType) -> None:
+    hostile = "</title><script>alert(1)</script>\"'&"
+
+    def replace(value: object) -> object:
+        """Put the hostile text in place of every free text, however deep."""
+        if isinstance(value, str):
+            return hostile
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            kept = {"stage", "state"}
+            return dataclasses.replace(
+                value,
+                **{
+                    f.name: replace(getattr(value, f.name))
+                    for f in dataclasses.fields(value)
+                    if f.name not in kept
+                },
+            )
+        if isinstance(value, Mapping):
+            return {hostile: hostile}
+        return tuple(map(replace, value)) if isinstance(value, Sequence) else value
+
+    page = render_report(replace(given.EVIDENCE))  # type: ignore[arg-type]  # replace keeps types
+    reader = read(page)
+    assert "script" not in {tag for tag, _ in reader.tags}
+    assert any("alert(1)" in text for text in reader.texts)
+
+
+def test_the_same_evidence_gives_the_same_page(given: ModuleType) -> None:
+    assert render_report(given.EVIDENCE) == render_report(given.EVIDENCE)
+
+
+def test_evidence_with_nothing_optional_is_a_page_too(given: ModuleType) -> None:
+    bare = dataclasses.replace(
+        given.EVIDENCE,
+        machine={},
+        versions={},
+        studies=(),
+        layers=(),
+        max_thinning_error=None,
+        files={},
+        notes=(),
+        file_accuracy=None,
+        command="",
+    )
+    text = " ".join(read(render_report(bare)).texts)
+    assert "Layer by layer" not in text
+    assert "Notes" not in text
+
+
+def test_a_report_is_written_into_a_new_folder(given: ModuleType, tmp_path: Path) -> None:
+    path = write_report(tmp_path / "a" / "report.html", given.EVIDENCE)
+    assert path.read_text(encoding="utf-8") == render_report(given.EVIDENCE)
+
+
+def test_without_jinja_the_extra_is_named(
+    given: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = builtins.__import__
+
+    def refuse(name: str, *rest: object) -> object:
+        if name == "jinja2":
+            raise ImportError(name)
+        return real(name, *rest)  # type: ignore[arg-type]  # passed on as it came
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(MissingExtraError, match=re.escape("pip install 'nncfx[report]'")):
+        render_report(given.EVIDENCE)
