@@ -1,0 +1,30 @@
+"""Read a traced call: where it stands, what it was given; and give up on one."""
+
+from typing import Any
+
+from nncfx.tracing.channel_state import ChannelState
+from nncfx.tracing.tensors import tensors_in
+from nncfx.tracing.tracer import TracedCall
+
+__all__ = ["argument", "place_of", "unknown"]
+
+
+def place_of(call: TracedCall) -> str:
+    """Return the address of a call, or its function's name where it has none."""
+    return call.func.__name__ if call.operation is None else call.operation.address
+
+
+def argument(call: TracedCall, position: int, name: str, default: Any = None) -> Any:
+    """Return an argument of a call, given by position or by name."""
+    if name in call.kwargs:
+        return call.kwargs[name]
+    return call.args[position] if len(call.args) > position else default
+
+
+def unknown(state: ChannelState, call: TracedCall, why: str = "") -> None:
+    """Fix the channels of everything that a call reads; nothing is known of its results."""
+    reason = f"'{place_of(call)}' {why or 'is not followed'}"
+    for tensor in tensors_in((call.args, call.kwargs)):
+        state.fix_tensor(tensor, reason)
+    for tensor in tensors_in(call.result):
+        state.set_fixed(tensor, reason)

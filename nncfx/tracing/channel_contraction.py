@@ -1,0 +1,128 @@
+"""Channel rules of functions that read channels and create new ones."""
+
+import numpy as np
+import torch
+
+from nncfx.graph.channels import Role
+from nncfx.graph.union_find import Ids
+from nncfx.tracing.channel_calls import argument, place_of, unknown
+from nncfx.tracing.channel_ids import NO_CHANNEL, along, sequence, spread, varying_axes
+from nncfx.tracing.channel_state import ChannelState
+from nncfx.tracing.tracer import TracedCall
+
+__all__ = ["convolution", "embedding", "linear", "transposed_convolution"]
+
+
+def embedding(state: ChannelState, call: TracedCall) -> None:
+    """Follow a lookup: the columns of the table are channels."""
+    indices, table = argument(call, 0, "input"), argument(call, 1, "weight")
+    weight = state.whole_parameter(table)
+    state.fix(state.ids(indices), f"'{place_of(call)}' reads it as an index")
+    if weight is None:
+        return unknown(state, call)
+    ids = state.ledger.carried(weight, 1, table.shape[1])
+    state.ledger.carry(weight, 1, ids, Role.PRODUCER)
+    return state.set_grid(call.result, along(ids, -1, call.result.shape))
+
+
+def linear(state: ChannelState, call: TracedCall) -> None:
+    """Follow a matrix product with a weight `o x i`, along the last axis."""
+    grid, weight = state.ids(argument(call, 0, "input")), argument(call, 1, "weight")
+    moving = varying_axes(grid)
+    if moving and grid.dim() - 1 not in moving:  # mixes pixels or tokens, not channels
+        mixed = spread(grid, call.result.shape)
+        assert mixed is not None  # noqa: S101 (only the last axis changes its size)
+        return state.set_grid(call.result, mixed)
+    name = state.whole_parameter(weight)
+    if name is None:
+        return unknown(state, call, "has a weight that is no parameter")
+    _consume(state, call, grid, (name, 1, -1))
+    _produce(state, call, (name, 0, weight.shape[0]), -1)
+    return None
+
+
+def convolution(state: ChannelState, call: TracedCall) -> None:
+    """Follow a convolution with a weight `o x i/groups x *k`."""
+    _convolve(state, call, (1, 0))
+
+
+def transposed_convolution(state: ChannelState, call: TracedCall) -> None:
+    """Follow a transposed convolution with a weight `i x o/groups x *k`."""
+    _convolve(state, call, (0, 1))
+
+
+def _convolve(state: ChannelState, call: TracedCall, axes: tuple[int, int]) -> None:
+    grid, weight = state.ids(argument(call, 0, "input")), argument(call, 1, "weight")
+    channel_axis = 1 - weight.dim()
+    name = state.whole_parameter(weight)
+    if name is None:
+        return unknown(state, call, "has a weight that is no parameter")
+    consumed, produced = axes
+    groups = argument(call, 6, "groups", 1)
+    if groups == 1:
+        _consume(state, call, grid, (name, consumed, channel_axis))
+        _produce(state, call, (name, produced, weight.shape[produced]), channel_axis)
+        return None
+    return _convolve_groups(state, call, (name, groups, channel_axis))
+
+
+def _convolve_groups(
+    state: ChannelState,
+    call: TracedCall,
+    what: tuple[str, int, int],
+) -> None:
+    """Tie all input and output channels of one group of a grouped (or depthwise) convolution."""
+    name, groups, channel_axis = what
+    grid, weight = state.ids(argument(call, 0, "input")), argument(call, 1, "weight")
+    place, count = place_of(call), call.result.shape[channel_axis]
+    members = state.ledger.create(groups)
+    outputs = np.repeat(members, count // groups)
+    inputs = sequence(grid, channel_axis)
+    state.ledger.carry(name, 0, np.repeat(members, weight.shape[0] // groups), Role.FOLLOWER)
+    if inputs is None:
+        state.fix(grid, f"'{place}' reads channels from several axes")
+        state.ledger.fix(outputs, f"'{place}' reads channels from several axes")
+    else:
+        state.ledger.tie(inputs, np.repeat(members, len(inputs) // groups), place)
+    _bias(state, call, outputs)
+    state.set_grid(call.result, along(outputs, channel_axis, call.result.shape))
+
+
+def _consume(
+    state: ChannelState,
+    call: TracedCall,
+    grid: torch.Tensor,
+    what: tuple[str, int, int],
+) -> None:
+    name, weight_axis, axis = what
+    ids = sequence(grid, axis)
+    if ids is None:
+        reason = f"'{place_of(call)}' reads channels from several axes"
+        state.fix(grid, reason)
+        return
+    state.ledger.carry(name, weight_axis, ids, Role.CONSUMER)
+
+
+def _produce(
+    state: ChannelState,
+    call: TracedCall,
+    what: tuple[str, int, int],
+    axis: int,
+) -> None:
+    name, weight_axis, size = what
+    ids = state.ledger.carried(name, weight_axis, size)
+    state.ledger.carry(name, weight_axis, ids, Role.PRODUCER)
+    _bias(state, call, ids)
+    state.set_grid(call.result, along(ids, axis, call.result.shape))
+
+
+def _bias(state: ChannelState, call: TracedCall, ids: Ids) -> None:
+    bias = argument(call, 2, "bias")
+    if bias is None:
+        return
+    name = state.whole_parameter(bias)
+    if name is None:
+        state.ledger.tie(ids, np.full(len(ids), NO_CHANNEL), place_of(call))
+        state.fix_tensor(bias, f"'{place_of(call)}' has a bias that is no parameter")
+        return
+    state.ledger.carry(name, 0, ids, Role.PRODUCER)

@@ -1,0 +1,139 @@
+"""Channel rules of functions that keep channels apart: of elements, windows, single axes."""
+
+from typing import Final
+
+import numpy as np
+import torch
+
+from nncfx.tracing.channel_calls import argument, place_of, unknown
+from nncfx.tracing.channel_ids import spread, varying_axes
+from nncfx.tracing.channel_state import ChannelState, Source
+from nncfx.tracing.tensors import tensors_in
+from nncfx.tracing.tracer import TracedCall
+
+__all__ = [
+    "along_axis",
+    "channel_normalisation",
+    "normalisation",
+    "per_channel",
+    "pointwise",
+    "reduction",
+    "window",
+]
+
+_NORMALISES: Final = "normalises over its channels"
+_CHANNEL_AXIS: Final = 1
+_ORDER_FIRST: Final = frozenset(["norm", "renorm"])
+"""Functions whose second argument is the order of a norm, and only the third the axis."""
+
+
+def pointwise(state: ChannelState, call: TracedCall) -> None:
+    """Follow a function of each element, or of elements at one place of several operands."""
+    operands = list(tensors_in((call.args, call.kwargs)))
+    results = list(tensors_in(call.result))
+    shape = np.broadcast_shapes(*(tensor.shape for tensor in operands))
+    if any(tensor.shape != shape for tensor in results):
+        return unknown(state, call)
+    if all(state.grid(tensor) is None for tensor in operands):
+        return _parameters_only(state, call, operands)
+    merged = state.merge(operands, shape, place_of(call))
+    for tensor in results:
+        state.set_grid(tensor, merged)
+    return None
+
+
+def _parameters_only(
+    state: ChannelState,
+    call: TracedCall,
+    operands: list[torch.Tensor],
+) -> None:
+    sources = [source for t in operands if (source := state.source(t)) is not None]
+    if len(sources) > 1 or sources[0].elements.shape != call.result.shape:
+        return unknown(state, call)
+    return state.set_source(call.result, sources[0])
+
+
+def window(state: ChannelState, call: TracedCall) -> None:
+    """Follow a function of windows of pixels, each channel on its own (pools, resizing)."""
+    before = state.ids(next(tensors_in((call.args, call.kwargs))))
+    for tensor in tensors_in(call.result):
+        grid = spread(before, tensor.shape)
+        if grid is None:
+            return unknown(state, call, "moves a window over its channels")
+        state.set_grid(tensor, grid)
+    return None
+
+
+def along_axis(state: ChannelState, call: TracedCall) -> None:
+    """Follow a function along one axis that keeps the shape (softmax, cumulative sum, sort)."""
+    data = call.args[0]
+    grid, axis = state.ids(data), argument(call, 1, "dim", -1)
+    if state.source(data) is not None or not isinstance(axis, int):
+        return unknown(state, call)
+    if axis % grid.dim() in varying_axes(grid):
+        return unknown(state, call, "computes across its channels")
+    for tensor in tensors_in(call.result):
+        state.set_grid(tensor, grid)
+    return None
+
+
+def reduction(state: ChannelState, call: TracedCall) -> None:
+    """Follow a function that reduces axes to one number (mean, sum, maximum, norm)."""
+    operands = list(tensors_in((call.args, call.kwargs)))
+    if len(operands) > 1:
+        return pointwise(state, call)
+    name = "axis" if "axis" in call.kwargs else "dim"
+    position = 2 if call.func.__name__ in _ORDER_FIRST else 1
+    given = argument(call, position, name)
+    grid = state.ids(operands[0])
+    if state.source(operands[0]) is not None or isinstance(given, torch.dtype):
+        return unknown(state, call)
+    given = (given,) if isinstance(given, int) else given
+    axes = {axis % grid.dim() for axis in given} if given else set(range(grid.dim()))
+    if axes.intersection(varying_axes(grid)):
+        return unknown(state, call, "computes across its channels")
+    rest = grid
+    for axis in axes:
+        rest = rest.narrow(axis, 0, 1)
+    for tensor in tensors_in(call.result):
+        state.set_grid(tensor, rest.reshape(tensor.shape))
+    return None
+
+
+def per_channel(state: ChannelState, call: TracedCall) -> None:
+    """Follow a function with one parameter per channel (batch and instance norm, PReLU)."""
+    data, *others = tensors_in((call.args, call.kwargs))
+    grid = state.ids(data)
+    across = (1,) * (grid.dim() - 1 - _CHANNEL_AXIS)
+    for tensor in others:
+        source = state.source(tensor)
+        if tensor.numel() == 1 and source is None:
+            continue
+        if source is None:
+            state.fix(grid, f"'{place_of(call)}' reads a tensor that is no parameter")
+            continue
+        elements = source.elements.reshape(-1, *across)
+        state.follow(grid, Source(source.parameter, source.shape, elements), place_of(call))
+    state.set_grid(call.result, grid)
+
+
+def normalisation(state: ChannelState, call: TracedCall) -> None:
+    """Follow layer and RMS norm: channels stay where the statistics are taken over them."""
+    count = len(argument(call, 1, "normalized_shape"))
+    grid = state.ids(call.args[0])
+    _normalise(state, call, range(grid.dim() - count, grid.dim()))
+
+
+def channel_normalisation(state: ChannelState, call: TracedCall) -> None:
+    """Follow group and local-response norm, whose statistics are taken over channels."""
+    _normalise(state, call, range(_CHANNEL_AXIS, _CHANNEL_AXIS + 1))
+
+
+def _normalise(state: ChannelState, call: TracedCall, axes: range) -> None:
+    data, *parameters = tensors_in((call.args, call.kwargs))
+    grid = state.ids(data)
+    if any(axis in axes for axis in varying_axes(grid)):
+        reason = f"'{place_of(call)}' {_NORMALISES}"
+        for tensor in (data, *parameters):
+            state.fix_tensor(tensor, reason)
+    state.set_grid(call.result, grid)

@@ -1,0 +1,100 @@
+"""Grids of channel ids: integer tensors with the shape of an activation.
+
+An id names a channel; `NO_CHANNEL` marks elements that belong to none (padding, constants).
+Axes along which ids do not change are expanded (stride 0), so that a grid costs a few bytes
+however large the activation is.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import torch
+
+from nncfx.graph.union_find import Ids
+
+__all__ = [
+    "NO_CHANNEL",
+    "along",
+    "compact",
+    "narrowed",
+    "same_channels",
+    "sequence",
+    "spread",
+    "varying_axes",
+]
+
+NO_CHANNEL: Final = -1
+
+
+def varying_axes(grid: torch.Tensor) -> tuple[int, ...]:
+    """Return the axes of a compact grid along which ids change."""
+    sizes = zip(grid.shape, grid.stride(), strict=True)
+    return tuple(axis for axis, (size, stride) in enumerate(sizes) if size > 1 and stride)
+
+
+def narrowed(grid: torch.Tensor) -> torch.Tensor:
+    """Return the grid with size 1 on every axis that is expanded."""
+    for axis, stride in enumerate(grid.stride()):
+        if stride == 0 and grid.shape[axis] > 1:
+            grid = grid.narrow(axis, 0, 1)
+    return grid
+
+
+def compact(grid: torch.Tensor) -> torch.Tensor:
+    """Return an equal grid, expanded on every axis along which ids do not change."""
+    if grid.numel() == 0:
+        return grid
+    small = narrowed(grid)
+    for axis in varying_axes(small):
+        first = small.narrow(axis, 0, 1)
+        if bool((small == first).all()):
+            small = first
+    return small.contiguous().expand(grid.shape)
+
+
+def along(ids: Ids, axis: int, shape: Sequence[int]) -> torch.Tensor:
+    """Return a grid of `shape` whose ids run along `axis` (may be negative)."""
+    axis %= len(shape)
+    view = [1] * len(shape)
+    view[axis] = len(ids)
+    return torch.from_numpy(ids).reshape(view).expand(tuple(shape))
+
+
+def sequence(grid: torch.Tensor, axis: int) -> Ids | None:
+    """Return the ids along `axis`, or None where they change along another axis too."""
+    axis %= grid.dim()
+    if any(other != axis for other in varying_axes(grid)):
+        return None
+    index = tuple(slice(None) if other == axis else 0 for other in range(grid.dim()))
+    ids: Ids = grid[index].numpy()
+    return ids
+
+
+def spread(grid: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
+    """Return the grid on `shape`, a shape whose sizes differ only where ids do not change.
+
+    None where ids change along an axis whose size differs, or the number of axes differs.
+    """
+    if grid.dim() != len(shape):
+        return None
+    if any(grid.shape[axis] != shape[axis] for axis in varying_axes(grid)):
+        return None
+    return narrowed(grid).expand(tuple(shape))
+
+
+def same_channels(grid: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether both grids hold the same channels in the same order of first appearance.
+
+    Repetition of a channel is allowed: a flatten holds each as often as it has pixels.
+    """
+    return list(_in_order(grid)) == list(_in_order(other))
+
+
+def _in_order(grid: torch.Tensor) -> Iterator[int]:
+    flat: list[int] = narrowed(grid).reshape(-1).tolist()
+    seen: set[int] = set()
+    for ident, _ in itertools.groupby(flat):
+        if ident not in seen:
+            seen.add(ident)
+            yield ident

@@ -1,0 +1,185 @@
+"""What is known of every tensor while a trace follows channels."""
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from nncfx.graph.channels import Role
+from nncfx.tracing.channel_ids import NO_CHANNEL, compact, narrowed, varying_axes
+from nncfx.tracing.channel_ledger import ChannelLedger
+
+__all__ = ["ChannelState", "Source", "replaced"]
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A tensor whose elements are those of one parameter, perhaps moved or changed one by one.
+
+    Attributes:
+        parameter: name of the parameter or buffer.
+        shape: shape of the parameter.
+        elements: indices into the flattened parameter, in the shape of the tensor.
+    """
+
+    parameter: str
+    shape: tuple[int, ...]
+    elements: torch.Tensor
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the tensor has the parameter's own layout."""
+        count = self.elements.numel()
+        if tuple(self.elements.shape) != self.shape:
+            return False
+        return bool((self.elements.reshape(-1) == torch.arange(count)).all())
+
+
+@dataclass(eq=False)
+class ChannelState:
+    """The grids of ids of activations, the sources of moved parameters, and the ledger."""
+
+    ledger: ChannelLedger = field(default_factory=ChannelLedger)
+    names: Mapping[int, str] = field(default_factory=dict)
+    _grids: MutableMapping[torch.Tensor, torch.Tensor] = field(
+        default_factory=WeakTensorKeyDictionary,
+    )
+    _sources: MutableMapping[torch.Tensor, Source] = field(
+        default_factory=WeakTensorKeyDictionary,
+    )
+
+    def grid(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Return the ids of an activation; None for a tensor that carries no channels."""
+        return self._grids.get(tensor)
+
+    def ids(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the ids of a tensor: those of a constant are all `NO_CHANNEL`."""
+        found = self.grid(tensor)
+        return torch.tensor(NO_CHANNEL).expand(tensor.shape) if found is None else found
+
+    def set_grid(self, tensor: torch.Tensor, grid: torch.Tensor) -> None:
+        """Note the ids of an activation."""
+        self._grids[tensor] = compact(grid)
+
+    def set_fixed(self, tensor: torch.Tensor, reason: str) -> None:
+        """Note that nothing is known of an activation but the reason why it cannot change."""
+        ident = self.ledger.create_fixed(reason)
+        self._grids[tensor] = torch.tensor(ident).expand(tensor.shape)
+
+    def source(self, tensor: torch.Tensor) -> Source | None:
+        """Return from which parameter the elements of a tensor come, None where from none."""
+        name = self.names.get(id(tensor))
+        if name is not None:
+            elements = torch.arange(tensor.numel()).reshape(tensor.shape)
+            return Source(name, tuple(tensor.shape), elements)
+        return self._sources.get(tensor)
+
+    def set_source(self, tensor: torch.Tensor, source: Source) -> None:
+        """Note from which parameter the elements of a tensor come."""
+        self._sources[tensor] = source
+
+    def is_known(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor carries channels or comes from a parameter."""
+        return tensor in self._grids or id(tensor) in self.names or tensor in self._sources
+
+    def whole_parameter(self, tensor: torch.Tensor | None) -> str | None:
+        """Return the name of the parameter that a tensor is, in its own layout; else None."""
+        if tensor is None:
+            return None
+        if id(tensor) in self.names:
+            return self.names[id(tensor)]
+        source = self.source(tensor)
+        return source.parameter if source is not None and source.is_whole else None
+
+    def fix(self, grid: torch.Tensor, reason: str) -> None:
+        """Note that all channels of a grid must stay."""
+        self.ledger.fix(narrowed(grid).reshape(-1).numpy(), reason)
+
+    def fix_tensor(self, tensor: torch.Tensor, reason: str) -> None:
+        """Note that whatever channels a tensor carries must stay."""
+        self.fix(self.ids(tensor), reason)
+        source = self.source(tensor)
+        if source is not None:
+            self.ledger.fix_parameter(source.parameter, reason)
+
+    def merge(
+        self,
+        operands: Sequence[torch.Tensor],
+        shape: Sequence[int],
+        place: str,
+    ) -> torch.Tensor:
+        """Return the ids of an element-by-element function, and tie those of its operands.
+
+        Args:
+            operands: activations, parameters and constants, broadcast to `shape`.
+            shape: the shape of the result.
+            place: the address of the function, for the reasons.
+        """
+        sources = [self.source(tensor) for tensor in operands]
+        grids = [self.ids(t) for t, s in zip(operands, sources, strict=True) if s is None]
+        merged = self.merge_grids(grids, shape, place)
+        for source in sources:
+            if source is not None:
+                self.follow(merged, source, place)
+        return merged
+
+    def merge_grids(
+        self,
+        grids: Sequence[torch.Tensor],
+        shape: Sequence[int],
+        place: str,
+    ) -> torch.Tensor:
+        """Tie the ids of grids that are broadcast to `shape`, and return the ids there."""
+        lifted = [_lift(grid, len(shape)) for grid in grids]
+        moving = {axis for grid in lifted for axis in varying_axes(grid)}
+        kept = []
+        for grid in lifted:
+            if any(grid.shape[axis] == 1 < shape[axis] for axis in moving):
+                self.fix(grid, f"'{place}' broadcasts it over other channels")
+            else:
+                kept.append(narrowed(grid))
+        merged = kept[0] if kept else torch.tensor(self.ledger.create_fixed(f"'{place}' mixes it"))
+        for grid in kept[1:]:
+            common = np.broadcast_shapes(merged.shape, grid.shape)
+            one, other = merged.expand(common), grid.expand(common)
+            self.ledger.tie(one.reshape(-1).numpy(), other.reshape(-1).numpy(), place)
+            merged = torch.where(one == NO_CHANNEL, other, one)
+        return compact(_lift(merged, len(shape)).expand(tuple(shape)))
+
+    def follow(self, grid: torch.Tensor, source: Source, place: str) -> None:
+        """Note that a parameter, broadcast to a grid, has one entry per channel along one axis."""
+        elements = _lift(source.elements, grid.dim())
+        if all(elements.shape[axis] == 1 for axis in varying_axes(grid)):
+            return
+        common = np.broadcast_shapes(narrowed(grid).shape, elements.shape)
+        channel = self.ledger.find(narrowed(grid).expand(common).reshape(-1).numpy())
+        element = elements.expand(common).reshape(-1).numpy()
+        for axis, coordinates in enumerate(np.unravel_index(element, source.shape)):
+            entries = np.full(source.shape[axis], NO_CHANNEL, dtype=np.int64)
+            entries[coordinates] = channel
+            complete = len(np.unique(coordinates)) == len(entries)
+            if complete and np.array_equal(entries[coordinates], channel):
+                self.ledger.carry(source.parameter, axis, entries, Role.FOLLOWER)
+                return
+        self.fix(grid, f"'{place}' combines it with '{source.parameter}' in no order by channel")
+
+
+def _lift(grid: torch.Tensor, dim: int) -> torch.Tensor:
+    return (
+        grid.reshape((1,) * (dim - grid.dim()) + tuple(grid.shape)) if dim > grid.dim() else grid
+    )
+
+
+def replaced(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Return nested tuples, lists and mappings with every tensor changed."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {key: replaced(item, change) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        items = [replaced(item, change) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    return value

@@ -1,0 +1,69 @@
+"""Find out which channels of a model can only be removed together: `analyze_channels`."""
+
+import torch
+from torch import nn
+
+from nncfx.graph.channels import Channels
+from nncfx.tracing.channel_calls import unknown
+from nncfx.tracing.channel_rules import RULES
+from nncfx.tracing.channel_state import ChannelState
+from nncfx.tracing.inputs import ExampleInputs
+from nncfx.tracing.spelling import spelling
+from nncfx.tracing.tensors import tensors_in
+from nncfx.tracing.tracer import TracedCall, trace
+
+__all__ = ["ChannelObserver", "analyze_channels"]
+
+
+class ChannelObserver:
+    """Follows channels through a trace.
+
+    Every activation gets a grid of channel ids. Functions that move elements are executed again
+    on the ids; functions of elements tie the ids of their operands; convolutions and linear layers
+    read ids and create new ones; whatever is not followed fixes the channels that it reads.
+    """
+
+    def __init__(self) -> None:
+        self.state = ChannelState()
+
+    def on_input(self, tensor: torch.Tensor) -> None:
+        """Fix the channels of an input of the model."""
+        self.state.set_fixed(tensor, "an input of the model")
+
+    def on_call(self, call: TracedCall) -> None:
+        """Follow the channels through one call."""
+        self.state.names = call.parameter_names
+        if not any(self.state.is_known(t) for t in tensors_in((call.args, call.kwargs))):
+            return
+        rule = RULES.get(spelling(call.func), unknown)
+        rule(self.state, call)
+
+    def on_output(self, tensor: torch.Tensor) -> None:
+        """Fix the channels of an output of the model."""
+        self.state.fix_tensor(tensor, "an output of the model")
+
+
+def analyze_channels(model: nn.Module, example_inputs: ExampleInputs) -> Channels:
+    """Return the groups of channels of `model` that can only be removed together.
+
+    The model runs once, in evaluation mode, and is left as it was. Whatever the analysis cannot
+    follow exactly is fixed, and the reason says which operation fixed it.
+
+    Args:
+        model: any module; of a wrapped one, hooks are left out.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+
+    Raises:
+        ArgumentError: `example_inputs` is none of these.
+        TracingError: the model refuses the inputs or returns no tensor.
+
+    >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    >>> print(analyze_channels(model, torch.zeros(1, 3)))
+    channels  groups  producers  followers  consumers  removable
+    0         4       2          0          1          yes
+    2         2       2          0          0          no: an output of the model
+    """
+    observer = ChannelObserver()
+    trace(model, example_inputs, observers=[observer])
+    buffers = [name for name, _ in model.named_buffers(remove_duplicate=False)]
+    return observer.state.ledger.channels(buffers)
