@@ -1,0 +1,92 @@
+"""Time models on a runtime."""
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from torch import nn
+
+from nncfx.errors import RuntimeFailure
+from nncfx.runtimes.named_inputs import examples_in
+from nncfx.runtimes.registry import runtime_named
+from nncfx.runtimes.runtime import BuildOptions, ModelSource, Session
+from nncfx.runtimes.timing import Timing, TimingPlan, compare
+from nncfx.tracing import ExampleInputs
+
+__all__ = ["Export", "benchmark", "time_path", "time_sessions"]
+
+Export: TypeAlias = Callable[[nn.Module, Path, ExampleInputs], object]
+"""Writes a module to a path in the form that the runtime reads."""
+
+
+def benchmark(
+    model_or_path: ModelSource,
+    example_inputs: ExampleInputs,
+    runtime: str = "onnxruntime",
+    *,
+    threads: int | None = None,
+    plan: TimingPlan | None = None,
+    export: Export | None = None,
+) -> Timing:
+    """Return how long the model takes on `example_inputs` in `runtime`.
+
+    Args:
+        model_or_path: a module, or an ONNX file.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs;
+            axis 0 of the first tensor is the number of examples.
+        runtime: `"onnxruntime"`, `"openvino"` or `"torch"`.
+        threads: CPU threads that one call may use; None leaves the choice to the runtime.
+        plan: how long and how carefully to measure.
+        export: writes a module as an ONNX file, for the runtimes that read files; such as
+            `nncfx.export.export_onnx`.
+
+    Raises:
+        ArgumentError: there is no such runtime.
+        RuntimeFailure: the runtime refuses the model or the inputs, or it reads files and a
+            module came without `export`.
+        MissingExtraError: the runtime is not installed.
+    """
+    options = BuildOptions(threads=threads)
+    chosen = runtime_named(runtime)
+    if not isinstance(model_or_path, nn.Module) or chosen.reads_modules:
+        with chosen.build(model_or_path, options) as session:
+            return time_sessions({runtime: session}, example_inputs, plan=plan)[runtime]
+    if export is None:
+        raise RuntimeFailure(
+            f"Runtime '{runtime}' reads ONNX files, and {type(model_or_path).__name__} is a "
+            "module. Pass export=nncfx.export.export_onnx, or export it first.",
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        export(model_or_path, path, example_inputs)
+        return time_path(path, example_inputs, runtime, threads=threads, plan=plan)
+
+
+def time_path(
+    path: str | os.PathLike[str],
+    inputs: ExampleInputs,
+    runtime: str = "onnxruntime",
+    *,
+    threads: int | None = None,
+    plan: TimingPlan | None = None,
+) -> Timing:
+    """Return how long the ONNX file at `path` takes on `inputs`; otherwise as `benchmark`."""
+    return benchmark(path, inputs, runtime, threads=threads, plan=plan)
+
+
+def time_sessions(
+    sessions: Mapping[str, Session],
+    inputs: ExampleInputs,
+    *,
+    plan: TimingPlan | None = None,
+) -> dict[str, Timing]:
+    """Return how long each session takes on the same `inputs`, measured in turns.
+
+    Raises:
+        ArgumentError: there is no session.
+        RuntimeFailure: a session refuses the inputs.
+    """
+    calls = {name: session.bind(inputs) for name, session in sessions.items()}
+    return compare(calls, plan=plan, examples=examples_in(inputs))

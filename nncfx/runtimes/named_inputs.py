@@ -1,0 +1,121 @@
+"""Example inputs as the named arrays that a graph asks for, checked one by one."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils import _pytree as pytree
+
+from nncfx.errors import RuntimeFailure, did_you_mean
+from nncfx.tracing import ExampleInputs, as_call
+
+__all__ = ["InputSpec", "examples_in", "named_arrays"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One input of a graph: its name, its shape (None where open) and its numpy type."""
+
+    name: str
+    shape: tuple[int | None, ...]
+    dtype: str
+
+
+def named_arrays(inputs: ExampleInputs, specs: Sequence[InputSpec]) -> dict[str, Array]:
+    """Return `{name: array}` for every input in `specs`.
+
+    A mapping goes by name; a tensor or a tuple goes by order, nested ones flattened.
+
+    Raises:
+        RuntimeFailure: an input is missing or unknown, or its shape or type is not the graph's.
+    """
+    args, kwargs = as_call(inputs)
+    given = _by_name(kwargs, specs) if kwargs else _by_order(args, specs)
+    return {spec.name: _checked(given[spec.name], spec) for spec in specs}
+
+
+def examples_in(inputs: ExampleInputs) -> int:
+    """Return the number of examples: axis 0 of the first tensor, 1 where there is none.
+
+    >>> examples_in(torch.zeros(8, 3))
+    8
+    """
+    leaves = pytree.tree_leaves(as_call(inputs))
+    return next(
+        (leaf.shape[0] for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.ndim > 0),
+        1,
+    )
+
+
+def _by_name(kwargs: Mapping[str, Any], specs: Sequence[InputSpec]) -> dict[str, Any]:
+    names = [spec.name for spec in specs]
+    missing = [name for name in names if name not in kwargs]
+    unknown = [name for name in kwargs if name not in names]
+    if unknown:
+        raise RuntimeFailure(
+            f"The model has no input '{unknown[0]}'; its inputs are {_listed(names)}."
+            f"{did_you_mean(unknown[0], names)}",
+        )
+    if missing:
+        raise RuntimeFailure(
+            f"Input '{missing[0]}' of the model is not given; its inputs are {_listed(names)}, "
+            f"and only {_listed(kwargs)} came.",
+        )
+    return dict(kwargs)
+
+
+def _by_order(args: tuple[Any, ...], specs: Sequence[InputSpec]) -> dict[str, Any]:
+    leaves = [leaf for leaf in pytree.tree_leaves(args) if leaf is not None]
+    if len(leaves) != len(specs):
+        raise RuntimeFailure(
+            f"The model has {len(specs)} input(s), {_listed(spec.name for spec in specs)}, but "
+            f"{len(leaves)} came. Give one for each, in this order, or a mapping by name.",
+        )
+    return {spec.name: leaf for spec, leaf in zip(specs, leaves, strict=True)}
+
+
+def _checked(value: object, spec: InputSpec) -> Array:
+    array = _as_array(value, spec)
+    if len(array.shape) != len(spec.shape) or any(
+        wanted is not None and size != wanted
+        for size, wanted in zip(array.shape, spec.shape, strict=True)
+    ):
+        raise RuntimeFailure(
+            f"Input '{spec.name}' has shape {_shape_text(array.shape)}, but the model takes "
+            f"{_shape_text(spec.shape)}{_open_note(spec)}. Give that shape, or export the model "
+            "again with example inputs of yours.",
+        )
+    if array.dtype != np.dtype(spec.dtype):
+        raise RuntimeFailure(
+            f"Input '{spec.name}' is {array.dtype}, but the model takes {spec.dtype}. "
+            f"Convert it: x.to(torch.{spec.dtype}).",
+        )
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def _as_array(value: object, spec: InputSpec) -> Array:
+    if isinstance(value, torch.Tensor):
+        if value.dtype == torch.bfloat16:
+            raise RuntimeFailure(
+                f"Input '{spec.name}' is bfloat16, which numpy has not; the model takes "
+                f"{spec.dtype}. Convert it: x.to(torch.{spec.dtype}).",
+            )
+        return np.asarray(value.detach().cpu().resolve_conj().resolve_neg())
+    return np.asarray(value, dtype=None if isinstance(value, np.ndarray) else spec.dtype)
+
+
+def _shape_text(shape: Sequence[int | None]) -> str:
+    return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
+
+
+def _open_note(spec: InputSpec) -> str:
+    return " (? is open)" if None in spec.shape else ""
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names) or "none"

@@ -1,0 +1,139 @@
+"""ONNX Runtime on the CPU."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+from typing_extensions import override
+
+from nncfx.errors import MissingExtraError, RuntimeFailure
+from nncfx.runtimes.model_path import first_line, onnx_path
+from nncfx.runtimes.named_inputs import InputSpec, named_arrays
+from nncfx.runtimes.runtime import BuildOptions, ModelSource, Outputs, Runtime, Session
+from nncfx.tracing import ExampleInputs
+
+__all__ = ["OnnxRuntime", "OnnxRuntimeSession"]
+
+_ERRORS_ONLY: Final = 3
+_TYPES: Final = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(float16)": "float16",
+    "tensor(int64)": "int64",
+    "tensor(int32)": "int32",
+    "tensor(int16)": "int16",
+    "tensor(int8)": "int8",
+    "tensor(uint8)": "uint8",
+    "tensor(bool)": "bool",
+}
+
+
+class OnnxRuntime(Runtime):
+    """ONNX Runtime, CPU execution provider; reads ONNX files."""
+
+    name = "onnxruntime"
+    reads_modules = False
+
+    @override
+    def build(self, source: ModelSource, options: BuildOptions) -> "OnnxRuntimeSession":
+        return OnnxRuntimeSession(onnx_path(source, self.name), options)
+
+    @override
+    def version(self) -> str:
+        return str(_package().__version__)
+
+
+class OnnxRuntimeSession(Session):
+    """An ONNX file loaded into ONNX Runtime."""
+
+    def __init__(self, path: Path, options: BuildOptions) -> None:
+        """Load the file at `path`."""
+        package = _package()
+        self._folder = tempfile.TemporaryDirectory() if options.profile else None
+        settings = package.SessionOptions()
+        settings.log_severity_level = _ERRORS_ONLY
+        settings.intra_op_num_threads = options.threads or 0
+        settings.inter_op_num_threads = 1
+        # Idle workers of one session would otherwise spin while another session is timed.
+        settings.add_session_config_entry("session.force_spinning_stop", "1")
+        for key, value in options.settings:
+            settings.add_session_config_entry(key, value)
+        if self._folder is not None:
+            settings.enable_profiling = True
+            settings.profile_file_prefix = str(Path(self._folder.name) / "profile")
+        try:
+            self._session = package.InferenceSession(
+                os.fspath(path),
+                settings,
+                providers=["CPUExecutionProvider"],
+            )
+        except Exception as error:
+            self.close()
+            raise RuntimeFailure(
+                f"ONNX Runtime {package.__version__} refuses '{path}': {first_line(error)}",
+            ) from error
+        self.inputs = tuple(_spec(node) for node in self._session.get_inputs())
+
+    @override
+    def bind(self, inputs: ExampleInputs) -> Callable[[], object]:
+        feeds = named_arrays(inputs, self.inputs)
+        session = self._session
+        if session is None:
+            raise RuntimeFailure("The session is closed; build another one.")
+        raw_run = session.run
+
+        def call() -> object:
+            try:
+                return raw_run(None, feeds)
+            except Exception as error:
+                raise RuntimeFailure(f"ONNX Runtime failed: {first_line(error)}") from error
+
+        return call
+
+    @override
+    def as_arrays(self, outputs: Any) -> Outputs:
+        return tuple(np.asarray(output) for output in outputs)
+
+    @override
+    def close(self) -> None:
+        self._session = None
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def finish_profile(self) -> str:
+        """Stop profiling and return what ONNX Runtime recorded, as its JSON text.
+
+        Raises:
+            RuntimeFailure: the session was not built with `profile=True`.
+        """
+        if self._folder is None or self._session is None:
+            raise RuntimeFailure(
+                "The session keeps no profile; build it with BuildOptions(profile=True).",
+            )
+        return Path(self._session.end_profiling()).read_text(encoding="utf-8")
+
+
+def _package() -> ModuleType:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingExtraError(
+            "onnxruntime",
+            "onnxruntime",
+            "running a model in ONNX Runtime",
+        ) from error
+    return onnxruntime  # type: ignore[no-any-return]  # the package has no types
+
+
+def _spec(node: Any) -> InputSpec:  # noqa: ANN401 (the package has no types)
+    if node.type not in _TYPES:
+        raise RuntimeFailure(
+            f"Input '{node.name}' is a {node.type}, which cannot be given as an array; "
+            f"inputs may be {', '.join(_TYPES)}.",
+        )
+    shape = tuple(size if isinstance(size, int) else None for size in node.shape)
+    return InputSpec(node.name, shape, _TYPES[node.type])

@@ -1,0 +1,94 @@
+"""OpenVINO on the CPU."""
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from nncfx.errors import MissingExtraError, RuntimeFailure
+from nncfx.runtimes.model_path import first_line, onnx_path
+from nncfx.runtimes.named_inputs import InputSpec, named_arrays
+from nncfx.runtimes.runtime import BuildOptions, ModelSource, Outputs, Runtime, Session
+from nncfx.tracing import ExampleInputs
+
+__all__ = ["OpenVinoRuntime", "OpenVinoSession"]
+
+
+class OpenVinoRuntime(Runtime):
+    """OpenVINO, CPU device, tuned for latency; reads ONNX files."""
+
+    name = "openvino"
+    reads_modules = False
+
+    @override
+    def build(self, source: ModelSource, options: BuildOptions) -> "OpenVinoSession":
+        return OpenVinoSession(onnx_path(source, self.name), options)
+
+    @override
+    def version(self) -> str:
+        return str(_package().get_version())
+
+
+class OpenVinoSession(Session):
+    """An ONNX file compiled by OpenVINO."""
+
+    def __init__(self, path: Path, options: BuildOptions) -> None:
+        """Compile the file at `path`."""
+        package = _package()
+        settings: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", **dict(options.settings)}
+        if options.threads is not None:
+            settings["INFERENCE_NUM_THREADS"] = options.threads
+        if options.profile:
+            settings["PERF_COUNT"] = True
+        try:
+            compiled = package.Core().compile_model(str(path), "CPU", settings)
+            self._request = compiled.create_infer_request()
+        except Exception as error:
+            raise RuntimeFailure(
+                f"OpenVINO {package.get_version()} refuses '{path}': {first_line(error)}",
+            ) from error
+        self._outputs = tuple(compiled.outputs)
+        self.inputs = tuple(_spec(port) for port in compiled.inputs)
+
+    @override
+    def bind(self, inputs: ExampleInputs) -> Callable[[], object]:
+        feeds = named_arrays(inputs, self.inputs)
+        request = self._request
+        if request is None:
+            raise RuntimeFailure("The session is closed; build another one.")
+
+        def call() -> object:
+            try:
+                return request.infer(feeds, share_inputs=True, share_outputs=True)
+            except Exception as error:
+                raise RuntimeFailure(f"OpenVINO failed: {first_line(error)}") from error
+
+        return call
+
+    @override
+    def as_arrays(self, outputs: Any) -> Outputs:
+        # The arrays are the request's own memory, which the next call overwrites.
+        return tuple(np.array(outputs[port]) for port in self._outputs)
+
+    @override
+    def close(self) -> None:
+        self._request = None
+        self._outputs = ()
+
+
+def _package() -> ModuleType:
+    try:
+        return importlib.import_module("openvino")
+    except ImportError as error:
+        raise MissingExtraError("openvino", "openvino", "running a model in OpenVINO") from error
+
+
+def _spec(port: Any) -> InputSpec:  # noqa: ANN401 (the package has no types)
+    shape = tuple(
+        None if size.is_dynamic else int(size.get_length()) for size in port.partial_shape
+    )
+    return InputSpec(port.get_any_name(), shape, np.dtype(port.element_type.to_dtype()).name)

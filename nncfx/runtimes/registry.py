@@ -1,0 +1,35 @@
+"""The runtimes, by name."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.runtimes.onnx_runtime import OnnxRuntime
+from nncfx.runtimes.openvino_runtime import OpenVinoRuntime
+from nncfx.runtimes.runtime import Runtime
+from nncfx.runtimes.torch_eager import TorchEager
+
+__all__ = ["RUNTIMES", "runtime_named"]
+
+RUNTIMES: Final[Mapping[str, Runtime]] = MappingProxyType(
+    {runtime.name: runtime for runtime in (OnnxRuntime(), OpenVinoRuntime(), TorchEager())},
+)
+"""Every runtime that nncfx knows, installed or not."""
+
+
+def runtime_named(name: str) -> Runtime:
+    """Return the runtime called `name`.
+
+    Raises:
+        ArgumentError: there is none of that name.
+
+    >>> runtime_named("torch").reads_modules
+    True
+    """
+    if name not in RUNTIMES:
+        raise ArgumentError(
+            f"There is no runtime '{name}'; the runtimes are {', '.join(sorted(RUNTIMES))}."
+            f"{did_you_mean(name, RUNTIMES)}",
+        )
+    return RUNTIMES[name]

@@ -1,0 +1,241 @@
+"""Time several functions against each other, fairly: warm-up, interleaving, median, interval."""
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from nncfx.errors import ArgumentError
+from nncfx.runtimes.statistics import bootstrap_medians, percentile_interval
+
+__all__ = ["Clock", "Timing", "TimingPlan", "compare", "measure"]
+
+Clock: TypeAlias = Callable[[], float]
+"""A monotonic clock in seconds."""
+
+_MS: Final = 1000.0
+_CALLS_PER_WINDOW: Final = 5
+_MOST_CALLS_PER_ROUND: Final = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimingPlan:
+    """How long and how carefully to measure.
+
+    Attributes:
+        seconds: time to spend on the measured calls of each variant.
+        warm_up_seconds: time after which a variant counts as warm even if it never settled.
+        settled_within: two windows of five calls whose medians differ by at most this fraction
+            end the warm-up.
+        round_seconds: calls of one variant follow each other for this long before the next
+            variant has its turn; one call at least.
+        rounds: fewest turns for each variant, even when `seconds` are over; at least 5.
+        confidence: of the interval, in (0, 1).
+        resamples: drawings of the bootstrap.
+        seed: of the bootstrap.
+
+    Raises:
+        ArgumentError: a value is out of its range.
+    """
+
+    seconds: float = 1.0
+    warm_up_seconds: float = 0.5
+    settled_within: float = 0.05
+    round_seconds: float = 0.01
+    rounds: int = 5
+    confidence: float = 0.95
+    resamples: int = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse a plan that cannot be carried out."""
+        for name in ("seconds", "warm_up_seconds", "settled_within", "round_seconds"):
+            if not 0.0 <= getattr(self, name) < float("inf"):
+                raise ArgumentError(
+                    f"{name} is {getattr(self, name)}; it must be a finite number, 0 or more.",
+                )
+        if self.rounds < 5:  # noqa: PLR2004 (fewer make no interval of 95 %)
+            raise ArgumentError(f"rounds is {self.rounds}; an interval needs at least 5.")
+        if not 0.0 < self.confidence < 1.0:
+            raise ArgumentError(
+                f"confidence is {self.confidence}; it lies in (0, 1). Write 0.95 for 95 %.",
+            )
+        if self.resamples < 100:  # noqa: PLR2004 (fewer cannot tell 2.5 % from 0)
+            raise ArgumentError(f"resamples is {self.resamples}; at least 100 are needed.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """How long one call takes.
+
+    Attributes:
+        median_ms: median of the measured calls.
+        interval_ms: bootstrap interval of that median, of the plan's confidence.
+        p90_ms: nine calls of ten take at most this long.
+        first_ms: the very first call, before any warm-up.
+        examples: examples that one call computes.
+        settled: False when the warm-up ran out of time before two windows agreed.
+        rounds_ms: the measured calls, by the turn in which they were made.
+        plan: how it was measured.
+    """
+
+    median_ms: float
+    interval_ms: tuple[float, float]
+    p90_ms: float
+    first_ms: float
+    examples: int
+    settled: bool
+    rounds_ms: tuple[tuple[float, ...], ...] = field(repr=False)
+    plan: TimingPlan = field(repr=False)
+
+    @property
+    def samples_ms(self) -> tuple[float, ...]:
+        """All measured calls, in order."""
+        return tuple(sample for turn in self.rounds_ms for sample in turn)
+
+    @property
+    def throughput(self) -> float:
+        """Examples per second at the median."""
+        return _MS * self.examples / self.median_ms
+
+
+def measure(
+    call: Callable[[], object],
+    *,
+    plan: TimingPlan | None = None,
+    examples: int = 1,
+    clock: Clock = time.perf_counter,
+) -> Timing:
+    """Return how long `call` takes; as `compare`, with one variant."""
+    return compare({"call": call}, plan=plan, examples=examples, clock=clock)["call"]
+
+
+def compare(
+    calls: Mapping[str, Callable[[], object]],
+    *,
+    plan: TimingPlan | None = None,
+    examples: int = 1,
+    clock: Clock = time.perf_counter,
+) -> dict[str, Timing]:
+    """Return how long each of `calls` takes, measured in turns: A B C A B C ...
+
+    What slows the machine down for a while then slows all variants alike. First each is called
+    once (`first_ms`), then until two windows of calls agree, then in rounds until the plan's
+    seconds are over. Python's garbage collector rests meanwhile.
+
+    Args:
+        calls: the variants by name; each call does the whole work before it returns.
+        plan: how long and how carefully; `TimingPlan()` by default.
+        examples: examples that one call computes.
+        clock: a monotonic clock in seconds.
+
+    Raises:
+        ArgumentError: there is nothing to time, or `examples` is below 1.
+    """
+    plan = TimingPlan() if plan is None else plan
+    if not calls:
+        raise ArgumentError("There is nothing to time; give at least one call.")
+    if examples < 1:
+        raise ArgumentError(f"examples is {examples}; a call computes at least 1.")
+    with _no_garbage_collection():
+        first = {name: _seconds_of(call, clock) for name, call in calls.items()}
+        warm = {name: _warm_up(call, plan, clock) for name, call in calls.items()}
+        rounds = _measured_rounds(
+            calls, {name: warm[name].estimate for name in calls}, plan, clock
+        )
+    return {
+        name: _timing(rounds[name], first[name], warm[name], examples=examples, plan=plan)
+        for name in calls
+    }
+
+
+@dataclass(frozen=True)
+class _Warm:
+    estimate: float
+    settled: bool
+
+
+def _warm_up(call: Callable[[], object], plan: TimingPlan, clock: Clock) -> _Warm:
+    """Call until two windows of calls agree, or the time for it is over."""
+    start = clock()
+    previous: float | None = None
+    while True:
+        window: list[float] = []
+        while len(window) < _CALLS_PER_WINDOW:
+            window.append(_seconds_of(call, clock))
+            if clock() - start >= plan.warm_up_seconds:
+                break
+        present = float(np.median(window))
+        if previous is not None and abs(present - previous) <= plan.settled_within * previous:
+            return _Warm(present, settled=True)
+        if clock() - start >= plan.warm_up_seconds:
+            return _Warm(present, settled=False)
+        previous = present
+
+
+def _measured_rounds(
+    calls: Mapping[str, Callable[[], object]],
+    estimates: Mapping[str, float],
+    plan: TimingPlan,
+    clock: Clock,
+) -> dict[str, list[tuple[float, ...]]]:
+    turns = {name: _calls_per_round(estimates[name], plan) for name in calls}
+    rounds: dict[str, list[tuple[float, ...]]] = {name: [] for name in calls}
+    start = clock()
+    done = 0
+    while done < plan.rounds or clock() - start < plan.seconds * len(calls):
+        for name, call in calls.items():
+            rounds[name].append(tuple(_seconds_of(call, clock) for _ in range(turns[name])))
+        done += 1
+    return rounds
+
+
+def _calls_per_round(estimate: float, plan: TimingPlan) -> int:
+    if estimate <= 0.0:
+        return _MOST_CALLS_PER_ROUND
+    return int(np.clip(plan.round_seconds / estimate, 1, _MOST_CALLS_PER_ROUND))
+
+
+def _timing(
+    rounds: list[tuple[float, ...]],
+    first: float,
+    warm: _Warm,
+    *,
+    examples: int,
+    plan: TimingPlan,
+) -> Timing:
+    rounds_ms = tuple(tuple(_MS * seconds for seconds in turn) for turn in rounds)
+    samples = np.concatenate([np.asarray(turn) for turn in rounds_ms])
+    medians = bootstrap_medians(rounds_ms, resamples=plan.resamples, seed=plan.seed)
+    return Timing(
+        median_ms=float(np.median(samples)),
+        interval_ms=percentile_interval(medians, plan.confidence),
+        p90_ms=float(np.quantile(samples, 0.9)),
+        first_ms=_MS * first,
+        examples=examples,
+        settled=warm.settled,
+        rounds_ms=rounds_ms,
+        plan=plan,
+    )
+
+
+def _seconds_of(call: Callable[[], object], clock: Clock) -> float:
+    start = clock()
+    call()
+    return clock() - start
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,80 @@
+"""Which of two timings is the faster, if that can be said at all."""
+
+from dataclasses import dataclass
+
+from nncfx.runtimes.statistics import bootstrap_medians, percentile_interval
+from nncfx.runtimes.timing import Timing
+
+__all__ = ["Verdict", "verdict"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of a comparison.
+
+    Attributes:
+        winner: name of the faster one, or None where the intervals overlap.
+        speed_up: time of the first over time of the second, for the same number of examples;
+            above 1 the second is faster.
+        speed_up_interval: bootstrap interval of `speed_up`.
+        text: one sentence that says so.
+    """
+
+    winner: str | None
+    speed_up: float
+    speed_up_interval: tuple[float, float]
+    text: str
+
+
+def verdict(
+    first: Timing,
+    second: Timing,
+    *,
+    names: tuple[str, str] = ("the first", "the second"),
+) -> Verdict:
+    """Return which timing is the faster; nobody wins while their intervals overlap or touch.
+
+    Time is taken per example, so that timings of different batch sizes compare by throughput.
+    """
+    confidence = min(first.plan.confidence, second.plan.confidence)
+    resamples = min(first.plan.resamples, second.plan.resamples)
+    scale = second.examples / first.examples
+    draws = [
+        bootstrap_medians(timing.rounds_ms, resamples=resamples, seed=first.plan.seed)
+        for timing in (first, second)
+    ]
+    speed_up = scale * first.median_ms / second.median_ms
+    interval = percentile_interval(scale * draws[0] / draws[1], confidence)
+    winner = _winner(first, second, names)
+    return Verdict(winner, speed_up, interval, _text(winner, names, speed_up, interval))
+
+
+def _winner(first: Timing, second: Timing, names: tuple[str, str]) -> str | None:
+    (first_low, first_high), (second_low, second_high) = (
+        (timing.interval_ms[0] / timing.examples, timing.interval_ms[1] / timing.examples)
+        for timing in (first, second)
+    )
+    if first_high < second_low:
+        return names[0]
+    if second_high < first_low:
+        return names[1]
+    return None
+
+
+def _text(
+    winner: str | None,
+    names: tuple[str, str],
+    speed_up: float,
+    interval: tuple[float, float],
+) -> str:
+    if winner is None:
+        return (
+            f"No winner: the intervals of {names[0]} and {names[1]} overlap "
+            f"(speed-up {speed_up:.2f}, interval {interval[0]:.2f} to {interval[1]:.2f}). "
+            "Measure longer, or take them for equal."
+        )
+    low, high = interval
+    if winner == names[0]:
+        speed_up, low, high = 1.0 / speed_up, 1.0 / high, 1.0 / low
+    loser = names[1] if winner == names[0] else names[0]
+    return f"{winner} is {speed_up:.2f}x as fast as {loser} (interval {low:.2f} to {high:.2f})."
