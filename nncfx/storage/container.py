@@ -17,7 +17,7 @@ __all__ = ["Contents", "Header", "TensorRow", "pack", "read_header", "read_tenso
 
 MAGIC = b"\x89NNCFX\r\n"
 VERSION = 1
-LARGEST_HEADER = 1 << 26
+LARGEST_HEADER = 1 << 23
 """The most bytes of JSON that a header may have."""
 
 _PREFIX = struct.Struct("<8sIIII")  # magic, version, stored bytes, JSON bytes, crc32 of the stored
@@ -126,7 +126,7 @@ def _segments(payloads: list[bytes]) -> Iterator[tuple[int, bytes]]:
 def read_header(file: BinaryIO) -> Header:
     """Return the header of the container that `file` holds from its first byte to its last.
 
-    Allocates at most 64 MiB of JSON text, and 1032 times the bytes of the file.
+    Allocates at most 8 MiB of JSON text and what that takes when parsed, at most 25 times as much.
 
     Raises:
         StorageError: It is no container, of a newer version, damaged, cut off or too long.
@@ -217,7 +217,8 @@ def _checked_row(row: object) -> TensorRow:
     _require(isinstance(stored, str) and stored in WIDTHS, "tensors")
     _require(isinstance(codec, str) and codec in CODECS, "tensors")
     _require(isinstance(shape, list) and len(shape) <= 64, "tensors")  # noqa: PLR2004 (torch's)
-    _require(all(_is_count(d) for d in shape) and math.prod(shape) <= _LARGEST_TENSOR, "tensors")
+    _require(all(_is_count(d) for d in shape), "tensors")
+    _require(math.prod(d or 1 for d in shape) <= _LARGEST_TENSOR, "tensors")
     return TensorRow(
         name=name,
         dtype=dtype,

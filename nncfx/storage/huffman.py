@@ -22,7 +22,7 @@ from nncfx.storage.prefix_code import (
     unpack_lengths,
 )
 
-__all__ = ["decode", "encode", "encoded_size"]
+__all__ = ["count_symbols", "decode", "encode", "encoded_size"]
 
 Symbols: TypeAlias = NDArray[np.uint16]
 
@@ -42,6 +42,15 @@ class _Bits(NamedTuple):
     width: int
 
 
+def count_symbols(symbols: NDArray[np.unsignedinteger[Any]]) -> NDArray[np.int64]:
+    """Return how often each symbol occurs, up to the largest one; [] for no symbols."""
+    counts = np.zeros(int(symbols.max()) + 1 if symbols.size else 0, dtype=np.int64)
+    # bincount copies to int64: in chunks, a byte plane of a large tensor does not grow eightfold
+    for start in range(0, symbols.size, _CHUNK):
+        counts += np.bincount(symbols[start : start + _CHUNK], minlength=counts.size)
+    return counts
+
+
 def encode(symbols: NDArray[np.unsignedinteger[Any]]) -> bytes:
     """Return `symbols`, 1-D and below 65,536, as one stream; an empty array gives b"".
 
@@ -52,7 +61,7 @@ def encode(symbols: NDArray[np.unsignedinteger[Any]]) -> bytes:
     """
     if not symbols.size:
         return b""
-    lengths = code_lengths(np.bincount(symbols))
+    lengths = code_lengths(count_symbols(symbols))
     table = pack_lengths(lengths)
     if np.count_nonzero(lengths) == 1:
         return table + varint(0)
@@ -117,8 +126,8 @@ def _place(
 def decode(source: ByteReader, count: int) -> Symbols:
     """Return the next `count` symbols of `source`; 0 symbols take no bytes.
 
-    Allocates at most 2 bytes per symbol of the caller's `count`, 20 bytes per byte of the
-    stream, and 4 MiB.
+    Allocates at most 2 bytes per symbol of the caller's `count`, twice the bytes of the
+    stream, and 80 MiB.
 
     Raises:
         StorageError: The stream is cut off, its table is no complete prefix code, its index
@@ -163,7 +172,7 @@ def _walk(bits: _Bits, at: int, out: Symbols) -> None:
     while at < bits.total:
         first = at // 8
         size = min(_WALK_BYTES, (bits.total + 7) // 8 - first)
-        near = _windows(bits.data[first : first + size + 3].astype(np.int64), size)
+        near = _cells(bits.data[first : first + size + 3], 4).astype(np.int64)
         codes = (near[:, None] >> shifts & ((1 << bits.width) - 1)).reshape(-1)
         length = lengths_of[codes].tobytes()
         stop, position = min(8 * size, bits.total - 8 * first), at - 8 * first
@@ -178,10 +187,10 @@ def _walk(bits: _Bits, at: int, out: Symbols) -> None:
     _check(at == bits.total and done == out.size)
 
 
-def _windows(data: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Return the 32 bits that start at each of the first `size` bytes."""
-    high = data[:size] << 24 | data[1 : size + 1] << 16
-    return high | data[2 : size + 2] << 8 | data[3 : size + 3]
+def _cells(data: NDArray[np.uint8], size: int) -> NDArray[np.uint64]:
+    """Return the `size` bytes that start at each byte, as one number, as far as they reach."""
+    near = np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(data, size))
+    return near.view(f">u{size}")[:, 0].astype(np.uint64)
 
 
 def _lockstep(bits: _Bits, starts: NDArray[np.int64], out: NDArray[np.uint16]) -> None:
@@ -200,9 +209,7 @@ def _decode_lanes(
     begin: NDArray[np.int64],
     out: NDArray[np.uint16],
 ) -> NDArray[np.int64]:
-    low = _windows(data.astype(np.int64), data.size - 7)
-    cells = low.astype(np.uint64) << np.uint64(32)
-    cells[:-4] |= low[4:].astype(np.uint64)
+    cells = _cells(data, 8)
     position = begin.astype(np.uint64)
     shift, seven, mask = np.uint64(64 - bits.width), np.uint64(7), np.uint64(0xFF)
     per_refill = 57 // bits.width  # a cell shifted by up to 7 bits has 57 good ones

@@ -204,7 +204,8 @@ def apply_sizes(
     """
     modules = dict(model.named_modules(remove_duplicate=False))
     new = {name: _checked(name, given, modules) for name, given in sizes.items()}
-    tensors = model.state_dict(keep_vars=True)
+    state = model.state_dict(keep_vars=True)
+    tensors = {key: value for key, value in state.items() if isinstance(value, torch.Tensor)}
     for key in shapes:
         if key not in tensors:
             raise StorageError(

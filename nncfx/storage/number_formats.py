@@ -35,7 +35,7 @@ _NARROWER = {
 _SAMPLE = 4096
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class BitTensor:
     """A tensor as bits: `words`, flat in C order, of the width of `dtype`.
 

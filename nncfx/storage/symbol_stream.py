@@ -87,7 +87,7 @@ def encode_symbols(symbols: Symbols) -> bytes:
     """
     if not symbols.size:
         return b""
-    low, width = _fixed(np.bincount(symbols))
+    low, width = _fixed(huffman.count_symbols(symbols))
     head = bytes([width]) + varint(low)
     if not width:
         return head
@@ -111,7 +111,7 @@ def decode_symbols(source: ByteReader, count: int) -> NDArray[np.uint16]:
     if mode == HUFFMAN:
         return huffman.decode(source, count)
     low = source.varint()
-    if mode > _WIDEST or low + (1 << mode) > (1 << _WIDEST) + (1 << mode) - 1:
+    if mode > _WIDEST or low >= 1 << _WIDEST:
         raise StorageError(f"The file is damaged: a symbol stream of kind {mode}, from {low} on.")
     symbols = unpack_bits(source, count, mode)
     if int(symbols.max()) + low >= 1 << _WIDEST:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from nncfx.errors import StorageError
 from nncfx.storage.byte_reader import ByteReader, varint
 from nncfx.storage.codebook import Codebook, from_codes, to_codes
+from nncfx.storage.huffman import count_symbols
 from nncfx.storage.number_formats import Words
 from nncfx.storage.sparse_index import positions_of_runs, to_runs, zeros_before
 from nncfx.storage.symbol_stream import decode_symbols, encode_symbols, symbols_size
@@ -46,28 +47,38 @@ def encode_words(words: Words, max_codes: int = 256) -> tuple[str, bytes]:
     >>> encode_words(np.array([0, 0, 0, 7, 0, 0, 0, 0], dtype=np.uint8))
     ('bitmap+raw', b'\x08\x07')
     """
-    book = to_codes(words, max_codes)
-    values = min(_value_choices(words, book))
     positions = np.flatnonzero(words)
-    if positions.size < words.size:
-        kept = words[positions]
-        kept_book = None if book is None else Codebook(book.codes[positions], book.values)
-        index, sparse = (
-            min(_index_choices(positions, words.size)),
-            min(_value_choices(kept, kept_book)),
-        )
-        if index.size + sparse.size < values.size:
+    kept = words[positions]
+    book = to_codes(kept, max_codes)
+    dense = min(_choices(words, kept.size, book))
+    if kept.size < words.size:
+        index = min(_index_choices(positions, words.size))
+        values = min(_choices(kept, kept.size, book))
+        if index.size + values.size < dense.size:
             head = _encode_index(index, positions, words.size)
-            return f"{index.name}+{sparse.name}", head + _encode_values(sparse, kept, kept_book)
-    return f"dense+{values.name}", _encode_values(values, words, book)
+            return f"{index.name}+{values.name}", head + _encode_values(values, kept, book)
+    if dense.name == "codebook" and book is not None:
+        codes = np.zeros(words.size, dtype=np.uint16)
+        codes[positions] = book.codes
+        book = Codebook(codes, book.values)
+    return f"dense+{dense.name}", _encode_values(dense, words, book)
 
 
-def _value_choices(words: Words, book: Codebook | None) -> Iterator[_Choice]:
+def _choices(words: Words, kept: int, book: Codebook | None) -> Iterator[_Choice]:
     yield _Choice(words.nbytes, "raw")
-    yield _Choice(sum(symbols_size(np.bincount(plane)) for plane in _planes(words)), "planes")
     if book is not None:
-        table = len(varint(book.values.size - 1)) + book.values[1:].nbytes
-        yield _Choice(table + symbols_size(np.bincount(book.codes)), "codebook")
+        yield _book_choice(book, words.size - kept)
+    # Among so many zeros an index of the others is always smaller: save the time to count.
+    if kept >= words.size // 4:
+        sizes = (symbols_size(count_symbols(plane)) for plane in _planes(words))
+        yield _Choice(sum(sizes), "planes")
+
+
+def _book_choice(book: Codebook, zeros: int) -> _Choice:
+    table = len(varint(book.values.size - 1)) + book.values[1:].nbytes
+    counts = np.bincount(book.codes, minlength=1)
+    counts[0] += zeros
+    return _Choice(table + symbols_size(counts), "codebook")
 
 
 def _planes(words: Words) -> NDArray[np.uint8]:
@@ -76,7 +87,7 @@ def _planes(words: Words) -> NDArray[np.uint8]:
 
 def _index_choices(positions: NDArray[np.int64], size: int) -> Iterator[_Choice]:
     yield _Choice((size + 7) // 8, "bitmap")
-    zeros, counts = np.unique(zeros_before(positions), return_counts=True)
+    zeros, counts = _histogram(zeros_before(positions))
     for limit in RUN_LIMITS:
         runs = np.zeros(limit + 1, dtype=np.int64)
         np.add.at(runs, zeros % limit, counts)
@@ -85,6 +96,14 @@ def _index_choices(positions: NDArray[np.int64], size: int) -> Iterator[_Choice]
         yield _Choice(head + symbols_size(runs), "runs", limit)
         if not runs[limit]:
             break  # no run is that long: a larger limit changes nothing
+
+
+def _histogram(zeros: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    if zeros.size and int(zeros.max()) < zeros.size:
+        counts = np.bincount(zeros)
+        present = np.flatnonzero(counts)
+        return present, counts[present]
+    return np.unique(zeros, return_counts=True)
 
 
 def _encode_index(index: _Choice, positions: NDArray[np.int64], size: int) -> bytes:
