@@ -31,8 +31,8 @@ class TimingPlan:
         warm_up_seconds: time after which a variant counts as warm even if it never settled.
         settled_within: two windows of five calls whose medians differ by at most this fraction
             end the warm-up.
-        round_seconds: calls of one variant follow each other for this long before the next
-            variant has its turn; one call at least.
+        round_seconds: measured calls of one variant follow each other for this long before the
+            next variant has its turn; one call at least, 100 at most.
         rounds: fewest turns for each variant, even when `seconds` are over; at least 5.
         confidence: of the interval, in (0, 1).
         resamples: drawings of the bootstrap.
@@ -45,7 +45,7 @@ class TimingPlan:
     seconds: float = 1.0
     warm_up_seconds: float = 0.5
     settled_within: float = 0.05
-    round_seconds: float = 0.01
+    round_seconds: float = 0.02
     rounds: int = 5
     confidence: float = 0.95
     resamples: int = 1000
@@ -125,7 +125,8 @@ def compare(
 
     What slows the machine down for a while then slows all variants alike. First each is called
     once (`first_ms`), then until two windows of calls agree, then in rounds until the plan's
-    seconds are over. Python's garbage collector rests meanwhile.
+    seconds are over. Each turn begins with one call that does not count, so that no variant pays
+    for what its predecessor left in the caches. Python's garbage collector rests meanwhile.
 
     Args:
         calls: the variants by name; each call does the whole work before it returns.
@@ -189,6 +190,7 @@ def _measured_rounds(
     done = 0
     while done < plan.rounds or clock() - start < plan.seconds * len(calls):
         for name, call in calls.items():
+            call()  # untimed: brings its data back into the caches after the others' turns
             rounds[name].append(tuple(_seconds_of(call, clock) for _ in range(turns[name])))
         done += 1
     return rounds
