@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from typing_extensions import override
+
 __all__ = ["INPUT_FUNCTION", "OUTPUT_FUNCTION", "Edge", "Operation", "TensorInfo"]
 
 INPUT_FUNCTION: Final = "nncf_model_input"
@@ -69,6 +71,7 @@ class Operation:
     outputs: tuple[TensorInfo, ...]
     parameters: Mapping[int, str] = field(default_factory=lambda: _NO_PARAMETERS, hash=False)
 
+    @override
     def __reduce__(self) -> tuple[object, ...]:
         # a mapping proxy does not pickle; the plain dict does
         values = (

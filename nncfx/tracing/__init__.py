@@ -1,6 +1,29 @@
 """Wrap a model, trace its operations, hang hooks in it."""
 
 from nncfx.tracing.inputs import ExampleInputs, as_call, run
+from nncfx.tracing.network import InsertionHandle, NNCFInterface, NNCFNetwork
+from nncfx.tracing.sites import Insertion, PostSite, PreSite, Priority, Site, WeightSite
+from nncfx.tracing.strip import strip
 from nncfx.tracing.tracer import Observer, TracedCall, trace
+from nncfx.tracing.wrapping import unwrap, wrap
 
-__all__ = ["ExampleInputs", "Observer", "TracedCall", "as_call", "run", "trace"]
+__all__ = [
+    "ExampleInputs",
+    "Insertion",
+    "InsertionHandle",
+    "NNCFInterface",
+    "NNCFNetwork",
+    "Observer",
+    "PostSite",
+    "PreSite",
+    "Priority",
+    "Site",
+    "TracedCall",
+    "WeightSite",
+    "as_call",
+    "run",
+    "strip",
+    "trace",
+    "unwrap",
+    "wrap",
+]

@@ -1,14 +1,15 @@
 """Follow tensors from the call that made them to the calls that read them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from nncfx.graph import Edge, NNCFGraph, Operation, TensorInfo, input_address, output_address
-from nncfx.tracing.tensors import describe
+from nncfx.tracing.tensors import describe, own_tensors
 
 __all__ = ["Dataflow"]
 
@@ -28,6 +29,9 @@ class _Stored:
     names: tuple[str, ...]
 
 
+_Origin: TypeAlias = _Produced | _Stored
+
+
 class Dataflow:
     """The graph under construction.
 
@@ -35,7 +39,7 @@ class Dataflow:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._origin = WeakIdKeyDictionary()
+        self._origin: MutableMapping[torch.Tensor, _Origin] = WeakIdKeyDictionary()
         self._operations: list[Operation] = []
         self._edges: list[Edge] = []
         self._inputs: list[TensorInfo] = []
@@ -44,10 +48,9 @@ class Dataflow:
         stored: dict[int, torch.Tensor] = {}
         for module_name, module in model.named_modules(remove_duplicate=False):
             prefix = f"{module_name}." if module_name else ""
-            for name, tensor in (*module._parameters.items(), *module._buffers.items()):  # noqa: SLF001 (named_parameters would look at each prefix again)
-                if tensor is not None:
-                    names.setdefault(id(tensor), []).append(prefix + name)
-                    stored[id(tensor)] = tensor
+            for name, tensor in own_tensors(module).items():
+                names.setdefault(id(tensor), []).append(prefix + name)
+                stored[id(tensor)] = tensor
         for key, tensor in stored.items():
             self._origin[tensor] = _Stored(tuple(names[key]))
         self.parameter_names: Mapping[int, str] = {key: all_[0] for key, all_ in names.items()}

@@ -37,7 +37,7 @@ def _table() -> dict[Callable[..., Any], str]:
     table[torch.Tensor.__pow__] = "__pow__"
     table[torch.Tensor.__ipow__] = "__ipow__"
     table[torch.Tensor.__rpow__] = "__rpow__"
-    table[torch.Tensor.__rdiv__] = "__rtruediv__"  # type: ignore[attr-defined]  # the stubs lack it
+    table[torch.Tensor.__rdiv__] = "__rtruediv__"
     table[torch.Tensor.neg] = "__neg__"
     return table
 
@@ -45,57 +45,19 @@ def _table() -> dict[Callable[..., Any], str]:
 _SPELLINGS: Final[Mapping[Callable[..., Any], str]] = MappingProxyType(_table())
 
 _CONSTRUCTORS: Final = frozenset(
-    [
-        "arange",
-        "as_tensor",
-        "empty",
-        "empty_like",
-        "empty_strided",
-        "eye",
-        "from_numpy",
-        "full",
-        "full_like",
-        "linspace",
-        "logspace",
-        "new_empty",
-        "new_empty_strided",
-        "new_full",
-        "new_ones",
-        "new_tensor",
-        "new_zeros",
-        "ones",
-        "ones_like",
-        "rand",
-        "rand_like",
-        "randint",
-        "randint_like",
-        "randn",
-        "randn_like",
-        "randperm",
-        "scalar_tensor",
-        "tensor",
-        "tril_indices",
-        "triu_indices",
-        "zeros",
-        "zeros_like",
-    ],
+    {
+        *("arange", "as_tensor", "empty", "empty_like", "empty_strided", "eye", "from_numpy"),
+        *("full", "full_like", "linspace", "logspace", "new_empty", "new_empty_strided"),
+        *("new_full", "new_ones", "new_tensor", "new_zeros", "ones", "ones_like", "rand"),
+        *("rand_like", "randint", "randint_like", "randn", "randn_like", "randperm"),
+        *("scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros", "zeros_like"),
+    },
 )
 _PASSING: Final = frozenset(
-    [
-        "alias",
-        "as_subclass",
-        "cpu",
-        "cuda",
-        "data",
-        "dequantize",
-        "refine_names",
-        "rename",
-        "rename_",
-        "requires_grad_",
-        "retain_grad",
-        "share_memory_",
-        "__deepcopy__",
-    ],
+    {
+        *("__deepcopy__", "alias", "as_subclass", "cpu", "cuda", "data", "dequantize"),
+        *("refine_names", "rename", "rename_", "requires_grad_", "retain_grad", "share_memory_"),
+    },
 )
 
 
@@ -125,8 +87,12 @@ def spelling(func: Callable[..., Any], kwargs: Mapping[str, Any] | None = None) 
     if known is not None:
         return known
     name = str(func.__name__)
+    if name != "__get__":
+        return name
     # an attribute such as x.T arrives as the bound __get__ of its descriptor
-    return str(func.__self__.__name__) if name == "__get__" else name  # type: ignore[attr-defined]  # a bound method
+    descriptor = func.__self__  # type: ignore[attr-defined]  # a bound method has it
+    getter: Any = descriptor.fget if isinstance(descriptor, property) else descriptor
+    return str(getter.__name__)
 
 
 def kind(name: str) -> str:

@@ -5,10 +5,11 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from nncfx.graph.operations import TensorInfo
 
-__all__ = ["describe", "tensors_in"]
+__all__ = ["describe", "own_tensors", "tensors_in"]
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
@@ -43,3 +44,13 @@ def describe(tensor: torch.Tensor) -> TensorInfo:
     TensorInfo(shape=(2, 3), dtype='float32')
     """
     return TensorInfo(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+
+
+def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the parameters, then the buffers, of `module` itself (not its children), by name.
+
+    A tensor that has two names is there twice.
+    """
+    parameters = module.named_parameters(recurse=False, remove_duplicate=False)
+    buffers = module.named_buffers(recurse=False, remove_duplicate=False)
+    return dict(parameters) | dict(buffers)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from typing_extensions import override
 
 from nncfx.errors import NNCFXError, TracingError
 from nncfx.graph import NNCFGraph, Operation
@@ -155,6 +156,7 @@ class _TracingMode(TorchFunctionMode):
         self._observers = observers
         self._calls: Counter[tuple[str, str]] = Counter()
 
+    @override
     def __torch_function__(
         self,
         func: Callable[..., Any],

@@ -1,0 +1,126 @@
+"""Dynamic subclasses: a module keeps its identity and gets hooks through its class."""
+
+import copyreg
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import new_class
+from typing import Any, Final, SupportsIndex
+from weakref import WeakValueDictionary
+
+from torch import nn
+from typing_extensions import override
+
+from nncfx.tracing.activation_hooks import hooked_forward
+from nncfx.tracing.weight_hooks import weight_properties
+
+__all__ = [
+    "ClassSpec",
+    "HookedModule",
+    "change_class",
+    "original_class",
+    "restore_class",
+    "spec_of",
+]
+
+_SPEC: Final = "_nncf_spec"
+
+
+class HookedModule(nn.Module):
+    """What every module that carries hooks also is; never instantiated by itself."""
+
+    _nncf_spec: "ClassSpec"
+
+    @override
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        reduced: Any = super().__reduce_ex__(protocol)
+        function, args, *rest = reduced
+        spec = spec_of(self)
+        parts = (spec.original, spec.mixin, spec.weights, spec.is_intercepted)
+        if function is copyreg.__newobj__:  # type: ignore[attr-defined]  # the stubs lack it
+            return (_revive, (*parts, *args[1:]), *rest)
+        return (_revive_foreign, (*parts, function, args), *rest)
+
+
+@dataclass(frozen=True)
+class ClassSpec:
+    """Says which dynamic class a module has; the class is rebuilt from it.
+
+    Attributes:
+        original: The class without hooks.
+        mixin: `HookedModule` or a subclass of it, the first base.
+        weights: Names of the parameters and buffers that are read through hooks.
+        is_intercepted: Whether `forward` follows a `CallPlan`.
+    """
+
+    original: type[nn.Module]
+    mixin: type[HookedModule]
+    weights: frozenset[str] = frozenset()
+    is_intercepted: bool = False
+
+
+_CLASSES: Final[WeakValueDictionary[ClassSpec, type[nn.Module]]] = WeakValueDictionary()
+
+
+def _dynamic_class(spec: ClassSpec) -> type[nn.Module]:
+    known = _CLASSES.get(spec)
+    if known is not None:
+        return known
+    original = spec.original
+    body: dict[str, Any] = {
+        "__module__": original.__module__,
+        "__qualname__": original.__qualname__,
+        "__doc__": original.__doc__,
+        _SPEC: spec,
+        **weight_properties(original, spec.weights),
+    }
+    if spec.is_intercepted:
+        body["forward"] = hooked_forward(original)
+    made = new_class(
+        original.__name__, (spec.mixin, original), {}, lambda names: names.update(body)
+    )
+    _CLASSES[spec] = made
+    return made
+
+
+def change_class(module: nn.Module, spec: ClassSpec) -> None:
+    """Make `module` an instance of the dynamic class that `spec` says."""
+    module.__class__ = _dynamic_class(spec)
+
+
+def spec_of(module: HookedModule) -> ClassSpec:
+    """Return what the dynamic class of `module` was made from."""
+    return module._nncf_spec  # noqa: SLF001 (no public name may clash with the model's own)
+
+
+def original_class(module: nn.Module) -> type[nn.Module]:
+    """Return the class of `module` without hooks."""
+    return spec_of(module).original if isinstance(module, HookedModule) else type(module)
+
+
+def restore_class(module: nn.Module) -> None:
+    """Make `module` an instance of its original class again; nothing else changes."""
+    module.__class__ = original_class(module)
+
+
+def _revive(
+    original: type[nn.Module],
+    mixin: type[HookedModule],
+    weights: frozenset[str],
+    is_intercepted: bool,
+    *args: Any,
+) -> nn.Module:
+    made = _dynamic_class(ClassSpec(original, mixin, weights, is_intercepted))
+    return made.__new__(made, *args)
+
+
+def _revive_foreign(
+    original: type[nn.Module],
+    mixin: type[HookedModule],
+    weights: frozenset[str],
+    is_intercepted: bool,
+    function: Callable[..., nn.Module],
+    args: tuple[Any, ...],
+) -> nn.Module:
+    module = function(*args)
+    change_class(module, ClassSpec(original, mixin, weights, is_intercepted))
+    return module

@@ -1,0 +1,166 @@
+"""Turn insertions into what modules carry: weight chains, call plans, dynamic classes."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from torch import nn
+
+from nncfx.errors import TracingError
+from nncfx.tracing.activation_hooks import CALLS, BoundaryHooks, CallHooks, CallPlan
+from nncfx.tracing.dynamic_class import (
+    ClassSpec,
+    HookedModule,
+    change_class,
+    original_class,
+    restore_class,
+    spec_of,
+)
+from nncfx.tracing.hook_chain import HookChain
+from nncfx.tracing.module_stack import Place, Wiring
+from nncfx.tracing.sites import Insertion, PreSite, Site, WeightSite
+from nncfx.tracing.weight_hooks import WEIGHTS
+
+__all__ = ["install", "uninstall"]
+
+_VISIBLE: Final = "nncfx"
+"""Key of the forward pre-hook that tells torch's fused encoder layers to call their modules."""
+
+
+@dataclass
+class _Load:
+    """What one module is to carry."""
+
+    weights: dict[str, HookChain] = field(default_factory=dict)
+    before: dict[str, dict[int, HookChain]] = field(default_factory=lambda: defaultdict(dict))
+    after: dict[str, dict[int, HookChain]] = field(default_factory=lambda: defaultdict(dict))
+
+    @property
+    def addresses(self) -> list[str]:
+        return list(dict.fromkeys((*self.before, *self.after)))
+
+
+def install(
+    model: nn.Module, wiring: Wiring, functions: Mapping[str, str], insertions: Sequence[Insertion]
+) -> None:
+    """Give the modules of `model` the hooks of `insertions`, in the order given, and no others.
+
+    Args:
+        model: The wrapped model, without hooks.
+        wiring: How its operations sit in its modules.
+        functions: Address to function spelling.
+        insertions: Valid ones, sorted.
+    """
+    loads = _loads(wiring, insertions)
+    modules = dict(model.named_modules(remove_duplicate=False))
+    plans = {
+        name: plan
+        for name, load in loads.items()
+        if (plan := _plan(name, load, wiring, functions)) is not None
+    }
+    for name, plan in list(plans.items()):
+        if plan.functions:
+            for callee in wiring.callees.get(name, ()):
+                known = plans.get(callee, CallPlan(callee))
+                plans[callee] = replace(known, is_called_by_hooked=True)
+    if any(plan.is_repeated for plan in plans.values()):
+        plans[""] = replace(plans.get("", CallPlan("")), counts=True)
+    for name in dict.fromkeys((*loads, *plans)):
+        weights = loads[name].weights if name in loads else {}
+        _equip(modules[name], weights, plans.get(name))
+    _keep_visible(modules, plans)
+
+
+def uninstall(model: nn.Module) -> None:
+    """Take the hooks off all modules of `model`; the root stays wrapped."""
+    for module in model.modules():
+        if isinstance(module, HookedModule):
+            _strip_attributes(module)
+            spec = spec_of(module)
+            if spec.mixin is HookedModule:
+                restore_class(module)
+            else:
+                change_class(module, ClassSpec(spec.original, spec.mixin))
+
+
+def _loads(wiring: Wiring, insertions: Iterable[Insertion]) -> dict[str, _Load]:
+    chains: dict[Site, list[nn.Module]] = {}
+    for insertion in insertions:
+        chains.setdefault(insertion.site, []).append(insertion.hook)
+    loads: dict[str, _Load] = defaultdict(_Load)
+    for site, hooks in chains.items():
+        chain = HookChain(str(site), tuple(hooks))
+        if isinstance(site, WeightSite):
+            loads[site.module].weights[site.name] = chain
+            continue
+        module = wiring.places[site.address].module or ""
+        side = loads[module].before if isinstance(site, PreSite) else loads[module].after
+        side[site.address][site.port] = chain
+    return dict(loads)
+
+
+def _plan(name: str, load: _Load, wiring: Wiring, functions: Mapping[str, str]) -> CallPlan | None:
+    addresses = load.addresses
+    if not addresses:
+        return None
+    repeated = wiring.calls.get(name, 1) > 1
+    places = [wiring.places[address] for address in addresses]
+    if all(_at_boundary(place, load, one) for place, one in zip(places, addresses, strict=True)):
+        boundary = {
+            place.ordinal: _boundary(place, load, one)
+            for place, one in zip(places, addresses, strict=True)
+        }
+        return CallPlan(name, boundary=boundary, is_repeated=repeated)
+    calls = {
+        (functions[one], place.ordinal): CallHooks(dict(load.before[one]), dict(load.after[one]))
+        for place, one in zip(places, addresses, strict=True)
+    }
+    return CallPlan(name, functions=calls, is_repeated=repeated)
+
+
+def _at_boundary(place: Place, load: _Load, address: str) -> bool:
+    if place.boundary is None or (load.after[address] and not place.boundary.is_result):
+        return False
+    return all(port in place.boundary.arguments for port in load.before[address])
+
+
+def _boundary(place: Place, load: _Load, address: str) -> BoundaryHooks:
+    assert place.boundary is not None  # noqa: S101 (asked before)
+    arguments = place.boundary.arguments
+    before = {arguments[port]: chain for port, chain in load.before[address].items()}
+    return BoundaryHooks(before, load.after[address].get(0))
+
+
+def _equip(module: nn.Module, weights: dict[str, HookChain], plan: CallPlan | None) -> None:
+    if plan is not None and "forward" in module.__dict__:
+        raise TracingError(
+            f"The {type(module).__name__} '{plan.module}' has a forward of its own set on the "
+            "instance, which hides the hooks on its activations. Define it in a subclass.",
+        )
+    mixin = spec_of(module).mixin if isinstance(module, HookedModule) else HookedModule
+    spec = ClassSpec(original_class(module), mixin, frozenset(weights), plan is not None)
+    module.__dict__[WEIGHTS] = weights
+    if plan is not None:
+        module.__dict__[CALLS] = plan
+    change_class(module, spec)
+
+
+def _strip_attributes(module: nn.Module) -> None:
+    module.__dict__.pop(WEIGHTS, None)
+    module.__dict__.pop(CALLS, None)
+    module._forward_pre_hooks.pop(_VISIBLE, None)  # type: ignore[call-overload]  # noqa: SLF001 (our own key)
+
+
+def _keep_visible(modules: Mapping[str, nn.Module], plans: Iterable[str]) -> None:
+    fused = (nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention)
+    for name in plans:
+        parts = name.split(".")
+        above = (".".join(parts[:depth]) for depth in range(len(parts)))
+        if any(isinstance(modules[one], fused) for one in above):
+            modules[name]._forward_pre_hooks[_VISIBLE] = _look  # type: ignore[index]  # noqa: SLF001 (our own key)
+
+
+def _look(module: nn.Module, args: Any) -> None:
+    """Do nothing: torch's fused path steps aside for a module with a forward hook."""
+    del module, args

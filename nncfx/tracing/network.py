@@ -1,0 +1,239 @@
+"""The wrapped model: `NNCFNetwork`, and `model.nncf` behind which everything of ours is."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, Self
+
+import torch
+from torch import nn
+from typing_extensions import override
+
+from nncfx.errors import TracingError
+from nncfx.graph import NNCFGraph
+from nncfx.tracing.dynamic_class import HookedModule
+from nncfx.tracing.hook_store import STORE, HookStore, load_store
+from nncfx.tracing.inputs import ExampleInputs
+from nncfx.tracing.installation import install, uninstall
+from nncfx.tracing.module_stack import Wiring
+from nncfx.tracing.sites import Insertion
+from nncfx.tracing.validation import check_insertion
+
+__all__ = ["STATE", "InsertionHandle", "NNCFInterface", "NNCFNetwork", "WrapState"]
+
+STATE: Final = "_nncf_state"
+"""The instance attribute of a wrapped model: its `WrapState`."""
+
+
+@dataclass
+class WrapState:
+    """What a wrapped model knows of itself.
+
+    Attributes:
+        graph: Of the model without hooks.
+        wiring: How its operations sit in its modules.
+        example_inputs: With which it was traced.
+        registered: Sequence number to insertion.
+        committed: Sequence numbers of those in place, in the order in which they are applied.
+        next_sequence: The number of the next insertion.
+    """
+
+    graph: NNCFGraph
+    wiring: Wiring
+    example_inputs: ExampleInputs
+    registered: dict[int, Insertion] = field(default_factory=dict)
+    committed: tuple[int, ...] = ()
+    next_sequence: int = 0
+
+
+class NNCFNetwork(HookedModule):
+    """What a wrapped model is beside an instance of its own class.
+
+    Made by `nncfx.wrap` only. The hooks are part of `state_dict`, `named_modules`, `parameters`,
+    `to`, `train` and `apply`, and not of `children`: code that iterates over a model's children
+    sees the model as it was written.
+    """
+
+    @property
+    def nncf(self) -> "NNCFInterface":
+        """Everything of nncfx, without clashing with the model's own names."""
+        return NNCFInterface(self)
+
+    @property
+    def _store(self) -> HookStore:
+        store: HookStore = self.__dict__[STORE]
+        return store
+
+    @override
+    def named_modules(
+        self,
+        memo: set[nn.Module] | None = None,
+        prefix: str = "",
+        remove_duplicate: bool = True,
+    ) -> Iterator[tuple[str, nn.Module]]:
+        seen = set() if memo is None else memo
+        is_new = self not in seen
+        yield from super().named_modules(seen, prefix, remove_duplicate)
+        if is_new:
+            yield from self._store.described(prefix, seen, remove_duplicate=remove_duplicate)
+
+    @override
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch leaves it so
+        if recurse:
+            self._store._apply(fn)  # type: ignore[no-untyped-call]  # noqa: SLF001 (as nn.Module does)
+        return self
+
+    @override
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        self._store.train(mode)
+        return self
+
+    @override
+    def apply(self, fn: Callable[[nn.Module], None]) -> Self:
+        self._store.apply(fn)
+        return super().apply(fn)
+
+    @override
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        saved = super().state_dict(*args, **kwargs)
+        if not self._store.is_empty:
+            prefix = kwargs.get("prefix", args[1] if len(args) > 1 else "")
+            keep_vars = kwargs.get("keep_vars", False)
+            self._store.state_dict(
+                destination=saved, prefix=f"{prefix}{STORE}.", keep_vars=keep_vars
+            )
+        return saved
+
+    @override
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        below = f"{prefix}{STORE}."
+        rest = {key: value for key, value in state_dict.items() if not key.startswith(below)}
+        own = {key: value for key, value in state_dict.items() if key.startswith(below)}
+        tail = (missing_keys, unexpected_keys, error_msgs)
+        super()._load_from_state_dict(rest, prefix, local_metadata, strict, *tail)
+        load_store(self._store, own, below, local_metadata, *tail)
+
+    @override
+    def _replicate_for_data_parallel(self) -> Any:
+        raise TracingError(
+            "nn.DataParallel copies modules without their hooks and cannot run a wrapped model. "
+            "Use DistributedDataParallel, one process per device.",
+        )
+
+
+class InsertionHandle:
+    """Takes back what one `register` call brought; a context manager that does so at its end."""
+
+    def __init__(self, interface: "NNCFInterface", sequences: Iterable[int]) -> None:
+        self._interface = interface
+        self._sequences = frozenset(sequences)
+
+    def remove(self) -> None:
+        """Remove the insertions, and their hooks if committed; the second time nothing."""
+        self._interface.discard(self._sequences)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+
+class NNCFInterface:
+    """A wrapped model's `nncf`: its graph, and the hooks in it."""
+
+    def __init__(self, model: NNCFNetwork) -> None:
+        self._model = model
+
+    @property
+    def _state(self) -> WrapState:
+        state: WrapState = self._model.__dict__[STATE]
+        return state
+
+    @property
+    def graph(self) -> NNCFGraph:
+        """The graph of the model without hooks, traced when it was wrapped."""
+        return self._state.graph
+
+    @property
+    def example_inputs(self) -> ExampleInputs:
+        """The inputs with which the model was traced."""
+        return self._state.example_inputs
+
+    @property
+    def hooks(self) -> tuple[Insertion, ...]:
+        """The insertions in place, in the order (priority, registration)."""
+        return tuple(self._state.registered[number] for number in self._state.committed)
+
+    def register(self, insertions: Iterable[Insertion]) -> InsertionHandle:
+        """Plan to put `insertions` in place; nothing changes until `commit`.
+
+        Raises:
+            ArgumentError: a hook is no module, or an algorithm's name cannot be part of a key.
+            GraphError: an address, a port, a module or a parameter does not exist, or cannot be
+                hooked. None of `insertions` is registered then.
+        """
+        planned = list(insertions)
+        modules = dict(self._model.named_modules(remove_duplicate=False))
+        state = self._state
+        for insertion in planned:
+            check_insertion(insertion, modules, state.graph, state.wiring)
+        numbers = range(state.next_sequence, state.next_sequence + len(planned))
+        state.registered.update(zip(numbers, planned, strict=True))
+        state.next_sequence += len(planned)
+        return InsertionHandle(self, numbers)
+
+    def commit(self) -> None:
+        """Put every insertion ever registered, and not removed, in place.
+
+        They are sorted by (priority, registration), however many calls registered them. Newly
+        placed hooks take the model's training mode.
+        """
+        self._place(self._state.registered)
+
+    def remove(self, algorithm: str) -> None:
+        """Remove the insertions of `algorithm`, and its hooks if committed; none is fine."""
+        registered = self._state.registered
+        self.discard(
+            frozenset(number for number, one in registered.items() if one.algorithm == algorithm),
+        )
+
+    def discard(self, numbers: frozenset[int]) -> None:
+        """Remove the insertions of these sequence numbers, and their hooks if committed."""
+        state = self._state
+        remaining = [number for number in state.committed if number not in numbers]
+        for number in numbers:
+            state.registered.pop(number, None)
+        if len(remaining) < len(state.committed):
+            self._place(remaining)
+
+    def _place(self, numbers: Iterable[int]) -> None:
+        state, store = self._state, self._model.__dict__[STORE]
+        ordered = sorted(numbers, key=lambda number: (state.registered[number].priority, number))
+        fresh = set(ordered).difference(state.committed)
+        insertions = [state.registered[number] for number in ordered]
+        uninstall(self._model)
+        functions = {one.address: one.function for one in state.graph.operations}
+        install(self._model, state.wiring, functions, insertions)
+        store.clear()
+        for number, insertion in zip(ordered, insertions, strict=True):
+            store.put(insertion.algorithm, insertion.site.key, insertion.hook)
+            if number in fresh:
+                insertion.hook.train(self._model.training)
+        state.committed = tuple(ordered)

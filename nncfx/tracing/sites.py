@@ -1,0 +1,113 @@
+"""Where a hook may stand, and the insertion of a hook there: data, no effect until committed."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeAlias
+
+from torch import nn
+from typing_extensions import override
+
+__all__ = ["Insertion", "PostSite", "PreSite", "Priority", "Site", "WeightSite"]
+
+
+class Priority(IntEnum):
+    """NNCF's priorities: hooks at one site run in this order, whoever registered first.
+
+    Any other integer will do as well; equal priorities keep the order of registration.
+    """
+
+    DEFAULT = 0
+    STATISTICS = 1
+    PRUNING = 2
+    SPARSITY = 3
+    QUANTIZATION = 11
+
+
+@dataclass(frozen=True)
+class WeightSite:
+    """A parameter or buffer as a module reads it.
+
+    A weight that several modules share has one site per module.
+
+    Attributes:
+        module: Dotted name of the module that reads it; "" is the root.
+        name: The parameter's or buffer's name in that module, for instance `"weight"`.
+
+    >>> WeightSite.of("layer1.conv.weight")
+    WeightSite(module='layer1.conv', name='weight')
+    """
+
+    module: str
+    name: str
+
+    @classmethod
+    def of(cls, parameter: str) -> "WeightSite":
+        """Return the site of a dotted parameter name, as `Operation.parameters` holds it."""
+        module, _, name = parameter.rpartition(".")
+        return cls(module, name)
+
+    @property
+    def key(self) -> str:
+        """The site as text, unique in the model and without dots."""
+        module = self.module.replace(".", ":")
+        return f"{module}|{self.name}"
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}" if self.module else self.name
+
+
+@dataclass(frozen=True)
+class PreSite:
+    """The tensor that enters an operation at a port."""
+
+    address: str
+    port: int
+
+    @property
+    def key(self) -> str:
+        """The site as text, unique in the model and without dots."""
+        return f"{self.address.replace('.', ':')}|INPUT{self.port}"
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.address}|INPUT{self.port}"
+
+
+@dataclass(frozen=True)
+class PostSite:
+    """The tensor that leaves an operation at a port."""
+
+    address: str
+    port: int = 0
+
+    @property
+    def key(self) -> str:
+        """The site as text, unique in the model and without dots."""
+        return f"{self.address.replace('.', ':')}|OUTPUT{self.port}"
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.address}|OUTPUT{self.port}"
+
+
+Site: TypeAlias = WeightSite | PreSite | PostSite
+
+
+@dataclass(frozen=True)
+class Insertion:
+    """A hook to stand at a site.
+
+    Attributes:
+        site: Where.
+        hook: Takes the tensor at the site and returns the one to use instead, of the same shape,
+            dtype and device. It may have parameters of its own, and may stand at several sites.
+        priority: Order at the site, smaller first; see `Priority`.
+        algorithm: Whose hook it is; names it in the `state_dict` and for removal. Not empty, and
+            without dots.
+    """
+
+    site: Site
+    hook: nn.Module
+    priority: int
+    algorithm: str

@@ -1,0 +1,74 @@
+"""Bake the compression into a plain copy of a model: `strip`."""
+
+import copy
+
+import torch
+from torch import nn
+
+from nncfx.errors import TracingError
+from nncfx.tracing.network import NNCFNetwork
+from nncfx.tracing.sites import WeightSite
+from nncfx.tracing.tensors import own_tensors
+from nncfx.tracing.wrapping import unwrap
+
+__all__ = ["strip"]
+
+
+def strip(model: nn.Module) -> nn.Module:
+    """Return a copy of `model` that computes the same without nncfx: no hook, no dynamic class.
+
+    What hooks make of a weight becomes the weight. A weight that several modules share stays
+    shared if each of them read it alike, and is split if not. `model` is left as it was; the copy
+    is in the same mode.
+
+    Raises:
+        TracingError: `model` is not wrapped, or a hook stands at an activation and is no
+            `nn.Identity`: a plain module has no place for it.
+    """
+    if not isinstance(model, NNCFNetwork):
+        raise TracingError(
+            f"{type(model).__name__} is not wrapped, so there is nothing to strip. "
+            "Pass the model that nncfx.wrap returned.",
+        )
+    for insertion in model.nncf.hooks:
+        weight = isinstance(insertion.site, WeightSite)
+        if not weight and not isinstance(insertion.hook, nn.Identity):
+            raise TracingError(
+                f"The hook {type(insertion.hook).__name__} of '{insertion.algorithm}' at "
+                f"'{insertion.site}' changes an activation and cannot be baked into a parameter. "
+                f"Export the model with its hooks, or remove it: "
+                f"model.nncf.remove('{insertion.algorithm}').",
+            )
+    plain = copy.deepcopy(model)
+    sites = {one.site for one in plain.nncf.hooks if isinstance(one.site, WeightSite)}
+    modules = dict(plain.named_modules(remove_duplicate=False))
+    with torch.no_grad():
+        read = {site: getattr(modules[site.module], site.name).detach() for site in sites}
+    unwrap(plain)
+    _bake({(modules[site.module], site.name): value for site, value in read.items()}, plain)
+    return plain
+
+
+def _bake(values: dict[tuple[nn.Module, str], torch.Tensor], model: nn.Module) -> None:
+    """Put `values` where they were read; readers of one tensor share what they read alike."""
+    readers: dict[int, list[tuple[nn.Module, str]]] = {}
+    held: dict[int, torch.Tensor] = {}
+    for module in model.modules():
+        for name, tensor in own_tensors(module).items():
+            readers.setdefault(id(tensor), []).append((module, name))
+            held[id(tensor)] = tensor
+    for key, places in readers.items():
+        baked: list[torch.Tensor] = []
+        for module, name in places:
+            value = values.get((module, name), held[key].detach())
+            same = next((one for one in baked if torch.equal(one, value)), None)
+            if same is None:
+                same = _like(held[key], value)
+                baked.append(same)
+            setattr(module, name, same)
+
+
+def _like(stored: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    if not isinstance(stored, nn.Parameter):
+        return value.clone()
+    return nn.Parameter(value.clone(), requires_grad=stored.requires_grad)

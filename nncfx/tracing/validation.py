@@ -1,0 +1,77 @@
+"""Refuse an insertion that has no place in the model, before anything changes."""
+
+from collections.abc import Mapping
+
+from torch import nn
+
+from nncfx.errors import ArgumentError, GraphError, did_you_mean
+from nncfx.graph import NNCFGraph, Operation
+from nncfx.tracing.module_stack import Wiring
+from nncfx.tracing.sites import Insertion, PostSite, PreSite, WeightSite
+from nncfx.tracing.tensors import own_tensors
+
+__all__ = ["check_insertion"]
+
+
+def check_insertion(
+    insertion: Insertion, modules: Mapping[str, nn.Module], graph: NNCFGraph, wiring: Wiring
+) -> None:
+    """Return if `insertion` can be committed.
+
+    Raises:
+        ArgumentError: the hook is no module, or the algorithm's name cannot be part of a key.
+        GraphError: its address, port, module or parameter does not exist, or cannot be hooked.
+    """
+    if not isinstance(insertion.hook, nn.Module):
+        raise ArgumentError(
+            f"The hook at '{insertion.site}' is a {type(insertion.hook).__name__}; a hook is an "
+            "nn.Module, so that it is saved, moved and trained with the model.",
+        )
+    if not insertion.algorithm or set(".#") & set(insertion.algorithm):
+        raise ArgumentError(
+            f"'{insertion.algorithm}' cannot name an algorithm: the name is part of a state_dict "
+            "key. Use a name that is not empty, without '.' and '#'.",
+        )
+    site = insertion.site
+    if isinstance(site, WeightSite):
+        _check_weight(site, modules)
+    else:
+        _check_activation(site, graph.find(site.address), wiring)
+
+
+def _check_weight(site: WeightSite, modules: Mapping[str, nn.Module]) -> None:
+    module = modules.get(site.module)
+    if module is None:
+        raise GraphError(
+            f"No module '{site.module}'.{did_you_mean(site.module, modules)} "
+            "A weight site names a module as model.named_modules() does.",
+        )
+    names = own_tensors(module)
+    if site.name not in names:
+        raise GraphError(
+            f"The {type(module).__name__} '{site.module}' has no parameter or buffer "
+            f"'{site.name}'.{did_you_mean(site.name, names)} "
+            f"It has: {', '.join(names) or 'none'}.",
+        )
+
+
+def _check_activation(site: PreSite | PostSite, operation: Operation, wiring: Wiring) -> None:
+    side, count = (
+        ("input", len(operation.inputs))
+        if isinstance(site, PreSite)
+        else ("output", len(operation.outputs))
+    )
+    if not 0 <= site.port < count:
+        raise GraphError(
+            f"'{site.address}' has no {side} port {site.port}; it has {count}, counted from 0.",
+        )
+    if isinstance(site, PostSite) and operation.function == "__setitem__":
+        raise GraphError(
+            f"'{site.address}' assigns to elements and returns nothing that a hook could replace. "
+            "Hook the operation that reads the tensor next.",
+        )
+    if wiring.places[site.address].module is None:
+        raise GraphError(
+            f"'{site.address}' is called by a module that is not registered in the model, and "
+            "cannot be hooked. Register it as a child of the module that calls it.",
+        )

@@ -1,0 +1,45 @@
+"""Hooks on weights: class-level properties that apply them where a module reads a parameter.
+
+No function is intercepted: `self.weight` of a module with a hooked weight is a property of its
+dynamic class, which passes `self._parameters["weight"]` through the hooks. The parameter stays
+where it was, under its name.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+__all__ = ["WEIGHTS", "weight_properties"]
+
+WEIGHTS: Final = "_nncf_weights"
+"""The instance attribute: parameter name to `HookChain`."""
+
+_FLAT: Final = "_flat_weights"
+
+
+def weight_properties(original: type[nn.Module], names: Iterable[str]) -> dict[str, property]:
+    """Return the class attributes with which a subclass of `original` reads `names` hooked."""
+    properties = {name: _hooked(name) for name in names}
+    if issubclass(original, nn.RNNBase):
+        # recurrent modules read their weights through one list
+        properties[_FLAT] = property(_flat_weights, _set_flat_weights)
+    return properties
+
+
+def _hooked(name: str) -> property:
+    def read(self: nn.Module) -> Any:
+        stored = self._parameters if name in self._parameters else self._buffers
+        return self.__dict__[WEIGHTS][name](stored[name])
+
+    return property(read)
+
+
+def _flat_weights(self: nn.RNNBase) -> list[torch.Tensor]:
+    return [getattr(self, name) for name in self._flat_weights_names]
+
+
+def _set_flat_weights(self: nn.RNNBase, weights: list[torch.Tensor]) -> None:
+    # torch keeps this list beside the parameters; reading goes to the parameters instead
+    self.__dict__[_FLAT] = weights

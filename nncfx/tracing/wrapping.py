@@ -1,0 +1,74 @@
+"""Wrap a model and unwrap it again: `wrap`, `unwrap`."""
+
+from torch import nn
+
+from nncfx.errors import ArgumentError, TracingError
+from nncfx.tracing.dynamic_class import ClassSpec, change_class, restore_class
+from nncfx.tracing.hook_store import STORE, HookStore
+from nncfx.tracing.inputs import ExampleInputs
+from nncfx.tracing.installation import uninstall
+from nncfx.tracing.network import STATE, NNCFNetwork, WrapState
+from nncfx.tracing.tracer import trace_with_wiring
+
+__all__ = ["unwrap", "wrap"]
+
+
+def wrap(model: nn.Module, example_inputs: ExampleInputs) -> nn.Module:
+    """Return `model` itself, now also an `NNCFNetwork`, after tracing it once.
+
+    Its class becomes a subclass of `NNCFNetwork` and of its own class; its forward, parameters
+    and `state_dict` stay as they are, and everything of ours is behind `model.nncf`. Without hooks
+    the forward is the original one.
+
+    Raises:
+        ArgumentError: `model` is no module, or `example_inputs` are not in an accepted form.
+        TracingError: the model, or a part of it, is wrapped already; it refuses the inputs;
+            it returns no tensor; its class cannot be extended. The model is left as it was.
+
+    >>> import torch
+    >>> model = wrap(nn.Sequential(nn.Linear(2, 3)), torch.zeros(1, 2))
+    >>> isinstance(model, NNCFNetwork), isinstance(model, nn.Sequential)
+    (True, True)
+    """
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(
+            f"wrap takes an nn.Module, not a {type(model).__name__}. Pass the model itself.",
+        )
+    for name, module in model.named_modules():
+        if isinstance(module, NNCFNetwork):
+            where = f"its module '{name}' is" if name else "it is"
+            raise TracingError(
+                f"{type(model).__name__} cannot be wrapped: {where} wrapped already. "
+                "Use model.nncf of the wrapped one, or nncfx.unwrap it first.",
+            )
+    traced = trace_with_wiring(model, example_inputs)
+    try:
+        change_class(model, ClassSpec(type(model), NNCFNetwork))
+    except TypeError as error:
+        raise TracingError(
+            f"{type(model).__name__} cannot be wrapped: its class admits no subclass ({error}). "
+            "Wrap the Python module that it was made from.",
+        ) from error
+    model.__dict__[STORE] = HookStore()
+    model.__dict__[STATE] = WrapState(traced.graph, traced.wiring, example_inputs)
+    return model
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """Return `model` itself as it was before `wrap`, with the parameters it has now.
+
+    The hooks are gone; to keep what they do to the weights, use `nncfx.strip`.
+
+    Raises:
+        TracingError: `model` is not wrapped.
+    """
+    if not isinstance(model, NNCFNetwork):
+        raise TracingError(
+            f"{type(model).__name__} is not wrapped, so there is nothing to unwrap. "
+            "Pass the model that nncfx.wrap returned.",
+        )
+    uninstall(model)
+    for attribute in (STORE, STATE):
+        del model.__dict__[attribute]
+    restore_class(model)
+    return model
