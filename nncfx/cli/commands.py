@@ -1,5 +1,7 @@
 """The commands; each does one thing that a function of nncfx does."""
 
+import json
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +11,9 @@ from rich.table import Table
 
 from nncfx.compressor.evidence import Evidence
 from nncfx.compressor.machine import version_facts
+from nncfx.errors import StorageError
 from nncfx.report import write_report
+from nncfx.report.format import bytes_text, count_text, ratio_text
 
 __all__ = ["application"]
 
@@ -39,3 +43,81 @@ def report(
     """Write the HTML report of a run from its evidence."""
     path = write_report(output, Evidence.read(evidence))
     Console().print(f"Report written to {path}", soft_wrap=True, markup=False)
+
+
+@application.command("inspect-file")
+def inspect_file(
+    file: Annotated[Path, typer.Argument(help="A .nncfx file.")],
+) -> None:
+    """Show what a .nncfx file stores: each tensor, its codec and its size."""
+    from nncfx.storage import inspect
+
+    if not file.is_file():
+        raise StorageError(f"There is no file '{file}'. Check the path.")
+    rows = inspect(file)
+    table = Table()
+    table.add_column("Tensor", overflow="fold")
+    for head in ("Shape", "Type", "Codec", "Bytes", "Bits each", "Entropy"):
+        table.add_column(
+            head,
+            justify="left" if head in ("Type", "Codec") else "right",
+            overflow="fold",
+            no_wrap=head != "Codec",
+        )
+    for row in rows:
+        table.add_row(
+            row.name,
+            "x".join(map(str, row.shape)) or "scalar",
+            row.dtype,
+            row.codec,
+            count_text(row.size_bytes),
+            f"{row.bits_per_weight:.2f}",
+            f"{row.entropy_bits:.2f}",
+        )
+    console = Console()
+    console.print(table)
+    elements = sum(math.prod(row.shape) for row in rows)
+    size = file.stat().st_size
+    console.print(
+        f"{len(rows)} tensors, {count_text(elements)} elements, {bytes_text(size)} on disk: "
+        f"{ratio_text(4 * elements / size)} smaller than 4 bytes for each element",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+@application.command()
+def benchmark(  # noqa: PLR0913 (each is an option of the command)
+    models: Annotated[list[Path], typer.Argument(help="ONNX files; others against the first.")],
+    *,
+    runtime: Annotated[str, typer.Option(help="onnxruntime or openvino.")] = "onnxruntime",
+    seconds: Annotated[float, typer.Option(help="Time to measure each model for.")] = 3.0,
+    batch: Annotated[int, typer.Option(min=1, help="Size of an open axis 0.")] = 1,
+    threads: Annotated[int | None, typer.Option(help="CPU threads of one call.")] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(help="Shape of an input with open axes: NAME=1x3x224x224."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
+) -> None:
+    """Time ONNX files on a runtime, interleaved, with intervals."""
+    from nncfx.cli.timing import (
+        compare_files,
+        comparison_json,
+        comparison_table,
+        parse_shapes,
+    )
+    from nncfx.runtimes import BuildOptions, TimingPlan
+
+    found = compare_files(
+        models,
+        runtime,
+        shapes=parse_shapes(shape or ()),
+        batch=batch,
+        options=BuildOptions(threads=threads),
+        plan=TimingPlan(seconds=seconds),
+    )
+    if as_json:
+        typer.echo(json.dumps(comparison_json(found, runtime), indent=1))
+    else:
+        Console().print(comparison_table(found))
