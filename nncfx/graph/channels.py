@@ -99,6 +99,11 @@ class GroupSet:
                     f"which has {self.size}; every member has one row of entries per group.",
                 )
 
+    @property
+    def origin(self) -> Member:
+        """The member that creates the channels first; a follower where none creates them."""
+        return min(self.members, key=lambda member: list(Role).index(member.role))
+
     def by_role(self, role: Role) -> tuple[Member, ...]:
         """Return the members of one role, in order of execution."""
         return tuple(member for member in self.members if member.role is role)

@@ -1,5 +1,7 @@
 """Find out which channels of a model can only be removed together: `analyze_channels`."""
 
+import copy
+
 import torch
 from torch import nn
 
@@ -7,7 +9,9 @@ from nncfx.graph.channels import Channels
 from nncfx.tracing.channel_calls import unknown
 from nncfx.tracing.channel_rules import RULES
 from nncfx.tracing.channel_state import ChannelState
+from nncfx.tracing.dynamic_class import HookedModule
 from nncfx.tracing.inputs import ExampleInputs
+from nncfx.tracing.installation import uninstall
 from nncfx.tracing.spelling import spelling
 from nncfx.tracing.tensors import tensors_in
 from nncfx.tracing.tracer import TracedCall, trace
@@ -42,6 +46,11 @@ class ChannelObserver:
         """Fix the channels of an output of the model."""
         self.state.fix_tensor(tensor, "an output of the model")
 
+    def channels(self, model: nn.Module) -> Channels:
+        """Return what the trace of `model` found."""
+        buffers = [name for name, _ in model.named_buffers(remove_duplicate=False)]
+        return self.state.ledger.channels(buffers)
+
 
 def analyze_channels(model: nn.Module, example_inputs: ExampleInputs) -> Channels:
     """Return the groups of channels of `model` that can only be removed together.
@@ -63,7 +72,9 @@ def analyze_channels(model: nn.Module, example_inputs: ExampleInputs) -> Channel
     0         4       2          0          1          yes
     2         2       2          0          0          no: an output of the model
     """
+    if any(isinstance(module, HookedModule) for module in model.modules()):
+        model = copy.deepcopy(model)
+        uninstall(model)
     observer = ChannelObserver()
     trace(model, example_inputs, observers=[observer])
-    buffers = [name for name, _ in model.named_buffers(remove_duplicate=False)]
-    return observer.state.ledger.channels(buffers)
+    return observer.channels(model)

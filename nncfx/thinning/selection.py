@@ -1,0 +1,108 @@
+"""Which channels are dead, and how many of them may go."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from nncfx.graph.channels import Channels, GroupSet, Role
+
+__all__ = ["Selection", "dead_groups", "select_removable"]
+
+_Space = tuple[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What to remove, and why dead channels stay.
+
+    Attributes:
+        groups: group-set name to the groups that go, ascending; sets that lose none are absent.
+        kept: group-set name to the reason why dead groups of it stay.
+    """
+
+    groups: Mapping[str, npt.NDArray[np.int64]]
+    kept: Mapping[str, str]
+
+
+def dead_groups(
+    group_set: GroupSet,
+    tensors: Mapping[str, torch.Tensor],
+) -> npt.NDArray[np.int64]:
+    """Return the groups whose every consumer slice is exactly zero, ascending.
+
+    Producers need not be zero: what nothing reads has no effect. A set without consumers has no
+    dead groups, as nothing shows that nobody reads it. NaN is not zero.
+
+    Args:
+        group_set: groups of `g` channels.
+        tensors: parameters and buffers by name.
+    """
+    consumers = group_set.by_role(Role.CONSUMER)
+    dead = np.full(group_set.size, bool(consumers))
+    for member in consumers:
+        weight = tensors[member.parameter].detach()
+        other_axes = [axis for axis in range(weight.dim()) if axis != member.axis]
+        zero = (weight == 0).all(dim=other_axes) if other_axes else weight == 0
+        dead &= zero.cpu().numpy()[member.indices].all(axis=1)
+    return np.flatnonzero(dead)
+
+
+def select_removable(
+    channels: Channels,
+    tensors: Mapping[str, torch.Tensor],
+    align: int,
+) -> Selection:
+    """Return the dead groups to remove.
+
+    A space from which anything goes keeps a multiple of `align` channels, and at least one, so
+    at least `align`: as many dead channels stay as that takes, those with the lowest numbers. A
+    space whose width cannot be brought to a multiple keeps its width.
+
+    Args:
+        channels: the groups of the model.
+        tensors: parameters and buffers by name.
+        align: 1 or more.
+    """
+    dead = {group_set.name: dead_groups(group_set, tensors) for group_set in channels}
+    kept = {name: why for name, why in channels.fixed.items() if len(dead[name])}
+    candidates = [group_set for group_set in channels.prunable if len(dead[group_set.name])]
+    counts = {group_set.name: len(dead[group_set.name]) for group_set in candidates}
+    counts = _rounded(candidates, counts, tensors, align)
+    for name, count in counts.items():
+        stays = len(dead[name]) - count
+        if stays:
+            rule = f"a width stays a multiple of {align}" if align > 1 else "one channel must stay"
+            kept[name] = f"{stays} dead kept: {rule}"
+    groups = {name: dead[name][-count:] for name, count in counts.items() if count}
+    return Selection(groups=groups, kept=kept)
+
+
+def _rounded(
+    candidates: list[GroupSet],
+    counts: dict[str, int],
+    tensors: Mapping[str, torch.Tensor],
+    align: int,
+) -> dict[str, int]:
+    """Return how many groups of each set go: lowered one by one until every space is aligned."""
+    spaces: dict[_Space, dict[str, int]] = defaultdict(dict)
+    for group_set in candidates:
+        for member in group_set.members:
+            if member.role is not Role.CONSUMER:
+                per_group = member.indices.shape[1]
+                spaces[member.parameter, member.axis][group_set.name] = per_group
+    counts = dict(counts)
+    settled = False
+    while not settled:
+        settled = True
+        for (parameter, axis), shares in spaces.items():
+            removed = sum(counts[name] * share for name, share in shares.items())
+            width = tensors[parameter].shape[axis] - removed
+            if removed and (width % align or width == 0):
+                name = max(shares, key=lambda name: counts[name])
+                counts[name] -= 1
+                settled = False
+    return counts

@@ -1,0 +1,160 @@
+"""Copy a model without some entries of its parameters and buffers."""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+__all__ = ["copy_without", "named_tensors", "sized_on_the_way"]
+
+_Sizes = dict[str, int]
+
+
+def named_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return every parameter and buffer, under each of its names."""
+    parameters = model.named_parameters(remove_duplicate=False)
+    return dict(chain(parameters, model.named_buffers(remove_duplicate=False)))
+
+
+def copy_without(
+    model: nn.Module,
+    entries: Mapping[tuple[str, int], npt.NDArray[np.int64]],
+) -> tuple[nn.Module, dict[str, _Sizes]]:
+    """Return a copy of `model` without entries of its tensors, with the sizes that changed.
+
+    Tensors that modules share stay shared. What goes is never copied.
+
+    Args:
+        model: left as it is.
+        entries: (name of a parameter or buffer, axis) to the entries to remove.
+
+    Returns:
+        The copy, and module name to the attributes that changed with their new values.
+    """
+    tensors = named_tensors(model)
+    smaller: dict[str, torch.Tensor] = {}
+    for (name, axis), removed in entries.items():
+        tensor = smaller.get(name, tensors[name].detach())
+        keep = np.setdiff1d(np.arange(tensor.shape[axis]), removed)
+        smaller[name] = tensor.index_select(axis, torch.from_numpy(keep).to(tensor.device))
+    # deepcopy takes from its memo what is there, so that shrunk tensors land in every place
+    memo = {id(tensors[name]): _alike(tensors[name], new) for name, new in smaller.items()}
+    touched = {id(tensor) for tensor in memo.values()}
+    copied = copy.deepcopy(model, memo)
+    changed = {}
+    for name, module in copied.named_modules():
+        if any(id(tensor) in touched for tensor in _own(module)):
+            sizes = _resize(module)
+            if sizes:
+                changed[name] = sizes
+    return copied, changed
+
+
+@contextmanager
+def sized_on_the_way(model: nn.Module, sizes: dict[str, _Sizes]) -> Iterator[None]:
+    """Let norms that have no tensor of their own learn their width from the next forward.
+
+    Args:
+        model: changed in place by the forward.
+        sizes: takes up what changed.
+    """
+
+    def learn(name: str, module: nn.Module, data: torch.Tensor) -> None:
+        channels = data.shape[1 if data.dim() == _BATCHED[type(module)] else 0]
+        if vars(module)["num_features"] != channels:
+            vars(module)["num_features"] = channels
+            sizes[name] = {"num_features": channels}
+
+    handles = [
+        module.register_forward_pre_hook(
+            lambda module, args, name=name: learn(name, module, args[0]),
+        )
+        for name, module in model.named_modules()
+        if type(module) in _BATCHED and not _own(module)
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _own(module: nn.Module) -> list[torch.Tensor]:
+    return [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+
+
+def _alike(tensor: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    """Return `new` as what `tensor` is: a parameter or a buffer."""
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(new, requires_grad=tensor.requires_grad)
+    return new
+
+
+def _resize(module: nn.Module) -> _Sizes:
+    """Set the sizes that a module keeps beside its tensors, and return those that changed."""
+    found = (sizes for kind, sizes in _SIZES.items() if isinstance(module, kind))
+    rule = next(found, None)
+    if rule is None:
+        return {}
+    wanted = rule(module)
+    changed = {name: new for name, new in wanted.items() if getattr(module, name) != new}
+    for name, value in changed.items():
+        setattr(module, name, value)
+    return changed
+
+
+def _weight(module: nn.Module) -> torch.Tensor:
+    return module.get_parameter("weight")
+
+
+def _conv(module: nn.Module) -> _Sizes:
+    rows, columns = _weight(module).shape[:2]
+    groups = _groups(module, rows, "out_channels")
+    return {"out_channels": rows, "in_channels": columns * groups, "groups": groups}
+
+
+def _transposed(module: nn.Module) -> _Sizes:
+    rows, columns = _weight(module).shape[:2]
+    groups = _groups(module, rows, "in_channels")
+    return {"in_channels": rows, "out_channels": columns * groups, "groups": groups}
+
+
+def _groups(module: nn.Module, rows: int, attribute: str) -> int:
+    """Return how many groups are left: a group goes as a whole, so the rows of each stay."""
+    before = vars(module)
+    groups: int = before["groups"]
+    return 1 if groups == 1 else rows * groups // int(before[attribute])
+
+
+def _linear(module: nn.Module) -> _Sizes:
+    rows, columns = _weight(module).shape
+    return {"out_features": rows, "in_features": columns}
+
+
+def _features(module: nn.Module) -> _Sizes:
+    return {"num_features": next(len(tensor) for tensor in _own(module) if tensor.dim() == 1)}
+
+
+_SIZES: Mapping[type[nn.Module], Callable[[nn.Module], _Sizes]] = {
+    **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), _conv),
+    **dict.fromkeys((nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), _transposed),
+    nn.Linear: _linear,
+    **dict.fromkeys(
+        (
+            *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
+            *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+        ),
+        _features,
+    ),
+    nn.PReLU: lambda module: {"num_parameters": len(_weight(module))},
+    nn.Embedding: lambda module: {"embedding_dim": _weight(module).shape[1]},
+}
+"""How each torch.nn type keeps its sizes; every other type has none beside its tensors."""
+
+_BATCHED = {nn.InstanceNorm1d: 3, nn.InstanceNorm2d: 4, nn.InstanceNorm3d: 5}
+"""Norms that may have no tensors, and the axes of a batch that they take."""

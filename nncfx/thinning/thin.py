@@ -1,0 +1,148 @@
+"""Remove dead channels from a model, and prove that nothing else changed: `thin`."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from torch import nn
+from typing_extensions import override
+
+from nncfx.errors import ArgumentError, ThinningError
+from nncfx.graph.channels import Channels
+from nncfx.thinning.selection import Selection, select_removable
+from nncfx.thinning.surgery import copy_without, named_tensors, sized_on_the_way
+from nncfx.thinning.verification import first_divergence, verify
+from nncfx.tracing import ExampleInputs, NNCFNetwork, strip
+from nncfx.tracing.channel_trace import analyze_channels
+
+__all__ = ["ThinResult", "thin"]
+
+_Entries = dict[tuple[str, int], npt.NDArray[np.int64]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ThinResult:
+    """A thinned model, what went, and the proof.
+
+    Attributes:
+        model: a smaller copy, of the same class, in the same mode.
+        removed: name of a group set (the module that creates the channels) to the indices of
+            the channels removed from it, ascending.
+        fixed: name of a group set to the reason why dead channels of it stay.
+        max_error: max |thinned - masked| / max |masked| over the outputs on the example inputs.
+        sizes: module name to the attributes that changed, with their new values.
+        entries: (parameter or buffer, axis) to the indices removed along that axis, ascending.
+        parameters: number of parameters before and after.
+        channels: number of prunable channel groups before and after.
+    """
+
+    model: nn.Module
+    removed: Mapping[str, tuple[int, ...]]
+    fixed: Mapping[str, str]
+    max_error: float
+    sizes: Mapping[str, Mapping[str, int]]
+    entries: Mapping[tuple[str, int], tuple[int, ...]]
+    parameters: tuple[int, int]
+    channels: tuple[int, int]
+
+    @override
+    def __str__(self) -> str:
+        """Return a summary of a few lines."""
+        before, after = self.parameters
+        share = 1 - after / before if before else 0.0
+        groups, left = self.channels
+        lines = [
+            f"Channel groups: {groups:,} -> {left:,}, removed at {len(self.removed)} places.",
+            f"Parameters: {before:,} -> {after:,} (-{share:.1%}).",
+            f"Relative error against the masked model: {self.max_error:.1e}.",
+        ]
+        lines += [f"Dead but kept at '{name}': {why}." for name, why in self.fixed.items()]
+        return "\n".join(lines)
+
+
+def thin(
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    *,
+    align: int = 1,
+    tolerance: float | None = None,
+) -> ThinResult:
+    """Return a copy of `model` without its dead channels, which computes the same.
+
+    A channel is dead when every weight that reads it is exactly zero, whatever creates it.
+    Channels that can only go together go if all are dead. Of each layer's outputs at least one
+    stays. The copy is compared with the original in evaluation mode on `example_inputs`.
+
+    Args:
+        model: any module; a wrapped one is stripped first. It is never changed.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        align: every width that changes stays a multiple of this; dead channels are kept for it.
+        tolerance: the largest relative error accepted; None for 1e-5 in float32, 1e-12 in
+            float64.
+
+    Raises:
+        ArgumentError: `align` is less than 1, `tolerance` is negative, or `example_inputs` is
+            of no accepted form.
+        TracingError: the model refuses the inputs, or a hook cannot be baked in.
+        ThinningError: the copy fails or differs; the message names the first operation that
+            does. Nothing is changed.
+
+    >>> import torch
+    >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    >>> _ = model[2].weight.data[:, [0, 2]].zero_()
+    >>> thinned = thin(model, torch.ones(1, 3))
+    >>> thinned.removed, thinned.model[0].out_features
+    ({'0': (0, 2)}, 2)
+    """
+    if align < 1:
+        raise ArgumentError(f"align is {align}; widths are multiples of 1 or more.")
+    if tolerance is not None and not tolerance >= 0:
+        raise ArgumentError(f"tolerance is {tolerance}; a relative error is at least 0.")
+    masked = strip(model) if isinstance(model, NNCFNetwork) else model
+    channels = analyze_channels(masked, example_inputs)
+    selection = select_removable(channels, named_tensors(masked), align)
+    entries = _entries(channels, selection)
+    thinned, sizes = copy_without(masked, entries)
+    try:
+        with sized_on_the_way(thinned, sizes):
+            error = verify(masked, thinned, example_inputs, tolerance)
+    except ThinningError as fault:
+        gone = [(name, axis, removed) for (name, axis), removed in entries.items()]
+        address = first_divergence(masked, thinned, example_inputs, gone, tolerance)
+        raise ThinningError(
+            f"{fault} The first operation at fault is '{address}'. The model is as it was; "
+            "its code may hold a width, or its channels meet in a way that is not seen.",
+        ) from fault
+    total = sum(group_set.size for group_set in channels.prunable)
+    return ThinResult(
+        model=thinned,
+        removed=_removed(channels, selection),
+        fixed=dict(selection.kept),
+        max_error=error,
+        sizes=sizes,
+        entries={key: tuple(removed.tolist()) for key, removed in entries.items()},
+        parameters=(_count(masked), _count(thinned)),
+        channels=(total, total - sum(len(groups) for groups in selection.groups.values())),
+    )
+
+
+def _count(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _entries(channels: Channels, selection: Selection) -> _Entries:
+    found: dict[tuple[str, int], list[npt.NDArray[np.int64]]] = defaultdict(list)
+    for name, groups in selection.groups.items():
+        for member in channels.find(name).members:
+            found[member.parameter, member.axis].append(member.entries(groups))
+    return {key: np.unique(np.concatenate(parts)) for key, parts in found.items()}
+
+
+def _removed(channels: Channels, selection: Selection) -> dict[str, tuple[int, ...]]:
+    """Return the removed channels as indices of the first producer's outputs."""
+    return {
+        name: tuple(channels.find(name).origin.entries(groups).tolist())
+        for name, groups in selection.groups.items()
+    }

@@ -1,0 +1,150 @@
+"""Check that a thinned model computes what the masked one does."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+from typing_extensions import override
+
+from nncfx.errors import ThinningError, TracingError
+from nncfx.graph.union_find import Ids
+from nncfx.tracing import ExampleInputs, TracedCall, run, trace
+from nncfx.tracing.channel_trace import ChannelObserver
+from nncfx.tracing.preservation import preserved
+from nncfx.tracing.tensors import tensors_in
+
+__all__ = ["default_tolerance", "first_divergence", "relative_error", "verify"]
+
+# Sums over fewer terms are rounded differently. The bars of the project, met with room to spare
+# by sums of some thousands of terms; half precision keeps 11 or 8 bits and so gets 2^-7 and 2^-4.
+_TOLERANCES = {
+    torch.float64: 1e-12,
+    torch.float32: 1e-5,
+    torch.float16: 2.0**-7,
+    torch.bfloat16: 2.0**-4,
+}
+
+
+def default_tolerance(outputs: Sequence[torch.Tensor]) -> float:
+    """Return the largest relative error that rounding explains, by the coarsest dtype."""
+    return max((_TOLERANCES.get(output.dtype, 1e-12) for output in outputs), default=0.0)
+
+
+def relative_error(expected: torch.Tensor, actual: torch.Tensor) -> float:
+    """Return max |actual - expected| / max |expected|; infinite where shapes or NaN differ.
+
+    Where both are NaN, or the same infinity, they agree. Two empty tensors agree.
+    """
+    if expected.shape != actual.shape:
+        return float("inf")
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    expected, actual = expected.detach().to(wide), actual.detach().to(wide)
+    same = (expected == actual) | (expected.isnan() & actual.isnan())
+    difference = (actual - expected).abs().masked_fill(same, 0.0)
+    largest = difference.max().item() if difference.numel() else 0.0
+    if largest == 0:
+        return 0.0
+    finite = expected.abs()[expected.isfinite()]
+    scale = finite.max().item() if finite.numel() else 0.0
+    error = largest / scale if scale else float("inf")
+    return float("inf") if np.isnan(error) else error
+
+
+def verify(
+    masked: nn.Module,
+    thinned: nn.Module,
+    example_inputs: ExampleInputs,
+    tolerance: float | None,
+) -> float:
+    """Return the largest relative error over all outputs, in evaluation mode.
+
+    Raises:
+        ThinningError: the thinned model fails, or its error exceeds the tolerance.
+    """
+    expected = _outputs(masked, example_inputs)
+    try:
+        actual = _outputs(thinned, example_inputs)
+    except Exception as error:
+        raise ThinningError(
+            f"The thinned model fails: {type(error).__name__}: {error}."
+        ) from error
+    if len(expected) != len(actual):
+        raise ThinningError(f"The thinned model has {len(actual)} outputs, not {len(expected)}.")
+    pairs = zip(expected, actual, strict=True)
+    worst = max((relative_error(one, other) for one, other in pairs), default=0.0)
+    limit = default_tolerance(expected) if tolerance is None else tolerance
+    if worst > limit:
+        raise ThinningError(
+            f"The thinned model differs from the masked one by {worst:.1e}, relative to the "
+            f"largest output; {limit:.1e} is the tolerance.",
+        )
+    return worst
+
+
+def _outputs(model: nn.Module, example_inputs: ExampleInputs) -> list[torch.Tensor]:
+    with torch.no_grad(), preserved(model):
+        return [output.clone() for output in tensors_in(run(model, example_inputs))]
+
+
+@dataclass(frozen=True)
+class _Record:
+    address: str
+    value: torch.Tensor
+    grid: torch.Tensor
+
+
+class _Recorder(ChannelObserver):
+    """Keeps the result of every operation, and its channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[_Record] = []
+
+    @override
+    def on_call(self, call: TracedCall) -> None:
+        """Follow channels and keep the result."""
+        super().on_call(call)
+        if call.operation is not None:
+            for tensor in tensors_in(call.result):
+                grid = self.state.ids(tensor)
+                self.records.append(_Record(call.operation.address, tensor.clone(), grid))
+
+
+def first_divergence(
+    masked: nn.Module,
+    thinned: nn.Module,
+    example_inputs: ExampleInputs,
+    removed: Sequence[tuple[str, int, Ids]],
+    tolerance: float | None,
+) -> str:
+    """Return the address of the first operation at which the thinned model fails or differs.
+
+    Channels that were removed are left out of the comparison.
+
+    Args:
+        masked: the model before.
+        thinned: the model after; it may fail.
+        example_inputs: what both are run on.
+        removed: parameter, axis and entries of it that were removed.
+        tolerance: as for `verify`.
+    """
+    reference, subject = _Recorder(), _Recorder()
+    trace(masked, example_inputs, observers=[reference])
+    with suppress(TracingError):  # the records end where it fails
+        trace(thinned, example_inputs, observers=[subject])
+    ledger = reference.state.ledger
+    gone = [ledger.carried(name, axis, 0)[entries] for name, axis, entries in removed]
+    dead = ledger.find(np.unique(np.concatenate(gone))) if gone else np.empty(0, dtype=np.int64)
+    for number, record in enumerate(reference.records):
+        if number >= len(subject.records):
+            return record.address
+        alive = ~np.isin(ledger.find(record.grid.numpy()), dead)
+        expected = record.value[torch.from_numpy(alive)]
+        actual = subject.records[number].value.reshape(-1)
+        limit = default_tolerance([expected]) if tolerance is None else tolerance
+        if relative_error(expected, actual) > limit:
+            return record.address
+    return "the model's output"
