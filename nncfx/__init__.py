@@ -1,5 +1,90 @@
-"""Make trained PyTorch models smaller and faster inside an accuracy budget, and prove it."""
+"""Make trained PyTorch models smaller and faster inside an accuracy budget, and prove it.
+
+The names below are the front door; what they need is imported when they are first used, so that
+`import nncfx` costs next to nothing and pulls in no optional package.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
 
 from nncfx._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from nncfx import errors, objectives, report, schemes, search, storage
+    from nncfx.api import benchmark
+    from nncfx.compressor import Compressor, create_compressed_model, load, save
+    from nncfx.config import NNCFConfig
+    from nncfx.export import export_onnx
+    from nncfx.thinning import thin
+    from nncfx.tracing import strip, unwrap, wrap
+
+__all__ = [
+    "Compressor",
+    "NNCFConfig",
+    "benchmark",
+    "create_compressed_model",
+    "errors",
+    "export_onnx",
+    "load",
+    "objectives",
+    "report",
+    "save",
+    "schemes",
+    "search",
+    "storage",
+    "strip",
+    "thin",
+    "unwrap",
+    "wrap",
+]
+
+_HOMES = {
+    "Compressor": "nncfx.compressor",
+    "NNCFConfig": "nncfx.config",
+    "benchmark": "nncfx.api",
+    "create_compressed_model": "nncfx.compressor",
+    "export_onnx": "nncfx.export",
+    "load": "nncfx.compressor",
+    "save": "nncfx.compressor",
+    "strip": "nncfx.tracing",
+    "thin": "nncfx.thinning",
+    "unwrap": "nncfx.tracing",
+    "wrap": "nncfx.tracing",
+}
+_PACKAGES = frozenset(
+    {
+        "algorithms",
+        "compressor",
+        "config",
+        "controllers",
+        "errors",
+        "export",
+        "graph",
+        "lc",
+        "objectives",
+        "report",
+        "runtimes",
+        "schemes",
+        "search",
+        "storage",
+        "thinning",
+        "tracing",
+    },
+)
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for (PEP 562)."""
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _PACKAGES:
+        return importlib.import_module(f"nncfx.{name}")
+    from nncfx.errors import did_you_mean
+
+    raise AttributeError(
+        f"nncfx has no '{name}'.{did_you_mean(name, [*__all__, *_PACKAGES])}",
+    )
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_PACKAGES})

@@ -1,5 +1,6 @@
 """The whole run: search the level, recover accuracy, thin, export, time, and keep the evidence."""
 
+from nncfx.compressor.compressor import Compressor
 from nncfx.compressor.evidence import (
     Curve,
     Evidence,
@@ -9,14 +10,20 @@ from nncfx.compressor.evidence import (
     StudyEvidence,
 )
 from nncfx.compressor.machine import machine_facts, version_facts
+from nncfx.compressor.metrics import Metric, accuracy
+from nncfx.compressor.result import CompressionResult
 
 __all__ = [
+    "CompressionResult",
+    "Compressor",
     "Curve",
     "Evidence",
     "LayerRow",
+    "Metric",
     "ModelFacts",
     "Sample",
     "StudyEvidence",
+    "accuracy",
     "machine_facts",
     "version_facts",
 ]

@@ -1,0 +1,45 @@
+# Every target makes what it needs: a virtual environment in .venv with the pinned torch.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip --disable-pip-version-check install --quiet
+# pytest-xdist runs one worker a core, so that torch's own threads would only get in the way.
+TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --dist=worksteal
+
+.PHONY: demo cifar-quick test test-fast lint clean
+
+demo: .venv/demo
+	$(BIN)/python examples/digits.py
+
+cifar-quick: .venv/demo
+	$(BIN)/python examples/cifar10/compress.py --data ../shared/data --out out/cifar10 --quick
+
+test: .venv/dev
+	$(TEST)
+
+test-fast: .venv/dev
+	$(TEST) -m "not slow"
+
+lint: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf .venv demo-out out
+
+# torch comes first and alone: a package that may upgrade it would bring gigabytes of CUDA.
+.venv/torch: constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) -r constraints.txt
+	touch $@
+
+.venv/demo: .venv/torch pyproject.toml
+	$(PIP) -c constraints.txt -e '.[demo]'
+	touch $@
+
+# pytorchcv is a zoo of real models for the tests; its requirements are not needed for that.
+.venv/dev: .venv/demo
+	$(PIP) -c constraints.txt -e '.[dev]' transformers
+	$(PIP) --no-deps pytorchcv
+	touch $@

@@ -1,0 +1,47 @@
+"""Front-door functions that need layers which do not know each other."""
+
+import os
+
+from torch import nn
+
+from nncfx import runtimes
+from nncfx.export import export_onnx
+from nncfx.tracing import ExampleInputs
+
+__all__ = ["benchmark"]
+
+
+def benchmark(
+    model_or_path: nn.Module | str | os.PathLike[str],
+    example_inputs: ExampleInputs,
+    runtime: str = "onnxruntime",
+    *,
+    threads: int | None = None,
+    seconds: float = 1.0,
+) -> runtimes.Timing:
+    """Return how long one call of a model on `example_inputs` takes in `runtime`.
+
+    A module is exported first where the runtime reads ONNX files. To compare two models, use
+    `nncfx benchmark A.onnx B.onnx` or `nncfx.runtimes.compare`, which measure in turns.
+
+    Args:
+        model_or_path: a module, or the path of an ONNX file.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        runtime: `"onnxruntime"`, `"openvino"` or `"torch"`.
+        threads: CPU threads that one call may use; None leaves the choice to the runtime.
+        seconds: how long to measure, after the warm-up.
+
+    Raises:
+        ArgumentError: there is no such runtime, or a number is out of range.
+        ExportError: the module cannot be exported.
+        RuntimeFailure: the runtime refuses the model or the inputs.
+        MissingExtraError: the runtime or the exporter is not installed.
+    """
+    return runtimes.benchmark(
+        model_or_path,
+        example_inputs,
+        runtime,
+        threads=threads,
+        plan=runtimes.TimingPlan(seconds=seconds),
+        export=lambda module, path, inputs: export_onnx(module, path, inputs, dynamic_batch=False),
+    )

@@ -1,0 +1,159 @@
+"""A stopwatch that times candidates against the dense model on one runtime."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self, final
+
+from torch import nn
+
+
+from nncfx.export import ExportResult, export_onnx
+from nncfx.runtimes import (
+    BuildOptions,
+    Session,
+    Timing,
+    TimingPlan,
+    compare_profiles,
+    runtime_named,
+    time_sessions,
+)
+from nncfx.tracing import ExampleInputs
+
+__all__ = ["Bench"]
+
+
+@final
+class Bench:
+    """Times models on one runtime, each interleaved with the dense model.
+
+    The machine's speed drifts, and a search compares candidates measured minutes apart: so the
+    dense model runs beside every candidate, and `throughput` is the candidate's advantage over
+    the dense model times the dense model's first throughput. A context manager; it owns a
+    temporary folder for the exported files.
+
+    Args:
+        dense: the model to compare with.
+        example_inputs: what one timed call takes; throughput counts its axis 0 as examples.
+        runtime: name of the runtime, such as `"onnxruntime"` or `"torch"`.
+        seconds: time to spend on each model of a comparison.
+
+    Raises:
+        ArgumentError: no runtime has that name.
+    """
+
+    def __init__(
+        self,
+        dense: nn.Module,
+        example_inputs: ExampleInputs,
+        runtime: str,
+        *,
+        seconds: float = 0.5,
+    ) -> None:
+        self._runtime = runtime_named(runtime)
+        self._example_inputs = example_inputs
+        self._seconds = seconds
+        self._dense = dense
+        self._session: Session | None = None
+        self._reference: float | None = None
+        self._folder = tempfile.TemporaryDirectory(prefix="nncfx-")
+
+    @property
+    def runtime(self) -> str:
+        """The name of the runtime."""
+        return self._runtime.name
+
+    def dense_throughput(self) -> float:
+        """Return examples per second of the dense model, measured once."""
+        if self._reference is None:
+            plan = TimingPlan(seconds=self._seconds)
+            sessions = {"dense": self._dense_session()}
+            timing = time_sessions(sessions, self._example_inputs, plan=plan)["dense"]
+            self._reference = timing.throughput
+        return self._reference
+
+    def throughput(self, model: nn.Module) -> float:
+        """Return examples per second of `model`, on the scale of `dense_throughput`.
+
+        Raises:
+            MissingExtraError: the runtime or the exporter is not installed.
+            ExportError: the model cannot be exported.
+            RuntimeFailure: the runtime refuses it.
+        """
+        if model is self._dense:
+            return self.dense_throughput()
+        reference = self.dense_throughput()
+        dense, candidate = self.compare(model)
+        return candidate.throughput / dense.throughput * reference
+
+    def compare(self, model: nn.Module, *, seconds: float | None = None) -> tuple[Timing, Timing]:
+        """Return the timings of the dense model and of `model`, interleaved.
+
+        Raises:
+            MissingExtraError: the runtime or the exporter is not installed.
+            ExportError: the model cannot be exported.
+            RuntimeFailure: the runtime refuses it.
+        """
+        plan = TimingPlan(seconds=self._seconds if seconds is None else seconds)
+        with self._session_of(model, "candidate") as candidate:
+            sessions = {"dense": self._dense_session(), "candidate": candidate}
+            times = time_sessions(sessions, self._example_inputs, plan=plan)
+        return times["dense"], times["candidate"]
+
+    def layer_times(self, model: nn.Module) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        """Return milliseconds by dotted module name, of the dense model and of `model`.
+
+        Both are empty on a runtime whose profile nncfx does not read.
+
+        Raises:
+            MissingExtraError: the runtime or the exporter is not installed.
+            ExportError: a model cannot be exported.
+            RuntimeFailure: the runtime refuses one.
+        """
+        if self._runtime.name != "onnxruntime":
+            return {}, {}
+        files = {
+            "dense": self._export(self._dense, "dense"),
+            "after": self._export(model, "after"),
+        }
+        profiles = compare_profiles(
+            {name: file.path for name, file in files.items()},
+            self._example_inputs,
+            modules={name: file.modules for name, file in files.items()},
+        )
+        before, after = (
+            {layer.module: layer.ms for layer in profiles[name].layers} for name in files
+        )
+        return before, after
+
+    def close(self) -> None:
+        """Close the dense model's session and remove the exported files."""
+        if self._session is not None:
+            self._session.close()
+        self._folder.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _export(self, model: nn.Module, name: str) -> ExportResult:
+        path = Path(self._folder.name) / f"{name}.onnx"
+        # Fixed shapes: quicker to export, and what is timed has one shape anyway.
+        return export_onnx(model, path, self._example_inputs, dynamic_batch=False)
+
+    def _session_of(self, model: nn.Module, name: str) -> Session:
+        source = model if self._runtime.reads_modules else self._export(model, name).path
+        return self._runtime.build(source, BuildOptions())
+
+    def _dense_session(self) -> Session:
+        if self._session is None:
+            self._session = self._session_of(self._dense, "dense")
+        return self._session

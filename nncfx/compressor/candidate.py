@@ -1,0 +1,119 @@
+"""A candidate of a search, and what it can be measured for."""
+
+import copy
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import torch
+from torch import nn
+
+from nncfx import storage
+from nncfx.compressor.bench import Bench
+from nncfx.compressor.examples import one_example
+from nncfx.graph.macs import total_macs
+from nncfx.schemes import Scheme, footprint_bytes
+from nncfx.thinning import ThinResult, thin
+from nncfx.tracing import ExampleInputs, trace
+
+__all__ = ["Candidate", "Forge"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Candidate:
+    """A compressed model as a `Subject`: objectives ask it for what they count.
+
+    Attributes:
+        model: Runnable, in the working dtype, thinned where channels were pruned.
+        compressed: As the scheme left it, in the compressed dtype, masked but not thinned.
+        thinning: What was removed; None where the scheme prunes no channels.
+    """
+
+    model: nn.Module
+    compressed: nn.Module
+    thinning: ThinResult | None
+    bench: Bench
+    example_inputs: ExampleInputs
+
+    def footprint_bytes(self) -> float:
+        """Return the bytes of the non-zero parameters, in the compressed dtype."""
+        return footprint_bytes(self.compressed)
+
+    def macs(self) -> float:
+        """Return the multiply-accumulates of one forward of one example."""
+        return total_macs(trace(self.model, one_example(self.example_inputs)))
+
+    def parameters(self) -> float:
+        """Return the number of parameters, zeros included."""
+        return sum(p.numel() for p in self.model.parameters())
+
+    def throughput(self) -> float:
+        """Return the examples per second on the bench's runtime."""
+        return self.bench.throughput(self.model)
+
+    def latency_ms(self) -> float:
+        """Return the milliseconds of one call on the example inputs."""
+        return self.bench.compare(self.model)[1].median_ms
+
+    def file_bytes(self) -> float:
+        """Return the bytes of the model as a `.nncfx` file."""
+        with tempfile.TemporaryDirectory() as folder:
+            return storage.save(Path(folder) / "candidate.nncfx", self.model).size_bytes
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Forge:
+    """Makes candidates out of compressed weights; holds what all candidates of a run share.
+
+    Attributes:
+        dense: The model that is compressed; never changed.
+        scheme: The scheme, bound to the channels of `dense` where it prunes channels.
+        bench: The stopwatch.
+        example_inputs: What the model is thinned, traced and timed on.
+    """
+
+    dense: nn.Module
+    scheme: Scheme
+    bench: Bench
+    example_inputs: ExampleInputs
+
+    def uncompressed(self) -> Candidate:
+        """Return the dense model as a candidate: level 0 of every search."""
+        return Candidate(
+            model=self.dense,
+            compressed=self.dense,
+            thinning=None,
+            bench=self.bench,
+            example_inputs=self.example_inputs,
+        )
+
+    def candidate(self, compressed: nn.Module) -> Candidate:
+        """Return the candidate that a compressed copy of the dense model makes.
+
+        Raises:
+            ThinningError: the thinned model would not equal the masked one.
+        """
+        model = copy.deepcopy(compressed)
+        self.scheme.decompress(model)
+        model.eval()
+        thinning = None
+        if self.scheme.is_structured:
+            thinning = thin(model, self.example_inputs)
+            model = thinning.model
+        return Candidate(
+            model=model,
+            compressed=compressed,
+            thinning=thinning,
+            bench=self.bench,
+            example_inputs=self.example_inputs,
+        )
+
+    def with_state(self, state: Mapping[str, torch.Tensor]) -> nn.Module:
+        """Return a copy of the dense model that holds `state`, in the dtypes of `state`."""
+        compressed = copy.deepcopy(self.dense)
+        compressed.load_state_dict(dict(state), assign=True)
+        return compressed

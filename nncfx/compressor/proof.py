@@ -1,0 +1,212 @@
+"""The evidence of a finished run: measured facts, curves, layers."""
+
+import datetime as dt
+import hashlib
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from safetensors.torch import save as safetensors_bytes
+from torch import nn
+
+from nncfx.compressor.bench import Bench
+from nncfx.compressor.candidate import Candidate
+from nncfx.compressor.evidence import Curve, Evidence, ModelFacts, Sample, StudyEvidence
+from nncfx.compressor.examples import one_example
+from nncfx.compressor.layers import layer_rows
+from nncfx.compressor.machine import machine_facts, version_facts
+from nncfx.compressor.metrics import Metric
+from nncfx.graph.macs import total_macs
+from nncfx.objectives import Objective
+from nncfx.runtimes import Timing
+from nncfx.schemes import footprint_bytes, nonzero_parameters
+from nncfx.search import SearchResult, posterior_curve
+from nncfx.tracing import ExampleInputs, trace
+
+__all__ = ["Exhibits", "StudyWords", "evidence", "fingerprint", "study"]
+
+# The final comparison is the claim, so it takes longer than one among many of the search.
+_PROOF_SECONDS = 2.0
+_GRID = 101
+
+
+def fingerprint(model: nn.Module) -> str:
+    """Return a digest of the model's class, the names, the shapes and the bits of its state."""
+    digest = hashlib.sha256(type(model).__name__.encode())
+    for name, value in model.state_dict().items():
+        tensor = value.detach().cpu().contiguous()
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Exhibits:
+    """What the evidence of a run is measured on.
+
+    Attributes:
+        dense: The model that came in first.
+        chosen: The candidate that came out.
+        bench: The stopwatch, which compares with `dense`.
+        metric: How accuracy is counted.
+        heldout: The batches that it is counted on.
+        example_inputs: What one timed call takes.
+    """
+
+    dense: nn.Module
+    chosen: Candidate
+    bench: Bench
+    metric: Metric
+    heldout: Iterable[Any]
+    example_inputs: ExampleInputs
+
+
+def evidence(
+    exhibits: Exhibits,
+    of_study: StudyEvidence,
+    *,
+    notes: tuple[str, ...],
+    earlier: Evidence | None,
+) -> Evidence:
+    """Measure the exhibits and return the evidence, after that of an `earlier` run if any."""
+    dense, chosen, bench = exhibits.dense, exhibits.chosen, exhibits.bench
+    before, after = bench.compare(chosen.model, seconds=_PROOF_SECONDS)
+    one = one_example(exhibits.example_inputs)
+    errors = [] if chosen.thinning is None else [chosen.thinning.max_error]
+    if earlier is not None and earlier.max_thinning_error is not None:
+        errors.append(earlier.max_thinning_error)
+    return Evidence(
+        title=type(dense).__name__,
+        created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        metric=_name_of(exhibits.metric),
+        runtime=bench.runtime,
+        machine=machine_facts(),
+        versions=version_facts(),
+        dense=_facts(exhibits, dense, dense, before, size_bytes=_file_bytes(dense)),
+        compressed=_facts(exhibits, chosen.model, chosen.compressed, after, size_bytes=None),
+        studies=((*earlier.studies, of_study) if earlier else (of_study,)),
+        layers=layer_rows(dense, chosen.model, one, bench.layer_times(chosen.model)),
+        max_thinning_error=max(errors, default=None),
+        files={},
+        notes=(*earlier.notes, *notes) if earlier else notes,
+        command=" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+    )
+
+
+def _facts(
+    exhibits: Exhibits,
+    model: nn.Module,
+    compressed: nn.Module,
+    timing: Timing,
+    *,
+    size_bytes: int | None,
+) -> ModelFacts:
+    return ModelFacts(
+        accuracy=exhibits.metric(model, exhibits.heldout),
+        parameters=sum(p.numel() for p in model.parameters()),
+        nonzero=nonzero_parameters(model),
+        macs=total_macs(trace(model, one_example(exhibits.example_inputs))),
+        footprint_bytes=footprint_bytes(compressed),
+        file_bytes=size_bytes,
+        latency_ms=timing.median_ms,
+        latency_interval_ms=timing.interval_ms,
+        throughput=timing.throughput,
+    )
+
+
+def _name_of(metric: Metric) -> str:
+    # A partial or a callable object has no __name__; its class names it well enough.
+    return getattr(metric, "__name__", type(metric).__name__)
+
+
+def _file_bytes(model: nn.Module) -> int:
+    state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    return len(safetensors_bytes(state))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class StudyWords:
+    """How a report names a study: its own name, its scheme, its way of recovery."""
+
+    name: str
+    scheme: str
+    recovery: str
+
+
+def study(words: StudyWords, search: SearchResult, objective: Objective) -> StudyEvidence:
+    """Return what a report shows of a search: samples, GP curves, choice, direct compression."""
+    dense = search.trials[0]
+    if dense.measurement is None:  # trial 0 is given to the search as a measurement
+        raise AssertionError
+    samples = tuple(
+        Sample(
+            number=trial.number,
+            stage=trial.stage,
+            level=trial.level,
+            accuracy=None if trial.measurement is None else trial.measurement.metric,
+            objective=None if trial.measurement is None else trial.measurement.objective,
+            state=trial.state,
+            seconds=trial.seconds,
+            error=trial.error,
+        )
+        for trial in search.trials
+    )
+    return StudyEvidence(
+        name=words.name,
+        scheme=words.scheme,
+        recovery=words.recovery,
+        objective_name=objective.name,
+        objective_unit=objective.unit,
+        maximize=objective.maximize,
+        threshold=search.threshold,
+        dense_accuracy=dense.measurement.metric,
+        dense_objective=dense.measurement.objective,
+        samples=samples,
+        accuracy_curve=_curve([(s.level, s.accuracy) for s in samples]),
+        objective_curve=_curve([(s.level, s.objective) for s in samples]),
+        level_accuracy=search.level_accuracy,
+        chosen_level=search.level,
+        comparison=_direct(search),
+    )
+
+
+def _curve(points: list[tuple[float, float | None]]) -> Curve | None:
+    known = [(level, value) for level, value in points if value is not None]
+    if len({level for level, _ in known}) < 2:  # noqa: PLR2004 (a curve needs two points)
+        return None
+    levels, values = zip(*known, strict=True)
+    end = max(levels)
+    grid = [end * step / (_GRID - 1) for step in range(_GRID)]
+    curve = posterior_curve(levels, values, grid)
+    return Curve(
+        levels=tuple(curve.levels),
+        mean=tuple(curve.mean),
+        lower=tuple(curve.lower),
+        upper=tuple(curve.upper),
+    )
+
+
+def _direct(search: SearchResult) -> tuple[Sample, ...]:
+    samples = []
+    for trial in search.trials:
+        if trial.measurement is None:
+            continue
+        metric = trial.measurement.details.get("direct_metric")
+        if isinstance(metric, float | int):
+            samples.append(
+                Sample(
+                    number=trial.number,
+                    stage=trial.stage,
+                    level=trial.level,
+                    accuracy=float(metric),
+                    objective=None,
+                    state="done",
+                    seconds=0.0,
+                ),
+            )
+    return tuple(samples)
