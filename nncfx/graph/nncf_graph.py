@@ -9,6 +9,7 @@ import networkx as nx
 from nncfx.errors import GraphError, did_you_mean
 from nncfx.graph import selection
 from nncfx.graph.operations import INPUT_FUNCTION, OUTPUT_FUNCTION, Edge, Operation, TensorInfo
+from nncfx.graph.serialization import decode, encode
 
 __all__ = ["NNCFGraph", "input_address", "output_address"]
 
@@ -100,6 +101,19 @@ class NNCFGraph:
             GraphError: a regular expression does not compile.
         """
         return selection.unmatched(self.operations, patterns)
+
+    def to_json(self) -> str:
+        """Return the graph as JSON text; equal graphs give equal text."""
+        return encode((self.operations, self.edges, self.inputs, self.outputs))
+
+    @classmethod
+    def from_json(cls, text: str) -> "NNCFGraph":
+        """Return the graph that `to_json` wrote.
+
+        Raises:
+            GraphError: `text` is no JSON, is not a graph's, or is of another version.
+        """
+        return cls(*decode(text))
 
     def to_networkx(self) -> "nx.MultiDiGraph[str]":
         """Return the graph for networkx, its nodes keyed by address.

@@ -1,0 +1,105 @@
+"""The parts of a graph as JSON text and back."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from nncfx.errors import GraphError
+from nncfx.graph.operations import Edge, Operation, TensorInfo
+
+__all__ = ["Parts", "decode", "encode"]
+
+Parts: TypeAlias = tuple[
+    tuple[Operation, ...], tuple[Edge, ...], tuple[TensorInfo, ...], tuple[TensorInfo, ...]
+]
+"""Operations, edges, inputs, outputs."""
+
+_VERSION: Final = 1
+
+
+def encode(parts: Parts) -> str:
+    """Return `parts` as JSON text; equal parts give equal text."""
+    operations, edges, inputs, outputs = parts
+    document = {
+        "nncfx_graph": _VERSION,
+        "operations": [_operation(one) for one in operations],
+        "edges": [
+            [one.source, one.source_port, one.target, one.target_port, _tensor(one.tensor)]
+            for one in edges
+        ],
+        "inputs": [_tensor(one) for one in inputs],
+        "outputs": [_tensor(one) for one in outputs],
+    }
+    return json.dumps(document, sort_keys=True, separators=(",", ":"))
+
+
+def decode(text: str) -> Parts:
+    """Return the parts that `encode` wrote.
+
+    Raises:
+        GraphError: `text` is no JSON, is not a graph's, or is of another version.
+    """
+    try:
+        document = json.loads(text)
+        version = document["nncfx_graph"]
+        if version == _VERSION:
+            return (
+                tuple(_read_operation(one) for one in document["operations"]),
+                tuple(_read_edge(one) for one in document["edges"]),
+                tuple(_read_tensor(one) for one in document["inputs"]),
+                tuple(_read_tensor(one) for one in document["outputs"]),
+            )
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise GraphError(
+            f"This is no graph in JSON: {type(error).__name__}: {error}. "
+            "Write graphs with NNCFGraph.to_json.",
+        ) from error
+    raise GraphError(
+        f"This graph is of version {version}; this nncfx reads version {_VERSION}. "
+        "Trace the model again.",
+    )
+
+
+def _tensor(info: TensorInfo | None) -> list[object] | None:
+    return None if info is None else [list(info.shape), info.dtype]
+
+
+def _read_tensor(value: Sequence[Any]) -> TensorInfo:
+    shape, dtype = value
+    return TensorInfo(tuple(int(extent) for extent in shape), str(dtype))
+
+
+def _read_edge(value: Sequence[Any]) -> Edge:
+    source, source_port, target, target_port, tensor = value
+    return Edge(source, source_port, target, target_port, _read_tensor(tensor))
+
+
+def _operation(one: Operation) -> dict[str, object]:
+    return {
+        "scope": one.scope,
+        "function": one.function,
+        "call_number": one.call_number,
+        "module": one.module,
+        "module_type": one.module_type,
+        "inputs": [_tensor(info) for info in one.inputs],
+        "outputs": [_tensor(info) for info in one.outputs],
+        "parameters": {str(port): name for port, name in one.parameters.items()},
+        "index": one.index,
+        "address": one.address,
+    }
+
+
+def _read_operation(value: Mapping[str, Any]) -> Operation:
+    inputs = (None if info is None else _read_tensor(info) for info in value["inputs"])
+    return Operation(
+        address=value["address"],
+        scope=value["scope"],
+        function=value["function"],
+        call_number=value["call_number"],
+        index=value["index"],
+        module=value["module"],
+        module_type=value["module_type"],
+        inputs=tuple(inputs),
+        outputs=tuple(_read_tensor(info) for info in value["outputs"]),
+        parameters={int(port): name for port, name in value["parameters"].items()},
+    )
