@@ -12,17 +12,16 @@ _OPERATION: Final = (
     re.compile(r"OpOverload\(op='([\w.:]+)'"),
     re.compile(r"target=torch\.ops\.([\w.]+)"),
 )
-_SOURCE_LINE: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s+(\S[^\n]*)')
+_SOURCE_LINE: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)(?:\n {4}(\S[^\n]*))?')
 _COLOUR: Final = re.compile(r"\x1b?\[\d+m")
 
 
-def as_export_error(error: BaseException, *, model: str, dynamic_batch: bool) -> ExportError:
+def as_export_error(error: BaseException, *, model: str) -> ExportError:
     """Return an `ExportError` that names the operation, the line of the model and the mend.
 
     Args:
         error: what torch's exporter raised.
         model: class name of the model.
-        dynamic_batch: whether the batch was to stay open.
     """
     chain = list(_chain(error))
     texts = [_COLOUR.sub("", str(link)) for link in chain]
@@ -33,11 +32,6 @@ def as_export_error(error: BaseException, *, model: str, dynamic_batch: bool) ->
         return ExportError(
             f"{model} cannot be exported: operation '{operation}'{where} has no ONNX form "
             f"({reason}). Write it with other operations, or compute it outside of the model.",
-        )
-    if dynamic_batch and any("batch" in text and "constant" in text for text in texts):
-        return ExportError(
-            f"{model} cannot be exported with an open batch{where}: its forward fixes the batch "
-            f"size ({reason}). Pass dynamic_batch=False, or take the size from the input's shape.",
         )
     if any(type(link).__name__.startswith("GuardOnDataDependent") for link in chain):
         return ExportError(
@@ -67,7 +61,7 @@ def _source_line(texts: list[str]) -> str:
     if not found:
         return ""
     path, line, function, code = found[-1].groups()
-    return f" at {path}:{line} in {function}, `{code}`"
+    return f" at {path}:{line} in {function}" + (f", `{code}`" if code else "")
 
 
 def _first_line(text: str) -> str:

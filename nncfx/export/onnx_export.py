@@ -15,25 +15,19 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from nncfx.errors import ArgumentError, ExportError, MissingExtraError
-from nncfx.export.dynamic_batch import Call, batched_call
+from nncfx.export.dynamic_batch import Call, batch_size, batched_call
 from nncfx.export.export_failure import as_export_error
 from nncfx.export.export_result import ExportResult
 from nncfx.export.node_modules import name_nodes
 from nncfx.export.targets import Target, target_named
-from nncfx.tracing import ExampleInputs, as_call
+from nncfx.tracing import ExampleInputs, NNCFNetwork, WeightSite, as_call, strip
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 __all__ = ["export_onnx"]
 
-_CHATTY: Final = (
-    "onnx_ir",
-    "onnxscript",
-    "torch._subclasses.fake_tensor",
-    "torch.export",
-    "torch.onnx._internal.exporter._registration",
-)
+_CHATTY: Final = ("onnx_ir", "onnxscript", "torch")
 
 
 def export_onnx(
@@ -47,10 +41,13 @@ def export_onnx(
 ) -> ExportResult:
     """Write `model` as an ONNX file and return what was written.
 
-    The model is exported as it infers: in eval mode, compression baked in, batch norms folded
-    into their convolutions. It is left as it was. The file is checked before it takes its name,
-    so that no half-written or refused file ever stands at `path`; weights go into a second file
-    (`path` + `.data`) only from 2 GB on. Nodes are named after the modules that they compute.
+    The model is exported as it infers: in eval mode, batch norms folded into their convolutions.
+    A wrapped model is stripped first; hooks at activations, which a plain module cannot hold, are
+    exported as the operations that they compute. The model is left as it was.
+
+    The file is checked before it takes its name, so that no half-written or refused file ever
+    stands at `path`; weights go into a second file (`path` + `.data`) only from 2 GB on. Nodes
+    are named after the modules that they compute.
 
     Args:
         model: any `nn.Module`, wrapped by nncfx or not.
@@ -72,6 +69,7 @@ def export_onnx(
     destination = _destination(path)
     call = as_call(example_inputs)
     _require_packages()
+    model = _plain(model)
     with _inferring(model):
         outputs = _output_names(_run_once(model, call))
         program = _capture(model, call, wanted, dynamic_batch=dynamic_batch)
@@ -88,6 +86,15 @@ def export_onnx(
         modules=modules,
         size_bytes=size_bytes,
     )
+
+
+def _plain(model: nn.Module) -> nn.Module:
+    """Return a wrapped model without its wrapping, where a plain module can compute the same."""
+    if not isinstance(model, NNCFNetwork):
+        return model
+    if any(not isinstance(insertion.site, WeightSite) for insertion in model.nncf.hooks):
+        return model
+    return strip(model)
 
 
 def _opset_for(target: Target, opset: int | None) -> int:
@@ -162,25 +169,40 @@ def _capture(
                 verbose=False,
             )
     except Exception as error:
-        raise as_export_error(
-            error,
-            model=type(model).__name__,
-            dynamic_batch=dynamic_batch,
-        ) from error
+        raise as_export_error(error, model=type(model).__name__) from error
     if program is None:
         raise ExportError(f"torch.onnx.export returned nothing for {type(model).__name__}.")
+    if dynamic_batch:
+        _check_open(program.model.graph, model, batch_size(call))
     return program
+
+
+def _check_open(graph: "ir.Graph", model: nn.Module, size: int) -> None:
+    """Refuse a graph whose batch torch has fixed, without a word, at the example's `size`."""
+    for value in graph.inputs:
+        if value.shape and value.shape[0] == size:
+            raise ExportError(
+                f"{type(model).__name__} cannot be exported with an open batch: its forward fixes "
+                f"the batch of input '{value.name}', by a constant shape or by a branch on the "
+                "size. Take the size from the input's shape, or pass dynamic_batch=False.",
+            )
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keep what the exporter prints, warns and logs from the user: failures come as errors."""
-    loggers = [logging.getLogger(name) for name in _CHATTY]
+    known = logging.root.manager.loggerDict
+    loggers = [logging.getLogger(name) for name in known if name.split(".")[0] in _CHATTY]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
+    nowhere = io.StringIO()
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(nowhere),
+            contextlib.redirect_stderr(nowhere),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:

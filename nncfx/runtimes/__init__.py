@@ -1,6 +1,7 @@
 """Run a model on the real runtime, and time it honestly."""
 
 from nncfx.runtimes.benchmark import benchmark, time_path, time_sessions
+from nncfx.runtimes.named_inputs import InputSpec
 from nncfx.runtimes.profile import (
     UNATTRIBUTED,
     LayerTime,
@@ -17,6 +18,7 @@ __all__ = [
     "RUNTIMES",
     "UNATTRIBUTED",
     "BuildOptions",
+    "InputSpec",
     "LayerTime",
     "Profile",
     "Runtime",

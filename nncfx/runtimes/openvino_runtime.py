@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from typing_extensions import override
@@ -16,6 +16,10 @@ from nncfx.runtimes.runtime import BuildOptions, ModelSource, Outputs, Runtime, 
 from nncfx.tracing import ExampleInputs
 
 __all__ = ["OpenVinoRuntime", "OpenVinoSession"]
+
+# Left alone, OpenVINO computes in bfloat16 where the processor can: 2x as fast as float32, and
+# 4 % off on MobileNetV2. Who wants that asks for it in the settings.
+_DEFAULTS: Final = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
 
 
 class OpenVinoRuntime(Runtime):
@@ -39,7 +43,7 @@ class OpenVinoSession(Session):
     def __init__(self, path: Path, options: BuildOptions) -> None:
         """Compile the file at `path`."""
         package = _package()
-        settings: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", **dict(options.settings)}
+        settings: dict[str, Any] = _DEFAULTS | dict(options.settings)
         if options.threads is not None:
             settings["INFERENCE_NUM_THREADS"] = options.threads
         if options.profile:
