@@ -29,8 +29,8 @@ class Bracket:
     def of(observations: Iterable[Observation], *, threshold: float, upper: float) -> "Bracket":
         """Return the bracket that a decreasing metric leaves after `observations`.
 
-        The upper end is the lowest infeasible level (a failed one is infeasible), the lower end the
-        highest feasible level below it. Feasible levels above an infeasible one, which only noise
+        The upper end is the lowest infeasible level (a failed one is infeasible), the lower end
+        the highest feasible level below it. Feasible levels above an infeasible one, which only noise
         produces, are left out.
         """
         seen = list(observations)

@@ -1,19 +1,21 @@
 """How finely a level is resolved: tolerances, and the scale on which they are equal."""
 
 import dataclasses
+import math
 
-__all__ = ["Resolution"]
+__all__ = ["Resolution", "remaining_decades", "stretch"]
 
 _FINE_FROM = 0.9
 _FINE_FACTOR = 5
+_NEARLY_ONE = 0.999
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Resolution:
     """A scale of the level on which one unit, a cell, is what the search resolves.
 
-    Up to about level 0.9 a cell is `tolerance` wide; above it a fifth of that, because there a small
-    step of the level is a large step of what remains (0.98 keeps twice as much as 0.99).
+    Up to about level 0.9 a cell is `tolerance` wide; above it a fifth of that, because there a
+    small step of the level is a large step of what remains (0.98 keeps twice as much as 0.99).
     The finer cells begin one tolerance below 0.9, so that an interval of one cell that reaches
     beyond 0.9 is never wider than the fine tolerance.
 
@@ -40,3 +42,24 @@ class Resolution:
         """Return the level at a position of the scale: the inverse of `cells`."""
         coarse = min(cells * self.tolerance, self._knee)
         return coarse + max(0.0, cells * self.tolerance - self._knee) / _FINE_FACTOR
+
+
+def remaining_decades(level: float) -> float:
+    """Return by how many decades a level shrinks what remains, capped at 3 for level 1.
+
+    >>> round(remaining_decades(0.9), 2), round(remaining_decades(1.0), 2)
+    (1.0, 3.0)
+    """
+    return -math.log10(1 - _NEARLY_ONE * level)
+
+
+def stretch(level: float) -> float:
+    """Return the input of the Gaussian process for a level: 0 at 0, 2 at 1, increasing.
+
+    Near 0 it runs with the level, near 1 with the decades of what remains, because accuracy
+    bends sharply at very high levels; half of the range stands for each.
+
+    >>> round(stretch(0.5), 2), round(stretch(0.99), 2)
+    (0.6, 1.64)
+    """
+    return level + remaining_decades(level) / 3

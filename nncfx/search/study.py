@@ -1,6 +1,6 @@
 """The persisted journal of a search: one header line, then one line per finished trial."""
 
-import datetime
+import datetime as dt
 import json
 import logging
 import os
@@ -87,7 +87,7 @@ class Study:
         Raises:
             ArgumentError: `evaluate` returned something that cannot be recorded.
         """
-        started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         clock = time.perf_counter()
         measurement: Measurement | None = None
         error: str | None = None

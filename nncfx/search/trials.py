@@ -9,7 +9,7 @@ from nncfx.errors import ArgumentError
 
 __all__ = ["JSONValue", "Measurement", "Observation", "Stage", "Trial"]
 
-JSONValue: TypeAlias = "None | bool | int | float | str | list[JSONValue] | dict[str, JSONValue]"
+JSONValue: TypeAlias = "bool | int | float | str | list[JSONValue] | dict[str, JSONValue] | None"
 Stage: TypeAlias = Literal["dense", "accuracy", "objective"]
 State: TypeAlias = Literal["done", "failed"]
 
