@@ -52,7 +52,7 @@ class SparsityParams(Section):
     )
     update_per_optimizer_step: bool = option(
         default=False,
-        doc="whether a polynomial schedule moves at every step, not only at every epoch",
+        doc="whether the schedule moves at every optimizer step, not only at every epoch",
     )
     steps_per_epoch: int | None = option(
         None,
@@ -92,7 +92,13 @@ class SparsityParams(Section):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the faults of a multistep schedule."""
+        """Yield the faults of an adaptive schedule by step, and of a multistep schedule."""
+        if self.schedule == "adaptive" and self.update_per_optimizer_step:
+            yield Fault(
+                path="update_per_optimizer_step",
+                problem="an adaptive schedule looks at the sparsity once an epoch and has no "
+                "level between. Remove the key.",
+            )
         if self.schedule != "multistep":
             return
         steps, levels = self.multistep_steps, self.multistep_sparsity_levels

@@ -1,0 +1,395 @@
+"""Filter pruning: whole channels are zero, on both sides, so that they can be removed exactly.
+
+Masks stand on everything that carries a removed channel: the rows and biases that produce it, the
+norms that follow it, the columns that consume it. The masked model therefore computes what the
+thinned one does. Removing is `nncfx.thin`'s work.
+
+Source: NNCF 2.19, "Filter pruning".
+"""
+
+import copy
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, final
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.config import FilterPruningConfig, FilterPruningParams
+from nncfx.controllers import (
+    BaselineSchedule,
+    BiasedExponentialSchedule,
+    Builder,
+    Controller,
+    EpochScheduler,
+    ExponentialSchedule,
+    MaskHook,
+    MaskSet,
+    Schedule,
+    Statistics,
+    WarmUp,
+    register_algorithm,
+    table,
+)
+from nncfx.controllers.channel_scopes import Spared, spare
+from nncfx.controllers.weight_macs import WeightMacs
+from nncfx.controllers.weights import aliases, raw_parameters
+from nncfx.errors import CompressionError
+from nncfx.graph import NNCFGraph
+from nncfx.graph.channels import Channels, GroupSet, Role
+from nncfx.schemes import Criterion, MaskScope, group_masks, group_scores, keep_groups
+from nncfx.tracing import Insertion, NNCFNetwork, Priority, WeightSite, unwrap
+from nncfx.tracing.channel_trace import analyze_channels
+
+__all__ = [
+    "FilterPruningBuilder",
+    "FilterPruningController",
+    "FilterPruningStatistics",
+    "PrunedChannels",
+    "filter_masks",
+    "geometric_median",
+    "keep_filters",
+    "pruning_schedule",
+]
+
+ALGORITHM = FilterPruningConfig.algorithm
+_NORMS: Final = frozenset({"batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"})
+
+
+def geometric_median(filters: Tensor) -> Tensor:
+    """Return, for each of the `b x m` filters, the sum of its distances to all others.
+
+    A filter near the geometric median can be replaced by the others, and scores low.
+
+    Source: He et al., "Filter Pruning via Geometric Median", 2019.
+
+    >>> geometric_median(torch.tensor([[0.0], [1.0], [5.0]]))
+    tensor([6., 5., 9.])
+    """
+    return torch.cdist(filters, filters, compute_mode="donot_use_mm_for_euclid_dist").sum(dim=1)
+
+
+_CRITERIA: Final[Mapping[str, Criterion]] = {
+    "L1": "l1norm",
+    "L2": "l2norm",
+    "geometric_median": geometric_median,
+}
+
+
+def pruning_schedule(initial: float, params: FilterPruningParams) -> Schedule:
+    """Return the level by epoch: 0 for `num_init_steps` epochs, then as `params` say.
+
+    The target is reached at the last of the `pruning_steps` epochs.
+    """
+    epochs, goal = params.pruning_steps - 1, params.target
+    after: Schedule
+    if params.schedule == "baseline":
+        after = BaselineSchedule(target=goal)
+    elif params.schedule == "exponential":
+        after = ExponentialSchedule(initial=initial, target=goal, epochs=epochs)
+    else:
+        after = BiasedExponentialSchedule(initial=initial, target=goal, epochs=epochs)
+    return WarmUp(epochs=params.num_init_steps, then=after)
+
+
+def keep_filters(
+    channels: Channels,
+    weights: Mapping[str, Tensor],
+    level: float,
+    params: FilterPruningParams,
+) -> list[Tensor]:
+    """Return, for each prunable set of `channels`, which of its groups stay at `level`.
+
+    One ranking over all sets, each set's scores divided by their mean (`all_weights`), or the
+    same fraction of every set; exactly `floor(level * n)` of n groups go, more where `align` asks
+    for it. No set is emptied.
+
+    Raises:
+        ArgumentError: `level` is not in [0, 1).
+        CompressionError: weights have NaN entries.
+    """
+    criterion = _CRITERIA[params.filter_importance]
+    scores = group_scores(channels, weights, criterion, normalize=params.all_weights)
+    scope: MaskScope = "global" if params.all_weights else "local"
+    return keep_groups(scores, level, align=params.align, scope=scope)
+
+
+def filter_masks(
+    channels: Channels,
+    keep: Sequence[Tensor],
+    weights: Mapping[str, Tensor],
+    *,
+    without: frozenset[str] = frozenset(),
+) -> dict[str, Tensor]:
+    """Return the masks of all parameters that carry a group which goes, except `without`.
+
+    Leaving norms out is exact as well: the columns that would read them are masked.
+    """
+    masks = group_masks(channels, keep, weights)
+    return {name: mask for name, mask in masks.items() if name not in without}
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrunedChannels:
+    """How many groups of one set are left.
+
+    Attributes:
+        name: The module that produces the channels first.
+        before: Groups in all.
+        after: Groups that are left, at least 1.
+    """
+
+    name: str
+    before: int
+    after: int
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FilterPruningStatistics(Statistics):
+    """What filter pruning has done.
+
+    Attributes:
+        target_level: The level that was set, of filters or of multiply-accumulates.
+        level: Fraction of the prunable channel groups that is masked.
+        macs_level: Fraction of the whole model's multiply-accumulates that thinning would save.
+        parameter_level: Fraction of the whole model's parameters that is masked.
+        channels: One entry per prunable set, in order of execution.
+        spared: Why the other sets keep all their channels, by name.
+    """
+
+    target_level: float
+    level: float
+    macs_level: float
+    parameter_level: float
+    channels: tuple[PrunedChannels, ...]
+    spared: Mapping[str, str]
+
+    @override
+    def to_str(self) -> str:
+        header = ["channels of", "before", "after", "pruned"]
+        rows: list[list[object]] = [
+            [one.name, one.before, one.after, 1 - one.after / one.before] for one in self.channels
+        ]
+        before, after = (
+            sum(getattr(one, k) for one in self.channels) for k in ("before", "after")
+        )
+        rows.append(["all prunable channels", before, after, self.level])
+        rows.append(["multiply-accumulates", "", "", self.macs_level])
+        rows.append(["parameters", "", "", self.parameter_level])
+        return table(header, rows)
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class _Subject:
+    """What filter pruning works on in a model, found before hooks stand in it.
+
+    Attributes:
+        channels: All sets; those that shall not be touched are fixed.
+        norms: Parameters that only norms read.
+        macs: The model's multiply-accumulates by weight.
+    """
+
+    channels: Channels
+    norms: frozenset[str]
+    macs: WeightMacs
+
+
+@final
+class FilterPruningController(Controller):
+    """Masks channel groups at the level its scheduler asks for.
+
+    The level is a fraction of the groups, or of the model's multiply-accumulates where the config
+    has a `pruning_flops_target`.
+
+    Attributes:
+        config: The algorithm's config.
+        masks: The masks by parameter.
+        channels: The channel sets; those that are not fixed are pruned.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: FilterPruningConfig,
+        masks: MaskSet,
+        subject: _Subject,
+    ) -> None:
+        super().__init__(model, ALGORITHM, [config])
+        self.config = config
+        self.masks = masks
+        self.channels = subject.channels
+        self._macs = subject.macs
+        self._without = frozenset() if config.params.prune_batch_norms else subject.norms
+        if self._is_by_macs:
+            self._filter_level(config.params.target)  # a target out of reach is said now
+        self.level = config.pruning_init
+        params = config.params
+        frozen = params.num_init_steps
+        if params.schedule != "baseline":
+            frozen += params.pruning_steps
+        schedule = pruning_schedule(config.pruning_init, params)
+        self.scheduler = EpochScheduler(self, schedule, frozen)
+
+    @property
+    def _is_by_macs(self) -> bool:
+        return self.config.params.pruning_flops_target is not None
+
+    @override
+    def _apply(self, level: float) -> None:
+        self.masks.set(self._masks(self._filter_level(level) if self._is_by_macs else level))
+
+    def _masks(self, filter_level: float) -> dict[str, Tensor]:
+        weights = self._weights()
+        keep = keep_filters(self.channels, weights, filter_level, self.config.params)
+        return filter_masks(self.channels, keep, weights, without=self._without)
+
+    def _filter_level(self, macs_level: float) -> float:
+        """Return the least level of filters that saves at least `macs_level` of the MACs.
+
+        Raises:
+            CompressionError: no level does.
+        """
+        if macs_level == 0:
+            return 0.0
+        low, high = 0.0, 1.0 - 2**-20
+        reached = self._macs.saved(self._masks(high))
+        if reached < macs_level:
+            raise CompressionError(
+                f"filter_pruning can save at most {reached:.3f} of the multiply-accumulates of "
+                f"this model, not {macs_level:g}: the rest is in layers that it may not touch. "
+                "Lower 'pruning_flops_target', or allow more (prune_first_conv, "
+                "prune_downsample_convs, scopes).",
+            )
+        # 2^-20 tells apart any two counts among a million filters
+        for _ in range(20):
+            middle = (low + high) / 2
+            if self._macs.saved(self._masks(middle)) < macs_level:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    @override
+    def statistics(self) -> FilterPruningStatistics:
+        sets = self.channels.prunable
+        pruned = tuple(
+            PrunedChannels(name=one.name, before=one.size, after=self._kept(one)) for one in sets
+        )
+        before = sum(one.before for one in pruned)
+        weights = self._weights()
+        masks = {name: hooks[0].mask.expand_as(weights[name]) for name, hooks in self._hooks()}
+        gone = sum(int((mask == 0).sum()) for mask in masks.values())
+        total = sum(parameter.numel() for parameter in self.model.parameters())
+        return FilterPruningStatistics(
+            target_level=self.level,
+            level=1 - sum(one.after for one in pruned) / before,
+            macs_level=self._macs.saved(masks),
+            parameter_level=gone / total,
+            channels=pruned,
+            spared=dict(self.channels.fixed),
+        )
+
+    def _hooks(self) -> Iterable[tuple[str, Sequence[MaskHook]]]:
+        return self.masks.hooks.items()
+
+    def _kept(self, group_set: GroupSet) -> int:
+        """Return how many groups the mask of a producer leaves."""
+        names = self.masks.hooks
+        member = next(m for m in group_set.by_role(Role.PRODUCER) if m.parameter in names)
+        mask = names[member.parameter][0].mask.movedim(member.axis, 0).flatten(1)
+        entries = torch.tensor(member.indices[:, 0].tolist(), device=mask.device)
+        return int((mask != 0).any(dim=1)[entries].sum())
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: one.detach() for name, one in raw_parameters(self.model).items()}
+
+
+@final
+@register_algorithm(FilterPruningConfig)
+class FilterPruningBuilder(Builder[FilterPruningConfig]):
+    """Plans masks on everything that carries channels which may be removed."""
+
+    def __init__(self, config: FilterPruningConfig) -> None:
+        super().__init__(config)
+        self._found: tuple[NNCFNetwork, _Subject] | None = None
+
+    @override
+    def plan(self, model: NNCFNetwork) -> list[Insertion]:
+        subject = self._subject(model)
+        prunable = subject.channels.prunable
+        if not prunable:
+            reasons = "; ".join(list(subject.channels.fixed.values())[:5])
+            raise CompressionError(
+                "filter_pruning finds no channels that it may remove: "
+                f"{reasons or 'no operation produces any'}. Widen the scopes, set "
+                "'prune_first_conv' or 'prune_downsample_convs', or take the item out.",
+            )
+        params = raw_parameters(model)
+        without = frozenset() if self.config.params.prune_batch_norms else subject.norms
+        axes: dict[str, set[int]] = {}
+        for member in (m for one in prunable for m in one.members if not m.is_buffer):
+            if member.parameter not in without:
+                axes.setdefault(member.parameter, set()).add(member.axis)
+        names = aliases(model)
+        return [
+            Insertion(
+                WeightSite.of(alias),
+                MaskHook(_ones(params[name], carried)),
+                Priority.PRUNING,
+                ALGORITHM,
+            )
+            for name, carried in axes.items()
+            for alias in names[name]
+        ]
+
+    @override
+    def controller(
+        self,
+        model: NNCFNetwork,
+        insertions: Sequence[Insertion],
+    ) -> FilterPruningController:
+        masks = MaskSet.of(model, insertions)
+        return FilterPruningController(model, self.config, masks, self._subject(model))
+
+    def _subject(self, model: NNCFNetwork) -> _Subject:
+        """Return what there is to prune in `model`, found at the first call for it."""
+        if self._found is None or self._found[0] is not model:
+            self._found = (model, self._find(model))
+        return self._found[1]
+
+    def _find(self, model: NNCFNetwork) -> _Subject:
+        params = self.config.params
+        graph = model.nncf.graph
+        spared = Spared(
+            first=not params.prune_first_conv,
+            downsampling=not params.prune_downsample_convs,
+        )
+        # channels are followed through the weights themselves, not through hooks on them
+        bare = unwrap(copy.deepcopy(model)) if model.nncf.hooks else model
+        everything = analyze_channels(bare, model.nncf.example_inputs)
+        return _Subject(
+            channels=spare(everything, model, graph, self.considered(model), spared),
+            norms=_norms(model, graph),
+            macs=WeightMacs.of(model, graph),
+        )
+
+
+def _norms(model: nn.Module, graph: NNCFGraph) -> frozenset[str]:
+    """Return the parameters that only norms read."""
+    names = aliases(model)
+    readers: dict[str, set[str]] = {}
+    for one in graph.operations:
+        for parameter in one.parameters.values():
+            if parameter in names:
+                readers.setdefault(names[parameter][0], set()).add(one.function)
+    return frozenset(name for name, functions in readers.items() if functions <= _NORMS)
+
+
+def _ones(parameter: Tensor, axes: set[int]) -> Tensor:
+    """Return ones that broadcast to `parameter` and can differ along `axes`."""
+    shape = [size if axis in axes else 1 for axis, size in enumerate(parameter.shape)]
+    return torch.ones(shape, dtype=parameter.dtype, device=parameter.device)

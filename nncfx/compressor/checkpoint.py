@@ -1,0 +1,192 @@
+"""Checkpoints of a model in training: one safetensors file, weights and masks and schedule.
+
+The file holds the model's `state_dict` as tensors and one JSON text as metadata: config,
+controller state, and the shapes of the example inputs (never their values). Loading reads data and
+executes nothing.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from nncfx._version import __version__
+from nncfx.compressor.create import create_compressed_model
+from nncfx.compressor.input_specs import describe_inputs, inputs_from
+from nncfx.config import NNCFConfig
+from nncfx.controllers import Controller
+from nncfx.errors import ArgumentError, StorageError
+from nncfx.tracing import ExampleInputs, NNCFNetwork, unwrap
+
+__all__ = ["load", "save"]
+
+_FORMAT = "nncfx.checkpoint"
+_VERSION = 1
+_KEY = "nncfx"
+
+
+def save(path: str | os.PathLike[str], model: nn.Module, controller: Controller) -> Path:
+    """Write `model`, its masks and the state of `controller` to one file; return its path.
+
+    The file is complete or not there: it is written beside `path` and renamed.
+
+    Raises:
+        ArgumentError: `model` is not the model of `controller`.
+        StorageError: the model's `state_dict` holds something else than tensors.
+    """
+    if controller.model is not model or not isinstance(model, NNCFNetwork):
+        raise ArgumentError(
+            "The model is not the one that the controller handles, so that masks and level would "
+            "not belong together. Pass the pair that create_compressed_model returned.",
+        )
+    tensors, shared = _separate(model.state_dict())
+    config = NNCFConfig(compression=controller.configs, validate_scopes=False)
+    description = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "nncfx": __version__,
+        "model": type(model).__qualname__,
+        "config": config.to_dict(),
+        "controller": controller.state_dict(),
+        "example_inputs": describe_inputs(model.nncf.example_inputs),
+        "shared": shared,
+    }
+    target = Path(path)
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        save_file(tensors, unfinished, metadata={_KEY: json.dumps(description)})
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return target
+
+
+def load(
+    path: str | os.PathLike[str],
+    model: nn.Module,
+    example_inputs: ExampleInputs | None = None,
+) -> tuple[Controller, NNCFNetwork]:
+    """Return a controller and `model`, compressed as it was when `save` wrote `path`.
+
+    Args:
+        path: A file that `save` wrote.
+        model: A fresh model of the original class; it is wrapped in place.
+        example_inputs: With which to trace; made from the recorded shapes if absent.
+
+    Raises:
+        StorageError: the file is damaged or of another kind, or its tensors do not fit `model`;
+            the message lists missing, unexpected and reshaped ones.
+        ArgumentError: `model` carries hooks already, or example inputs are needed.
+        TracingError: the model cannot be traced.
+
+    Whatever is raised, the model is left as it was.
+    """
+    if isinstance(model, NNCFNetwork):
+        raise ArgumentError(
+            "The model is wrapped already, and load wraps it as the file says. Pass a fresh "
+            "model, or nncfx.unwrap(model).",
+        )
+    description = _description(Path(path))
+    tensors = _tensors(Path(path), description)
+    if example_inputs is None:
+        first = next(model.parameters(), None)
+        device = torch.device("cpu") if first is None else first.device
+        example_inputs = inputs_from(description["example_inputs"], device)
+    config = NNCFConfig.from_dict(description["config"])
+    controller, network = create_compressed_model(model, config, example_inputs)
+    try:
+        _check_fit(network.state_dict(), tensors, Path(path))
+        network.load_state_dict(tensors)
+        controller.load_state_dict(description["controller"])
+    except BaseException:
+        unwrap(network)
+        raise
+    return controller, network
+
+
+def _separate(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return tensors that share no memory, and which name stands for which other one."""
+    tensors: dict[str, Tensor] = {}
+    shared: dict[str, str] = {}
+    first: dict[tuple[object, ...], str] = {}
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            raise StorageError(
+                f"'{name}' of the model's state_dict is a {type(value).__name__}; a checkpoint "
+                "holds tensors only. Keep such extra state in a file of its own.",
+            )
+        view = (value.data_ptr(), value.shape, value.stride(), value.dtype, value.device)
+        if value.numel() and first.setdefault(view, name) != name:
+            shared[name] = first[view]
+        else:
+            tensors[name] = value.detach().clone(memory_format=torch.contiguous_format)
+    return tensors, shared
+
+
+def _description(path: Path) -> dict[str, Any]:
+    """Return the JSON of the file at `path`.
+
+    Raises:
+        StorageError: it is no safetensors file, or not one of ours, or of a later version.
+    """
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+        found: object = json.loads(metadata[_KEY]) if _KEY in metadata else None
+    except (OSError, safetensors.SafetensorError, json.JSONDecodeError) as error:
+        raise StorageError(
+            f"'{path}' cannot be read as a checkpoint: {error}. Give a file that "
+            "nncfx.save wrote.",
+        ) from error
+    if not isinstance(found, dict) or found.get("format") != _FORMAT:
+        raise StorageError(
+            f"'{path}' is a safetensors file, but no checkpoint of nncfx: its metadata says no "
+            "config. Load it with safetensors and model.load_state_dict.",
+        )
+    if found.get("version") != _VERSION:
+        raise StorageError(
+            f"'{path}' has version {found.get('version')!r}; this nncfx {__version__} reads "
+            f"version {_VERSION}. Update nncfx.",
+        )
+    return found
+
+
+def _tensors(path: Path, description: Mapping[str, Any]) -> dict[str, Tensor]:
+    try:
+        tensors = load_file(path)
+        return tensors | {name: tensors[of] for name, of in description["shared"].items()}
+    except (OSError, KeyError, safetensors.SafetensorError) as error:
+        raise StorageError(f"'{path}' is damaged: {error}. Write it again.") from error
+
+
+def _check_fit(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], path: Path) -> None:
+    """Check that names and shapes agree.
+
+    Raises:
+        StorageError: they do not; the message counts what matches and lists what does not.
+    """
+    both = [name for name in wanted if name in found]
+    reshaped = [
+        f"{name} {tuple(found[name].shape)} in the file, {tuple(wanted[name].shape)} in the model"
+        for name in both
+        if wanted[name].shape != found[name].shape
+    ]
+    kinds = {
+        "missing in the file": sorted(set(wanted) - set(found)),
+        "unexpected": sorted(set(found) - set(wanted)),
+        "reshaped": reshaped,
+    }
+    if not any(kinds.values()):
+        return
+    lines = [f"  matched: {len(both) - len(reshaped)}"]
+    lines += [f"  {kind}: {', '.join(names)}" for kind, names in kinds.items() if names]
+    raise StorageError(
+        f"'{path}' does not fit this model; build the model as it was when the file was "
+        "written.\n" + "\n".join(lines),
+    )

@@ -1,0 +1,207 @@
+"""Apply the algorithms of a config to a model, for training in the user's own loop."""
+
+import dataclasses
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+import nncfx.algorithms  # noqa: F401 (importing it registers them)
+from nncfx.config import AlgorithmConfig, Fault, InputInfo, NNCFConfig, config_error
+from nncfx.controllers import CompositeController, Controller, builder_for
+from nncfx.errors import ArgumentError, GraphError, did_you_mean
+from nncfx.graph import NNCFGraph
+from nncfx.tracing import ExampleInputs, NNCFNetwork, unwrap, wrap
+
+__all__ = ["create_compressed_model", "example_inputs_of"]
+
+
+def create_compressed_model(
+    model: nn.Module,
+    config: NNCFConfig | Mapping[str, Any],
+    example_inputs: ExampleInputs | None = None,
+    *,
+    compression_state: Mapping[str, Any] | None = None,
+) -> tuple[Controller, NNCFNetwork]:
+    """Return a controller and the same `model`, wrapped, with the algorithms of `config` in it.
+
+    The algorithms' initial levels are applied. Train the model in your own loop, call
+    `controller.scheduler.epoch_step()` at the beginning of each epoch and `.step()` at the
+    beginning of each optimizer step, and add `controller.loss()` to the loss of the task.
+
+    Args:
+        model: Any model; one that is wrapped already keeps its hooks.
+        config: What to apply. Several algorithms give one composite controller.
+        example_inputs: A tensor, a tuple of positional or a mapping of keyword inputs; made from
+            the config's `input_info` if absent, and not needed for a wrapped model.
+        compression_state: What `controller.state_dict()` returned earlier; load the model's
+            `state_dict` too, which holds the masks.
+
+    Raises:
+        ConfigError: `config` has faults, or a scope in it matches no operation.
+        ArgumentError: there are no example inputs, or the model carries one of the algorithms.
+        TracingError: the model cannot be traced.
+        CompressionError: an algorithm finds nothing to work on.
+        StorageError: `compression_state` belongs to another config.
+
+    Whatever is raised, the model is left as it was.
+    """
+    if not isinstance(config, NNCFConfig):
+        config = NNCFConfig.from_dict(config)
+    with _wrapped(model, config, example_inputs) as network:
+        algorithms = _in_scope(config, network.nncf.graph)
+        _check_new(network, algorithms)
+        builders = [builder_for(one) for one in algorithms]
+        plans = [builder.plan(network) for builder in builders]
+        for plan in plans:
+            network.nncf.register(plan)
+        network.nncf.commit()
+        pairs = zip(builders, plans, strict=True)
+        parts = [builder.controller(network, plan) for builder, plan in pairs]
+        controller = parts[0] if len(parts) == 1 else CompositeController(network, parts)
+        if compression_state is not None:
+            controller.load_state_dict(compression_state)
+    return controller, network
+
+
+def example_inputs_of(infos: Sequence[InputInfo], model: nn.Module) -> ExampleInputs:
+    """Return example inputs as `infos` describe them, on the device of `model`.
+
+    Inputs with a `keyword` go by name; if any has one, those before it take the names of the
+    forward's arguments in their order. A "random" filler draws from [0, 1) with a fixed seed;
+    whole numbers and bools are drawn as 0 or 1.
+
+    Raises:
+        ArgumentError: `infos` is empty, or more inputs stand without a keyword than the forward
+            has arguments.
+    """
+    if not infos:
+        raise ArgumentError(
+            "There are no example inputs, without which the model cannot be traced. Pass "
+            "example_inputs, or write 'input_info' into the config.",
+        )
+    first = next(model.parameters(), None)
+    device = torch.device("cpu") if first is None else first.device
+    tensors = [_filled(info, device) for info in infos]
+    if all(info.keyword is None for info in infos):
+        return tuple(tensors)
+    names = list(inspect.signature(model.forward).parameters)
+    if len(infos) > len(names) and any(info.keyword is None for info in infos[len(names) :]):
+        raise ArgumentError(
+            f"input_info describes {len(infos)} inputs, but the model's forward takes {names}. "
+            "Leave the surplus out, or give each its 'keyword'.",
+        )
+    return {
+        info.keyword or names[position]: tensor
+        for position, (info, tensor) in enumerate(zip(infos, tensors, strict=True))
+    }
+
+
+_DTYPES: Mapping[str, torch.dtype] = {
+    "bool": torch.bool,
+    "double": torch.float64,
+    "float": torch.float32,
+    "half": torch.float16,
+    "int": torch.int32,
+    "long": torch.int64,
+}
+
+
+def _filled(info: InputInfo, device: torch.device) -> torch.Tensor:
+    dtype = _DTYPES[info.type]
+    if info.filler == "random":
+        generator = torch.Generator().manual_seed(0)
+        values = torch.rand(info.sample_size, generator=generator)
+        whole = values if dtype.is_floating_point else values.round()
+        return whole.to(device, dtype)
+    value = 0 if info.filler == "zeros" else 1
+    return torch.full(info.sample_size, value, dtype=dtype, device=device)
+
+
+@contextmanager
+def _wrapped(
+    model: nn.Module,
+    config: NNCFConfig,
+    example_inputs: ExampleInputs | None,
+) -> Iterator[NNCFNetwork]:
+    """Give the wrapped `model`; on an error, take back what was done to it."""
+    was_wrapped = isinstance(model, NNCFNetwork)
+    if not was_wrapped:
+        if example_inputs is None:
+            example_inputs = example_inputs_of(config.input_info, model)
+        model = wrap(model, example_inputs)
+    assert isinstance(model, NNCFNetwork)  # noqa: S101 (wrap made it one)
+    before = {insertion.algorithm for insertion in model.nncf.hooks}
+    try:
+        yield model
+    except BaseException:
+        if was_wrapped:
+            for algorithm in {one.algorithm for one in config.compression} - before:
+                model.nncf.remove(algorithm)
+        else:
+            unwrap(model)
+        raise
+
+
+def _in_scope(config: NNCFConfig, graph: NNCFGraph) -> list[AlgorithmConfig]:
+    """Return the algorithms' configs with the scopes of the whole config merged in.
+
+    What either ignores is ignored; the whole config's targets hold where an algorithm has none.
+
+    Raises:
+        ConfigError: a scope matches no operation, or holds no regular expression.
+    """
+    faults = list(_scope_faults("", config, graph))
+    merged = []
+    for index, one in enumerate(config.compression):
+        faults += _scope_faults(f"compression[{index}]", one, graph)
+        targets = config.target_scopes if one.target_scopes is None else one.target_scopes
+        ignored = (*config.ignored_scopes, *one.ignored_scopes)
+        merged.append(dataclasses.replace(one, ignored_scopes=ignored, target_scopes=targets))
+    if faults:
+        raise config_error(faults)
+    return merged
+
+
+def _scope_faults(
+    path: str,
+    scoped: NNCFConfig | AlgorithmConfig,
+    graph: NNCFGraph,
+) -> Iterator[Fault]:
+    for key, scopes in (
+        ("ignored_scopes", scoped.ignored_scopes),
+        ("target_scopes", scoped.target_scopes or ()),
+    ):
+        for index, scope in enumerate(scopes):
+            problem = _scope_problem(scope, graph, validate=scoped.validate_scopes)
+            if problem:
+                yield Fault(path=f"{key}[{index}]", problem=problem).below(path)
+
+
+def _scope_problem(scope: str, graph: NNCFGraph, *, validate: bool) -> str:
+    try:
+        missed = graph.unmatched([scope])
+    except GraphError as error:
+        return str(error)
+    if not missed or not validate:
+        return ""
+    known = [*graph.addresses, *dict.fromkeys(one.scope for one in graph.operations)]
+    pattern = "" if "{re}" in scope else " A pattern begins with '{re}'."
+    return (
+        f"'{scope}' matches no operation of the model, so it would change nothing."
+        f"{did_you_mean(scope, known)}{pattern} 'model.nncf.graph.addresses' lists all; "
+        "'validate_scopes': false allows such a scope."
+    )
+
+
+def _check_new(model: NNCFNetwork, algorithms: Sequence[AlgorithmConfig]) -> None:
+    present = {insertion.algorithm for insertion in model.nncf.hooks}
+    twice = sorted(present & {one.algorithm for one in algorithms})
+    if twice:
+        raise ArgumentError(
+            f"The model carries {', '.join(twice)} already; an algorithm is applied once. "
+            f"Call model.nncf.remove('{twice[0]}') first, or go on with the controller you have.",
+        )

@@ -1,0 +1,87 @@
+"""Masks on weights: the hook that applies one, and the set of them that a controller moves."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.controllers.weights import aliases
+from nncfx.errors import CompressionError
+from nncfx.tracing import Insertion
+
+__all__ = ["MaskHook", "MaskSet"]
+
+
+@final
+class MaskHook(nn.Module):
+    """Multiplies a weight by a mask of zeros and ones.
+
+    All ones leave the weight bitwise as it is. The masked weight keeps its value and gets no
+    gradient from the task, so that it can come back.
+
+    Attributes:
+        mask: Broadcastable to the weight, of its dtype: a bool mask would take three times as
+            long to multiply.
+    """
+
+    mask: Tensor
+
+    def __init__(self, mask: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mask", mask)
+
+    @override
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight * self.mask
+
+
+@final
+class MaskSet:
+    """The masks of one algorithm, by parameter; a parameter read at several places has several.
+
+    Attributes:
+        hooks: The mask hooks by dotted parameter name.
+    """
+
+    def __init__(self, hooks: Iterable[tuple[str, MaskHook]]) -> None:
+        grouped: dict[str, list[MaskHook]] = {}
+        for parameter, hook in hooks:
+            grouped.setdefault(parameter, []).append(hook)
+        self.hooks: Mapping[str, Sequence[MaskHook]] = grouped
+
+    @classmethod
+    def of(cls, model: nn.Module, insertions: Iterable[Insertion]) -> "MaskSet":
+        """Return the masks among the hooks of `insertions`, by the parameter at their site."""
+        names = aliases(model)
+        return cls(
+            (names[str(insertion.site)][0], insertion.hook)
+            for insertion in insertions
+            if isinstance(insertion.hook, MaskHook)
+        )
+
+    def set(self, masks: Mapping[str, Tensor]) -> None:
+        """Put `masks` (bool, True where the entry stays) in place; without one, all stays.
+
+        Raises:
+            CompressionError: there is a mask for a parameter without a hook.
+        """
+        homeless = sorted(set(masks) - set(self.hooks))
+        if homeless:
+            raise CompressionError(
+                f"There are masks for {homeless}, where no hook stands; the masked model would "
+                "not be the thinned one. Plan the algorithm anew on this model.",
+            )
+        with torch.no_grad():
+            for parameter, hooks in self.hooks.items():
+                for hook in hooks:
+                    if parameter in masks:
+                        hook.mask.copy_(masks[parameter].expand_as(hook.mask))
+                    else:
+                        hook.mask.fill_(1)
+
+    def removed(self, parameter: str, shape: torch.Size) -> int:
+        """Return how many entries of `parameter`, which has `shape`, are masked."""
+        mask = self.hooks[parameter][0].mask
+        return int((mask == 0).expand(shape).sum())

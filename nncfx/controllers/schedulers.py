@@ -1,0 +1,308 @@
+"""Schedulers: they count epochs and steps and set the level of a controller.
+
+`epoch_step` is called at the beginning of each epoch, `step` at the beginning of each optimizer
+step, as in NNCF since 1.6.
+"""
+
+import abc
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, final
+
+from typing_extensions import override
+
+from nncfx.controllers.schedules import Schedule
+from nncfx.controllers.states import check_keys
+from nncfx.errors import ArgumentError
+
+__all__ = [
+    "AdaptiveScheduler",
+    "CompositeScheduler",
+    "EpochScheduler",
+    "HasLevel",
+    "Scheduler",
+    "StepScheduler",
+]
+
+
+class HasLevel(Protocol):
+    """What a scheduler drives: something whose level can be read and set."""
+
+    level: float
+
+
+class Scheduler(abc.ABC):
+    """Counts epochs and steps.
+
+    Attributes:
+        current_epoch: Epochs begun, minus one: -1 before the first.
+        current_step: Optimizer steps begun, minus one: -1 before the first.
+    """
+
+    def __init__(self) -> None:
+        self.current_epoch = -1
+        self.current_step = -1
+
+    @property
+    @abc.abstractmethod
+    def level(self) -> float:
+        """The level that holds now."""
+
+    def epoch_step(self, next_epoch: int | None = None) -> None:
+        """Begin an epoch: the next one, or `next_epoch`, and set its level.
+
+        Raises:
+            ArgumentError: `next_epoch` is negative.
+        """
+        self.current_epoch = _count("next_epoch", next_epoch, self.current_epoch + 1)
+        self._on_epoch()
+
+    def step(self, next_step: int | None = None) -> None:
+        """Begin an optimizer step: the next one, or `next_step`.
+
+        Raises:
+            ArgumentError: `next_step` is negative.
+        """
+        self.current_step = _count("next_step", next_step, self.current_step + 1)
+        self._on_step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counts as plain values that JSON can hold."""
+        return {"current_epoch": self.current_epoch, "current_step": self.current_step}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the counts of `state`; the level of the controller is not touched.
+
+        Raises:
+            StorageError: `state` is not one of this scheduler.
+        """
+        check_keys(state, self.state_dict(), f"The state of the {type(self).__name__}")
+        self.current_epoch = state["current_epoch"]
+        self.current_step = state["current_step"]
+
+    @abc.abstractmethod
+    def _on_epoch(self) -> None:
+        """Do what an epoch needs, after the count."""
+
+    def _on_step(self) -> None:  # noqa: B027 (most schedules move by epoch only)
+        """Do what a step needs, after the count."""
+
+
+@final
+class EpochScheduler(Scheduler):
+    """Sets the level of a schedule at the beginning of each epoch.
+
+    From `freeze_epoch` on the level stands where the schedule has it at that epoch, and the
+    controller is only touched if it is not there yet: masks stand still.
+
+    Attributes:
+        target: What it drives.
+        schedule: The level by epoch.
+        freeze_epoch: Epoch from which masks stand still.
+    """
+
+    def __init__(self, target: HasLevel, schedule: Schedule, freeze_epoch: int) -> None:
+        super().__init__()
+        self.target = target
+        self.schedule = schedule
+        self.freeze_epoch = freeze_epoch
+
+    @property
+    @override
+    def level(self) -> float:
+        if self.current_epoch < 0:
+            return self.target.level
+        return self.schedule.level(min(self.current_epoch, self.freeze_epoch))
+
+    @override
+    def _on_epoch(self) -> None:
+        if self.current_epoch < self.freeze_epoch or self.target.level != self.level:
+            self.target.level = self.level
+
+
+@final
+class StepScheduler(Scheduler):
+    """Sets the level of a schedule at the beginning of each epoch and of each optimizer step.
+
+    The n-th step of an epoch, counted from 0, stands at the fraction n / steps of it. Without
+    `steps_per_epoch` the first epoch keeps its first level and its steps are counted.
+
+    Attributes:
+        target: What it drives.
+        schedule: The level by epoch.
+        freeze_epoch: Epoch from which masks stand still.
+        steps_per_epoch: Optimizer steps in an epoch; None until they are known.
+    """
+
+    def __init__(
+        self,
+        target: HasLevel,
+        schedule: Schedule,
+        freeze_epoch: int,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.target = target
+        self.schedule = schedule
+        self.freeze_epoch = freeze_epoch
+        self.steps_per_epoch = steps_per_epoch
+        self._steps_begun = 0
+
+    @property
+    @override
+    def level(self) -> float:
+        if self.current_epoch < 0:
+            return self.target.level
+        fraction = 0.0
+        if self.steps_per_epoch is not None:
+            fraction = min(max(self._steps_begun - 1, 0) / self.steps_per_epoch, 1.0)
+        return self.schedule.level(min(self.current_epoch + fraction, self.freeze_epoch))
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {
+            "steps_begun": self._steps_begun,
+            "steps_per_epoch": self.steps_per_epoch,
+        }
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._steps_begun = state["steps_begun"]
+        self.steps_per_epoch = state["steps_per_epoch"]
+
+    @override
+    def _on_epoch(self) -> None:
+        if self.steps_per_epoch is None and self._steps_begun > 0:
+            self.steps_per_epoch = self._steps_begun
+        self._steps_begun = 0
+        self._update()
+
+    @override
+    def _on_step(self) -> None:
+        self._steps_begun += 1
+        self._update()
+
+    def _update(self) -> None:
+        if 0 <= self.current_epoch < self.freeze_epoch or self.target.level != self.level:
+            self.target.level = self.level
+
+
+@final
+class AdaptiveScheduler(Scheduler):
+    """Raises the level by a step whenever the reached sparsity has stood at it for a while.
+
+    At each epoch: if the reached sparsity is at least `level - eps`, one more epoch counts; at
+    `patience` of them the level goes up by `increment`, at most to `maximum`.
+
+    Attributes:
+        target: What it drives.
+        reached: Returns the sparsity that holds at present.
+        maximum: The level at the end.
+        increment: What is added at a time.
+        patience: Epochs to wait at a level.
+        eps: How far below the level the reached sparsity may be.
+        freeze_epoch: Epoch from which the level and the masks stand still.
+    """
+
+    def __init__(  # noqa: PLR0913 (keyword-only, one place calls it)
+        self,
+        target: HasLevel,
+        *,
+        reached: Callable[[], float],
+        maximum: float,
+        increment: float,
+        patience: int,
+        eps: float,
+        freeze_epoch: int,
+    ) -> None:
+        super().__init__()
+        self.target = target
+        self.reached = reached
+        self.maximum = maximum
+        self.increment = increment
+        self.patience = patience
+        self.eps = eps
+        self.freeze_epoch = freeze_epoch
+        self._level = target.level
+        self._epochs_at_level = 0
+
+    @property
+    @override
+    def level(self) -> float:
+        return self._level
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {
+            "epochs_at_level": self._epochs_at_level,
+            "level": self._level,
+        }
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._epochs_at_level = state["epochs_at_level"]
+        self._level = state["level"]
+
+    @override
+    def _on_epoch(self) -> None:
+        if self.current_epoch >= self.freeze_epoch:
+            return
+        if self.reached() >= self._level - self.eps:
+            self._epochs_at_level += 1
+        if self._epochs_at_level >= self.patience:
+            self._epochs_at_level = 0
+            self._level = min(self._level + self.increment, self.maximum)
+        self.target.level = self._level
+
+
+@final
+class CompositeScheduler(Scheduler):
+    """Passes every call on to the schedulers of several algorithms.
+
+    Attributes:
+        parts: The schedulers by algorithm.
+    """
+
+    def __init__(self, parts: Mapping[str, Scheduler]) -> None:
+        super().__init__()
+        self.parts = dict(parts)
+
+    @property
+    @override
+    def level(self) -> float:
+        """The highest level of the parts; 0 without any."""
+        return max((part.level for part in self.parts.values()), default=0.0)
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        parts = {name: part.state_dict() for name, part in self.parts.items()}
+        return super().state_dict() | {"parts": parts}
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        check_keys(state["parts"], self.parts, "The state of the schedulers")
+        for name, part in self.parts.items():
+            part.load_state_dict(state["parts"][name])
+
+    @override
+    def _on_epoch(self) -> None:
+        for part in self.parts.values():
+            part.epoch_step(self.current_epoch)
+
+    @override
+    def _on_step(self) -> None:
+        for part in self.parts.values():
+            part.step(self.current_step)
+
+
+def _count(name: str, value: int | None, default: int) -> int:
+    if value is None:
+        return default
+    if value < 0:
+        raise ArgumentError(
+            f"{name} is {value!r}; epochs and steps are counted from 0. Give a whole number that "
+            "is at least 0, or nothing for the next one.",
+        )
+    return value

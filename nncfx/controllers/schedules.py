@@ -1,0 +1,199 @@
+"""Schedules: the level as a pure function of the epoch.
+
+Letters: `e` epoch (fractional within an epoch), `T` epochs from the first level to the last.
+Source: NNCF 2.19, schedulers of sparsity and pruning.
+"""
+
+import bisect
+import dataclasses
+import math
+from typing import Protocol, final
+
+from nncfx.errors import ArgumentError
+
+__all__ = [
+    "BaselineSchedule",
+    "BiasedExponentialSchedule",
+    "ExponentialSchedule",
+    "MultistepSchedule",
+    "PolynomialSchedule",
+    "Schedule",
+    "WarmUp",
+]
+
+
+class Schedule(Protocol):
+    """A level for every epoch."""
+
+    def level(self, epoch: float) -> float:
+        """Return the level at `epoch`, counted from 0; fractions lie within an epoch."""
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PolynomialSchedule:
+    """From `initial` to `target` along a power of the progress e / T.
+
+    Attributes:
+        initial: Level at epoch 0.
+        target: Level at epoch T and after.
+        epochs: T; 0 means the target from the start.
+        power: Exponent, above 0; 1 is a straight line.
+        concave: Whether the level rises fast first: `target - (target - initial) (1 - p)^power`;
+            else last: `initial + (target - initial) p^power`.
+    """
+
+    initial: float
+    target: float
+    epochs: int
+    power: float = 0.9
+    concave: bool = True
+
+    def level(self, epoch: float) -> float:
+        """Return the level at `epoch`.
+
+        >>> PolynomialSchedule(initial=0.2, target=0.6, epochs=2, power=1).level(1)
+        0.4
+        """
+        progress = _progress(epoch, self.epochs)
+        rise = self.target - self.initial
+        if self.concave:
+            return self.target - rise * math.pow(1 - progress, self.power)
+        return self.initial + rise * math.pow(progress, self.power)
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExponentialSchedule:
+    """The density 1 - level falls by the same factor every epoch.
+
+    Attributes:
+        initial: Level at epoch 0, below 1.
+        target: Level at epoch T and after, below 1.
+        epochs: T; 0 means the target from the start.
+    """
+
+    initial: float
+    target: float
+    epochs: int
+
+    def level(self, epoch: float) -> float:
+        """Return `1 - (1 - initial) ((1 - target) / (1 - initial))^(e / T)`."""
+        progress = _progress(epoch, self.epochs)
+        kept = (1 - self.target) / (1 - self.initial)
+        density = (1 - self.initial) * math.pow(kept, progress)
+        return min(1 - density, self.target)
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MultistepSchedule:
+    """A staircase: `levels[i]` from the i-th step on, `levels[0]` before the first.
+
+    Attributes:
+        steps: Epochs of the steps, rising.
+        levels: One more than there are steps.
+    """
+
+    steps: tuple[int, ...]
+    levels: tuple[float, ...]
+
+    def level(self, epoch: float) -> float:
+        """Return the level at `epoch`; a step holds from its own epoch on.
+
+        >>> MultistepSchedule(steps=(2,), levels=(0.1, 0.5)).level(2)
+        0.5
+        """
+        return self.levels[bisect.bisect_right(self.steps, epoch)]
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BaselineSchedule:
+    """The target at once."""
+
+    target: float
+
+    def level(self, epoch: float) -> float:  # noqa: ARG002 (the same at every epoch)
+        """Return the target."""
+        return self.target
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BiasedExponentialSchedule:
+    """`a exp(-k e) + b`, through three quarters of the target at an eighth of the time.
+
+    The three constants follow from `a + b = initial`, `level(T / 8) = 0.75 target` and
+    `level(T) = target`. From a start at or above 5/7 of the target the curve would rise slowly
+    first, or not exist; the level goes in a straight line there.
+
+    Source: arXiv:1808.07471, as NNCF cites it.
+
+    Attributes:
+        initial: Level at epoch 0.
+        target: Level at epoch T and after.
+        epochs: T; 0 means the target from the start.
+    """
+
+    initial: float
+    target: float
+    epochs: int
+
+    def level(self, epoch: float) -> float:
+        """Return the level at `epoch`, at most the target."""
+        progress = _progress(epoch, self.epochs)
+        rise = self.target - self.initial
+        if rise <= 0:
+            return self.target
+        rate = _decay_rate((0.75 * self.target - self.initial) / rise, at=1 / 8)
+        share = progress if rate == 0 else math.expm1(-rate * progress) / math.expm1(-rate)
+        return self.initial + rise * share
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WarmUp:
+    """Level 0 for some epochs, then another schedule from its own epoch 0.
+
+    Attributes:
+        epochs: Epochs at level 0.
+        then: The schedule that follows.
+    """
+
+    epochs: int
+    then: Schedule
+
+    def level(self, epoch: float) -> float:
+        """Return 0 before `epochs`, then the level of the schedule that follows."""
+        return self.then.level(epoch - self.epochs) if epoch >= self.epochs else 0.0
+
+
+def _progress(epoch: float, epochs: int) -> float:
+    """Return `epoch / epochs` within [0, 1]; 1 where `epochs` is 0."""
+    if epochs < 0:
+        raise ArgumentError(
+            f"A schedule over {epochs} epochs has no end; the count must be at least 0.",
+        )
+    return min(max(epoch / epochs, 0.0), 1.0) if epochs else 1.0
+
+
+def _decay_rate(share: float, at: float) -> float:
+    """Return k > 0 with `(1 - exp(-k at)) / (1 - exp(-k)) = share`, 0 where `share <= at`.
+
+    The left side rises with k from `at` to 1, so bisection finds the only root.
+    """
+    if share <= at:
+        return 0.0
+    low, high = 0.0, 1.0
+    while math.expm1(-high * at) / math.expm1(-high) < share:
+        low, high = high, 2 * high
+    for _ in range(100):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        if math.expm1(-middle * at) / math.expm1(-middle) < share:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2

@@ -1,0 +1,28 @@
+"""States of controllers and schedulers: plain values, checked before they are taken."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from nncfx.errors import StorageError
+
+__all__ = ["check_keys"]
+
+
+def check_keys(state: Mapping[str, Any], expected: Collection[str], source: str) -> None:
+    """Check that `state` has exactly the keys `expected`.
+
+    Raises:
+        StorageError: it has not; the message names `source`, the missing and the unexpected keys.
+    """
+    if not isinstance(state, Mapping):
+        raise StorageError(
+            f"{source} is a {type(state).__name__}; it must be the dict that state_dict() "
+            "returned.",
+        )
+    missing = sorted(set(expected) - set(state))
+    unexpected = sorted(set(state) - set(expected))
+    if missing or unexpected:
+        raise StorageError(
+            f"{source} does not fit: missing {missing}, unexpected {unexpected}. Load the state "
+            "that belongs to the same config.",
+        )

@@ -1,0 +1,97 @@
+"""Which weights an algorithm may touch, and every site where each is read."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from torch import nn
+
+from nncfx.graph import Operation
+from nncfx.tracing import WeightSite
+
+__all__ = ["WEIGHT_FUNCTIONS", "Weight", "aliases", "operation_weights", "raw_parameters"]
+
+WEIGHT_FUNCTIONS = frozenset(
+    {
+        "addbmm",
+        "addmm",
+        "baddbmm",
+        "bilinear",
+        "bmm",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "conv_transpose1d",
+        "conv_transpose2d",
+        "conv_transpose3d",
+        "embedding",
+        "embedding_bag",
+        "linear",
+        "matmul",
+        "mm",
+        "multi_head_attention_forward",
+    },
+)
+"""Functions that multiply by, or look up in, a matrix or filter bank: NNCF's layers with weights.
+
+Norms are none of them: their scale is one number per channel.
+"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Weight:
+    """A parameter with at least two axes that operations read as a weight.
+
+    Attributes:
+        name: Its first dotted name.
+        sites: Every place where a module holds it; several if modules share it.
+        readers: Addresses of the operations that read it.
+    """
+
+    name: str
+    sites: tuple[WeightSite, ...]
+    readers: tuple[str, ...]
+
+
+def raw_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters as they are stored, before any hook, under all their dotted names."""
+    return dict(model.named_parameters(remove_duplicate=False))
+
+
+def aliases(model: nn.Module) -> Mapping[str, tuple[str, ...]]:
+    """Return, for every dotted name of a parameter, all names of the same parameter, in order."""
+    by_identity: dict[int, list[str]] = {}
+    parameters = raw_parameters(model)
+    for name, parameter in parameters.items():
+        by_identity.setdefault(id(parameter), []).append(name)
+    return {name: tuple(by_identity[id(one)]) for name, one in parameters.items()}
+
+
+def operation_weights(
+    model: nn.Module,
+    operations: Iterable[Operation],
+    considered: Iterable[Operation],
+) -> list[Weight]:
+    """Return the weights that `considered` operations read, in order of execution.
+
+    A weight that another of `operations` reads as well is left out: to leave an operation alone
+    is to leave its weight alone.
+    """
+    wanted = {one.address for one in considered}
+    names = aliases(model)
+    parameters = raw_parameters(model)
+    readers: dict[str, list[str]] = {}
+    for one in operations:
+        if one.function not in WEIGHT_FUNCTIONS:
+            continue
+        for name in one.parameters.values():
+            if name in parameters and parameters[name].ndim > 1:
+                readers.setdefault(names[name][0], []).append(one.address)
+    return [
+        Weight(
+            name=name,
+            sites=tuple(WeightSite.of(alias) for alias in names[name]),
+            readers=tuple(addresses),
+        )
+        for name, addresses in readers.items()
+        if wanted.issuperset(addresses)
+    ]
