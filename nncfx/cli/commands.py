@@ -56,7 +56,7 @@ def inspect_file(
         raise StorageError(f"There is no file '{file}'. Check the path.")
     rows = inspect(file)
     table = Table()
-    table.add_column("Tensor", overflow="fold")
+    table.add_column("Tensor", overflow="fold", min_width=14)
     for head in ("Shape", "Type", "Codec", "Bytes", "Bits each", "Entropy"):
         table.add_column(
             head,

@@ -10,7 +10,7 @@ import torch
 from rich.table import Table
 
 from nncfx.errors import ArgumentError, did_you_mean
-from nncfx.report.format import milliseconds_text, prefix_text, ratio_text, significant_text
+from nncfx.report.format import prefix_text, ratio_text, significant_text
 from nncfx.runtimes import (
     RUNTIMES,
     BuildOptions,
@@ -118,17 +118,16 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, Shape]:
 def comparison_table(found: Sequence[Comparison]) -> Table:
     """Return the timings as a table for a terminal."""
     table = Table()
-    table.add_column("Model", overflow="fold")
-    for head in ("Median", "95 % interval", "p90", "Examples/s", "Against the first"):
+    table.add_column("Model", overflow="fold", min_width=10)
+    for head in ("Median (ms)", "95 % interval", "Examples/s", "Speed-up"):
         table.add_column(head, justify="right", no_wrap=True)
     names = [item.path.name for item in found]
     for item in found:
         low, high = item.timing.interval_ms
         table.add_row(
             item.path.name if names.count(item.path.name) == 1 else str(item.path),
-            milliseconds_text(item.timing.median_ms),
-            f"{significant_text(low)} to {significant_text(high)} ms",
-            milliseconds_text(item.timing.p90_ms),
+            significant_text(item.timing.median_ms),
+            f"{significant_text(low)} to {significant_text(high)}",
             prefix_text(item.timing.throughput),
             _against(item.verdict),
         )

@@ -1,0 +1,53 @@
+"""The command line says what went wrong in one paragraph, and never shows a traceback."""
+
+import subprocess
+import sys
+
+import pytest
+
+from nncfx.cli.main import app, fault_text
+from nncfx.errors import StorageError
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["nncfx", *arguments])
+    with pytest.raises(SystemExit) as end:
+        app()
+    code = end.value.code
+    assert isinstance(code, int)
+    return code
+
+
+def test_a_mistake_is_one_paragraph_and_exit_code_2(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(monkeypatch, "report", "no-such.json") == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("StorageError: 'no-such.json' cannot be read")
+    assert "Traceback" not in err
+
+
+def test_an_unknown_command_is_exit_code_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, "reprot") == 2
+
+
+def test_a_long_message_is_wrapped_and_a_path_stays_whole() -> None:
+    path = "/a-very-long-folder/" * 6 + "x.json"
+    lines = fault_text(StorageError(f"The file {path} is of another kind. " * 2)).splitlines()
+    assert len(lines) > 2
+    assert sum(path in line for line in lines) == 2
+
+
+def test_without_typer_the_extra_is_named() -> None:
+    code = (
+        "import sys; sys.modules['typer'] = None; sys.argv = ['nncfx', 'version']\n"
+        "from nncfx.cli.main import app; app()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "pip install 'nncfx[cli]'" in done.stderr.replace("\n", " ")
+    assert "Traceback" not in done.stderr
