@@ -6,11 +6,9 @@ the call runs, and suspended while the modules run that it calls in turn. All st
 local to it: on the mode, or in a context variable.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
-from functools import cache, wraps
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache, cached_property, wraps
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -23,8 +21,9 @@ from torch.overrides import (
 )
 from typing_extensions import override
 
+from nncfx.tracing.call_numbers import calls_so_far, next_number, numbered_calls
 from nncfx.tracing.hook_chain import HookChain, substitute
-from nncfx.tracing.interception import APART
+from nncfx.tracing.interception import COMPOSITE, composite_apart
 from nncfx.tracing.spelling import spelling
 
 __all__ = ["CALLS", "BoundaryHooks", "CallHooks", "CallPlan", "hooked_forward"]
@@ -33,9 +32,6 @@ CALLS: Final = "_nncf_calls"
 """The instance attribute: the `CallPlan` of a module."""
 
 _Forward: TypeAlias = Callable[..., Any]
-
-_FORWARDS: ContextVar[dict[str, dict[str, int]] | None] = ContextVar("_FORWARDS", default=None)
-"""Per forward of a wrapped model: module to function to calls so far."""
 
 
 @dataclass(frozen=True)
@@ -88,12 +84,27 @@ class CallPlan:
     is_called_by_hooked: bool = False
     counts: bool = False
 
+    @cached_property
+    def watched(self) -> tuple[tuple[Callable[..., Any], str], ...]:
+        """Function object and spelling, for all of torch's functions that `functions` names.
+
+        Compiled code compares functions by identity; it may not read their names, nor look them
+        up in a dict.
+        """
+        names = {name for name, _ in self.functions}
+        return tuple((func, name) for func, name in _spellings().items() if name in names)
+
+    @override
+    def __reduce__(self) -> Any:
+        # not with the functions watched, some of which do not pickle
+        return (CallPlan, tuple(getattr(self, one.name) for one in fields(self)))
+
     def call(self, forward: _Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what `forward` returns, with the hooks applied."""
-        if self.counts:
-            with _counting():
-                return self._unnested(forward, args, kwargs)
-        return self._unnested(forward, args, kwargs)
+        if not self.counts:
+            return self._unnested(forward, args, kwargs)
+        with numbered_calls():
+            return self._unnested(forward, args, kwargs)
 
     def _unnested(self, forward: _Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.is_called_by_hooked:
@@ -108,11 +119,11 @@ class CallPlan:
 
     def _hooked(self, forward: _Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.functions:
-            counts = _counts(self.module) if self.is_repeated else {}
-            with _SiteMode(self.functions, counts):
+            counts = calls_so_far(self.module) if self.is_repeated else {}
+            with _SiteMode(self.functions, self.watched, counts):
                 return forward(*args, **kwargs)
         if self.boundary:
-            number = _next(_counts(self.module), "") if self.is_repeated else 0
+            number = next_number(calls_so_far(self.module), "") if self.is_repeated else 0
             hooks = self.boundary.get(number)
             if hooks is not None:
                 return hooks.call(forward, args, kwargs)
@@ -136,12 +147,17 @@ def hooked_forward(original: type[nn.Module]) -> _Forward:
 class _SiteMode(TorchFunctionMode):
     """Applies hooks around calls of functions that one module makes."""
 
-    def __init__(self, sites: Mapping[tuple[str, int], CallHooks], counts: dict[str, int]) -> None:
+    def __init__(
+        self,
+        sites: Mapping[tuple[str, int], CallHooks],
+        watched: Iterable[tuple[Callable[..., Any], str]],
+        counts: dict[str, int],
+    ) -> None:
         super().__init__()
         self.suspensions = 0
         self._sites = sites
         self._counts = counts
-        self._watched = _watched(frozenset(name for name, _ in sites))
+        self._watched = watched
 
     @override
     def __torch_function__(
@@ -154,16 +170,13 @@ class _SiteMode(TorchFunctionMode):
         kwargs = kwargs or {}
         if self.suspensions:
             return func(*args, **kwargs)
-        apart = APART.get(func)
-        if apart is not None:
+        if func is COMPOSITE:
             with self:
-                return apart(*args, **kwargs)
-        name = self._watched.get(func)
-        if func is F.relu:
-            name = "relu_" if kwargs.get("inplace") else "relu"
+                return composite_apart(*args, **kwargs)
+        name = self._spelt(func, kwargs)
         if name is None:
             return func(*args, **kwargs)
-        hooks = self._sites.get((name, _next(self._counts, name)))
+        hooks = self._sites.get((name, next_number(self._counts, name)))
         if hooks is None:
             return func(*args, **kwargs)
         if hooks.before:
@@ -171,42 +184,20 @@ class _SiteMode(TorchFunctionMode):
         result = func(*args, **kwargs)
         return substitute(result, hooks.after)[0] if hooks.after else result
 
+    def _spelt(self, func: Callable[..., Any], kwargs: Mapping[str, Any]) -> str | None:
+        if func is F.relu:
+            return "relu_" if kwargs.get("inplace") else "relu"
+        for watched, name in self._watched:
+            if func is watched:
+                return name
+        return None
+
 
 def _innermost() -> _SiteMode | None:
     for mode in reversed(_get_current_function_mode_stack()):  # type: ignore[no-untyped-call]  # torch leaves it so
         if isinstance(mode, _SiteMode):
             return mode
     return None
-
-
-@contextmanager
-def _counting() -> Iterator[None]:
-    token = _FORWARDS.set({})
-    try:
-        yield
-    finally:
-        _FORWARDS.reset(token)
-
-
-def _counts(module: str) -> dict[str, int]:
-    forward = _FORWARDS.get()
-    # a module called by itself, outside the model's forward, starts from 0
-    return {} if forward is None else forward.setdefault(module, {})
-
-
-def _next(counts: dict[str, int], name: str) -> int:
-    number = counts.get(name, 0)
-    counts[name] = number + 1
-    return number
-
-
-@cache
-def _watched(names: frozenset[str]) -> dict[Callable[..., Any], str]:
-    """Function object to spelling, for all of torch's functions that are spelt so.
-
-    Compiled code looks functions up by identity; it may not read their names.
-    """
-    return {func: name for func, name in _spellings().items() if name in names}
 
 
 @cache

@@ -6,13 +6,16 @@ run instead with the one check that reports it switched off: a copy of the funct
 say that no argument overrides torch. torch itself is not changed.
 """
 
-from collections.abc import Callable, Mapping
-from types import FunctionType, MappingProxyType
+from collections.abc import Callable
+from types import FunctionType
 from typing import Any, Final
 
 from torch.nn import functional as F
 
-__all__ = ["APART"]
+__all__ = ["COMPOSITE", "composite_apart"]
+
+COMPOSITE: Final = F.multi_head_attention_forward
+"""The one function that is taken apart."""
 
 
 def _no_override(*_: Any) -> bool:
@@ -24,15 +27,16 @@ def _unreported(func: Callable[..., Any]) -> Callable[..., Any]:
         ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"),
         _no_override,
     )
-    assert isinstance(func, FunctionType)  # noqa: S101 (both entries below are Python functions)
+    assert isinstance(func, FunctionType)  # noqa: S101 (it is written in Python)
     copy = FunctionType(
-        func.__code__, {**func.__globals__, **checks}, func.__name__, func.__defaults__
+        func.__code__,
+        {**func.__globals__, **checks},
+        func.__name__,
+        func.__defaults__,
     )
     copy.__kwdefaults__ = func.__kwdefaults__
     return copy
 
 
-APART: Final[Mapping[Callable[..., Any], Callable[..., Any]]] = MappingProxyType(
-    {F.multi_head_attention_forward: _unreported(F.multi_head_attention_forward)},
-)
-"""Function object to the copy that runs with the mode on."""
+composite_apart: Final = _unreported(COMPOSITE)
+"""`COMPOSITE`, to be run with the mode on."""

@@ -15,7 +15,7 @@ from nncfx.errors import NNCFXError, TracingError
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.tracing.dataflow import Dataflow
 from nncfx.tracing.inputs import ExampleInputs, as_call
-from nncfx.tracing.interception import APART
+from nncfx.tracing.interception import COMPOSITE, composite_apart
 from nncfx.tracing.module_stack import ModuleStack, Wiring
 from nncfx.tracing.preservation import preserved
 from nncfx.tracing.spelling import Kind, kind, spelling
@@ -165,10 +165,9 @@ class _TracingMode(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        apart = APART.get(func)
-        if apart is not None:
+        if func is COMPOSITE:
             with self:
-                return apart(*args, **kwargs)
+                return composite_apart(*args, **kwargs)
         inputs = list(tensors_in((args, kwargs)))
         infos = tuple(describe(tensor) for tensor in inputs)
         result = func(*args, **kwargs)
