@@ -7,8 +7,7 @@ from typing import final
 from torch import Tensor, nn
 
 from nncfx.controllers.weights import aliases, raw_parameters
-from nncfx.graph import NNCFGraph
-from nncfx.graph.macs import macs
+from nncfx.graph import NNCFGraph, macs
 
 __all__ = ["WeightMacs"]
 

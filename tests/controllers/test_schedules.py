@@ -1,0 +1,99 @@
+"""The formulas, against the values that NNCF publishes and against laws."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nncfx.controllers import (
+    BaselineSchedule,
+    BiasedExponentialSchedule,
+    ExponentialSchedule,
+    MultistepSchedule,
+    PolynomialSchedule,
+    Schedule,
+    WarmUp,
+)
+from nncfx.errors import ArgumentError
+
+LEVELS = st.floats(0, 0.99)
+EPOCHS = st.integers(0, 50)
+
+
+def levels(schedule: Schedule, count: int) -> list[float]:
+    return [schedule.level(epoch) for epoch in range(count)]
+
+
+def test_polynomial_of_power_one_is_a_straight_line_that_stays_at_the_target() -> None:
+    schedule = PolynomialSchedule(initial=0.2, target=0.6, epochs=2, power=1)
+    assert levels(schedule, 4) == pytest.approx([0.2, 0.4, 0.6, 0.6], abs=1e-7)
+
+
+def test_polynomial_with_default_power_gives_the_published_values() -> None:
+    schedule = PolynomialSchedule(initial=0, target=0.9, epochs=5)
+    published = [0, 0.1637531, 0.3316987, 0.505455, 0.6885686, 0.9]
+    assert levels(schedule, 6) == pytest.approx(published, abs=1e-7)
+
+
+def test_convex_polynomial_rises_last() -> None:
+    schedule = PolynomialSchedule(initial=0.2, target=0.6, epochs=2, power=2, concave=False)
+    assert levels(schedule, 3) == pytest.approx([0.2, 0.3, 0.6], abs=1e-12)
+
+
+def test_polynomial_over_no_epochs_is_at_the_target() -> None:
+    assert PolynomialSchedule(initial=0.2, target=0.6, epochs=0).level(0) == 0.6
+
+
+def test_exponential_gives_the_published_values() -> None:
+    schedule = ExponentialSchedule(initial=0.2, target=0.6, epochs=2)
+    assert levels(schedule, 3) == pytest.approx([0.2, 0.4343145, 0.6], abs=1e-7)
+
+
+def test_pruning_exponential_with_warm_up_gives_the_published_values() -> None:
+    schedule = WarmUp(epochs=1, then=ExponentialSchedule(initial=0, target=0.5, epochs=4))
+    published = [0, 0, 0.1591036, 0.2928932, 0.4053964, 0.5]
+    assert levels(schedule, 6) == pytest.approx(published, abs=1e-7)
+
+
+def test_multistep_goes_up_at_the_epoch_of_the_step() -> None:
+    schedule = MultistepSchedule(steps=(2, 4), levels=(0.1, 0.3, 0.5))
+    assert levels(schedule, 6) == [0.1, 0.1, 0.3, 0.3, 0.5, 0.5]
+
+
+def test_baseline_is_at_the_target_at_once() -> None:
+    assert levels(BaselineSchedule(target=0.5), 2) == [0.5, 0.5]
+
+
+def test_biased_exponential_meets_its_three_conditions() -> None:
+    schedule = BiasedExponentialSchedule(initial=0.1, target=0.6, epochs=16)
+    assert levels(schedule, 1) == pytest.approx([0.1], abs=1e-12)
+    assert schedule.level(2) == pytest.approx(0.75 * 0.6, abs=1e-12)
+    assert schedule.level(16) == pytest.approx(0.6, abs=1e-12)
+
+
+def test_biased_exponential_near_its_target_goes_straight() -> None:
+    schedule = BiasedExponentialSchedule(initial=0.5, target=0.6, epochs=10)
+    assert schedule.level(5) == pytest.approx(0.55)
+
+
+def test_a_schedule_over_negative_epochs_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="over -1 epochs has no end"):
+        ExponentialSchedule(initial=0, target=0.5, epochs=-1).level(0)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [PolynomialSchedule, ExponentialSchedule, BiasedExponentialSchedule],
+)
+@given(bounds=st.tuples(LEVELS, LEVELS), epochs=EPOCHS, at=st.floats(0, 60))
+def test_a_schedule_rises_from_its_start_to_its_target(
+    kind: type[ExponentialSchedule],
+    bounds: tuple[float, float],
+    epochs: int,
+    at: float,
+) -> None:
+    low, high = sorted(bounds)
+    schedule = kind(initial=low, target=high, epochs=epochs)
+    tolerance = 1e-12  # a few roundings of numbers below 1
+    assert low - tolerance <= schedule.level(at) <= high + tolerance
+    assert schedule.level(at) <= schedule.level(at + 1) + tolerance
+    assert schedule.level(epochs) == pytest.approx(high, abs=tolerance)
