@@ -16,10 +16,12 @@ def batch_size(call: Call) -> int:
     """Return the size of axis 0 of the first tensor among the arguments of `call`.
 
     Raises:
-        ArgumentError: no argument is a tensor with an axis.
+        ArgumentError: no argument is a tensor with an axis, or that axis is empty.
     """
     for leaf in pytree.tree_leaves(call):
         if isinstance(leaf, torch.Tensor) and leaf.ndim > 0:
+            if leaf.shape[0] == 0:
+                raise ArgumentError("example_inputs hold a batch of 0; give at least one example.")
             return leaf.shape[0]
     raise ArgumentError(
         "example_inputs hold no tensor with an axis, so there is no batch to leave open; "

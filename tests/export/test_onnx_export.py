@@ -1,0 +1,266 @@
+"""`export_onnx` writes what the model infers, leaves the model alone and says what went wrong."""
+
+import copy
+import logging
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from onnx.reference import ReferenceEvaluator
+from torch import nn
+from typing_extensions import override
+
+import nncfx.tracing
+from nncfx.errors import ArgumentError, ExportError, MissingExtraError
+from nncfx.export import ExportResult, export_onnx
+
+# float32: a unit roundoff of 6e-8 times a dot product of 72 terms, twice in a row.
+RELATIVE = 1e-5
+
+
+class TwoInputs(nn.Module):
+    """Named inputs, a constant size, a mapping as output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = nn.Linear(4, 3)
+        self.right = nn.Linear(2, 3)
+
+    @override
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
+        total = self.left(a) + self.right(b)
+        return {"logits": total, "score": total.sum(1)}
+
+
+class BranchOnValues(nn.Module):
+    """What the exporter cannot follow."""
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.sum() > 0:
+            return x + 1
+        return x
+
+
+class NoOnnxForm(nn.Module):
+    """An operation that ONNX has not."""
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.eigvals(x).real
+
+
+class FixedBatch(nn.Module):
+    """A batch of two, whatever comes."""
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.view(2, 4) * 2
+
+
+class Halved(nn.Module):
+    """A hook that halves."""
+
+    @override
+    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor * 0.5
+
+
+def session_of(result: ExportResult) -> Any:  # noqa: ANN401 (onnxruntime has no types)
+    return onnxruntime.InferenceSession(result.path, providers=["CPUExecutionProvider"])
+
+
+def assert_agree(outputs: list[np.ndarray], expected: list[torch.Tensor]) -> None:
+    assert len(outputs) == len(expected)
+    for output, wanted in zip(outputs, expected, strict=True):
+        scale = wanted.abs().max().item()
+        np.testing.assert_allclose(output, wanted.detach().numpy(), atol=RELATIVE * scale)
+
+
+def test_onnx_runtime_computes_what_the_model_infers(
+    small_model: nn.Module, small_inputs: torch.Tensor, small_result: ExportResult
+) -> None:
+    expected = small_model.eval()(small_inputs)
+    assert_agree(session_of(small_result).run(None, {"x": small_inputs.numpy()}), [expected])
+
+
+def test_the_onnx_reference_computes_what_the_model_infers(
+    small_model: nn.Module, small_inputs: torch.Tensor, small_result: ExportResult
+) -> None:
+    evaluator = ReferenceEvaluator(str(small_result.path))
+    expected = small_model.eval()(small_inputs)
+    assert_agree(evaluator.run(None, {"x": small_inputs.numpy()}), [expected])
+
+
+def test_the_batch_is_open_although_the_example_holds_one(
+    small_model: nn.Module, small_result: ExportResult
+) -> None:
+    inputs = torch.randn(5, 3, 8, 8)
+    expected = small_model.eval()(inputs)
+    assert_agree(session_of(small_result).run(None, {"x": inputs.numpy()}), [expected])
+
+
+def test_batch_norms_are_folded_into_their_convolutions(small_result: ExportResult) -> None:
+    kinds = [node.op_type for node in onnx.load(small_result.path).graph.node]
+    assert "BatchNormalization" not in kinds
+    assert kinds.count("Conv") == 2
+
+
+def test_the_result_stands_for_its_path_and_knows_its_size(small_result: ExportResult) -> None:
+    assert Path(small_result) == small_result.path
+    assert small_result.size_bytes == small_result.path.stat().st_size
+    assert (small_result.inputs, small_result.outputs) == (("x",), ("output",))
+
+
+def test_the_file_tells_nothing_of_the_machine_that_wrote_it(small_result: ExportResult) -> None:
+    data = small_result.path.read_bytes()
+    assert os.fsencode(Path(__file__).parent) not in data
+    assert b"site-packages" not in data
+
+
+def test_exporting_twice_gives_the_same_bytes(
+    small_model: nn.Module, small_inputs: torch.Tensor, small_result: ExportResult, tmp_path: Path
+) -> None:
+    again = export_onnx(small_model, tmp_path / "again.onnx", small_inputs)
+    assert again.path.read_bytes() == small_result.path.read_bytes()
+
+
+def test_the_model_is_left_as_it_was(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Dropout(0.5)).train()
+    model[1].eval()
+    before = copy.deepcopy(model.state_dict())
+    modes = [module.training for module in model.modules()]
+    export_onnx(model, tmp_path / "m.onnx", torch.randn(1, 1, 5, 5))
+    assert [module.training for module in model.modules()] == modes
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_model_whose_export_fails_gets_its_mode_back(tmp_path: Path) -> None:
+    model = NoOnnxForm().train()
+    with pytest.raises(ExportError):
+        export_onnx(model, tmp_path / "m.onnx", torch.randn(2, 3, 3))
+    assert model.training
+
+
+def test_keyword_inputs_and_mapped_outputs_keep_their_names(tmp_path: Path) -> None:
+    model = TwoInputs().eval()
+    inputs = {"a": torch.randn(2, 4), "b": torch.randn(2, 2)}
+    result = export_onnx(model, tmp_path / "m.onnx", inputs)
+    assert (result.inputs, result.outputs) == (("a", "b"), ("logits", "score"))
+    more = {"a": torch.randn(7, 4), "b": torch.randn(7, 2)}
+    outputs = session_of(result).run(None, {name: x.numpy() for name, x in more.items()})
+    assert_agree(outputs, list(model(**more).values()))
+
+
+def test_fixed_shapes_are_written_when_the_batch_is_not_to_stay_open(tmp_path: Path) -> None:
+    inputs = torch.randn(2, 4)
+    result = export_onnx(FixedBatch(), tmp_path / "m.onnx", inputs, dynamic_batch=False)
+    assert session_of(result).get_inputs()[0].shape == [2, 4]
+
+
+def test_a_wrapped_model_is_exported_with_its_weight_hooks_baked_in(tmp_path: Path) -> None:
+    inputs = torch.randn(2, 4)
+    model = nncfx.tracing.wrap(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), inputs)
+    site = nncfx.tracing.WeightSite.of("0.weight")
+    model.nncf.register([nncfx.tracing.Insertion(site, Halved(), 0, "halving")])
+    model.nncf.commit()
+    result = export_onnx(model, tmp_path / "m.onnx", inputs)
+    assert_agree(session_of(result).run(None, {"input": inputs.numpy()}), [model(inputs)])
+    assert [node.op_type for node in onnx.load(result.path).graph.node] == ["Gemm", "Relu"]
+
+
+def test_a_hook_at_an_activation_is_exported_as_what_it_computes(tmp_path: Path) -> None:
+    inputs = torch.randn(2, 4)
+    model = nncfx.tracing.wrap(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), inputs)
+    address = "Sequential/ReLU[1]/relu_0"
+    site = nncfx.tracing.PostSite(address)
+    model.nncf.register([nncfx.tracing.Insertion(site, Halved(), 0, "halving")])
+    model.nncf.commit()
+    result = export_onnx(model, tmp_path / "m.onnx", inputs)
+    expected = model(inputs)
+    assert_agree(session_of(result).run(None, {"input": inputs.numpy()}), [expected])
+    assert result.modules["1/Relu"] == "1"
+
+
+def test_nothing_is_printed_warned_or_logged(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO):
+        export_onnx(nn.Linear(4, 3), tmp_path / "m.onnx", torch.randn(2, 4))
+    assert capfd.readouterr() == ("", "")
+    assert caplog.text == ""
+
+
+def test_an_operation_without_onnx_form_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        ExportError, match=r"NoOnnxForm .* operation 'aten.linalg_eig' has no ONNX"
+    ):
+        export_onnx(NoOnnxForm(), tmp_path / "m.onnx", torch.randn(2, 3, 3))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_branch_on_values_is_named_with_its_line(tmp_path: Path) -> None:
+    here = re.escape(__file__)
+    with pytest.raises(ExportError, match=rf"branches on .* at {here}:\d+ in forward, `if x.sum"):
+        export_onnx(BranchOnValues(), tmp_path / "m.onnx", torch.randn(2, 4))
+
+
+def test_a_batch_that_the_model_fixes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"FixedBatch .* fixes the batch of input 'x'.*False"):
+        export_onnx(FixedBatch(), tmp_path / "m.onnx", torch.randn(2, 4))
+
+
+def test_inputs_on_which_the_model_does_not_run_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="Linear does not run on the example inputs"):
+        export_onnx(nn.Linear(4, 3), tmp_path / "m.onnx", torch.randn(2, 5))
+
+
+def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"The folder '.*/nowhere' .* does not exist"):
+        export_onnx(nn.Linear(4, 3), tmp_path / "nowhere" / "m.onnx", torch.randn(2, 4))
+
+
+@pytest.mark.parametrize("opset", [17, 24])
+def test_an_operator_set_that_the_target_does_not_read_is_refused(
+    tmp_path: Path,
+    opset: int,
+) -> None:
+    with pytest.raises(ArgumentError, match=f"opset {opset} cannot be written for 'onnxruntime'"):
+        export_onnx(nn.Linear(4, 3), tmp_path / "m.onnx", torch.randn(2, 4), opset=opset)
+
+
+def test_the_operator_set_asked_for_is_written(tmp_path: Path) -> None:
+    result = export_onnx(nn.Linear(4, 3), tmp_path / "m.onnx", torch.randn(2, 4), opset=18)
+    assert result.opset == 18
+    assert onnx.load(result.path).opset_import[0].version == 18
+
+
+def test_weights_in_a_file_of_their_own_are_found_from_where_the_model_lies(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # torch keeps the limit of 2 GB here; a small one stands in for a large model.
+    limit = "torch.onnx._internal.exporter._onnx_program._LARGE_MODEL_THRESHOLD"
+    monkeypatch.setattr(limit, 1000)
+    model, inputs = nn.Linear(64, 64).eval(), torch.randn(2, 64)
+    result = export_onnx(model, tmp_path / "m.onnx", inputs)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["m.onnx", "m.onnx.data"]
+    assert result.size_bytes > 64 * 64 * 4
+    assert_agree(session_of(result).run(None, {"input": inputs.numpy()}), [model(inputs)])
+
+
+def test_a_missing_package_names_the_extra(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
+    with pytest.raises(MissingExtraError, match=r"'onnxscript' .* 'nncfx\[export\]'"):
+        export_onnx(nn.Linear(4, 3), tmp_path / "m.onnx", torch.randn(2, 4))
