@@ -9,8 +9,8 @@
 import argparse
 import io
 import math
-import resource
 import time
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -64,9 +64,73 @@ def unpack(data: bytes) -> dict[str, BitTensor]:
     return {row.name: bits for row, bits in read_tensors(file, read_header(file))}
 
 
+def read_one_by_one(data: bytes) -> None:
+    """Read all tensors of a container, keeping none."""
+    file = io.BytesIO(data)
+    for _ in read_tensors(file, read_header(file)):
+        pass
+
+
+def peak_mb(work: Callable[[], Any]) -> float:
+    """Return the most memory in MB that `work` allocates."""
+    tracemalloc.start()
+    work()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak / 1e6
+
+
 def row(name: str, size: float, dense: int, note: str) -> None:
     """Print one line of the table."""
     print(f"{name:<46} {size / 1e6:8.3f} MB {dense / size:7.2f}x  {note}")
+
+
+def report_container(weights: dict[str, np.ndarray], bound: float) -> None:
+    """Write and read a container of `weights` and print its size, speed and memory."""
+    count = sum(w.size for w in weights.values())
+    bits = {
+        name: BitTensor(dtype="F32", shape=w.shape, words=w.reshape(-1).view("<u4"))
+        for name, w in weights.items()
+    }
+    data, packing = timed(lambda: pack(Contents(tensors=bits)))
+    again, unpacking = timed(lambda: unpack(data))
+    for name, tensor in bits.items():
+        np.testing.assert_array_equal(again[name].words, tensor.words)
+    speed = f"{count / packing / 1e6:.1f} / {count / unpacking / 1e6:.1f} M weights/s"
+    note = f"{len(data) / bound:.4f} of the bound, write / read {speed}"
+    row(".nncfx", len(data), 4 * count, note)
+    largest = max(w.nbytes for w in weights.values())
+    print(f"  peak memory beside the tensors, largest {largest / 1e6:.0f} MB:")
+    print(f"  write {peak_mb(lambda: pack(Contents(tensors=bits))):.0f} MB")
+    print(f"  read {peak_mb(lambda: read_one_by_one(data)):.0f} MB, one tensor at a time")
+    for stored in read_header(io.BytesIO(data)).rows:
+        per_weight = 8 * stored.size_bytes / stored.count
+        print(f"  {stored.name:<8} {stored.codec:<16} {per_weight:.4f} bits/weight")
+
+
+def report_deep_compression(weights: dict[str, np.ndarray]) -> None:
+    """Write and read a `.net` file of `weights` and print its size and speed."""
+    count = sum(w.size for w in weights.values())
+    # 31 values do not fit the layout's 4-bit codes, so all layers take its 8-bit ones.
+    layers = [(name, w.shape, 8) for name, w in weights.items()]
+    decoded = {}
+    for name, w in weights.items():
+        book = np.zeros(256, dtype=np.float32)
+        used = np.unique(w[w != 0])
+        book[1 : used.size + 1] = used
+        decoded[name] = deep_compression.Layer(w, np.zeros(w.shape[0], np.float32), book)
+    net, packing = timed(lambda: deep_compression.encode(decoded, layers))
+    _, unpacking = timed(lambda: deep_compression.decode(net, layers))
+    speed = f"{count / packing / 1e6:.1f} / {count / unpacking / 1e6:.1f} M weights/s"
+    row("Deep Compression .net, 8-bit codes", len(net), 4 * count, f"write / read {speed}")
+
+
+def report_huffman(rng: np.random.Generator) -> None:
+    """Print the speed of the Huffman codec on gaps of a 90 %-sparse tensor."""
+    symbols = np.minimum(rng.geometric(0.1, 6_000_000) - 1, 255).astype(np.uint16)
+    coded, coding = timed(lambda: huffman.encode(symbols))
+    _, decoding = timed(lambda: huffman.decode(ByteReader(coded), symbols.size))
+    print(f"Huffman, 6 M gaps: encode {6 / coding:.0f}, decode {6 / decoding:.0f} M symbols/s")
 
 
 def main() -> None:
@@ -80,50 +144,13 @@ def main() -> None:
         thin = (max(1, round(shape[0] * scale)), *shape[1:]) if "fc" in name else shape
         weights[name] = layer(rng, thin, 255 if "conv" in name else 31)
     count = sum(w.size for w in weights.values())
-    dense = 4 * count
     bound = sum(entropy_bytes(w) for w in weights.values())
     print(f"{count / 1e6:.2f} M weights")
-    row("float32", dense, dense, "")
-    row("order-0 entropy per layer (bound)", bound, dense, "")
-
-    bits = {
-        name: BitTensor(dtype="F32", shape=w.shape, words=w.reshape(-1).view("<u4"))
-        for name, w in weights.items()
-    }
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    data, packing = timed(lambda: pack(Contents(tensors=bits)))
-    again, unpacking = timed(lambda: unpack(data))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    for name, tensor in bits.items():
-        np.testing.assert_array_equal(again[name].words, tensor.words)
-    speed = f"{count / packing / 1e6:.1f} / {count / unpacking / 1e6:.1f} M weights/s"
-    row(".nncfx", len(data), dense, f"{len(data) / bound:.4f} of the bound, write / read {speed}")
-    print(
-        f"{'':<46} peak memory +{peak / 1e3:.0f} MB, largest tensor {max(w.nbytes for w in weights.values()) / 1e6:.0f} MB"
-    )
-    for tensor_row in read_header(io.BytesIO(data)).rows:
-        name, size = tensor_row.name, tensor_row.size_bytes
-        print(f"  {name:<8} {tensor_row.codec:<16} {8 * size / tensor_row.count:.4f} bits/weight")
-
-    # 31 values do not fit the layout's 4-bit codes, so all layers take its 8-bit ones.
-    layers = [(name, w.shape, 8) for name, w in weights.items()]
-    decoded = {}
-    for name, w in weights.items():
-        book = np.zeros(256, dtype=np.float32)
-        used = np.unique(w[w != 0])
-        book[1 : used.size + 1] = used
-        decoded[name] = deep_compression.Layer(w, np.zeros(w.shape[0], np.float32), book)
-    net, packing = timed(lambda: deep_compression.encode(decoded, layers))
-    _, unpacking = timed(lambda: deep_compression.decode(net, layers))
-    speed = f"{count / packing / 1e6:.1f} / {count / unpacking / 1e6:.1f} M weights/s"
-    row("Deep Compression .net, 8-bit codes", len(net), dense, f"write / read {speed}")
-
-    symbols = np.minimum(rng.geometric(0.1, 6_000_000) - 1, 255).astype(np.uint16)
-    coded, coding = timed(lambda: huffman.encode(symbols))
-    _, decoding = timed(lambda: huffman.decode(ByteReader(coded), symbols.size))
-    print(
-        f"Huffman, 6 M gap symbols: encode {6 / coding:.0f}, decode {6 / decoding:.0f} M symbols/s"
-    )
+    row("float32", 4 * count, 4 * count, "")
+    row("order-0 entropy per layer (bound)", bound, 4 * count, "")
+    report_container(weights, bound)
+    report_deep_compression(weights)
+    report_huffman(rng)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def encode(symbols: NDArray[np.unsignedinteger[Any]]) -> bytes:
     The bits are the fewest of all prefix codes with words of at most 16 bits.
 
     >>> encode(np.array([7, 7, 7], dtype=np.uint8)).hex()
-    '08cb8000'
+    '08c7e000'
     """
     if not symbols.size:
         return b""

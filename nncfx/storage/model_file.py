@@ -25,6 +25,7 @@ from nncfx.storage.whole_file import write_whole
 
 __all__ = ["SavedFile", "load", "load_state", "save"]
 
+_LISTED = 5
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
@@ -139,14 +140,15 @@ def _check_keys(header: Header, state: Mapping[str, object], name_of_model: str)
     unexpected = sorted(set(keys) - set(state))
     both = [(name, row, state[name]) for name, row in keys.items() if name in state]
     reshaped = [
-        f"{name} (file {row.dtype} {row.shape}, model {value.dtype} {tuple(value.shape)})"
+        f"{name} (file {row.dtype} {row.shape}, model {_described(value)})"
         for name, row, value in both
-        if isinstance(value, torch.Tensor) and not _fits(row, value)
+        if not isinstance(value, torch.Tensor) or not _fits(row, value)
     ]
     faults = {"missing in the file": missing, "unexpected": unexpected, "reshaped": reshaped}
     if any(faults.values()):
         listed = "; ".join(
-            f"{fault}: {', '.join(names[:5])}{f' and {len(names) - 5} more' * (len(names) > 5)}"  # noqa: PLR2004 (five are enough)
+            f"{fault}: {', '.join(names[:_LISTED])}{' ...' * (len(names) > _LISTED)}"
+            f" ({len(names)})"
             for fault, names in faults.items()
             if names
         )
@@ -154,6 +156,12 @@ def _check_keys(header: Header, state: Mapping[str, object], name_of_model: str)
             f"The file is of another model than this {name_of_model}: {listed}. "
             f"Build the model as it was before it was compressed.",
         )
+
+
+def _described(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} {tuple(value.shape)}"
+    return type(value).__name__
 
 
 def _fits(row: TensorRow, value: torch.Tensor) -> bool:

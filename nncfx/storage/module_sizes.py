@@ -105,6 +105,8 @@ def _recurrent(gates: int) -> _Dims:
             return (state, hidden)
         if tensor in {"weight_ih", "weight_ih_l0", "weight_ih_l0_reverse"}:
             return (gates * hidden, _of(sizes, "input_size"))
+        if tensor.startswith("weight_ih"):
+            return (gates * hidden, state)  # of each direction of the layer below
         return (gates * hidden,)
 
     return leading
@@ -281,13 +283,18 @@ def _check_shape(
     if shape == old and wanted == present:
         return
     try:
-        leading = kind.leading(wanted, tensor)
+        leading, before = kind.leading(wanted, tensor), kind.leading(present, tensor)
     except StorageError as error:
         raise StorageError(f"Sizes of module {owner!r} contradict each other: {error}") from error
-    if leading is not None and shape != leading + old[len(leading) :]:
+    if leading is None or before is None:
+        return
+    # A dimension may be a multiple of its size, as that of a bidirectional layer's input is.
+    scaled = (n * (o // b if b else 1) for n, b, o in zip(leading, before, old, strict=False))
+    expected = (*scaled, *old[len(leading) :])
+    if shape != expected:
         raise StorageError(
             f"Tensor {key!r} has shape {shape}, but the sizes {wanted} of its module want "
-            f"{leading + old[len(leading) :]}.",
+            f"{expected}.",
         )
 
 
