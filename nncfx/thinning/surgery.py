@@ -156,5 +156,9 @@ _SIZES: Mapping[type[nn.Module], Callable[[nn.Module], _Sizes]] = {
 }
 """How each torch.nn type keeps its sizes; every other type has none beside its tensors."""
 
-_BATCHED: Mapping[type[nn.Module], int] = {nn.InstanceNorm1d: 3, nn.InstanceNorm2d: 4, nn.InstanceNorm3d: 5}
+_BATCHED: Mapping[type[nn.Module], int] = {
+    nn.InstanceNorm1d: 3,
+    nn.InstanceNorm2d: 4,
+    nn.InstanceNorm3d: 5,
+}
 """Norms that may have no tensors, and the axes of a batch that they take."""

@@ -71,7 +71,7 @@ def along_axis(state: ChannelState, call: TracedCall) -> None:
     if state.source(data) is not None or not isinstance(axis, int):
         return unknown(state, call)
     if axis % grid.dim() in varying_axes(grid):
-        return unknown(state, call, "computes across its channels")
+        state.fix(grid, f"'{place_of(call)}' computes across its channels")
     for tensor in tensors_in(call.result):
         state.set_grid(tensor, grid)
     return None

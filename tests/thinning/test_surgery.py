@@ -1,0 +1,62 @@
+"""A copy without some entries has the sizes that its tensors say."""
+
+import numpy as np
+import torch
+from torch import nn
+
+from nncfx.thinning.surgery import copy_without, sized_on_the_way
+
+
+def test_a_tensor_can_lose_entries_along_several_axes() -> None:
+    model = nn.Linear(3, 4)
+    gone = {("weight", 0): np.array([1]), ("weight", 1): np.array([0, 2]), ("bias", 0): [1]}
+    copied, sizes = copy_without(model, gone)
+    assert torch.equal(copied.weight, model.weight[[0, 2, 3]][:, [1]])
+    assert torch.equal(copied.bias, model.bias[[0, 2, 3]])
+    assert sizes == {"": {"out_features": 3, "in_features": 1}}
+
+
+def test_buffers_are_cut_and_stay_buffers() -> None:
+    model = nn.BatchNorm1d(3, affine=False)
+    gone = {("running_mean", 0): np.array([0]), ("running_var", 0): np.array([0])}
+    copied, sizes = copy_without(model, gone)
+    assert list(copied.state_dict()) == list(model.state_dict())
+    assert [len(buffer) for buffer in (copied.running_mean, copied.running_var)] == [2, 2]
+    assert sizes == {"": {"num_features": 2}}
+
+
+def test_groups_of_a_convolution_shrink_with_its_rows() -> None:
+    model = nn.Conv2d(6, 9, 1, groups=3)
+    gone = np.array([3, 4, 5])
+    copied, sizes = copy_without(model, {("weight", 0): gone, ("bias", 0): gone})
+    assert sizes == {"": {"out_channels": 6, "in_channels": 4, "groups": 2}}
+    assert copied(torch.zeros(1, 4, 2, 2)).shape == (1, 6, 2, 2)
+
+
+def test_gradients_do_not_come_along_to_a_cut_parameter() -> None:
+    model = nn.Linear(3, 4, bias=False)
+    model.weight.grad = torch.ones(4, 3)
+    copied, _ = copy_without(model, {("weight", 0): np.array([0])})
+    assert copied.weight.grad is None
+    assert model.weight.grad.shape == (4, 3)
+
+
+def test_a_parameter_of_the_users_own_module_is_cut() -> None:
+    class Scale(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.arange(3.0))
+
+    copied, sizes = copy_without(Scale(), {("scale", 0): np.array([1])})
+    assert copied.scale.tolist() == [0.0, 2.0]
+    assert sizes == {}
+
+
+def test_a_norm_without_tensors_learns_its_width_from_the_forward() -> None:
+    model = nn.Sequential(nn.InstanceNorm2d(4))
+    sizes: dict[str, dict[str, int]] = {}
+    with sized_on_the_way(model, sizes):
+        model(torch.zeros(2, 3, 4, 4))
+    assert sizes == {"0": {"num_features": 3}}
+    assert model[0].num_features == 3
+    assert not model[0]._forward_pre_hooks

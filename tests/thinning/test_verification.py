@@ -1,0 +1,62 @@
+"""How different two outputs are."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from nncfx.errors import ThinningError
+from nncfx.thinning.verification import default_tolerance, relative_error, verify
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "error"),
+    [
+        ([2.0, -4.0], [2.0, -4.0], 0.0),
+        ([2.0, -4.0], [2.5, -4.0], 0.125),
+        ([0.0, 0.0], [0.0, 0.0], 0.0),
+        ([0.0, 0.0], [0.0, 1e-9], INF),
+        ([NAN, 4.0], [NAN, 3.0], 0.25),
+        ([1.0, 4.0], [NAN, 4.0], INF),
+        ([INF, 4.0], [INF, 4.0], 0.0),
+        ([INF, 4.0], [-INF, 4.0], INF),
+        ([], [], 0.0),
+        ([1.0], [1.0, 1.0], INF),
+    ],
+)
+def test_errors_are_relative_to_the_largest_finite_output(
+    expected: list[float], actual: list[float], error: float
+) -> None:
+    assert relative_error(torch.tensor(expected), torch.tensor(actual)) == error
+
+
+def test_integers_that_differ_are_measured_like_numbers() -> None:
+    assert relative_error(torch.tensor([4, 1]), torch.tensor([3, 1])) == 0.25
+
+
+def test_the_coarsest_output_sets_the_tolerance() -> None:
+    outputs = [torch.zeros(1, dtype=torch.float64), torch.zeros(1), torch.zeros(1).long()]
+    assert default_tolerance(outputs) == 1e-5
+    assert default_tolerance(outputs[::2]) == 1e-12
+
+
+def test_all_outputs_are_compared() -> None:
+    class Two(nn.Module):
+        def __init__(self, offset: float) -> None:
+            super().__init__()
+            self.offset = offset
+
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"same": x, "other": x + self.offset}
+
+    assert verify(Two(0.0), Two(0.0), torch.ones(2), None) == 0.0
+    with pytest.raises(ThinningError, match=r"by 5\.0e-01"):
+        verify(Two(0.0), Two(0.5), torch.ones(2), None)
+
+
+def test_a_model_that_fails_is_said_to_fail() -> None:
+    with pytest.raises(ThinningError, match="The thinned model fails: RuntimeError: mat1"):
+        verify(nn.Linear(2, 3), nn.Linear(3, 3), torch.ones(1, 2), None)

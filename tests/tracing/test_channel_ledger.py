@@ -1,0 +1,69 @@
+"""The ledger sums up ties, reasons and carriers."""
+
+import numpy as np
+
+from nncfx.graph.channels import Role
+from nncfx.tracing.channel_ids import NO_CHANNEL
+from nncfx.tracing.channel_ledger import ChannelLedger
+
+
+def test_groups_with_the_same_members_make_one_set() -> None:
+    ledger = ChannelLedger()
+    ids = ledger.create(3)
+    ledger.carry("conv.weight", 0, ids, Role.PRODUCER)
+    found = ledger.channels([])
+    assert [(g.name, g.size, g.fixed) for g in found] == [("conv", 3, None)]
+
+
+def test_a_fixed_channel_gets_a_set_of_its_own_with_a_numbered_name() -> None:
+    ledger = ChannelLedger()
+    ids = ledger.create(3)
+    ledger.carry("conv.weight", 0, ids, Role.PRODUCER)
+    ledger.fix(ids[1:2], "because")
+    found = [(g.name, g.fixed, g.members[0].indices.tolist()) for g in ledger.channels([])]
+    assert found == [("conv", None, [[0], [2]]), ("conv#2", "because", [[1]])]
+
+
+def test_of_several_reasons_the_first_is_kept() -> None:
+    ledger = ChannelLedger()
+    ids = ledger.create(2)
+    ledger.carry("conv.weight", 0, ids, Role.PRODUCER)
+    ledger.fix(ids[1:], "first")
+    ledger.tie(ids[:1], ids[1:], "there")
+    ledger.fix(ids[:1], "second")
+    assert dict(ledger.channels([]).fixed) == {"conv": "first"}
+
+
+def test_a_channel_tied_to_a_constant_is_fixed() -> None:
+    ledger = ChannelLedger()
+    ids = ledger.create(2)
+    ledger.carry("conv.weight", 0, ids, Role.PRODUCER)
+    ledger.tie(ids, np.array([NO_CHANNEL, ids[1]]), "Net/add_0")
+    assert [(g.size, g.fixed is None) for g in ledger.channels([])] == [(1, False), (1, True)]
+
+
+def test_an_axis_noted_twice_ties_both_notes() -> None:
+    ledger = ChannelLedger()
+    first, second = ledger.create(2), ledger.create(2)
+    ledger.carry("conv.weight", 1, first, Role.CONSUMER)
+    ledger.carry("conv.weight", 1, second, Role.CONSUMER)
+    assert np.array_equal(ledger.find(first), ledger.find(second))
+
+
+def test_a_parameter_fixed_early_fixes_what_it_carries_later() -> None:
+    ledger = ChannelLedger()
+    ledger.fix_parameter("conv.weight", "computed with")
+    ledger.carry("conv.weight", 0, ledger.create(2), Role.PRODUCER)
+    assert dict(ledger.channels([]).fixed) == {"conv": "computed with"}
+
+
+def test_channels_that_are_only_read_are_no_groups() -> None:
+    ledger = ChannelLedger()
+    ledger.carry("conv.weight", 1, ledger.create(2), Role.CONSUMER)
+    assert len(ledger.channels([])) == 0
+
+
+def test_a_parameter_of_the_root_names_its_set_itself() -> None:
+    ledger = ChannelLedger()
+    ledger.carry("weight", 0, ledger.create(1), Role.PRODUCER)
+    assert [g.name for g in ledger.channels([])] == ["weight"]
