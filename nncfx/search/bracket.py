@@ -30,8 +30,8 @@ class Bracket:
         """Return the bracket that a decreasing metric leaves after `observations`.
 
         The upper end is the lowest infeasible level (a failed one is infeasible), the lower end
-        the highest feasible level below it. Feasible levels above an infeasible one, which only noise
-        produces, are left out.
+        the highest feasible level below it. Feasible levels above an infeasible one, which only
+        noise produces, are left out.
         """
         seen = list(observations)
         feasible = {s.level for s in seen if s.value is not None and s.value >= threshold}

@@ -19,6 +19,7 @@ _FIRST = 0.59  # where the first evaluation falls, as a part of the cells: level
 _SLACK = 1  # evaluations that may be risked beyond what bisection needs
 _GAMMA = 0.95  # weight of nearness to the threshold in ILS-UCB, as published
 _CLOSE = 0.25  # a metric this near to the threshold (as a part of the slack at level 0) is close
+_NEGLIGIBLE = 0.005  # so is one this near, as a part of all that was seen of the metric
 _FINEST = 0.05  # cells below which a steep curve is not resolved further
 _BELOW = 0.45  # cells by which a probe stays on the feasible side of the estimated crossing
 _REACH = 0.5  # deviations by which a probe leans towards the farther end of the bracket
@@ -136,7 +137,9 @@ class _View:
     def is_steep(self) -> bool:
         """A cell is too coarse to bring the metric close to the threshold."""
         low = self.feasible.get(self.bracket.low)
-        is_close = low is not None and low - self.threshold <= _CLOSE * self.slack
+        values = self.measured.values()
+        close = max(_CLOSE * self.slack, _NEGLIGIBLE * (max(values) - min(values)))
+        is_close = low is not None and low - self.threshold <= close
         return not is_close and self.high - self.low > _FINEST
 
 
