@@ -1,0 +1,31 @@
+"""What the pruning configs demand beyond types."""
+
+import pytest
+
+from nncfx.config import FilterPruningConfig, FilterPruningParams
+from nncfx.errors import ConfigError
+
+
+def test_without_a_target_half_the_filters_go() -> None:
+    assert FilterPruningParams().target == 0.5
+
+
+def test_the_target_of_macs_is_the_target() -> None:
+    assert FilterPruningParams(pruning_flops_target=0.3).target == 0.3
+
+
+def test_two_targets_are_a_fault() -> None:
+    with pytest.raises(ConfigError, match="pruning_flops_target: stands beside 'pruning_target'"):
+        FilterPruningParams(pruning_target=0.5, pruning_flops_target=0.3)
+
+
+def test_the_initial_level_is_not_above_the_target() -> None:
+    with pytest.raises(
+        ConfigError, match=r"pruning_init: 0\.6 lies above 'params\.pruning_target'"
+    ):
+        FilterPruningConfig(pruning_init=0.6)
+
+
+def test_learned_ranking_is_refused_with_the_reason() -> None:
+    with pytest.raises(ConfigError, match=r"'learned_ranking' is known to NNCF.*LeGR"):
+        FilterPruningParams.from_dict({"interlayer_ranking_type": "learned_ranking"})
