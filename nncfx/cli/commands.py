@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -29,7 +30,7 @@ application = typer.Typer(
 @application.command()
 def version() -> None:
     """Show the versions of nncfx and of the packages it works with."""
-    table = Table("Package", "Version")
+    table = Table("Package", "Version", box=box.SIMPLE_HEAD)
     for name, text in version_facts().items():
         table.add_row(name, text)
     Console().print(table)
@@ -55,9 +56,9 @@ def inspect_file(
     if not file.is_file():
         raise StorageError(f"There is no file '{file}'. Check the path.")
     rows = inspect(file)
-    table = Table()
+    table = Table(box=box.SIMPLE_HEAD)
     table.add_column("Tensor", overflow="fold", min_width=14)
-    for head in ("Shape", "Type", "Codec", "Bytes", "Bits each", "Entropy"):
+    for head in ("Shape", "Type", "Codec", "Bytes", "Bits", "Entropy"):
         table.add_column(
             head,
             justify="left" if head in ("Type", "Codec") else "right",

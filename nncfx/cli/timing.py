@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
+from rich import box
 from rich.table import Table
 
 from nncfx.errors import ArgumentError, did_you_mean
@@ -117,7 +118,7 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, Shape]:
 
 def comparison_table(found: Sequence[Comparison]) -> Table:
     """Return the timings as a table for a terminal."""
-    table = Table()
+    table = Table(box=box.SIMPLE_HEAD)
     table.add_column("Model", overflow="fold", min_width=10)
     for head in ("Median (ms)", "95 % interval", "Examples/s", "Speed-up"):
         table.add_column(head, justify="right", no_wrap=True)
