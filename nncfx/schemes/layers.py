@@ -8,6 +8,7 @@ from typing import Final
 from torch import Tensor, nn
 
 from nncfx.errors import CompressionError, GraphError, did_you_mean
+from nncfx.tracing.dynamic_class import original_class
 
 __all__ = ["Layer", "layer_parameters", "matching_modules", "parameter_names", "select_layers"]
 
@@ -43,7 +44,8 @@ def select_layers(
     Args:
         model: The model; may be a single layer.
         kinds: Module types.
-        subclasses: Whether subclasses of the kinds count, too.
+        subclasses: Whether subclasses of the kinds count, too. A wrapped module counts as what
+            it was.
         ignored: Dotted module names to leave out, or `{re}` patterns searched in them.
 
     Raises:
@@ -53,7 +55,7 @@ def select_layers(
     left_out = matching_modules(model, ignored)
     layers = []
     for name, module in model.named_modules():
-        fits = isinstance(module, kinds) if subclasses else _own_type(module) in kinds
+        fits = isinstance(module, kinds) if subclasses else original_class(module) in kinds
         if fits and name not in left_out:
             layers.append(_layer(name, module))
     return layers
@@ -104,10 +106,6 @@ def _selects(pattern: str, name: str) -> bool:
             f"'{pattern}' in ignored holds no regular expression: {error}. Escape brackets and "
             "dots with a backslash.",
         ) from error
-
-
-def _own_type(module: nn.Module) -> type:
-    return type(module)
 
 
 def _layer(name: str, module: nn.Module) -> Layer:

@@ -1,0 +1,65 @@
+"""Footprint arithmetic reproduces what Condensa published."""
+
+import pytest
+import torch
+from torch import nn
+
+from nncfx.schemes import (
+    Compose,
+    Prune,
+    Quantize,
+    footprint_bytes,
+    level_to_density,
+    nonzero_parameters,
+)
+
+
+def network(weights: int, biases: int) -> nn.Module:
+    """A linear layer with so many weights in all, and a norm-like vector for so many biases."""
+    model = nn.Linear(weights, 1, bias=False)
+    torch.manual_seed(0)
+    nn.init.normal_(model.weight)
+    model.bias = nn.Parameter(torch.ones(biases))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("weights", "biases", "level", "ratio"),
+    [
+        # AlexNet of Condensa's CIFAR-10 notebook, density 0.02, published 97.83x
+        (2_471_104, 1_162, 0.98, 97.75),
+        # LeNet-5 of the MNIST notebook, density 0.007: 431,080 * 4 / (2 * (3,013 + 580)),
+        # published 239x
+        (430_500, 580, 0.993, 239.955),
+    ],
+)
+def test_published_ratios_follow_from_the_definition(
+    weights: int,
+    biases: int,
+    level: float,
+    ratio: float,
+) -> None:
+    model = network(weights, biases)
+    dense = footprint_bytes(model)
+    assert dense == 4 * (weights + biases)
+    Compose([Prune(), Quantize("float16")]).compress(model, level)
+    assert nonzero_parameters(model) == int(level_to_density(level) * weights) + biases
+    assert dense / footprint_bytes(model) == pytest.approx(ratio, abs=0.005)
+
+
+def test_each_parameter_counts_in_its_own_dtype() -> None:
+    model = nn.Sequential(nn.Linear(2, 1, bias=False).half(), nn.Linear(2, 1, bias=False))
+    for parameter in model.parameters():
+        nn.init.ones_(parameter)
+    assert footprint_bytes(model) == 2 * 2 + 2 * 4
+
+
+def test_a_shared_parameter_counts_once() -> None:
+    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+    model[1].weight = model[0].weight
+    nn.init.ones_(model[0].weight)
+    assert nonzero_parameters(model) == 9
+
+
+def test_buffers_do_not_count() -> None:
+    assert footprint_bytes(nn.BatchNorm1d(5, affine=False)) == 0

@@ -1,0 +1,77 @@
+"""Layers are found by exact type, through wrapping, and can be ignored by name."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+
+from nncfx.errors import CompressionError, GraphError
+from nncfx.schemes.layers import parameter_names, select_layers
+
+
+class OwnLinear(nn.Linear):
+    pass
+
+
+def names(model: nn.Module, **options: object) -> list[str]:
+    return [layer.name for layer in select_layers(model, (nn.Linear,), **options)]  # type: ignore[arg-type] # options are forwarded
+
+
+def test_subclasses_count_only_where_asked() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), OwnLinear(2, 2), nn.Bilinear(2, 2, 2))
+    assert names(model) == ["0"]
+    assert names(model, subclasses=True) == ["0", "1"]
+
+
+def test_a_single_layer_is_a_model() -> None:
+    assert names(nn.Linear(2, 2)) == [""]
+
+
+def test_ignored_takes_names_and_regular_expressions() -> None:
+    model = nn.ModuleDict({"head": nn.Linear(2, 2), "a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
+    assert names(model, ignored=["head"]) == ["a", "b"]
+    assert names(model, ignored=["{re}^[ab]$"]) == ["head"]
+
+
+def test_an_ignored_name_that_matches_nothing_is_refused() -> None:
+    with pytest.raises(GraphError, match=r"'haed' in ignored .*Did you mean 'head'"):
+        names(nn.ModuleDict({"head": nn.Linear(2, 2)}), ignored=["haed"])
+
+
+def test_a_broken_regular_expression_is_refused() -> None:
+    with pytest.raises(GraphError, match="no regular expression"):
+        names(nn.Sequential(nn.Linear(2, 2)), ignored=["{re}["])
+
+
+def test_parametrized_layers_are_refused_with_the_mend() -> None:
+    model = nn.Sequential(parametrizations.weight_norm(nn.Linear(2, 2)))
+    with pytest.raises(CompressionError, match="remove_parametrizations"):
+        names(model, subclasses=True)
+
+
+def test_lazy_layers_are_refused() -> None:
+    with pytest.raises(CompressionError, match="run the model once"):
+        names(nn.Sequential(nn.LazyLinear(3)), subclasses=True)
+
+
+def test_a_shared_parameter_has_one_name() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    assert parameter_names(model, [model[1].weight]) == {"0.weight"}
+
+
+def test_a_wrapped_layer_counts_as_what_it_was() -> None:
+    tracing = pytest.importorskip("nncfx.tracing")
+    model = tracing.wrap(nn.Sequential(nn.Linear(2, 2)), torch.ones(1, 2))
+    model.nncf.register(
+        [
+            tracing.Insertion(
+                tracing.WeightSite("0", "weight"),
+                nn.Identity(),
+                tracing.Priority.SPARSITY,
+                "test",
+            ),
+        ],
+    )
+    model.nncf.commit()
+    assert names(model) == ["0"]
