@@ -1,7 +1,6 @@
 """The compressor: from a trained model to a compressed one inside an accuracy budget."""
 
 import copy
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from nncfx.compressor.metrics import Metric, accuracy
 from nncfx.compressor.progress import Narrator, narrated
 from nncfx.compressor.proof import Exhibits, StudyWords, evidence, fingerprint, study
 from nncfx.compressor.result import CompressionResult
+from nncfx.compressor.spelling import spelt
 from nncfx.compressor.states import TrialStates
 from nncfx.errors import ArgumentError
 from nncfx.lc import DC, Recovery, RecoveryData
@@ -195,8 +195,8 @@ class _Run:
         settings = self._settings
         return {
             "objective": settings.objective.name,
-            "scheme": _spelt(settings.scheme),
-            "optimizer": _spelt(settings.optimizer),
+            "scheme": spelt(settings.scheme),
+            "optimizer": spelt(settings.optimizer),
             "eps": settings.eps,
             "runtime": settings.runtime,
             "model": fingerprint(self._model),
@@ -242,7 +242,7 @@ class _Run:
     def _evidence(self, search: SearchResult, chosen: Candidate, bench: Bench) -> Evidence:
         settings = self._settings
         words = StudyWords(
-            name=self.name, scheme=_spelt(settings.scheme), recovery=_spelt(settings.optimizer)
+            name=self.name, scheme=spelt(settings.scheme), recovery=spelt(settings.optimizer)
         )
         return evidence(
             Exhibits(
@@ -266,8 +266,3 @@ class _Run:
             f"{self._settings.objective.name}, so this study left the model as it was."
         )
         return (note,)
-
-
-def _spelt(value: object) -> str:
-    # A function's address differs from process to process, and a journal outlives the process.
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))

@@ -1,0 +1,35 @@
+"""How schemes and recovery methods are spelt: as a person would write them."""
+
+import dataclasses
+import re
+
+__all__ = ["spelt"]
+
+
+def spelt(value: object) -> str:
+    """Return `value` as the shortest call that makes it: settings at their defaults are left out.
+
+    The first field of a dataclass is written without its name. What is no dataclass, list or tuple is
+    written as its `repr`, without the memory address that the next process would not have.
+
+    >>> from nncfx.schemes import Compose, Prune, Quantize
+    >>> spelt(Compose([Prune(), Quantize("float16")]))
+    "Compose([Prune(), Quantize('float16')])"
+    """
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(spelt(one) for one in value)}]"
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+    written = []
+    for position, field in enumerate(dataclasses.fields(value)):
+        present = getattr(value, field.name)
+        if field.init and not _is_default(field, present):
+            text = spelt(present)
+            written.append(text if position == 0 and not field.kw_only else f"{field.name}={text}")
+    return f"{type(value).__name__}({', '.join(written)})"
+
+
+def _is_default(field: "dataclasses.Field[object]", value: object) -> bool:
+    if field.default_factory is not dataclasses.MISSING:
+        return bool(field.default_factory() == value)
+    return field.default is not dataclasses.MISSING and bool(field.default == value)
