@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Compressor",
     "NNCFConfig",
+    "__version__",
     "benchmark",
     "create_compressed_model",
     "errors",

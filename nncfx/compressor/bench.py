@@ -8,7 +8,6 @@ from typing import Self, final
 
 from torch import nn
 
-
 from nncfx.export import ExportResult, export_onnx
 from nncfx.runtimes import (
     BuildOptions,
