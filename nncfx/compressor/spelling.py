@@ -7,9 +7,9 @@ __all__ = ["spelt"]
 
 
 def spelt(value: object) -> str:
-    """Return `value` as the shortest call that makes it: settings at their defaults are left out.
+    """Return `value` as the shortest call that makes it: defaults are left out.
 
-    The first field of a dataclass is written without its name. What is no dataclass, list or
+    The first field of a dataclass is written without its name, and always if it is a word. What is no dataclass, list or
     tuple is written as its `repr`, without the memory address, which changes with the process.
 
     >>> from nncfx.schemes import Compose, Prune, Quantize
@@ -23,9 +23,9 @@ def spelt(value: object) -> str:
     written = []
     for position, field in enumerate(dataclasses.fields(value)):
         present = getattr(value, field.name)
-        if field.init and not _is_default(field, present):
-            text = spelt(present)
-            written.append(text if position == 0 and not field.kw_only else f"{field.name}={text}")
+        is_first = position == 0 and not field.kw_only
+        if (is_first and isinstance(present, str)) or not _is_default(field, present):
+            written.append(spelt(present) if is_first else f"{field.name}={spelt(present)}")
     return f"{type(value).__name__}({', '.join(written)})"
 
 
