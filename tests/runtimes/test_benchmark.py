@@ -1,0 +1,78 @@
+"""Models and files are timed on a runtime by name."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from nncfx.errors import ArgumentError, RuntimeFailure
+from nncfx.export import ExportResult, export_onnx
+from nncfx.runtimes import (
+    BuildOptions,
+    TimingPlan,
+    benchmark,
+    runtime_named,
+    time_path,
+    time_sessions,
+)
+
+QUICK = TimingPlan(seconds=0.02, warm_up_seconds=0.02)
+
+
+def test_a_file_is_timed(exported: ExportResult, inputs: torch.Tensor) -> None:
+    timing = time_path(exported, inputs, threads=1, plan=QUICK)
+    low, high = timing.interval_ms
+    assert 0 < low <= timing.median_ms <= high
+    assert timing.examples == 2
+    assert timing.throughput == pytest.approx(2000 / timing.median_ms)
+
+
+def test_a_module_is_timed_where_modules_run(model: nn.Module, inputs: torch.Tensor) -> None:
+    assert benchmark(model, inputs, "torch", plan=QUICK).median_ms > 0
+
+
+def test_a_module_is_exported_where_files_are_read(
+    model: nn.Module,
+    inputs: torch.Tensor,
+    exported: ExportResult,
+) -> None:
+    written: list[Path] = []
+
+    def export(_model: nn.Module, path: Path, _inputs: object) -> None:
+        path.write_bytes(exported.path.read_bytes())
+        written.append(path)
+
+    assert benchmark(model, inputs, export=export, plan=QUICK).median_ms > 0
+    assert not written[0].exists()
+
+
+def test_export_onnx_is_such_an_exporter(model: nn.Module, inputs: torch.Tensor) -> None:
+    assert benchmark(model, inputs, export=export_onnx, plan=QUICK).median_ms > 0
+
+
+def test_a_module_without_exporter_is_refused_where_files_are_read(
+    model: nn.Module,
+    inputs: torch.Tensor,
+) -> None:
+    with pytest.raises(RuntimeFailure, match=r"reads ONNX files.*export=nncfx.export.export_onnx"):
+        benchmark(model, inputs)
+
+
+def test_an_unknown_runtime_is_refused(exported: ExportResult, inputs: torch.Tensor) -> None:
+    with pytest.raises(ArgumentError, match="no runtime 'onnx'"):
+        benchmark(exported, inputs, "onnx")
+
+
+def test_sessions_are_timed_on_the_same_inputs(
+    exported: ExportResult,
+    model: nn.Module,
+    inputs: torch.Tensor,
+) -> None:
+    with (
+        runtime_named("onnxruntime").build(exported, BuildOptions(threads=1)) as fast,
+        runtime_named("torch").build(model, BuildOptions(threads=1)) as slow,
+    ):
+        timings = time_sessions({"fast": fast, "slow": slow}, inputs, plan=QUICK)
+    assert list(timings) == ["fast", "slow"]
+    assert len(timings["fast"].rounds_ms) == len(timings["slow"].rounds_ms)

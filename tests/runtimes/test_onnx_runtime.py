@@ -1,0 +1,57 @@
+"""ONNX Runtime: refusals in one paragraph, and the settings that it is given."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from nncfx.errors import MissingExtraError, RuntimeFailure
+from nncfx.export import ExportResult
+from nncfx.runtimes import BuildOptions
+from nncfx.runtimes.onnx_runtime import OnnxRuntime
+
+
+def test_a_file_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeFailure, match=r"There is no file '.*nowhere.onnx'"):
+        OnnxRuntime().build(tmp_path / "nowhere.onnx", BuildOptions())
+
+
+def test_a_file_that_is_no_model_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"not a model")
+    with pytest.raises(RuntimeFailure, match=r"ONNX Runtime [\d.]+ refuses '.*m.onnx'") as caught:
+        OnnxRuntime().build(path, BuildOptions(profile=True))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_package_names_the_extra(
+    exported: ExportResult,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingExtraError, match=r"'onnxruntime' is not .*'nncfx\[onnxruntime\]'"):
+        OnnxRuntime().build(exported, BuildOptions())
+
+
+def test_a_profile_lists_every_run(exported: ExportResult, inputs: torch.Tensor) -> None:
+    with OnnxRuntime().build(exported, BuildOptions(threads=1, profile=True)) as session:
+        for _ in range(3):
+            session.run(inputs)
+        events = json.loads(session.finish_profile())
+    assert [event["name"] for event in events].count("model_run") == 3
+
+
+def test_a_session_without_profile_says_how_to_get_one(exported: ExportResult) -> None:
+    with (
+        OnnxRuntime().build(exported, BuildOptions()) as session,
+        pytest.raises(RuntimeFailure, match=r"BuildOptions\(profile=True\)"),
+    ):
+        session.finish_profile()
+
+
+def test_inputs_tell_name_shape_and_type(exported: ExportResult) -> None:
+    with OnnxRuntime().build(exported, BuildOptions()) as session:
+        (spec,) = session.inputs
+    assert (spec.name, spec.shape, spec.dtype) == ("input", (None, 3, 8, 8), "float32")
