@@ -35,7 +35,7 @@ def kmeans_1d(values: Tensor, k: int, *, max_steps: int = 100) -> Tensor:
     """
     check_at_least("k", k, 1)
     check_at_least("max_steps", max_steps, 1)
-    ordered: Tensor = torch.sort(values.detach().flatten().to(torch.float64)).values
+    ordered: Tensor = torch.sort(values.detach().flatten()).values.to(torch.float64)
     if ordered.numel() == 0 or not torch.isfinite(ordered[[0, -1]]).all():
         raise CompressionError(
             f"{ordered.numel()} weights cannot be clustered; it takes at least one, and all "
