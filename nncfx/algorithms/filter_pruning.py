@@ -34,9 +34,8 @@ from nncfx.controllers import (
 )
 from nncfx.controllers.channel_scopes import Spared, spare
 from nncfx.controllers.weight_macs import WeightMacs
-from nncfx.controllers.weights import aliases, raw_parameters
+from nncfx.controllers.weights import aliases, norm_parameters, raw_parameters
 from nncfx.errors import CompressionError
-from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels, GroupSet, Role
 from nncfx.schemes import Criterion, MaskScope, group_masks, group_scores, keep_groups
 from nncfx.tracing import Insertion, NNCFNetwork, Priority, WeightSite, unwrap
@@ -54,7 +53,6 @@ __all__ = [
 ]
 
 ALGORITHM = FilterPruningConfig.algorithm
-_NORMS: Final = frozenset({"batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"})
 
 
 def geometric_median(filters: Tensor) -> Tensor:
@@ -225,7 +223,7 @@ class FilterPruningController(Controller):
         self._macs = subject.macs
         self._without = frozenset() if config.params.prune_batch_norms else subject.norms
         if self._is_by_macs:
-            self._filter_level(config.params.target)  # a target out of reach is said now
+            self._keep_for_macs(config.params.target)  # a target out of reach is said now
         self.level = config.pruning_init
         params = config.params
         frozen = params.num_init_steps
@@ -240,23 +238,29 @@ class FilterPruningController(Controller):
 
     @override
     def _apply(self, level: float) -> None:
-        self.masks.set(self._masks(self._filter_level(level) if self._is_by_macs else level))
+        keep = self._keep_for_macs(level) if self._is_by_macs else self._keep(level)
+        self.masks.set(self._masks(keep))
 
-    def _masks(self, filter_level: float) -> dict[str, Tensor]:
-        weights = self._weights()
-        keep = keep_filters(self.channels, weights, filter_level, self.config.params)
-        return filter_masks(self.channels, keep, weights, without=self._without)
+    def _keep(self, filter_level: float) -> list[Tensor]:
+        return keep_filters(self.channels, self._weights(), filter_level, self.config.params)
 
-    def _filter_level(self, macs_level: float) -> float:
-        """Return the least level of filters that saves at least `macs_level` of the MACs.
+    def _masks(self, keep: Sequence[Tensor]) -> dict[str, Tensor]:
+        return filter_masks(self.channels, keep, self._weights(), without=self._without)
+
+    def _saved(self, keep: Sequence[Tensor]) -> float:
+        return self._macs.saved(self._masks(keep))
+
+    def _keep_for_macs(self, macs_level: float) -> list[Tensor]:
+        """Return what to keep so that at least `macs_level` of the MACs go, and hardly more.
+
+        Bisection finds the level of filters at which the target is met; at that level several
+        sets lose a group at once, and those that need not are given theirs back.
 
         Raises:
-            CompressionError: no level does.
+            CompressionError: no level meets the target.
         """
-        if macs_level == 0:
-            return 0.0
         low, high = 0.0, 1.0 - 2**-20
-        reached = self._macs.saved(self._masks(high))
+        keep, reached = self._keep(high), self._saved(self._keep(high))
         if reached < macs_level:
             raise CompressionError(
                 f"filter_pruning can save at most {reached:.3f} of the multiply-accumulates of "
@@ -264,14 +268,20 @@ class FilterPruningController(Controller):
                 "Lower 'pruning_flops_target', or allow more (prune_first_conv, "
                 "prune_downsample_convs, scopes).",
             )
+        more = self._keep(low)
         # 2^-20 tells apart any two counts among a million filters
         for _ in range(20):
             middle = (low + high) / 2
-            if self._macs.saved(self._masks(middle)) < macs_level:
-                low = middle
+            tried = self._keep(middle)
+            if self._saved(tried) < macs_level:
+                low, more = middle, tried
             else:
-                high = middle
-        return high
+                high, keep = middle, tried
+        for index, returned in enumerate(more):
+            tried = [*keep[:index], returned, *keep[index + 1 :]]
+            if self._saved(tried) >= macs_level:
+                keep = tried
+        return keep
 
     @override
     def statistics(self) -> FilterPruningStatistics:
@@ -338,7 +348,7 @@ class FilterPruningBuilder(Builder[FilterPruningConfig]):
         return [
             Insertion(
                 WeightSite.of(alias),
-                MaskHook(_ones(params[name], carried)),
+                MaskHook.along(params[name], carried),
                 Priority.PRUNING,
                 ALGORITHM,
             )
@@ -373,23 +383,6 @@ class FilterPruningBuilder(Builder[FilterPruningConfig]):
         everything = analyze_channels(bare, model.nncf.example_inputs)
         return _Subject(
             channels=spare(everything, model, graph, self.considered(model), spared),
-            norms=_norms(model, graph),
+            norms=norm_parameters(model, graph.operations),
             macs=WeightMacs.of(model, graph),
         )
-
-
-def _norms(model: nn.Module, graph: NNCFGraph) -> frozenset[str]:
-    """Return the parameters that only norms read."""
-    names = aliases(model)
-    readers: dict[str, set[str]] = {}
-    for one in graph.operations:
-        for parameter in one.parameters.values():
-            if parameter in names:
-                readers.setdefault(names[parameter][0], set()).add(one.function)
-    return frozenset(name for name, functions in readers.items() if functions <= _NORMS)
-
-
-def _ones(parameter: Tensor, axes: set[int]) -> Tensor:
-    """Return ones that broadcast to `parameter` and can differ along `axes`."""
-    shape = [size if axis in axes else 1 for axis, size in enumerate(parameter.shape)]
-    return torch.ones(shape, dtype=parameter.dtype, device=parameter.device)

@@ -201,7 +201,7 @@ class MagnitudeSparsityBuilder(Builder[MagnitudeSparsityConfig]):
         return [
             Insertion(
                 site,
-                MaskHook(torch.ones_like(parameters[weight.name], requires_grad=False)),
+                MaskHook.along(parameters[weight.name], range(parameters[weight.name].ndim)),
                 Priority.SPARSITY,
                 ALGORITHM,
             )

@@ -1,6 +1,6 @@
 """Masks on weights: the hook that applies one, and the set of them that a controller moves."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import final
 
 import torch
@@ -31,6 +31,12 @@ class MaskHook(nn.Module):
     def __init__(self, mask: Tensor) -> None:
         super().__init__()
         self.register_buffer("mask", mask)
+
+    @classmethod
+    def along(cls, parameter: Tensor, axes: Collection[int]) -> "MaskHook":
+        """Return a hook of ones for `parameter` whose mask can differ along `axes` only."""
+        shape = [size if axis in axes else 1 for axis, size in enumerate(parameter.shape)]
+        return cls(torch.ones(shape, dtype=parameter.dtype, device=parameter.device))
 
     @override
     def forward(self, weight: Tensor) -> Tensor:

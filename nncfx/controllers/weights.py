@@ -8,7 +8,14 @@ from torch import nn
 from nncfx.graph import Operation
 from nncfx.tracing import WeightSite
 
-__all__ = ["WEIGHT_FUNCTIONS", "Weight", "aliases", "operation_weights", "raw_parameters"]
+__all__ = [
+    "WEIGHT_FUNCTIONS",
+    "Weight",
+    "aliases",
+    "norm_parameters",
+    "operation_weights",
+    "raw_parameters",
+]
 
 WEIGHT_FUNCTIONS = frozenset(
     {
@@ -35,6 +42,8 @@ WEIGHT_FUNCTIONS = frozenset(
 
 Norms are none of them: their scale is one number per channel.
 """
+
+_NORMS = frozenset({"batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,3 +104,14 @@ def operation_weights(
         for name, addresses in readers.items()
         if wanted.issuperset(addresses)
     ]
+
+
+def norm_parameters(model: nn.Module, operations: Iterable[Operation]) -> frozenset[str]:
+    """Return the first names of the parameters that normalisations read, and nothing else does."""
+    names = aliases(model)
+    readers: dict[str, set[str]] = {}
+    for one in operations:
+        for parameter in one.parameters.values():
+            if parameter in names:
+                readers.setdefault(names[parameter][0], set()).add(one.function)
+    return frozenset(name for name, functions in readers.items() if functions <= _NORMS)

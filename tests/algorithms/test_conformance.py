@@ -88,6 +88,31 @@ SUBJECTS = (
             "params": {"pruning_steps": 3, "prune_first_conv": True},
         },
     ),
+    Subject(
+        {
+            "algorithm": "magnitude_sparsity",
+            "params": {
+                "schedule": "exponential",
+                "sparsity_level_setting_mode": "local",
+                "sparsity_target_epoch": 3,
+                "update_per_optimizer_step": True,
+                "weight_importance": "abs",
+            },
+        },
+    ),
+    Subject(
+        {
+            "algorithm": "filter_pruning",
+            "params": {
+                "all_weights": True,
+                "filter_importance": "geometric_median",
+                "pruning_flops_target": 0.6,
+                "pruning_steps": 3,
+                "prune_batch_norms": False,
+                "prune_first_conv": True,
+            },
+        },
+    ),
 )
 
 
@@ -101,7 +126,7 @@ def promise_level_zero_is_the_identity_bitwise(subject: Subject) -> None:
 
 def promise_a_high_level_changes_the_output(subject: Subject) -> None:
     controller, model = subject.applied()
-    controller.level = 0.9
+    controller.level = 0.75
     assert not torch.allclose(model(INPUTS), fresh()(INPUTS), rtol=1e-3)
 
 
@@ -247,11 +272,11 @@ def _equal(state: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 
 def test_every_registered_algorithm_is_a_subject() -> None:
-    assert registered_algorithms() == tuple(sorted(subject.name for subject in SUBJECTS))
+    assert set(registered_algorithms()) == {subject.name for subject in SUBJECTS}
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda one: one.__name__)
-@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda one: one.name)
+@pytest.mark.parametrize("subject", SUBJECTS, ids=["magnitude", "filter", "local", "macs"])
 def test_it_keeps_its_promise(subject: Subject, promise: Callable[[Subject], None]) -> None:
     promise(subject)
 

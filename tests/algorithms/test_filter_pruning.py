@@ -1,0 +1,226 @@
+"""Filter pruning: what it spares, what it masks, and that masked equals thinned."""
+
+import pytest
+import torch
+from pytorchcv.models.mobilenetv2 import mobilenetv2_w1
+from pytorchcv.models.resnet_cifar import resnet20_cifar10
+from torch import Tensor, nn
+
+from nncfx.algorithms.filter_pruning import FilterPruningController, geometric_median
+from nncfx.compressor.create import create_compressed_model
+from nncfx.errors import CompressionError
+from nncfx.schemes import CRITERIA
+from nncfx.thinning import thin
+from nncfx.tracing import strip
+
+
+class Chain(nn.Module):
+    """Four convolutions, the third with a stride, norms between, a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 8, 3, padding=1)
+        self.conv2 = nn.Conv2d(8, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.conv3 = nn.Conv2d(8, 16, 3, stride=2)
+        self.conv4 = nn.Conv2d(16, 16, 1)
+        self.fc = nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.conv2(self.conv1(x).relu())).sigmoid()
+        return self.fc(self.conv4(self.conv3(x).relu()).mean((2, 3)))
+
+
+INPUTS = torch.randn(1, 3, 9, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def chain() -> Chain:
+    torch.manual_seed(0)
+    return Chain().double().eval()
+
+
+def applied(
+    model: nn.Module | None = None,
+    inputs: Tensor = INPUTS,
+    *,
+    scopes: dict[str, list[str]] | None = None,
+    **params: object,
+) -> FilterPruningController:
+    item = {"algorithm": "filter_pruning", "params": params} | (scopes or {})
+    model = chain() if model is None else model
+    controller, _ = create_compressed_model(model, {"compression": item}, inputs)
+    assert isinstance(controller, FilterPruningController)
+    return controller
+
+
+def prunable(controller: FilterPruningController) -> list[str]:
+    return [one.name for one in controller.channels.prunable]
+
+
+def test_importances_are_the_published_ones() -> None:
+    filters = torch.arange(120.0).view(2, 60)
+    assert CRITERIA["l1norm"](filters).tolist() == [1770, 5370]
+    assert CRITERIA["l2norm"](filters).tolist() == pytest.approx([264.97170, 706.12322], abs=1e-4)
+
+
+def test_geometric_median_is_the_sum_of_distances_to_the_others() -> None:
+    filters = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])
+    far = 18**0.5  # from (3, 4) to (0, 1)
+    assert geometric_median(filters).tolist() == pytest.approx([6, 5 + far, 1 + far])
+
+
+def test_by_default_first_and_strided_convolutions_are_spared() -> None:
+    controller = applied()
+    assert prunable(controller) == ["conv2", "conv4"]
+    spared = controller.statistics().spared
+    assert "prune_first_conv is false" in spared["conv1"]
+    assert "prune_downsample_convs is false" in spared["conv3"]
+
+
+def test_first_convolutions_are_pruned_on_demand() -> None:
+    assert prunable(applied(prune_first_conv=True)) == ["conv1", "conv2", "conv4"]
+
+
+def test_strided_convolutions_are_pruned_on_demand() -> None:
+    assert prunable(applied(prune_downsample_convs=True)) == ["conv2", "conv3", "conv4"]
+
+
+def test_an_ignored_convolution_keeps_its_filters() -> None:
+    controller = applied(scopes={"ignored_scopes": ["Chain/Conv2d[conv2]"]})
+    assert prunable(controller) == ["conv4"]
+
+
+def test_target_scopes_leave_all_else_alone() -> None:
+    controller = applied(scopes={"target_scopes": ["Chain/Conv2d[conv2]"]})
+    assert prunable(controller) == ["conv2"]
+
+
+def test_nothing_to_prune_is_an_error_with_reasons() -> None:
+    with pytest.raises(CompressionError, match=r"finds no channels.*is outside the scopes"):
+        applied(scopes={"target_scopes": ["Chain/Linear[fc]"]})
+
+
+def test_each_layer_loses_the_same_fraction_by_default() -> None:
+    controller = applied()
+    controller.level = 0.3
+    kept = {one.name: one.after for one in controller.statistics().channels}
+    assert kept == {"conv2": 8 - 2, "conv4": 16 - 4}  # floor(0.3 n) go
+
+
+def test_all_weights_ranks_all_filters_together() -> None:
+    model = chain()
+    with torch.no_grad():
+        model.conv4.weight[:8] *= 1e-3
+    controller = applied(model, all_weights=True)
+    controller.level = 0.33  # floor(0.33 * 24) = 7
+    kept = {one.name: one.after for one in controller.statistics().channels}
+    assert kept == {"conv2": 8, "conv4": 16 - 7}
+
+
+def test_no_layer_is_emptied() -> None:
+    controller = applied(all_weights=True)
+    controller.level = 0.99
+    assert all(one.after >= 1 for one in controller.statistics().channels)
+
+
+def test_kept_counts_can_be_aligned() -> None:
+    controller = applied(align=4)
+    controller.level = 0.3
+    assert [one.after for one in controller.statistics().channels] == [4, 12]
+
+
+def test_masks_stand_on_both_sides_of_a_channel() -> None:
+    controller = applied()
+    assert set(controller.masks.hooks) == {
+        *("conv2.weight", "conv2.bias", "norm.weight", "norm.bias", "conv3.weight"),
+        *("conv4.weight", "conv4.bias", "fc.weight"),
+    }
+    controller.level = 0.5
+    bare = dict(strip(controller.model).named_parameters())
+    gone = bare["conv2.bias"] == 0
+    assert int(gone.sum()) == 4
+    assert not bare["conv2.weight"][gone].any()
+    assert not bare["norm.weight"][gone].any()
+    assert not bare["conv3.weight"][:, gone].any()
+    assert bare["conv3.weight"][:, ~gone].all()
+
+
+def test_norms_are_left_out_on_demand_and_thinning_stays_exact() -> None:
+    controller = applied(prune_batch_norms=False)
+    assert "norm.weight" not in controller.masks.hooks
+    controller.level = 0.5
+    result = thin(controller.model, INPUTS)
+    assert result.max_error < 1e-12
+    assert result.model.get_parameter("conv2.weight").shape[0] == 4
+
+
+def test_the_weakest_filters_go() -> None:
+    model = chain()
+    with torch.no_grad():
+        model.conv2.weight[[1, 5]] *= 1e-3
+    for importance in ("L1", "L2"):
+        controller = applied(chain(), filter_importance=importance)
+        with torch.no_grad():
+            dict(controller.model.named_parameters())["conv2.weight"].copy_(model.conv2.weight)
+        controller.level = 0.25
+        mask = controller.masks.hooks["conv2.bias"][0].mask
+        assert mask.nonzero().flatten().tolist() == [0, 2, 3, 4, 6, 7]
+
+
+@pytest.mark.parametrize("all_weights", [False, True])
+def test_a_target_of_macs_is_met_within_two_percent(all_weights: bool) -> None:
+    controller = applied(
+        resnet20_cifar10().double().eval(),
+        torch.randn(1, 3, 32, 32, dtype=torch.float64),
+        pruning_flops_target=0.4,
+        all_weights=all_weights,
+        prune_first_conv=True,
+        prune_downsample_convs=True,
+    )
+    controller.level = 0.4
+    assert 0.4 <= controller.statistics().macs_level < 0.42
+
+
+def test_macs_out_of_reach_are_said_at_once() -> None:
+    with pytest.raises(CompressionError, match=r"can save at most 0\.\d+ of the multiply-acc"):
+        applied(pruning_flops_target=0.9)
+
+
+def test_the_claimed_macs_are_those_of_the_thinned_model() -> None:
+    controller = applied(prune_first_conv=True, prune_downsample_convs=True)
+    controller.level = 0.5
+    # 8, 8, 16, 16 channels become 4, 4, 8, 8 on 9x9, 9x9, 4x4, 4x4, 1
+    before = 3 * 8 * 9 * 81 + 8 * 8 * 9 * 81 + 8 * 16 * 9 * 16 + 16 * 16 * 16 + 16 * 4
+    after = 3 * 4 * 9 * 81 + 4 * 4 * 9 * 81 + 4 * 8 * 9 * 16 + 8 * 8 * 16 + 8 * 4
+    assert controller.statistics().macs_level == pytest.approx(1 - after / before, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("build", "size"),
+    [
+        pytest.param(resnet20_cifar10, 32, id="resnet20"),
+        pytest.param(mobilenetv2_w1, 224, id="mobilenetv2", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("all_weights", [False, True])
+def test_the_masked_model_is_the_thinned_one(
+    build: type[nn.Module],
+    size: int,
+    all_weights: bool,
+) -> None:
+    torch.manual_seed(0)
+    inputs = torch.randn(1, 3, size, size, dtype=torch.float64)
+    controller = applied(
+        build().double().eval(),
+        inputs,
+        all_weights=all_weights,
+        prune_first_conv=True,
+        prune_downsample_convs=True,
+    )
+    controller.level = 0.4
+    result = thin(controller.model, inputs)
+    claimed = controller.statistics()
+    assert result.max_error < 1e-12
+    total = sum(one.numel() for one in controller.model.parameters())
+    thinned = sum(one.numel() for one in result.model.parameters())
+    assert 1 - thinned / total == pytest.approx(claimed.parameter_level, abs=1e-12)

@@ -1,0 +1,141 @@
+"""Magnitude sparsity: exact counts, what it touches, what it reports."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from nncfx.algorithms.magnitude_sparsity import MagnitudeSparsityController, sparsity_masks
+from nncfx.compressor.create import create_compressed_model
+from nncfx.errors import CompressionError
+from nncfx.tracing import strip
+
+
+def applied(model: nn.Module, inputs: Tensor, **item: object) -> MagnitudeSparsityController:
+    config = {"compression": {"algorithm": "magnitude_sparsity"} | item}
+    controller, _ = create_compressed_model(model, config, inputs)
+    assert isinstance(controller, MagnitudeSparsityController)
+    return controller
+
+
+def removed(masks: dict[str, Tensor]) -> int:
+    return sum(int((~mask).sum()) for mask in masks.values())
+
+
+def two_layers() -> nn.Sequential:
+    model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 1, bias=False))
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        model[1].weight.copy_(torch.tensor([[10.0, -20.0]]))
+    return model
+
+
+def test_abs_ranks_all_weights_by_their_magnitude() -> None:
+    weights = {"a": torch.tensor([1.0, -3.0, 2.0]), "b": torch.tensor([-30.0, 40.0])}
+    masks = sparsity_masks(weights, 0.4, normed=False)
+    assert masks["a"].tolist() == [False, True, False]
+    assert masks["b"].tolist() == [True, True]
+
+
+def test_normed_abs_divides_by_the_norm_of_the_layer() -> None:
+    weights = {"a": torch.tensor([3.0, 4.0]), "b": torch.tensor([0.1, 0.0, 0.0])}
+    # divided by the norms 5 and 0.1: three fifths, four fifths; one, nothing, nothing
+    masks = sparsity_masks(weights, 0.6)
+    assert masks["a"].tolist() == [False, True]
+    assert masks["b"].tolist() == [True, False, False]
+
+
+def test_an_all_zero_weight_is_no_division_by_zero() -> None:
+    masks = sparsity_masks({"a": torch.zeros(2), "b": torch.ones(2)}, 0.25)
+    assert removed(masks) == 1
+
+
+@given(
+    values=st.lists(st.integers(-2, 2), min_size=4, max_size=30),
+    level=st.floats(0, 1, exclude_max=True),
+    factor=st.sampled_from([0.5, 1.0, 4.0]),
+)
+def test_counts_are_exact_with_ties_and_scaling_keeps_the_mask(
+    values: list[int],
+    level: float,
+    factor: float,
+) -> None:
+    weight = torch.tensor(values, dtype=torch.float64)
+    masks = sparsity_masks({"w": weight}, level, normed=False)
+    assert removed(masks) == int(level * len(values))
+    scaled = sparsity_masks({"w": weight * factor}, level, normed=False)
+    assert torch.equal(masks["w"], scaled["w"])
+
+
+def test_only_weights_of_layers_are_touched() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 2))
+    controller = applied(model, torch.randn(2, 1, 4, 4))
+    assert list(controller.masks.hooks) == ["0.weight", "3.weight"]
+
+
+def test_an_ignored_layer_is_left_alone() -> None:
+    controller = applied(two_layers(), torch.ones(1, 2), ignored_scopes=["{re}Linear\\[0\\]"])
+    assert list(controller.masks.hooks) == ["1.weight"]
+
+
+def test_a_target_scope_leaves_all_else_alone() -> None:
+    target = "Sequential/Linear[0]/linear_0"
+    controller = applied(two_layers(), torch.ones(1, 2), target_scopes=[target])
+    assert list(controller.masks.hooks) == ["0.weight"]
+
+
+def test_local_mode_takes_the_same_fraction_of_each_layer() -> None:
+    params = {"sparsity_level_setting_mode": "local", "weight_importance": "abs"}
+    controller = applied(two_layers(), torch.ones(1, 2), sparsity_init=0.5, params=params)
+    bare = strip(controller.model)
+    assert bare.get_parameter("0.weight").tolist() == [[0, 0], [3, 4]]
+    assert bare.get_parameter("1.weight").tolist() == [[0, -20]]
+
+
+def test_the_initial_level_is_applied_at_once() -> None:
+    controller = applied(two_layers(), torch.ones(1, 2), sparsity_init=0.5)
+    assert controller.level == 0.5
+    assert controller.statistics().level == pytest.approx(0.5)
+
+
+def test_a_masked_weight_keeps_its_value_and_comes_back() -> None:
+    controller = applied(two_layers(), torch.ones(1, 2))
+    controller.level = 0.5
+    controller.level = 0.0
+    assert controller.model(torch.ones(1, 2)).item() == two_layers()(torch.ones(1, 2)).item()
+
+
+def test_a_weight_shared_by_two_layers_has_one_mask_in_both() -> None:
+    model = two_layers()
+    model[1] = nn.Linear(2, 2, bias=False)
+    model[1].weight = model[0].weight
+    controller = applied(model, torch.ones(1, 2))
+    controller.level = 0.5
+    first, second = controller.masks.hooks["0.weight"]
+    assert torch.equal(first.mask, second.mask)
+    assert len({one.name for one in controller.statistics().layers}) == 1
+
+
+def test_statistics_count_what_is_masked() -> None:
+    controller = applied(two_layers(), torch.ones(1, 2), params={"weight_importance": "abs"})
+    controller.level = 0.5
+    statistics = controller.statistics()
+    assert statistics.target_level == statistics.level == statistics.model_level == 0.5
+    assert [(one.name, one.level) for one in statistics.layers] == [
+        ("0.weight", 0.75),
+        ("1.weight", 0.0),
+    ]
+
+
+def test_statistics_print_as_a_table() -> None:
+    params = {"weight_importance": "abs"}
+    controller = applied(two_layers(), torch.ones(1, 2), sparsity_init=0.5, params=params)
+    text = str(controller.statistics())
+    assert text.splitlines()[0].split() == ["weight", "shape", "share", "sparsity"]
+    assert text.splitlines()[1].split() == ["0.weight", "2", "x", "2", "0.667", "0.750"]
+
+
+def test_a_model_without_weights_is_refused() -> None:
+    with pytest.raises(CompressionError, match="finds no weight to work on"):
+        applied(nn.Sequential(nn.ReLU()), torch.ones(1, 2))
