@@ -154,6 +154,9 @@ def _description(path: Path) -> dict[str, Any]:
             f"'{path}' has version {found.get('version')!r}; this nncfx {__version__} reads "
             f"version {_VERSION}. Update nncfx.",
         )
+    missing = sorted({"config", "controller", "example_inputs", "shared"} - set(found))
+    if missing:
+        raise StorageError(f"'{path}' is damaged: its metadata lacks {missing}. Write it again.")
     return found
 
 

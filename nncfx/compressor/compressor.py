@@ -203,9 +203,8 @@ class _Run:
         }
 
     def _measure_dense(self, forge: Forge, journal: Study) -> Measurement:
-        known = journal.at(0.0)
-        if known is not None and known.measurement is not None:
-            return known.measurement
+        if journal.trials and journal.trials[0].measurement is not None:
+            return journal.trials[0].measurement
         return Measurement(
             metric=self._data.validate(self._model),
             objective=self._settings.objective.evaluate(forge.uncompressed()),

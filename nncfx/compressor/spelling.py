@@ -9,8 +9,9 @@ __all__ = ["spelt"]
 def spelt(value: object) -> str:
     """Return `value` as the shortest call that makes it: defaults are left out.
 
-    The first field of a dataclass is written without its name, and always if it is a word. What is no dataclass, list or
-    tuple is written as its `repr`, without the memory address, which changes with the process.
+    The first field of a dataclass is written without its name, and always if it is a word. What
+    is no dataclass, list or tuple is written as its `repr`, without the memory address, which
+    changes with the process.
 
     >>> from nncfx.schemes import Compose, Prune, Quantize
     >>> spelt(Compose([Prune(), Quantize("float16")]))
