@@ -109,6 +109,16 @@ def test_flipped_bits_give_our_error_or_symbols(data: st.DataObject) -> None:
     assert symbols.shape == (200,)
 
 
+def test_an_index_that_shifts_a_block_by_a_bit_is_refused() -> None:
+    symbols = np.tile(np.array([0, 1, 2, 0], dtype=np.uint16), huffman.INDEXED_ABOVE // 4 + 1024)
+    data = bytearray(huffman.encode(symbols))
+    lengths = np.array([3072, 3072], dtype="<u2").tobytes()  # 1.5 bits a symbol
+    at = data.index(lengths)
+    data[at : at + 4] = np.array([3073, 3071], dtype="<u2").tobytes()
+    with pytest.raises(StorageError, match="contradicts its own lengths"):
+        decoded(bytes(data), symbols.size)
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 400))
 def test_a_damaged_index_gives_our_error_or_symbols(seed: int, flips: int) -> None:

@@ -81,6 +81,12 @@ def test_any_bytes_under_any_codec_give_our_error_or_words(codec: str) -> None:
         assert words.shape == (16,)
 
 
+def test_a_bitmap_with_bits_beyond_the_tensor_is_refused() -> None:
+    assert decode_words("bitmap+raw", ByteReader(b"\x04\x07"), 3, 1).tolist() == [0, 0, 7]
+    with pytest.raises(StorageError, match="padding"):
+        decode_words("bitmap+raw", ByteReader(b"\x08\x07"), 3, 1)
+
+
 def test_an_unknown_codec_is_refused() -> None:
     with pytest.raises(StorageError, match="newer than this reader"):
         decode_words("dense+magic", ByteReader(b""), 1, 4)
