@@ -1,0 +1,190 @@
+"""Checkpoints: one file that brings a compressed model back, and says what does not fit."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from nncfx.compressor.checkpoint import load, save
+from nncfx.compressor.create import create_compressed_model
+from nncfx.controllers import Controller
+from nncfx.errors import ArgumentError, StorageError
+from nncfx.tracing import NNCFNetwork
+
+INPUTS = torch.ones(2, 6)
+CONFIG = {
+    "compression": [
+        {"algorithm": "magnitude_sparsity", "params": {"sparsity_target_epoch": 3}},
+        {"algorithm": "filter_pruning", "params": {"pruning_steps": 4}},
+    ],
+}
+
+
+class Net(nn.Module):
+    """Linear layers; `tied` has a weight that is `first`'s."""
+
+    def __init__(self, hidden: int = 6) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, hidden)
+        self.tied = nn.Linear(6, hidden, bias=False)
+        self.tied.weight = self.first.weight
+        self.middle = nn.Linear(hidden, 8)
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.middle(self.first(x).relu() + self.tied(x)).relu())
+
+
+def trained(epochs: int = 2) -> tuple[Controller, NNCFNetwork]:
+    torch.manual_seed(0)
+    controller, model = create_compressed_model(Net(), CONFIG, INPUTS)
+    step(controller, model, epochs)
+    return controller, model
+
+
+def step(controller: Controller, model: nn.Module, epochs: int) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(epochs):
+        controller.scheduler.epoch_step()
+        controller.scheduler.step()
+        (model(INPUTS).square().sum() + controller.loss()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_a_fresh_model_becomes_the_saved_one(tmp_path: Path) -> None:
+    controller, model = trained()
+    save(tmp_path / "x.safetensors", model, controller)
+    again, other = load(tmp_path / "x.safetensors", Net())
+    assert torch.equal(other(INPUTS), model(INPUTS))
+    assert again.state_dict() == controller.state_dict()
+    assert again.statistics().to_dict() == controller.statistics().to_dict()
+
+
+def test_training_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    controller, model = trained()
+    save(tmp_path / "x.safetensors", model, controller)
+    again, other = load(tmp_path / "x.safetensors", Net())
+    step(controller, model, 2)
+    step(again, other, 2)
+    assert again.level == controller.level > 0
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(other.state_dict()[name], tensor), name
+
+
+def test_shared_weights_are_written_once_and_stay_shared(tmp_path: Path) -> None:
+    controller, model = trained()
+    path = save(tmp_path / "x.safetensors", model, controller)
+    with safe_open(path, framework="pt") as file:
+        assert not {"first.weight", "tied.weight"} <= set(file.keys())
+    _, other = load(path, Net())
+    parameters = dict(other.named_parameters(remove_duplicate=False))
+    assert parameters["first.weight"] is parameters["tied.weight"]
+
+
+def test_no_value_of_the_example_inputs_is_written(tmp_path: Path) -> None:
+    controller, model = trained()
+    path = save(tmp_path / "x.safetensors", model, controller)
+    with safe_open(path, framework="pt") as file:
+        text = file.metadata()["nncfx"]
+    assert json.loads(text)["example_inputs"] == {
+        "kind": "tensor",
+        "shape": [2, 6],
+        "dtype": "float32",
+    }
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    controller, model = trained()
+    path = save(tmp_path / "x.safetensors", model, controller)
+    before = path.read_bytes()
+
+    def full(*_: object, **__: object) -> None:
+        message = "disk full"
+        raise OSError(message)
+
+    monkeypatch.setattr("nncfx.compressor.checkpoint.save_file", full)
+    with pytest.raises(OSError, match="disk full"):
+        save(path, model, controller)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_model_of_another_size_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+    controller, model = trained()
+    path = save(tmp_path / "x.safetensors", model, controller)
+    other = Net(hidden=5)
+    before = {name: one.clone() for name, one in other.state_dict().items()}
+    with pytest.raises(StorageError) as caught:
+        load(path, other)
+    assert "first.weight (6, 6) in the file, (5, 6) in the model" in str(caught.value)
+    assert type(other) is Net
+    assert all(torch.equal(one, before[name]) for name, one in other.state_dict().items())
+
+
+def test_missing_and_unexpected_tensors_are_listed(tmp_path: Path) -> None:
+    controller, model = trained()
+    path = save(tmp_path / "x.safetensors", model, controller)
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    tensors["alien"] = tensors.pop("last.bias")
+    save_file(tensors, path, metadata=metadata)
+    with pytest.raises(StorageError) as caught:
+        load(path, Net())
+    assert "missing in the file: last.bias" in str(caught.value)
+    assert "unexpected: alien" in str(caught.value)
+    assert "matched: " in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"\xff" * 64])
+def test_a_file_of_another_kind_is_a_storage_error(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(StorageError, match="cannot be read as a checkpoint"):
+        load(path, Net())
+
+
+def test_a_missing_file_is_a_storage_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot be read"):
+        load(tmp_path / "none", Net())
+
+
+def test_a_plain_safetensors_file_is_no_checkpoint(tmp_path: Path) -> None:
+    save_file({"a": torch.ones(1)}, tmp_path / "x")
+    with pytest.raises(StorageError, match="no checkpoint of nncfx"):
+        load(tmp_path / "x", Net())
+
+
+def test_a_later_version_is_refused(tmp_path: Path) -> None:
+    later = json.dumps({"format": "nncfx.checkpoint", "version": 2})
+    save_file({"a": torch.ones(1)}, tmp_path / "x", metadata={"nncfx": later})
+    with pytest.raises(StorageError, match=r"has version 2; this nncfx .* reads version 1"):
+        load(tmp_path / "x", Net())
+
+
+def test_a_damaged_description_is_a_storage_error(tmp_path: Path) -> None:
+    damaged = json.dumps({"format": "nncfx.checkpoint", "version": 1, "config": 3, "shared": {}})
+    save_file({"a": torch.ones(1)}, tmp_path / "x", metadata={"nncfx": damaged})
+    with pytest.raises(StorageError, match="is damaged"):
+        load(tmp_path / "x", Net())
+
+
+def test_a_wrapped_model_is_refused(tmp_path: Path) -> None:
+    controller, model = trained()
+    path = save(tmp_path / "x.safetensors", model, controller)
+    with pytest.raises(ArgumentError, match="wrapped already"):
+        load(path, model)
+
+
+def test_a_pair_that_does_not_belong_together_is_refused(tmp_path: Path) -> None:
+    controller, _ = trained()
+    with pytest.raises(ArgumentError, match="not the one that the controller handles"):
+        save(tmp_path / "x", trained()[1], controller)

@@ -1,0 +1,237 @@
+"""create_compressed_model: what it wraps, what it refuses, and that a refusal changes nothing."""
+
+import pytest
+import torch
+from pytorchcv.models.resnet_cifar import resnet20_cifar10
+from torch import Tensor, nn
+
+from nncfx.compressor.create import create_compressed_model, example_inputs_of
+from nncfx.config import InputInfo, NNCFConfig
+from nncfx.controllers import CompositeController
+from nncfx.errors import (
+    ArgumentError,
+    CompressionError,
+    ConfigError,
+    StorageError,
+    TracingError,
+)
+from nncfx.tracing import NNCFNetwork, Priority, wrap
+
+INPUTS = torch.ones(1, 3, 8, 8)
+MAGNITUDE = {"algorithm": "magnitude_sparsity"}
+PRUNING = {"algorithm": "filter_pruning", "params": {"prune_first_conv": True}}
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 4, 3)
+        self.conv2 = nn.Conv2d(4, 4, 3)
+        self.fc = nn.Linear(4, 2)
+
+    def forward(self, image: Tensor, scale: Tensor | None = None) -> Tensor:
+        x = self.conv2(self.conv1(image).relu()).mean((2, 3))
+        return self.fc(x if scale is None else x * scale)
+
+
+def test_the_same_object_comes_back_wrapped() -> None:
+    model = Net()
+    _, network = create_compressed_model(model, {"compression": MAGNITUDE}, INPUTS)
+    assert network is model
+    assert isinstance(network, NNCFNetwork)
+    assert isinstance(network, Net)
+
+
+def test_a_wrapped_model_needs_no_inputs() -> None:
+    controller, _ = create_compressed_model(wrap(Net(), INPUTS), {"compression": MAGNITUDE})
+    assert controller.algorithm == "magnitude_sparsity"
+
+
+def test_inputs_come_from_the_config() -> None:
+    config = {"input_info": {"sample_size": [2, 3, 8, 8]}, "compression": MAGNITUDE}
+    _, network = create_compressed_model(Net(), config)
+    assert network.nncf.graph.inputs[0].shape == (2, 3, 8, 8)
+
+
+def test_a_config_object_and_a_dict_do_the_same() -> None:
+    config = NNCFConfig.from_dict({"compression": MAGNITUDE})
+    first, _ = create_compressed_model(Net(), config, INPUTS)
+    second, _ = create_compressed_model(Net(), config.to_dict(), INPUTS)
+    assert first.configs == second.configs
+
+
+def test_several_algorithms_give_a_composite() -> None:
+    config = {"compression": [MAGNITUDE, PRUNING]}
+    controller, network = create_compressed_model(Net(), config, INPUTS)
+    assert isinstance(controller, CompositeController)
+    assert controller["filter_pruning"].algorithm == "filter_pruning"
+    priorities = [one.priority for one in network.nncf.hooks]
+    assert priorities == sorted(priorities)
+    assert set(priorities) == {Priority.PRUNING, Priority.SPARSITY}
+
+
+def test_no_algorithm_gives_an_empty_composite() -> None:
+    controller, network = create_compressed_model(Net(), {}, INPUTS)
+    controller.scheduler.epoch_step()
+    assert controller.level == controller.loss().item() == 0
+    assert str(controller.statistics()) == "no algorithm"
+    assert network.nncf.hooks == ()
+
+
+def test_a_second_call_adds_an_algorithm_in_the_order_of_priority() -> None:
+    _, network = create_compressed_model(Net(), {"compression": MAGNITUDE}, INPUTS)
+    pruning, _ = create_compressed_model(network, {"compression": PRUNING})
+    at_conv2 = [one for one in network.nncf.hooks if str(one.site) == "conv2.weight"]
+    assert [one.algorithm for one in at_conv2] == ["filter_pruning", "magnitude_sparsity"]
+    pruning.level = 0.5
+    assert pruning.statistics().to_dict()["level"] == 0.5
+
+
+def test_the_same_algorithm_twice_is_refused_and_the_first_stays() -> None:
+    _, network = create_compressed_model(Net(), {"compression": MAGNITUDE}, INPUTS)
+    before = network.nncf.hooks
+    with pytest.raises(ArgumentError, match="carries magnitude_sparsity already"):
+        create_compressed_model(network, {"compression": MAGNITUDE})
+    assert network.nncf.hooks == before
+
+
+def test_without_inputs_nothing_can_be_traced() -> None:
+    model = Net()
+    with pytest.raises(ArgumentError, match="write 'input_info' into the config"):
+        create_compressed_model(model, {"compression": MAGNITUDE})
+    assert type(model) is Net
+
+
+def test_inputs_that_the_model_refuses_leave_it_as_it_was() -> None:
+    model = Net()
+    with pytest.raises(TracingError):
+        create_compressed_model(model, {"compression": MAGNITUDE}, torch.ones(1, 5, 8, 8))
+    assert type(model) is Net
+
+
+def test_scopes_that_match_nothing_are_all_told_with_the_nearest() -> None:
+    config = {
+        "ignored_scopes": ["Net/Conv2d[conv3]/conv2d_0"],
+        "compression": [MAGNITUDE | {"target_scopes": ["{re}nothing"]}],
+    }
+    model = Net()
+    with pytest.raises(ConfigError) as caught:
+        create_compressed_model(model, config, INPUTS)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "The config has 2 faults:"
+    assert lines[1].startswith("  compression[0].target_scopes[0]: '{re}nothing' matches no")
+    assert lines[2].startswith("  ignored_scopes[0]: 'Net/Conv2d[conv3]/conv2d_0' matches no")
+    assert "Did you mean 'Net/Conv2d[conv" in lines[2]
+    assert type(model) is Net
+
+
+def test_a_broken_regular_expression_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match=r"ignored_scopes\[0\]: .*no regular expression"):
+        create_compressed_model(
+            Net(), {"ignored_scopes": "{re}[", "compression": MAGNITUDE}, INPUTS
+        )
+
+
+def test_scopes_may_match_nothing_where_the_config_allows_it() -> None:
+    item = MAGNITUDE | {"ignored_scopes": ["{re}nothing"], "validate_scopes": False}
+    create_compressed_model(Net(), {"compression": item}, INPUTS)
+
+
+def test_ignored_scopes_add_up_and_own_targets_win() -> None:
+    config = {
+        "ignored_scopes": ["Net/Conv2d[conv1]"],
+        "target_scopes": ["Net/Linear[fc]"],
+        "compression": MAGNITUDE
+        | {"ignored_scopes": ["Net/Conv2d[conv2]"], "target_scopes": ["{re}.*"]},
+    }
+    _, network = create_compressed_model(Net(), config, INPUTS)
+    assert [str(one.site) for one in network.nncf.hooks] == ["fc.weight"]
+
+
+def test_an_algorithm_that_finds_nothing_leaves_the_model_as_it_was() -> None:
+    model = Net()
+    with pytest.raises(CompressionError):
+        create_compressed_model(
+            model,
+            {"compression": [MAGNITUDE, PRUNING | {"target_scopes": ["Net/Linear[fc]"]}]},
+            INPUTS,
+        )
+    assert type(model) is Net
+
+
+def test_a_compression_state_restores_level_and_epoch() -> None:
+    config = {"compression": MAGNITUDE}
+    controller, network = create_compressed_model(Net(), config, INPUTS)
+    for _ in range(3):
+        controller.scheduler.epoch_step()
+    state = controller.state_dict()
+    again, other = create_compressed_model(Net(), config, INPUTS, compression_state=state)
+    other.load_state_dict(network.state_dict())
+    assert again.level == controller.level > 0
+    assert again.scheduler.current_epoch == 2
+    assert torch.equal(other(INPUTS), network(INPUTS))
+
+
+def test_the_state_of_another_algorithm_is_refused() -> None:
+    controller, _ = create_compressed_model(Net(), {"compression": PRUNING}, INPUTS)
+    model = Net()
+    with pytest.raises(StorageError, match=r"missing \['magnitude_sparsity'\]"):
+        create_compressed_model(
+            model,
+            {"compression": MAGNITUDE},
+            INPUTS,
+            compression_state=controller.state_dict(),
+        )
+    assert type(model) is Net
+
+
+def test_positional_inputs_before_a_named_one_take_the_forwards_names() -> None:
+    infos = (InputInfo(sample_size=(1, 3)), InputInfo(sample_size=(2,), keyword="scale"))
+    inputs = example_inputs_of(infos, Net())
+    assert isinstance(inputs, dict)
+    assert {name: tuple(one.shape) for name, one in inputs.items()} == {
+        "image": (1, 3),
+        "scale": (2,),
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "filler", "values"),
+    [
+        ("long", "ones", {1}),
+        ("long", "zeros", {0}),
+        ("bool", "ones", {True}),
+        ("int", "random", {0, 1}),
+    ],
+)
+def test_inputs_are_filled_as_asked(kind: str, filler: str, values: set[int]) -> None:
+    info = InputInfo.from_dict({"sample_size": [50], "type": kind, "filler": filler})
+    (made,) = example_inputs_of((info,), Net())
+    assert set(made.tolist()) == values
+
+
+def test_training_a_real_model_with_both_algorithms_lowers_its_loss() -> None:
+    torch.manual_seed(0)
+    config = {
+        "compression": [
+            MAGNITUDE | {"params": {"sparsity_target": 0.5, "sparsity_target_epoch": 1}},
+            {"algorithm": "filter_pruning", "params": {"schedule": "baseline"}},
+        ],
+    }
+    images, labels = torch.randn(8, 3, 32, 32), torch.arange(8) % 10
+    controller, model = create_compressed_model(resnet20_cifar10(), config, images[:1])
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.05)
+    losses = []
+    for _ in range(3):
+        controller.scheduler.epoch_step()
+        for _ in range(3):
+            controller.scheduler.step()
+            loss = nn.functional.cross_entropy(model(images), labels) + controller.loss()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    statistics = controller.statistics().to_dict()
+    assert statistics["magnitude_sparsity"]["level"] == pytest.approx(0.5, abs=1e-4)
+    assert 0.45 < statistics["filter_pruning"]["level"] <= 0.5
