@@ -9,6 +9,8 @@ local to it: on the mode, or in a context variable.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property, wraps
+from itertools import chain
+from types import FunctionType
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -26,7 +28,14 @@ from nncfx.tracing.hook_chain import HookChain, substitute
 from nncfx.tracing.interception import COMPOSITE, composite_apart
 from nncfx.tracing.spelling import spelling
 
-__all__ = ["CALLS", "BoundaryHooks", "CallHooks", "CallPlan", "hooked_forward"]
+__all__ = [
+    "CALLS",
+    "BoundaryHooks",
+    "CallHooks",
+    "CallPlan",
+    "hooked_forward",
+    "is_known_function",
+]
 
 CALLS: Final = "_nncf_calls"
 """The instance attribute: the `CallPlan` of a module."""
@@ -200,8 +209,16 @@ def _innermost() -> _SiteMode | None:
     return None
 
 
+def is_known_function(name: str) -> bool:
+    """Return whether calls of a function spelt `name` can be hooked inside a module."""
+    return name in ("relu", "relu_") or name in _spellings().values()
+
+
 @cache
 def _spellings() -> dict[Callable[..., Any], str]:
-    functions = (func for each in get_overridable_functions().values() for func in each)
+    listed = chain.from_iterable(get_overridable_functions().values())
+    # written in Python and reported by torch, but not in its own list: Tensor.unflatten, say
+    methods = (one for one in vars(torch.Tensor).values() if isinstance(one, FunctionType))
+    functions: list[Callable[..., Any]] = [*listed, *methods]
     table = {func: spelling(func) for func in functions}
     return table | {getattr(torch.Tensor, name).__get__: name for name in ("T", "mT", "H", "mH")}

@@ -94,7 +94,7 @@ def _loads(wiring: Wiring, insertions: Iterable[Insertion]) -> dict[str, _Load]:
         if isinstance(site, WeightSite):
             loads[site.module].weights[site.name] = chain
             continue
-        module = wiring.places[site.address].module or ""
+        module = wiring.places[site.address].module
         side = loads[module].before if isinstance(site, PreSite) else loads[module].after
         side[site.address][site.port] = chain
     return dict(loads)

@@ -32,12 +32,12 @@ class Place:
     """Where an operation is called, in terms that hold at run time.
 
     Attributes:
-        module: Dotted name of the calling module: the first it has; `None` if not registered.
+        module: Dotted name of the calling module: the first it has.
         ordinal: How many calls of the same function the module made before, in this forward.
         boundary: Set if the operation is the only call of the module.
     """
 
-    module: str | None
+    module: str
     ordinal: int
     boundary: Boundary | None
 
@@ -71,17 +71,15 @@ class Frame:
 
     Attributes:
         scope: NNCF's scope of the call.
-        path: The dotted name under which the caller reaches the module, or `None`.
-        module: `path`, or that of the nearest caller that is registered.
-        module_type: The class name of the module at `module`.
-        key: The first dotted name of the called module, or `None`.
+        module: The dotted name under which the caller reaches the module.
+        module_type: The module's class name.
+        key: The first dotted name of the module.
     """
 
     scope: str
-    path: str | None
     module: str
     module_type: str
-    key: str | None
+    key: str
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     seen: list[_Seen] = field(default_factory=list)
@@ -89,7 +87,11 @@ class Frame:
 
 
 class ModuleStack:
-    """The module calls in progress, and what was learnt of those that ended."""
+    """The module calls in progress, and what was learnt of those that ended.
+
+    Only modules registered in the model are known. The calls that any other module makes count as
+    its caller's.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -101,7 +103,7 @@ class ModuleStack:
             name: _class_name(one) for name, one in model.named_modules(remove_duplicate=False)
         }
         self._frames: list[Frame] = []
-        self._ordinals: Counter[tuple[str | None, str]] = Counter()
+        self._ordinals: Counter[tuple[str, str]] = Counter()
         self._places: dict[str, Place] = {}
         self._calls: Counter[str] = Counter()
         self._callees: dict[str, dict[str, None]] = {}
@@ -146,37 +148,27 @@ class ModuleStack:
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._frames:
             kind = _class_name(self._model)
-            frame = Frame(kind, "", "", kind, "", args, kwargs)
+            frame = Frame(kind, "", kind, "", args, kwargs)
         else:
             frame = self._frame(module, self.top, args, kwargs)
-            self._link(self.top, frame)
-        if frame.key is not None:
-            self._calls[frame.key] += 1
+            self.top.has_callees = True
+            self._callees.setdefault(self.top.key, {})[frame.key] = None
+        self._calls[frame.key] += 1
         self._frames.append(frame)
 
     def _frame(
         self, module: nn.Module, caller: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Frame:
-        names = self._names.get(id(module), [])
-        kind = _class_name(module)
-        below = [one for one in names if caller.path is not None and _is_below(one, caller.path)]
-        if not below:
-            # reached by another way than through its caller: the class name alone, as NNCF does
-            scope = f"{caller.scope}/{kind}"
-            own = names[0] if names else None
+        names = self._names[id(module)]
+        below = [one for one in names if _is_below(one, caller.module)]
+        if below:
+            name = min(below, key=lambda one: one.count("."))
+            scope = caller.scope + self._relative(name, caller.module)
         else:
-            own = min(below, key=lambda name: name.count("."))
-            scope = caller.scope + self._relative(own, caller.path or "")
-        shown = caller.module if own is None else own
-        return Frame(
-            scope=scope,
-            path=own,
-            module=shown,
-            module_type=self._types[shown],
-            key=names[0] if names else None,
-            args=args,
-            kwargs=kwargs,
-        )
+            # reached by another way than through its caller: the class name alone, as NNCF does
+            name = names[0]
+            scope = f"{caller.scope}/{self._types[name]}"
+        return Frame(scope, name, self._types[name], names[0], args, kwargs)
 
     def _relative(self, path: str, caller: str) -> str:
         scope, prefix = "", caller
@@ -184,11 +176,6 @@ class ModuleStack:
             prefix = f"{prefix}.{part}" if prefix else part
             scope += f"/{self._types[prefix]}[{part}]"
         return scope
-
-    def _link(self, caller: Frame, called: Frame) -> None:
-        caller.has_callees = True
-        if caller.key is not None and called.key is not None:
-            self._callees.setdefault(caller.key, {})[called.key] = None
 
     def _leave(self, module: nn.Module, args: Any, result: Any) -> None:
         del module, args

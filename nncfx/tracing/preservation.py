@@ -23,7 +23,7 @@ def preserved(model: nn.Module, *, train: bool = False) -> Iterator[None]:
     held = [
         one for one in chain.from_iterable(each.values() for each in buffers) if one is not None
     ]
-    values = [(one, one._version, one.detach().clone()) for one in held]  # noqa: SLF001 (says whether it changed)
+    values = [(one, one.detach().clone()) for one in held if not one.is_meta]
     tensors = chain(model.parameters(), held)
     devices = sorted({one.device.index or 0 for one in tensors if one.device.type == "cuda"})
     with torch.random.fork_rng(devices=devices):
@@ -37,6 +37,8 @@ def preserved(model: nn.Module, *, train: bool = False) -> Iterator[None]:
                 module._buffers.clear()  # noqa: SLF001 (as above)
                 module._buffers.update(own)  # noqa: SLF001 (as above)
             with torch.no_grad():
-                for buffer, version, value in values:
-                    if buffer._version != version:  # noqa: SLF001 (as above)
+                for buffer, value in values:
+                    # versions do not tell (batch norm leaves them alone), and writing to a buffer
+                    # that did not change could break a backward pass that is still to come
+                    if not torch.equal(buffer, value):
                         buffer.copy_(value)

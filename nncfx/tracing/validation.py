@@ -6,6 +6,7 @@ from torch import nn
 
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph, Operation
+from nncfx.tracing.activation_hooks import is_known_function
 from nncfx.tracing.module_stack import Wiring
 from nncfx.tracing.sites import Insertion, PostSite, PreSite, WeightSite
 from nncfx.tracing.tensors import own_tensors
@@ -70,8 +71,8 @@ def _check_activation(site: PreSite | PostSite, operation: Operation, wiring: Wi
             f"'{site.address}' assigns to elements and returns nothing that a hook could replace. "
             "Hook the operation that reads the tensor next.",
         )
-    if wiring.places[site.address].module is None:
+    if wiring.places[site.address].boundary is None and not is_known_function(operation.function):
         raise GraphError(
-            f"'{site.address}' is called by a module that is not registered in the model, and "
-            "cannot be hooked. Register it as a child of the module that calls it.",
+            f"'{site.address}' calls '{operation.function}', which is no function of torch by "
+            "that name, and cannot be hooked. Call it in a module of its own.",
         )

@@ -1,0 +1,34 @@
+"""Promises of nncfx.graph.serialization."""
+
+import json
+
+import pytest
+
+from nncfx.errors import GraphError
+from nncfx.graph import NNCFGraph
+
+
+def test_json_gives_the_graph_back(graph: NNCFGraph) -> None:
+    assert NNCFGraph.from_json(graph.to_json()) == graph
+
+
+def test_equal_graphs_give_equal_json(graph: NNCFGraph) -> None:
+    assert NNCFGraph.from_json(graph.to_json()).to_json() == graph.to_json()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"nncfx_graph": 1}', "3"])
+def test_what_is_no_graph_is_refused(text: str) -> None:
+    with pytest.raises(GraphError, match="This is no graph in JSON"):
+        NNCFGraph.from_json(text)
+
+
+def test_a_damaged_operation_is_refused(graph: NNCFGraph) -> None:
+    document = json.loads(graph.to_json())
+    del document["operations"][0]["outputs"]
+    with pytest.raises(GraphError, match="KeyError: 'outputs'"):
+        NNCFGraph.from_json(json.dumps(document))
+
+
+def test_another_version_is_named() -> None:
+    with pytest.raises(GraphError, match="of version 2; this nncfx reads version 1"):
+        NNCFGraph.from_json('{"nncfx_graph": 2}')
