@@ -53,6 +53,7 @@ def test_intervals_that_touch_have_no_winner() -> None:
     first = replace(timing_of([1.0] * 9), interval_ms=(1.0, 2.0))
     second = replace(timing_of([3.0] * 9), interval_ms=(2.0, 3.0))
     assert verdict(first, second).winner is None
+    assert verdict(second, first).winner is None
 
 
 def test_batches_of_different_sizes_compare_by_throughput() -> None:
