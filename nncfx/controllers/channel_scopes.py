@@ -113,10 +113,9 @@ def _is_downsampling(operation: Operation, model: nn.Module) -> bool:
     module = model.get_submodule(operation.module)
     if isinstance(module, _ConvNd):
         return any(stride > 1 for stride in module.stride)
-    # a functional call: its stride is not recorded, but its shapes tell
-    source = operation.inputs[0]
+    # a functional call: its stride is not recorded, but no other one makes fewer outputs
+    source, kernel = operation.inputs[:2]
     assert source is not None  # noqa: S101 (a convolution has an input)
-    kernel = operation.inputs[1]
     assert kernel is not None  # noqa: S101 (and a kernel)
-    pairs = zip(source.shape[2:], kernel.shape[2:], operation.outputs[0].shape[2:], strict=False)
-    return any(out < (extent - width + 1) // 2 + 1 and out > 1 for extent, width, out in pairs)
+    axes = zip(source.shape[2:], kernel.shape[2:], operation.outputs[0].shape[2:], strict=True)
+    return any(out < extent - width + 1 for extent, width, out in axes)

@@ -19,6 +19,8 @@ __all__ = [
 
 WEIGHT_FUNCTIONS = frozenset(
     {
+        "__matmul__",
+        "__rmatmul__",
         "addbmm",
         "addmm",
         "baddbmm",
