@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from nncfx.errors import ArgumentError, SearchError
 from nncfx.search.confidence_bound import next_objective_level
-from nncfx.search.loop import metrics_of, of_stages, run_accuracy_stage
+from nncfx.search.loop import check_threshold, metrics_of, of_stages, run_accuracy_stage
 from nncfx.search.results import LevelResult, ObjectiveResult
 from nncfx.search.settings import SearchSettings
 from nncfx.search.study import Study
@@ -55,6 +55,7 @@ def find_level(  # noqa: PLR0913 (the front door: one word per setting, each wit
     settings = SearchSettings(
         tolerance=tolerance, max_evaluations=max_evaluations, upper=upper, seed=seed
     )
+    check_threshold(threshold)
     study = study or Study()
     study.bind({"threshold": threshold, **settings.to_json()})
     if at_zero is not None and not study.trials:

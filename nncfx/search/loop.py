@@ -11,10 +11,30 @@ from nncfx.search.settings import SearchSettings
 from nncfx.search.study import Study
 from nncfx.search.trials import Measurement, Observation, Stage, Trial
 
-__all__ = ["metrics_of", "objectives_of", "of_stages", "run_accuracy_stage", "run_objective_stage"]
+__all__ = [
+    "check_threshold",
+    "metrics_of",
+    "objectives_of",
+    "of_stages",
+    "run_accuracy_stage",
+    "run_objective_stage",
+]
 
 # Bisection from the whole range is at about level 0.1 by then: if nothing worked, nothing will.
 _HOPELESS = 4
+
+
+def check_threshold(threshold: float) -> None:
+    """Refuse a threshold that no metric can be compared with.
+
+    Raises:
+        ArgumentError: the threshold is not finite.
+    """
+    if not math.isfinite(threshold):
+        raise ArgumentError(
+            f"threshold is {threshold}, and no metric can be compared with it. "
+            "Write the least metric that is accepted, such as 0.9."
+        )
 
 
 def run_accuracy_stage(
@@ -27,13 +47,7 @@ def run_accuracy_stage(
 
     Raises:
         SearchError: the dense model is below the threshold, or the first four trials failed.
-        ArgumentError: the threshold is not finite.
     """
-    if not math.isfinite(threshold):
-        raise ArgumentError(
-            f"threshold is {threshold}, and no metric can be compared with it. "
-            "Write the least metric that is accepted, such as 0.9."
-        )
     while True:
         trials = of_stages(study, "dense", "accuracy")
         _refuse_hopeless(trials)
@@ -95,7 +109,7 @@ def _refuse_hopeless(trials: Sequence[Trial]) -> None:
     if len(tried) >= _HOPELESS and all(trial.state == "failed" for trial in tried):
         raise SearchError(
             f"The first {len(tried)} trials all failed, the last one at level "
-            f"{tried[-1].level:g} with {tried[-1].error} "
+            f"{tried[-1].level:g} ({tried[-1].error}), so the search has nothing to go by. "
             "Mend the evaluation, and delete the journal if there is one."
         )
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from nncfx.errors import ArgumentError
-from nncfx.search.loop import run_accuracy_stage, run_objective_stage
+from nncfx.search.loop import check_threshold, run_accuracy_stage, run_objective_stage
 from nncfx.search.results import SearchResult
 from nncfx.search.settings import SearchSettings
 from nncfx.search.study import Study
@@ -40,7 +40,7 @@ def search_level(
     Raises:
         SearchError: the dense model is below the threshold, the first four trials failed, or the
             journal belongs to another search.
-        ArgumentError: `at_zero` is not finite.
+        ArgumentError: `at_zero` or `threshold` is not finite.
         MissingExtraError: BoTorch is not installed.
 
     Source: Joseph et al., "A Programmable Approach to Neural Network Compression", Algorithm 1.
@@ -59,6 +59,7 @@ def search_level(
             f"at_zero has metric {at_zero.metric} and objective {at_zero.objective}; both must be "
             "finite numbers. Measure the dense model first."
         )
+    check_threshold(threshold)
     settings = settings or SearchSettings()
     study = study or Study()
     study.bind({"threshold": threshold, "maximize": maximize, **settings.to_json()})

@@ -93,8 +93,13 @@ class Study:
         error: str | None = None
         try:
             measurement = evaluate(level)
-        except Exception as reason:  # noqa: BLE001 (hours of finished trials outweigh one that raises; it is recorded, logged, and SearchError when all do)
+        except Exception as reason:  # noqa: BLE001 (recorded and logged; the search goes on)
             error = f"{type(reason).__name__}: {reason}"
+        if error is None and not isinstance(measurement, Measurement):
+            raise ArgumentError(
+                f"The evaluation of level {level:g} returned {measurement!r}, and a search needs "
+                "metric and objective. Return nncfx.search.Measurement(metric=..., objective=...)."
+            )
         if measurement is not None and not measurement.is_finite:
             error = (
                 f"The evaluation returned metric {measurement.metric} and objective "
@@ -114,10 +119,6 @@ class Study:
             _LOGGER.warning("Trial %d at level %g failed: %s", trial.number, level, error)
         self._append(trial)
         return trial
-
-    def at(self, level: float) -> Trial | None:
-        """Return the recorded trial at exactly this level, or None."""
-        return next((trial for trial in self.trials if trial.level == level), None)
 
     def close(self) -> None:
         """Release the journal; closing twice is allowed."""

@@ -35,11 +35,25 @@ class Measurement:
         metric: the quality that is bounded from below, such as accuracy in [0, 1].
         objective: what is maximised or minimised, in its own unit.
         details: anything else worth keeping in the journal; JSON values only.
+
+    Raises:
+        ArgumentError: metric or objective is not a number.
     """
 
     metric: float
     objective: float
     details: Mapping[str, JSONValue] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("metric", "objective"):
+            try:
+                # numpy and torch scalars would neither compare nor serialise as plain numbers do
+                object.__setattr__(self, name, float(getattr(self, name)))
+            except (TypeError, ValueError) as error:
+                raise ArgumentError(
+                    f"The {name} is {getattr(self, name)!r}, which is not a number. "
+                    "Give a float, or a tensor or array of one element."
+                ) from error
 
     @property
     def is_finite(self) -> bool:

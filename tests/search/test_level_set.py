@@ -1,0 +1,56 @@
+"""The proposals of stage 1."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nncfx.search import Observation, SearchSettings
+from nncfx.search.bracket import Bracket
+from nncfx.search.level_set import next_level
+
+SETTINGS = SearchSettings()
+
+
+@settings(max_examples=6, deadline=None)
+@given(values=st.lists(st.none() | st.floats(-1, 2), min_size=10, max_size=10))
+def test_any_answers_whatever_close_the_bracket_within_nine_evaluations(
+    values: list[float | None],
+) -> None:
+    """Plateaus, staircases, noise and failures: the probes stay inside and the end is safe."""
+    seen = [Observation(level=0.0, value=0.93)]
+    for value in values:
+        level = next_level(seen, 0.91, SETTINGS, free=1)
+        if level is None:
+            break
+        bracket = Bracket.of(seen, threshold=0.91, upper=1.0)
+        assert bracket.low < level < bracket.high
+        seen.append(Observation(level=level, value=value))
+    bracket = Bracket.of(seen, threshold=0.91, upper=1.0)
+    assert bracket.is_closed(SETTINGS.resolution)
+    assert len(seen) - 1 <= 9
+
+
+def test_a_proposal_is_the_same_for_the_same_observations() -> None:
+    seen = [
+        Observation(level=0.0, value=0.93),
+        Observation(level=0.85, value=0.4),
+        Observation(level=0.4, value=0.92),
+    ]
+    assert next_level(seen, 0.91, SETTINGS) == next_level(seen, 0.91, SETTINGS)
+
+
+def test_the_evaluations_allowed_are_not_exceeded() -> None:
+    seen = [Observation(level=0.85, value=0.1), Observation(level=0.4, value=0.95)]
+    assert next_level(seen, 0.9, SearchSettings(max_evaluations=2)) is None
+
+
+def test_the_last_evaluation_checks_level_0_when_nothing_was_feasible() -> None:
+    seen = [Observation(level=0.85, value=0.1)]
+    assert next_level(seen, 0.9, SearchSettings(max_evaluations=2)) == 0.0
+
+
+def test_an_open_end_is_approached_by_decades() -> None:
+    seen = [Observation(level=0.0, value=0.93), Observation(level=0.9, value=0.93)]
+    level = next_level(seen, 0.91, SETTINGS, free=1)
+    # half way between 1 decade (0.9) and 3 (the end): 2 decades keep a hundredth
+    assert level == pytest.approx(0.99, abs=0.002)

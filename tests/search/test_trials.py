@@ -1,0 +1,61 @@
+"""Measurements and trials as values."""
+
+import json
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nncfx.errors import ArgumentError
+from nncfx.search import Measurement, Trial
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(
+    level=st.floats(0, 1, exclude_max=True),
+    metric=finite,
+    objective=finite,
+    seconds=st.floats(0, 1e6),
+)
+def test_a_trial_survives_json(
+    level: float, metric: float, objective: float, seconds: float
+) -> None:
+    trial = Trial(
+        number=3,
+        stage="objective",
+        level=level,
+        state="done",
+        measurement=Measurement(metric=metric, objective=objective, details={"layer": [1, None]}),
+        error=None,
+        seconds=seconds,
+        started="2026-01-01T00:00:00+00:00",
+    )
+    assert Trial.from_json(json.loads(json.dumps(trial.to_json()))) == trial
+
+
+def test_a_scalar_tensor_becomes_a_number() -> None:
+    measured = Measurement(metric=torch.tensor(0.5), objective=torch.tensor([2]))  # type: ignore[arg-type] # what users pass
+    assert type(measured.metric) is float
+    assert (measured.metric, measured.objective) == (0.5, 2.0)
+
+
+def test_a_metric_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="The metric is None, which is not a number"):
+        Measurement(metric=None, objective=1)  # type: ignore[arg-type] # the fault
+
+
+def test_a_trial_is_feasible_from_the_threshold_on() -> None:
+    trial = Trial(
+        number=0,
+        stage="accuracy",
+        level=0.5,
+        state="done",
+        measurement=Measurement(metric=0.9, objective=1),
+        error=None,
+        seconds=0,
+        started="",
+    )
+    assert trial.is_feasible(0.9)
+    assert not trial.is_feasible(0.91)
