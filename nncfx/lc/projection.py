@@ -53,11 +53,18 @@ class Best:
 
 
 def project(model: nn.Module, scheme: Scheme, level: float) -> Projection:
-    """Compress `model` in place; return it with a decompressed copy, both in eval mode."""
+    """Compress `model` in place; return it with a decompressed copy, both in eval mode.
+
+    The copy has every parameter in the dtype that it had, even where the scheme restores another
+    (or none, as a plain function does).
+    """
+    dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
     scheme.compress(model, level)
     model.eval()
     working = copy.deepcopy(model)
     scheme.decompress(working)
+    for name, parameter in working.named_parameters():
+        parameter.data = parameter.detach().to(dtypes[name])
     return Projection(compressed=model, model=working)
 
 

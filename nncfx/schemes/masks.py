@@ -278,8 +278,8 @@ def _largest(values: Tensor, count: int) -> Tensor:
         return torch.ones_like(values, dtype=torch.bool)
     if count <= 0:
         return torch.zeros_like(values, dtype=torch.bool)
-    # kthvalue selects in linear time, where sorting millions of weights would not
-    threshold = torch.kthvalue(values, n - count + 1).values
+    # both are linear, where sorting millions of weights would not be
+    threshold = values.max() if count == 1 else torch.kthvalue(values, n - count + 1).values
     mask = values > threshold
     ties = (values == threshold).nonzero().flatten()
     mask[ties[: count - int(mask.sum())]] = True

@@ -1,17 +1,20 @@
 """Structured pruning is Condensa's when unbound, and exact channel removal when bound."""
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pytorchcv.models.mobilenetv2 import mobilenetv2_wd4
 from pytorchcv.models.resnet import resnet10
 from torch import nn
 
 from nncfx.errors import CompressionError
 from nncfx.graph.channels import Channels, GroupSet
-from nncfx.schemes import FilterPrune, NeuronPrune, Scheme, StructurePrune
+from nncfx.schemes import FilterPrune, NeuronPrune, Scheme, StructurePrune, nonzero_parameters
+from nncfx.thinning import thin
 from nncfx.tracing.channel_trace import analyze_channels
 
 SCHEMES = [FilterPrune(), NeuronPrune("max"), StructurePrune("scaled_l2norm")]
@@ -211,18 +214,26 @@ def test_channels_that_are_all_fixed_are_refused_with_the_reasons(convnet: nn.Mo
         FilterPrune().bind(channels).compress(convnet, 0.5)
 
 
-def test_a_real_residual_network_keeps_its_outputs_when_channels_are_cut_by_hand() -> None:
-    """What goes at level 0.5 is consistent across skip connections: no channel is half dead."""
+@pytest.mark.parametrize("build", [resnet10, mobilenetv2_wd4])
+def test_thinning_removes_exactly_what_a_bound_scheme_zeroed(
+    build: Callable[[], nn.Module],
+) -> None:
     torch.manual_seed(0)
-    model = resnet10(num_classes=7).eval()
-    channels = analyze_channels(model, torch.zeros(1, 3, 224, 224))
-    FilterPrune(align=8).bind(channels).compress(model, 0.5)
-    weights = dict(model.named_parameters())
-    for group_set in channels.prunable:
-        alive = [
-            weights[m.parameter].detach().movedim(m.axis, 0).flatten(1).any(1)
-            for m in group_set.members
-            if not m.is_buffer and weights[m.parameter].ndim > 1
-        ]
-        assert all(torch.equal(alive[0], mask) for mask in alive)
-        assert int(alive[0].sum()) % 8 == 0
+    model = build().double().eval()
+    for norm in (m for m in model.modules() if isinstance(m, nn.BatchNorm2d)):
+        nn.init.uniform_(norm.weight, 0.5, 1.5)
+        nn.init.normal_(norm.bias)
+    inputs = torch.randn(1, 3, 224, 224, dtype=torch.float64)
+    FilterPrune(align=8).bind(analyze_channels(model, inputs)).compress(model, 0.5)
+    thinned = thin(model, inputs)
+    assert thinned.max_error < 1e-12
+    assert not thinned.fixed
+    # nothing that is left is zero, and nothing that is not zero went
+    sizes = sum(p.numel() for p in thinned.model.parameters())
+    assert sizes == nonzero_parameters(model)
+    before, after = (
+        [m.out_channels for m in one.modules() if isinstance(m, nn.Conv2d)]
+        for one in (model, thinned.model)
+    )
+    assert all(new in (old, new // 8 * 8) for old, new in zip(before, after, strict=True))
+    assert sum(after) < sum(before)
