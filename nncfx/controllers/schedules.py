@@ -58,8 +58,10 @@ class PolynomialSchedule:
         progress = _progress(epoch, self.epochs)
         rise = self.target - self.initial
         if self.concave:
-            return self.target - rise * math.pow(1 - progress, self.power)
-        return self.initial + rise * math.pow(progress, self.power)
+            level = self.target - rise * math.pow(1 - progress, self.power)
+        else:
+            level = self.initial + rise * math.pow(progress, self.power)
+        return _exact(level, self, progress)
 
 
 @final
@@ -82,7 +84,7 @@ class ExponentialSchedule:
         progress = _progress(epoch, self.epochs)
         kept = (1 - self.target) / (1 - self.initial)
         density = (1 - self.initial) * math.pow(kept, progress)
-        return min(1 - density, self.target)
+        return _exact(1 - density, self, progress)
 
 
 @final
@@ -148,7 +150,7 @@ class BiasedExponentialSchedule:
             return self.target
         rate = _decay_rate((0.75 * self.target - self.initial) / rise, at=1 / 8)
         share = progress if rate == 0 else math.expm1(-rate * progress) / math.expm1(-rate)
-        return self.initial + rise * share
+        return _exact(self.initial + rise * share, self, progress)
 
 
 @final
@@ -176,6 +178,24 @@ def _progress(epoch: float, epochs: int) -> float:
             f"A schedule over {epochs} epochs has no end; the count must be at least 0.",
         )
     return min(max(epoch / epochs, 0.0), 1.0) if epochs else 1.0
+
+
+class _Ends(Protocol):
+    @property
+    def initial(self) -> float: ...
+
+    @property
+    def target(self) -> float: ...
+
+
+def _exact(level: float, ends: _Ends, progress: float) -> float:
+    """Return `level`, or at either end of the progress exactly the level that the end names.
+
+    Rounded down by one unit in the last place, a level would zero one weight less.
+    """
+    if progress in {0, 1}:
+        return ends.target if progress else ends.initial
+    return min(level, ends.target)
 
 
 def _decay_rate(share: float, at: float) -> float:

@@ -224,3 +224,42 @@ def test_the_masked_model_is_the_thinned_one(
     total = sum(one.numel() for one in controller.model.parameters())
     thinned = sum(one.numel() for one in result.model.parameters())
     assert 1 - thinned / total == pytest.approx(claimed.parameter_level, abs=1e-12)
+
+
+def levels(controller: FilterPruningController, epochs: int) -> list[float]:
+    seen = []
+    for _ in range(epochs):
+        controller.scheduler.epoch_step()
+        seen.append(controller.level)
+    return seen
+
+
+def test_the_exponential_schedule_gives_the_published_levels() -> None:
+    controller = applied(pruning_target=0.5, num_init_steps=1, pruning_steps=5)
+    published = [0, 0, 0.1591036, 0.2928932, 0.4053964, 0.5, 0.5]
+    assert levels(controller, 7) == pytest.approx(published, abs=1e-7)
+
+
+def test_the_baseline_schedule_prunes_at_once_after_the_initial_epochs() -> None:
+    controller = applied(schedule="baseline", num_init_steps=2)
+    assert levels(controller, 4) == [0, 0, 0.5, 0.5]
+
+
+def test_the_biased_schedule_ends_at_the_last_pruning_epoch() -> None:
+    controller = applied(schedule="exponential_with_bias", pruning_steps=9)
+    # three quarters of the target at an eighth of the 8 epochs from the first to the last
+    seen = levels(controller, 10)
+    assert seen[0] == 0
+    assert seen[1] == pytest.approx(0.375, abs=1e-12)
+    assert seen[8:] == pytest.approx([0.5, 0.5], abs=1e-12)
+
+
+def test_masks_stand_still_after_the_last_pruning_epoch() -> None:
+    controller = applied(pruning_steps=2)
+    levels(controller, 3)
+    before = controller.masks.hooks["conv2.bias"][0].mask.clone()
+    with torch.no_grad():
+        for parameter in controller.model.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+    levels(controller, 1)
+    assert torch.equal(controller.masks.hooks["conv2.bias"][0].mask, before)

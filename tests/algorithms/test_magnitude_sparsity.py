@@ -139,3 +139,50 @@ def test_statistics_print_as_a_table() -> None:
 def test_a_model_without_weights_is_refused() -> None:
     with pytest.raises(CompressionError, match="finds no weight to work on"):
         applied(nn.Sequential(nn.ReLU()), torch.ones(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("init", "params", "published"),
+    [
+        (
+            0.2,
+            {"sparsity_target": 0.6, "sparsity_target_epoch": 2, "power": 1},
+            [0.2, 0.4, 0.6, 0.6],
+        ),
+        (
+            0.2,
+            {"schedule": "exponential", "sparsity_target": 0.6, "sparsity_target_epoch": 2},
+            [0.2, 0.4343145, 0.6, 0.6],
+        ),
+        (
+            0.0,
+            {"sparsity_target": 0.9, "sparsity_target_epoch": 5},
+            [0, 0.1637531, 0.3316987, 0.505455, 0.6885686, 0.9],
+        ),
+        (
+            0.0,
+            {
+                "schedule": "multistep",
+                "multistep_steps": [1, 3],
+                "multistep_sparsity_levels": [0.1, 0.3, 0.5],
+            },
+            [0.1, 0.3, 0.3, 0.5],
+        ),
+        (0.0, {"schedule": "adaptive", "sparsity_target": 0.12}, [0.05, 0.1, 0.12, 0.12]),
+    ],
+)
+def test_the_schedules_give_the_published_levels(
+    init: float,
+    params: dict[str, object],
+    published: list[float],
+) -> None:
+    controller = applied(
+        nn.Sequential(nn.Linear(100, 100)),
+        torch.ones(1, 100),
+        sparsity_init=init,
+        params=params,
+    )
+    for level in published:
+        controller.scheduler.epoch_step()
+        assert controller.level == pytest.approx(level, abs=1e-7)
+        assert controller.statistics().level == pytest.approx(level, abs=1e-4)  # 1 of 10,000

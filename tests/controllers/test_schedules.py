@@ -97,3 +97,21 @@ def test_a_schedule_rises_from_its_start_to_its_target(
     assert low - tolerance <= schedule.level(at) <= high + tolerance
     assert schedule.level(at) <= schedule.level(at + 1) + tolerance
     assert schedule.level(epochs) == pytest.approx(high, abs=tolerance)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [PolynomialSchedule, ExponentialSchedule, BiasedExponentialSchedule],
+)
+@given(
+    bounds=st.tuples(LEVELS, LEVELS).filter(lambda pair: pair[0] != pair[1]),
+    epochs=st.integers(1, 50),
+)
+def test_both_ends_are_hit_to_the_last_bit(
+    kind: type[ExponentialSchedule],
+    bounds: tuple[float, float],
+    epochs: int,
+) -> None:
+    low, high = sorted(bounds)
+    schedule = kind(initial=low, target=high, epochs=epochs)
+    assert (schedule.level(0), schedule.level(epochs)) == (low, high)
