@@ -8,7 +8,7 @@ local to it: on the mode, or in a context variable.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache, cached_property, wraps
+from functools import cache, wraps
 from itertools import chain
 from types import FunctionType
 from typing import Any, Final, TypeAlias
@@ -84,6 +84,9 @@ class CallPlan:
             are numbered across its own calls.
         is_called_by_hooked: The caller has `functions`; they do not see what this module calls.
         counts: This is the root, and some module's calls are numbered.
+        watched: Function object and spelling, for all of torch's functions that `functions` names.
+            Compiled code compares functions by identity; it may not read their names, nor look
+            them up in a dict.
     """
 
     module: str
@@ -92,21 +95,17 @@ class CallPlan:
     is_repeated: bool = False
     is_called_by_hooked: bool = False
     counts: bool = False
+    watched: tuple[tuple[Callable[..., Any], str], ...] = field(init=False, compare=False)
 
-    @cached_property
-    def watched(self) -> tuple[tuple[Callable[..., Any], str], ...]:
-        """Function object and spelling, for all of torch's functions that `functions` names.
-
-        Compiled code compares functions by identity; it may not read their names, nor look them
-        up in a dict.
-        """
+    def __post_init__(self) -> None:
         names = {name for name, _ in self.functions}
-        return tuple((func, name) for func, name in _spellings().items() if name in names)
+        watched = [(func, name) for func, name in _spellings().items() if name in names]
+        object.__setattr__(self, "watched", tuple(watched))
 
     @override
     def __reduce__(self) -> Any:
         # not with the functions watched, some of which do not pickle
-        return (CallPlan, tuple(getattr(self, one.name) for one in fields(self)))
+        return (CallPlan, tuple(getattr(self, one.name) for one in fields(self) if one.init))
 
     def call(self, forward: _Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what `forward` returns, with the hooks applied."""

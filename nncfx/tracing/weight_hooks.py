@@ -19,12 +19,13 @@ WEIGHTS: Final = "_nncf_weights"
 _FLAT: Final = "_flat_weights"
 
 
-def weight_properties(original: type[nn.Module], names: Iterable[str]) -> dict[str, property]:
+def weight_properties(original: type[nn.Module], names: Iterable[str]) -> dict[str, Any]:
     """Return the class attributes with which a subclass of `original` reads `names` hooked."""
-    properties = {name: _hooked(name) for name in names}
+    properties: dict[str, Any] = {name: _hooked(name) for name in names}
     if issubclass(original, nn.RNNBase):
         # recurrent modules read their weights through one list
         properties[_FLAT] = property(_flat_weights, _set_flat_weights)
+        properties["_weights_have_changed"] = _never_stale
     return properties
 
 
@@ -40,6 +41,14 @@ def _flat_weights(self: nn.RNNBase) -> list[torch.Tensor]:
     return [getattr(self, name) for name in self._flat_weights_names]
 
 
-def _set_flat_weights(self: nn.RNNBase, weights: list[torch.Tensor]) -> None:
-    # torch keeps this list beside the parameters; reading goes to the parameters instead
-    self.__dict__[_FLAT] = weights
+def _set_flat_weights(self: nn.RNNBase, weights: list[torch.Tensor | None]) -> None:
+    # torch keeps this list beside the parameters. Reading goes to the parameters; what is kept is
+    # the list for the time after the hooks, and never what the hooks made of it
+    kept = self._parameters
+    names = self._flat_weights_names
+    self.__dict__[_FLAT] = [kept.get(name) for name in names] if names else weights
+
+
+def _never_stale(self: nn.RNNBase) -> bool:
+    del self
+    return False

@@ -1,5 +1,7 @@
 """Wrap a model and unwrap it again: `wrap`, `unwrap`."""
 
+from typing import cast
+
 from torch import nn
 
 from nncfx.errors import ArgumentError, TracingError
@@ -13,7 +15,7 @@ from nncfx.tracing.tracer import trace_with_wiring
 __all__ = ["unwrap", "wrap"]
 
 
-def wrap(model: nn.Module, example_inputs: ExampleInputs) -> nn.Module:
+def wrap(model: nn.Module, example_inputs: ExampleInputs) -> NNCFNetwork:
     """Return `model` itself, now also an `NNCFNetwork`, after tracing it once.
 
     Its class becomes a subclass of `NNCFNetwork` and of its own class; its forward, parameters
@@ -51,7 +53,7 @@ def wrap(model: nn.Module, example_inputs: ExampleInputs) -> nn.Module:
         ) from error
     model.__dict__[STORE] = HookStore()
     model.__dict__[STATE] = WrapState(traced.graph, traced.wiring, example_inputs)
-    return model
+    return cast("NNCFNetwork", model)
 
 
 def unwrap(model: nn.Module) -> nn.Module:

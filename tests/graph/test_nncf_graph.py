@@ -18,7 +18,9 @@ def test_find_returns_the_operation(graph: NNCFGraph) -> None:
 
 
 def test_find_names_the_nearest_address(graph: NNCFGraph) -> None:
-    with pytest.raises(GraphError, match="No operation at 'Net/conv2d_0'. Did you mean") as caught:
+    with pytest.raises(
+        GraphError, match=r"No operation at 'Net/conv2d_0'. Did you mean"
+    ) as caught:
         graph.find("Net/conv2d_0")
     assert "'Net/Conv2d[conv]/conv2d_0'?" in str(caught.value)
 

@@ -1,7 +1,7 @@
 """Promises of nncfx.tracing.tracer."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import networkx as nx
 import pytest
@@ -11,6 +11,8 @@ from torch import nn
 from nncfx.errors import ArgumentError, NNCFXError, TracingError
 from nncfx.graph import TensorInfo
 from nncfx.tracing import TracedCall, trace
+
+Case: TypeAlias = Any  # of conftest, which a test module cannot import
 
 Make = Callable[[str], nn.Module]
 Inputs = Callable[[str], Any]
@@ -64,7 +66,7 @@ def test_attention_is_taken_apart_and_connected(make: Make, inputs: Inputs) -> N
     assert graph.find(f"{scope}/linear_0").parameters[1] == "self_attn.in_proj_weight"
 
 
-def test_every_operation_lies_between_input_and_output(case: Any) -> None:
+def test_every_operation_lies_between_input_and_output(case: Case) -> None:
     graph = trace(case.make(), case.inputs)
     drawn = graph.to_networkx()
     assert nx.is_directed_acyclic_graph(drawn)
@@ -73,7 +75,7 @@ def test_every_operation_lies_between_input_and_output(case: Any) -> None:
         assert nx.has_path(drawn, "/nncf_model_input_0", f"/nncf_model_output_{index}")
 
 
-def test_tracing_twice_gives_equal_graphs(case: Any) -> None:
+def test_tracing_twice_gives_equal_graphs(case: Case) -> None:
     model = case.make()
     assert trace(model, case.inputs) == trace(model, case.inputs)
 

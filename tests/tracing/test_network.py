@@ -1,0 +1,285 @@
+"""Promises of nncfx.tracing.network: model.nncf, and the model around it."""
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pytest
+import torch
+from torch import nn
+
+from nncfx.errors import ArgumentError, GraphError, TracingError
+from nncfx.tracing import (
+    Insertion,
+    NNCFNetwork,
+    PostSite,
+    PreSite,
+    Priority,
+    Site,
+    WeightSite,
+    run,
+    unwrap,
+    wrap,
+)
+from nncfx.tracing.tensors import tensors_in
+
+Case: TypeAlias = Any  # of conftest, which a test module cannot import
+
+Make = Callable[[str], nn.Module]
+Inputs = Callable[[str], Any]
+
+
+@pytest.fixture
+def model(make: Make, inputs: Inputs) -> NNCFNetwork:
+    return wrap(make("Sequential"), inputs("Sequential"))
+
+
+@pytest.fixture
+def halved(model: NNCFNetwork, halve: nn.Module) -> NNCFNetwork:
+    model.nncf.register([Insertion(WeightSite("0", "weight"), halve, Priority.PRUNING, "halve")])
+    model.nncf.commit()
+    return model
+
+
+def same(one: object, other: object) -> bool:
+    pairs = zip(tensors_in(one), tensors_in(other), strict=True)
+    return all(torch.equal(first, second) for first, second in pairs)
+
+
+def test_registering_changes_nothing(model: NNCFNetwork, halve: nn.Module) -> None:
+    x = torch.ones(2, 4)
+    before, keys = model(x), list(model.state_dict())
+    model.nncf.register([Insertion(WeightSite("0", "weight"), halve, 0, "a")])
+    assert same(model(x), before)
+    assert list(model.state_dict()) == keys
+    assert model.nncf.hooks == ()
+
+
+def test_a_committed_weight_hook_changes_what_the_operation_reads(halved: NNCFNetwork) -> None:
+    x = torch.ones(2, 4)
+    first, _, last = halved
+    weight = halved.state_dict()["0.weight"]
+    expected = last(torch.relu(nn.functional.linear(x, weight * 0.5, first.bias)))
+    assert same(halved(x), expected)
+
+
+def test_hooks_run_by_priority_then_by_registration(
+    model: NNCFNetwork, halve: nn.Module, add_one: nn.Module
+) -> None:
+    site, x = PostSite("Sequential/Linear[2]/linear_0"), torch.ones(2, 4)
+    before = model(x)
+    # (x + 1) / 2 and x / 2 + 1 differ; quantization comes last, whoever commits first
+    model.nncf.register([Insertion(site, halve, Priority.QUANTIZATION, "late")])
+    model.nncf.commit()
+    model.nncf.register([Insertion(site, add_one, Priority.PRUNING, "early")])
+    model.nncf.commit()
+    assert torch.equal(model(x), (before + 1) * 0.5)
+    assert [one.algorithm for one in model.nncf.hooks] == ["early", "late"]
+
+
+def test_equal_priorities_keep_the_order_of_registration(
+    model: NNCFNetwork, halve: nn.Module, add_one: nn.Module
+) -> None:
+    site, x = PostSite("Sequential/Linear[2]/linear_0"), torch.ones(2, 4)
+    before = model(x)
+    model.nncf.register([Insertion(site, halve, 5, "b"), Insertion(site, add_one, 5, "a")])
+    model.nncf.commit()
+    assert torch.equal(model(x), before * 0.5 + 1)
+
+
+def test_hook_parameters_have_a_prefix_and_no_position_in_the_state_dict(
+    halved: NNCFNetwork,
+) -> None:
+    assert list(halved.state_dict()) == [
+        "0.weight",
+        "0.bias",
+        "2.weight",
+        "2.bias",
+        "_nncf.halve.0|weight.factor",
+    ]
+
+
+def test_two_hooks_of_one_algorithm_at_one_site_have_two_keys(
+    model: NNCFNetwork, halve: nn.Module
+) -> None:
+    site = PreSite("Sequential/Linear[0]/linear_0", 0)
+    model.nncf.register(
+        [Insertion(site, halve, 0, "a"), Insertion(site, copy.deepcopy(halve), 0, "a")]
+    )
+    model.nncf.commit()
+    keys = [key for key in model.state_dict() if key.startswith("_nncf")]
+    assert keys == [
+        "_nncf.a.Sequential/Linear[0]/linear_0|INPUT0.factor",
+        "_nncf.a.Sequential/Linear[0]/linear_0|INPUT0#1.factor",
+    ]
+
+
+def test_a_sequential_does_not_iterate_over_our_storage(halved: NNCFNetwork) -> None:
+    assert [type(child).__name__ for child in halved] == ["Linear", "ReLU", "Linear"]
+    assert [name for name, _ in halved.named_children()] == ["0", "1", "2"]
+
+
+def test_a_state_dict_round_trip_carries_model_and_hooks(halved: NNCFNetwork) -> None:
+    x = torch.ones(2, 4)
+    other = copy.deepcopy(halved)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    result = other.load_state_dict(halved.state_dict())
+    assert not result.missing_keys
+    assert not result.unexpected_keys
+    assert same(other(x), halved(x))
+
+
+def test_missing_and_unexpected_hook_keys_are_reported(halved: NNCFNetwork) -> None:
+    state = halved.state_dict()
+    state["_nncf.gone.0|weight.factor"] = state.pop("_nncf.halve.0|weight.factor")
+    result = halved.load_state_dict(state, strict=False)
+    assert result.missing_keys == ["_nncf.halve.0|weight.factor"]
+    assert result.unexpected_keys == ["_nncf.gone.0|weight.factor"]
+
+
+def test_a_wrapped_part_keeps_its_keys_below_its_prefix(halved: NNCFNetwork) -> None:
+    outer = nn.ModuleDict({"part": halved})
+    assert "part._nncf.halve.0|weight.factor" in outer.state_dict()
+    assert "part._nncf.halve.0|weight.factor" in dict(outer.named_parameters())
+    assert not outer.load_state_dict(outer.state_dict()).missing_keys
+
+
+def test_hooks_train_with_the_model(halved: NNCFNetwork) -> None:
+    optimizer = torch.optim.SGD(halved.parameters(), lr=0.1)
+    halved(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    assert halved.state_dict()["_nncf.halve.0|weight.factor"] != 0.5
+
+
+def test_hooks_follow_mode_and_dtype_of_the_model(halved: NNCFNetwork) -> None:
+    (insertion,) = halved.nncf.hooks
+    assert not insertion.hook.training
+    halved.train()
+    assert insertion.hook.training
+    assert halved.double()(torch.ones(2, 4, dtype=torch.float64)).dtype == torch.float64
+
+
+def test_removing_an_algorithm_restores_the_output(
+    halved: NNCFNetwork, add_one: nn.Module
+) -> None:
+    x = torch.ones(2, 4)
+    site = PostSite("Sequential/ReLU[1]/relu_0")
+    with_one = halved(x)
+    halved.nncf.register([Insertion(site, add_one, 0, "other")])
+    halved.nncf.commit()
+    assert not same(halved(x), with_one)
+    halved.nncf.remove("other")
+    assert same(halved(x), with_one)
+    assert [one.algorithm for one in halved.nncf.hooks] == ["halve"]
+
+
+def test_a_handle_removes_what_its_call_registered(model: NNCFNetwork, halve: nn.Module) -> None:
+    x = torch.ones(2, 4)
+    before = model(x)
+    site = WeightSite("0", "weight")
+    with model.nncf.register([Insertion(site, halve, 0, "a")]) as handle:
+        model.nncf.commit()
+        assert not same(model(x), before)
+    assert same(model(x), before)
+    handle.remove()
+    assert model.nncf.hooks == ()
+
+
+def test_an_insertion_removed_before_commit_never_takes_effect(
+    model: NNCFNetwork, halve: nn.Module
+) -> None:
+    model.nncf.register([Insertion(WeightSite("0", "weight"), halve, 0, "a")]).remove()
+    model.nncf.commit()
+    assert model.nncf.hooks == ()
+
+
+@pytest.mark.parametrize(
+    ("site", "message"),
+    [
+        (WeightSite("00", "weight"), "No module '00'"),
+        (WeightSite("0", "wait"), "no parameter or buffer 'wait'. Did you mean 'weight'?"),
+        (WeightSite("1", "weight"), "It has: none"),
+        (PreSite("Sequential/Linear[0]/linear_1", 0), "Did you mean 'Sequential/Linear"),
+        (PreSite("Sequential/ReLU[1]/relu_0", 1), "has no input port 1; it has 1"),
+        (PostSite("Sequential/ReLU[1]/relu_0", -1), "has no output port -1"),
+    ],
+)
+def test_a_site_that_does_not_exist_is_named(
+    model: NNCFNetwork, halve: nn.Module, site: Site, message: str
+) -> None:
+    good = Insertion(WeightSite("0", "weight"), halve, 0, "a")
+    with pytest.raises(GraphError) as caught:
+        model.nncf.register([good, Insertion(site, halve, 0, "a")])
+    assert message in str(caught.value)
+    model.nncf.commit()
+    assert model.nncf.hooks == ()
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "a#1"])
+def test_a_name_that_cannot_be_part_of_a_key_is_refused(
+    model: NNCFNetwork, halve: nn.Module, name: str
+) -> None:
+    with pytest.raises(ArgumentError, match="cannot name an algorithm"):
+        model.nncf.register([Insertion(WeightSite("0", "weight"), halve, 0, name)])
+
+
+def test_a_hook_that_is_no_module_is_refused(model: NNCFNetwork) -> None:
+    insertion = Insertion(WeightSite("0", "weight"), torch.relu, 0, "a")  # type: ignore[arg-type]  # what is tested
+    with pytest.raises(ArgumentError, match=r"a hook is an nn\.Module"):
+        model.nncf.register([insertion])
+
+
+def _pickled(model: nn.Module) -> NNCFNetwork:
+    return pickle.loads(pickle.dumps(model))  # noqa: S301 (our own bytes)
+
+
+def _saved(model: nn.Module) -> NNCFNetwork:
+    buffer = io.BytesIO()
+    torch.save(model, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=False)  # our own bytes
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, _pickled, _saved])
+def test_a_copy_computes_the_same_and_is_independent(
+    case: Case, copied: Callable[[nn.Module], NNCFNetwork], add_one: nn.Module
+) -> None:
+    model = wrap(case.make().eval(), case.inputs)
+    raw = run(model, case.inputs)
+    graph = model.nncf.graph
+    sites = [WeightSite.of(name) for one in graph.operations for name in one.parameters.values()]
+    places = [PostSite(one.address) for one in graph.operations]
+    model.nncf.register(
+        [Insertion(site, copy.deepcopy(add_one), 0, "a") for site in dict.fromkeys(sites)]
+        + [Insertion(site, copy.deepcopy(add_one), 0, "b") for site in places]
+    )
+    model.nncf.commit()
+    hooked = run(model, case.inputs)
+    other = copied(model)
+    assert isinstance(other, NNCFNetwork)
+    assert same(run(other, case.inputs), hooked)
+    unwrap(model)
+    assert same(run(model, case.inputs), raw)
+    assert same(run(other, case.inputs), hooked)
+    assert other.nncf.graph == graph
+    assert same(run(unwrap(other), case.inputs), raw)
+
+
+def test_functional_call_swaps_the_models_and_the_hooks_parameters(halved: NNCFNetwork) -> None:
+    x = torch.ones(2, 4)
+    values = {name: torch.zeros_like(value) for name, value in halved.named_parameters()}
+    values["2.bias"] = torch.tensor([1.0, 2.0])
+    assert torch.equal(torch.func.functional_call(halved, values, (x,))[0], values["2.bias"])
+
+
+def test_data_parallel_is_refused(halved: NNCFNetwork) -> None:
+    with pytest.raises(TracingError, match="DistributedDataParallel"):
+        halved._replicate_for_data_parallel()
+
+
+def test_example_inputs_are_those_of_wrap(make: Make, inputs: Inputs) -> None:
+    assert wrap(make("Mixed"), inputs("Mixed")).nncf.example_inputs is inputs("Mixed")
