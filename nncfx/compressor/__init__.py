@@ -1,6 +1,8 @@
 """The whole run: search the level, recover accuracy, thin, export, time, and keep the evidence."""
 
+from nncfx.compressor.checkpoint import load, save
 from nncfx.compressor.compressor import Compressor
+from nncfx.compressor.create import create_compressed_model
 from nncfx.compressor.evidence import (
     Curve,
     Evidence,
@@ -24,6 +26,9 @@ __all__ = [
     "Sample",
     "StudyEvidence",
     "accuracy",
+    "create_compressed_model",
+    "load",
     "machine_facts",
+    "save",
     "version_facts",
 ]

@@ -74,7 +74,7 @@ def _layers(model: torch.nn.Module, example_inputs: ExampleInputs) -> dict[str, 
     parameters = dict(model.named_parameters())
     layers = {}
     for name, count in counts.items():
-        weight = parameters.get(f"{name}.weight")
+        weight = parameters.get(f"{name}.weight" if name else "weight")
         if weight is not None and weight.dim() > 1:
             layers[name] = _layer(model.get_submodule(name), weight, count)
     return layers

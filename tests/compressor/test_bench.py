@@ -1,0 +1,55 @@
+"""The stopwatch that compares candidates with the dense model."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from nncfx.compressor.bench import Bench
+from nncfx.errors import ArgumentError
+
+INPUTS = torch.randn(16, 256)
+
+
+def net(width: int) -> nn.Sequential:
+    layers = [nn.Linear(256, width), nn.ReLU(), nn.Linear(width, width), nn.Linear(width, 8)]
+    return nn.Sequential(*layers).eval()
+
+
+@pytest.fixture(params=["torch", "onnxruntime"])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    with Bench(net(1024), INPUTS, request.param, seconds=0.1) as bench:
+        yield bench
+
+
+def test_a_model_with_a_64th_of_the_work_has_more_throughput(bench: Bench) -> None:
+    assert bench.throughput(net(16)) > 2 * bench.dense_throughput()
+
+
+def test_the_dense_throughput_is_measured_once(bench: Bench) -> None:
+    first = bench.dense_throughput()
+    bench.compare(net(16))
+    assert bench.dense_throughput() == first
+
+
+def test_throughput_counts_the_examples_of_a_batch(bench: Bench) -> None:
+    dense, _ = bench.compare(net(16))
+    assert dense.throughput == pytest.approx(16 * 1000 / dense.median_ms)
+
+
+def test_onnx_runtime_tells_the_time_of_each_layer() -> None:
+    with Bench(net(1024), INPUTS, "onnxruntime", seconds=0.1) as bench:
+        before, after = bench.layer_times(net(16))
+    assert {"0", "2", "3"} <= before.keys()
+    assert after["2"] < before["2"]
+
+
+def test_a_runtime_without_a_profile_tells_nothing() -> None:
+    with Bench(net(16), INPUTS, "torch") as bench:
+        assert bench.layer_times(net(16)) == ({}, {})
+
+
+def test_an_unknown_runtime_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ArgumentError, match="Did you mean 'onnxruntime'"):
+        Bench(net(16), INPUTS, "onnxruntim")

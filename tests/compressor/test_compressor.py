@@ -1,0 +1,308 @@
+"""The whole run on a small task."""
+
+import copy
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from nncfx.compressor import CompressionResult, Compressor, Evidence, accuracy
+from nncfx.errors import ArgumentError, SearchError
+from nncfx.lc import DC, LC
+from nncfx.objectives import Maximize, Minimize, footprint, macs
+from nncfx.schemes import Cluster, Compose, FilterPrune, Prune, Quantize
+from nncfx.search import SearchSettings
+
+Batches = list[tuple[torch.Tensor, torch.Tensor]]
+FILTERS = Compose([FilterPrune(), Quantize("float16")])
+WEIGHTS = Compose([Prune(), Cluster(bits=5), Quantize("float16")])
+RECOVERY = LC(steps=5, lr=0.05, lr_end=0.005, mb_iterations_per_l=16, mu_init=0.1, mu_multiplier=2)
+QUICK = SearchSettings(tolerance=0.05, max_evaluations=4)
+EPS = 0.05
+
+
+@pytest.fixture(scope="module")
+def thinned(trained: nn.Module, task: dict[str, Batches]) -> CompressionResult:
+    """Fewer channels, for fewer multiply-accumulates."""
+    return Compressor(
+        model=trained,
+        objective=Minimize(macs),
+        scheme=FILTERS,
+        optimizer=RECOVERY,
+        criterion=F.cross_entropy,
+        eps=EPS,
+        runtime="torch",
+        settings=QUICK,
+        **task,
+    ).run()
+
+
+@pytest.fixture(scope="module")
+def packed(
+    thinned: CompressionResult,
+    task: dict[str, Batches],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> CompressionResult:
+    """The thinned model, with fewer weights, in a file."""
+    return (
+        Compressor(
+            after=thinned,
+            objective=Minimize(footprint),
+            scheme=WEIGHTS,
+            optimizer=RECOVERY,
+            criterion=F.cross_entropy,
+            eps=EPS,
+            runtime="torch",
+            settings=QUICK,
+            **task,
+        )
+        .run()
+        .save(tmp_path_factory.mktemp("packed") / "bars.nncfx")
+    )
+
+
+def test_the_task_can_be_learnt_at_all(trained: nn.Module, task: dict[str, Batches]) -> None:
+    assert accuracy(trained, task["valloader"]) > 0.9
+
+
+def test_the_result_keeps_the_budget_on_the_data_that_it_was_searched_on(
+    thinned: CompressionResult, trained: nn.Module, task: dict[str, Batches]
+) -> None:
+    dense = accuracy(trained, task["valloader"])
+    assert accuracy(thinned.model, task["valloader"]) >= dense - EPS
+
+
+def test_channels_are_really_gone_and_the_class_stays(
+    thinned: CompressionResult, trained: nn.Module
+) -> None:
+    assert type(thinned.model) is type(trained)
+    assert thinned.model.inner.out_channels < 16
+    assert thinned.evidence.compressed.macs < 0.8 * thinned.evidence.dense.macs
+
+
+def test_the_thinned_model_was_held_against_the_masked_one(thinned: CompressionResult) -> None:
+    assert thinned.evidence.max_thinning_error is not None
+    assert thinned.evidence.max_thinning_error <= 1e-5
+
+
+def test_the_models_given_are_left_as_they_were(
+    trained: nn.Module,
+    task: dict[str, Batches],
+    thinned: CompressionResult,
+    packed: CompressionResult,
+) -> None:
+    before = copy.deepcopy(thinned.model.state_dict())
+    assert trained.inner.out_channels == 16
+    assert packed.model is not thinned.model
+    assert all(torch.equal(v, before[k]) for k, v in thinned.model.state_dict().items())
+    assert accuracy(trained, task["valloader"]) == thinned.reference
+
+
+def test_the_evidence_goes_through_json(packed: CompressionResult) -> None:
+    assert Evidence.from_json(packed.evidence.to_json()) == packed.evidence
+
+
+def test_no_stage_evaluates_more_than_it_may(packed: CompressionResult) -> None:
+    for study in packed.evidence.studies:
+        for stage in ("accuracy", "objective"):
+            assert sum(one.stage == stage for one in study.samples) <= QUICK.max_evaluations
+
+
+def test_a_chain_keeps_both_studies_and_counts_from_the_first_model(
+    thinned: CompressionResult, packed: CompressionResult
+) -> None:
+    first, second = packed.evidence.studies
+    assert (first.objective_name, second.objective_name) == ("MACs", "footprint")
+    assert first == thinned.evidence.studies[0]
+    assert second.threshold == pytest.approx(thinned.reference - EPS)
+    assert packed.evidence.dense.parameters == thinned.evidence.dense.parameters
+
+
+def test_the_file_gives_the_accuracy_that_is_claimed(
+    packed: CompressionResult, task: dict[str, Batches]
+) -> None:
+    assert packed.evidence.file_accuracy == packed.evidence.compressed.accuracy
+    assert packed.evidence.compressed.accuracy == accuracy(packed.model, task["testloader"])
+
+
+def test_the_file_is_as_large_as_is_claimed(packed: CompressionResult) -> None:
+    path = Path(packed.evidence.files["compressed model"])
+    assert path.stat().st_size == packed.evidence.compressed.file_bytes
+    assert packed.evidence.dense.file_bytes > 4 * path.stat().st_size
+
+
+def test_the_footprint_is_counted_in_the_compressed_dtype(packed: CompressionResult) -> None:
+    # Weights and biases of convolutions and linear layers in 2 bytes, those of the norm in 4.
+    facts = packed.evidence.compressed
+    assert 2 * facts.nonzero <= facts.footprint_bytes < 4 * facts.nonzero
+
+
+def test_direct_compression_is_measured_beside_recovery(thinned: CompressionResult) -> None:
+    (study,) = thinned.evidence.studies
+    levels = {sample.level for sample in study.samples if sample.stage != "dense"}
+    assert {sample.level for sample in study.comparison} == levels
+
+
+def test_a_budget_that_nothing_keeps_leaves_the_model_and_says_so() -> None:
+    torch.manual_seed(0)
+
+    def ruin(model: nn.Module, level: float) -> None:
+        del level
+        for parameter in model.parameters():
+            parameter.data.zero_()
+
+    right = nn.Sequential(nn.Flatten(), nn.Linear(64, 2, bias=False))
+    x = torch.randn(64, 64)
+    with torch.no_grad():
+        y = right(x).argmax(1)
+    result = Compressor(
+        model=right,
+        objective=Minimize(footprint),
+        scheme=ruin,
+        optimizer=DC(),
+        criterion=F.cross_entropy,
+        eps=0.1,
+        runtime="torch",
+        settings=QUICK,
+        trainloader=[(x, y)],
+        valloader=[(x, y)],
+    ).run()
+    assert result.level == 0
+    assert torch.equal(result.model[1].weight, right[1].weight)
+    assert "left the model as it was" in result.evidence.notes[0]
+
+
+def test_an_objective_of_the_user_is_maximised(
+    trained: nn.Module, task: dict[str, Batches]
+) -> None:
+    def zeros(model: nn.Module) -> float:
+        return float(sum((p == 0).sum() for p in model.parameters()))
+
+    result = Compressor(
+        model=trained,
+        objective=Maximize(zeros, unit="zeros"),
+        scheme=Prune(),
+        optimizer=DC(),
+        criterion=F.cross_entropy,
+        eps=EPS,
+        runtime="torch",
+        settings=QUICK,
+        **task,
+    ).run()
+    assert zeros(result.model) > 0
+    assert result.evidence.studies[0].objective_name == "zeros"
+
+
+@pytest.mark.parametrize("given", ["both", "neither"])
+def test_a_compressor_begins_with_exactly_one_model(
+    given: str, trained: nn.Module, thinned: CompressionResult, task: dict[str, Batches]
+) -> None:
+    with pytest.raises(ArgumentError, match=f"it got {given}"):
+        Compressor(
+            model=trained if given == "both" else None,
+            after=thinned if given == "both" else None,
+            objective=macs,
+            scheme=FILTERS,
+            optimizer=DC(),
+            criterion=F.cross_entropy,
+            **task,
+        )
+
+
+def test_a_negative_budget_is_refused(trained: nn.Module, task: dict[str, Batches]) -> None:
+    with pytest.raises(ArgumentError, match=r"eps is -0\.1"):
+        Compressor(
+            model=trained,
+            objective=macs,
+            scheme=FILTERS,
+            optimizer=DC(),
+            criterion=F.cross_entropy,
+            eps=-0.1,
+            **task,
+        )
+
+
+def test_a_journal_of_another_model_is_refused(
+    trained: nn.Module, task: dict[str, Batches], tmp_path: Path
+) -> None:
+    def run(model: nn.Module) -> None:
+        Compressor(
+            model=model,
+            objective=Minimize(footprint),
+            scheme=Prune(),
+            optimizer=DC(),
+            criterion=F.cross_entropy,
+            eps=0.5,
+            runtime="torch",
+            settings=QUICK,
+            folder=tmp_path,
+            **task,
+        ).run()
+
+    run(trained)
+    other = copy.deepcopy(trained)
+    other.head.bias.data += 1e-6
+    with pytest.raises(SearchError, match="'model'"):
+        run(other)
+
+
+SCRIPT = """
+    import sys, torch, nncfx
+    sys.path.insert(0, {tests!r})
+    from conftest import Bars, bars
+    from torch.nn import functional as F
+    from nncfx.lc import LC
+    from nncfx.objectives import Minimize, footprint
+    from nncfx.schemes import Prune
+    from nncfx.search import SearchSettings
+
+    torch.manual_seed(0)
+    result = nncfx.Compressor(
+        model=Bars(), objective=Minimize(footprint), scheme=Prune(), eps=0.05, folder={folder!r},
+        optimizer=LC(steps=3, lr=0.05, mb_iterations_per_l={iterations}), runtime="torch",
+        criterion=F.cross_entropy, trainloader=bars(256, 0), valloader=bars(128, 1),
+        settings=SearchSettings(max_evaluations=5),
+    ).run()
+    print(result.level)
+"""
+
+
+def numbers(journal: Path) -> list[int]:
+    lines = journal.read_bytes().split(b"\n")[1:-1] if journal.exists() else []
+    return [json.loads(line)["number"] for line in lines]
+
+
+@pytest.mark.slow
+def test_a_run_killed_after_its_third_trial_goes_on_with_the_fourth(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.jsonl"
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(SCRIPT).format(
+            tests=str(Path(__file__).parent), folder=str(tmp_path), iterations=100
+        )
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([sys.executable, str(script)], env=environment)
+    deadline = time.monotonic() + 120
+    while len(numbers(journal)) < 4 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)  # trial 0 is the dense model
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = journal.read_bytes()
+    done = len(numbers(journal))
+    assert 4 <= done < 6, "killed too late to show anything"
+
+    subprocess.run([sys.executable, str(script)], env=environment, check=True, timeout=240)
+    after = journal.read_bytes()
+    whole = before[: before.rfind(b"\n") + 1]
+    assert after.startswith(whole)
+    assert numbers(journal)[:5] == [0, 1, 2, 3, 4]
