@@ -10,11 +10,11 @@ from typing import final
 import torch
 from torch import nn
 
-from nncfx import storage
 from nncfx.compressor.bench import Bench
 from nncfx.compressor.examples import one_example
 from nncfx.graph.macs import total_macs
 from nncfx.schemes import Scheme, footprint_bytes
+from nncfx.storage import save as save_file
 from nncfx.thinning import ThinResult, thin
 from nncfx.tracing import ExampleInputs, trace
 
@@ -61,7 +61,7 @@ class Candidate:
     def file_bytes(self) -> float:
         """Return the bytes of the model as a `.nncfx` file."""
         with tempfile.TemporaryDirectory() as folder:
-            return storage.save(Path(folder) / "candidate.nncfx", self.model).size_bytes
+            return save_file(Path(folder) / "candidate.nncfx", self.model).size_bytes
 
 
 @final

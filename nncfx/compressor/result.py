@@ -8,10 +8,11 @@ from typing import Any, final
 
 from torch import nn
 
-from nncfx import storage
 from nncfx.compressor.evidence import Evidence
 from nncfx.compressor.metrics import Metric
 from nncfx.search import SearchResult
+from nncfx.storage import load as load_file
+from nncfx.storage import save as save_file
 
 __all__ = ["CompressionResult"]
 
@@ -54,8 +55,8 @@ class CompressionResult:
         Raises:
             StorageError: the file cannot be written.
         """
-        saved = storage.save(path, self.model)
-        restored = storage.load(path, copy.deepcopy(self.dense))
+        saved = save_file(path, self.model)
+        restored = load_file(path, copy.deepcopy(self.dense))
         evidence = replace(
             self.evidence,
             compressed=replace(self.evidence.compressed, file_bytes=saved.size_bytes),

@@ -1,9 +1,7 @@
 """OpenVINO on the CPU."""
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
@@ -84,11 +82,12 @@ class OpenVinoSession(Session):
         self._outputs = ()
 
 
-def _package() -> ModuleType:
+def _package() -> Any:  # noqa: ANN401 (the package has no types)
     try:
-        return importlib.import_module("openvino")
+        import openvino
     except ImportError as error:
         raise MissingExtraError("openvino", "openvino", "running a model in OpenVINO") from error
+    return openvino
 
 
 def _spec(port: Any) -> InputSpec:  # noqa: ANN401 (the package has no types)
