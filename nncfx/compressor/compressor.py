@@ -59,6 +59,8 @@ class Compressor:
         testloader: Held-out batches for the accuracies in the evidence; `valloader` by default.
         metric: What the budget is counted in; higher is better. Accuracy by default.
         eps: The budget: how far the metric may fall below the dense model's, at least 0.
+        margin: How much of the budget to keep in reserve, in [0, eps]: levels are judged on
+            validation data, and the best of several trials is in part the luckiest one.
         example_inputs: What is traced, thinned and timed; the first validation batch by default.
         folder: Where the journal and the trials' weights are kept, so that a run that was
             killed goes on where it stopped. None: in memory only.
@@ -67,7 +69,7 @@ class Compressor:
         name: How the report calls this study; the objective's name by default.
 
     Raises:
-        ArgumentError: neither or both of `model` and `after`, or a negative `eps`.
+        ArgumentError: neither or both of `model` and `after`; `eps` or `margin` out of range.
 
     Source: Condensa (Joseph et al., 2019), Listing 1 and Algorithm 1.
     """
@@ -83,6 +85,7 @@ class Compressor:
     testloader: Iterable[Any] | None = None
     metric: Metric = accuracy
     eps: float = 0.02
+    margin: float = 0.0
     example_inputs: ExampleInputs | None = None
     folder: str | Path | None = None
     runtime: str = "onnxruntime"
@@ -100,6 +103,11 @@ class Compressor:
             raise ArgumentError(
                 f"eps is {self.eps!r}; it is how far the metric may fall and is at least 0. "
                 "Write 0.02 for two points of accuracy.",
+            )
+        if not 0 <= self.margin <= self.eps:
+            raise ArgumentError(
+                f"margin is {self.margin!r}; it is the part of the budget that is kept in reserve "
+                f"and lies in [0, eps], with eps = {self.eps!r}.",
             )
 
     def run(self) -> CompressionResult:
@@ -168,7 +176,7 @@ class _Run:
             )
             search = search_level(
                 lambda level: self._measure(forge, level, narrator),
-                threshold=self._reference - settings.eps,
+                threshold=self._reference - settings.eps + settings.margin,
                 maximize=settings.objective.maximize,
                 at_zero=self._measure_dense(forge, journal),
                 study=journal,
@@ -198,6 +206,7 @@ class _Run:
             "scheme": spelt(settings.scheme),
             "optimizer": spelt(settings.optimizer),
             "eps": settings.eps,
+            "margin": settings.margin,
             "runtime": settings.runtime,
             "model": fingerprint(self._model),
         }
@@ -241,7 +250,10 @@ class _Run:
     def _evidence(self, search: SearchResult, chosen: Candidate, bench: Bench) -> Evidence:
         settings = self._settings
         words = StudyWords(
-            name=self.name, scheme=spelt(settings.scheme), recovery=spelt(settings.optimizer)
+            name=self.name,
+            scheme=spelt(settings.scheme),
+            recovery=spelt(settings.optimizer),
+            budget=settings.eps,
         )
         return evidence(
             Exhibits(

@@ -140,6 +140,8 @@ class StudyEvidence:
         level_accuracy: The level at which the first stage ended (Condensa's s_acc).
         chosen_level: The level that was chosen.
         comparison: Direct compression, without recovery, where it was measured.
+        budget: How far the metric may fall below that of the evidence's dense model; None where
+            `dense_accuracy` less `threshold` is all that is known.
     """
 
     name: str
@@ -157,6 +159,7 @@ class StudyEvidence:
     level_accuracy: float
     chosen_level: float
     comparison: tuple[Sample, ...] = ()
+    budget: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

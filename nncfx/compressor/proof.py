@@ -131,11 +131,12 @@ def _file_bytes(model: nn.Module) -> int:
 @final
 @dataclass(frozen=True, kw_only=True)
 class StudyWords:
-    """How a report names a study: its own name, its scheme, its way of recovery."""
+    """How a report names a study: its own name, its scheme, its way of recovery; its budget."""
 
     name: str
     scheme: str
     recovery: str
+    budget: float
 
 
 def study(words: StudyWords, search: SearchResult, objective: Objective) -> StudyEvidence:
@@ -172,6 +173,7 @@ def study(words: StudyWords, search: SearchResult, objective: Objective) -> Stud
         level_accuracy=search.level_accuracy,
         chosen_level=search.level,
         comparison=_direct(search),
+        budget=words.budget,
     )
 
 

@@ -151,12 +151,14 @@ def _accuracy(evidence: Evidence) -> Claim:
     before, after = evidence.dense.accuracy, evidence.compressed.accuracy
     metric = evidence.metric
     detail = f"{metric_text(before, metric)} to {metric_text(after, metric)}"
-    budgets = [study.dense_accuracy - study.threshold for study in evidence.studies]
-    if budgets:
+    if evidence.studies:
+        # later studies go on from earlier ones, so the last budget is that of the whole
+        last = evidence.studies[-1]
+        budget = last.dense_accuracy - last.threshold if last.budget is None else last.budget
         # 1e-9: a loss of exactly the budget is inside it, whatever the last bit says
-        inside = before - after <= min(budgets) + 1e-9
-        budget = metric_change_text(-min(budgets), metric)
-        detail += f"; {'inside' if inside else 'outside'} the budget of {budget}"
+        inside = before - after <= budget + 1e-9
+        detail += f"; {'inside' if inside else 'outside'} the budget of "
+        detail += metric_change_text(-budget, metric)
         verdict = "good" if inside else "bad"
     else:
         verdict = "open"

@@ -19,6 +19,7 @@ _FIRST = 0.59  # where the first evaluation falls, as a part of the cells: level
 _SLACK = 1  # evaluations that may be risked beyond what bisection needs
 _GAMMA = 0.95  # weight of nearness to the threshold in ILS-UCB, as published
 _CLOSE = 0.25  # a metric this near to the threshold (as a part of the slack at level 0) is close
+_USUAL_SLACK = 0.02  # the budget of accuracy, as a part of it, when the dense model is unknown
 _NEGLIGIBLE = 0.005  # so is one this near, as a part of all that was seen of the metric
 _FINEST = 0.05  # cells below which a steep curve is not resolved further
 _BELOW = 0.45  # cells by which a probe stays on the feasible side of the estimated crossing
@@ -124,20 +125,30 @@ class _View:
         return {level: y for level, y in self.measured.items() if y >= self.threshold}
 
     @property
+    def believed(self) -> dict[float, float]:
+        """What is measured, with a guess for the dense model if that is not.
+
+        The guess moves probes only, never the bracket; a wrong one costs evaluations.
+        """
+        best = max(self.feasible.values(), default=self.threshold)
+        guess = max(best, self.threshold + _USUAL_SLACK * abs(self.threshold))
+        return {0.0: guess, **self.measured}
+
+    @property
     def is_open(self) -> bool:
         """No level is known to be infeasible."""
         return len(self.feasible) == len(self.observations)
 
     @property
     def slack(self) -> float:
-        """By how much the best metric seen exceeds the threshold."""
-        return max(self.feasible.values(), default=self.threshold) - self.threshold
+        """By how much the best metric exceeds the threshold; 0 when none does."""
+        return max(max(self.believed.values()) - self.threshold, 0.0)
 
     @property
     def is_steep(self) -> bool:
         """A cell is too coarse to bring the metric close to the threshold."""
         low = self.feasible.get(self.bracket.low)
-        values = self.measured.values()
+        values = self.believed.values()
         close = max(_CLOSE * self.slack, _NEGLIGIBLE * (max(values) - min(values)))
         is_close = low is not None and low - self.threshold <= close
         return not is_close and self.high - self.low > _FINEST
@@ -153,8 +164,6 @@ def _admissible(position: float, view: _View, spare: int) -> float:
 def _proposal(view: _View) -> float:
     if view.is_open:
         return _outward(view)
-    if not view.feasible:
-        return view.middle
     crossing, deviation = _crossing(view)
     to_low, to_high = crossing - view.low, view.high - crossing
     if view.high - view.low <= 2:  # noqa: PLR2004 (any probe that leaves one cell on both sides)
@@ -188,8 +197,6 @@ def _outward(view: _View) -> float:
 def _refinement(view: _View) -> float:
     """Return a probe inside a bracket of one cell, at the estimated crossing."""
     margin = (view.high - view.low) / 10
-    if not view.feasible:
-        return view.middle
     return min(max(_crossing(view)[0], view.low + margin), view.high - margin)
 
 
@@ -197,7 +204,7 @@ def _crossing(view: _View) -> tuple[float, float]:
     """Return the maximiser of ILS-UCB in the bracket and the deviation there, both in cells."""
     drops, threshold = _drops(view)
     process = GaussianProcess(
-        [stretch(level) for level in view.measured], drops, seed=view.settings.seed
+        [stretch(level) for level in view.believed], drops, seed=view.settings.seed
     )
     width = view.high - view.low
     grid = [view.low + width * (i + 1) / (_GRID + 1) for i in range(_GRID)]
@@ -216,7 +223,7 @@ def _drops(view: _View) -> tuple[list[float], float]:
     The scale is linear near zero and logarithmic beyond, so that the knee of an accuracy curve
     is nearly straight on it, and cut off where it tells nothing of the crossing any more.
     """
-    values = list(view.measured.values())
+    values = list(view.believed.values())
     best = max(values)
     unit = max(view.slack / _LINEAR, (best - min(values)) / 1000) or 1.0
     threshold = math.asinh(view.slack / unit)
