@@ -58,6 +58,13 @@ def test_accuracy_counted_on_few_images_is_handled() -> None:
     assert 0 <= crossing - found.level <= 0.01
 
 
+@pytest.mark.parametrize("threshold", [0.0, -4.6, 75.0])
+def test_the_unit_and_sign_of_the_metric_do_not_matter(threshold: float) -> None:
+    found = find_level(lambda level: threshold + 3 * (0.6**4 - level**4), threshold)
+    assert 0 <= 0.6 - found.level <= 0.01
+    assert len(found.evaluations) <= 9
+
+
 def test_a_metric_that_never_falls_ends_within_a_cell_of_the_upper_end() -> None:
     assert 0.49 <= find_level(lambda _: 1.0, 0.9, upper=0.5).level < 0.5
     assert 0.998 <= find_level(lambda _: 1.0, 0.9).level < 1
