@@ -214,7 +214,7 @@ def evaluate(level):
     with (folder / "evaluations").open("a") as file:
         file.write(f"{level}\\n")
     if (folder / "evaluations").read_text().count("\\n") == 4:
-        os.kill(os.getpid(), signal.SIGKILL)  # the first time, during the fourth: three are finished
+        os.kill(os.getpid(), signal.SIGKILL)  # the first time, while the fourth runs
     return search.Measurement(metric=0.93 - 0.16 * level**3, objective=1 / (1 - level))
 
 with search.Study(folder / "journal.jsonl", {"model": "abc"}) as study:
