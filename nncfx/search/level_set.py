@@ -140,6 +140,11 @@ class _View:
         return len(self.feasible) == len(self.observations)
 
     @property
+    def is_straddled(self) -> bool:
+        """Some metric is below the threshold: failures alone do not show where it is crossed."""
+        return min(self.believed.values()) < self.threshold
+
+    @property
     def slack(self) -> float:
         """By how much the best metric exceeds the threshold; 0 when none does."""
         return max(max(self.believed.values()) - self.threshold, 0.0)
@@ -164,6 +169,8 @@ def _admissible(position: float, view: _View, spare: int) -> float:
 def _proposal(view: _View) -> float:
     if view.is_open:
         return _outward(view)
+    if not view.is_straddled:
+        return view.middle
     crossing, deviation = _crossing(view)
     to_low, to_high = crossing - view.low, view.high - crossing
     if view.high - view.low <= 2:  # noqa: PLR2004 (any probe that leaves one cell on both sides)
@@ -196,6 +203,8 @@ def _outward(view: _View) -> float:
 
 def _refinement(view: _View) -> float:
     """Return a probe inside a bracket of one cell, at the estimated crossing."""
+    if not view.is_straddled:
+        return view.middle
     margin = (view.high - view.low) / 10
     return min(max(_crossing(view)[0], view.low + margin), view.high - margin)
 

@@ -54,3 +54,8 @@ def test_an_open_end_is_approached_by_decades() -> None:
     level = next_level(seen, 0.91, SETTINGS, free=1)
     # half way between 1 decade (0.9) and 3 (the end): 2 decades keep a hundredth
     assert level == pytest.approx(0.99, abs=0.002)
+
+
+def test_a_failure_without_a_metric_is_followed_by_halving() -> None:
+    seen = [Observation(level=0.0, value=0.93), Observation(level=0.85, value=None)]
+    assert next_level(seen, 0.91, SETTINGS, free=1) == pytest.approx(0.425)
