@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, final
 
 from torch import nn
+from typing_extensions import override
 
 from nncfx.compressor.evidence import Evidence
 from nncfx.compressor.metrics import Metric
@@ -41,6 +42,22 @@ class CompressionResult:
     testloader: Iterable[Any]
     reference: float
 
+    @override
+    def __str__(self) -> str:
+        """Return dense against compressed, a line for each thing that was measured."""
+        dense, now = self.evidence.dense, self.evidence.compressed
+        lines = [
+            f"{self.evidence.metric:12} {dense.accuracy:10.4f} -> {now.accuracy:10.4f}",
+            _line("parameters", dense.parameters, now.parameters),
+            _line("MACs", dense.macs, now.macs),
+            _line("footprint B", dense.footprint_bytes, now.footprint_bytes),
+        ]
+        if dense.file_bytes and now.file_bytes:
+            lines.append(_line("file B", dense.file_bytes, now.file_bytes))
+        if dense.latency_ms and now.latency_ms:
+            lines.append(_line("latency ms", dense.latency_ms, now.latency_ms))
+        return "\n".join(lines)
+
     @property
     def level(self) -> float:
         """The chosen level, in [0, 1)."""
@@ -64,3 +81,8 @@ class CompressionResult:
             files={**self.evidence.files, "compressed model": str(path)},
         )
         return replace(self, evidence=evidence)
+
+
+def _line(name: str, before: float, after: float) -> str:
+    ratio = f"{before / after:8.2f}x" if after else "gone"
+    return f"{name:12} {before:10,.5g} -> {after:10,.5g}  {ratio}"
