@@ -74,7 +74,7 @@ def load(folder: Path, *, quick: bool = False, seed: int = 0) -> Cifar10:
     images, labels = _test(folder)
     train_images, train_labels = _train(folder)
     half = len(images) // 2
-    train, part = (4000, 1500) if quick else (len(train_images), half)
+    train, part = (3000, 1000) if quick else (len(train_images), half)
     return Cifar10(
         train=Batches(train_images[:train], train_labels[:train], 128, augment=True, seed=seed),
         validation=Batches(images[:part], labels[:part], 500),
