@@ -74,7 +74,7 @@ def main() -> None:
     faster = nncfx.Compressor(
         model=model,
         objective=Maximize(throughput),
-        scheme=FilterPrune(),
+        scheme=FilterPrune(align=8),  # widths that a CPU computes well
         # the first trial is then at a level that a short recovery can bear
         settings=SearchSettings(max_evaluations=2, upper=0.4) if options.quick else settings,
         folder=options.output / "throughput",

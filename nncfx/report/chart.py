@@ -153,7 +153,7 @@ def _near_budget(study: StudyEvidence, whole: Window) -> Window | None:
     budget = study.dense_accuracy - study.threshold
     if not 0 < budget < _ZOOM_BELOW * (whole.high - whole.low):
         return None
-    low, high = study.threshold - 2 * budget, study.dense_accuracy + budget
+    low, high = study.threshold - 2 * budget, study.dense_accuracy + budget / 2
     levels = [
         s.level
         for s in study.samples

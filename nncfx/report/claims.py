@@ -89,10 +89,10 @@ def _speed(dense: ModelFacts, compressed: ModelFacts) -> Claim:
     low, high = intervals[0][0] / intervals[1][1], intervals[0][1] / intervals[1][0]
     if low <= 1 <= high:
         return Claim(
-            figure="No clear change",
-            label="in latency",
+            figure="No clear",
+            label="change of latency",
             detail=f"the intervals overlap: dense {_interval(intervals[0])}, compressed "
-            f"{_interval(intervals[1])}; the medians differ by {ratio_text(ratio)}",
+            f"{_interval(intervals[1])}; the ratio of the medians is {ratio_text(ratio)}",
             verdict="open",
         )
     faster = low > 1

@@ -251,7 +251,7 @@ def _interval_row(dense: ModelFacts, compressed: ModelFacts) -> SummaryRow:
         change = ABSENT
     else:
         apart = ends[0][0] > ends[1][1] or ends[1][0] > ends[0][1]
-        change = "apart" if apart else "overlap"
+        change = "apart" if apart else "overlap: no clear change"
     texts = [
         ABSENT
         if pair is None
@@ -275,7 +275,9 @@ def _change(before: float | None, after: float | None, words: tuple[str, str]) -
     if not before or not after:
         return f"all {words[0]}" if before else ABSENT
     fell = after < before
-    return f"{ratio_text(before / after if fell else after / before)} {words[0 if fell else 1]}"
+    ratio = ratio_text(before / after if fell else after / before)
+    # "1.00 times slower" would claim a difference that it does not show
+    return "about the same" if ratio == ratio_text(1.0) else f"{ratio} {words[0 if fell else 1]}"
 
 
 def _quotient(before: float | None, after: float | None) -> str:

@@ -26,7 +26,7 @@ def test_overlapping_intervals_are_no_speed_up(given: ModuleType) -> None:
         latency_interval_ms=(1.7, 1.95),
     )
     speed = headline(dataclasses.replace(given.EVIDENCE, compressed=close))[0]
-    assert (speed.figure, speed.verdict) == ("No clear change", "open")
+    assert (speed.figure, speed.verdict) == ("No clear", "open")
     assert "the intervals overlap: dense 1.90 to 2.10 ms, compressed 1.70 to 1.95 ms" in (
         speed.detail
     )
