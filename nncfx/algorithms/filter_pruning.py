@@ -7,7 +7,6 @@ thinned one does. Removing is `nncfx.thin`'s work.
 Source: NNCF 2.19, "Filter pruning".
 """
 
-import copy
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, final
@@ -38,8 +37,7 @@ from nncfx.controllers.weights import aliases, norm_parameters, raw_parameters
 from nncfx.errors import CompressionError
 from nncfx.graph.channels import Channels, GroupSet, Role
 from nncfx.schemes import Criterion, MaskScope, group_masks, group_scores, keep_groups
-from nncfx.tracing import Insertion, NNCFNetwork, Priority, WeightSite, unwrap
-from nncfx.tracing.channel_trace import analyze_channels
+from nncfx.tracing import Insertion, NNCFNetwork, Priority, WeightSite
 
 __all__ = [
     "FilterPruningBuilder",
@@ -378,11 +376,8 @@ class FilterPruningBuilder(Builder[FilterPruningConfig]):
             first=not params.prune_first_conv,
             downsampling=not params.prune_downsample_convs,
         )
-        # channels are followed through the weights themselves, not through hooks on them
-        bare = unwrap(copy.deepcopy(model)) if model.nncf.hooks else model
-        everything = analyze_channels(bare, model.nncf.example_inputs)
         return _Subject(
-            channels=spare(everything, model, graph, self.considered(model), spared),
+            channels=spare(model.nncf.channels, model, graph, self.considered(model), spared),
             norms=norm_parameters(model, graph.operations),
             macs=WeightMacs.of(model, graph),
         )

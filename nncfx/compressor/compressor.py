@@ -31,8 +31,7 @@ from nncfx.search import (
     Study,
     search_level,
 )
-from nncfx.tracing import ExampleInputs
-from nncfx.tracing.channel_trace import analyze_channels
+from nncfx.tracing import ExampleInputs, analyze_channels
 
 __all__ = ["Compressor"]
 

@@ -1,13 +1,18 @@
 """The traced graph of a model: plain data, no torch."""
 
+from nncfx.graph.channels import Channels, GroupSet, Member, Role
 from nncfx.graph.macs import macs, total_macs
 from nncfx.graph.nncf_graph import NNCFGraph, input_address, output_address
 from nncfx.graph.operations import Edge, Operation, TensorInfo
 
 __all__ = [
+    "Channels",
     "Edge",
+    "GroupSet",
+    "Member",
     "NNCFGraph",
     "Operation",
+    "Role",
     "TensorInfo",
     "input_address",
     "macs",

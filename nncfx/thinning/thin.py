@@ -14,8 +14,7 @@ from nncfx.graph.channels import Channels
 from nncfx.thinning.selection import Selection, select_removable
 from nncfx.thinning.surgery import copy_without, named_tensors, sized_on_the_way
 from nncfx.thinning.verification import first_divergence, verify
-from nncfx.tracing import ExampleInputs, NNCFNetwork, strip
-from nncfx.tracing.channel_trace import analyze_channels
+from nncfx.tracing import ExampleInputs, NNCFNetwork, analyze_channels, strip
 
 __all__ = ["ThinResult", "thin"]
 

@@ -1,5 +1,6 @@
 """Wrap a model, trace its operations, hang hooks in it."""
 
+from nncfx.tracing.channel_trace import analyze_channels
 from nncfx.tracing.inputs import ExampleInputs, as_call, run
 from nncfx.tracing.network import InsertionHandle, NNCFInterface, NNCFNetwork
 from nncfx.tracing.sites import Insertion, PostSite, PreSite, Priority, Site, WeightSite
@@ -20,6 +21,7 @@ __all__ = [
     "Site",
     "TracedCall",
     "WeightSite",
+    "analyze_channels",
     "as_call",
     "run",
     "strip",

@@ -11,6 +11,8 @@ from typing_extensions import override
 
 from nncfx.errors import TracingError
 from nncfx.graph import NNCFGraph
+from nncfx.graph.channels import Channels
+from nncfx.tracing.channel_trace import analyze_channels
 from nncfx.tracing.dynamic_class import HookedModule
 from nncfx.tracing.hook_store import STORE, HookStore, load_store
 from nncfx.tracing.inputs import ExampleInputs
@@ -170,6 +172,14 @@ class NNCFInterface:
     def graph(self) -> NNCFGraph:
         """The graph of the model without hooks, traced when it was wrapped."""
         return self._state.graph
+
+    @property
+    def channels(self) -> Channels:
+        """Which channels can only be removed together, and which not at all, and why.
+
+        Found by one more forward, in evaluation mode and without hooks. `str` gives a table.
+        """
+        return analyze_channels(self._model, self.example_inputs)
 
     @property
     def example_inputs(self) -> ExampleInputs:

@@ -283,3 +283,18 @@ def test_data_parallel_is_refused(halved: NNCFNetwork) -> None:
 
 def test_example_inputs_are_those_of_wrap(make: Make, inputs: Inputs) -> None:
     assert wrap(make("Mixed"), inputs("Mixed")).nncf.example_inputs is inputs("Mixed")
+
+
+def test_channels_are_those_of_the_model_without_its_hooks() -> None:
+    class Scaled(nn.Module):
+        def forward(self, weight: torch.Tensor) -> torch.Tensor:
+            return 2 * weight
+
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    wrap(model, torch.ones(1, 3))
+    before = str(model.nncf.channels)
+    hook = Insertion(WeightSite.of("0.weight"), Scaled(), Priority.DEFAULT, "scaled")
+    model.nncf.register([hook])
+    model.nncf.commit()
+    assert str(model.nncf.channels) == before
+    assert [group_set.size for group_set in model.nncf.channels.prunable] == [4]
