@@ -45,7 +45,7 @@ def bisect_level(
         if bracket.is_closed(scale) or len(seen) == max_evaluations:
             return _result(bracket, seen, threshold)
         middle = (scale.cells(bracket.low) + scale.cells(bracket.high)) / 2
-        _measure(evaluate, round(scale.level(middle), 6), seen)
+        _measure(evaluate, round(scale.level(middle), 10), seen)
 
 
 def condensa_literal(

@@ -29,7 +29,7 @@ _LINEAR = 4  # a drop of this part of the slack is where the logarithm sets in
 _CUT = 4.0  # drops beyond exp(4) times the slack are cut off
 _ALMOST_ONE = 1 - 1e-6  # cells
 _GRID = 400
-_DIGITS = 6  # levels are rounded, so that a journal reads well and repeats exactly
+_DIGITS = 10  # rounding must not widen a bracket by more than Bracket tolerates
 
 
 def next_level(
