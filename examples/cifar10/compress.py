@@ -74,9 +74,11 @@ def main() -> None:
     faster = nncfx.Compressor(
         model=model,
         objective=Maximize(throughput),
-        scheme=FilterPrune(align=8),  # widths that a CPU computes well
+        # Widths that a CPU computes well. The channels of conv1 run through all shortcuts of the
+        # first stage and are sixteen in all: losing one costs more than it saves.
+        scheme=FilterPrune(align=8, ignored=("conv1",)),
         # the first trial is then at a level that a short recovery can bear
-        settings=SearchSettings(max_evaluations=2, upper=0.4) if options.quick else settings,
+        settings=SearchSettings(max_evaluations=2, upper=0.6) if options.quick else settings,
         folder=options.output / "throughput",
         **common,
     ).run()
