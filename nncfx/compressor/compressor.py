@@ -20,7 +20,7 @@ from nncfx.compressor.result import CompressionResult
 from nncfx.compressor.spelling import spelt
 from nncfx.compressor.states import TrialStates
 from nncfx.errors import ArgumentError
-from nncfx.lc import DC, Recovery, RecoveryData
+from nncfx.lc import Recovery, RecoveryData
 from nncfx.objectives import Objective
 from nncfx.schemes import SchemeLike, as_scheme
 from nncfx.search import (
@@ -228,7 +228,8 @@ class _Run:
             metric=recovered.metric,
             objective=self._settings.objective.evaluate(candidate),
             details={
-                "direct_metric": DC().recover(self._model, forge.scheme, level, self._data).metric,
+                # step 0 of every recovery is direct compression, before any training
+                "direct_metric": recovered.history[0].metric,
                 "parameters": candidate.parameters(),
                 "macs": candidate.macs(),
                 "footprint_bytes": candidate.footprint_bytes(),
