@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import final
 
-import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -63,14 +62,7 @@ def sparsity_masks(
     >>> sparsity_masks({"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([30.0, 40.0])}, 0.5)
     {'a': tensor([False,  True]), 'b': tensor([False,  True])}
     """
-    if normed:
-        weights = {name: _unit(weight) for name, weight in weights.items()}
-    return magnitude_mask(weights, level, scope=scope)
-
-
-def _unit(weight: Tensor) -> Tensor:
-    norm = torch.linalg.vector_norm(weight.detach())
-    return weight.detach() / torch.where(norm > 0, norm, torch.ones_like(norm))
+    return magnitude_mask(weights, level, scope=scope, normed=normed)
 
 
 @final

@@ -13,6 +13,7 @@ from torch import Tensor
 from nncfx.errors import ArgumentError, CompressionError, GraphError, did_you_mean
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
 from nncfx.schemes.criteria import Criterion, resolve_criterion
+from nncfx.schemes.ranking import largest, largest_of_all
 
 __all__ = [
     "MaskScope",
@@ -73,6 +74,7 @@ def magnitude_mask(
     *,
     scope: MaskScope = "global",
     minimum: int = 1,
+    normed: bool = False,
 ) -> dict[str, Tensor]:
     """Return, for each tensor, the mask of its entries of largest magnitude.
 
@@ -87,6 +89,8 @@ def magnitude_mask(
         minimum: So many entries of each tensor stay in any case (all, of a smaller tensor), so
             that no tensor is emptied; only if these alone exceed the count does more stay than
             the level asks.
+        normed: Divide each tensor by its Euclidean norm before ranking (NNCF's `normed_abs`), so
+            that tensors of small entries are not zeroed first. All-zero tensors stay as they are.
 
     Raises:
         ArgumentError: `level`, `scope` or `minimum` is out of range.
@@ -98,11 +102,16 @@ def magnitude_mask(
     flat = {}
     for name, tensor in tensors.items():
         flat[name] = tensor.detach().abs().flatten()
-        if torch.isnan(flat[name]).any():
+        # the maximum of entries with a NaN among them is NaN, and takes one pass
+        if flat[name].numel() and torch.isnan(flat[name].max()):
             raise CompressionError(
                 f"'{name}' has NaN entries, which have no magnitude to rank by. Train the model "
                 "to finite weights first (a lower learning rate, or gradient clipping).",
             )
+        if normed:
+            norm = torch.linalg.vector_norm(flat[name])
+            # a copy already, which no one else sees
+            flat[name].div_(torch.where(norm > 0, norm, torch.ones_like(norm)))
     kept = _keep(list(flat.values()), level, scope, minimum)
     return {
         name: mask.view(tensor.shape)
@@ -187,7 +196,7 @@ def keep_groups(
             continue
         floor = math.ceil(max(minimum, 1) / align) * align
         wanted = min(max(count // align * align, floor), size)
-        aligned.append(_largest(score.detach(), size if size < align else wanted))
+        aligned.append(largest(score.detach(), size if size < align else wanted))
     return aligned
 
 
@@ -247,43 +256,29 @@ def _keep(parts: list[Tensor], level: float, scope: MaskScope, minimum: int) -> 
     check_level(level)
     check_at_least("minimum", minimum, 0)
     if scope == "local":
-        return [_largest(p, max(kept_count(p.numel(), level), minimum)) for p in parts]
+        return [largest(p, max(kept_count(p.numel(), level), minimum)) for p in parts]
     if scope != "global":
         raise ArgumentError(
             f"scope is {scope!r}; it says which entries are ranked together. "
             "Use 'global' (one ranking for all) or 'local' (one for each).",
         )
-    total = sum(p.numel() for p in parts)
-    if level == 0 or total == 0:
-        return [torch.ones_like(p, dtype=torch.bool) for p in parts]
-    reserved = [_largest(p, minimum) for p in parts]
-    device = parts[0].device
-    ranking = torch.cat([p.to(device) for p in parts])
-    first = torch.cat([mask.to(device) for mask in reserved])
-    rest = kept_count(total, level) - int(first.sum())
-    if rest > 0:
-        # below every magnitude, so that no entry is counted twice
-        open_ranking = ranking.masked_fill(first, -torch.inf)
-        first = first | _largest(open_ranking, rest)
-    sizes = [p.numel() for p in parts]
-    return [
-        mask.to(part.device) for part, mask in zip(parts, torch.split(first, sizes), strict=True)
-    ]
-
-
-def _largest(values: Tensor, count: int) -> Tensor:
-    """Return the mask of the `count` largest of flat `values`; of equal ones, the earlier."""
-    n = values.numel()
-    if count >= n:
-        return torch.ones_like(values, dtype=torch.bool)
-    if count <= 0:
-        return torch.zeros_like(values, dtype=torch.bool)
-    # both are linear, where sorting millions of weights would not be
-    threshold = values.max() if count == 1 else torch.kthvalue(values, n - count + 1).values
-    mask = values > threshold
-    ties = (values == threshold).nonzero().flatten()
-    mask[ties[: count - int(mask.sum())]] = True
-    return mask
+    kept = kept_count(sum(p.numel() for p in parts), level)
+    least = [min(minimum, p.numel()) for p in parts]
+    masks: dict[int, Tensor] = {}
+    ranked = list(range(len(parts)))
+    # A part that gets less than its least when all are ranked gets its least, and the others
+    # share the rest; their threshold only rises, so that it would not get more later.
+    while ranked:
+        found = largest_of_all([parts[index] for index in ranked], kept)
+        counts = [int(torch.count_nonzero(mask)) for mask in found]
+        weak = {index for index, count in zip(ranked, counts, strict=True) if count < least[index]}
+        masks |= dict(zip(ranked, found, strict=True))
+        if not weak:
+            break
+        masks |= {index: largest(parts[index], least[index]) for index in weak}
+        kept -= sum(least[index] for index in weak)
+        ranked = [index for index in ranked if index not in weak]
+    return [masks[index] for index in range(len(parts))]
 
 
 def _producer_slices(group_set: GroupSet, weights: Mapping[str, Tensor]) -> list[Tensor]:
