@@ -6,11 +6,11 @@ the call runs, and suspended while the modules run that it calls in turn. All st
 local to it: on the mode, or in a context variable.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache, wraps
 from itertools import chain
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -23,6 +23,7 @@ from torch.overrides import (
 )
 from typing_extensions import override
 
+from nncfx.errors import HookError
 from nncfx.tracing.call_numbers import calls_so_far, next_number, numbered_calls
 from nncfx.tracing.hook_chain import HookChain, substitute
 from nncfx.tracing.interception import COMPOSITE, composite_apart
@@ -39,6 +40,11 @@ __all__ = [
 
 CALLS: Final = "_nncf_calls"
 """The instance attribute: the `CallPlan` of a module."""
+
+_NOT_COMPILED: Final = (
+    "A hook stands at an attribute of a tensor, such as x.T, which torch.compile does not report. "
+    "Write the attribute as a call, as in x.transpose(0, 1), or remove the hook."
+)
 
 _Forward: TypeAlias = Callable[..., Any]
 
@@ -84,9 +90,10 @@ class CallPlan:
             are numbered across its own calls.
         is_called_by_hooked: The caller has `functions`; they do not see what this module calls.
         counts: This is the root, and some module's calls are numbered.
-        watched: Function object and spelling, for all of torch's functions that `functions` names.
-            Compiled code compares functions by identity; it may not read their names, nor look
-            them up in a dict.
+        watched: Function object to spelling, for all of torch's functions that `functions` names.
+        watched_pairs: The same. Compiled code compares functions by identity; it may not read
+            their names, nor look them up in a dict.
+        reads_attribute: `functions` names an attribute, such as `x.T`.
     """
 
     module: str
@@ -95,12 +102,17 @@ class CallPlan:
     is_repeated: bool = False
     is_called_by_hooked: bool = False
     counts: bool = False
-    watched: tuple[tuple[Callable[..., Any], str], ...] = field(init=False, compare=False)
+    watched: Mapping[Callable[..., Any], str] = field(init=False, compare=False)
+    watched_pairs: tuple[tuple[Callable[..., Any], str], ...] = field(init=False, compare=False)
+    reads_attribute: bool = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         names = {name for name, _ in self.functions}
-        watched = [(func, name) for func, name in _spellings().items() if name in names]
-        object.__setattr__(self, "watched", tuple(watched))
+        watched = {func: name for func, name in _spellings().items() if name in names}
+        called = {name for func, name in watched.items() if func.__name__ != "__get__"}
+        object.__setattr__(self, "watched", watched)
+        object.__setattr__(self, "watched_pairs", tuple(watched.items()))
+        object.__setattr__(self, "reads_attribute", bool(set(watched.values()) - called))
 
     @override
     def __reduce__(self) -> Any:
@@ -127,8 +139,10 @@ class CallPlan:
 
     def _hooked(self, forward: _Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.functions:
+            if self.reads_attribute and torch.compiler.is_compiling():
+                raise HookError(_NOT_COMPILED)
             counts = calls_so_far(self.module) if self.is_repeated else {}
-            with _SiteMode(self.functions, self.watched, counts):
+            with _SiteMode(self, counts):
                 return forward(*args, **kwargs)
         if self.boundary:
             number = next_number(calls_so_far(self.module), "") if self.is_repeated else 0
@@ -155,17 +169,13 @@ def hooked_forward(original: type[nn.Module]) -> _Forward:
 class _SiteMode(TorchFunctionMode):
     """Applies hooks around calls of functions that one module makes."""
 
-    def __init__(
-        self,
-        sites: Mapping[tuple[str, int], CallHooks],
-        watched: Iterable[tuple[Callable[..., Any], str]],
-        counts: dict[str, int],
-    ) -> None:
+    def __init__(self, plan: CallPlan, counts: dict[str, int]) -> None:
         super().__init__()
         self.suspensions = 0
-        self._sites = sites
+        self._sites = plan.functions
         self._counts = counts
-        self._watched = watched
+        self._watched = plan.watched
+        self._watched_pairs = plan.watched_pairs
 
     @override
     def __torch_function__(
@@ -195,7 +205,9 @@ class _SiteMode(TorchFunctionMode):
     def _spelt(self, func: Callable[..., Any], kwargs: Mapping[str, Any]) -> str | None:
         if func is F.relu:
             return "relu_" if kwargs.get("inplace") else "relu"
-        for watched, name in self._watched:
+        if not torch.compiler.is_compiling():
+            return self._watched.get(func)
+        for watched, name in self._watched_pairs:
             if func is watched:
                 return name
         return None
@@ -216,8 +228,14 @@ def is_known_function(name: str) -> bool:
 @cache
 def _spellings() -> dict[Callable[..., Any], str]:
     listed = chain.from_iterable(get_overridable_functions().values())
-    # written in Python and reported by torch, but not in its own list: Tensor.unflatten, say
-    methods = (one for one in vars(torch.Tensor).values() if isinstance(one, FunctionType))
-    functions: list[Callable[..., Any]] = [*listed, *methods]
-    table = {func: spelling(func) for func in functions}
-    return table | {getattr(torch.Tensor, name).__get__: name for name in ("T", "mT", "H", "mH")}
+    # reported by torch, but not in its own list: Tensor.unflatten and torch._grouped_mm, say
+    homes = (torch.Tensor, torch, torch._C._nn)  # noqa: SLF001 (torch.nn.functional's own)
+    unlisted = (
+        one
+        for home in homes
+        for one in vars(home).values()
+        if isinstance(one, FunctionType | BuiltinFunctionType)
+    )
+    attributes = (getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH"))
+    functions: list[Callable[..., Any]] = [*unlisted, *listed, *attributes]
+    return {func: spelling(func) for func in functions}

@@ -212,3 +212,41 @@ def test_a_hooked_model_exports(site: str, x: torch.Tensor) -> None:
     model = wrap(Net().eval(), x)
     hook(model, SITES[site])
     assert torch.equal(torch.export.export(model, (x,)).module()(x), model(x))
+
+
+class Attributes(nn.Module):
+    """Reads attributes that compute: as a mode sees them, each time another object."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.fft.fft(x.T).real
+
+
+def test_a_hook_at_an_attribute_is_called() -> None:
+    x = torch.linspace(-1, 1, 8).view(2, 4)
+    model = wrap(Attributes(), x)
+    hooks = hook(model, PostSite("Attributes/T_0"), PostSite("Attributes/real_0"), kind=Count)
+    model(x)
+    assert [one.calls for one in hooks] == [1, 1]
+
+
+def test_a_hook_at_an_attribute_is_refused_by_the_compiler_and_not_forgotten() -> None:
+    x = torch.linspace(-1, 1, 8).view(2, 4)
+    model = wrap(Attributes(), x)
+    hook(model, PostSite("Attributes/T_0"))
+    with pytest.raises(Exception, match="does not report"):  # the compiler wraps it in its own
+        torch.compile(model, fullgraph=True, backend="eager")(x)
+
+
+class Unlisted(nn.Module):
+    """Calls a function that torch reports and does not list as overridable."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch._softmax(x, 1, False) + 0
+
+
+def test_a_function_that_torch_does_not_list_is_hooked() -> None:
+    x = torch.linspace(-1, 1, 8).view(2, 4)
+    model = wrap(Unlisted(), x)
+    raw = Unlisted()(x)
+    hook(model, PostSite("Unlisted/_softmax_0"))
+    assert torch.equal(model(x), raw * 2)

@@ -1,0 +1,293 @@
+"""Wrap, trace and hook whole model zoos; print what fails, and why, as a Markdown table.
+
+For each model: wrap it, put a no-op hook at every site, and check that the output is bitwise that
+of the raw model, that every hook was called with a tensor of the traced shape, and that every
+output is reachable in the graph from every input that it depends on.
+
+python benchmarks/trace_coverage.py transformers --slice 0:20
+torchvision and timm import on CPU builds of torch only after shared/tools/torchvision_on_cpu.py;
+give its folder with --shim.
+"""
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, TypeAlias
+
+import networkx as nx
+import torch
+from torch import nn
+from trace_zoos import ZOOS, Subject
+from typing_extensions import override
+
+from nncfx.errors import GraphError
+from nncfx.graph import NNCFGraph, input_address, output_address
+from nncfx.tracing import Insertion, PostSite, PreSite, Site, WeightSite, run, unwrap, wrap
+from nncfx.tracing.inputs import as_call
+from nncfx.tracing.tensors import tensors_in
+
+Inputs: TypeAlias = Any
+
+
+class Witness(nn.Identity):
+    """A no-op hook that remembers the shapes it saw."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.expected = shape
+        self.seen: list[tuple[int, ...]] = []
+
+    @override
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        self.seen.append(tuple(input.shape))
+        return input
+
+
+@dataclass
+class Row:
+    """What one model gave.
+
+    Attributes:
+        name: The model.
+        operations: Nodes in its graph.
+        sites: Hooks that stood in it.
+        refused: Sites that nncfx refuses to hook, by function.
+        independent: Pairs of input and output without a path, where the output does not change
+            with the input either.
+        seconds: For all of it.
+        faults: What is wrong; none is a pass.
+    """
+
+    name: str
+    operations: int = 0
+    sites: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    independent: int = 0
+    seconds: float = 0.0
+    faults: list[str] = field(default_factory=list)
+
+
+def check(subject: Subject) -> Row:
+    """Return what `subject` gives."""
+    row, start = Row(subject.name), time.perf_counter()
+    try:
+        torch.manual_seed(0)
+        model, inputs = subject.make()
+        model.eval()
+        with torch.no_grad():
+            examine(row, model, inputs)
+    except Exception as error:  # noqa: BLE001 (whatever a zoo raises is a row of the table)
+        row.faults.append(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+    row.seconds = time.perf_counter() - start
+    return row
+
+
+def examine(row: Row, model: nn.Module, inputs: Inputs) -> None:
+    """Fill `row` with what `model` gives on `inputs`."""
+    raw = outputs(model, inputs)
+
+    def expect_raw(when: str) -> None:
+        if not same(raw, outputs(model, inputs)):
+            row.faults.append(f"another output {when}")
+
+    expect_raw("from one run to the next")
+    wrapped: Any = wrap(model, inputs)
+    graph: NNCFGraph = wrapped.nncf.graph
+    row.operations = len(graph.operations)
+    expect_raw("once wrapped")
+    witnesses = witnessed(row, wrapped)
+    expect_raw("with no-op hooks")
+    row.faults += complaints(witnesses)
+    unwrap(wrapped)
+    expect_raw("once unwrapped")
+    row.faults += disconnected(row, graph, model, inputs)
+
+
+def witnessed(row: Row, wrapped: Any) -> dict[Site, Witness]:  # noqa: ANN401 (both its classes)
+    """Return the hooks put at all sites of a wrapped model."""
+    witnesses: dict[Site, Witness] = {}
+    for site, shape, function in sites(wrapped.nncf.graph):
+        hook = Witness(shape)
+        try:
+            wrapped.nncf.register([Insertion(site, hook, 0, "witness")])
+        except GraphError:
+            row.refused[function] += 1
+        else:
+            witnesses[site] = hook
+    row.sites = len(witnesses)
+    wrapped.nncf.commit()
+    return witnesses
+
+
+def complaints(witnesses: dict[Site, Witness]) -> list[str]:
+    """Return what hooks that were called once have not seen."""
+    silent = [str(site) for site, one in witnesses.items() if not one.seen]
+    strange = [
+        f"{site} saw {one.seen[0]} for {one.expected}"
+        for site, one in witnesses.items()
+        if one.seen and one.expected not in one.seen
+    ]
+    found = []
+    if silent:
+        found.append(f"{len(silent)} hooks never called: {', '.join(silent[:3])}")
+    if strange:
+        found.append(f"{len(strange)} hooks at another tensor: {', '.join(strange[:3])}")
+    return found
+
+
+def outputs(model: nn.Module, inputs: Inputs) -> list[torch.Tensor]:
+    """Return copies of the output tensors, from one seed."""
+    torch.manual_seed(0)
+    return [one.clone() for one in tensors_in(run(model, copied(inputs)))]
+
+
+def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    """Return whether two lists of tensors are equal bitwise; NaN equals NaN."""
+    return len(one) == len(other) and all(
+        a.shape == b.shape
+        and a.dtype == b.dtype
+        and bool(((a == b) | ((a != a) & (b != b))).all())  # noqa: PLR0124 (that is NaN)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def sites(graph: NNCFGraph) -> Iterator[tuple[Site, tuple[int, ...], str]]:
+    """Yield every site of a graph, the shape there, and the function."""
+    weights: set[Site] = set()
+    for one in graph.operations:
+        for port, info in enumerate(one.inputs):
+            if info is None:
+                continue
+            if port in one.parameters:
+                site = WeightSite.of(one.parameters[port])
+                if site not in weights:
+                    weights.add(site)
+                    yield site, info.shape, one.function
+            yield PreSite(one.address, port), info.shape, one.function
+        for port, info in enumerate(one.outputs):
+            yield PostSite(one.address, port), info.shape, one.function
+
+
+def disconnected(row: Row, graph: NNCFGraph, model: nn.Module, inputs: Inputs) -> list[str]:
+    """Return the outputs that do depend on an input and have no path from it."""
+    drawn = graph.to_networkx()
+    found = []
+    expected = outputs(model, inputs)
+    for number in range(len(graph.inputs)):
+        reached = nx.descendants(drawn, input_address(number))
+        missing = [i for i in range(len(graph.outputs)) if output_address(i) not in reached]
+        if not missing:
+            continue
+        changed = outputs(model, perturbed(inputs, number))
+        for index in missing:
+            if index < len(changed) and same([expected[index]], [changed[index]]):
+                row.independent += 1
+            else:
+                found.append(f"no path from input {number} to output {index}")
+    return found
+
+
+def copied(inputs: Inputs) -> Inputs:
+    """Return `inputs` with copies of the tensors that it holds directly."""
+    return changed(inputs, lambda tensor, _: tensor.clone())
+
+
+def perturbed(inputs: Inputs, number: int) -> Inputs:
+    """Return `inputs` with other values in its tensor `number`."""
+
+    def other(tensor: torch.Tensor, index: int) -> torch.Tensor:
+        if index != number:
+            return tensor.clone()
+        if tensor.is_floating_point():
+            return tensor + torch.rand_like(tensor)
+        if tensor.dtype == torch.bool:
+            return ~tensor
+        return tensor.roll(1, -1) if tensor.unique().numel() > 1 else 1 - tensor.clamp(0, 1)
+
+    return changed(inputs, other)
+
+
+def changed(inputs: Inputs, change: Callable[[torch.Tensor, int], torch.Tensor]) -> Inputs:
+    """Return `inputs` with `change` applied to each tensor and its number."""
+    args, kwargs = as_call(inputs)
+    values, number = [], 0
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.Tensor):
+            values.append(change(value, number))
+            number += 1
+        else:
+            values.append(value)
+    return dict(zip(kwargs, values, strict=True)) if kwargs else tuple(values)
+
+
+@contextmanager
+def limited(seconds: int) -> Iterator[None]:
+    """Raise TimeoutError after `seconds`."""
+
+    def stop(_: int, __: FrameType | None) -> None:
+        raise TimeoutError(f"more than {seconds} s")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+
+
+def main() -> None:
+    """Parse the command line, check, print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("zoo", choices=sorted(ZOOS))
+    parser.add_argument("--slice", default=":", help="of the models, as from:to")
+    parser.add_argument("--only", nargs="*", help="names of models")
+    parser.add_argument("--seconds", type=int, default=120, help="limit for each model")
+    parser.add_argument("--shim", help="folder of torchvision_on_cpu.py")
+    chosen = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    if chosen.shim:
+        sys.path.insert(0, chosen.shim)
+        importlib.import_module("torchvision_on_cpu")
+    first, _, last = chosen.slice.partition(":")
+    subjects = ZOOS[chosen.zoo]()[int(first or 0) : int(last) if last else None]
+    if chosen.only:
+        subjects = [one for one in subjects if one.name in chosen.only]
+    rows = []
+    for number, subject in enumerate(subjects, 1):
+        with limited(chosen.seconds):
+            rows.append(check(subject))
+        state = "; ".join(rows[-1].faults) or "ok"
+        progress = f"[{number}/{len(subjects)}] {subject.name} {rows[-1].seconds:.1f} s: {state}"
+        sys.stderr.write(f"{progress}\n")
+    sys.stdout.write(table(chosen.zoo, rows))
+
+
+def table(zoo: str, rows: list[Row]) -> str:
+    """Return the summary and the failures as Markdown."""
+    passed = sum(not row.faults for row in rows)
+    refused: Counter[str] = sum((row.refused for row in rows), Counter())
+    independent = sum(row.independent for row in rows)
+    lines = [
+        f"| {zoo} | {passed} of {len(rows)} |",
+        f"| operations | {sum(row.operations for row in rows)} |",
+        f"| hooks | {sum(row.sites for row in rows)} |",
+        f"| sites refused | {refused.total()} |",
+        f"| pairs of input and output that are independent | {independent} |",
+        *(f"| refused | {name} | {count} |" for name, count in refused.most_common()),
+        *(f"| {row.name} | {'; '.join(row.faults)} |" for row in rows if row.faults),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
