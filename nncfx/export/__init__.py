@@ -1,8 +1,20 @@
 """Write a model as a file that a runtime reads."""
 
+from nncfx.export.channel_order import channel_order
+from nncfx.export.channel_reads import ChannelRead, channel_reads, copied_channels
 from nncfx.export.export_result import ExportResult
 from nncfx.export.node_modules import modules_in_file
 from nncfx.export.onnx_export import export_onnx
 from nncfx.export.targets import TARGETS, Target
 
-__all__ = ["TARGETS", "ExportResult", "Target", "export_onnx", "modules_in_file"]
+__all__ = [
+    "TARGETS",
+    "ChannelRead",
+    "ExportResult",
+    "Target",
+    "channel_order",
+    "channel_reads",
+    "copied_channels",
+    "export_onnx",
+    "modules_in_file",
+]
