@@ -52,8 +52,8 @@ def install(
         functions: Address to function spelling.
         insertions: Valid ones, sorted.
     """
-    loads = _loads(wiring, insertions)
     modules = dict(model.named_modules(remove_duplicate=False))
+    loads = _loads(wiring, insertions, modules)
     plans = {
         name: plan
         for name, load in loads.items()
@@ -84,10 +84,19 @@ def uninstall(model: nn.Module) -> None:
                 change_class(module, ClassSpec(spec.original, spec.mixin))
 
 
-def _loads(wiring: Wiring, insertions: Iterable[Insertion]) -> dict[str, _Load]:
+def _loads(
+    wiring: Wiring, insertions: Iterable[Insertion], modules: Mapping[str, nn.Module]
+) -> dict[str, _Load]:
+    first_names: dict[int, str] = {}
+    for name, one in modules.items():
+        first_names.setdefault(id(one), name)
     chains: dict[Site, list[nn.Module]] = {}
     for insertion in insertions:
-        chains.setdefault(insertion.site, []).append(insertion.hook)
+        site = insertion.site
+        if isinstance(site, WeightSite):
+            # a module that is registered under two names is one reader
+            site = replace(site, module=first_names[id(modules[site.module])])
+        chains.setdefault(site, []).append(insertion.hook)
     loads: dict[str, _Load] = defaultdict(_Load)
     for site, hooks in chains.items():
         chain = HookChain(str(site), tuple(hooks))

@@ -111,3 +111,44 @@ def test_autocast_may_change_the_dtype() -> None:
     hook(wrap(model, x), WeightSite("0", "weight"), _Faulty(lambda w: w @ torch.eye(4)))
     with torch.autocast("cpu", torch.bfloat16):
         assert model(x).dtype == torch.bfloat16
+
+
+class Twice(nn.Module):
+    """One layer under two names, and a hook reaches it by either."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Sequential(nn.Linear(4, 4))
+        self.other = nn.ModuleList([self.one[0]])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.other[0](self.one(x))
+
+
+@pytest.mark.parametrize("name", ["one.0", "other.0"])
+def test_a_layer_with_two_names_is_hooked_under_either(name: str, halve: nn.Module) -> None:
+    x = torch.linspace(-1, 1, 8).view(2, 4)
+    model, expected = Twice(), Twice()
+    expected.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        expected.one[0].weight.mul_(0.5)  # type: ignore[operator]  # a Linear's
+    hook(wrap(model, x), WeightSite(name, "weight"), halve)
+    assert torch.equal(model(x), expected(x))
+
+
+def test_hooks_on_one_layer_under_two_names_all_apply(
+    halve: nn.Module, add_one: nn.Module
+) -> None:
+    x = torch.linspace(-1, 1, 8).view(2, 4)
+    model = wrap(Twice(), x)
+    model.nncf.register(
+        [
+            Insertion(WeightSite("one.0", "weight"), halve, 0, "test"),
+            Insertion(WeightSite("other.0", "weight"), add_one, 1, "test"),
+            Insertion(WeightSite("other.0", "bias"), halve, 0, "test"),
+        ]
+    )
+    stored = model.one[0].weight.clone(), model.one[0].bias.clone()
+    model.nncf.commit()
+    assert torch.equal(model.one[0].weight, stored[0] * 0.5 + 1)
+    assert torch.equal(model.one[0].bias, stored[1] * 0.5)
