@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 
-__all__ = ["Channels", "GroupSet", "Member", "Role"]
+__all__ = ["Channels", "GroupSet", "Member", "Role", "Width"]
 
 
 class Role(StrEnum):
@@ -71,6 +71,27 @@ class Member:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Width:
+    """An integer that a module keeps, and that says how many channels some axis has.
+
+    Attributes:
+        module: dotted name of the module; "" is the model itself.
+        attribute: its attribute, for instance `num_heads`.
+        counts: by how much the integer falls with each of the `g` groups, at least 1.
+    """
+
+    module: str
+    attribute: str
+    counts: npt.NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        """Hold a read-only copy of `counts`."""
+        counts = np.array(self.counts, dtype=np.int64)
+        counts.flags.writeable = False
+        object.__setattr__(self, "counts", counts)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class GroupSet:
     """Groups of channels that have the same members; a group is removed as a whole or not at all.
 
@@ -79,12 +100,14 @@ class GroupSet:
         size: the number of groups, g.
         members: what must shrink together, in order of execution.
         fixed: why none of the groups may go, with the address; None where they may.
+        widths: integers of modules that fall with the groups, in order of execution.
     """
 
     name: str
     size: int
     members: tuple[Member, ...]
     fixed: str | None = None
+    widths: tuple[Width, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that every member has `size` groups.

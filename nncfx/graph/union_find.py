@@ -14,6 +14,8 @@ Ids = npt.NDArray[np.int64]
 class UnionFind:
     """A forest of integers; the smallest of a set stands for it, whatever the order of unions.
 
+    `unions` counts the calls that changed something.
+
     >>> sets = UnionFind()
     >>> sets.grow(4)
     array([0, 1, 2, 3])
@@ -24,6 +26,7 @@ class UnionFind:
 
     _parent: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     _size: int = 0
+    unions: int = 0
 
     def __len__(self) -> int:
         return self._size
@@ -60,3 +63,4 @@ class UnionFind:
             low = np.minimum(one[apart], other[apart])
             high = np.maximum(one[apart], other[apart])
             np.minimum.at(self._parent, high, low)
+            self.unions += 1

@@ -10,7 +10,9 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-__all__ = ["copy_without", "named_tensors", "sized_on_the_way"]
+from nncfx.tracing.tensors import tensors_in
+
+__all__ = ["copy_without", "named_tensors", "narrow_widths", "sized_on_the_way"]
 
 _Sizes = dict[str, int]
 
@@ -45,7 +47,9 @@ def copy_without(
     # deepcopy takes from its memo what is there, so that shrunk tensors land in every place
     memo = {id(tensors[name]): _alike(tensors[name], new) for name, new in smaller.items()}
     touched = {id(tensor) for tensor in memo.values()}
+    memo |= {id(tensor): tensor.detach().clone() for tensor in _results(model)}
     copied = copy.deepcopy(model, memo)
+    _forget(copied)
     changed = {}
     for name, module in copied.named_modules():
         if any(id(tensor) in touched for tensor in _own(module)):
@@ -53,6 +57,28 @@ def copy_without(
             if sizes:
                 changed[name] = sizes
     return copied, changed
+
+
+def narrow_widths(
+    model: nn.Module,
+    falls: Mapping[tuple[str, str], int],
+    sizes: dict[str, _Sizes],
+) -> None:
+    """Lower the integers of modules that count channels, in place.
+
+    Those that follow from a tensor's shape have been set with it and are left alone.
+
+    Args:
+        model: a thinned copy.
+        falls: (module, attribute) to the number of channels that went.
+        sizes: what has been set already; takes up what changes.
+    """
+    for (name, attribute), fall in falls.items():
+        module = model.get_submodule(name)
+        if fall and attribute not in sizes.get(name, {}):
+            value = vars(module)[attribute] - fall
+            setattr(module, attribute, value)
+            sizes.setdefault(name, {})[attribute] = value
 
 
 @contextmanager
@@ -82,6 +108,21 @@ def sized_on_the_way(model: nn.Module, sizes: dict[str, _Sizes]) -> Iterator[Non
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _results(model: nn.Module) -> Iterator[torch.Tensor]:
+    """Yield tensors that modules keep of an earlier forward; deepcopy refuses those."""
+    for module in model.modules():
+        for value in vars(module).values():
+            yield from (t for t in tensors_in(value) if not t.is_leaf)
+
+
+def _forget(model: nn.Module) -> None:
+    """Let modules drop what they keep for evaluation, as they do at the start of training."""
+    modes = {module: module.training for module in model.modules()}
+    model.train()
+    for module, mode in modes.items():
+        module.training = mode
 
 
 def _own(module: nn.Module) -> list[torch.Tensor]:
@@ -151,6 +192,7 @@ _SIZES: Mapping[type[nn.Module], Callable[[nn.Module], _Sizes]] = {
         ),
         _features,
     ),
+    nn.GroupNorm: lambda module: {"num_channels": len(_weight(module))},
     nn.PReLU: lambda module: {"num_parameters": len(_weight(module))},
     nn.Embedding: lambda module: {"embedding_dim": _weight(module).shape[1]},
 }

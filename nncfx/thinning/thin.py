@@ -1,24 +1,21 @@
 """Remove dead channels from a model, and prove that nothing else changed: `thin`."""
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 from torch import nn
 from typing_extensions import override
 
 from nncfx.errors import ArgumentError, ThinningError
 from nncfx.graph.channels import Channels
+from nncfx.thinning.probing import prunable_channels
+from nncfx.thinning.removal import removed
 from nncfx.thinning.selection import Selection, select_removable
-from nncfx.thinning.surgery import copy_without, named_tensors, sized_on_the_way
+from nncfx.thinning.surgery import named_tensors, sized_on_the_way
 from nncfx.thinning.verification import first_divergence, verify
-from nncfx.tracing import ExampleInputs, NNCFNetwork, analyze_channels, strip
+from nncfx.tracing import ExampleInputs, NNCFNetwork, strip
 
 __all__ = ["ThinResult", "thin"]
-
-_Entries = dict[tuple[str, int], npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,6 +64,7 @@ def thin(
     *,
     align: int = 1,
     tolerance: float | None = None,
+    channels: Channels | None = None,
 ) -> ThinResult:
     """Return a copy of `model` without its dead channels, which computes the same.
 
@@ -80,6 +78,7 @@ def thin(
         align: every width that changes stays a multiple of this; dead channels are kept for it.
         tolerance: the largest relative error accepted; None for 1e-5 in float32, 1e-12 in
             float64.
+        channels: what `prunable_channels` has found for this model, to save its time.
 
     Raises:
         ArgumentError: `align` is less than 1, `tolerance` is negative, or `example_inputs` is
@@ -100,10 +99,11 @@ def thin(
     if tolerance is not None and not tolerance >= 0:
         raise ArgumentError(f"tolerance is {tolerance}; a relative error is at least 0.")
     masked = strip(model) if isinstance(model, NNCFNetwork) else model
-    channels = analyze_channels(masked, example_inputs)
+    if channels is None:
+        channels = prunable_channels(masked, example_inputs)
     selection = select_removable(channels, named_tensors(masked), align)
-    entries = _entries(channels, selection)
-    thinned, sizes = copy_without(masked, entries)
+    removal = removed(masked, channels, selection)
+    thinned, sizes, entries = removal.model, removal.sizes, removal.entries
     try:
         with sized_on_the_way(thinned, sizes):
             error = verify(masked, thinned, example_inputs, tolerance)
@@ -129,14 +129,6 @@ def thin(
 
 def _count(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def _entries(channels: Channels, selection: Selection) -> _Entries:
-    found: dict[tuple[str, int], list[npt.NDArray[np.int64]]] = defaultdict(list)
-    for name, groups in selection.groups.items():
-        for member in channels.find(name).members:
-            found[member.parameter, member.axis].append(member.entries(groups))
-    return {key: np.unique(np.concatenate(parts)) for key, parts in found.items()}
 
 
 def _removed(channels: Channels, selection: Selection) -> dict[str, tuple[int, ...]]:

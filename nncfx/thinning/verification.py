@@ -10,13 +10,20 @@ from torch import nn
 from typing_extensions import override
 
 from nncfx.errors import ThinningError, TracingError
+from nncfx.graph.operations import Operation
 from nncfx.graph.union_find import Ids
 from nncfx.tracing import ExampleInputs, TracedCall, run, trace
 from nncfx.tracing.channel_trace import ChannelObserver
 from nncfx.tracing.preservation import preserved
 from nncfx.tracing.tensors import tensors_in
 
-__all__ = ["default_tolerance", "first_divergence", "relative_error", "verify"]
+__all__ = [
+    "default_tolerance",
+    "failing_operation",
+    "first_divergence",
+    "relative_error",
+    "verify",
+]
 
 # Sums over fewer terms are rounded differently. The bars of the project, met with room to spare
 # by sums of some thousands of terms; half precision keeps 11 or 8 bits and so gets 2^-7 and 2^-4.
@@ -89,6 +96,41 @@ def _outputs(model: nn.Module, example_inputs: ExampleInputs) -> list[torch.Tens
         return [output.clone() for output in tensors_in(run(model, example_inputs))]
 
 
+class _Counter:
+    """Counts the operations of a trace that return."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_input(self, tensor: torch.Tensor) -> None:
+        """Ignore an input."""
+
+    def on_call(self, call: TracedCall) -> None:
+        """Count an operation."""
+        self.count += call.operation is not None
+
+    def on_output(self, tensor: torch.Tensor) -> None:
+        """Ignore an output."""
+
+
+def failing_operation(
+    model: nn.Module,
+    thinned: nn.Module,
+    example_inputs: ExampleInputs,
+) -> Operation | None:
+    """Return the first operation of `model` that fails in `thinned`; None if it runs.
+
+    Where the outputs have other shapes, it is the last one.
+    """
+    counter = _Counter()
+    try:
+        trace(thinned, example_inputs, observers=[counter])
+    except TracingError:
+        operations = trace(model, example_inputs).operations
+        return operations[min(counter.count, len(operations) - 1)]
+    return None
+
+
 @dataclass(frozen=True)
 class _Record:
     address: str
@@ -99,8 +141,8 @@ class _Record:
 class _Recorder(ChannelObserver):
     """Keeps the result of every operation, and its channels."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
         self.records: list[_Record] = []
 
     @override
@@ -131,10 +173,11 @@ def first_divergence(
         removed: parameter, axis and entries of it that were removed.
         tolerance: as for `verify`.
     """
-    reference, subject = _Recorder(), _Recorder()
+    reference, subject = _Recorder(masked), _Recorder(thinned)
     trace(masked, example_inputs, observers=[reference])
     with suppress(TracingError):  # the records end where it fails
         trace(thinned, example_inputs, observers=[subject])
+    reference.state.settle()
     ledger = reference.state.ledger
     gone = [ledger.carried(name, axis, 0)[entries] for name, axis, entries in removed]
     dead = ledger.find(np.unique(np.concatenate(gone))) if gone else np.empty(0, dtype=np.int64)

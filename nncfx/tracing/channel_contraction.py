@@ -6,11 +6,19 @@ import torch
 from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids
 from nncfx.tracing.channel_calls import argument, place_of, unknown
-from nncfx.tracing.channel_ids import NO_CHANNEL, along, sequence, spread, varying_axes
+from nncfx.tracing.channel_ids import NO_CHANNEL, along, spread, varying_axes
 from nncfx.tracing.channel_state import ChannelState
+from nncfx.tracing.tensors import tensors_in
 from nncfx.tracing.tracer import TracedCall
 
-__all__ = ["convolution", "embedding", "linear", "transposed_convolution"]
+__all__ = [
+    "added_product",
+    "convolution",
+    "embedding",
+    "linear",
+    "transposed_convolution",
+    "weighted_product",
+]
 
 
 def embedding(state: ChannelState, call: TracedCall) -> None:
@@ -39,6 +47,41 @@ def linear(state: ChannelState, call: TracedCall) -> None:
     _consume(state, call, grid, (name, 1, -1))
     _produce(state, call, (name, 0, weight.shape[0]), -1)
     return None
+
+
+def added_product(state: ChannelState, call: TracedCall) -> None:
+    """Follow `addmm(bias, input, weight)` with a weight `i x o`."""
+    bias, data, weight = list(tensors_in((call.args, call.kwargs)))[:3]
+    name, added = state.whole_parameter(weight), state.whole_parameter(bias)
+    if name is None or added is None or state.source(data) is not None:
+        return unknown(state, call, "has a weight or a bias that is no parameter")
+    weighted_product(state, call, state.ids(data), (name, 0, 1))
+    ids = state.ledger.carried(name, 1, weight.shape[1])
+    return state.ledger.carry(added, 0, ids, Role.PRODUCER)
+
+
+def weighted_product(
+    state: ChannelState,
+    call: TracedCall,
+    grid: torch.Tensor,
+    what: tuple[str, int, int],
+) -> None:
+    """Follow a product with a matrix along the last axis.
+
+    Args:
+        state: takes up what is found.
+        call: the product.
+        grid: ids of the other operand.
+        what: the matrix's parameter, and its axes that are read and that are created.
+    """
+    name, consumed, produced = what
+    size = call.result.shape[-1]
+    _consume(state, call, grid, (name, consumed, -1))
+    ids = state.ledger.carried(name, produced, size)
+    state.ledger.carry(name, produced, ids, Role.PRODUCER)
+    for module, attribute in state.counting(call, size):
+        state.ledger.count(module, attribute, ids)
+    state.set_grid(call.result, along(ids, -1, call.result.shape))
 
 
 def convolution(state: ChannelState, call: TracedCall) -> None:
@@ -77,7 +120,7 @@ def _convolve_groups(
     place, count = place_of(call), call.result.shape[channel_axis]
     members = state.ledger.create(groups)
     outputs = np.repeat(members, count // groups)
-    inputs = sequence(grid, channel_axis)
+    inputs = state.sequence(grid, channel_axis, place)
     state.ledger.carry(name, 0, np.repeat(members, weight.shape[0] // groups), Role.FOLLOWER)
     if inputs is None:
         state.fix(grid, f"'{place}' reads channels from several axes")
@@ -95,7 +138,7 @@ def _consume(
     what: tuple[str, int, int],
 ) -> None:
     name, weight_axis, axis = what
-    ids = sequence(grid, axis)
+    ids = state.sequence(grid, axis, place_of(call))
     if ids is None:
         reason = f"'{place_of(call)}' reads channels from several axes"
         state.fix(grid, reason)

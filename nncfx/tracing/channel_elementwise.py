@@ -14,6 +14,7 @@ from nncfx.tracing.tracer import TracedCall
 __all__ = [
     "along_axis",
     "channel_normalisation",
+    "group_normalisation",
     "normalisation",
     "per_channel",
     "pointwise",
@@ -70,8 +71,7 @@ def along_axis(state: ChannelState, call: TracedCall) -> None:
     grid, axis = state.ids(data), argument(call, 1, "dim", -1)
     if state.source(data) is not None or not isinstance(axis, int):
         return unknown(state, call)
-    if axis % grid.dim() in varying_axes(grid):
-        state.fix(grid, f"'{place_of(call)}' computes across its channels")
+    grid = state.mix(grid, [axis % grid.dim()], (place_of(call), "computes across its channels"))
     for tensor in tensors_in(call.result):
         state.set_grid(tensor, grid)
     return None
@@ -90,9 +90,9 @@ def reduction(state: ChannelState, call: TracedCall) -> None:
         return unknown(state, call)
     given = (given,) if isinstance(given, int) else given
     axes = {axis % grid.dim() for axis in given} if given else set(range(grid.dim()))
-    if axes.intersection(varying_axes(grid)):
+    rest = state.mix(grid, axes, (place_of(call), "computes across its channels"))
+    if axes.intersection(varying_axes(rest)):
         return unknown(state, call, "computes across its channels")
-    rest = grid
     for axis in axes:
         rest = rest.narrow(axis, 0, 1)
     for tensor in tensors_in(call.result):
@@ -124,6 +124,27 @@ def normalisation(state: ChannelState, call: TracedCall) -> None:
     _normalise(state, call, range(grid.dim() - count, grid.dim()))
 
 
+def group_normalisation(state: ChannelState, call: TracedCall) -> None:
+    """Follow group norm: the channels of a group go together, and the number of groups falls."""
+    data, count = call.args[0], argument(call, 1, "num_groups")
+    place, ids = place_of(call), state.sequence(state.ids(data), _CHANNEL_AXIS, place_of(call))
+    if ids is None or count == 1 or call.operation is None:
+        return channel_normalisation(state, call)
+    rows = torch.from_numpy(ids).reshape(count, -1)
+    first = state.unite_along(rows, [1], place)[:, 0]
+    state.ledger.count(call.operation.module, "num_groups", first.numpy())
+    grid = state.ids(data)
+    for position, name in ((2, "weight"), (3, "bias")):
+        tensor = argument(call, position, name)
+        source = None if tensor is None else state.source(tensor)
+        if source is not None:
+            elements = source.elements.reshape(-1, *(1,) * (grid.dim() - 2))
+            state.follow(grid, Source(source.parameter, source.shape, elements), place)
+        elif tensor is not None:
+            state.fix(grid, f"'{place}' reads a tensor that is no parameter")
+    return state.set_grid(call.result, grid)
+
+
 def channel_normalisation(state: ChannelState, call: TracedCall) -> None:
     """Follow group and local-response norm, whose statistics are taken over channels."""
     _normalise(state, call, range(_CHANNEL_AXIS, _CHANNEL_AXIS + 1))
@@ -132,8 +153,8 @@ def channel_normalisation(state: ChannelState, call: TracedCall) -> None:
 def _normalise(state: ChannelState, call: TracedCall, axes: range) -> None:
     data, *parameters = tensors_in((call.args, call.kwargs))
     grid = state.ids(data)
+    grid = state.mix(grid, axes, (place_of(call), _NORMALISES))
     if any(axis in axes for axis in varying_axes(grid)):
-        reason = f"'{place_of(call)}' {_NORMALISES}"
-        for tensor in (data, *parameters):
-            state.fix_tensor(tensor, reason)
+        for tensor in parameters:
+            state.fix_tensor(tensor, f"'{place_of(call)}' {_NORMALISES}")
     state.set_grid(call.result, grid)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nncfx.graph.channels import Channels, GroupSet, Member, Role
+from nncfx.graph.channels import Channels, GroupSet, Member, Role, Width
 from nncfx.graph.union_find import Ids, UnionFind
 from nncfx.tracing.channel_ids import NO_CHANNEL
 
@@ -24,6 +24,12 @@ class ChannelLedger:
     _opaque: dict[str, str] = field(default_factory=dict)
     _carriers: dict[tuple[str, int], Ids] = field(default_factory=dict)
     _roles: dict[tuple[str, int], list[Role]] = field(default_factory=dict)
+    _widths: dict[tuple[str, str], Ids] = field(default_factory=dict)
+
+    @property
+    def unions(self) -> int:
+        """How often two channels turned out to be one."""
+        return self._sets.unions
 
     def create(self, count: int) -> Ids:
         """Return the ids of `count` new channels."""
@@ -79,6 +85,12 @@ class ChannelLedger:
         if role not in roles:
             roles.append(role)
 
+    def count(self, module: str, attribute: str, ids: Ids) -> None:
+        """Note that an integer of a module counts the channels `ids`; a second note ties both."""
+        known = self._widths.setdefault((module, attribute), ids)
+        if len(known) == len(ids):
+            self.tie(known, ids, f"{module}.{attribute}")
+
     def channels(self, buffers: Iterable[str]) -> Channels:
         """Return every group of channels that some parameter creates or follows.
 
@@ -89,19 +101,34 @@ class ChannelLedger:
             if parameter in self._opaque:
                 self.fix(ids, self._opaque[parameter])
         reasons = self._root_reasons()
-        entries = self._entries()
+        entries, counts = self._entries(), self._counts()
         alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for root, carriers in entries.items():
             shape = tuple((key, len(rows)) for key, rows in carriers.items())
+            counted = tuple(counts[root].items())
             if any(set(self._roles[key]) != {Role.CONSUMER} for key in carriers):
-                alike[(reasons.get(root), *shape)].append(root)
+                alike[(reasons.get(root), *shape, *counted)].append(root)
         names: dict[str, int] = defaultdict(int)
         sets = []
         for roots in alike.values():
             members = self._members([entries[root] for root in roots], frozenset(buffers))
             name = _unique(_owner(members), names)
-            fixed = reasons.get(roots[0])
-            sets.append(GroupSet(name=name, size=len(roots), members=members, fixed=fixed))
+            widths = tuple(
+                Width(
+                    module=module,
+                    attribute=attribute,
+                    counts=np.array([counts[root][module, attribute] for root in roots]),
+                )
+                for module, attribute in counts[roots[0]]
+            )
+            group_set = GroupSet(
+                name=name,
+                size=len(roots),
+                members=members,
+                fixed=reasons.get(roots[0]),
+                widths=widths,
+            )
+            sets.append(group_set)
         return Channels(tuple(sets))
 
     def _root_reasons(self) -> dict[int, str]:
@@ -118,6 +145,14 @@ class ChannelLedger:
                 if root != NO_CHANNEL:
                     entries[root].setdefault(key, []).append(index)
         return entries
+
+    def _counts(self) -> dict[int, dict[tuple[str, str], int]]:
+        counts: dict[int, dict[tuple[str, str], int]] = defaultdict(dict)
+        for key, ids in self._widths.items():
+            roots, numbers = np.unique(self.find(ids), return_counts=True)
+            for root, number in zip(roots.tolist(), numbers.tolist(), strict=True):
+                counts[root][key] = number
+        return counts
 
     def _members(
         self,

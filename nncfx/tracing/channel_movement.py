@@ -1,5 +1,6 @@
 """Channel rules of functions that move elements: they are executed once more, on ids."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,13 +16,14 @@ from nncfx.tracing.channel_ids import (
     spread,
     varying_axes,
 )
-from nncfx.tracing.channel_state import ChannelState, Source, replaced
+from nncfx.tracing.channel_state import ChannelState, Source, Split, replaced
 from nncfx.tracing.tensors import tensors_in
 from nncfx.tracing.tracer import TracedCall
 
 __all__ = ["RULES"]
 
 _VIEWS = (torch.Tensor.view, torch.Tensor.view_as)
+_SIZED = frozenset(["view", "reshape", "unflatten"])
 _PIXEL_AXES = 3  # channels, rows, columns
 
 
@@ -30,7 +32,31 @@ def reshape(state: ChannelState, call: TracedCall) -> None:
     grid = _again(state, call)
     if grid is None:
         return unknown(state, call, "cannot be repeated on channels")
-    return _put(state, call, grid, "splits channels over several axes")
+    _put(state, call, grid)
+    return _note_sizes(state, call)
+
+
+def _note_sizes(state: ChannelState, call: TracedCall) -> None:
+    """Note which sizes of the result the code has given, and from which integers of the module."""
+    grid = state.grid(call.result)
+    if grid is None or not varying_axes(grid):
+        return
+    if call.operation is not None and call.operation.module_type == "MultiheadAttention":
+        state.fix(grid, f"'{place_of(call)}' takes its widths from a module that keeps them")
+    name = call.func.__name__
+    sizes = _sizes(call) if name in _SIZED else []
+    offset = argument(call, 1, "dim", 0) % call.args[0].dim() if name == "unflatten" else 0
+    places = range(offset, offset + len(sizes))
+    given = dict(zip(places, sizes, strict=True))
+    free = tuple(axis for axis, size in given.items() if size == -1)
+    widths = {axis: state.counting(call, size) for axis, size in given.items()}
+    state.split(Split(grid, place_of(call), free, widths))
+
+
+def _sizes(call: TracedCall) -> list[Any]:
+    given = call.args[1:] if call.func.__name__ != "unflatten" else call.args[2:]
+    values = [*given, *(call.kwargs[k] for k in ("shape", "size", "sizes") if k in call.kwargs)]
+    return list(values[0]) if values and isinstance(values[0], Sequence) else values
 
 
 def select(state: ChannelState, call: TracedCall) -> None:
@@ -39,11 +65,54 @@ def select(state: ChannelState, call: TracedCall) -> None:
     _, *indices = tensors_in((call.args, call.kwargs))
     if after is None or any(state.grid(index) is not None for index in indices):
         return unknown(state, call, "cannot be repeated on channels")
-    if isinstance(before, torch.Tensor):
-        parts = after if isinstance(after, Sequence) else [after]
-        if not all(same_channels(before, part) for part in parts):
-            state.fix(before, f"'{place_of(call)}' takes some channels by their position")
-    return _put(state, call, after, "splits channels over several axes")
+    if isinstance(before, torch.Tensor) and not _all_same(before, after):
+        return _put(state, call, _by_position(state, call, before))
+    return _put(state, call, after)
+
+
+def _all_same(before: torch.Tensor, after: torch.Tensor | Sequence[torch.Tensor] | Source) -> bool:
+    parts = after if isinstance(after, Sequence) else [after]
+    return all(isinstance(part, torch.Tensor) and same_channels(before, part) for part in parts)
+
+
+def _by_position(
+    state: ChannelState,
+    call: TracedCall,
+    before: torch.Tensor,
+) -> torch.Tensor | Sequence[torch.Tensor]:
+    """Tie channels along the axes from which a call takes elements by their position.
+
+    Where channels lie along no other axis they must stay.
+    """
+    moving, place = varying_axes(before), place_of(call)
+    for axes in (*((axis,) for axis in moving), *itertools.combinations(moving, 2)):
+        if len(axes) == len(moving):
+            break
+        tried = before
+        for axis in axes:
+            tried = tried.narrow(axis, 0, 1)
+        tried = narrowed(tried).expand(before.shape)
+        after = _again(state, call, tried)
+        if after is not None and _all_same(tried, after):
+            state.unite_along(before, axes, place)
+            return after
+    state.fix(before, f"'{place}' takes some channels by their position")
+    after = _again(state, call)
+    assert after is not None  # noqa: S101 (the caller has just had it)
+    return after
+
+
+def split(state: ChannelState, call: TracedCall) -> None:
+    """Follow a split into parts of a given size; equal parts lose the same channels."""
+    axis = argument(call, 2, "dim", 0)
+    chunk(state, call)
+    whole, part = call.args[0], next(tensors_in(call.result))
+    for tensor in (part, whole):  # the size may be an integer of the module, or half of one
+        grid = state.grid(tensor)
+        counting = state.counting(call, tensor.shape[axis])
+        if grid is not None and counting:
+            return state.split(Split(grid, place_of(call), (), {axis % grid.dim(): counting}))
+    return None
 
 
 def chunk(state: ChannelState, call: TracedCall) -> None:
@@ -52,11 +121,11 @@ def chunk(state: ChannelState, call: TracedCall) -> None:
     if not isinstance(before, torch.Tensor) or not isinstance(parts, Sequence):
         return select(state, call)
     if all(same_channels(before, part) for part in parts):
-        return _put(state, call, parts, "splits channels over several axes")
+        return _put(state, call, parts)
     if len({tuple(part.shape) for part in parts}) > 1:
         return select(state, call)
     merged = state.merge_grids(parts, parts[0].shape, place_of(call))
-    return _put(state, call, [merged] * len(parts), "splits channels over several axes")
+    return _put(state, call, [merged] * len(parts))
 
 
 def gate(state: ChannelState, call: TracedCall) -> None:
@@ -85,7 +154,7 @@ def cast(state: ChannelState, call: TracedCall) -> None:
     data = _data(state, call)
     if data is None or any(t.shape != call.args[0].shape for t in tensors_in(call.result)):
         return unknown(state, call)
-    return _put(state, call, data, "")
+    return _put(state, call, data)
 
 
 def concatenate(state: ChannelState, call: TracedCall) -> None:
@@ -188,10 +257,14 @@ def _data(state: ChannelState, call: TracedCall) -> torch.Tensor | Source | None
 def _again(
     state: ChannelState,
     call: TracedCall,
+    grid: torch.Tensor | None = None,
 ) -> torch.Tensor | list[torch.Tensor] | None:
-    """Return what a call makes of the ids (or elements) of its first tensor; None if nothing."""
+    """Return what a call makes of the ids (or elements) of its first tensor; None if nothing.
+
+    `grid` stands in for its ids.
+    """
     first = next(tensors_in((call.args, call.kwargs)))
-    data = _data(state, call)
+    data = _data(state, call) if grid is None else grid
     if data is None:
         return None
     ids = data.elements if isinstance(data, Source) else data
@@ -220,7 +293,6 @@ def _put(
     state: ChannelState,
     call: TracedCall,
     moved: torch.Tensor | Sequence[torch.Tensor] | Source,
-    why: str,
 ) -> None:
     data = _data(state, call)
     if isinstance(moved, Source):
@@ -233,7 +305,7 @@ def _put(
         grid = compact(part)
         state.set_grid(tensor, grid)
         if len(varying_axes(grid)) > 1:
-            state.fix(grid, f"'{place_of(call)}' {why}")
+            state.split(Split(grid, place_of(call)))
     return None
 
 
@@ -245,8 +317,8 @@ _RESHAPES = (
 )
 _SELECTIONS = (
     "__getitem__ diagonal flip fliplr flipud gather hsplit index_select masked_select narrow "
-    "pixel_unshuffle roll rot90 select split split_with_sizes take take_along_dim unbind "
-    "unsafe_split vsplit"
+    "pixel_unshuffle roll rot90 select take take_along_dim unbind "
+    "vsplit"
 )
 _CASTS = "to type type_as float double half bfloat16 int long bool cpu cuda"
 
@@ -256,6 +328,7 @@ RULES = {
     **dict.fromkeys(_CASTS.split(), cast),
     **dict.fromkeys(["chunk", "tensor_split", "unsafe_chunk"], chunk),
     **dict.fromkeys(["cat", "concat", "concatenate"], concatenate),
+    **dict.fromkeys(["split", "split_with_sizes", "unsafe_split"], split),
     "glu": gate,
     "pixel_shuffle": pixel_shuffle,
     "stack": stack,

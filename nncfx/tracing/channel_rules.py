@@ -5,6 +5,7 @@ from typing import Final, TypeAlias
 
 from nncfx.tracing import channel_movement
 from nncfx.tracing.channel_contraction import (
+    added_product,
     convolution,
     embedding,
     linear,
@@ -13,12 +14,20 @@ from nncfx.tracing.channel_contraction import (
 from nncfx.tracing.channel_elementwise import (
     along_axis,
     channel_normalisation,
+    group_normalisation,
     normalisation,
     per_channel,
     pointwise,
     reduction,
     window,
 )
+from nncfx.tracing.channel_products import (
+    attention,
+    batched_add_product,
+    einsum,
+    matrix_product,
+)
+from nncfx.tracing.channel_recurrent import recurrent
 from nncfx.tracing.channel_state import ChannelState
 from nncfx.tracing.tracer import TracedCall
 
@@ -57,6 +66,7 @@ _REDUCTIONS: Final = (
     "all amax amin aminmax any argmax argmin count_nonzero logsumexp max mean median min nanmean "
     "nansum norm prod std std_mean sum var var_mean"
 )
+_RECURRENT: Final = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 
 def _spelt(names: str, rule: Rule) -> dict[str, Rule]:
@@ -71,7 +81,8 @@ RULES: Final[Mapping[str, Rule]] = {
     **_spelt(_REDUCTIONS, reduction),
     **dict.fromkeys(["batch_norm", "instance_norm", "prelu"], per_channel),
     **dict.fromkeys(["layer_norm", "rms_norm"], normalisation),
-    **dict.fromkeys(["group_norm", "local_response_norm"], channel_normalisation),
+    "group_norm": group_normalisation,
+    "local_response_norm": channel_normalisation,
     "embedding": embedding,
     "linear": linear,
     **dict.fromkeys(["conv1d", "conv2d", "conv3d"], convolution),
@@ -80,5 +91,11 @@ RULES: Final[Mapping[str, Rule]] = {
         transposed_convolution,
     ),
     **channel_movement.RULES,
+    **dict.fromkeys(["__matmul__", "matmul", "bmm"], matrix_product),
+    "addmm": added_product,
+    "baddbmm": batched_add_product,
+    "einsum": einsum,
+    "scaled_dot_product_attention": attention,
+    **{name: recurrent(gates) for name, gates in _RECURRENT.items()},
 }
 """The rule of every torch function that is followed, by its spelling in an address."""

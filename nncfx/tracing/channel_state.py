@@ -1,6 +1,6 @@
 """What is known of every tensor while a trace follows channels."""
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,10 +9,29 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from nncfx.graph.channels import Role
-from nncfx.tracing.channel_ids import NO_CHANNEL, compact, narrowed, varying_axes
+from nncfx.graph.union_find import Ids
+from nncfx.tracing.channel_ids import NO_CHANNEL, compact, narrowed, sequence, varying_axes
 from nncfx.tracing.channel_ledger import ChannelLedger
+from nncfx.tracing.tracer import TracedCall
 
-__all__ = ["ChannelState", "Source", "replaced"]
+__all__ = ["ChannelState", "Source", "Split", "replaced"]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """A place where code lays channels out over axes of sizes that it gives.
+
+    Attributes:
+        grid: the ids there.
+        place: the address.
+        free: axes whose size follows from the others (a `-1`).
+        widths: axis to the integers of modules, (module, attribute), that may have given its size.
+    """
+
+    grid: torch.Tensor
+    place: str
+    free: tuple[int, ...] = ()
+    widths: Mapping[int, Sequence[tuple[str, str]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +63,8 @@ class ChannelState:
 
     ledger: ChannelLedger = field(default_factory=ChannelLedger)
     names: Mapping[int, str] = field(default_factory=dict)
+    integers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    _splits: list[Split] = field(default_factory=list)
     _grids: MutableMapping[torch.Tensor, torch.Tensor] = field(
         default_factory=WeakTensorKeyDictionary,
     )
@@ -53,7 +74,8 @@ class ChannelState:
 
     def grid(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return the ids of an activation; None for a tensor that carries no channels."""
-        return self._grids.get(tensor)
+        found = self._grids.get(tensor)
+        return None if found is None else self._united(found)
 
     def ids(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the ids of a tensor: those of a constant are all `NO_CHANNEL`."""
@@ -93,6 +115,100 @@ class ChannelState:
             return self.names[id(tensor)]
         source = self.source(tensor)
         return source.parameter if source is not None and source.is_whole else None
+
+    def _united(self, grid: torch.Tensor) -> torch.Tensor:
+        """Return the grid with one id per group where it varies along several axes."""
+        if len(varying_axes(grid)) <= 1:
+            return grid
+        small = narrowed(grid)
+        roots = self.ledger.find(small.reshape(-1).numpy())
+        return compact(torch.from_numpy(roots).reshape(small.shape).expand(grid.shape))
+
+    def unite_along(self, grid: torch.Tensor, axes: Iterable[int], place: str) -> torch.Tensor:
+        """Tie the channels along `axes`, so that the grid varies along the others only."""
+        grid = narrowed(grid)
+        for axis in axes:
+            first = grid.narrow(axis, 0, 1)
+            one = first.expand(grid.shape).reshape(-1).numpy()
+            self.ledger.tie(one, grid.reshape(-1).numpy(), place)
+            grid = first
+        return grid
+
+    def mix(
+        self,
+        grid: torch.Tensor,
+        axes: Iterable[int],
+        reason: tuple[str, str],
+    ) -> torch.Tensor:
+        """Note that a function computes across `axes`, and return the ids that are left.
+
+        Channels along these axes go together. Where nothing else sets channels apart, they stay:
+        all of them could only go at once.
+
+        Args:
+            grid: ids.
+            axes: not negative.
+            reason: the address of the function, and what it does to the channels.
+        """
+        place, what = reason
+        moving = varying_axes(grid)
+        mixed = [axis for axis in moving if axis in set(axes)]
+        if not mixed:
+            return grid
+        if len(mixed) == len(moving):
+            self.fix(grid, f"'{place}' {what}")
+            return grid
+        return self.unite_along(grid, mixed, place).expand(grid.shape)
+
+    def sequence(self, grid: torch.Tensor, axis: int, place: str) -> Ids | None:
+        """Return the ids along `axis`; channels that also vary elsewhere are tied there.
+
+        None where they vary only elsewhere.
+        """
+        axis %= grid.dim()
+        others = [other for other in varying_axes(grid) if other != axis]
+        if others and axis in varying_axes(grid):
+            grid = self.unite_along(grid, others, place).expand(grid.shape)
+        return sequence(grid, axis)
+
+    def counting(self, call: TracedCall, size: object) -> list[tuple[str, str]]:
+        """Return the integers of the module that makes a call that are `size`, 2 or more."""
+        if call.operation is None or not isinstance(size, int) or size <= 1:
+            return []
+        module = call.operation.module
+        values = self.integers.get(module, {})
+        return [(module, name) for name, value in values.items() if value == size]
+
+    def split(self, split: Split) -> None:
+        """Note where code gives the sizes of the axes that channels lie along."""
+        self._splits.append(split)
+
+    def settle(self) -> None:
+        """Tie channels so that each axis can lose some and every tensor stays rectangular.
+
+        Of several axes along which channels vary one may shrink: the one whose size follows from
+        the others, else the longest. Then module integers that give a shrinking size are noted.
+        """
+        count = -1
+        while count != self.ledger.unions:
+            count = self.ledger.unions
+            for split in self._splits:
+                grid = self._united(split.grid)
+                moving = varying_axes(grid)
+                if len(moving) > 1:
+                    free = [axis for axis in moving if axis in split.free] or list(moving)
+                    kept = max(free, key=lambda axis: grid.shape[axis])
+                    self.unite_along(grid, [a for a in moving if a != kept], split.place)
+            self._count_widths()
+
+    def _count_widths(self) -> None:
+        for split in self._splits:
+            grid = self._united(split.grid)
+            for axis in varying_axes(grid):
+                for module, attribute in split.widths.get(axis, ()):
+                    ids = sequence(grid, axis)
+                    if ids is not None:
+                        self.ledger.count(module, attribute, ids)
 
     def fix(self, grid: torch.Tensor, reason: str) -> None:
         """Note that all channels of a grid must stay."""

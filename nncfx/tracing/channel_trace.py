@@ -1,12 +1,15 @@
 """Find out which channels of a model can only be removed together: `analyze_channels`."""
 
 import copy
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
 
 import torch
 from torch import nn
 
 from nncfx.graph.channels import Channels
-from nncfx.tracing.channel_calls import unknown
+from nncfx.tracing.channel_calls import place_of, unknown
 from nncfx.tracing.channel_rules import RULES
 from nncfx.tracing.channel_state import ChannelState
 from nncfx.tracing.dynamic_class import HookedModule
@@ -18,6 +21,8 @@ from nncfx.tracing.tracer import TracedCall, trace
 
 __all__ = ["ChannelObserver", "analyze_channels"]
 
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
 
 class ChannelObserver:
     """Follows channels through a trace.
@@ -27,8 +32,15 @@ class ChannelObserver:
     read ids and create new ones; whatever is not followed fixes the channels that it reads.
     """
 
-    def __init__(self) -> None:
-        self.state = ChannelState()
+    def __init__(self, model: nn.Module, fixed: Mapping[str, str] = _NOTHING) -> None:
+        """Follow channels through `model`.
+
+        Args:
+            model: what is traced; its integers may count channels.
+            fixed: address of an operation to the reason why the channels that it reads must stay.
+        """
+        self.state = ChannelState(integers=_integers(model))
+        self._fixed = fixed
 
     def on_input(self, tensor: torch.Tensor) -> None:
         """Fix the channels of an input of the model."""
@@ -39,6 +51,10 @@ class ChannelObserver:
         self.state.names = call.parameter_names
         if not any(self.state.is_known(t) for t in tensors_in((call.args, call.kwargs))):
             return
+        reason = self._fixed.get(place_of(call))
+        if reason is not None:
+            for tensor in tensors_in((call.args, call.kwargs)):
+                self.state.fix_tensor(tensor, reason)
         rule = RULES.get(spelling(call.func), unknown)
         rule(self.state, call)
 
@@ -48,11 +64,24 @@ class ChannelObserver:
 
     def channels(self, model: nn.Module) -> Channels:
         """Return what the trace of `model` found."""
+        self.state.settle()
         buffers = [name for name, _ in model.named_buffers(remove_duplicate=False)]
         return self.state.ledger.channels(buffers)
 
 
-def analyze_channels(model: nn.Module, example_inputs: ExampleInputs) -> Channels:
+def _integers(model: nn.Module) -> dict[str, dict[str, int]]:
+    return {
+        name: {key: value for key, value in vars(module).items() if type(value) is int}
+        for name, module in model.named_modules()
+    }
+
+
+def analyze_channels(
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    *,
+    fixed: Mapping[str, str] = _NOTHING,
+) -> Channels:
     """Return the groups of channels of `model` that can only be removed together.
 
     The model runs once, in evaluation mode, and is left as it was. Whatever the analysis cannot
@@ -61,6 +90,7 @@ def analyze_channels(model: nn.Module, example_inputs: ExampleInputs) -> Channel
     Args:
         model: any module; of a wrapped one, hooks are left out.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        fixed: address of an operation to the reason why the channels that it reads must stay.
 
     Raises:
         ArgumentError: `example_inputs` is none of these.
@@ -75,6 +105,6 @@ def analyze_channels(model: nn.Module, example_inputs: ExampleInputs) -> Channel
     if any(isinstance(module, HookedModule) for module in model.modules()):
         model = copy.deepcopy(model)
         uninstall(model)
-    observer = ChannelObserver()
+    observer = ChannelObserver(model, fixed)
     trace(model, example_inputs, observers=[observer])
     return observer.channels(model)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from nncfx.errors import ArgumentError, ThinningError, TracingError
 from nncfx.thinning import thin
-from nncfx.tracing import NNCFNetwork, WeightSite, wrap
+from nncfx.tracing import NNCFNetwork, WeightSite, analyze_channels, wrap
 from nncfx.tracing.sites import Insertion
 
 IMAGE = torch.linspace(-1, 1, 2 * 3 * 8 * 8, dtype=torch.float64).reshape(2, 3, 8, 8)
@@ -309,9 +309,24 @@ def test_a_width_in_the_code_is_named_with_the_first_operation_at_fault() -> Non
     )
     model.second.weight.data[:, :3] = 0
     before = copy.deepcopy(model.state_dict())
+    channels = analyze_channels(model, VECTOR)
     with pytest.raises(ThinningError, match="first operation at fault is 'Function/reshape_0'"):
-        thin(model, VECTOR)
+        thin(model, VECTOR, channels=channels)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_channels_whose_width_the_code_holds_stay_with_the_reason() -> None:
+    model = Function(
+        lambda m, x: m.third(m.second(m.first(x).reshape(-1, 6))),
+        first=nn.Linear(3, 6),
+        second=nn.Linear(6, 4),
+        third=nn.Linear(4, 2),
+    )
+    model.second.weight.data[:, :3] = 0
+    model.third.weight.data[:, :1] = 0
+    result = thin(model, VECTOR)
+    assert result.removed == {"second": (0,)}
+    assert "'Function/reshape_0' fails without some of them" in result.fixed["first"]
 
 
 def test_a_difference_is_named_with_the_first_operation_that_differs() -> None:

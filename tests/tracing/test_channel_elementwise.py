@@ -77,7 +77,7 @@ FIXED: dict[str, tuple[Operation, str]] = {
     "mean": (lambda _, x: x - x.mean(1, keepdim=True), "computes across its channels"),
     "mean of all": (lambda _, x: x - x.mean(), "computes across its channels"),
     "layer norm": (lambda m, x: m.layer(x), "normalises over its channels"),
-    "group norm": (lambda m, x: m.group(x), "normalises over its channels"),
+    "group norm of all": (lambda _, x: F.group_norm(x, 1), "normalises over its channels"),
     "local response": (lambda _, x: F.local_response_norm(x, 3), "normalises over its channels"),
     "the image itself": (lambda m, x: x + F.pad(m.image, [0] * 5 + [1]), "an input of the model"),
 }

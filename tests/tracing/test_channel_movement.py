@@ -84,10 +84,6 @@ FIXED: dict[str, tuple[Operation, str]] = {
         lambda x: F.pad(x, (0, 0, 0, 0, -1, 0)),
         "changes the channels themselves",
     ),
-    "shuffle": (
-        lambda x: x.view(2, 2, 2, 6, 6).transpose(1, 2).reshape(2, 4, 6, 6),
-        "splits channels over several axes",
-    ),
     "select by own values": (
         lambda x: x.gather(1, x.argsort(1)),
         "computes across its channels",

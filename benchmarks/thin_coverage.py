@@ -1,0 +1,175 @@
+"""Thin published architectures to half of their channels, and print which come out exact.
+
+Random weights, evaluation mode, nothing declared by hand: groups of channels are ranked by the L1
+norm of their producers over the mean of their set, half of all are set to zero, `thin` removes
+them. A model passes if the thin one agrees with the masked one to 1e-12 in float64, one training
+step of it runs, and at most 70 % of the parameters stay. The table also has the time of analysis,
+surgery and proof against one forward and backward of the dense model.
+
+    python benchmarks/thin_coverage.py pytorchcv --only resnet18 densenet121
+    PYTHONPATH=../shared/tools python benchmarks/thin_coverage.py timm
+"""
+
+import argparse
+import copy
+import importlib
+import sys
+import time
+import traceback
+import warnings
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from trace_zoos import ZOOS, Subject, make_timm
+
+from nncfx.schemes import group_masks, group_scores, keep_groups
+from nncfx.thinning import ThinResult, prunable_channels, thin
+from nncfx.tracing import run
+from nncfx.tracing.tensors import tensors_in
+
+# ruff: noqa: ANN401 (inputs are whatever models take)
+
+LARGEST_SHARE = 0.7
+"""A model of which more parameters stay does not pass."""
+
+TIMM = """resnet50d resnet26t seresnet50 densenet121 efficientnet_b0 tf_efficientnetv2_b0
+mobilenetv3_large_100 mobilenetv4_conv_small convnext_tiny convnextv2_atto
+vit_tiny_patch16_224 deit_tiny_distilled_patch16_224 beit_base_patch16_224
+regnety_016 regnetx_004 ghostnet_100 hrnet_w18_small dla34 dla60x xception41
+repvgg_a0 ese_vovnet19b_dw mobileone_s0 inception_v4 inception_resnet_v2
+selecsls42 resnest14d mobilevit_xxs lcnet_050 densenetblur121d
+swin_tiny_patch4_window7_224 swinv2_tiny_window8_256 mixer_b16_224 gmlp_s16_224
+resmlp_12_224 dpn68 res2net50_26w_4s res2next50 nf_resnet50 eca_nfnet_l0
+dm_nfnet_f0 coat_tiny coat_lite_tiny levit_128s maxvit_tiny_rw_224
+coatnet_0_rw_224 cspresnet50 cspdarknet53 edgenext_x_small poolformer_s12
+fastvit_t8 efficientvit_b0 pvt_v2_b0 davit_tiny skresnet18 tresnet_m
+crossvit_9_240 pit_ti_224 twins_svt_small visformer_tiny xcit_nano_12_p16_224
+rexnet_100""".split()  # noqa: SIM905 (a word list)
+"""The models of the comparison with Torch-Pruning."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of one model: the share of parameters kept, error and times in seconds."""
+
+    name: str
+    kept: float
+    error: float
+    thin_s: float
+    step_s: float
+    prunable: str
+
+
+def subjects(zoo: str) -> list[Subject]:
+    """Return the models of a zoo; of timm those of the comparison with Torch-Pruning."""
+    if zoo in {"torchvision", "timm"}:
+        importlib.import_module("torchvision_on_cpu")
+    if zoo == "timm":
+        return [Subject(name, partial(make_timm, name)) for name in TIMM]
+    return ZOOS[zoo]()
+
+
+def check(subject: Subject, level: float) -> Outcome:
+    """Thin one model; raises whatever goes wrong."""
+    torch.manual_seed(0)
+    model, inputs = subject.make()
+    model = scattered(model).double().eval()
+    inputs = as_double(inputs)
+    began = time.perf_counter()
+    step(copy.deepcopy(model), inputs)
+    step_s = time.perf_counter() - began
+    began = time.perf_counter()
+    channels = prunable_channels(model, inputs)
+    analysis_s = time.perf_counter() - began
+    weights = dict(model.named_parameters(remove_duplicate=False))
+    keep = keep_groups(group_scores(channels, weights, "l1norm", normalize=True), level)
+    with torch.no_grad():
+        for parameter, mask in group_masks(channels, keep, weights).items():
+            weights[parameter].masked_fill_(~mask, 0)
+    began = time.perf_counter()
+    result: ThinResult = thin(model, inputs, channels=channels)
+    thin_s = analysis_s + time.perf_counter() - began
+    step(result.model, inputs)
+    before, after = result.parameters
+    sizes = [group_set.size for group_set in channels]
+    free = [group_set.size for group_set in channels.prunable]
+    return Outcome(
+        name=subject.name,
+        kept=after / before,
+        error=result.max_error,
+        thin_s=thin_s,
+        step_s=step_s,
+        prunable=f"{sum(free)}/{sum(sizes)}",
+    )
+
+
+def scattered(model: nn.Module) -> nn.Module:
+    """Give vectors values at which nothing is zero or one by accident."""
+    generator = torch.Generator().manual_seed(7)
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point() and tensor.dim() == 1:
+            shift = torch.rand(tensor.shape, generator=generator) - 0.5
+            tensor.add_(shift if "bias" in name or "mean" in name else shift / 2)
+    return model
+
+
+def as_double(inputs: Any) -> Any:
+    """Return inputs in float64; integers stay."""
+    if isinstance(inputs, dict):
+        return {key: as_double(value) for key, value in inputs.items()}
+    if isinstance(inputs, tuple):
+        return tuple(as_double(value) for value in inputs)
+    if not isinstance(inputs, torch.Tensor):
+        return inputs
+    return inputs.double() if inputs.is_floating_point() else inputs
+
+
+def step(model: nn.Module, inputs: Any) -> None:
+    """Run forward, backward and one step of gradient descent of size zero."""
+    model.zero_grad()
+    outputs = run(model, inputs)
+    floats = [tensor for tensor in tensors_in(outputs) if tensor.requires_grad]
+    sum(tensor.square().mean() for tensor in floats).backward()
+    torch.optim.SGD(model.parameters(), lr=0.0).step()
+
+
+def main() -> None:
+    """Run the chosen models and print a table in Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("zoo", choices=ZOOS)
+    parser.add_argument("--only", nargs="*", default=[], help="names of models")
+    parser.add_argument("--start", type=int, default=0, help="number of models to skip")
+    parser.add_argument("--level", type=float, default=0.5, help="fraction of the groups that go")
+    parser.add_argument("--trace", action="store_true", help="print tracebacks")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    print("| model | result | kept | error | analysis + thin s | forward + backward s | groups |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+    passed, seen = 0, 0
+    for number, subject in enumerate(subjects(options.zoo)):
+        name = subject.name
+        if number < options.start or (options.only and name not in options.only):
+            continue
+        seen += 1
+        try:
+            one = check(subject, options.level)
+            passed += one.kept <= LARGEST_SHARE
+            verdict = "pass" if one.kept <= LARGEST_SHARE else "little goes"
+            print(
+                f"| {name} | {verdict} | {one.kept:.0%} | {one.error:.0e} | {one.thin_s:.2f} "
+                f"| {one.step_s:.2f} | {one.prunable} |",
+                flush=True,
+            )
+        except Exception as error:  # noqa: BLE001 (whatever goes wrong is the result)
+            text = " ".join(str(error).split())[:300]
+            print(f"| {name} | FAIL | {type(error).__name__}: {text} | | | | |", flush=True)
+            if options.trace:
+                traceback.print_exc(file=sys.stderr)
+    print(f"\n{passed} of {seen} pass.")
+
+
+if __name__ == "__main__":
+    main()

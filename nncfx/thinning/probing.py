@@ -1,0 +1,79 @@
+"""Find out by trial which channels can go: `prunable_channels`."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+from torch import nn
+
+from nncfx.errors import ThinningError
+from nncfx.graph.channels import Channels
+from nncfx.thinning.removal import removed
+from nncfx.thinning.selection import Selection
+from nncfx.thinning.surgery import sized_on_the_way
+from nncfx.thinning.verification import failing_operation
+from nncfx.tracing import ExampleInputs, analyze_channels, trace
+
+__all__ = ["prunable_channels"]
+
+_TRIALS: Final = 20
+_REASON: Final = "'{address}' fails without some of them: the code around it holds a width"
+
+
+def prunable_channels(model: nn.Module, example_inputs: ExampleInputs) -> Channels:
+    """Return the groups of channels of `model`, those fixed that its code does not let go.
+
+    Code may hold a width that no tensor and no integer of a module gives. So half of every set is
+    removed for trial. An operation that then fails fixes the channels that it reads, as do its
+    counterparts, whose addresses differ only in numbers of blocks; if it fails again, so does
+    everything in its module, then everything in the module around that, until the trial runs.
+
+    Args:
+        model: any module; never changed.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+
+    Raises:
+        ArgumentError: `example_inputs` is of no accepted form.
+        TracingError: the model refuses the inputs.
+        ThinningError: the trial fails whatever is fixed.
+    """
+    fixed: dict[str, str] = {}
+    failures: Counter[str] = Counter()
+    for _ in range(_TRIALS):
+        channels = analyze_channels(model, example_inputs, fixed=fixed)
+        trial = removed(model, channels, _half(channels))
+        with sized_on_the_way(trial.model, trial.sizes):
+            failing = failing_operation(model, trial.model, example_inputs)
+        if failing is None:
+            return channels
+        addresses = trace(model, example_inputs).addresses
+        found = _counterparts(addresses, failing.address, failures[failing.address])
+        failures[failing.address] += 1
+        reason = _REASON.format(address=failing.address)
+        fixed |= dict.fromkeys(found - fixed.keys(), reason)
+    raise ThinningError(
+        f"Without some of its channels {type(model).__name__} fails at {', '.join(failures)}, "
+        "even if what is read there stays. Report the model, please; it is as it was.",
+    )
+
+
+def _counterparts(addresses: Iterable[str], failing: str, height: int) -> set[str]:
+    """Return the addresses like `failing`, or within the module `height` levels around it."""
+    parts = _nameless(failing).split("/")
+    prefix = parts[: len(parts) - height]
+    return {one for one in addresses if _nameless(one).split("/")[: len(prefix)] == prefix}
+
+
+def _nameless(address: str) -> str:
+    return re.sub(r"\[\d+\]", "[]", address)
+
+
+def _half(channels: Channels) -> Selection:
+    groups = {
+        group_set.name: np.arange(group_set.size)[: group_set.size // 2]
+        for group_set in channels.prunable
+        if group_set.size > 1
+    }
+    return Selection(groups=groups, kept={})

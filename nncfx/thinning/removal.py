@@ -1,0 +1,57 @@
+"""Take groups of channels out of a copy of a model."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from torch import nn
+
+from nncfx.graph.channels import Channels
+from nncfx.thinning.selection import Selection
+from nncfx.thinning.surgery import copy_without, narrow_widths
+
+__all__ = ["Removal", "removed"]
+
+_Entries = dict[tuple[str, int], npt.NDArray[np.int64]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Removal:
+    """A smaller copy of a model.
+
+    Attributes:
+        model: the copy; nothing says yet that it runs.
+        sizes: module name to the attributes that changed, with their new values.
+        entries: (parameter or buffer, axis) to the indices removed along that axis, ascending.
+    """
+
+    model: nn.Module
+    sizes: dict[str, dict[str, int]]
+    entries: Mapping[tuple[str, int], npt.NDArray[np.int64]]
+
+
+def removed(model: nn.Module, channels: Channels, selection: Selection) -> Removal:
+    """Return a copy of `model` without the groups of `selection`; `model` stays as it is."""
+    entries = _entries(channels, selection)
+    smaller, sizes = copy_without(model, entries)
+    narrow_widths(smaller, _widths(channels, selection), sizes)
+    return Removal(model=smaller, sizes=sizes, entries=entries)
+
+
+def _entries(channels: Channels, selection: Selection) -> _Entries:
+    found: dict[tuple[str, int], list[npt.NDArray[np.int64]]] = defaultdict(list)
+    for name, groups in selection.groups.items():
+        for member in channels.find(name).members:
+            found[member.parameter, member.axis].append(member.entries(groups))
+    return {key: np.unique(np.concatenate(parts)) for key, parts in found.items()}
+
+
+def _widths(channels: Channels, selection: Selection) -> dict[tuple[str, str], int]:
+    """Return by how much each integer of a module falls."""
+    falls: dict[tuple[str, str], int] = defaultdict(int)
+    for name, groups in selection.groups.items():
+        for width in channels.find(name).widths:
+            falls[width.module, width.attribute] += int(width.counts[groups].sum())
+    return falls
