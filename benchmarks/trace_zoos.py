@@ -48,8 +48,8 @@ def make_pytorchcv(family: str) -> Made:
     module = importlib.import_module(f"pytorchcv.models.{family}")
     prefixes = ("get_", "calc_")
     names = [one for one in module.__all__ if one.islower() and not one.startswith(prefixes)]
-    sizes = {name: size_of(getattr(module, name)) for name in names}
-    best = min(names, key=lambda name: (sizes[name], name))
+    sizes = {one: size_of(getattr(module, one)) for one in names if not one.endswith("_block")}
+    best = min(sizes, key=lambda name: (sizes[name], name))
     model = getattr(module, best)()
     return model, inputs_of(family, model)
 
@@ -129,7 +129,7 @@ TIMM: Final = (
     *("swin_tiny_patch4_window7_224", "swinv2_tiny_window8_256", "tf_mixnet_s"),
     *("tiny_vit_5m_224", "tinynet_e", "tnt_s_legacy_patch16_224", "twins_pcpvt_small"),
     *("vgg11", "visformer_tiny", "vit_tiny_patch16_224", "volo_d1_224", "vovnet39a"),
-    *("xcit_nano_12_p16_224"),
+    "xcit_nano_12_p16_224",
 )
 """One of each kind that timm has."""
 

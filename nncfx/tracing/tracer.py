@@ -17,6 +17,7 @@ from nncfx.tracing.dataflow import Dataflow
 from nncfx.tracing.inputs import ExampleInputs, as_call
 from nncfx.tracing.interception import COMPOSITE, composite_apart
 from nncfx.tracing.module_stack import ModuleStack, Wiring
+from nncfx.tracing.no_trace import is_left_out
 from nncfx.tracing.preservation import preserved
 from nncfx.tracing.spelling import Kind, kind, spelling
 from nncfx.tracing.tensors import describe, tensors_in
@@ -177,6 +178,8 @@ class _TracingMode(TorchFunctionMode):
         if not produced:
             return result
         what = kind(name) if inputs else Kind.CONSTRUCTOR
+        if what == Kind.OPERATION and is_left_out():
+            what = Kind.PASSING
         operation = None
         if what == Kind.OPERATION:
             operation = self._operation(name, inputs, infos, produced)

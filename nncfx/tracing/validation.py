@@ -66,10 +66,10 @@ def _check_activation(site: PreSite | PostSite, operation: Operation, wiring: Wi
         raise GraphError(
             f"'{site.address}' has no {side} port {site.port}; it has {count}, counted from 0.",
         )
-    if isinstance(site, PostSite) and operation.function == "__setitem__":
+    if operation.function == "__setitem__" and (isinstance(site, PostSite) or site.port == 0):
         raise GraphError(
-            f"'{site.address}' assigns to elements and returns nothing that a hook could replace. "
-            "Hook the operation that reads the tensor next.",
+            f"'{site.address}' assigns to elements of its first input and returns nothing; a "
+            "hook could replace neither. Hook the operation that reads the tensor next.",
         )
     if wiring.places[site.address].boundary is None and not is_known_function(operation.function):
         raise GraphError(

@@ -196,6 +196,8 @@ def test_assigning_to_elements_has_no_output_to_hook() -> None:
     model = wrap(Model(), torch.zeros(2))
     with pytest.raises(LookupError, match="assigns to elements"):
         hook(model, PostSite("Model/__setitem___0"))
+    with pytest.raises(LookupError, match="assigns to elements"):
+        hook(model, PreSite("Model/__setitem___0", 0))
 
 
 @pytest.mark.parametrize("site", SITES)
