@@ -1,21 +1,34 @@
 """The algorithms, one module each; importing this package registers them all."""
 
+from nncfx.algorithms.const_sparsity import ConstSparsityBuilder, ConstSparsityController
 from nncfx.algorithms.filter_pruning import (
     FilterPruningBuilder,
     FilterPruningController,
     FilterPruningStatistics,
 )
+from nncfx.algorithms.knowledge_distillation import (
+    KnowledgeDistillationBuilder,
+    KnowledgeDistillationController,
+)
 from nncfx.algorithms.magnitude_sparsity import (
     MagnitudeSparsityBuilder,
     MagnitudeSparsityController,
-    MagnitudeSparsityStatistics,
 )
+from nncfx.algorithms.nm_sparsity import NMSparsityBuilder, NMSparsityController
+from nncfx.algorithms.rb_sparsity import RBSparsityBuilder, RBSparsityController
 
 __all__ = [
+    "ConstSparsityBuilder",
+    "ConstSparsityController",
     "FilterPruningBuilder",
     "FilterPruningController",
     "FilterPruningStatistics",
+    "KnowledgeDistillationBuilder",
+    "KnowledgeDistillationController",
     "MagnitudeSparsityBuilder",
     "MagnitudeSparsityController",
-    "MagnitudeSparsityStatistics",
+    "NMSparsityBuilder",
+    "NMSparsityController",
+    "RBSparsityBuilder",
+    "RBSparsityController",
 ]

@@ -33,7 +33,12 @@ from nncfx.controllers import (
 )
 from nncfx.controllers.channel_scopes import Spared, spare
 from nncfx.controllers.weight_macs import WeightMacs
-from nncfx.controllers.weights import aliases, norm_parameters, raw_parameters
+from nncfx.controllers.weights import (
+    aliases,
+    norm_parameters,
+    own_parameters,
+    raw_parameters,
+)
 from nncfx.errors import CompressionError
 from nncfx.graph.channels import Channels, GroupSet, Role
 from nncfx.schemes import Criterion, MaskScope, group_masks, group_scores, keep_groups
@@ -291,7 +296,7 @@ class FilterPruningController(Controller):
         weights = self._weights()
         masks = {name: hooks[0].mask.expand_as(weights[name]) for name, hooks in self._hooks()}
         gone = sum(int((mask == 0).sum()) for mask in masks.values())
-        total = sum(parameter.numel() for parameter in self.model.parameters())
+        total = sum(parameter.numel() for parameter in own_parameters(self.model))
         return FilterPruningStatistics(
             target_level=self.level,
             level=1 - sum(one.after for one in pruned) / before,

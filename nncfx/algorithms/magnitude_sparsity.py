@@ -3,7 +3,6 @@
 Source: NNCF 2.19, "Magnitude sparsity"; Zhu and Gupta, "To prune, or not to prune", 2017.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import final
 
@@ -16,23 +15,17 @@ from nncfx.controllers import (
     Controller,
     MaskHook,
     MaskSet,
-    Statistics,
+    SparsityStatistics,
+    plan_on_weights,
     register_algorithm,
     sparsity_scheduler,
-    table,
+    sparsity_statistics,
 )
-from nncfx.controllers.weights import operation_weights, raw_parameters
-from nncfx.errors import CompressionError
+from nncfx.controllers.weights import raw_parameters
 from nncfx.schemes import MaskScope, magnitude_mask
-from nncfx.tracing import Insertion, NNCFNetwork, Priority
+from nncfx.tracing import Insertion, NNCFNetwork
 
-__all__ = [
-    "LayerSparsity",
-    "MagnitudeSparsityBuilder",
-    "MagnitudeSparsityController",
-    "MagnitudeSparsityStatistics",
-    "sparsity_masks",
-]
+__all__ = ["MagnitudeSparsityBuilder", "MagnitudeSparsityController", "sparsity_masks"]
 
 ALGORITHM = MagnitudeSparsityConfig.algorithm
 
@@ -59,57 +52,11 @@ def sparsity_masks(
         ArgumentError: `level` is not in [0, 1).
         CompressionError: a weight has NaN entries.
 
+    >>> import torch
     >>> sparsity_masks({"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([30.0, 40.0])}, 0.5)
     {'a': tensor([False,  True]), 'b': tensor([False,  True])}
     """
     return magnitude_mask(weights, level, scope=scope, normed=normed)
-
-
-@final
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LayerSparsity:
-    """The sparsity of one weight.
-
-    Attributes:
-        name: Dotted name of the parameter.
-        shape: Its shape.
-        level: Fraction of its entries that is masked, in [0, 1].
-        share: Fraction of all sparsified entries that are in it, in (0, 1].
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    level: float
-    share: float
-
-
-@final
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MagnitudeSparsityStatistics(Statistics):
-    """What magnitude sparsity has done.
-
-    Attributes:
-        target_level: The level that was set.
-        level: Fraction of the entries of sparsified weights that is masked.
-        model_level: Fraction of all the model's parameters that is masked.
-        layers: One entry per sparsified weight, in order of execution.
-    """
-
-    target_level: float
-    level: float
-    model_level: float
-    layers: tuple[LayerSparsity, ...]
-
-    @override
-    def to_str(self) -> str:
-        header = ["weight", "shape", "share", "sparsity"]
-        rows: list[list[object]] = [
-            [layer.name, " x ".join(map(str, layer.shape)), layer.share, layer.level]
-            for layer in self.layers
-        ]
-        rows.append(["all sparsified weights", "", 1.0, self.level])
-        rows.append(["the whole model", "", "", self.model_level])
-        return table(header, rows)
 
 
 @final
@@ -145,26 +92,8 @@ class MagnitudeSparsityController(Controller):
         self.masks.set(masks)
 
     @override
-    def statistics(self) -> MagnitudeSparsityStatistics:
-        weights = self._weights()
-        removed = {name: self.masks.removed(name, w.shape) for name, w in weights.items()}
-        sizes = {name: weight.numel() for name, weight in weights.items()}
-        total = sum(sizes.values())
-        everything = sum(parameter.numel() for parameter in self.model.parameters())
-        return MagnitudeSparsityStatistics(
-            target_level=self.level,
-            level=sum(removed.values()) / total,
-            model_level=sum(removed.values()) / everything,
-            layers=tuple(
-                LayerSparsity(
-                    name=name,
-                    shape=tuple(weight.shape),
-                    level=removed[name] / sizes[name],
-                    share=sizes[name] / total,
-                )
-                for name, weight in weights.items()
-            ),
-        )
+    def statistics(self) -> SparsityStatistics:
+        return sparsity_statistics(self.model, self.masks.all_removed(self.model), self.level)
 
     def _weights(self) -> dict[str, Tensor]:
         parameters = raw_parameters(self.model)
@@ -181,25 +110,11 @@ class MagnitudeSparsityBuilder(Builder[MagnitudeSparsityConfig]):
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
-        operations = model.nncf.graph.operations
-        weights = operation_weights(model, operations, self.considered(model))
-        if not weights:
-            raise CompressionError(
-                "magnitude_sparsity finds no weight to work on: no convolution, linear layer or "
-                "embedding with a parameter of its own lies within the scopes. Widen "
-                "'target_scopes', or take the item out of the config.",
-            )
-        parameters = raw_parameters(model)
-        return [
-            Insertion(
-                site,
-                MaskHook.along(parameters[weight.name], range(parameters[weight.name].ndim)),
-                Priority.SPARSITY,
-                ALGORITHM,
-            )
-            for weight in weights
-            for site in weight.sites
-        ]
+        return plan_on_weights(
+            self,
+            model,
+            lambda weight: MaskHook.along(weight, range(weight.ndim)),
+        )
 
     @override
     def controller(

@@ -1,6 +1,8 @@
 """The JSON config: its dataclasses, its schema, and what is wrong with a file."""
 
+from nncfx.config.distillation import KnowledgeDistillationConfig
 from nncfx.config.faults import Fault, config_error
+from nncfx.config.initializer import BatchNormAdaptation, Initializer
 from nncfx.config.main import InputInfo, NNCFConfig
 from nncfx.config.option import Limits, option, required
 from nncfx.config.pruning import FilterPruningConfig, FilterPruningParams
@@ -12,21 +14,34 @@ from nncfx.config.registry import (
 )
 from nncfx.config.section import Section
 from nncfx.config.sparsity import (
+    ConstSparsityConfig,
     MagnitudeSparsityConfig,
     MagnitudeSparsityParams,
+    NMSparsityConfig,
+    NMSparsityParams,
+    RBSparsityConfig,
+    RBSparsityParams,
     SparsityParams,
 )
 
 __all__ = [
     "AlgorithmConfig",
+    "BatchNormAdaptation",
+    "ConstSparsityConfig",
     "Fault",
     "FilterPruningConfig",
     "FilterPruningParams",
+    "Initializer",
     "InputInfo",
+    "KnowledgeDistillationConfig",
     "Limits",
     "MagnitudeSparsityConfig",
     "MagnitudeSparsityParams",
+    "NMSparsityConfig",
+    "NMSparsityParams",
     "NNCFConfig",
+    "RBSparsityConfig",
+    "RBSparsityParams",
     "Section",
     "SparsityParams",
     "algorithm_configs",

@@ -75,11 +75,8 @@ class NNCFConfig(Section):
         tagged=algorithm_configs,
         refused_tags={
             "binarization": _NOT_BUILT,
-            "const_sparsity": _NOT_BUILT,
-            "knowledge_distillation": _NOT_BUILT,
             "movement_sparsity": _NOT_BUILT,
             "quantization": _NOT_BUILT,
-            "rb_sparsity": f"{_NOT_BUILT}. Use 'magnitude_sparsity'",
         },
     )
     ignored_scopes: tuple[str, ...] = option(

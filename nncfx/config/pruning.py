@@ -7,10 +7,11 @@ from typing import ClassVar, Literal
 from typing_extensions import override
 
 from nncfx.config.faults import Fault
+from nncfx.config.initializer import Initializer
 from nncfx.config.option import LEVEL, Limits, option
 from nncfx.config.registry import AlgorithmConfig, register_algorithm_config
 from nncfx.config.section import Section
-from nncfx.config.sparsity import NO_INITIALIZER, falling
+from nncfx.config.sparsity import falling
 
 __all__ = ["FilterPruningConfig", "FilterPruningParams"]
 
@@ -110,12 +111,14 @@ class FilterPruningConfig(AlgorithmConfig):
     """Zero whole filters, with all that hangs on their channels."""
 
     algorithm: ClassVar[str] = "filter_pruning"
-    refused: ClassVar[Mapping[str, str]] = {"initializer": NO_INITIALIZER}
-
     pruning_init: float = option(0.0, "the level from the start", limits=LEVEL)
     params: FilterPruningParams = option(  # noqa: RUF009 (a frozen default is safe to share)
         FilterPruningParams(),
         "when which level holds, and which filters go first",
+    )
+    initializer: Initializer | None = option(  # noqa: RUF009 (option makes a field)
+        None,
+        "what is done before training",
     )
 
     @override

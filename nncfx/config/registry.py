@@ -48,6 +48,11 @@ class AlgorithmConfig(Section):
         doc="whether a scope that matches nothing is an error",
     )
 
+    @property
+    def lr_multiplier(self) -> float:
+        """What the learning rate of the algorithm's own parameters is multiplied by."""
+        return 1.0
+
 
 C = TypeVar("C", bound=AlgorithmConfig)
 

@@ -1,23 +1,39 @@
 """The configs of the algorithms that zero single weights."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeAlias
 
 from typing_extensions import override
 
 from nncfx.config.faults import Fault
+from nncfx.config.initializer import Initializer
 from nncfx.config.option import LEVEL, Limits, option
 from nncfx.config.registry import AlgorithmConfig, register_algorithm_config
 from nncfx.config.section import Section
 
-__all__ = ["MagnitudeSparsityConfig", "MagnitudeSparsityParams", "SparsityParams"]
+__all__ = [
+    "ConstSparsityConfig",
+    "MagnitudeSparsityConfig",
+    "MagnitudeSparsityParams",
+    "NMSparsityConfig",
+    "NMSparsityParams",
+    "RBSparsityConfig",
+    "RBSparsityParams",
+    "SparsityParams",
+]
 
-NO_INITIALIZER = (
-    "batch-norm adaptation is not built. Remove the key; run the training data through the model "
-    "in train mode instead"
-)
+SparsityScheduleName: TypeAlias = Literal[
+    "polynomial",
+    "exponential",
+    "adaptive",
+    "multistep",
+    "cubic",
+    "constant",
+]
+"""NNCF's schedules, and two of ours: cubic is polynomial, concave, of power 3 (Zhu and Gupta,
+2017); constant is the target from the first epoch."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +43,7 @@ class SparsityParams(Section):
     Source: NNCF 2.19, "Sparsity", the common parameters of its schedulers.
     """
 
-    schedule: Literal["polynomial", "exponential", "adaptive", "multistep"] = option(
+    schedule: SparsityScheduleName = option(  # noqa: RUF009 (option makes a field)
         "polynomial",
         "how the level goes from sparsity_init to sparsity_target",
     )
@@ -132,7 +148,6 @@ class MagnitudeSparsityConfig(AlgorithmConfig):
     """Zero the weights of smallest magnitude."""
 
     algorithm: ClassVar[str] = "magnitude_sparsity"
-    refused: ClassVar[Mapping[str, str]] = {"initializer": NO_INITIALIZER}
 
     sparsity_init: float = option(
         0.0,
@@ -142,6 +157,10 @@ class MagnitudeSparsityConfig(AlgorithmConfig):
     params: MagnitudeSparsityParams = option(  # noqa: RUF009 (a frozen default is safe to share)
         MagnitudeSparsityParams(),
         "when which level holds, and how weights are ranked",
+    )
+    initializer: Initializer | None = option(  # noqa: RUF009 (option makes a field)
+        None,
+        "what is done before training",
     )
 
     @override
@@ -153,6 +172,118 @@ class MagnitudeSparsityConfig(AlgorithmConfig):
             "params.sparsity_target",
             self.params.sparsity_target if self.params.schedule != "multistep" else 1.0,
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RBSparsityParams(SparsityParams):
+    """The schedule of regularization-based sparsity."""
+
+    schedule: SparsityScheduleName = option(  # noqa: RUF009 (option makes a field)
+        "exponential",
+        "how the level goes from sparsity_init to sparsity_target",
+    )
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the faults of a schedule, and of one per layer."""
+        yield from super().rules()
+        if self.sparsity_level_setting_mode == "local":
+            yield Fault(
+                path="sparsity_level_setting_mode",
+                problem="the loss of rb_sparsity asks for one level of the whole model; where it "
+                "goes is learned. Remove the key, or use 'magnitude_sparsity'.",
+            )
+
+
+@register_algorithm_config
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RBSparsityConfig(AlgorithmConfig):
+    """Learn which weights to zero, under a loss that asks for the level."""
+
+    algorithm: ClassVar[str] = "rb_sparsity"
+
+    sparsity_init: float = option(
+        0.0,
+        "the level that the loss asks for from the start",
+        limits=LEVEL,
+    )
+    params: RBSparsityParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+        RBSparsityParams(),
+        "when which level is asked for",
+    )
+    compression_lr_multiplier: float | None = option(
+        None,
+        "what the learning rate of the scores is multiplied by, in controller.parameter_groups",
+        limits=Limits(minimum=0),
+    )
+
+    @property
+    @override
+    def lr_multiplier(self) -> float:
+        multiplier = self.compression_lr_multiplier
+        return 1.0 if multiplier is None else multiplier
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the fault of a schedule that would lead downwards."""
+        yield from falling(
+            "sparsity_init",
+            self.sparsity_init,
+            "params.sparsity_target",
+            self.params.sparsity_target if self.params.schedule != "multistep" else 1.0,
+        )
+
+
+@register_algorithm_config
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConstSparsityConfig(AlgorithmConfig):
+    """Keep the zeros that the weights have."""
+
+    algorithm: ClassVar[str] = "const_sparsity"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NMSparsityParams(Section):
+    """The pattern of N:M sparsity, and when it holds."""
+
+    n: int = option(2, "how many of m weights stay", limits=Limits(minimum=1))
+    m: int = option(4, "how many weights make a group", limits=Limits(minimum=2))
+    start_epoch: int = option(
+        0,
+        "the epoch, counted from 0, from which the pattern holds",
+        limits=Limits(minimum=0),
+    )
+    freeze_epoch: int = option(
+        100,
+        "the epoch, counted from 0, from which the masks stand still",
+        limits=Limits(minimum=0),
+    )
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the fault of a pattern that removes nothing."""
+        if self.n >= self.m:
+            yield Fault(
+                path="n",
+                problem=f"{self.n} of {self.m} removes nothing. Choose n below m.",
+            )
+
+
+@register_algorithm_config
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NMSparsityConfig(AlgorithmConfig):
+    """Keep n weights of every m neighbours along the input channels (ours, not NNCF's)."""
+
+    algorithm: ClassVar[str] = "nm_sparsity"
+
+    params: NMSparsityParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+        NMSparsityParams(),
+        "the pattern, and when it holds",
+    )
+    initializer: Initializer | None = option(  # noqa: RUF009 (option makes a field)
+        None,
+        "what is done before training",
+    )
 
 
 def falling(first: str, start: float, last: str, target: float) -> Iterator[Fault]:

@@ -1,5 +1,6 @@
 """Builders and controllers, and what they share: schedules, masks, losses, statistics."""
 
+from nncfx.controllers.batch_norms import adapt_batch_norms
 from nncfx.controllers.builder import (
     Builder,
     builder_for,
@@ -8,6 +9,7 @@ from nncfx.controllers.builder import (
     unregister_algorithm,
 )
 from nncfx.controllers.controller import CompositeController, Controller
+from nncfx.controllers.loop_watch import LoopWatch, TrainingLoopWarning
 from nncfx.controllers.losses import CompressionLoss, ZeroLoss
 from nncfx.controllers.masking import MaskHook, MaskSet
 from nncfx.controllers.schedulers import (
@@ -22,13 +24,21 @@ from nncfx.controllers.schedules import (
     BaselineSchedule,
     BiasedExponentialSchedule,
     ExponentialSchedule,
+    FunctionSchedule,
     MultistepSchedule,
     PolynomialSchedule,
     Schedule,
     WarmUp,
 )
 from nncfx.controllers.scheduling import sparsity_schedule, sparsity_scheduler
+from nncfx.controllers.stage import CompressionStage
 from nncfx.controllers.statistics import CompositeStatistics, Statistics, table
+from nncfx.controllers.weight_sparsity import (
+    LayerSparsity,
+    SparsityStatistics,
+    plan_on_weights,
+    sparsity_statistics,
+)
 
 __all__ = [
     "AdaptiveScheduler",
@@ -39,25 +49,34 @@ __all__ = [
     "CompositeScheduler",
     "CompositeStatistics",
     "CompressionLoss",
+    "CompressionStage",
     "Controller",
     "EpochScheduler",
     "ExponentialSchedule",
+    "FunctionSchedule",
     "HasLevel",
+    "LayerSparsity",
+    "LoopWatch",
     "MaskHook",
     "MaskSet",
     "MultistepSchedule",
     "PolynomialSchedule",
     "Schedule",
     "Scheduler",
+    "SparsityStatistics",
     "Statistics",
     "StepScheduler",
+    "TrainingLoopWarning",
     "WarmUp",
     "ZeroLoss",
+    "adapt_batch_norms",
     "builder_for",
+    "plan_on_weights",
     "register_algorithm",
     "registered_algorithms",
     "sparsity_schedule",
     "sparsity_scheduler",
+    "sparsity_statistics",
     "table",
     "unregister_algorithm",
 ]

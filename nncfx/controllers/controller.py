@@ -1,20 +1,25 @@
 """Controllers: the handles of applied algorithms."""
 
 import abc
+import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
 from nncfx.config import AlgorithmConfig
+from nncfx.controllers.loop_watch import LoopWatch
 from nncfx.controllers.losses import CompressionLoss, ZeroLoss
 from nncfx.controllers.schedulers import CompositeScheduler, Scheduler
+from nncfx.controllers.stage import CompressionStage
 from nncfx.controllers.states import check_keys
 from nncfx.controllers.statistics import CompositeStatistics, Statistics
+from nncfx.controllers.weights import own_parameters
 from nncfx.errors import ArgumentError
 from nncfx.schemes.masks import check_level
+from nncfx.tracing import NNCFNetwork, strip
 
 __all__ = ["CompositeController", "Controller"]
 
@@ -28,9 +33,12 @@ class Controller(abc.ABC):
         configs: The configs of the algorithms behind this handle, scopes merged in.
         scheduler: Sets the level while training goes on; each algorithm puts its own here.
         compression_loss: What the algorithm adds to the loss of the task.
+        has_level: Whether the algorithm has a level that can be set.
     """
 
-    scheduler: Scheduler
+    has_level: ClassVar[bool] = True
+    needs_loss: ClassVar[bool] = False
+    _scheduler: Scheduler
 
     def __init__(
         self,
@@ -43,6 +51,17 @@ class Controller(abc.ABC):
         self.configs = tuple(configs)
         self.compression_loss: CompressionLoss = ZeroLoss(model)
         self._level = 0.0
+        self._watch = LoopWatch(model, algorithm if self.needs_loss else "")
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """Sets the level while training goes on; put another one here to follow it instead."""
+        return self._scheduler
+
+    @scheduler.setter
+    def scheduler(self, scheduler: Scheduler) -> None:
+        scheduler.watch = self._watch
+        self._scheduler = scheduler
 
     @property
     def level(self) -> float:
@@ -51,13 +70,19 @@ class Controller(abc.ABC):
         Setting it computes the masks anew, even if the number stays the same.
 
         Raises:
-            ArgumentError: when set to a number that is not in [0, 1).
+            ArgumentError: when set to a number that is not in [0, 1), or on an algorithm that
+                has no level to set.
         """
         return self._level_now()
 
     @level.setter
     def level(self, level: float) -> None:
         level = check_level(level)
+        if not self.has_level:
+            raise ArgumentError(
+                f"'{self.algorithm}' has no level that could be set to {level}. Set the level of "
+                "another algorithm, or leave it.",
+            )
         self._apply(level)
         self._level = level
 
@@ -66,7 +91,56 @@ class Controller(abc.ABC):
 
     def loss(self) -> Tensor:
         """Return the scalar to add to the loss of the task, once per step."""
+        loss = self._loss()
+        self._watch.loss_is_asked(loss, self.scheduler.current_epoch)
+        return loss
+
+    def _loss(self) -> Tensor:
         return self.compression_loss()
+
+    def compression_stage(self) -> CompressionStage:
+        """Return how far the schedule has come; compare checkpoints of one stage only."""
+        return CompressionStage.of(self.level, self.scheduler.final_level)
+
+    def strip(self) -> nn.Module:
+        """Return a copy of the model with the compression baked in and no trace of nncfx."""
+        return strip(self.model)
+
+    def prepare_for_export(self) -> nn.Module:
+        """Return the copy to export: compression baked in, in evaluation mode."""
+        return self.strip().eval()
+
+    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
+        """Return groups for an optimizer: the model's parameters, and those of the algorithms.
+
+        The latter learn at `lr` times the `compression_lr_multiplier` of their algorithm, without
+        weight decay, which would pull them towards compression.
+
+        >>> import torch, nncfx
+        >>> model = torch.nn.Linear(4, 4)
+        >>> item = {"algorithm": "rb_sparsity", "compression_lr_multiplier": 5}
+        >>> made = nncfx.create_compressed_model(model, {"compression": item}, torch.ones(1, 4))
+        >>> [group["lr"] for group in made[0].parameter_groups(lr=0.1)]
+        [0.1, 0.5]
+        """
+        groups = [{"params": own_parameters(self.model), "lr": lr}]
+        by_algorithm: dict[str, list[nn.Parameter]] = {}
+        assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
+        for insertion in self.model.nncf.hooks:
+            found = by_algorithm.setdefault(insertion.algorithm, [])
+            known = {id(one) for one in found}
+            found.extend(one for one in insertion.hook.parameters() if id(one) not in known)
+        multipliers = {one.algorithm: one.lr_multiplier for one in self.configs}
+        groups.extend(
+            {
+                "params": parameters,
+                "lr": lr * multipliers.get(algorithm, 1.0),
+                "weight_decay": 0.0,
+            }
+            for algorithm, parameters in by_algorithm.items()
+            if parameters
+        )
+        return groups
 
     @abc.abstractmethod
     def statistics(self) -> Statistics:
@@ -114,6 +188,11 @@ class CompositeController(Controller):
     def __init__(self, model: nn.Module, parts: Sequence[Controller]) -> None:
         super().__init__(model, "composite", [one for part in parts for one in part.configs])
         self.parts = {part.algorithm: part for part in parts}
+        self._watch.algorithm = ", ".join(one.algorithm for one in parts if one.needs_loss)
+        for part in parts:
+            # what a part sees is a call of the whole
+            part._watch = self._watch  # noqa: SLF001 (its own class)
+            part.scheduler.watch = None
         schedulers = {name: part.scheduler for name, part in self.parts.items()}
         self.scheduler = CompositeScheduler(schedulers)
 
@@ -135,9 +214,16 @@ class CompositeController(Controller):
         return max((part.level for part in self.parts.values()), default=0.0)
 
     @override
-    def loss(self) -> Tensor:
+    def _loss(self) -> Tensor:
         zero = self.compression_loss()
-        return torch.stack([zero, *(part.loss() for part in self.parts.values())]).sum()
+        losses = (part._loss() for part in self.parts.values())  # noqa: SLF001 (its own class)
+        return torch.stack([zero, *losses]).sum()
+
+    @override
+    def compression_stage(self) -> CompressionStage:
+        stages = [part.compression_stage() for part in self.parts.values()]
+        first = stages[0] if stages else CompressionStage.FULLY_COMPRESSED
+        return functools.reduce(CompressionStage.together, stages, first)
 
     @override
     def statistics(self) -> CompositeStatistics:
@@ -147,7 +233,8 @@ class CompositeController(Controller):
     @override
     def _apply(self, level: float) -> None:
         for part in self.parts.values():
-            part.level = level
+            if part.has_level:
+                part.level = level
 
     @override
     def state_dict(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from nncfx.controllers.weights import aliases
+from nncfx.controllers.weights import aliases, raw_parameters
 from nncfx.errors import CompressionError
 from nncfx.tracing import Insertion
 
@@ -91,3 +91,8 @@ class MaskSet:
         """Return how many entries of `parameter`, which has `shape`, are masked."""
         mask = self.hooks[parameter][0].mask
         return int((mask == 0).expand(shape).sum())
+
+    def all_removed(self, model: nn.Module) -> dict[str, int]:
+        """Return how many entries of each masked parameter of `model` are masked."""
+        parameters = raw_parameters(model)
+        return {name: self.removed(name, parameters[name].shape) for name in self.hooks}

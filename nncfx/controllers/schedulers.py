@@ -10,6 +10,7 @@ from typing import Any, Protocol, final
 
 from typing_extensions import override
 
+from nncfx.controllers.loop_watch import LoopWatch
 from nncfx.controllers.schedules import Schedule
 from nncfx.controllers.states import check_keys
 from nncfx.errors import ArgumentError
@@ -36,16 +37,25 @@ class Scheduler(abc.ABC):
     Attributes:
         current_epoch: Epochs begun, minus one: -1 before the first.
         current_step: Optimizer steps begun, minus one: -1 before the first.
+        watch: Is told of every call; None where nobody watches.
+        on_epoch: Is called with the epoch that has begun, after the level is set.
     """
 
     def __init__(self) -> None:
         self.current_epoch = -1
         self.current_step = -1
+        self.watch: LoopWatch | None = None
+        self.on_epoch: Callable[[int], None] | None = None
 
     @property
     @abc.abstractmethod
     def level(self) -> float:
         """The level that holds now."""
+
+    @property
+    @abc.abstractmethod
+    def final_level(self) -> float:
+        """The level at the end."""
 
     def epoch_step(self, next_epoch: int | None = None) -> None:
         """Begin an epoch: the next one, or `next_epoch`, and set its level.
@@ -53,8 +63,12 @@ class Scheduler(abc.ABC):
         Raises:
             ArgumentError: `next_epoch` is negative.
         """
+        if self.watch is not None:
+            self.watch.epoch_begins()
         self.current_epoch = _count("next_epoch", next_epoch, self.current_epoch + 1)
         self._on_epoch()
+        if self.on_epoch is not None:
+            self.on_epoch(self.current_epoch)
 
     def step(self, next_step: int | None = None) -> None:
         """Begin an optimizer step: the next one, or `next_step`.
@@ -62,6 +76,8 @@ class Scheduler(abc.ABC):
         Raises:
             ArgumentError: `next_step` is negative.
         """
+        if self.watch is not None:
+            self.watch.step_begins(self.current_epoch)
         self.current_step = _count("next_step", next_step, self.current_step + 1)
         self._on_step()
 
@@ -113,6 +129,11 @@ class EpochScheduler(Scheduler):
             return self.target.level
         return self.schedule.level(min(self.current_epoch, self.freeze_epoch))
 
+    @property
+    @override
+    def final_level(self) -> float:
+        return self.schedule.level(self.freeze_epoch)
+
     @override
     def _on_epoch(self) -> None:
         if self.current_epoch < self.freeze_epoch or self.target.level != self.level:
@@ -156,6 +177,11 @@ class StepScheduler(Scheduler):
         if self.steps_per_epoch is not None:
             fraction = min(max(self._steps_begun - 1, 0) / self.steps_per_epoch, 1.0)
         return self.schedule.level(min(self.current_epoch + fraction, self.freeze_epoch))
+
+    @property
+    @override
+    def final_level(self) -> float:
+        return self.schedule.level(self.freeze_epoch)
 
     @override
     def state_dict(self) -> dict[str, Any]:
@@ -231,6 +257,11 @@ class AdaptiveScheduler(Scheduler):
     def level(self) -> float:
         return self._level
 
+    @property
+    @override
+    def final_level(self) -> float:
+        return self.maximum
+
     @override
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {
@@ -273,6 +304,12 @@ class CompositeScheduler(Scheduler):
     def level(self) -> float:
         """The highest level of the parts; 0 without any."""
         return max((part.level for part in self.parts.values()), default=0.0)
+
+    @property
+    @override
+    def final_level(self) -> float:
+        """The highest final level of the parts; 0 without any."""
+        return max((part.final_level for part in self.parts.values()), default=0.0)
 
     @override
     def state_dict(self) -> dict[str, Any]:

@@ -7,14 +7,17 @@ Source: NNCF 2.19, schedulers of sparsity and pruning.
 import bisect
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Protocol, final
 
 from nncfx.errors import ArgumentError
+from nncfx.schemes.masks import check_level
 
 __all__ = [
     "BaselineSchedule",
     "BiasedExponentialSchedule",
     "ExponentialSchedule",
+    "FunctionSchedule",
     "MultistepSchedule",
     "PolynomialSchedule",
     "Schedule",
@@ -119,6 +122,32 @@ class BaselineSchedule:
     def level(self, epoch: float) -> float:  # noqa: ARG002 (the same at every epoch)
         """Return the target."""
         return self.target
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FunctionSchedule:
+    """A function of one's own from the epoch to the level.
+
+    A plain function of a module survives pickle; a lambda does not.
+
+    Attributes:
+        function: Takes the epoch, counted from 0 and fractional within an epoch; returns the
+            level, in [0, 1).
+    """
+
+    function: Callable[[float], float]
+
+    def level(self, epoch: float) -> float:
+        """Return what the function says.
+
+        Raises:
+            ArgumentError: it is not a level.
+
+        >>> FunctionSchedule(function=lambda epoch: min(0.1 * epoch, 0.5)).level(2)
+        0.2
+        """
+        return check_level(self.function(epoch))
 
 
 @final

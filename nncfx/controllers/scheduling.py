@@ -11,6 +11,7 @@ from nncfx.controllers.schedulers import (
     StepScheduler,
 )
 from nncfx.controllers.schedules import (
+    BaselineSchedule,
     ExponentialSchedule,
     MultistepSchedule,
     PolynomialSchedule,
@@ -55,12 +56,15 @@ def sparsity_schedule(initial: float, params: SparsityParams) -> Schedule:
     if params.schedule == "multistep":
         levels = params.multistep_sparsity_levels
         return MultistepSchedule(steps=params.multistep_steps, levels=levels)
+    if params.schedule == "constant":
+        return BaselineSchedule(target=goal)
     if params.schedule == "exponential":
         return ExponentialSchedule(initial=initial, target=goal, epochs=epochs)
+    is_cubic = params.schedule == "cubic"
     return PolynomialSchedule(
         initial=initial,
         target=goal,
         epochs=epochs,
-        power=params.power,
-        concave=params.concave,
+        power=3 if is_cubic else params.power,
+        concave=is_cubic or params.concave,
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from torch import nn
 
 from nncfx.graph import Operation
-from nncfx.tracing import WeightSite
+from nncfx.tracing import NNCFNetwork, WeightSite
 
 __all__ = [
     "WEIGHT_FUNCTIONS",
@@ -14,6 +14,7 @@ __all__ = [
     "aliases",
     "norm_parameters",
     "operation_weights",
+    "own_parameters",
     "raw_parameters",
 ]
 
@@ -66,6 +67,16 @@ class Weight:
 def raw_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters as they are stored, before any hook, under all their dotted names."""
     return dict(model.named_parameters(remove_duplicate=False))
+
+
+def own_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of the model itself, each once: none of hooks."""
+    of_hooks: set[int] = set()
+    if isinstance(model, NNCFNetwork):
+        of_hooks = {
+            id(one) for insertion in model.nncf.hooks for one in insertion.hook.parameters()
+        }
+    return [one for one in model.parameters() if id(one) not in of_hooks]
 
 
 def aliases(model: nn.Module) -> Mapping[str, tuple[str, ...]]:

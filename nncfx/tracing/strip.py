@@ -40,6 +40,9 @@ def strip(model: nn.Module) -> nn.Module:
                 f"model.nncf.remove('{insertion.algorithm}').",
             )
     plain = copy.deepcopy(model)
+    for insertion in plain.nncf.hooks:
+        # what a hook makes of a weight in training, such as noise, is nothing to keep
+        insertion.hook.eval()
     sites = {one.site for one in plain.nncf.hooks if isinstance(one.site, WeightSite)}
     modules = dict(plain.named_modules(remove_duplicate=False))
     with torch.no_grad():

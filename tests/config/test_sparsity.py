@@ -2,7 +2,16 @@
 
 import pytest
 
-from nncfx.config import MagnitudeSparsityConfig, MagnitudeSparsityParams, SparsityParams
+from nncfx.config import (
+    BatchNormAdaptation,
+    KnowledgeDistillationConfig,
+    MagnitudeSparsityConfig,
+    MagnitudeSparsityParams,
+    NMSparsityParams,
+    RBSparsityConfig,
+    RBSparsityParams,
+    SparsityParams,
+)
 from nncfx.errors import ConfigError
 
 
@@ -46,6 +55,32 @@ def test_a_config_is_valid_by_construction() -> None:
         MagnitudeSparsityParams(sparsity_target=1.3)
 
 
-def test_batch_norm_adaptation_is_refused_with_the_reason() -> None:
-    with pytest.raises(ConfigError, match=r"initializer: known to NNCF.*adaptation is not built"):
-        MagnitudeSparsityConfig.from_dict({"algorithm": "magnitude_sparsity", "initializer": {}})
+def test_batch_norm_adaptation_takes_nncfs_default_number_of_samples() -> None:
+    item = {"algorithm": "magnitude_sparsity", "initializer": {"batchnorm_adaptation": {}}}
+    initializer = MagnitudeSparsityConfig.from_dict(item).initializer
+    assert initializer is not None
+    assert initializer.batchnorm_adaptation == BatchNormAdaptation(num_bn_adaptation_samples=2000)
+
+
+def test_rb_sparsity_rises_exponentially_by_default() -> None:
+    assert RBSparsityConfig().params.schedule == "exponential"
+
+
+def test_rb_sparsity_has_no_level_per_layer() -> None:
+    with pytest.raises(ConfigError, match="sparsity_level_setting_mode: the loss of rb_sparsity"):
+        RBSparsityParams(sparsity_level_setting_mode="local")
+
+
+def test_a_pattern_that_removes_nothing_is_a_fault() -> None:
+    with pytest.raises(ConfigError, match="n: 4 of 4 removes nothing"):
+        NMSparsityParams(n=4)
+
+
+def test_distillation_of_squared_errors_has_no_temperature() -> None:
+    with pytest.raises(ConfigError, match="temperature: belongs to type 'softmax'"):
+        KnowledgeDistillationConfig(type="mse", temperature=2.0)
+
+
+def test_distillation_has_no_scopes() -> None:
+    with pytest.raises(ConfigError, match="ignored_scopes: distillation compares the outputs"):
+        KnowledgeDistillationConfig(type="mse", ignored_scopes=("x",))

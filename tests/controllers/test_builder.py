@@ -9,7 +9,14 @@ from nncfx.errors import ArgumentError
 
 
 def test_importing_the_algorithms_registers_them() -> None:
-    assert registered_algorithms() == ("filter_pruning", "magnitude_sparsity")
+    assert registered_algorithms() == (
+        "const_sparsity",
+        "filter_pruning",
+        "knowledge_distillation",
+        "magnitude_sparsity",
+        "nm_sparsity",
+        "rb_sparsity",
+    )
 
 
 def test_a_config_finds_its_builder() -> None:

@@ -1,0 +1,29 @@
+"""The config of what is done to a model once, before it is trained."""
+
+import dataclasses
+
+from nncfx.config.option import Limits, option
+from nncfx.config.section import Section
+
+__all__ = ["BatchNormAdaptation", "Initializer"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BatchNormAdaptation(Section):
+    """Batch norms see data again, because compression has shifted what reaches them."""
+
+    num_bn_adaptation_samples: int = option(
+        2000,
+        "how many examples the batch norms see; 0 is none",
+        limits=Limits(minimum=0),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Initializer(Section):
+    """What is done before training."""
+
+    batchnorm_adaptation: BatchNormAdaptation | None = option(  # noqa: RUF009 (option makes a field)
+        None,
+        "adapt the running statistics of batch norms; needs calibration_batches",
+    )

@@ -1,0 +1,110 @@
+"""Batch norms that see data again: compression shifts what reaches them."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from nncfx.errors import ArgumentError
+from nncfx.schemes.masks import check_at_least
+from nncfx.tracing import NNCFNetwork
+
+__all__ = ["adapt_batch_norms"]
+
+Forward = Callable[[nn.Module, Any], object]
+
+
+def adapt_batch_norms(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    samples: int = 2000,
+    forward: Forward | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> int:
+    """Let the running statistics of batch norms follow the data; return the examples seen.
+
+    Only batch norms that keep running statistics are in training mode, each at its own momentum;
+    dropout and all else stay in evaluation mode, no parameter changes, and the modes are restored.
+    A model without batch norms sees nothing.
+
+    Args:
+        model: The compressed model.
+        batches: Any iterable, such as a loader. It is read until `samples` examples have been
+            seen, or to its end.
+        samples: How many examples to see, rounded up to whole batches.
+        forward: Calls the model with a batch. Without it, a tensor is the input, a mapping holds
+            keyword inputs, and the first of a tuple or list is the input (the others are labels).
+        progress: Is called after each batch with the examples seen and `samples`.
+
+    Raises:
+        ArgumentError: `samples` is negative, or a batch is none of these and there is no
+            `forward`.
+
+    Source: NNCF 2.19, "Batch-norm adaptation".
+    """
+    check_at_least("samples", samples, 0)
+    norms = [one for one in _own_modules(model) if isinstance(one, _BatchNorm)]
+    norms = [one for one in norms if one.track_running_stats]
+    if not norms:
+        return 0
+    call = _call if forward is None else forward
+    modes = {module: module.training for module in model.modules()}
+    seen = 0
+    try:
+        model.eval()
+        for norm in norms:
+            norm.train()
+        with torch.no_grad():
+            for batch in batches if samples else ():
+                call(model, batch)
+                seen += _size(batch)
+                if progress is not None:
+                    progress(min(seen, samples), samples)
+                if seen >= samples:
+                    break
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    return seen
+
+
+def _own_modules(model: nn.Module) -> list[nn.Module]:
+    """Return the modules of the model itself: none of hooks, such as a teacher's."""
+    hooks = model.nncf.hooks if isinstance(model, NNCFNetwork) else ()
+    of_hooks = {id(one) for insertion in hooks for one in insertion.hook.modules()}
+    return [one for one in model.modules() if id(one) not in of_hooks]
+
+
+def _call(model: nn.Module, batch: object) -> object:
+    device = next((one.device for one in model.parameters()), torch.device("cpu"))
+    if isinstance(batch, Tensor):
+        return model(batch.to(device))
+    if isinstance(batch, Mapping):
+        return model(**{name: _moved(one, device) for name, one in batch.items()})
+    if isinstance(batch, tuple | list) and batch and isinstance(batch[0], Tensor):
+        return model(batch[0].to(device))
+    raise ArgumentError(
+        f"A batch is a {type(batch).__name__}; the model is called with a tensor, with the first "
+        "tensor of a tuple, or with a mapping of keywords. Pass forward=lambda model, batch: ... "
+        "to say how to call it.",
+    )
+
+
+def _moved(value: object, device: torch.device) -> object:
+    return value.to(device) if isinstance(value, Tensor) else value
+
+
+def _size(batch: object) -> int:
+    """Return how many examples `batch` holds: axis 0 of its first tensor, else 1."""
+    if isinstance(batch, Tensor):
+        return batch.shape[0] if batch.ndim else 1
+    parts: Iterable[object] = ()
+    if isinstance(batch, Mapping):
+        parts = batch.values()
+    elif isinstance(batch, tuple | list):
+        parts = batch
+    first = next((part for part in parts if isinstance(part, Tensor) and part.ndim), None)
+    return 1 if first is None else first.shape[0]

@@ -1,0 +1,118 @@
+"""A watch on the user's training loop: it warns, once each, of calls that are missing."""
+
+import itertools
+import warnings
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["LoopWatch", "TrainingLoopWarning"]
+
+
+class TrainingLoopWarning(UserWarning):
+    """The training loop leaves out, or repeats, a call that compression depends on."""
+
+
+_NO_EPOCH = (
+    "The model is being trained, but scheduler.epoch_step() was never called, so that the level "
+    "stays where it began. Call controller.scheduler.epoch_step() at the beginning of each epoch."
+)
+_TWICE = (
+    "scheduler.epoch_step() was called twice with no training in between, so that the schedule "
+    "runs ahead of the training. Call it once, at the beginning of each epoch."
+)
+_NO_LOSS = (
+    "The model was trained for an epoch without controller.loss(), by which '{algorithm}' works. "
+    "Add it to the loss of the task: loss = criterion(model(x), y) + controller.loss()."
+)
+_NOT_ADDED = (
+    "controller.loss() was called, but not differentiated before the optimizer went on, so that "
+    "'{algorithm}' has no effect. Add its value to the loss that you call backward() on."
+)
+
+
+@final
+class LoopWatch:
+    """Watches for an optimizer's steps, by the version counters of the parameters.
+
+    Calls without any training, as in a test of a schedule, never give a warning.
+
+    Args:
+        model: The model that is trained.
+        algorithm: Whose loss must be added; "" where the loss is zero anyway.
+    """
+
+    def __init__(self, model: nn.Module, algorithm: str = "") -> None:
+        self.model = model
+        self.algorithm = algorithm
+        self._given: set[str] = set()
+        self._version: int | None = self._versions()
+        self._epochs = 0
+        self._calls = 0
+        self._losses = 0
+        self._is_trained = False
+        self._was_trained = False
+        self._is_pending = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a copy's parameters count anew, and no loss of the original reaches it
+        return self.__dict__ | {"_version": None, "_is_pending": False}
+
+    def epoch_begins(self) -> None:
+        """Note `epoch_step()`."""
+        self._look()
+        if self._epochs and self._was_trained and not (self._calls or self._is_trained):
+            self._warn(_TWICE)
+        if self._epochs and self._is_trained and self.algorithm and not self._losses:
+            self._warn(_NO_LOSS)
+        self._was_trained |= self._is_trained and self._calls > 0
+        self._epochs += 1
+        self._calls = self._losses = 0
+        self._is_trained = self._is_pending = False
+
+    def step_begins(self, current_epoch: int) -> None:
+        """Note `step()`, at which `current_epoch` holds."""
+        self._look()
+        self._call(current_epoch)
+
+    def loss_is_asked(self, loss: Tensor, current_epoch: int) -> None:
+        """Note `loss()`, which returns `loss`."""
+        if torch.compiler.is_compiling():
+            return
+        has_stepped = self._look()
+        if self._is_pending and has_stepped and self.algorithm:
+            self._warn(_NOT_ADDED)
+        self._call(current_epoch)
+        self._losses += 1
+        self._is_pending = loss.requires_grad
+        if loss.requires_grad:
+            loss.register_hook(self._is_differentiated)  # type: ignore[no-untyped-call]  # torch
+
+    def _is_differentiated(self, _: Tensor) -> None:
+        self._is_pending = False
+
+    def _call(self, current_epoch: int) -> None:
+        if current_epoch < 0 and self._calls and self._is_trained:
+            self._warn(_NO_EPOCH)
+        self._calls += 1
+
+    def _look(self) -> bool:
+        """Note whether parameters have changed since the last look; return it."""
+        version = self._versions()
+        has_stepped = self._version is not None and version != self._version
+        self._version = version
+        # what changed before the first call was loaded, not trained
+        self._is_trained |= has_stepped and (self._calls > 0 or self._epochs > 0)
+        return has_stepped
+
+    def _versions(self) -> int:
+        # a few will do: an optimizer moves all that it has
+        trained = (one for one in self.model.parameters() if one.requires_grad)
+        return sum(one._version for one in itertools.islice(trained, 8))  # noqa: SLF001 (no public counter)
+
+    def _warn(self, message: str) -> None:
+        if message not in self._given:
+            self._given.add(message)
+            text = message.format(algorithm=self.algorithm)
+            warnings.warn(text, TrainingLoopWarning, stacklevel=4)

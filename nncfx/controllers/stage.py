@@ -1,0 +1,28 @@
+"""How far compression has come: what a user looks at before calling a checkpoint the best."""
+
+from enum import IntEnum
+
+__all__ = ["CompressionStage"]
+
+
+class CompressionStage(IntEnum):
+    """NNCF's stages: compare checkpoints of one stage only, for accuracy falls with the level.
+
+    >>> CompressionStage.of(0.2, 0.5)
+    <CompressionStage.PARTIALLY_COMPRESSED: 1>
+    """
+
+    UNCOMPRESSED = 0
+    PARTIALLY_COMPRESSED = 1
+    FULLY_COMPRESSED = 2
+
+    @classmethod
+    def of(cls, level: float, final: float) -> "CompressionStage":
+        """Return the stage at `level` of a schedule that ends at `final`; its end is full."""
+        if level >= final:
+            return cls.FULLY_COMPRESSED
+        return cls.PARTIALLY_COMPRESSED if level > 0 else cls.UNCOMPRESSED
+
+    def together(self, other: "CompressionStage") -> "CompressionStage":
+        """Return the stage of two algorithms on one model: the common one, or partial."""
+        return self if self is other else CompressionStage.PARTIALLY_COMPRESSED
