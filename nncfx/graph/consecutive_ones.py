@@ -213,8 +213,6 @@ def _restricted_rigid(node: PQTree, chosen: int) -> PQTree | None:
     """Return the rigid node with `chosen` contiguous (templates Q2 and Q3)."""
     touched = [i for i, child in enumerate(node.children) if child.elements & chosen]
     first, last = touched[0], touched[-1]
-    if len(touched) != last - first + 1:
-        return None
     between = node.children[first + 1 : last]
     if any(child.elements & ~chosen for child in between):
         return None

@@ -60,14 +60,14 @@ def test_sets_of_cost_zero_are_kept_where_they_fit() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_edges_of_a_large_random_graph_form_nearly_as_many_paths_as_possible(seed: int) -> None:
     # Of sets of two elements, those that can be contiguous are edges of disjoint paths: at most
-    # one edge fewer than elements. A random graph of mean degree 8 has paths nearly that long.
-    graph = nx.gnm_random_graph(24, 96, seed=seed)
+    # 31 edges of 32 elements. This is beyond what branch and bound proves in its time.
+    graph = nx.gnm_random_graph(32, 64, seed=seed)
     sets = [1 << a | 1 << b for a, b in graph.edges]
     chosen = contiguous_subset(sets, [1] * len(sets))
     taken = nx.Graph(graph.edge_subgraph([list(graph.edges)[i] for i in chosen]))
     assert nx.is_forest(taken)
     assert max(degree for _, degree in taken.degree) <= 2
-    assert len(chosen) >= 22
+    assert 30 <= len(chosen) <= 31
 
 
 def test_intervals_planted_among_random_sets_are_found() -> None:
