@@ -38,7 +38,10 @@ REPAIR_ROUNDS: Final = 600
 """Most rounds of drop and refill in a component whose optimum is not proven."""
 
 REPAIR_WORK: Final = 1_200_000
-"""Most rounds times sets squared, what the time of drop and refill grows with."""
+"""Rounds times sets squared, which the time of drop and refill grows with, are held below this."""
+
+LEAST_ROUNDS: Final = 50
+"""Rounds of drop and refill however many sets there are."""
 
 
 def contiguous_subset(
@@ -169,7 +172,8 @@ class _Search:
         rng = np.random.default_rng(0)
         best = current = taken
         value = best_value = self._value(taken)
-        for turn in range(min(REPAIR_ROUNDS, REPAIR_WORK // count**2)):
+        rounds = min(REPAIR_ROUNDS, max(LEAST_ROUNDS, REPAIR_WORK // count**2))
+        for turn in range(rounds):
             dropped = 1 << (1 + turn % 3)
             kept = sorted(rng.permutation(current).tolist()[dropped:])
             others = sorted(set(range(count)).difference(kept))
