@@ -141,8 +141,8 @@ class _Record:
 class _Recorder(ChannelObserver):
     """Keeps the result of every operation, and its channels."""
 
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__(model)
+    def __init__(self) -> None:
+        super().__init__()
         self.records: list[_Record] = []
 
     @override
@@ -173,7 +173,7 @@ def first_divergence(
         removed: parameter, axis and entries of it that were removed.
         tolerance: as for `verify`.
     """
-    reference, subject = _Recorder(masked), _Recorder(thinned)
+    reference, subject = _Recorder(), _Recorder()
     trace(masked, example_inputs, observers=[reference])
     with suppress(TracingError):  # the records end where it fails
         trace(thinned, example_inputs, observers=[subject])
@@ -184,7 +184,7 @@ def first_divergence(
     for number, record in enumerate(reference.records):
         if number >= len(subject.records):
             return record.address
-        alive = ~np.isin(ledger.find(record.grid.numpy()), dead)
+        alive = np.asarray(~np.isin(ledger.find(record.grid.numpy()), dead))
         expected = record.value[torch.from_numpy(alive)]
         actual = subject.records[number].value.reshape(-1)
         limit = default_tolerance([expected]) if tolerance is None else tolerance

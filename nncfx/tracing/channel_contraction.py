@@ -79,8 +79,6 @@ def weighted_product(
     _consume(state, call, grid, (name, consumed, -1))
     ids = state.ledger.carried(name, produced, size)
     state.ledger.carry(name, produced, ids, Role.PRODUCER)
-    for module, attribute in state.counting(call, size):
-        state.ledger.count(module, attribute, ids)
     state.set_grid(call.result, along(ids, -1, call.result.shape))
 
 

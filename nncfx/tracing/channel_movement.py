@@ -17,6 +17,7 @@ from nncfx.tracing.channel_ids import (
     varying_axes,
 )
 from nncfx.tracing.channel_state import ChannelState, Source, Split, replaced
+from nncfx.tracing.named_integers import NamedInteger
 from nncfx.tracing.tensors import tensors_in
 from nncfx.tracing.tracer import TracedCall
 
@@ -49,7 +50,11 @@ def _note_sizes(state: ChannelState, call: TracedCall) -> None:
     places = range(offset, offset + len(sizes))
     given = dict(zip(places, sizes, strict=True))
     free = tuple(axis for axis, size in given.items() if size == -1)
-    widths = {axis: state.counting(call, size) for axis, size in given.items()}
+    widths = {
+        axis: (size.module, size.attribute)
+        for axis, size in given.items()
+        if isinstance(size, NamedInteger) and size == size.whole > 1
+    }
     state.split(Split(grid, place_of(call), free, widths))
 
 
@@ -106,13 +111,18 @@ def split(state: ChannelState, call: TracedCall) -> None:
     """Follow a split into parts of a given size; equal parts lose the same channels."""
     axis = argument(call, 2, "dim", 0)
     chunk(state, call)
-    whole, part = call.args[0], next(tensors_in(call.result))
-    for tensor in (part, whole):  # the size may be an integer of the module, or half of one
+    size = argument(
+        call, 1, "split_size_or_sections" if call.func is torch.split else "split_size"
+    )
+    size = size[0] if isinstance(size, Sequence) else size
+    if not isinstance(size, NamedInteger):
+        return
+    for tensor in (call.args[0], next(tensors_in(call.result))):  # the whole, or a part
         grid = state.grid(tensor)
-        counting = state.counting(call, tensor.shape[axis])
-        if grid is not None and counting:
-            return state.split(Split(grid, place_of(call), (), {axis % grid.dim(): counting}))
-    return None
+        if grid is not None and tensor.shape[axis] == size.whole:
+            widths = {axis % grid.dim(): (size.module, size.attribute)}
+            state.split(Split(grid, place_of(call), (), widths))
+            return
 
 
 def chunk(state: ChannelState, call: TracedCall) -> None:

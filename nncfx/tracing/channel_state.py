@@ -12,7 +12,6 @@ from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids
 from nncfx.tracing.channel_ids import NO_CHANNEL, compact, narrowed, sequence, varying_axes
 from nncfx.tracing.channel_ledger import ChannelLedger
-from nncfx.tracing.tracer import TracedCall
 
 __all__ = ["ChannelState", "Source", "Split", "replaced"]
 
@@ -25,13 +24,13 @@ class Split:
         grid: the ids there.
         place: the address.
         free: axes whose size follows from the others (a `-1`).
-        widths: axis to the integers of modules, (module, attribute), that may have given its size.
+        widths: axis to the integer of a module, (module, attribute), that has given its size.
     """
 
     grid: torch.Tensor
     place: str
     free: tuple[int, ...] = ()
-    widths: Mapping[int, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    widths: Mapping[int, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +62,6 @@ class ChannelState:
 
     ledger: ChannelLedger = field(default_factory=ChannelLedger)
     names: Mapping[int, str] = field(default_factory=dict)
-    integers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     _splits: list[Split] = field(default_factory=list)
     _grids: MutableMapping[torch.Tensor, torch.Tensor] = field(
         default_factory=WeakTensorKeyDictionary,
@@ -171,14 +169,6 @@ class ChannelState:
             grid = self.unite_along(grid, others, place).expand(grid.shape)
         return sequence(grid, axis)
 
-    def counting(self, call: TracedCall, size: object) -> list[tuple[str, str]]:
-        """Return the integers of the module that makes a call that are `size`, 2 or more."""
-        if call.operation is None or not isinstance(size, int) or size <= 1:
-            return []
-        module = call.operation.module
-        values = self.integers.get(module, {})
-        return [(module, name) for name, value in values.items() if value == size]
-
     def split(self, split: Split) -> None:
         """Note where code gives the sizes of the axes that channels lie along."""
         self._splits.append(split)
@@ -205,10 +195,9 @@ class ChannelState:
         for split in self._splits:
             grid = self._united(split.grid)
             for axis in varying_axes(grid):
-                for module, attribute in split.widths.get(axis, ()):
-                    ids = sequence(grid, axis)
-                    if ids is not None:
-                        self.ledger.count(module, attribute, ids)
+                ids = sequence(grid, axis)
+                if axis in split.widths and ids is not None:
+                    self.ledger.count(*split.widths[axis], ids)
 
     def fix(self, grid: torch.Tensor, reason: str) -> None:
         """Note that all channels of a grid must stay."""

@@ -15,6 +15,7 @@ from nncfx.tracing.channel_state import ChannelState
 from nncfx.tracing.dynamic_class import HookedModule
 from nncfx.tracing.inputs import ExampleInputs
 from nncfx.tracing.installation import uninstall
+from nncfx.tracing.named_integers import named_integers
 from nncfx.tracing.spelling import spelling
 from nncfx.tracing.tensors import tensors_in
 from nncfx.tracing.tracer import TracedCall, trace
@@ -32,14 +33,9 @@ class ChannelObserver:
     read ids and create new ones; whatever is not followed fixes the channels that it reads.
     """
 
-    def __init__(self, model: nn.Module, fixed: Mapping[str, str] = _NOTHING) -> None:
-        """Follow channels through `model`.
-
-        Args:
-            model: what is traced; its integers may count channels.
-            fixed: address of an operation to the reason why the channels that it reads must stay.
-        """
-        self.state = ChannelState(integers=_integers(model))
+    def __init__(self, fixed: Mapping[str, str] = _NOTHING) -> None:
+        """Follow channels; those that the operations `fixed` read must stay, with the reasons."""
+        self.state = ChannelState()
         self._fixed = fixed
 
     def on_input(self, tensor: torch.Tensor) -> None:
@@ -67,13 +63,6 @@ class ChannelObserver:
         self.state.settle()
         buffers = [name for name, _ in model.named_buffers(remove_duplicate=False)]
         return self.state.ledger.channels(buffers)
-
-
-def _integers(model: nn.Module) -> dict[str, dict[str, int]]:
-    return {
-        name: {key: value for key, value in vars(module).items() if type(value) is int}
-        for name, module in model.named_modules()
-    }
 
 
 def analyze_channels(
@@ -105,6 +94,7 @@ def analyze_channels(
     if any(isinstance(module, HookedModule) for module in model.modules()):
         model = copy.deepcopy(model)
         uninstall(model)
-    observer = ChannelObserver(model, fixed)
-    trace(model, example_inputs, observers=[observer])
+    observer = ChannelObserver(fixed)
+    with named_integers(model):
+        trace(model, example_inputs, observers=[observer])
     return observer.channels(model)

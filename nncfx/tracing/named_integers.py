@@ -1,0 +1,62 @@
+"""Integers that remember which attribute of which module they are."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+from typing_extensions import override
+
+__all__ = ["NamedInteger", "named_integers"]
+
+
+class NamedInteger(int):
+    """An integer that a module keeps, or one that its code has divided.
+
+    Attributes:
+        module: dotted name of the module.
+        attribute: the attribute's name.
+        whole: the attribute's value.
+    """
+
+    module: str
+    attribute: str
+    whole: int
+
+    @classmethod
+    def named(cls, value: int, module: str, attribute: str, whole: int) -> "NamedInteger":
+        """Return `value` with a name."""
+        made = cls(value)
+        made.module, made.attribute, made.whole = module, attribute, whole
+        return made
+
+    @override
+    def __floordiv__(self, other: Any) -> Any:
+        """Return the quotient; it keeps the name if it is an integer."""
+        value = int(self) // other
+        if type(value) is not int:
+            return value
+        return NamedInteger.named(value, self.module, self.attribute, self.whole)
+
+    @override
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        """Copy and pickle as a plain integer."""
+        return (int, (int(self),))
+
+
+@contextmanager
+def named_integers(model: nn.Module) -> Iterator[None]:
+    """Let the integers of all modules of `model` be `NamedInteger`s, and put them back."""
+    plain = [
+        (module, name, key, value)
+        for name, module in model.named_modules()
+        for key, value in vars(module).items()
+        if type(value) is int
+    ]
+    for module, name, key, value in plain:
+        vars(module)[key] = NamedInteger.named(value, name, key, value)
+    try:
+        yield
+    finally:
+        for module, _, key, value in plain:
+            vars(module)[key] = value
