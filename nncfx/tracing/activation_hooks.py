@@ -65,16 +65,17 @@ class BoundaryHooks:
     result: HookChain | None = None
 
     def call(self, forward: _Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what `forward` returns, hooked."""
+        """Return what `forward` returns, hooked; `args` begin with the module itself."""
         if self.arguments:
             positional = list(args)
-            for key, chain in self.arguments.items():
+            for key, hooks in self.arguments.items():
                 if isinstance(key, int):
-                    positional[key] = chain(positional[key])
+                    positional[key + 1] = hooks(positional[key + 1])
                 else:
-                    kwargs[key] = chain(kwargs[key])
-            args = tuple(positional)
-        result = forward(*args, **kwargs)
+                    kwargs[key] = hooks(kwargs[key])
+            result = forward(*positional, **kwargs)
+        else:
+            result = forward(*args, **kwargs)
         return result if self.result is None else self.result(result)
 
 
@@ -94,6 +95,7 @@ class CallPlan:
         watched_pairs: The same. Compiled code compares functions by identity; it may not read
             their names, nor look them up in a dict.
         reads_attribute: `functions` names an attribute, such as `x.T`.
+        always: The hooks around every call of the module, where nothing else happens there.
     """
 
     module: str
@@ -105,6 +107,7 @@ class CallPlan:
     watched: Mapping[Callable[..., Any], str] = field(init=False, compare=False)
     watched_pairs: tuple[tuple[Callable[..., Any], str], ...] = field(init=False, compare=False)
     reads_attribute: bool = field(init=False, compare=False)
+    always: BoundaryHooks | None = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         names = {name for name, _ in self.functions}
@@ -113,6 +116,8 @@ class CallPlan:
         object.__setattr__(self, "watched", watched)
         object.__setattr__(self, "watched_pairs", tuple(watched.items()))
         object.__setattr__(self, "reads_attribute", bool(set(watched.values()) - called))
+        more = (self.functions, self.is_repeated, self.is_called_by_hooked, self.counts)
+        object.__setattr__(self, "always", None if any(more) else self.boundary.get(0))
 
     @override
     def __reduce__(self) -> Any:
@@ -157,11 +162,11 @@ def hooked_forward(original: type[nn.Module]) -> _Forward:
     own = original.forward
 
     @wraps(own)
-    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        def run(*args: Any, **kwargs: Any) -> Any:
-            return own(self, *args, **kwargs)
-
-        return self.__dict__[CALLS].call(run, args, kwargs)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        plan = args[0].__dict__[CALLS]
+        if plan.always is not None:
+            return plan.always.call(own, args, kwargs)
+        return plan.call(own, args, kwargs)
 
     return forward
 
