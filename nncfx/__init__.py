@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nncfx.config import NNCFConfig
     from nncfx.export import export_onnx
     from nncfx.thinning import thin
-    from nncfx.tracing import strip, unwrap, wrap
+    from nncfx.tracing import no_nncf_trace, strip, unwrap, wrap
 
 __all__ = [
     "Compressor",
@@ -27,6 +27,7 @@ __all__ = [
     "errors",
     "export_onnx",
     "load",
+    "no_nncf_trace",
     "objectives",
     "report",
     "save",
@@ -46,6 +47,7 @@ _HOMES = {
     "create_compressed_model": "nncfx.compressor",
     "export_onnx": "nncfx.export",
     "load": "nncfx.compressor",
+    "no_nncf_trace": "nncfx.tracing",
     "save": "nncfx.compressor",
     "strip": "nncfx.tracing",
     "thin": "nncfx.thinning",

@@ -16,6 +16,7 @@ GOLDEN = [
     "errors",
     "export_onnx",
     "load",
+    "no_nncf_trace",
     "objectives",
     "report",
     "save",
