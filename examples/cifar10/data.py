@@ -17,7 +17,9 @@ class Batches:
 
     Images are n x 3 x 32 x 32 float32, normalised as the pretrained network expects them.
     With `augment` they are shuffled, shifted by up to 4 pixels and mirrored at random; the
-    order depends on `seed` and the number of the pass only.
+    order depends on the number of the pass only. With `most` a pass ends after so
+    many images, and the next one sees others. With a `teacher` the labels are its probabilities
+    (n x 10): a network that is to find back to what it was learns faster from those.
     """
 
     def __init__(
@@ -27,25 +29,34 @@ class Batches:
         size: int,
         *,
         augment: bool = False,
-        seed: int = 0,
+        most: int | None = None,
+        teacher: torch.nn.Module | None = None,
     ) -> None:
         """Hold uint8 `images` and int64 `labels`; `size` images make a batch."""
         self.images, self.labels, self.size = images, labels, size
-        self.augment, self.seed, self.passes = augment, seed, 0
+        self.augment, self.teacher, self.passes = augment, teacher, 0
+        self.count = len(images) if most is None else min(most, len(images))
 
     def __len__(self) -> int:
         """Return the number of batches of a pass; the last may be smaller."""
-        return math.ceil(len(self.images) / self.size)
+        return math.ceil(self.count / self.size)
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield the batches of one pass."""
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.passes)
+        generator = torch.Generator().manual_seed(self.passes)
         self.passes += 1
-        count = len(self.images)
-        order = torch.randperm(count, generator=generator) if self.augment else torch.arange(count)
-        for rows in order.split(self.size):
-            images = (self.images[rows].float() - MEAN) / STD
-            yield self._augmented(images, generator), self.labels[rows]
+        order = torch.arange(len(self.images))
+        if self.augment:
+            order = order[torch.randperm(len(order), generator=generator)]
+        for rows in order[: self.count].split(self.size):
+            images = self._augmented((self.images[rows].float() - MEAN) / STD, generator)
+            yield images, self._labels(rows, images)
+
+    def _labels(self, rows: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+        if self.teacher is None:
+            return self.labels[rows]
+        with torch.no_grad():
+            return self.teacher(images).softmax(1)
 
     def _augmented(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         if not self.augment:
@@ -65,26 +76,19 @@ class Cifar10:
     test: Batches
 
 
-def load(folder: Path, *, quick: bool = False, seed: int = 0) -> Cifar10:
-    """Return CIFAR-10 from `folder`; `quick` takes a part of each set.
+def load(folder: Path, teacher: torch.nn.Module, *, quick: bool = False) -> Cifar10:
+    """Return CIFAR-10 from `folder`, with `teacher` for the training labels.
 
     The pretrained network has seen all 50,000 training images, so none of them can tell what
-    pruning costs: the search is given one half of the official test images, the report the other.
+    pruning costs: the search is given images of the official test set, the report 5,000 others.
     """
     images, labels = _test(folder)
-    train_images, train_labels = _train(folder)
-    half = len(images) // 2
-    train, part = (3000, 1000) if quick else (len(train_images), half)
+    train, searched, reported = (2000, 500, 1000) if quick else (10_000, 2500, 5000)
     return Cifar10(
-        train=Batches(train_images[:train], train_labels[:train], 128, augment=True, seed=seed),
-        validation=Batches(images[:part], labels[:part], 500),
-        test=Batches(images[half : half + part], labels[half : half + part], 500),
+        train=Batches(*_train(folder), 64, augment=True, most=train, teacher=teacher),
+        validation=Batches(images[:searched], labels[:searched], 500),
+        test=Batches(images[-reported:], labels[-reported:], 500),
     )
-
-
-def whole_test(folder: Path) -> Batches:
-    """Return all 10,000 official test images, on which published accuracies are measured."""
-    return Batches(*_test(folder), 500)
 
 
 def _test(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:

@@ -99,6 +99,9 @@ class Forge:
         """
         model = copy.deepcopy(compressed)
         self.scheme.decompress(model)
+        dtypes = {name: parameter.dtype for name, parameter in self.dense.named_parameters()}
+        for name, parameter in model.named_parameters():
+            parameter.data = parameter.detach().to(dtypes[name])
         model.eval()
         thinning = None
         if self.scheme.is_structured:
@@ -113,7 +116,13 @@ class Forge:
         )
 
     def with_state(self, state: Mapping[str, torch.Tensor]) -> nn.Module:
-        """Return a copy of the dense model that holds `state`, in the dtypes of `state`."""
+        """Return a copy of the dense model that holds `state`, in the dtypes of `state`.
+
+        Tied parameters stay tied.
+        """
         compressed = copy.deepcopy(self.dense)
-        compressed.load_state_dict(dict(state), assign=True)
+        tensors = {**dict(compressed.named_parameters()), **dict(compressed.named_buffers())}
+        for name, tensor in tensors.items():
+            if name in state:
+                tensor.data = state[name].detach().to(tensor.device, copy=True)
         return compressed

@@ -1,6 +1,7 @@
 """The compressor: from a trained model to a compressed one inside an accuracy budget."""
 
 import copy
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,15 +13,23 @@ from torch import nn
 from nncfx.compressor.bench import Bench
 from nncfx.compressor.candidate import Candidate, Forge
 from nncfx.compressor.evidence import Evidence
-from nncfx.compressor.examples import first_inputs
-from nncfx.compressor.metrics import Metric, accuracy
+from nncfx.compressor.metrics import Metric, accuracy, metric_name, metric_value
+from nncfx.compressor.preflight import (
+    check_budget,
+    check_instances,
+    check_loaders,
+    check_model,
+    check_training_step,
+    first_batch,
+    small_sample_note,
+)
 from nncfx.compressor.progress import Narrator, narrated
 from nncfx.compressor.proof import Exhibits, StudyWords, evidence, fingerprint, study
 from nncfx.compressor.result import CompressionResult
 from nncfx.compressor.spelling import spelt
 from nncfx.compressor.states import TrialStates
 from nncfx.errors import ArgumentError
-from nncfx.lc import Recovery, RecoveryData
+from nncfx.lc import DC, Recovery, RecoveryData
 from nncfx.objectives import Objective
 from nncfx.schemes import SchemeLike, as_scheme
 from nncfx.search import (
@@ -50,7 +59,7 @@ class Compressor:
         scheme: How to compress, such as `Compose([FilterPrune(), Quantize("float16")])`.
         optimizer: How to recover accuracy: `LC(...)`, `DC()`, `DCFineTuned(...)`.
         trainloader: Batches `(inputs, targets)` to recover on; iterable again and again.
-        valloader: Batches on which levels are judged.
+        valloader: Batches on which levels are judged; iterable again and again, as all loaders.
         criterion: The training loss of `(outputs, targets)`.
         model: The trained model; it is copied, never changed. Left out when `after` is given.
         after: A result to go on from: its model is compressed further, its evidence kept, and
@@ -68,7 +77,8 @@ class Compressor:
         name: How the report calls this study; the objective's name by default.
 
     Raises:
-        ArgumentError: neither or both of `model` and `after`; `eps` or `margin` out of range.
+        ArgumentError: neither or both of `model` and `after`; `eps` or `margin` out of range; a
+            part of the wrong kind, such as a class for an object or a generator for a loader.
 
     Source: Condensa (Joseph et al., 2019), Listing 1 and Algorithm 1.
     """
@@ -98,26 +108,32 @@ class Compressor:
                 "another compressor to go on from; it got "
                 + ("neither." if self.model is None else "both."),
             )
-        if not self.eps >= 0:
-            raise ArgumentError(
-                f"eps is {self.eps!r}; it is how far the metric may fall and is at least 0. "
-                "Write 0.02 for two points of accuracy.",
-            )
-        if not 0 <= self.margin <= self.eps:
-            raise ArgumentError(
-                f"margin is {self.margin!r}; it is the part of the budget that is kept in reserve "
-                f"and lies in [0, eps], with eps = {self.eps!r}.",
-            )
+        if self.model is not None:
+            check_model(self.model)
+        check_instances(vars(self))
+        check_budget(self.eps, self.margin, self.metric)
+        check_loaders(
+            {name: vars(self)[name] for name in ("trainloader", "valloader", "testloader")},
+        )
 
     def run(self) -> CompressionResult:
         """Search, compress, thin, time, and return the result with its evidence.
 
         Raises:
-            SearchError: there is nothing to search, or the journal in `folder` is another run's.
+            SearchError: there is nothing to search, all trials failed, or the journal in `folder`
+                is another run's or cannot be written.
+            ArgumentError: model, data, criterion and metric do not go together, as the first
+                batches show before anything is searched.
             MissingExtraError: the extra of the search or of the runtime is not installed.
             TracingError: the model does not run on the example inputs.
         """
-        return _Run(self).result()
+        # In the inference mode of a caller nothing could be trained.
+        with (
+            torch.inference_mode(mode=False),
+            torch.enable_grad(),
+            narrated(self.name or self.objective.name) as narrator,
+        ):
+            return _Run(self, narrator).result()
 
 
 @final
@@ -126,33 +142,42 @@ class _Run:
 
     Args:
         settings: the compressor whose run this is.
+        narrator: tells a person what is going on.
     """
 
-    def __init__(self, settings: Compressor) -> None:
+    def __init__(self, settings: Compressor, narrator: Narrator) -> None:
         self._settings = settings
+        self._narrator = narrator
         self._previous = settings.after
         given = settings.model if self._previous is None else self._previous.model
         if given is None:  # the compressor has refused this
             raise AssertionError
         self._model = copy.deepcopy(given).eval()
         self._dense = self._model if self._previous is None else self._previous.dense
-        self._reference = (
-            settings.metric(self._model, settings.valloader)
-            if self._previous is None
-            else self._previous.reference
-        )
+        narrator.now("checking model and data")
+        inputs, _ = first_batch("valloader", settings.valloader)
         self._inputs: ExampleInputs = (
-            first_inputs(settings.valloader)
-            if settings.example_inputs is None
-            else settings.example_inputs
+            inputs if settings.example_inputs is None else settings.example_inputs
         )
-        self._data = RecoveryData(
-            train=settings.trainloader,
-            validate=lambda model: settings.metric(model, settings.valloader),
-            criterion=settings.criterion,
-        )
+        if not isinstance(settings.optimizer, DC):  # which trains nothing
+            check_training_step(self._model, settings.trainloader, settings.criterion)
+        if settings.testloader is not None:
+            first_batch("testloader", settings.testloader)
         self._heldout = settings.testloader or settings.valloader
+        self._reference = self._dense_metric()
         self._states = TrialStates(self._path("weights"))
+
+    def _dense_metric(self) -> float:
+        if self._previous is not None:
+            return self._previous.reference
+        self._narrator.now("judging the dense model")
+        value = self._validate(self._model)
+        if not math.isfinite(value):
+            raise ArgumentError(
+                f"The metric '{metric_name(self._settings.metric)}' of the dense model is "
+                f"{value}, and no budget can be counted from that. Mend the metric or the model.",
+            )
+        return value
 
     @property
     def name(self) -> str:
@@ -164,24 +189,24 @@ class _Run:
         settings = self._settings
         scheme = as_scheme(settings.scheme)
         if scheme.is_structured:
+            self._narrator.now("following the channels")
             scheme = scheme.bind(analyze_channels(self._model, self._inputs))
         with (
             Study(self._path("journal.jsonl"), self._header()) as journal,
             Bench(self._dense, self._inputs, settings.runtime) as bench,
-            narrated(self.name) as narrator,
         ):
             forge = Forge(
                 dense=self._model, scheme=scheme, bench=bench, example_inputs=self._inputs
             )
             search = search_level(
-                lambda level: self._measure(forge, level, narrator),
+                lambda level: self._measure(forge, level, len(journal.trials)),
                 threshold=self._reference - settings.eps + settings.margin,
                 maximize=settings.objective.maximize,
                 at_zero=self._measure_dense(forge, journal),
                 study=journal,
                 settings=settings.settings,
             )
-            narrator.now("measuring the chosen model")
+            self._tell_choice(search)
             chosen = self._chosen(forge, search)
             return CompressionResult(
                 model=chosen.model,
@@ -212,21 +237,45 @@ class _Run:
 
     def _measure_dense(self, forge: Forge, journal: Study) -> Measurement:
         if journal.trials and journal.trials[0].measurement is not None:
+            self._narrator.found(f"going on after {len(journal.trials) - 1} trials")
             return journal.trials[0].measurement
-        return Measurement(
-            metric=self._data.validate(self._model),
+        self._narrator.now(f"measuring {self._settings.objective.name} of the dense model")
+        dense = Measurement(
+            metric=self._validate(self._model),
             objective=self._settings.objective.evaluate(forge.uncompressed()),
         )
+        self._narrator.found(f"dense: {self._words(dense)}")
+        return dense
 
-    def _measure(self, forge: Forge, level: float, narrator: Narrator) -> Measurement:
-        narrator.now(f"level {level:.4g}: recovering accuracy")
-        recovered = self._settings.optimizer.recover(self._model, forge.scheme, level, self._data)
+    def _validate(self, model: nn.Module) -> float:
+        return metric_value(self._settings.metric, model, self._settings.valloader)
+
+    def _measure(self, forge: Forge, level: float, number: int) -> Measurement:
+        place = f"trial {number}, level {level:.4g}"
+        data = RecoveryData(
+            train=self._settings.trainloader,
+            validate=self._validate,
+            criterion=self._settings.criterion,
+            progress=lambda text: self._narrator.now(f"{place}: {text}"),
+        )
+        data.progress("compressing")
+        try:
+            measurement = self._measured(forge, level, data)
+        except Exception:
+            self._narrator.found(f"{place}: failed")
+            raise
+        self._narrator.found(f"{place}: {self._words(measurement)}")
+        return measurement
+
+    def _measured(self, forge: Forge, level: float, data: RecoveryData) -> Measurement:
+        objective = self._settings.objective
+        recovered = self._settings.optimizer.recover(self._model, forge.scheme, level, data)
         self._states.save(level, recovered.compressed.state_dict())
-        narrator.now(f"level {level:.4g}: measuring {self._settings.objective.name}")
+        data.progress(f"measuring {objective.name}")
         candidate = forge.candidate(recovered.compressed)
-        measurement = Measurement(
+        return Measurement(
             metric=recovered.metric,
-            objective=self._settings.objective.evaluate(candidate),
+            objective=objective.evaluate(candidate),
             details={
                 # step 0 of every recovery is direct compression, before any training
                 "direct_metric": recovered.history[0].metric,
@@ -235,12 +284,19 @@ class _Run:
                 "footprint_bytes": candidate.footprint_bytes(),
             },
         )
-        narrator.found(
-            f"level {level:.4g}: metric {measurement.metric:.4f}, "
-            f"{self._settings.objective.name} {measurement.objective:,.5g} "
-            f"{self._settings.objective.unit}",
-        )
-        return measurement
+
+    def _words(self, measurement: Measurement) -> str:
+        objective = self._settings.objective
+        metric = metric_name(self._settings.metric)
+        return (
+            f"{metric} {measurement.metric:.4f}, "
+            f"{objective.name} {measurement.objective:,.5g} {objective.unit}"
+        ).rstrip()
+
+    def _tell_choice(self, search: SearchResult) -> None:
+        trials = sum(trial.stage != "dense" for trial in search.trials)
+        self._narrator.found(f"chose level {search.level:.4g} after {trials} trials")
+        self._narrator.now("measuring the chosen model against the dense one")
 
     def _chosen(self, forge: Forge, search: SearchResult) -> Candidate:
         if search.level == 0.0:
@@ -270,10 +326,13 @@ class _Run:
         )
 
     def _notes(self, search: SearchResult) -> tuple[str, ...]:
+        settings = self._settings
+        note = small_sample_note(settings.eps, settings.metric, settings.valloader, self._inputs)
+        notes = (f"{self.name}: {note}",) if note else ()
         if search.level > 0.0:
-            return ()
+            return notes
         note = (
             f"{self.name}: no level kept the metric at {search.threshold:.4f} and improved "
-            f"{self._settings.objective.name}, so this study left the model as it was."
+            f"{settings.objective.name}, so this study left the model as it was."
         )
-        return (note,)
+        return (*notes, note)

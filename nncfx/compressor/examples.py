@@ -1,29 +1,13 @@
 """Example inputs of a compression run: where they come from, and one example of them."""
 
-from collections.abc import Iterable
 from typing import Any, cast
 
 import torch
 from torch.utils import _pytree as pytree
 
-from nncfx.errors import ArgumentError
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["batch_size", "first_inputs", "one_example"]
-
-
-def first_inputs(loader: Iterable[Any]) -> ExampleInputs:
-    """Return the inputs of the first `(inputs, targets)` of `loader`.
-
-    Raises:
-        ArgumentError: the loader is empty.
-    """
-    for inputs, _ in loader:
-        return cast("ExampleInputs", inputs)
-    raise ArgumentError(
-        "The loader gave no batch, so there are no example inputs. Pass `example_inputs`, or a "
-        "loader of (inputs, targets) that can be read more than once.",
-    )
+__all__ = ["batch_size", "one_example"]
 
 
 def batch_size(example_inputs: ExampleInputs) -> int:

@@ -5,23 +5,24 @@ from typing import Any, TypeAlias
 
 import torch
 
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, NNCFXError
 from nncfx.tracing import run
 
-__all__ = ["Metric", "accuracy"]
+__all__ = ["Metric", "accuracy", "metric_name", "metric_value"]
 
 Metric: TypeAlias = Callable[[torch.nn.Module, Iterable[Any]], float]
 """From a model and an iterable of `(inputs, targets)` to a number; higher is better."""
 
 
 def accuracy(model: torch.nn.Module, loader: Iterable[Any]) -> float:
-    """Return the fraction of examples that `model` classifies right (top-1), in [0, 1].
+    """Return the fraction of targets that `model` classifies right (top-1), in [0, 1].
 
     The model is put into eval mode for the count and back afterwards. Outputs are scores of
-    shape `n x classes`, targets class numbers of shape `n`.
+    shape `n x classes` and targets class numbers of shape `n`; or, with a class for every
+    position, `n x classes x ...` and `n x ...`.
 
     Raises:
-        ArgumentError: the loader is empty.
+        ArgumentError: the loader is empty, or the outputs are no scores of the targets.
     """
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     was_training = model.training
@@ -31,8 +32,9 @@ def accuracy(model: torch.nn.Module, loader: Iterable[Any]) -> float:
         with torch.no_grad():
             for inputs, targets in loader:
                 scores = run(model, _to(inputs, device))
+                _check_scores(scores, targets)
                 right += int((scores.argmax(dim=1) == targets.to(device)).sum())
-                total += len(targets)
+                total += targets.numel()
     finally:
         model.train(was_training)
     if total == 0:
@@ -41,6 +43,55 @@ def accuracy(model: torch.nn.Module, loader: Iterable[Any]) -> float:
             "one pass: pass a list or a DataLoader.",
         )
     return right / total
+
+
+def metric_name(metric: Metric) -> str:
+    """Return how a metric is called in reports and messages."""
+    # A partial or a callable object has no __name__; its class names it well enough.
+    return getattr(metric, "__name__", type(metric).__name__)
+
+
+def metric_value(metric: Metric, model: torch.nn.Module, loader: Iterable[Any]) -> float:
+    """Return the metric of `model` as a plain float, which may be NaN or infinite.
+
+    Raises:
+        ArgumentError: the metric raised an error, or returned something else than a number.
+
+    >>> metric_value(lambda model, loader: torch.tensor([0.5]), torch.nn.Identity(), [])
+    0.5
+    """
+    try:
+        value = metric(model, loader)
+    except NNCFXError:
+        raise
+    except Exception as error:
+        raise ArgumentError(
+            f"The metric '{metric_name(metric)}' cannot judge {type(model).__name__}: "
+            f"{type(error).__name__}: {error}",
+        ) from error
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"The metric '{metric_name(metric)}' returned {value!r}; it must return one number, "
+            "higher for a better model.",
+        ) from error
+
+
+def _check_scores(scores: object, targets: object) -> None:
+    """Refuse what would be compared by broadcasting, or not at all."""
+    advice = "Pass a metric of your own: metric=lambda model, loader: ... (higher is better)."
+    if not isinstance(scores, torch.Tensor) or not isinstance(targets, torch.Tensor):
+        what = "output" if not isinstance(scores, torch.Tensor) else "target"
+        kind = scores if what == "output" else targets
+        raise ArgumentError(
+            f"Accuracy needs tensors, and the {what} is a {type(kind).__name__}. {advice}",
+        )
+    if scores.dim() < 2 or scores.shape[:1] + scores.shape[2:] != targets.shape:  # noqa: PLR2004
+        raise ArgumentError(
+            f"Accuracy needs scores of shape n x classes and n class numbers, and the shapes are "
+            f"{tuple(scores.shape)} and {tuple(targets.shape)}. {advice}",
+        )
 
 
 def _to(inputs: Any, device: torch.device) -> Any:  # noqa: ANN401 (inputs of any form)

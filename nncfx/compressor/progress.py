@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, final
 
 from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from typing_extensions import override
 
 __all__ = ["Narrator", "narrated"]
 
@@ -19,28 +22,50 @@ class Narrator(Protocol):
         """Leave `text` as a line of its own."""
 
 
-class _Silent:
+@final
+class _Silent(Narrator):
+    @override
     def now(self, text: str) -> None:
         """Say nothing: nobody is looking."""
 
+    @override
     def found(self, text: str) -> None:
         """Say nothing: nobody is looking."""
 
 
+@final
+class _Terminal(Narrator):
+    def __init__(self, progress: Progress, task: TaskID, title: str) -> None:
+        self._progress, self._task, self._title = progress, task, title
+
+    @override
+    def now(self, text: str) -> None:
+        """Change the last line; rich draws it ten times a second, however often it changes."""
+        self._progress.update(self._task, description=escape(f"{self._title}: {text}"))
+
+    @override
+    def found(self, text: str) -> None:
+        self._progress.console.print(
+            f"{self._title}: {text}", highlight=False, markup=False, soft_wrap=True
+        )
+
+
 @contextmanager
 def narrated(title: str) -> Iterator[Narrator]:
-    """Give a narrator that writes to standard error if that is a terminal, else is silent."""
+    """Give a narrator that writes to standard error if that is a terminal, else is silent.
+
+    What is going on stands in the last line beside the time since the beginning, and is gone at
+    the end; what has been found stays.
+    """
     console = Console(stderr=True)
     if not console.is_terminal:
         yield _Silent()
         return
-    with console.status(title) as status:
-
-        class _Terminal:
-            def now(self, text: str) -> None:
-                status.update(f"{title}: {text}")
-
-            def found(self, text: str) -> None:
-                console.print(f"{title}: {text}", highlight=False)
-
-        yield _Terminal()
+    columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True) as progress:
+        narrator = _Terminal(progress, progress.add_task(escape(title), total=None), title)
+        try:
+            yield narrator
+        except KeyboardInterrupt:
+            narrator.found("stopped")
+            raise

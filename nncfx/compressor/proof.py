@@ -18,7 +18,7 @@ from nncfx.compressor.evidence import Curve, Evidence, ModelFacts, Sample, Study
 from nncfx.compressor.examples import one_example
 from nncfx.compressor.layers import layer_rows
 from nncfx.compressor.machine import machine_facts, version_facts
-from nncfx.compressor.metrics import Metric
+from nncfx.compressor.metrics import Metric, metric_name, metric_value
 from nncfx.graph.macs import total_macs
 from nncfx.objectives import Objective
 from nncfx.runtimes import Timing
@@ -82,7 +82,7 @@ def evidence(
     return Evidence(
         title=type(dense).__name__,
         created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        metric=_name_of(exhibits.metric),
+        metric=metric_name(exhibits.metric),
         runtime=bench.runtime,
         machine=machine_facts(),
         versions=version_facts(),
@@ -106,7 +106,7 @@ def _facts(
     size_bytes: int | None,
 ) -> ModelFacts:
     return ModelFacts(
-        accuracy=exhibits.metric(model, exhibits.heldout),
+        accuracy=metric_value(exhibits.metric, model, exhibits.heldout),
         parameters=sum(p.numel() for p in model.parameters()),
         nonzero=nonzero_parameters(model),
         macs=total_macs(trace(model, one_example(exhibits.example_inputs))),
@@ -116,11 +116,6 @@ def _facts(
         latency_interval_ms=timing.interval_ms,
         throughput=timing.throughput,
     )
-
-
-def _name_of(metric: Metric) -> str:
-    # A partial or a callable object has no __name__; its class names it well enough.
-    return getattr(metric, "__name__", type(metric).__name__)
 
 
 def _file_bytes(model: nn.Module) -> int:

@@ -10,7 +10,7 @@ from torch import nn
 from typing_extensions import override
 
 from nncfx.compressor.evidence import Evidence
-from nncfx.compressor.metrics import Metric
+from nncfx.compressor.metrics import Metric, metric_value
 from nncfx.search import SearchResult
 from nncfx.storage import load as load_file
 from nncfx.storage import save as save_file
@@ -77,12 +77,14 @@ class CompressionResult:
         evidence = replace(
             self.evidence,
             compressed=replace(self.evidence.compressed, file_bytes=saved.size_bytes),
-            file_accuracy=self.metric(restored, self.testloader),
+            file_accuracy=metric_value(self.metric, restored, self.testloader),
             files={**self.evidence.files, "compressed model": str(path)},
         )
         return replace(self, evidence=evidence)
 
 
 def _line(name: str, before: float, after: float) -> str:
-    ratio = f"{before / after:8.2f}x" if after else "gone"
+    if not after:
+        return f"{name:12} {before:10,.5g} -> {after:10,.5g}" + ("     gone" if before else "")
+    ratio = f"{before / after:8.2f}x"
     return f"{name:12} {before:10,.5g} -> {after:10,.5g}  {ratio}"

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from nncfx.lc.nesterov import OptimizerFactory
 from nncfx.lc.projection import Best, judge, project
-from nncfx.lc.recovery import Recovered, RecoveryData, StepRecord
+from nncfx.lc.recovery import Recovered, RecoveryData, StepRecord, within
 from nncfx.lc.training import (
     check_training,
     clip,
@@ -134,17 +134,18 @@ class DCFineTuned:
             )
             decay = 1.0 if self.lr_end is None else (self.lr_end / self.lr) ** (1 / self.epochs)
             for epoch in range(self.epochs):
+                told = within(data, f"epoch {epoch + 1} of {self.epochs}")
                 loss = train_epoch(
                     learner,
                     data.train,
-                    data,
+                    told,
                     optimizer,
                     lambda: clip(learner, self.clip_norm),
                     lambda: _hold(zeros),
                 )
                 learner.zero_grad(set_to_none=True)
                 projection = project(copy.deepcopy(learner), pi, level)
-                metric = judge(projection, data, self.recalibration_batches)
+                metric = judge(projection, told, self.recalibration_batches)
                 record = StepRecord(
                     step=epoch + 1,
                     metric=metric,

@@ -11,7 +11,7 @@ from nncfx.errors import ArgumentError, CompressionError
 from nncfx.lc.lagrangian import Lagrangian, next_mu
 from nncfx.lc.nesterov import OptimizerFactory
 from nncfx.lc.projection import Best, Projection, judge, project
-from nncfx.lc.recovery import Recovered, RecoveryData, StepRecord
+from nncfx.lc.recovery import Recovered, RecoveryData, StepRecord, within
 from nncfx.lc.training import (
     check_training,
     clip,
@@ -127,9 +127,10 @@ class LC:
         best = Best()
         with seeded(model, self.seed):
             for step in range(self.steps):
-                loss = self._learn(learner, lagrangian, step, data) if step else None
+                told = within(data, f"L-C step {step} of {self.steps - 1}" if step else "L-C")
+                loss = self._learn(learner, lagrangian, step, told) if step else None
                 projection = _compress(learner, lagrangian, pi, level)
-                metric = judge(projection, data, self.recalibration_batches)
+                metric = judge(projection, told, self.recalibration_batches)
                 record = StepRecord(
                     step=step,
                     metric=metric,

@@ -74,6 +74,7 @@ def judge(projection: Projection, data: RecoveryData, recalibration_batches: int
     Raises:
         CompressionError: the metric is NaN.
     """
+    data.progress("judging")
     if recalibration_batches:
         _recalibrate(projection, data, recalibration_batches)
     with torch.no_grad():

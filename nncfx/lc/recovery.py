@@ -1,14 +1,18 @@
 """What every recovery method takes and gives: L-C, direct compression, fine-tuning."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from torch import Tensor, nn
 
 from nncfx.schemes import SchemeLike
 
-__all__ = ["Recovered", "Recovery", "RecoveryData", "StepRecord"]
+__all__ = ["Recovered", "Recovery", "RecoveryData", "StepRecord", "within"]
+
+
+def _silent(_: str) -> None:
+    """Tell nobody."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -21,11 +25,23 @@ class RecoveryData:
             keyword inputs; they are moved to the model's device.
         validate: Judges a model in eval mode; higher is better. Called without gradients.
         criterion: The training loss of `(outputs, targets)`, a scalar tensor.
+        progress: Told in a few words what is going on, many times a second; by default nobody is.
     """
 
     train: Iterable[tuple[Any, Any]]
     validate: Callable[[nn.Module], float]
     criterion: Callable[[Any, Any], Tensor]
+    progress: Callable[[str], None] = _silent
+
+
+def within(data: RecoveryData, place: str) -> RecoveryData:
+    """Return `data` whose progress is told with `place` before it.
+
+    >>> data = RecoveryData(train=[], validate=id, criterion=id, progress=print)
+    >>> within(data, "step 1 of 7").progress("judging")
+    step 1 of 7: judging
+    """
+    return replace(data, progress=lambda text: data.progress(f"{place}: {text}"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,6 +83,7 @@ def train_epoch(
     device = next(model.parameters()).device
     total, count = 0.0, 0
     for inputs, targets in batches:
+        data.progress(f"minibatch {count + 1}")
         args, kwargs = as_call(on_device(device, inputs))
         loss = data.criterion(model(*args, **kwargs), on_device(device, targets))
         value = float(loss.detach())
@@ -114,8 +115,16 @@ def optimizer_for(
     """Return the factory's optimizer of the trainable parameters, or `Nesterov` without one.
 
     Of None, momentum is 0.9 and weight decay 0.
+
+    Raises:
+        ArgumentError: no parameter is trainable.
     """
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trainable:
+        raise ArgumentError(
+            "No parameter of the model requires a gradient, so nothing can be trained. Set "
+            "requires_grad_(True) on what may be trained, or take DC().",
+        )
     if factory is not None:
         return factory(trainable, lr)
     return Nesterov(

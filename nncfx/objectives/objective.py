@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, NNCFXError
 from nncfx.objectives.subject import Subject
 
 __all__ = ["Objective"]
@@ -50,9 +50,18 @@ class Objective:
         """Return the measurement of `subject` as a finite float.
 
         Raises:
-            ArgumentError: the measurement is not a number, or is NaN or infinite.
+            ArgumentError: the measurement raised an error of its own, is not a number, or is NaN
+                or infinite.
         """
-        value = self.measure(subject)
+        try:
+            value = self.measure(subject)
+        except NNCFXError:
+            raise
+        except Exception as error:
+            raise ArgumentError(
+                f"Objective '{self.name}' cannot measure the model: "
+                f"{type(error).__name__}: {error}",
+            ) from error
         try:
             number = float(value)
         except (TypeError, ValueError) as error:

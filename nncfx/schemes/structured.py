@@ -31,6 +31,7 @@ _CONVOLUTIONS: Final = (
     nn.ConvTranspose2d,
     nn.ConvTranspose3d,
 )
+_LISTED: Final = 3  # fixed sets that a message names; a transformer has dozens
 
 
 @dataclass(frozen=True)
@@ -153,10 +154,13 @@ class RowPrune(Scheme):
                 chosen.append(group_set)
         if chosen:
             return tuple(chosen)
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in channels.fixed.items())
+        reasons = [f"{name}: {reason}" for name, reason in channels.fixed.items()]
+        more = f"; and {len(reasons) - _LISTED} more" if len(reasons) > _LISTED else ""
+        kinds = " and ".join(kind.__name__ for kind in self.producer_kinds)
         raise CompressionError(
-            f"{type(self).__name__} finds no channels that it could prune. Fixed are {reasons}. "
-            "Choose another scheme, or bind the channels of another model.",
+            f"{type(self).__name__} finds no channels of {kinds} layers that it could prune. "
+            f"Fixed are {'; '.join(reasons[:_LISTED]) or 'none'}{more}. Choose a scheme for "
+            "other layers (FilterPrune: convolutions, NeuronPrune: linear layers), or Prune().",
         )
 
     def _compress_groups(

@@ -50,7 +50,7 @@ def run_accuracy_stage(
     """
     while True:
         trials = of_stages(study, "dense", "accuracy")
-        _refuse_hopeless(trials)
+        _refuse_hopeless(trials, settings)
         _refuse_weak_dense(trials, threshold)
         free = len(of_stages(study, "dense"))
         level = next_level(metrics_of(trials), threshold, settings, free=free)
@@ -104,9 +104,10 @@ def objectives_of(trials: Sequence[Trial]) -> list[Observation]:
     ]
 
 
-def _refuse_hopeless(trials: Sequence[Trial]) -> None:
+def _refuse_hopeless(trials: Sequence[Trial], settings: SearchSettings) -> None:
     tried = [trial for trial in trials if trial.stage == "accuracy"]
-    if len(tried) >= _HOPELESS and all(trial.state == "failed" for trial in tried):
+    enough = min(_HOPELESS, settings.max_evaluations)
+    if len(tried) >= enough and all(trial.state == "failed" for trial in tried):
         raise SearchError(
             f"The first {len(tried)} trials all failed, the last one at level "
             f"{tried[-1].level:g} ({tried[-1].error}), so the search has nothing to go by. "

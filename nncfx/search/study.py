@@ -133,8 +133,14 @@ class Study:
         self.close()
 
     def _open(self, path: pathlib.Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a+b")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a+b")
+        except OSError as error:
+            raise SearchError(
+                f"The journal {path} cannot be written ({error}). Use a folder that exists or "
+                "can be made, and that you may write to."
+            ) from error
         try:
             _lock(self._file, path)
             self._read(path)

@@ -58,7 +58,8 @@ def save(
         metadata: Anything JSON has, by name; `inspect` and `load` leave it alone.
 
     Raises:
-        StorageError: The state holds something that is no plain dense tensor.
+        StorageError: The state holds something that is no plain dense tensor, or the file cannot
+            be written.
     """
     contents = _contents(model, signed_zeros=signed_zeros, metadata=metadata or {})
     data = pack(contents)

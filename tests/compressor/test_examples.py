@@ -1,20 +1,8 @@
 """Example inputs of a run."""
 
-import pytest
 import torch
 
-from nncfx.compressor.examples import batch_size, first_inputs, one_example
-from nncfx.errors import ArgumentError
-
-
-def test_the_first_inputs_are_those_of_the_first_batch() -> None:
-    x = torch.ones(2, 3)
-    assert first_inputs([(x, 0), (2 * x, 1)]) is x
-
-
-def test_an_empty_loader_has_no_example_inputs() -> None:
-    with pytest.raises(ArgumentError, match="Pass `example_inputs`"):
-        first_inputs([])
+from nncfx.compressor.examples import batch_size, one_example
 
 
 def test_the_batch_is_axis_0_of_the_first_tensor_found() -> None:

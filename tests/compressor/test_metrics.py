@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from nncfx.compressor.metrics import accuracy
+from nncfx.compressor.metrics import accuracy, metric_value
 from nncfx.errors import ArgumentError
 
 IDENTITY = nn.Identity()
@@ -35,3 +35,55 @@ def test_the_model_counts_in_eval_mode_and_keeps_its_own(training: bool) -> None
 def test_an_empty_loader_is_refused() -> None:
     with pytest.raises(ArgumentError, match="used up after one pass"):
         accuracy(IDENTITY, iter(()))
+
+
+def test_a_class_for_every_position_counts_positions_not_examples() -> None:
+    scores = torch.zeros(2, 3, 4)  # two sequences, three classes, four positions
+    scores[:, 1] = 1
+    targets = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]])
+    assert accuracy(IDENTITY, [(scores, targets)]) == 5 / 8
+
+
+@pytest.mark.parametrize(
+    ("scores", "targets"),
+    [
+        (torch.zeros(4, 1), torch.zeros(4, 1)),  # a regressor: would broadcast to 4 x 4
+        (torch.zeros(4, 2), torch.zeros(4, 2)),  # one-hot targets
+        (torch.zeros(4), torch.zeros(4)),
+    ],
+)
+def test_what_are_no_class_scores_is_refused_with_both_shapes(
+    scores: torch.Tensor, targets: torch.Tensor
+) -> None:
+    with pytest.raises(ArgumentError, match=r"n x classes.*\(4.*Pass a metric of your own"):
+        accuracy(IDENTITY, [(scores, targets)])
+
+
+def test_an_output_that_is_no_tensor_is_refused() -> None:
+    class Wrapping(nn.Module):
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"logits": x}
+
+    with pytest.raises(ArgumentError, match="the output is a dict"):
+        accuracy(Wrapping(), [(torch.eye(2), torch.arange(2))])
+
+
+def test_a_metric_may_return_a_tensor_of_one_number() -> None:
+    assert metric_value(lambda *_: torch.tensor([[0.25]]), IDENTITY, []) == 0.25
+
+
+def test_a_metric_without_a_number_is_refused_by_name() -> None:
+    def nothing(*_: object) -> None:
+        return None
+
+    with pytest.raises(ArgumentError, match="'nothing' returned None"):
+        metric_value(nothing, IDENTITY, [])
+
+
+def test_an_error_of_the_users_metric_keeps_its_cause() -> None:
+    def broken(*_: object) -> float:
+        raise KeyError("labels")
+
+    with pytest.raises(ArgumentError, match="'broken' cannot judge Identity: KeyError") as caught:
+        metric_value(broken, IDENTITY, [])
+    assert isinstance(caught.value.__cause__, KeyError)

@@ -252,3 +252,9 @@ def test_a_killed_search_goes_on_with_the_trial_that_was_running(tmp_path: pathl
     evaluated = [float(line) for line in (tmp_path / "evaluations").read_text().splitlines()]
     # the fourth was running when the process was killed, and only that one ran twice
     assert evaluated == [*journal()[1:5], *journal()[4:]]
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_the_path(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(SearchError, match=r"file/journal\.jsonl cannot be written"):
+        Study(tmp_path / "file" / "journal.jsonl", {})

@@ -1,0 +1,249 @@
+"""What is checked before a run begins, so that a mistake costs seconds and not hours."""
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from nncfx.compressor.examples import batch_size
+from nncfx.compressor.metrics import Metric, accuracy
+from nncfx.errors import ArgumentError, NNCFXError, did_you_mean
+from nncfx.objectives import Objective
+from nncfx.runtimes import RUNTIMES
+from nncfx.tracing import ExampleInputs, run
+
+__all__ = [
+    "check_budget",
+    "check_instances",
+    "check_loaders",
+    "check_model",
+    "check_training_step",
+    "first_batch",
+    "small_sample_note",
+]
+
+
+def check_model(model: object) -> None:
+    """Refuse what cannot be copied, traced and compressed as a module.
+
+    Raises:
+        ArgumentError: `model` is no module, a scripted or a compiled one, or has no parameters.
+    """
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(
+            f"model is a {type(model).__name__}; it must be a trained torch.nn.Module.",
+        )
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ArgumentError(
+            f"model is a TorchScript module ({type(model).__name__}), whose forward cannot be "
+            "followed. Pass the module that was scripted.",
+        )
+    # a compiled model without torch._dynamo cannot be; importing that takes a second
+    if type(model).__module__.startswith("torch._dynamo"):
+        raise ArgumentError(
+            "model comes from torch.compile, and every trial would be compiled anew. Pass the "
+            "module that was compiled, and compile the result.",
+        )
+    if next(model.parameters(), None) is None:
+        raise ArgumentError(
+            f"model ({type(model).__name__}) has no parameters, so there is nothing to compress.",
+        )
+
+
+def check_instances(parts: Mapping[str, object]) -> None:
+    """Refuse an objective, scheme, recovery, criterion, metric or runtime of the wrong kind.
+
+    Args:
+        parts: the settings of a compressor by name.
+
+    Raises:
+        ArgumentError: one of them is a class instead of an object, no objective, no function, or
+            a runtime that does not exist.
+    """
+    for name in ("objective", "scheme", "optimizer"):
+        part = parts[name]
+        if isinstance(part, type):
+            raise ArgumentError(
+                f"{name} is the class {part.__name__}, not an object of it. "
+                f"Write {part.__name__}(...).",
+            )
+    if not isinstance(parts["objective"], Objective):
+        raise ArgumentError(
+            f"objective is {parts['objective']!r}, which has no direction. Write "
+            "Maximize(...) or Minimize(...) around it.",
+        )
+    for name in ("criterion", "metric"):
+        if not callable(parts[name]):
+            raise ArgumentError(f"{name} is {parts[name]!r}, which cannot be called.")
+    runtime = parts["runtime"]
+    if runtime not in RUNTIMES:
+        raise ArgumentError(
+            f"There is no runtime {runtime!r}; the runtimes are {', '.join(sorted(RUNTIMES))}."
+            f"{did_you_mean(str(runtime), RUNTIMES)}",
+        )
+
+
+def check_budget(eps: float, margin: float, metric: Metric) -> None:
+    """Refuse a budget that is none.
+
+    Raises:
+        ArgumentError: `eps` is negative, not finite, or 1 and more of an accuracy; or `margin`
+            is not in [0, eps].
+    """
+    if not 0 <= eps < math.inf:
+        raise ArgumentError(
+            f"eps is {eps!r}; it is how far the metric may fall and is at least 0. "
+            "Write 0.02 for two points of accuracy.",
+        )
+    if metric is accuracy and eps >= 1:
+        raise ArgumentError(
+            f"eps is {eps!r}, and accuracy is a fraction in [0, 1], so every model would do. "
+            "Write 0.02 for two points of accuracy.",
+        )
+    if not 0 <= margin <= eps:
+        raise ArgumentError(
+            f"margin is {margin!r}; it is the part of the budget that is kept in reserve "
+            f"and lies in [0, eps], with eps = {eps!r}.",
+        )
+
+
+def check_loaders(loaders: Mapping[str, Iterable[Any] | None]) -> None:
+    """Refuse data that can be read only once, or not at all; None is left out.
+
+    Raises:
+        ArgumentError: one of the loaders is an iterator or is not iterable.
+    """
+    for name, loader in loaders.items():
+        if isinstance(loader, Iterator):
+            raise ArgumentError(
+                f"{name} is a {type(loader).__name__}, which is used up after one pass, and every "
+                "trial reads it again. Pass a list or a DataLoader.",
+            )
+        if loader is not None and not isinstance(loader, Iterable):
+            raise ArgumentError(
+                f"{name} is a {type(loader).__name__}; it must be a list or a DataLoader of "
+                "(inputs, targets).",
+            )
+
+
+def first_batch(name: str, loader: Iterable[Any]) -> tuple[Any, Any]:
+    """Return the first `(inputs, targets)` of `loader`; torch's generators stay as they are.
+
+    Raises:
+        ArgumentError: the loader is empty, or its batches are no pairs.
+    """
+    with torch.random.fork_rng(devices=[]):
+        batch = next(iter(loader), None)
+    if batch is None:
+        raise ArgumentError(f"{name} gives no batch. Give at least one (inputs, targets).")
+    if not isinstance(batch, tuple | list) or len(batch) != 2:  # noqa: PLR2004 (a pair)
+        found = (
+            f"a {type(batch).__name__} with the keys {', '.join(map(repr, batch))}"
+            if isinstance(batch, Mapping)
+            else f"a {type(batch).__name__}"
+            + (f" of {len(batch)}" if isinstance(batch, tuple | list) else "")
+        )
+        raise ArgumentError(
+            f"The first batch of {name} is {found}; a batch is a pair (inputs, targets), where "
+            "inputs may be a tensor, a tuple or a dict of keyword inputs. Wrap the loader, for "
+            "instance [(inputs, targets) for ... in loader], or use a collate_fn.",
+        )
+    inputs, targets = batch
+    if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(inputs)):
+        raise ArgumentError(
+            f"The inputs of the first batch of {name} are a {type(inputs).__name__} without any "
+            "tensor. Give tensors, for instance torch.as_tensor(inputs).",
+        )
+    return inputs, targets
+
+
+def check_training_step(
+    model: nn.Module,
+    loader: Iterable[Any],
+    criterion: Callable[[Any, Any], torch.Tensor],
+) -> None:
+    """Refuse a model, data and criterion that do not go together; `model` stays as it is.
+
+    Raises:
+        ArgumentError: the first batch of `loader` cannot be run in train mode, or its loss is no
+            number that depends on a parameter.
+    """
+    inputs, targets = first_batch("trainloader", loader)
+    learner = copy.deepcopy(model).train()
+    device = next(learner.parameters()).device
+    inputs, targets = pytree.tree_map(
+        lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf,
+        (inputs, targets),
+    )
+    with torch.random.fork_rng(devices=[]):
+        outputs = _attempt(
+            lambda: run(learner, inputs),
+            f"The model does not run in train mode on the first batch of trainloader "
+            f"({_shapes(inputs)})",
+        )
+        loss = _attempt(
+            lambda: criterion(outputs, targets),
+            f"criterion does not take the outputs ({_shapes(outputs)}) and the targets "
+            f"({_shapes(targets)}) of the first batch of trainloader",
+        )
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+        found = f"a tensor of {_shapes(loss)}" if isinstance(loss, torch.Tensor) else repr(loss)
+        raise ArgumentError(
+            f"criterion returned {found}; a training loss is one number in a tensor. Take the "
+            "mean over the batch.",
+        )
+    if not loss.requires_grad:
+        raise ArgumentError(
+            "The training loss depends on no parameter that requires a gradient, so accuracy "
+            "cannot be recovered. Set requires_grad_(True) on what may be trained, return a loss "
+            "that was not detached, or take DC(), which trains nothing.",
+        )
+
+
+def small_sample_note(
+    eps: float,
+    metric: Metric,
+    loader: Iterable[Any],
+    inputs: ExampleInputs,
+) -> str:
+    """Return a warning if one validation example weighs more than the budget, else "".
+
+    >>> batch = torch.zeros(16, 2), torch.zeros(16)
+    >>> small_sample_note(0.02, accuracy, [batch], batch[0])[:39]
+    'valloader has at most 16 examples, so o'
+    >>> small_sample_note(0.02, accuracy, [batch] * 100, batch[0])
+    ''
+    """
+    if metric is not accuracy or not isinstance(loader, list | torch.utils.data.DataLoader):
+        return ""
+    most = len(loader) * batch_size(inputs)
+    if eps == 0 or not most or 1 / most <= eps:
+        return ""
+    return (
+        f"valloader has at most {most} examples, so one of them is worth {100 / most:.3g} points "
+        f"of accuracy, more than the whole budget of {100 * eps:.3g}: levels can hardly be told "
+        "apart."
+    )
+
+
+def _attempt(function: Callable[[], Any], what: str) -> Any:  # noqa: ANN401 (the model's outputs)
+    try:
+        return function()
+    except NNCFXError:
+        raise
+    except Exception as error:
+        raise ArgumentError(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def _shapes(values: object) -> str:
+    """Return the shapes and dtypes of the tensors in `values`, such as `"4 x 3 float32"`."""
+    tensors = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    texts = [
+        f"{' x '.join(map(str, t.shape)) or 'one'} {str(t.dtype).removeprefix('torch.')}"
+        for t in tensors
+    ]
+    return ", ".join(texts) or type(values).__name__

@@ -1,0 +1,212 @@
+"""Mistakes that a run tells before it begins."""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from nncfx.compressor import Compressor, accuracy
+from nncfx.compressor.preflight import check_training_step, first_batch, small_sample_note
+from nncfx.errors import ArgumentError, SearchError
+from nncfx.lc import DC, LC
+from nncfx.objectives import Minimize, footprint
+from nncfx.schemes import Compose, FilterPrune, Prune, Quantize
+from nncfx.search import SearchSettings
+
+BATCH = torch.randn(4, 3), torch.tensor([0, 1, 0, 1])
+BRIEF = SearchSettings(max_evaluations=1)
+
+
+def linear() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def compressor(**changes: Any) -> Compressor:  # noqa: ANN401 (any setting)
+    settings: dict[str, Any] = {
+        "model": linear(),
+        "objective": Minimize(footprint),
+        "scheme": Prune(),
+        "optimizer": LC(steps=2, mb_iterations_per_l=1),
+        "trainloader": [BATCH],
+        "valloader": [BATCH],
+        "criterion": F.cross_entropy,
+        "eps": 0.9,
+        "runtime": "torch",
+        "settings": BRIEF,
+    }
+    return Compressor(**{**settings, **changes})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": "resnet"}, "model is a str"),
+        ({"model": nn.Flatten()}, "has no parameters"),
+        ({"optimizer": LC}, r"the class LC.*Write LC\(\.\.\.\)"),
+        ({"scheme": FilterPrune}, "the class FilterPrune"),
+        ({"objective": len}, "Maximize|Minimize"),
+        ({"criterion": 3}, "cannot be called"),
+        ({"metric": None}, "cannot be called"),
+        ({"runtime": "onxruntime"}, "Did you mean 'onnxruntime'"),
+        ({"eps": 2}, "Write 0.02 for two points"),
+        ({"eps": float("nan")}, "at least 0"),
+        ({"trainloader": (b for b in [BATCH])}, "trainloader is a generator, which is used up"),
+        ({"valloader": iter([BATCH])}, "valloader is a list_iterator"),
+        ({"testloader": (b for b in [BATCH])}, "testloader is a generator"),
+        ({"trainloader": 7}, "must be a list or a DataLoader"),
+    ],
+)
+def test_a_part_of_the_wrong_kind_is_refused_when_the_compressor_is_made(
+    change: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        compressor(**change)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_scripted_model_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="Pass the module that was scripted"):
+        compressor(model=torch.jit.script(linear()))
+
+
+# torch.compile imports what torch has deprecated itself
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_compiled_model_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="Pass the module that was compiled"):
+        compressor(model=torch.compile(linear()))
+
+
+def nothing_searched(_: nn.Module) -> float:
+    raise AssertionError("the search had begun")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"trainloader": []}, "trainloader gives no batch"),
+        ({"testloader": []}, "testloader gives no batch"),
+        ({"valloader": [(*BATCH, 1)]}, "valloader is a tuple of 3; a batch is a pair"),
+        ({"valloader": [{"x": BATCH[0]}]}, "is a dict with the keys 'x'"),
+        ({"valloader": [(BATCH[0].numpy(), 1)]}, "without any tensor"),
+        ({"trainloader": [(torch.ones(4, 9), BATCH[1])]}, r"trainloader \(4 x 9 float32\)"),
+        ({"criterion": F.mse_loss}, "criterion does not take the outputs|criterion returned"),
+        ({"criterion": lambda o, _: o}, "criterion returned a tensor of 4 x 2"),
+        ({"criterion": lambda *_: 1.0}, "criterion returned 1.0"),
+        ({"criterion": lambda o, _: o.detach().sum()}, "depends on no parameter"),
+        ({"model": linear().requires_grad_(requires_grad=False)}, "or take DC"),
+        ({"metric": lambda *_: float("nan")}, "of the dense model is nan"),
+    ],
+)
+def test_data_that_do_not_go_together_are_told_before_the_search(
+    change: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        compressor(objective=Minimize(nothing_searched), **change).run()
+
+
+def test_an_error_of_the_users_objective_is_told_with_its_name() -> None:
+    def shadow(model: nn.Module) -> float:
+        raise KeyError(model)
+
+    with pytest.raises(ArgumentError, match="'shadow' cannot measure the model: KeyError"):
+        compressor(objective=Minimize(shadow)).run()
+
+
+def test_a_run_of_which_every_trial_failed_is_no_result() -> None:
+    with pytest.raises(SearchError, match=r"first 1 trials all failed.*FilterPrune finds no"):
+        compressor(scheme=FilterPrune()).run()
+
+
+def test_direct_compression_needs_no_gradient_and_no_training_data() -> None:
+    frozen = linear().requires_grad_(requires_grad=False)
+    assert compressor(model=frozen, optimizer=DC(), trainloader=[]).run().level > 0
+
+
+def test_a_run_inside_inference_mode_still_trains() -> None:
+    with torch.inference_mode():
+        assert compressor().run().level > 0
+
+
+def test_the_training_step_that_is_tried_leaves_model_and_random_numbers_alone() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 2))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    random = torch.get_rng_state()
+    check_training_step(model, [BATCH], F.cross_entropy)
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_the_first_batch_of_a_shuffling_loader_costs_no_random_number() -> None:
+    data = torch.utils.data.TensorDataset(torch.arange(8.0), torch.arange(8))
+    loader = torch.utils.data.DataLoader(data, batch_size=4, shuffle=True)
+    random = torch.get_rng_state()
+    inputs, targets = first_batch("trainloader", loader)
+    assert torch.equal(inputs, targets.float())
+    assert torch.equal(torch.get_rng_state(), random)
+
+
+@pytest.mark.parametrize(
+    ("eps", "metric", "batches", "warns"),
+    [
+        (0.02, accuracy, 1, True),
+        (0.02, accuracy, 13, False),  # 52 examples: 1.9 points each
+        (0.0, accuracy, 1, False),
+        (0.02, lambda *_: 1.0, 1, False),
+    ],
+)
+def test_too_few_examples_for_the_budget_are_told(
+    eps: float,
+    metric: Callable[[nn.Module, Iterable[Any]], float],
+    batches: int,
+    *,
+    warns: bool,
+) -> None:
+    note = small_sample_note(eps, metric, [BATCH] * batches, BATCH[0])
+    assert bool(note) is warns
+
+
+def test_a_small_validation_set_is_told_in_the_evidence() -> None:
+    result = compressor(eps=0.1).run()
+    assert any("at most 4 examples" in note for note in result.evidence.notes)
+
+
+class Tied(nn.Module):
+    """An embedding that is the output layer, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(20, 8)
+        self.inner = nn.Linear(8, 8)
+        self.out = nn.Linear(8, 20, bias=False)
+        self.out.weight = self.embedding.weight
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.out(F.relu(self.inner(self.embedding(tokens)))).mean(1)
+
+
+def test_tied_weights_stay_tied_through_a_run_in_half_precision() -> None:
+    tokens = torch.randint(0, 20, (8, 5))
+    scheme = Compose([Prune(), Quantize("float16")])
+    data = [(tokens, tokens[:, 0])]
+    result = compressor(model=Tied(), scheme=scheme, trainloader=data, valloader=data).run()
+    assert result.model.out.weight is result.model.embedding.weight
+    assert result.model.out.weight.dtype == torch.float32
+
+
+def test_a_double_model_comes_back_in_double() -> None:
+    data = [(BATCH[0].double(), BATCH[1])]
+    scheme = Compose([Prune(), Quantize("float16")])
+    result = compressor(
+        model=linear().double(), scheme=scheme, trainloader=data, valloader=data
+    ).run()
+    assert {p.dtype for p in result.model.parameters()} == {torch.float64}
+
+
+def test_settings_are_checked_again_when_they_are_replaced() -> None:
+    with pytest.raises(ArgumentError, match=r"margin is 0\.95"):
+        dataclasses.replace(compressor(), margin=0.95)

@@ -1,0 +1,256 @@
+"""Training under every algorithm: killed and resumed to the same bits, compiled, and exported."""
+
+import io
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nncfx.compressor import create_compressed_model, load, save
+from nncfx.controllers import Controller, TrainingLoopWarning, registered_algorithms
+from nncfx.export import export_onnx
+from nncfx.tracing import NNCFNetwork, unwrap
+
+ITEMS: Mapping[str, dict[str, Any]] = {
+    "const_sparsity": {},
+    "filter_pruning": {
+        "params": {"pruning_target": 0.25, "pruning_steps": 2, "prune_first_conv": True},
+    },
+    "knowledge_distillation": {"type": "softmax", "temperature": 2.0},
+    "magnitude_sparsity": {"params": {"sparsity_target_epoch": 2}},
+    "nm_sparsity": {"params": {"start_epoch": 1}},
+    "rb_sparsity": {
+        "sparsity_init": 0.2,
+        "params": {
+            "sparsity_target_epoch": 2,
+            "sparsity_freeze_epoch": 3,
+            "update_per_optimizer_step": True,
+            "steps_per_epoch": 3,
+        },
+    },
+}
+EVERYTHING = ("filter_pruning", "magnitude_sparsity", "rb_sparsity", "knowledge_distillation")
+STEPS = 3
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.conv2 = nn.Conv2d(8, 8, 3, stride=2)
+        self.fc = nn.Linear(8 * 9, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.norm(self.conv1(x)))
+        return self.fc(torch.relu(self.conv2(x)).flatten(1))
+
+
+def fresh() -> Net:
+    torch.manual_seed(0)
+    model = Net()
+    with torch.no_grad():
+        model.conv1.weight[:, 0] = 0
+    return model
+
+
+def created(algorithms: Sequence[str]) -> tuple[Controller, NNCFNetwork]:
+    items = [{"algorithm": name} | ITEMS[name] for name in algorithms]
+    return create_compressed_model(fresh(), {"compression": items}, torch.ones(1, 3, 8, 8))
+
+
+def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(epoch)
+    for _ in range(STEPS):
+        yield torch.randn(4, 3, 8, 8, generator=generator), torch.arange(4)
+
+
+def train(
+    controller: Controller,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    epochs: range,
+) -> None:
+    model.train()
+    for epoch in epochs:
+        controller.scheduler.epoch_step()
+        for images, labels in batches(epoch):
+            controller.scheduler.step()
+            loss = nn.functional.cross_entropy(model(images), labels) + controller.loss()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+def check_equal(model: nn.Module, other: nn.Module) -> None:
+    state, expected = model.state_dict(), other.state_dict()
+    assert state.keys() == expected.keys()
+    for name, tensor in state.items():
+        assert torch.equal(tensor, expected[name]), name
+
+
+@pytest.mark.parametrize(
+    "algorithms",
+    [*((name,) for name in registered_algorithms()), EVERYTHING],
+    ids="+".join,
+)
+def test_killed_and_resumed_training_ends_in_the_same_bits(
+    algorithms: Sequence[str],
+    tmp_path: Path,
+) -> None:
+    controller, model = created(algorithms)
+    optimizer = sgd(model)
+    torch.manual_seed(7)
+    train(controller, model, optimizer, range(5))
+
+    killed, first = created(algorithms)
+    optimizer = sgd(first)
+    torch.manual_seed(7)
+    for stop in (2, 4):
+        train(killed, first, optimizer, range(stop - 2, stop))
+        save(tmp_path / "run", first, killed)
+        rest = io.BytesIO()
+        torch.save({"optimizer": optimizer.state_dict(), "noise": torch.get_rng_state()}, rest)
+        killed, first = load(tmp_path / "run", Net())
+        rest.seek(0)
+        state = torch.load(rest, weights_only=True)
+        optimizer = sgd(first)
+        optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["noise"])
+    train(killed, first, optimizer, range(4, 5))
+    check_equal(first, model)
+    assert killed.statistics().to_dict() == controller.statistics().to_dict()
+
+
+@pytest.mark.parametrize("name", registered_algorithms())
+def test_one_torch_save_holds_model_and_controller(name: str) -> None:
+    controller, model = created([name])
+    train(controller, model, sgd(model), range(2))
+    file = io.BytesIO()
+    torch.save({"model": model.state_dict(), "controller": controller.state_dict()}, file)
+    file.seek(0)
+    state = torch.load(file, weights_only=True)
+    again, other = created([name])
+    other.load_state_dict(state["model"])
+    again.load_state_dict(state["controller"])
+    check_equal(other, model)
+    assert again.level == controller.level
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", registered_algorithms())
+def test_a_compiled_training_step_is_the_plain_one(name: str) -> None:
+    ends = []
+    for compiled in (False, True):
+        controller, model = created([name])
+        if name == "rb_sparsity":
+            for insertion in model.nncf.hooks:
+                insertion.hook.is_noisy.fill_(0)  # compiled noise is drawn otherwise
+        called = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
+        train(controller, called, sgd(model), range(2))
+        ends.append(model.eval()(next(batches(9))[0]))
+        torch.compiler.reset()
+    torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-4)
+
+
+def test_everything_together_strips_and_exports(tmp_path: Path) -> None:
+    controller, model = created(EVERYTHING)
+    train(controller, model, sgd(model), range(3))
+    ready = controller.prepare_for_export()
+    assert type(ready) is Net
+    assert not ready.training
+    images = next(batches(9))[0]
+    expected = model.eval()(images)
+    torch.testing.assert_close(ready(images), expected)
+    path = export_onnx(ready, tmp_path / "model.onnx", images).path
+    session = onnxruntime.InferenceSession(path)
+    (found,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
+    torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_after_training_nothing_of_it_stays_in_an_unwrapped_model() -> None:
+    controller, model = created(EVERYTHING)
+    train(controller, model, sgd(model), range(1))
+    plain = unwrap(model)
+    assert plain.state_dict().keys() == fresh().state_dict().keys()
+    assert type(plain) is Net
+
+
+def test_a_usual_loop_gets_no_warning() -> None:
+    controller, model = created(["rb_sparsity"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(controller, model, sgd(model), range(3))
+
+
+def one_step(controller: Controller, model: nn.Module, *, adds: bool = True) -> None:
+    images, labels = next(batches(0))
+    loss = nn.functional.cross_entropy(model(images), labels)
+    extra = controller.loss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    (loss + extra if adds else loss).backward()
+    optimizer.step()
+
+
+def train_without_epochs(controller: Controller, model: nn.Module) -> None:
+    for _ in range(3):
+        one_step(controller, model)
+
+
+def test_training_without_epoch_step_is_told_once() -> None:
+    controller, model = created(["magnitude_sparsity"])
+    one_step(controller, model)
+    with pytest.warns(TrainingLoopWarning, match=r"epoch_step\(\) was never called") as caught:
+        train_without_epochs(controller, model)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+def test_epoch_step_twice_is_told_once() -> None:
+    controller, model = created(["magnitude_sparsity", "filter_pruning"])
+    controller.scheduler.epoch_step()
+    one_step(controller, model)
+    controller.scheduler.epoch_step()
+    with pytest.warns(TrainingLoopWarning, match=r"called twice") as caught:
+        controller.scheduler.epoch_step()
+    controller.scheduler.epoch_step()
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+def test_a_loss_that_is_never_asked_for_is_told() -> None:
+    controller, model = created(["magnitude_sparsity", "rb_sparsity"])
+    controller.scheduler.epoch_step()
+    optimizer = sgd(model)
+    for images, labels in batches(0):
+        nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+    with pytest.warns(TrainingLoopWarning, match=r"without controller.loss\(\), by which 'rb_sp"):
+        controller.scheduler.epoch_step()
+
+
+def test_a_loss_that_is_not_added_is_told() -> None:
+    controller, model = created(["knowledge_distillation"])
+    controller.scheduler.epoch_step()
+    one_step(controller, model, adds=False)
+    with pytest.warns(TrainingLoopWarning, match="not differentiated before the optimizer"):
+        one_step(controller, model, adds=False)
+
+
+def test_a_schedule_may_be_tried_without_training() -> None:
+    controller, _ = created(["magnitude_sparsity"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(4):
+            controller.scheduler.epoch_step()
+            controller.loss()
+    assert controller.level == 0.5
