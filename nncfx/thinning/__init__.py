@@ -1,6 +1,7 @@
 """Remove dead channels from a model, exactly."""
 
 from nncfx.thinning.probing import prunable_channels
+from nncfx.thinning.recipe import ThinRecipe, rebuild, thin_optimizer
 from nncfx.thinning.thin import ThinResult, thin
 
-__all__ = ["ThinResult", "prunable_channels", "thin"]
+__all__ = ["ThinRecipe", "ThinResult", "prunable_channels", "rebuild", "thin", "thin_optimizer"]

@@ -9,6 +9,7 @@ from typing_extensions import override
 from nncfx.errors import ArgumentError, ThinningError
 from nncfx.graph.channels import Channels
 from nncfx.thinning.probing import prunable_channels
+from nncfx.thinning.recipe import ThinRecipe
 from nncfx.thinning.removal import removed
 from nncfx.thinning.selection import Selection, select_removable
 from nncfx.thinning.surgery import named_tensors, sized_on_the_way
@@ -32,6 +33,7 @@ class ThinResult:
         entries: (parameter or buffer, axis) to the indices removed along that axis, ascending.
         parameters: number of parameters before and after.
         channels: number of prunable channel groups before and after.
+        recipe: from it and the original class the thin model is rebuilt.
     """
 
     model: nn.Module
@@ -42,6 +44,7 @@ class ThinResult:
     entries: Mapping[tuple[str, int], tuple[int, ...]]
     parameters: tuple[int, int]
     channels: tuple[int, int]
+    recipe: ThinRecipe
 
     @override
     def __str__(self) -> str:
@@ -115,15 +118,22 @@ def thin(
             "its code may hold a width, or its channels meet in a way that is not seen.",
         ) from fault
     total = sum(group_set.size for group_set in channels.prunable)
+    taken = {key: tuple(one.tolist()) for key, one in entries.items()}
+    kind = type(masked)
     return ThinResult(
         model=thinned,
         removed=_removed(channels, selection),
         fixed=dict(selection.kept),
         max_error=error,
         sizes=sizes,
-        entries={key: tuple(removed.tolist()) for key, removed in entries.items()},
+        entries=taken,
         parameters=(_count(masked), _count(thinned)),
         channels=(total, total - sum(len(groups) for groups in selection.groups.values())),
+        recipe=ThinRecipe(
+            model_class=f"{kind.__module__}.{kind.__qualname__}",
+            removed=taken,
+            sizes=sizes,
+        ),
     )
 
 

@@ -1,0 +1,215 @@
+"""What thinning took away, as data: rebuild a thin model, and thin an optimizer's state."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from nncfx.errors import ThinningError, did_you_mean
+from nncfx.thinning.surgery import copy_without, named_tensors
+
+__all__ = ["ThinRecipe", "rebuild", "thin_optimizer"]
+
+_FORMAT: Final = "nncfx thin recipe"
+_VERSION: Final = 1
+
+_Removed: TypeAlias = Mapping[tuple[str, int], tuple[int, ...]]
+_Sizes: TypeAlias = Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThinRecipe:
+    """How a thin model comes from the dense one; plain data, written as JSON.
+
+    Attributes:
+        model_class: name of the model's class, with its module.
+        removed: (parameter or buffer, axis) to the indices removed along that axis, ascending.
+        sizes: module name to the attributes that changed, with their new values.
+    """
+
+    model_class: str
+    removed: _Removed
+    sizes: _Sizes
+
+    def to_json(self) -> str:
+        """Return the recipe as JSON text; `from_json` is the inverse."""
+        removed = [
+            {"tensor": name, "axis": axis, "entries": list(entries)}
+            for (name, axis), entries in self.removed.items()
+        ]
+        content = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "model_class": self.model_class,
+            "removed": removed,
+            "sizes": {name: dict(sizes) for name, sizes in self.sizes.items()},
+        }
+        return json.dumps(content, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> "ThinRecipe":
+        """Return the recipe that `to_json` wrote.
+
+        Raises:
+            ThinningError: `text` is no recipe, or one of another version.
+        """
+        try:
+            content = json.loads(text)
+            if content["format"] != _FORMAT or content["version"] != _VERSION:
+                raise ThinningError(
+                    f"This is {content['format']!r}, version {content['version']!r}; "
+                    f"{_FORMAT!r}, version {_VERSION} is read here. Write it anew.",
+                )
+            return cls(
+                model_class=str(content["model_class"]),
+                removed={
+                    (str(one["tensor"]), int(one["axis"])): tuple(map(int, one["entries"]))
+                    for one in content["removed"]
+                },
+                sizes={
+                    str(name): {str(key): int(value) for key, value in sizes.items()}
+                    for name, sizes in content["sizes"].items()
+                },
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ThinningError(
+                f"The text is no thin recipe: {type(error).__name__}: {error}. Pass what "
+                "ThinRecipe.to_json returned.",
+            ) from error
+
+
+def rebuild(
+    model: nn.Module,
+    recipe: ThinRecipe,
+    state_dict: Mapping[str, Any] | None = None,
+) -> nn.Module:
+    """Return a thin copy of `model`, with the weights of a thin model if they are given.
+
+    Args:
+        model: built by the original class with its original sizes; left as it is.
+        recipe: what thinning took away.
+        state_dict: that of the thin model. None: the weights of `model` that stay.
+
+    Raises:
+        ThinningError: the recipe or the weights are of another model.
+
+    >>> from nncfx.thinning import thin
+    >>> model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    >>> model[1].weight.data[:, 1:] = 0
+    >>> result = thin(model, torch.ones(1, 3))
+    >>> recipe = ThinRecipe.from_json(result.recipe.to_json())
+    >>> fresh = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    >>> rebuild(fresh, recipe, result.model.state_dict())[0]
+    Linear(in_features=3, out_features=1, bias=True)
+    """
+    _check(model, recipe)
+    entries = {key: np.array(gone, dtype=np.int64) for key, gone in recipe.removed.items()}
+    thinned, _ = copy_without(model, entries)
+    for name, sizes in recipe.sizes.items():
+        for attribute, value in sizes.items():
+            setattr(thinned.get_submodule(name), attribute, value)
+    if state_dict is not None:
+        try:
+            thinned.load_state_dict(state_dict)
+        except RuntimeError as error:
+            raise ThinningError(
+                f"The weights are not those of this recipe's model: {error}. Pass the state_dict "
+                "of the thinned model.",
+            ) from error
+    return thinned
+
+
+def thin_optimizer(
+    optimizer: Optimizer,
+    model: nn.Module,
+    thinned: nn.Module,
+    recipe: ThinRecipe,
+) -> None:
+    """Let an optimizer go on with the thinned model, in place: momentum and moments shrink along.
+
+    Args:
+        optimizer: holds parameters of `model`.
+        model: the model that was thinned, as the optimizer knows it.
+        thinned: what thinning gave.
+        recipe: of that thinning.
+
+    Raises:
+        ThinningError: the optimizer has a parameter that is not of `model`, or keeps a tensor
+            that is neither of its parameter's shape nor a number. Nothing is changed.
+    """
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    new = dict(thinned.named_parameters(remove_duplicate=False))
+    params = [one for group in optimizer.param_groups for one in group["params"]]
+    if any(id(one) not in names for one in params):
+        raise ThinningError(
+            f"The {type(optimizer).__name__} trains a parameter that is not of the thinned "
+            f"{type(model).__name__}. Pass the model whose parameters it was given.",
+        )
+    states: dict[torch.Tensor, Any] = {
+        new[names[id(one)]]: _state(names[id(one)], one, optimizer.state[one], recipe)
+        for one in params
+        if one in optimizer.state
+    }
+    for group in optimizer.param_groups:
+        group["params"] = [new[names[id(one)]] for one in group["params"]]
+    optimizer.state.clear()
+    optimizer.state.update(states)
+
+
+def _state(
+    name: str,
+    parameter: torch.Tensor,
+    state: Mapping[str, Any],
+    recipe: ThinRecipe,
+) -> dict[str, Any]:
+    cuts = {axis: gone for (key, axis), gone in recipe.removed.items() if key == name}
+    if not cuts:
+        return dict(state)
+    smaller = {}
+    for key, value in state.items():
+        if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
+            smaller[key] = _cut(value, cuts)
+        elif isinstance(value, torch.Tensor) and value.numel() > 1:
+            raise ThinningError(
+                f"The optimizer keeps {key!r} of shape {tuple(value.shape)} for '{name}' of shape "
+                f"{tuple(parameter.shape)}; what of it belongs to a channel is not known. Start "
+                "the optimizer anew with the thinned model's parameters.",
+            )
+        else:
+            smaller[key] = value
+    return smaller
+
+
+def _cut(tensor: torch.Tensor, cuts: Mapping[int, tuple[int, ...]]) -> torch.Tensor:
+    for axis, gone in cuts.items():
+        keep = np.setdiff1d(np.arange(tensor.shape[axis]), np.array(gone))
+        tensor = tensor.index_select(axis, torch.from_numpy(keep).to(tensor.device))
+    return tensor
+
+
+def _check(model: nn.Module, recipe: ThinRecipe) -> None:
+    tensors, modules = named_tensors(model), dict(model.named_modules())
+    for (name, axis), gone in recipe.removed.items():
+        if name not in tensors:
+            raise ThinningError(
+                f"The recipe shrinks '{name}', which the model does not have."
+                f"{did_you_mean(name, tensors)} Build the model from {recipe.model_class}.",
+            )
+        shape = tuple(tensors[name].shape)
+        if not 0 <= axis < len(shape) or (gone and not 0 <= min(gone) <= max(gone) < shape[axis]):
+            raise ThinningError(
+                f"The recipe removes entries up to {max(gone, default=0)} of axis {axis} of "
+                f"'{name}', whose shape is {shape}. Build the model with its original sizes.",
+            )
+    for name, sizes in recipe.sizes.items():
+        absent = [key for key in sizes if name not in modules or key not in vars(modules[name])]
+        if absent:
+            raise ThinningError(
+                f"The recipe sets {absent} of module '{name}', which has none. "
+                f"Build the model from {recipe.model_class}.",
+            )
