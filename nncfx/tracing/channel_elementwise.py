@@ -1,13 +1,15 @@
 """Channel rules of functions that keep channels apart: of elements, windows, single axes."""
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
 import torch
 
 from nncfx.tracing.channel_calls import argument, place_of, unknown
-from nncfx.tracing.channel_ids import spread, varying_axes
+from nncfx.tracing.channel_ids import NO_CHANNEL, sequence, spread, varying_axes
 from nncfx.tracing.channel_state import ChannelState, Source
+from nncfx.tracing.living import AVERAGES, LAYER_NORMS
 from nncfx.tracing.tensors import tensors_in
 from nncfx.tracing.tracer import TracedCall
 
@@ -90,6 +92,8 @@ def reduction(state: ChannelState, call: TracedCall) -> None:
         return unknown(state, call)
     given = (given,) if isinstance(given, int) else given
     axes = {axis % grid.dim() for axis in given} if given else set(range(grid.dim()))
+    if living(state, call, grid, axes):
+        return state.set_grid(call.result, _constant(call.result))
     rest = state.mix(grid, axes, (place_of(call), "computes across its channels"))
     if axes.intersection(varying_axes(rest)):
         return unknown(state, call, "computes across its channels")
@@ -153,8 +157,50 @@ def channel_normalisation(state: ChannelState, call: TracedCall) -> None:
 def _normalise(state: ChannelState, call: TracedCall, axes: range) -> None:
     data, *parameters = tensors_in((call.args, call.kwargs))
     grid = state.ids(data)
+    if living(state, call, grid, axes):
+        across = (1,) * (grid.dim() - 1 - axes[0])
+        for tensor in parameters:
+            source = state.source(tensor)
+            if source is None:
+                state.fix(grid, f"'{place_of(call)}' reads a tensor that is no parameter")
+            else:
+                elements = source.elements.reshape(-1, *across)
+                state.follow(
+                    grid, Source(source.parameter, source.shape, elements), place_of(call)
+                )
+        return state.set_grid(call.result, grid)
     grid = state.mix(grid, axes, (place_of(call), _NORMALISES))
     if any(axis in axes for axis in varying_axes(grid)):
         for tensor in parameters:
             state.fix_tensor(tensor, f"'{place_of(call)}' {_NORMALISES}")
-    state.set_grid(call.result, grid)
+    return state.set_grid(call.result, grid)
+
+
+def living(
+    state: ChannelState,
+    call: TracedCall,
+    grid: torch.Tensor,
+    axes: Iterable[int],
+) -> bool:
+    """Note that a call takes statistics over living channels, if it can; return whether it can.
+
+    It can where that is asked for, the call is one of `AVERAGES`, and channels lie along one
+    axis only, over which it averages.
+    """
+    moving = varying_axes(grid)
+    if not state.living or call.func not in AVERAGES or len(moving) != 1:
+        return False
+    ids = sequence(grid, moving[0])
+    if moving[0] not in axes or ids is None or not _averages_one_axis(call):
+        return False
+    state.ledger.average(state.calls - 1, moving[0], ids)
+    return True
+
+
+def _averages_one_axis(call: TracedCall) -> bool:
+    shape = argument(call, 1, "normalized_shape")
+    return call.func not in LAYER_NORMS or (isinstance(shape, Sequence) and len(shape) == 1)
+
+
+def _constant(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(NO_CHANNEL).expand(tensor.shape)

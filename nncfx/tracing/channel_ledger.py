@@ -1,17 +1,19 @@
 """The book of a trace: which channels are one, which are fixed, and what carries them."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
-from nncfx.graph.channels import Channels, GroupSet, Member, Role, Width
+from nncfx.graph.channels import Average, Channels, GroupSet, Member, Role, Width
 from nncfx.graph.union_find import Ids, UnionFind
 from nncfx.tracing.channel_ids import NO_CHANNEL
 
 __all__ = ["ChannelLedger"]
 
+_Key = TypeVar("_Key")
 _CONSTANT = "a constant of the model's code takes the place of such a channel at '{place}'"
 
 
@@ -25,6 +27,7 @@ class ChannelLedger:
     _carriers: dict[tuple[str, int], Ids] = field(default_factory=dict)
     _roles: dict[tuple[str, int], list[Role]] = field(default_factory=dict)
     _widths: dict[tuple[str, str], Ids] = field(default_factory=dict)
+    _averages: dict[tuple[int, int], Ids] = field(default_factory=dict)
 
     @property
     def unions(self) -> int:
@@ -91,6 +94,10 @@ class ChannelLedger:
         if len(known) == len(ids):
             self.tie(known, ids, f"{module}.{attribute}")
 
+    def average(self, call: int, axis: int, ids: Ids) -> None:
+        """Note that a call takes statistics over the channels `ids`, those that live."""
+        self._averages[call, axis] = ids
+
     def channels(self, buffers: Iterable[str]) -> Channels:
         """Return every group of channels that some parameter creates or follows.
 
@@ -101,11 +108,15 @@ class ChannelLedger:
             if parameter in self._opaque:
                 self.fix(ids, self._opaque[parameter])
         reasons = self._root_reasons()
-        entries, counts = self._entries(), self._counts()
+        entries, counts = self._entries(self._carriers), self._counts()
+        averages = self._entries(self._averages)
         alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for root, carriers in entries.items():
             shape = tuple((key, len(rows)) for key, rows in carriers.items())
-            counted = tuple(counts[root].items())
+            counted = (
+                *counts[root].items(),
+                *((key, len(rows)) for key, rows in averages[root].items()),
+            )
             if any(set(self._roles[key]) != {Role.CONSUMER} for key in carriers):
                 alike[(reasons.get(root), *shape, *counted)].append(root)
         names: dict[str, int] = defaultdict(int)
@@ -127,6 +138,14 @@ class ChannelLedger:
                 members=members,
                 fixed=reasons.get(roots[0]),
                 widths=widths,
+                averages=tuple(
+                    Average(
+                        call=call,
+                        axis=axis,
+                        indices=np.array([averages[root][call, axis] for root in roots]),
+                    )
+                    for call, axis in averages[roots[0]]
+                ),
             )
             sets.append(group_set)
         return Channels(tuple(sets))
@@ -138,9 +157,9 @@ class ChannelLedger:
             reasons.setdefault(root, reason)
         return reasons
 
-    def _entries(self) -> dict[int, dict[tuple[str, int], list[int]]]:
-        entries: dict[int, dict[tuple[str, int], list[int]]] = defaultdict(dict)
-        for key, ids in self._carriers.items():
+    def _entries(self, carriers: Mapping[_Key, Ids]) -> dict[int, dict[_Key, list[int]]]:
+        entries: dict[int, dict[_Key, list[int]]] = defaultdict(dict)
+        for key, ids in carriers.items():
             for index, root in enumerate(self.find(ids).tolist()):
                 if root != NO_CHANNEL:
                     entries[root].setdefault(key, []).append(index)

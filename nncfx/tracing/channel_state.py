@@ -58,10 +58,19 @@ class Source:
 
 @dataclass(eq=False)
 class ChannelState:
-    """The grids of ids of activations, the sources of moved parameters, and the ledger."""
+    """The grids of ids of activations, the sources of moved parameters, and the ledger.
+
+    Attributes:
+        ledger: what is known of channels.
+        names: `id` of every parameter and buffer to its name.
+        living: whether statistics over channels are those of living channels.
+        calls: how many calls that take statistics over an axis there have been.
+    """
 
     ledger: ChannelLedger = field(default_factory=ChannelLedger)
     names: Mapping[int, str] = field(default_factory=dict)
+    living: bool = False
+    calls: int = 0
     _splits: list[Split] = field(default_factory=list)
     _grids: MutableMapping[torch.Tensor, torch.Tensor] = field(
         default_factory=WeakTensorKeyDictionary,

@@ -15,6 +15,7 @@ from nncfx.tracing.channel_state import ChannelState
 from nncfx.tracing.dynamic_class import HookedModule
 from nncfx.tracing.inputs import ExampleInputs
 from nncfx.tracing.installation import uninstall
+from nncfx.tracing.living import AVERAGES
 from nncfx.tracing.named_integers import named_integers
 from nncfx.tracing.spelling import spelling
 from nncfx.tracing.tensors import tensors_in
@@ -33,9 +34,9 @@ class ChannelObserver:
     read ids and create new ones; whatever is not followed fixes the channels that it reads.
     """
 
-    def __init__(self, fixed: Mapping[str, str] = _NOTHING) -> None:
+    def __init__(self, fixed: Mapping[str, str] = _NOTHING, *, living: bool = False) -> None:
         """Follow channels; those that the operations `fixed` read must stay, with the reasons."""
-        self.state = ChannelState()
+        self.state = ChannelState(living=living)
         self._fixed = fixed
 
     def on_input(self, tensor: torch.Tensor) -> None:
@@ -45,6 +46,7 @@ class ChannelObserver:
     def on_call(self, call: TracedCall) -> None:
         """Follow the channels through one call."""
         self.state.names = call.parameter_names
+        self.state.calls += call.func in AVERAGES
         if not any(self.state.is_known(t) for t in tensors_in((call.args, call.kwargs))):
             return
         reason = self._fixed.get(place_of(call))
@@ -70,6 +72,7 @@ def analyze_channels(
     example_inputs: ExampleInputs,
     *,
     fixed: Mapping[str, str] = _NOTHING,
+    living_norms: bool = False,
 ) -> Channels:
     """Return the groups of channels of `model` that can only be removed together.
 
@@ -80,6 +83,8 @@ def analyze_channels(
         model: any module; of a wrapped one, hooks are left out.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
         fixed: address of an operation to the reason why the channels that it reads must stay.
+        living_norms: whether layer, RMS and group norms and means over channels are taken to see
+            living channels only, so that these may go. Else they fix them.
 
     Raises:
         ArgumentError: `example_inputs` is none of these.
@@ -94,7 +99,7 @@ def analyze_channels(
     if any(isinstance(module, HookedModule) for module in model.modules()):
         model = copy.deepcopy(model)
         uninstall(model)
-    observer = ChannelObserver(fixed)
+    observer = ChannelObserver(fixed, living=living_norms)
     with named_integers(model):
         trace(model, example_inputs, observers=[observer])
     return observer.channels(model)

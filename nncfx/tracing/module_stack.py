@@ -95,13 +95,15 @@ class ModuleStack:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._modules = dict(model.named_modules())
         self._names: dict[int, list[str]] = {}
+        self._types: dict[str, str] = {}
+        self._modules: list[nn.Module] = []
         for name, module in model.named_modules(remove_duplicate=False):
-            self._names.setdefault(id(module), []).append(name)
-        self._types = {
-            name: _class_name(one) for name, one in model.named_modules(remove_duplicate=False)
-        }
+            names = self._names.setdefault(id(module), [])
+            names.append(name)
+            self._types[name] = _class_name(module)
+            if len(names) == 1:
+                self._modules.append(module)
         self._frames: list[Frame] = []
         self._ordinals: Counter[tuple[str, str]] = Counter()
         self._places: dict[str, Place] = {}
@@ -117,7 +119,7 @@ class ModuleStack:
     def listening(self) -> Iterator[None]:
         """Keep the stack up to date while the context lasts."""
         with ExitStack() as stack:
-            for module in self._modules.values():
+            for module in self._modules:
                 enter = module.register_forward_pre_hook(self._enter, with_kwargs=True)
                 stack.callback(enter.remove)
                 leave = module.register_forward_hook(self._leave, always_call=True)

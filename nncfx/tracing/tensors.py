@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -20,20 +20,29 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     """
     if isinstance(value, torch.Tensor):
         yield value
-        return
-    if isinstance(value, str | bytes | torch.Size):
-        return
-    for part in _parts(value):
-        yield from tensors_in(part)
+    elif type(value) not in _LEAVES:
+        for part in _parts(value):
+            if isinstance(part, torch.Tensor):
+                yield part
+            elif type(part) not in _LEAVES:
+                yield from tensors_in(part)
+
+
+_LEAVES: Final = frozenset(
+    {bool, bytes, float, int, str, type(None), torch.Size, torch.device, torch.dtype}
+)
+"""What arguments mostly are beside tensors; hold none, and are not looked into."""
+
+_SEQUENCES: Final = (tuple, list, set, frozenset)
 
 
 def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, _SEQUENCES):
+        return value
     if isinstance(value, Mapping):
         return value.values()
     if is_dataclass(value) and not isinstance(value, type):
         return [getattr(value, one.name) for one in fields(value)]
-    if isinstance(value, list | tuple | set | frozenset):
-        return value
     return ()
 
 

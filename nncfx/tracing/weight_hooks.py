@@ -31,8 +31,9 @@ def weight_properties(original: type[nn.Module], names: Iterable[str]) -> dict[s
 
 def _hooked(name: str) -> property:
     def read(self: nn.Module) -> Any:
-        stored = self._parameters if name in self._parameters else self._buffers
-        return self.__dict__[WEIGHTS][name](stored[name])
+        own = self.__dict__
+        stored = own["_parameters"]
+        return own[WEIGHTS][name]((stored if name in stored else own["_buffers"])[name])
 
     return property(read)
 
