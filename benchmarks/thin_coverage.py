@@ -72,7 +72,7 @@ def subjects(zoo: str) -> list[Subject]:
     return ZOOS[zoo]()
 
 
-def check(subject: Subject, level: float) -> Outcome:
+def check(subject: Subject, options: argparse.Namespace) -> Outcome:
     """Thin one model; raises whatever goes wrong."""
     torch.manual_seed(0)
     model, inputs = subject.make()
@@ -82,10 +82,10 @@ def check(subject: Subject, level: float) -> Outcome:
     step(copy.deepcopy(model), inputs)
     step_s = time.perf_counter() - began
     began = time.perf_counter()
-    channels = prunable_channels(model, inputs)
+    channels = prunable_channels(model, inputs, living_norms=options.living_norms)
     analysis_s = time.perf_counter() - began
     weights = dict(model.named_parameters(remove_duplicate=False))
-    keep = keep_groups(group_scores(channels, weights, "l1norm", normalize=True), level)
+    keep = keep_groups(group_scores(channels, weights, "l1norm", normalize=True), options.level)
     with torch.no_grad():
         for parameter, mask in group_masks(channels, keep, weights).items():
             weights[parameter].masked_fill_(~mask, 0)
@@ -143,6 +143,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="names of models")
     parser.add_argument("--start", type=int, default=0, help="number of models to skip")
     parser.add_argument("--level", type=float, default=0.5, help="fraction of the groups that go")
+    parser.add_argument("--living-norms", action="store_true", help="norms let channels go")
     parser.add_argument("--trace", action="store_true", help="print tracebacks")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -155,7 +156,7 @@ def main() -> None:
             continue
         seen += 1
         try:
-            one = check(subject, options.level)
+            one = check(subject, options)
             passed += one.kept <= LARGEST_SHARE
             verdict = "pass" if one.kept <= LARGEST_SHARE else "little goes"
             print(

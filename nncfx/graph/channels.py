@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 
-__all__ = ["Channels", "GroupSet", "Member", "Role", "Width"]
+__all__ = ["Average", "Channels", "GroupSet", "Member", "Role", "Width"]
 
 
 class Role(StrEnum):
@@ -92,6 +92,21 @@ class Width:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Average:
+    """A call that takes statistics over channels, as a layer norm does.
+
+    Attributes:
+        call: its number among such calls of one forward, from 0.
+        axis: the axis of its input along which the channels lie; not negative.
+        indices: `g x m` integers; row `i` are the entries along `axis` of group `i`.
+    """
+
+    call: int
+    axis: int
+    indices: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class GroupSet:
     """Groups of channels that have the same members; a group is removed as a whole or not at all.
 
@@ -101,6 +116,7 @@ class GroupSet:
         members: what must shrink together, in order of execution.
         fixed: why none of the groups may go, with the address; None where they may.
         widths: integers of modules that fall with the groups, in order of execution.
+        averages: calls that take statistics over the groups; these are of living channels only.
     """
 
     name: str
@@ -108,6 +124,7 @@ class GroupSet:
     members: tuple[Member, ...]
     fixed: str | None = None
     widths: tuple[Width, ...] = ()
+    averages: tuple[Average, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that every member has `size` groups.

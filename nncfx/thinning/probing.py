@@ -22,7 +22,12 @@ _TRIALS: Final = 20
 _REASON: Final = "'{address}' fails without some of them: the code around it holds a width"
 
 
-def prunable_channels(model: nn.Module, example_inputs: ExampleInputs) -> Channels:
+def prunable_channels(
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    *,
+    living_norms: bool = False,
+) -> Channels:
     """Return the groups of channels of `model`, those fixed that its code does not let go.
 
     Code may hold a width that no tensor and no integer of a module gives. So half of every set is
@@ -33,6 +38,7 @@ def prunable_channels(model: nn.Module, example_inputs: ExampleInputs) -> Channe
     Args:
         model: any module; never changed.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        living_norms: whether channels may go that norms average over, as for `thin`.
 
     Raises:
         ArgumentError: `example_inputs` is of no accepted form.
@@ -42,7 +48,12 @@ def prunable_channels(model: nn.Module, example_inputs: ExampleInputs) -> Channe
     fixed: dict[str, str] = {}
     failures: Counter[str] = Counter()
     for _ in range(_TRIALS):
-        channels = analyze_channels(model, example_inputs, fixed=fixed)
+        channels = analyze_channels(
+            model,
+            example_inputs,
+            fixed=fixed,
+            living_norms=living_norms,
+        )
         trial = removed(model, channels, _half(channels))
         with sized_on_the_way(trial.model, trial.sizes):
             failing = failing_operation(model, trial.model, example_inputs)

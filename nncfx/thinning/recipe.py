@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from nncfx.errors import ThinningError, did_you_mean
-from nncfx.thinning.surgery import copy_without, named_tensors
+from nncfx.thinning.surgery import Sizes, copy_without, named_tensors
 
 __all__ = ["ThinRecipe", "rebuild", "thin_optimizer"]
 
@@ -19,7 +19,6 @@ _FORMAT: Final = "nncfx thin recipe"
 _VERSION: Final = 1
 
 _Removed: TypeAlias = Mapping[tuple[str, int], tuple[int, ...]]
-_Sizes: TypeAlias = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +33,7 @@ class ThinRecipe:
 
     model_class: str
     removed: _Removed
-    sizes: _Sizes
+    sizes: Mapping[str, Sizes]
 
     def to_json(self) -> str:
         """Return the recipe as JSON text; `from_json` is the inverse."""
@@ -72,7 +71,7 @@ class ThinRecipe:
                     for one in content["removed"]
                 },
                 sizes={
-                    str(name): {str(key): int(value) for key, value in sizes.items()}
+                    str(name): {str(key): _size(value) for key, value in sizes.items()}
                     for name, sizes in content["sizes"].items()
                 },
             )
@@ -190,6 +189,10 @@ def _cut(tensor: torch.Tensor, cuts: Mapping[int, tuple[int, ...]]) -> torch.Ten
         keep = np.setdiff1d(np.arange(tensor.shape[axis]), np.array(gone))
         tensor = tensor.index_select(axis, torch.from_numpy(keep).to(tensor.device))
     return tensor
+
+
+def _size(value: int | list[int]) -> int | tuple[int, ...]:
+    return tuple(map(int, value)) if isinstance(value, list) else int(value)
 
 
 def _check(model: nn.Module, recipe: ThinRecipe) -> None:

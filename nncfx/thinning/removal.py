@@ -10,7 +10,7 @@ from torch import nn
 
 from nncfx.graph.channels import Channels
 from nncfx.thinning.selection import Selection
-from nncfx.thinning.surgery import copy_without, narrow_widths
+from nncfx.thinning.surgery import Sizes, copy_without, narrow_widths
 
 __all__ = ["Removal", "removed"]
 
@@ -25,11 +25,13 @@ class Removal:
         model: the copy; nothing says yet that it runs.
         sizes: module name to the attributes that changed, with their new values.
         entries: (parameter or buffer, axis) to the indices removed along that axis, ascending.
+        dead: number of a call that averages over channels to the axis and the entries that went.
     """
 
     model: nn.Module
-    sizes: dict[str, dict[str, int]]
+    sizes: dict[str, Sizes]
     entries: Mapping[tuple[str, int], npt.NDArray[np.int64]]
+    dead: Mapping[int, tuple[int, npt.NDArray[np.int64]]]
 
 
 def removed(model: nn.Module, channels: Channels, selection: Selection) -> Removal:
@@ -37,7 +39,7 @@ def removed(model: nn.Module, channels: Channels, selection: Selection) -> Remov
     entries = _entries(channels, selection)
     smaller, sizes = copy_without(model, entries)
     narrow_widths(smaller, _widths(channels, selection), sizes)
-    return Removal(model=smaller, sizes=sizes, entries=entries)
+    return Removal(model=smaller, sizes=sizes, entries=entries, dead=_dead(channels, selection))
 
 
 def _entries(channels: Channels, selection: Selection) -> _Entries:
@@ -46,6 +48,20 @@ def _entries(channels: Channels, selection: Selection) -> _Entries:
         for member in channels.find(name).members:
             found[member.parameter, member.axis].append(member.entries(groups))
     return {key: np.unique(np.concatenate(parts)) for key, parts in found.items()}
+
+
+def _dead(
+    channels: Channels,
+    selection: Selection,
+) -> dict[int, tuple[int, npt.NDArray[np.int64]]]:
+    """Return which channels each call that averages over some must leave out."""
+    found: dict[int, tuple[int, npt.NDArray[np.int64]]] = {}
+    for name, groups in selection.groups.items():
+        for average in channels.find(name).averages:
+            known = found.get(average.call, (average.axis, np.empty(0, dtype=np.int64)))[1]
+            gone = np.concatenate([known, average.indices[groups].reshape(-1)])
+            found[average.call] = (average.axis, np.sort(gone))
+    return found
 
 
 def _widths(channels: Channels, selection: Selection) -> dict[tuple[str, str], int]:

@@ -12,9 +12,9 @@ from torch import nn
 
 from nncfx.tracing.tensors import tensors_in
 
-__all__ = ["copy_without", "named_tensors", "narrow_widths", "sized_on_the_way"]
+__all__ = ["Sizes", "copy_without", "named_tensors", "narrow_widths", "sized_on_the_way"]
 
-_Sizes = dict[str, int]
+Sizes = dict[str, int | tuple[int, ...]]
 
 
 def named_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -26,7 +26,7 @@ def named_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
 def copy_without(
     model: nn.Module,
     entries: Mapping[tuple[str, int], npt.NDArray[np.int64]],
-) -> tuple[nn.Module, dict[str, _Sizes]]:
+) -> tuple[nn.Module, dict[str, Sizes]]:
     """Return a copy of `model` without entries of its tensors, with the sizes that changed.
 
     Tensors that modules share stay shared. What goes is never copied.
@@ -62,7 +62,7 @@ def copy_without(
 def narrow_widths(
     model: nn.Module,
     falls: Mapping[tuple[str, str], int],
-    sizes: dict[str, _Sizes],
+    sizes: dict[str, Sizes],
 ) -> None:
     """Lower the integers of modules that count channels, in place.
 
@@ -76,13 +76,13 @@ def narrow_widths(
     for (name, attribute), fall in falls.items():
         module = model.get_submodule(name)
         if fall and attribute not in sizes.get(name, {}):
-            value = vars(module)[attribute] - fall
+            value: int = vars(module)[attribute] - fall
             setattr(module, attribute, value)
             sizes.setdefault(name, {})[attribute] = value
 
 
 @contextmanager
-def sized_on_the_way(model: nn.Module, sizes: dict[str, _Sizes]) -> Iterator[None]:
+def sized_on_the_way(model: nn.Module, sizes: dict[str, Sizes]) -> Iterator[None]:
     """Let norms that have no tensor of their own learn their width from the next forward.
 
     Args:
@@ -91,17 +91,18 @@ def sized_on_the_way(model: nn.Module, sizes: dict[str, _Sizes]) -> Iterator[Non
     """
 
     def learn(name: str, module: nn.Module, data: torch.Tensor) -> None:
-        channels = data.shape[1 if data.dim() == _BATCHED[type(module)] else 0]
-        if vars(module)["num_features"] != channels:
-            vars(module)["num_features"] = channels
-            sizes[name] = {"num_features": channels}
+        width = _BARE[type(module)]
+        changed = {key: new for key, new in width(data).items() if vars(module)[key] != new}
+        vars(module).update(changed)
+        if changed:
+            sizes.setdefault(name, {}).update(changed)
 
     handles = [
         module.register_forward_pre_hook(
             lambda module, args, name=name: learn(name, module, args[0]),
         )
         for name, module in model.named_modules()
-        if type(module) in _BATCHED and not _own(module)
+        if type(module) in _BARE and not _own(module)
     ]
     try:
         yield
@@ -136,7 +137,7 @@ def _alike(tensor: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
     return new
 
 
-def _resize(module: nn.Module) -> _Sizes:
+def _resize(module: nn.Module) -> Sizes:
     """Set the sizes that a module keeps beside its tensors, and return those that changed."""
     found = (sizes for kind, sizes in _SIZES.items() if isinstance(module, kind))
     rule = next(found, None)
@@ -153,13 +154,13 @@ def _weight(module: nn.Module) -> torch.Tensor:
     return module.get_parameter("weight")
 
 
-def _conv(module: nn.Module) -> _Sizes:
+def _conv(module: nn.Module) -> Sizes:
     rows, columns = _weight(module).shape[:2]
     groups = _groups(module, rows, "out_channels")
     return {"out_channels": rows, "in_channels": columns * groups, "groups": groups}
 
 
-def _transposed(module: nn.Module) -> _Sizes:
+def _transposed(module: nn.Module) -> Sizes:
     rows, columns = _weight(module).shape[:2]
     groups = _groups(module, rows, "in_channels")
     return {"in_channels": rows, "out_channels": columns * groups, "groups": groups}
@@ -172,16 +173,16 @@ def _groups(module: nn.Module, rows: int, attribute: str) -> int:
     return 1 if groups == 1 else rows * groups // int(before[attribute])
 
 
-def _linear(module: nn.Module) -> _Sizes:
+def _linear(module: nn.Module) -> Sizes:
     rows, columns = _weight(module).shape
     return {"out_features": rows, "in_features": columns}
 
 
-def _features(module: nn.Module) -> _Sizes:
+def _features(module: nn.Module) -> Sizes:
     return {"num_features": next(len(tensor) for tensor in _own(module) if tensor.dim() == 1)}
 
 
-_SIZES: Mapping[type[nn.Module], Callable[[nn.Module], _Sizes]] = {
+_SIZES: Mapping[type[nn.Module], Callable[[nn.Module], Sizes]] = {
     **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), _conv),
     **dict.fromkeys((nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), _transposed),
     nn.Linear: _linear,
@@ -192,15 +193,28 @@ _SIZES: Mapping[type[nn.Module], Callable[[nn.Module], _Sizes]] = {
         ),
         _features,
     ),
+    **dict.fromkeys(
+        (nn.LayerNorm, nn.RMSNorm),
+        lambda module: {"normalized_shape": tuple(_weight(module).shape)},
+    ),
     nn.GroupNorm: lambda module: {"num_channels": len(_weight(module))},
     nn.PReLU: lambda module: {"num_parameters": len(_weight(module))},
     nn.Embedding: lambda module: {"embedding_dim": _weight(module).shape[1]},
 }
 """How each torch.nn type keeps its sizes; every other type has none beside its tensors."""
 
-_BATCHED: Mapping[type[nn.Module], int] = {
-    nn.InstanceNorm1d: 3,
-    nn.InstanceNorm2d: 4,
-    nn.InstanceNorm3d: 5,
+
+def _along(axes_of_a_batch: int) -> Callable[[torch.Tensor], Sizes]:
+    def width(data: torch.Tensor) -> Sizes:
+        return {"num_features": data.shape[1 if data.dim() == axes_of_a_batch else 0]}
+
+    return width
+
+
+_BARE: Mapping[type[nn.Module], Callable[[torch.Tensor], Sizes]] = {
+    nn.InstanceNorm1d: _along(3),
+    nn.InstanceNorm2d: _along(4),
+    nn.InstanceNorm3d: _along(5),
+    nn.GroupNorm: lambda data: {"num_channels": data.shape[1]},
 }
-"""Norms that may have no tensors, and the axes of a batch that they take."""
+"""Norms that may have no tensors, and how their sizes follow from their input."""

@@ -12,7 +12,7 @@ from nncfx.thinning.probing import prunable_channels
 from nncfx.thinning.recipe import ThinRecipe
 from nncfx.thinning.removal import removed
 from nncfx.thinning.selection import Selection, select_removable
-from nncfx.thinning.surgery import named_tensors, sized_on_the_way
+from nncfx.thinning.surgery import Sizes, named_tensors, sized_on_the_way
 from nncfx.thinning.verification import first_divergence, verify
 from nncfx.tracing import ExampleInputs, NNCFNetwork, strip
 
@@ -40,7 +40,7 @@ class ThinResult:
     removed: Mapping[str, tuple[int, ...]]
     fixed: Mapping[str, str]
     max_error: float
-    sizes: Mapping[str, Mapping[str, int]]
+    sizes: Mapping[str, Sizes]
     entries: Mapping[tuple[str, int], tuple[int, ...]]
     parameters: tuple[int, int]
     channels: tuple[int, int]
@@ -68,6 +68,7 @@ def thin(
     align: int = 1,
     tolerance: float | None = None,
     channels: Channels | None = None,
+    living_norms: bool = False,
 ) -> ThinResult:
     """Return a copy of `model` without its dead channels, which computes the same.
 
@@ -81,7 +82,11 @@ def thin(
         align: every width that changes stays a multiple of this; dead channels are kept for it.
         tolerance: the largest relative error accepted; None for 1e-5 in float32, 1e-12 in
             float64.
-        channels: what `prunable_channels` has found for this model, to save its time.
+        channels: what `prunable_channels` has found for this model, to save its time; its
+            `living_norms` then counts.
+        living_norms: whether channels may go that a layer, RMS or group norm or a mean averages
+            over. The comparison is then with a model whose norms see the living channels only;
+            the plain masked model computes something else.
 
     Raises:
         ArgumentError: `align` is less than 1, `tolerance` is negative, or `example_inputs` is
@@ -103,22 +108,21 @@ def thin(
         raise ArgumentError(f"tolerance is {tolerance}; a relative error is at least 0.")
     masked = strip(model) if isinstance(model, NNCFNetwork) else model
     if channels is None:
-        channels = prunable_channels(masked, example_inputs)
+        channels = prunable_channels(masked, example_inputs, living_norms=living_norms)
     selection = select_removable(channels, named_tensors(masked), align)
     removal = removed(masked, channels, selection)
-    thinned, sizes, entries = removal.model, removal.sizes, removal.entries
+    thinned, sizes = removal.model, removal.sizes
     try:
         with sized_on_the_way(thinned, sizes):
-            error = verify(masked, thinned, example_inputs, tolerance)
+            error = verify(masked, thinned, example_inputs, tolerance, removal.dead)
     except ThinningError as fault:
-        gone = [(name, axis, removed) for (name, axis), removed in entries.items()]
-        address = first_divergence(masked, thinned, example_inputs, gone, tolerance)
+        address = first_divergence(masked, removal, example_inputs, tolerance)
         raise ThinningError(
             f"{fault} The first operation at fault is '{address}'. The model is as it was; "
             "its code may hold a width, or its channels meet in a way that is not seen.",
         ) from fault
     total = sum(group_set.size for group_set in channels.prunable)
-    taken = {key: tuple(one.tolist()) for key, one in entries.items()}
+    taken = {key: tuple(one.tolist()) for key, one in removal.entries.items()}
     kind = type(masked)
     return ThinResult(
         model=thinned,

@@ -1,8 +1,10 @@
 """Check that a thinned model computes what the masked one does."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -12,8 +14,10 @@ from typing_extensions import override
 from nncfx.errors import ThinningError, TracingError
 from nncfx.graph.operations import Operation
 from nncfx.graph.union_find import Ids
+from nncfx.thinning.removal import Removal
 from nncfx.tracing import ExampleInputs, TracedCall, run, trace
 from nncfx.tracing.channel_trace import ChannelObserver
+from nncfx.tracing.living import LivingChannels
 from nncfx.tracing.preservation import preserved
 from nncfx.tracing.tensors import tensors_in
 
@@ -24,6 +28,8 @@ __all__ = [
     "relative_error",
     "verify",
 ]
+
+Dead: TypeAlias = Mapping[int, tuple[int, Ids]]
 
 # Sums over fewer terms are rounded differently. The bars of the project, met with room to spare
 # by sums of some thousands of terms; half precision keeps 11 or 8 bits and so gets 2^-7 and 2^-4.
@@ -65,13 +71,17 @@ def verify(
     thinned: nn.Module,
     example_inputs: ExampleInputs,
     tolerance: float | None,
+    dead: Dead = MappingProxyType({}),
 ) -> float:
     """Return the largest relative error over all outputs, in evaluation mode.
+
+    `dead` are the channels that norms of the masked model leave out, as `Removal` has them.
 
     Raises:
         ThinningError: the thinned model fails, or its error exceeds the tolerance.
     """
-    expected = _outputs(masked, example_inputs)
+    with LivingChannels(dead):
+        expected = _outputs(masked, example_inputs)
     try:
         actual = _outputs(thinned, example_inputs)
     except Exception as error:
@@ -157,9 +167,8 @@ class _Recorder(ChannelObserver):
 
 def first_divergence(
     masked: nn.Module,
-    thinned: nn.Module,
+    removal: Removal,
     example_inputs: ExampleInputs,
-    removed: Sequence[tuple[str, int, Ids]],
     tolerance: float | None,
 ) -> str:
     """Return the address of the first operation at which the thinned model fails or differs.
@@ -168,18 +177,18 @@ def first_divergence(
 
     Args:
         masked: the model before.
-        thinned: the model after; it may fail.
+        removal: the model after, which may fail, and what went.
         example_inputs: what both are run on.
-        removed: parameter, axis and entries of it that were removed.
         tolerance: as for `verify`.
     """
     reference, subject = _Recorder(), _Recorder()
-    trace(masked, example_inputs, observers=[reference])
+    with LivingChannels(removal.dead):
+        trace(masked, example_inputs, observers=[reference])
     with suppress(TracingError):  # the records end where it fails
-        trace(thinned, example_inputs, observers=[subject])
+        trace(removal.model, example_inputs, observers=[subject])
     reference.state.settle()
     ledger = reference.state.ledger
-    gone = [ledger.carried(name, axis, 0)[entries] for name, axis, entries in removed]
+    gone = [ledger.carried(*key, 0)[entries] for key, entries in removal.entries.items()]
     dead = ledger.find(np.unique(np.concatenate(gone))) if gone else np.empty(0, dtype=np.int64)
     for number, record in enumerate(reference.records):
         if number >= len(subject.records):
