@@ -42,6 +42,7 @@ from nncfx.controllers.weights import (
 from nncfx.errors import CompressionError
 from nncfx.graph.channels import Channels, GroupSet, Role
 from nncfx.schemes import Criterion, MaskScope, group_masks, group_scores, keep_groups
+from nncfx.schemes.criteria import geometric_median
 from nncfx.tracing import Insertion, NNCFNetwork, Priority, WeightSite
 
 __all__ = [
@@ -56,19 +57,6 @@ __all__ = [
 ]
 
 ALGORITHM = FilterPruningConfig.algorithm
-
-
-def geometric_median(filters: Tensor) -> Tensor:
-    """Return, for each of the `b x m` filters, the sum of its distances to all others.
-
-    A filter near the geometric median can be replaced by the others, and scores low.
-
-    Source: He et al., "Filter Pruning via Geometric Median", 2019.
-
-    >>> geometric_median(torch.tensor([[0.0], [1.0], [5.0]]))
-    tensor([6., 5., 9.])
-    """
-    return torch.cdist(filters, filters, compute_mode="donot_use_mm_for_euclid_dist").sum(dim=1)
 
 
 _CRITERIA: Final[Mapping[str, Criterion]] = {

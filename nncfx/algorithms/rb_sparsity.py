@@ -35,6 +35,7 @@ __all__ = [
     "RBSparsityBuilder",
     "RBSparsityController",
     "initial_scores",
+    "threshold",
 ]
 
 ALGORITHM = RBSparsityConfig.algorithm
@@ -60,28 +61,15 @@ def initial_scores(weight: Tensor) -> Tensor:
     return _CERTAIN * (0.5 + (relative / 2).clamp(max=1))
 
 
-class _Threshold(torch.autograd.Function):
-    """1 above 0, else 0; differentiated as the sigmoid."""
-
-    @staticmethod
-    @override
-    def forward(ctx: Any, scores: Tensor) -> Tensor:
-        ctx.save_for_backward(scores)
-        return (scores > 0).to(scores.dtype)
-
-    @staticmethod
-    @override
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        (scores,) = ctx.saved_tensors
-        probability = torch.sigmoid(scores)
-        return gradients[0] * probability * (1 - probability)
-
-
 def threshold(scores: Tensor) -> Tensor:
-    """Return 1 where a score is above 0, else 0; the gradient is that of the sigmoid."""
-    mask = _Threshold.apply(scores)  # type: ignore[no-untyped-call]  # torch leaves it so
-    assert isinstance(mask, Tensor)  # noqa: S101 (apply is not typed)
-    return mask
+    """Return 1 where a score is above 0, else 0; the gradient is that of the sigmoid.
+
+    >>> threshold(torch.tensor([-1.0, 0.0, 1.0])).tolist()
+    [0.0, 0.0, 1.0]
+    """
+    probability = torch.sigmoid(scores)
+    # the difference is zero exactly, and carries the gradient
+    return (scores.detach() > 0).to(scores.dtype) + (probability - probability.detach())
 
 
 @final

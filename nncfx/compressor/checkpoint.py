@@ -99,7 +99,9 @@ def load(
         device = torch.device("cpu") if first is None else first.device
         example_inputs = inputs_from(description["example_inputs"], device)
     config = NNCFConfig.from_dict(description["config"])
-    controller, network = create_compressed_model(model, config, example_inputs)
+    state = description["controller"]
+    made = create_compressed_model(model, config, example_inputs, compression_state=state)
+    controller, network = made
     try:
         _check_fit(network.state_dict(), tensors, Path(path))
         network.load_state_dict(tensors)

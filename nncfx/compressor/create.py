@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,8 +10,22 @@ import torch
 from torch import nn
 
 import nncfx.algorithms  # noqa: F401 (importing it registers them)
-from nncfx.config import AlgorithmConfig, Fault, InputInfo, NNCFConfig, config_error
-from nncfx.controllers import CompositeController, Controller, builder_for
+from nncfx._version import __version__
+from nncfx.config import (
+    AlgorithmConfig,
+    Fault,
+    InputInfo,
+    NNCFConfig,
+    TrainedAlgorithmConfig,
+    config_error,
+)
+from nncfx.controllers import (
+    CompositeController,
+    Controller,
+    adapt_batch_norms,
+    builder_for,
+    registered_algorithms,
+)
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.tracing import ExampleInputs, NNCFNetwork, unwrap, wrap
@@ -25,6 +39,8 @@ def create_compressed_model(
     example_inputs: ExampleInputs | None = None,
     *,
     compression_state: Mapping[str, Any] | None = None,
+    calibration_batches: Iterable[Any] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Controller, NNCFNetwork]:
     """Return a controller and the same `model`, wrapped, with the algorithms of `config` in it.
 
@@ -38,11 +54,16 @@ def create_compressed_model(
         example_inputs: A tensor, a tuple of positional or a mapping of keyword inputs; made from
             the config's `input_info` if absent, and not needed for a wrapped model.
         compression_state: What `controller.state_dict()` returned earlier; load the model's
-            `state_dict` too, which holds the masks.
+            `state_dict` too, which holds the masks. Nothing is initialized from data then.
+        calibration_batches: Such as a loader; what `batchnorm_adaptation` reads, as
+            `nncfx.controllers.adapt_batch_norms` says.
+        on_progress: Is called after each of these batches with the examples seen and the whole.
 
     Raises:
-        ConfigError: `config` has faults, or a scope in it matches no operation.
-        ArgumentError: there are no example inputs, or the model carries one of the algorithms.
+        ConfigError: `config` has faults, a scope in it matches no operation, or an algorithm can
+            be read but not applied yet.
+        ArgumentError: there are no example inputs, or the model carries one of the algorithms, or
+            `batchnorm_adaptation` is asked for without `calibration_batches`.
         TracingError: the model cannot be traced.
         CompressionError: an algorithm finds nothing to work on.
         StorageError: `compression_state` belongs to another config.
@@ -51,6 +72,14 @@ def create_compressed_model(
     """
     if not isinstance(config, NNCFConfig):
         config = NNCFConfig.from_dict(config)
+    _check_built(config)
+    samples = 0 if compression_state is not None else _adaptation_samples(config)
+    if samples and calibration_batches is None:
+        raise ArgumentError(
+            f"The config asks for batchnorm_adaptation with {samples} samples, and there are no "
+            "data. Pass calibration_batches, such as the training loader, or set "
+            "'num_bn_adaptation_samples' to 0.",
+        )
     with _wrapped(model, config, example_inputs) as network:
         algorithms = _in_scope(config, network.nncf.graph)
         _check_new(network, algorithms)
@@ -64,6 +93,8 @@ def create_compressed_model(
         controller = parts[0] if len(parts) == 1 else CompositeController(network, parts)
         if compression_state is not None:
             controller.load_state_dict(compression_state)
+        if samples and calibration_batches is not None:
+            adapt_batch_norms(network, calibration_batches, samples=samples, progress=on_progress)
     return controller, network
 
 
@@ -158,12 +189,42 @@ def _in_scope(config: NNCFConfig, graph: NNCFGraph) -> list[AlgorithmConfig]:
     merged = []
     for index, one in enumerate(config.compression):
         faults += _scope_faults(f"compression[{index}]", one, graph)
+        if not one.has_scopes:
+            merged.append(one)
+            continue
         targets = config.target_scopes if one.target_scopes is None else one.target_scopes
         ignored = (*config.ignored_scopes, *one.ignored_scopes)
-        merged.append(dataclasses.replace(one, ignored_scopes=ignored, target_scopes=targets))
+        scoped = dataclasses.replace(one, ignored_scopes=ignored, target_scopes=targets)
+        merged.append(_with_multiplier(scoped, config.compression_lr_multiplier))
     if faults:
         raise config_error(faults)
     return merged
+
+
+def _with_multiplier(one: AlgorithmConfig, multiplier: float | None) -> AlgorithmConfig:
+    """Return `one` with the multiplier of the whole config where it has none of its own."""
+    if isinstance(one, TrainedAlgorithmConfig) and one.compression_lr_multiplier is None:
+        return dataclasses.replace(one, compression_lr_multiplier=multiplier)
+    return one
+
+
+def _check_built(config: NNCFConfig) -> None:
+    built = registered_algorithms()
+    faults = [
+        Fault(
+            path=f"compression[{index}].algorithm",
+            problem=f"'{one.algorithm}' can be read, but not applied yet by nncfx {__version__}. "
+            f"Take the item out; what can be applied: {', '.join(built)}.",
+        )
+        for index, one in enumerate(config.compression)
+        if one.algorithm not in built
+    ]
+    if faults:
+        raise config_error(faults)
+
+
+def _adaptation_samples(config: NNCFConfig) -> int:
+    return max((one.adaptation_samples for one in config.compression), default=0)
 
 
 def _scope_faults(

@@ -1,13 +1,17 @@
 """The JSON config: its dataclasses, its schema, and what is wrong with a file."""
 
+from nncfx.config.accuracy_aware import AccuracyAwareParams, AccuracyAwareTraining
 from nncfx.config.distillation import KnowledgeDistillationConfig
 from nncfx.config.faults import Fault, config_error
 from nncfx.config.initializer import BatchNormAdaptation, Initializer
 from nncfx.config.main import InputInfo, NNCFConfig
 from nncfx.config.option import Limits, option, required
 from nncfx.config.pruning import FilterPruningConfig, FilterPruningParams
+from nncfx.config.quantization import QuantizationConfig
 from nncfx.config.registry import (
     AlgorithmConfig,
+    InitializedAlgorithmConfig,
+    TrainedAlgorithmConfig,
     algorithm_configs,
     register_algorithm_config,
     unregister_algorithm_config,
@@ -25,12 +29,15 @@ from nncfx.config.sparsity import (
 )
 
 __all__ = [
+    "AccuracyAwareParams",
+    "AccuracyAwareTraining",
     "AlgorithmConfig",
     "BatchNormAdaptation",
     "ConstSparsityConfig",
     "Fault",
     "FilterPruningConfig",
     "FilterPruningParams",
+    "InitializedAlgorithmConfig",
     "Initializer",
     "InputInfo",
     "KnowledgeDistillationConfig",
@@ -40,10 +47,12 @@ __all__ = [
     "NMSparsityConfig",
     "NMSparsityParams",
     "NNCFConfig",
+    "QuantizationConfig",
     "RBSparsityConfig",
     "RBSparsityParams",
     "Section",
     "SparsityParams",
+    "TrainedAlgorithmConfig",
     "algorithm_configs",
     "config_error",
     "option",

@@ -19,6 +19,7 @@ class KnowledgeDistillationConfig(AlgorithmConfig):
     """Pull the outputs towards those of the model before compression."""
 
     algorithm: ClassVar[str] = "knowledge_distillation"
+    has_scopes: ClassVar[bool] = False
 
     type: Literal["mse", "softmax"] = required(
         "whether outputs are compared by squared error or, as logits, by cross-entropy",

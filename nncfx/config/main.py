@@ -1,15 +1,19 @@
 """The config of a compression run, as NNCF spells it."""
 
 import dataclasses
+import difflib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
+from typing_extensions import override
+
+from nncfx.config.accuracy_aware import AccuracyAwareTraining
 from nncfx.config.faults import Fault, config_error
-from nncfx.config.option import Limits, option, required
+from nncfx.config.option import Limits, option, options_of, required
 from nncfx.config.registry import AlgorithmConfig, algorithm_configs
 from nncfx.config.section import Section, read_section
 from nncfx.errors import ConfigError
@@ -50,14 +54,7 @@ class NNCFConfig(Section):
     0.5
     """
 
-    refused: ClassVar[Mapping[str, str]] = {
-        "accuracy_aware_training": f"{_NOT_BUILT}. Search the level with nncfx.search.find_level",
-        "bootstrapNAS": f"{_NOT_BUILT}",
-        "compression_lr_multiplier": "no algorithm here has parameters of its own to train",
-        "disable_shape_matching": "operations are found by address, never by shape. Remove it",
-        "log_dir": "nncfx writes no file unasked. Remove it",
-        "scopes_without_shape_matching": "operations are found by address. Remove it",
-    }
+    refused: ClassVar[Mapping[str, str]] = {"bootstrapNAS": _NOT_BUILT}
 
     input_info: tuple[InputInfo, ...] = option(
         (),
@@ -76,7 +73,6 @@ class NNCFConfig(Section):
         refused_tags={
             "binarization": _NOT_BUILT,
             "movement_sparsity": _NOT_BUILT,
-            "quantization": _NOT_BUILT,
         },
     )
     ignored_scopes: tuple[str, ...] = option(
@@ -93,6 +89,71 @@ class NNCFConfig(Section):
         default=True,
         doc="whether one of these scopes that matches nothing is an error",
     )
+    accuracy_aware_training: AccuracyAwareTraining | None = option(  # noqa: RUF009 (makes a field)
+        None,
+        "how nncfx.controllers.train_to_accuracy trains",
+    )
+    compression_lr_multiplier: float | None = option(
+        None,
+        "the multiplier of algorithms that have parameters and no multiplier of their own",
+        limits=Limits(minimum=0),
+    )
+    disable_shape_matching: bool = option(
+        default=False,
+        doc="whether operations are found whatever their shapes; nncfx always finds them so",
+    )
+    scopes_without_shape_matching: tuple[str, ...] = option(
+        (),
+        "operations that are found whatever their shapes; nncfx finds all of them so",
+        single=True,
+    )
+    user: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+
+    @property
+    def user_keys(self) -> tuple[str, ...]:
+        """The keys at the top that mean nothing to nncfx, such as `model` or `optimizer`.
+
+        NNCF's own sample configs hold the settings of their scripts beside those of NNCF; `user`
+        has them for yours. A key that is nearly one of ours is a fault, not the user's own.
+        """
+        return tuple(self.user)
+
+    @classmethod
+    @override
+    def schema(cls) -> dict[str, Any]:
+        """Return the JSON Schema (draft 2020-12); keys at the top beside ours are the user's."""
+        schema = super().schema()
+        schema["$defs"][cls.__name__]["additionalProperties"] = True
+        return schema
+
+    @classmethod
+    @override
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the config that `data` describes; absent keys take their defaults.
+
+        Raises:
+            ConfigError: `data` has faults; the message lists every one with its JSON path.
+
+        >>> NNCFConfig.from_dict({"model": "resnet50"}).user_keys
+        ('model',)
+        """
+        return cls._read(data, "The config")
+
+    @override
+    def to_dict(self) -> dict[str, Any]:
+        """Return all keys, the user's own among them, with their values as JSON knows them."""
+        return super().to_dict() | dict(self.user)
+
+    @classmethod
+    def _read(cls, data: object, source: str) -> Self:
+        if not isinstance(data, Mapping):
+            return read_section(cls, data, source)
+        known = [*(field.name for field in options_of(cls)), *cls.refused]
+        user = {key: data[key] for key in data if _is_users(key, known)}
+        ours = {key: value for key, value in data.items() if key not in user}
+        config = read_section(cls, ours, source)
+        object.__setattr__(config, "user", user)
+        return config
 
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> Self:
@@ -112,7 +173,18 @@ class NNCFConfig(Section):
             raise ConfigError(
                 f"{source} cannot be read: {error}. Give the path of a JSON file in UTF-8.",
             ) from error
-        return read_section(cls, _parse(text, source), source)
+        return cls._read(_parse(text, source), source)
+
+
+def _is_users(key: object, known: Iterable[str]) -> bool:
+    """Return whether `key` is none of ours, nor one misspelt."""
+    nearly = 0.8
+    is_text = isinstance(key, str)
+    return is_text and not difflib.get_close_matches(
+        str(key).lower(),
+        [one.lower() for one in known],
+        cutoff=nearly,
+    )
 
 
 _COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)

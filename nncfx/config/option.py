@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["LEVEL", "Limits", "OptionSpec", "option", "required", "spec_of"]
+__all__ = ["LEVEL", "Limits", "OptionSpec", "option", "options_of", "required", "spec_of"]
 
 _KEY = "nncfx.option"
 
@@ -45,6 +45,7 @@ class OptionSpec:
         refused: Values that NNCF knows and nncfx does not support, with the reason.
         tagged: The admissible classes by the value of their key `algorithm`, looked up late.
         refused_tags: The values of `algorithm` that NNCF knows and nncfx does not support.
+        schema: The JSON Schema of a value that stays as JSON has it, instead of one by its type.
     """
 
     doc: str
@@ -53,6 +54,7 @@ class OptionSpec:
     refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
     tagged: Callable[[], Mapping[str, type]] | None = None
     refused_tags: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    schema: Mapping[str, Any] | None = None
 
 
 def option(default: Any, doc: str, **spec: Any) -> Any:  # noqa: ANN401 (stands for any field)
@@ -63,6 +65,11 @@ def option(default: Any, doc: str, **spec: Any) -> Any:  # noqa: ANN401 (stands 
 def required(doc: str, **spec: Any) -> Any:  # noqa: ANN401 (stands for any field)
     """Return a dataclass field without a default; `doc` and `spec` are those of `OptionSpec`."""
     return dataclasses.field(metadata={_KEY: OptionSpec(doc=doc, **spec)})
+
+
+def options_of(cls: type) -> "list[dataclasses.Field[Any]]":
+    """Return the fields of the dataclass `cls` that are options, in their order."""
+    return [field for field in dataclasses.fields(cls) if _KEY in field.metadata]
 
 
 def spec_of(field: "dataclasses.Field[Any]") -> OptionSpec:

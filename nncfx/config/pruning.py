@@ -7,9 +7,8 @@ from typing import ClassVar, Literal
 from typing_extensions import override
 
 from nncfx.config.faults import Fault
-from nncfx.config.initializer import Initializer
 from nncfx.config.option import LEVEL, Limits, option
-from nncfx.config.registry import AlgorithmConfig, register_algorithm_config
+from nncfx.config.registry import InitializedAlgorithmConfig, register_algorithm_config
 from nncfx.config.section import Section
 from nncfx.config.sparsity import falling
 
@@ -107,7 +106,7 @@ class FilterPruningParams(Section):
 
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FilterPruningConfig(AlgorithmConfig):
+class FilterPruningConfig(InitializedAlgorithmConfig):
     """Zero whole filters, with all that hangs on their channels."""
 
     algorithm: ClassVar[str] = "filter_pruning"
@@ -115,10 +114,6 @@ class FilterPruningConfig(AlgorithmConfig):
     params: FilterPruningParams = option(  # noqa: RUF009 (a frozen default is safe to share)
         FilterPruningParams(),
         "when which level holds, and which filters go first",
-    )
-    initializer: Initializer | None = option(  # noqa: RUF009 (option makes a field)
-        None,
-        "what is done before training",
     )
 
     @override

@@ -11,12 +11,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar, TypeVar
 
-from nncfx.config.option import option
+from typing_extensions import override
+
+from nncfx.config.initializer import Initializer
+from nncfx.config.option import Limits, option
 from nncfx.config.section import Section
 from nncfx.errors import ArgumentError
 
 __all__ = [
     "AlgorithmConfig",
+    "InitializedAlgorithmConfig",
+    "TrainedAlgorithmConfig",
     "algorithm_configs",
     "register_algorithm_config",
     "unregister_algorithm_config",
@@ -29,9 +34,12 @@ class AlgorithmConfig(Section):
 
     Attributes:
         algorithm: The value of the key `algorithm`; each subclass sets its own.
+        has_scopes: Whether the algorithm works on some operations only, so that the scopes of the
+            whole config hold for it.
     """
 
     algorithm: ClassVar[str]
+    has_scopes: ClassVar[bool] = True
 
     ignored_scopes: tuple[str, ...] = option(
         (),
@@ -52,6 +60,45 @@ class AlgorithmConfig(Section):
     def lr_multiplier(self) -> float:
         """What the learning rate of the algorithm's own parameters is multiplied by."""
         return 1.0
+
+    @property
+    def adaptation_samples(self) -> int:
+        """How many examples batch norms see before training."""
+        return 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainedAlgorithmConfig(AlgorithmConfig):
+    """The keys of an algorithm that trains parameters of its own."""
+
+    compression_lr_multiplier: float | None = option(
+        None,
+        "what the learning rate of the algorithm's own parameters is multiplied by, in "
+        "controller.parameter_groups",
+        limits=Limits(minimum=0),
+    )
+
+    @property
+    @override
+    def lr_multiplier(self) -> float:
+        multiplier = self.compression_lr_multiplier
+        return 1.0 if multiplier is None else multiplier
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InitializedAlgorithmConfig(AlgorithmConfig):
+    """The keys of an algorithm after which batch norms may be adapted."""
+
+    initializer: Initializer | None = option(  # noqa: RUF009 (option makes a field)
+        None,
+        "what is done before training",
+    )
+
+    @property
+    @override
+    def adaptation_samples(self) -> int:
+        adaptation = self.initializer and self.initializer.batchnorm_adaptation
+        return adaptation.num_bn_adaptation_samples if adaptation else 0
 
 
 C = TypeVar("C", bound=AlgorithmConfig)

@@ -10,7 +10,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from nncfx.config.option import OptionSpec, spec_of
+from nncfx.config.option import OptionSpec, options_of, spec_of
 
 __all__ = ["REFUSED", "TAG", "is_list", "item_type", "schema_of"]
 
@@ -42,14 +42,19 @@ def item_type(hint: Any) -> Any:  # noqa: ANN401 (a type hint)
     >>> item_type(tuple[str, ...] | None), item_type(int)
     (<class 'str'>, <class 'int'>)
     """
-    if isinstance(hint, types.UnionType):
+    if _is_union(hint):
         (hint,) = (part for part in typing.get_args(hint) if part is not types.NoneType)
     return typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else hint
 
 
+def _is_union(hint: Any) -> bool:  # noqa: ANN401 (a type hint)
+    # a union with a Literal is of the older kind
+    return isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+
+
 def is_list(hint: Any) -> bool:  # noqa: ANN401 (a type hint)
     """Return whether `hint`, None aside, is a tuple of any length."""
-    parts = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    parts = typing.get_args(hint) if _is_union(hint) else (hint,)
     return any(typing.get_origin(part) is tuple for part in parts)
 
 
@@ -63,7 +68,7 @@ def _reference(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
 
 def _object_schema(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
     hints = typing.get_type_hints(cls)
-    fields = dataclasses.fields(cls)
+    fields = options_of(cls)
     properties = {f.name: _property(f, hints[f.name], definitions) for f in fields}
     needed = [f.name for f in fields if f.default is dataclasses.MISSING]
     tag = vars(cls).get(TAG)
@@ -86,6 +91,8 @@ def _property(
     definitions: dict[str, Any],
 ) -> dict[str, Any]:
     spec = spec_of(field)
+    if spec.schema is not None:
+        return {"description": spec.doc, **spec.schema}
     item = _item_schema(item_type(hint), spec, definitions)
     schema = item
     if is_list(hint):

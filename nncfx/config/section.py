@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from nncfx.config.explain import schema_faults
 from nncfx.config.faults import Fault, config_error, join
-from nncfx.config.option import spec_of
+from nncfx.config.option import options_of, spec_of
 from nncfx.config.schema import TAG, is_list, item_type, schema_of
 
 __all__ = ["Section", "read_section"]
@@ -36,11 +36,11 @@ class Section:
         Raises:
             ConfigError: a value has the wrong type or range, or breaks a rule.
         """
-        for field in dataclasses.fields(self):
+        for field in options_of(type(self)):
             value = getattr(self, field.name)
-            if isinstance(value, list):
+            if isinstance(value, list) and spec_of(field).schema is None:
                 object.__setattr__(self, field.name, tuple(value))
-        faults = schema_faults(self.to_dict(), schema_of(type(self))) or list(self.rules())
+        faults = schema_faults(self._options(), schema_of(type(self))) or list(self.rules())
         if faults:
             raise config_error(faults, f"The {type(self).__name__}")
 
@@ -64,9 +64,12 @@ class Section:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all keys with their values as JSON knows them; unset ones (None) are left out."""
+        return self._options()
+
+    def _options(self) -> dict[str, Any]:
         tag = vars(type(self)).get(TAG)
         tagged = {TAG: tag} if isinstance(tag, str) else {}
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        values = {f.name: getattr(self, f.name) for f in options_of(type(self))}
         return tagged | {k: _as_json(v) for k, v in values.items() if v is not None}
 
 
@@ -96,7 +99,7 @@ def _construct(cls: type[S], data: object, path: str, faults: list[Fault]) -> S 
     hints = typing.get_type_hints(cls)
     section = object.__new__(cls)
     nested: list[str] = []
-    for field in dataclasses.fields(cls):
+    for field in options_of(cls):
         value = field.default
         if field.name in data:
             place = join(path, field.name)
@@ -117,6 +120,8 @@ def _value(
 ) -> object:
     """Return the Python value of the JSON `value` of `field`, which stands `at` (path, faults)."""
     path, faults = at
+    if spec_of(field).schema is not None:
+        return value
     if not is_list(hint):
         built = _item(hint, field, value, at)
         return field.default if built is None else built

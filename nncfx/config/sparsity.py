@@ -8,9 +8,13 @@ from typing import ClassVar, Literal, TypeAlias
 from typing_extensions import override
 
 from nncfx.config.faults import Fault
-from nncfx.config.initializer import Initializer
 from nncfx.config.option import LEVEL, Limits, option
-from nncfx.config.registry import AlgorithmConfig, register_algorithm_config
+from nncfx.config.registry import (
+    AlgorithmConfig,
+    InitializedAlgorithmConfig,
+    TrainedAlgorithmConfig,
+    register_algorithm_config,
+)
 from nncfx.config.section import Section
 
 __all__ = [
@@ -144,7 +148,7 @@ class MagnitudeSparsityParams(SparsityParams):
 
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MagnitudeSparsityConfig(AlgorithmConfig):
+class MagnitudeSparsityConfig(InitializedAlgorithmConfig):
     """Zero the weights of smallest magnitude."""
 
     algorithm: ClassVar[str] = "magnitude_sparsity"
@@ -157,10 +161,6 @@ class MagnitudeSparsityConfig(AlgorithmConfig):
     params: MagnitudeSparsityParams = option(  # noqa: RUF009 (a frozen default is safe to share)
         MagnitudeSparsityParams(),
         "when which level holds, and how weights are ranked",
-    )
-    initializer: Initializer | None = option(  # noqa: RUF009 (option makes a field)
-        None,
-        "what is done before training",
     )
 
     @override
@@ -197,7 +197,7 @@ class RBSparsityParams(SparsityParams):
 
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RBSparsityConfig(AlgorithmConfig):
+class RBSparsityConfig(TrainedAlgorithmConfig):
     """Learn which weights to zero, under a loss that asks for the level."""
 
     algorithm: ClassVar[str] = "rb_sparsity"
@@ -211,17 +211,6 @@ class RBSparsityConfig(AlgorithmConfig):
         RBSparsityParams(),
         "when which level is asked for",
     )
-    compression_lr_multiplier: float | None = option(
-        None,
-        "what the learning rate of the scores is multiplied by, in controller.parameter_groups",
-        limits=Limits(minimum=0),
-    )
-
-    @property
-    @override
-    def lr_multiplier(self) -> float:
-        multiplier = self.compression_lr_multiplier
-        return 1.0 if multiplier is None else multiplier
 
     @override
     def rules(self) -> Iterator[Fault]:
@@ -271,7 +260,7 @@ class NMSparsityParams(Section):
 
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NMSparsityConfig(AlgorithmConfig):
+class NMSparsityConfig(InitializedAlgorithmConfig):
     """Keep n weights of every m neighbours along the input channels (ours, not NNCF's)."""
 
     algorithm: ClassVar[str] = "nm_sparsity"
@@ -279,10 +268,6 @@ class NMSparsityConfig(AlgorithmConfig):
     params: NMSparsityParams = option(  # noqa: RUF009 (a frozen default is safe to share)
         NMSparsityParams(),
         "the pattern, and when it holds",
-    )
-    initializer: Initializer | None = option(  # noqa: RUF009 (option makes a field)
-        None,
-        "what is done before training",
     )
 
 

@@ -1,5 +1,11 @@
 """Builders and controllers, and what they share: schedules, masks, losses, statistics."""
 
+from nncfx.controllers.accuracy_aware import (
+    AccuracyAwareEpoch,
+    AccuracyAwareResult,
+    TrainingTask,
+    train_to_accuracy,
+)
 from nncfx.controllers.batch_norms import adapt_batch_norms
 from nncfx.controllers.builder import (
     Builder,
@@ -41,6 +47,8 @@ from nncfx.controllers.weight_sparsity import (
 )
 
 __all__ = [
+    "AccuracyAwareEpoch",
+    "AccuracyAwareResult",
     "AdaptiveScheduler",
     "BaselineSchedule",
     "BiasedExponentialSchedule",
@@ -67,6 +75,7 @@ __all__ = [
     "Statistics",
     "StepScheduler",
     "TrainingLoopWarning",
+    "TrainingTask",
     "WarmUp",
     "ZeroLoss",
     "adapt_batch_norms",
@@ -78,5 +87,6 @@ __all__ = [
     "sparsity_scheduler",
     "sparsity_statistics",
     "table",
+    "train_to_accuracy",
     "unregister_algorithm",
 ]

@@ -6,6 +6,7 @@ from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 __all__ = ["LoopWatch", "TrainingLoopWarning"]
 
@@ -55,6 +56,7 @@ class LoopWatch:
         self._was_trained = False
         self._is_pending = False
 
+    @override
     def __getstate__(self) -> dict[str, Any]:
         # a copy's parameters count anew, and no loss of the original reaches it
         return self.__dict__ | {"_version": None, "_is_pending": False}
@@ -74,7 +76,9 @@ class LoopWatch:
     def step_begins(self, current_epoch: int) -> None:
         """Note `step()`, at which `current_epoch` holds."""
         self._look()
-        self._call(current_epoch)
+        if self._is_without_epoch(current_epoch):
+            self._warn(_NO_EPOCH)
+        self._calls += 1
 
     def loss_is_asked(self, loss: Tensor, current_epoch: int) -> None:
         """Note `loss()`, which returns `loss`."""
@@ -83,7 +87,9 @@ class LoopWatch:
         has_stepped = self._look()
         if self._is_pending and has_stepped and self.algorithm:
             self._warn(_NOT_ADDED)
-        self._call(current_epoch)
+        if self._is_without_epoch(current_epoch):
+            self._warn(_NO_EPOCH)
+        self._calls += 1
         self._losses += 1
         self._is_pending = loss.requires_grad
         if loss.requires_grad:
@@ -92,10 +98,8 @@ class LoopWatch:
     def _is_differentiated(self, _: Tensor) -> None:
         self._is_pending = False
 
-    def _call(self, current_epoch: int) -> None:
-        if current_epoch < 0 and self._calls and self._is_trained:
-            self._warn(_NO_EPOCH)
-        self._calls += 1
+    def _is_without_epoch(self, current_epoch: int) -> bool:
+        return current_epoch < 0 and self._calls > 0 and self._is_trained
 
     def _look(self) -> bool:
         """Note whether parameters have changed since the last look; return it."""
@@ -115,4 +119,5 @@ class LoopWatch:
         if message not in self._given:
             self._given.add(message)
             text = message.format(algorithm=self.algorithm)
+            # the line of the user's loop: above this, the watch, and what calls the watch
             warnings.warn(text, TrainingLoopWarning, stacklevel=4)

@@ -38,12 +38,14 @@ class Scheduler(abc.ABC):
         current_epoch: Epochs begun, minus one: -1 before the first.
         current_step: Optimizer steps begun, minus one: -1 before the first.
         watch: Is told of every call; None where nobody watches.
+        is_held: Whether epochs and steps are only counted, and the level stays as it is.
         on_epoch: Is called with the epoch that has begun, after the level is set.
     """
 
     def __init__(self) -> None:
         self.current_epoch = -1
         self.current_step = -1
+        self.is_held = False
         self.watch: LoopWatch | None = None
         self.on_epoch: Callable[[int], None] | None = None
 
@@ -66,7 +68,8 @@ class Scheduler(abc.ABC):
         if self.watch is not None:
             self.watch.epoch_begins()
         self.current_epoch = _count("next_epoch", next_epoch, self.current_epoch + 1)
-        self._on_epoch()
+        if not self.is_held:
+            self._on_epoch()
         if self.on_epoch is not None:
             self.on_epoch(self.current_epoch)
 
@@ -79,11 +82,20 @@ class Scheduler(abc.ABC):
         if self.watch is not None:
             self.watch.step_begins(self.current_epoch)
         self.current_step = _count("next_step", next_step, self.current_step + 1)
-        self._on_step()
+        if not self.is_held:
+            self._on_step()
+
+    def hold(self) -> None:
+        """Leave the level to whoever sets it: from now on only count."""
+        self.is_held = True
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counts as plain values that JSON can hold."""
-        return {"current_epoch": self.current_epoch, "current_step": self.current_step}
+        return {
+            "current_epoch": self.current_epoch,
+            "current_step": self.current_step,
+            "is_held": self.is_held,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the counts of `state`; the level of the controller is not touched.
@@ -94,6 +106,7 @@ class Scheduler(abc.ABC):
         check_keys(state, self.state_dict(), f"The state of the {type(self).__name__}")
         self.current_epoch = state["current_epoch"]
         self.current_step = state["current_step"]
+        self.is_held = state["is_held"]
 
     @abc.abstractmethod
     def _on_epoch(self) -> None:
@@ -310,6 +323,12 @@ class CompositeScheduler(Scheduler):
     def final_level(self) -> float:
         """The highest final level of the parts; 0 without any."""
         return max((part.final_level for part in self.parts.values()), default=0.0)
+
+    @override
+    def hold(self) -> None:
+        """Hold every part; they go on counting."""
+        for part in self.parts.values():
+            part.hold()
 
     @override
     def state_dict(self) -> dict[str, Any]:

@@ -1,0 +1,120 @@
+"""The config of training that watches the accuracy."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Literal
+
+from typing_extensions import override
+
+from nncfx.config.faults import Fault
+from nncfx.config.option import Limits, option, required
+from nncfx.config.section import Section
+
+__all__ = ["AccuracyAwareParams", "AccuracyAwareTraining"]
+
+_FRACTION = Limits(above=0, below=1)
+_COUNT = Limits(minimum=1)
+_ADAPTIVE = (
+    "initial_training_phase_epochs",
+    "patience_epochs",
+    "initial_compression_rate_step",
+    "compression_rate_step_reduction_factor",
+    "lr_reduction_factor",
+    "minimal_compression_rate_step",
+)
+_NEEDED = {
+    "early_exit": ("maximal_total_epochs",),
+    "adaptive_compression_level": ("initial_training_phase_epochs", "patience_epochs"),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AccuracyAwareParams(Section):
+    """How much accuracy may go, and for how long to try.
+
+    Source: NNCF 2.19, "Accuracy-aware training".
+    """
+
+    maximal_relative_accuracy_degradation: float | None = option(
+        None,
+        "how far the accuracy may fall, in percent of the uncompressed model's",
+    )
+    maximal_absolute_accuracy_degradation: float | None = option(
+        None,
+        "how far the accuracy may fall, in its own unit",
+    )
+    maximal_total_epochs: int | None = option(
+        None,
+        "the epochs of training after which it ends, 10000 if not given",
+        limits=_COUNT,
+    )
+    initial_training_phase_epochs: int | None = option(
+        None,
+        "the epochs at the first level before the search for a level begins",
+        limits=Limits(minimum=0),
+    )
+    patience_epochs: int | None = option(
+        None,
+        "the epochs that a level gets to reach the accuracy",
+        limits=_COUNT,
+    )
+    initial_compression_rate_step: float | None = option(
+        None,
+        "the first step of the level, 0.1 if not given",
+        limits=_FRACTION,
+    )
+    compression_rate_step_reduction_factor: float | None = option(
+        None,
+        "what the step is multiplied by when its direction turns, 0.5 if not given",
+        limits=_FRACTION,
+    )
+    lr_reduction_factor: float | None = option(
+        None,
+        "what the learning rate is multiplied by when the direction turns, 0.5 if not given",
+        limits=Limits(above=0, maximum=1),
+    )
+    minimal_compression_rate_step: float | None = option(
+        None,
+        "the step at which the search ends, 0.025 if not given",
+        limits=_FRACTION,
+    )
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the fault of no budget, or two."""
+        relative = self.maximal_relative_accuracy_degradation
+        absolute = self.maximal_absolute_accuracy_degradation
+        if (relative is None) == (absolute is None):
+            yield Fault(
+                path="",
+                problem="needs one budget: either 'maximal_relative_accuracy_degradation' or "
+                "'maximal_absolute_accuracy_degradation'. Keep one of the two.",
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AccuracyAwareTraining(Section):
+    """Train until the accuracy is back, or find the level at which it can be."""
+
+    mode: Literal["early_exit", "adaptive_compression_level"] = required(
+        "whether to stop as soon as the accuracy is back, or to search the level",
+    )
+    params: AccuracyAwareParams = required(  # noqa: RUF009 (it makes a field)
+        "the budget, and for how long to try",
+    )
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the faults of keys that the mode needs or does not know."""
+        for key in _NEEDED[self.mode]:
+            if getattr(self.params, key) is None:
+                yield Fault(
+                    path="params",
+                    problem=f"the key '{key}' is missing, which mode '{self.mode}' needs. Add it.",
+                )
+        for key in _ADAPTIVE if self.mode == "early_exit" else ():
+            if getattr(self.params, key) is not None:
+                yield Fault(
+                    path=f"params.{key}",
+                    problem="belongs to mode 'adaptive_compression_level'. Remove the key.",
+                )

@@ -1,0 +1,95 @@
+"""Distillation: its distances, its teacher, and models of many shapes."""
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nncfx.algorithms.knowledge_distillation import tempered_cross_entropy
+from nncfx.compressor import create_compressed_model
+from nncfx.controllers import Controller
+from nncfx.errors import CompressionError
+from nncfx.tracing import NNCFNetwork
+
+
+def applied(model: nn.Module, inputs: Any, **item: Any) -> tuple[Controller, NNCFNetwork]:  # noqa: ANN401
+    config = {"compression": {"algorithm": "knowledge_distillation", "type": "mse"} | item}
+    return create_compressed_model(model, config, inputs)
+
+
+def test_cross_entropy_of_equal_logits_is_the_entropy_times_the_temperature_squared() -> None:
+    logits = torch.zeros(3, 4)
+    assert float(tempered_cross_entropy(logits, logits, 2.0)) == pytest.approx(4 * math.log(4))
+
+
+def test_cross_entropy_is_nncfs_formula() -> None:
+    student, teacher, t = torch.randn(5, 7), torch.randn(5, 7), 3.0
+    soft = torch.softmax(teacher / t, dim=1)
+    expected = -(torch.log_softmax(student / t, dim=1) * soft).mean() * 7 * t * t
+    torch.testing.assert_close(tempered_cross_entropy(student, teacher, t), expected)
+
+
+def test_a_squared_error_is_scaled_and_grows_as_the_student_moves_away() -> None:
+    model = nn.Linear(3, 2)
+    controller, model = applied(model, torch.ones(1, 3), scale=10.0)
+    inputs = torch.randn(4, 3)
+    model.train()(inputs)
+    assert float(controller.compression_loss().detach()) == 0
+    with torch.no_grad():
+        model.bias += 0.5
+    model(inputs)
+    assert float(controller.compression_loss().detach()) == pytest.approx(10 * 0.25)
+
+
+def test_evaluation_and_no_forward_at_all_give_no_loss() -> None:
+    controller, model = applied(nn.Linear(3, 2), torch.ones(1, 3))
+    assert float(controller.loss()) == 0
+    model.eval()(torch.ones(1, 3))
+    assert not controller.loss().requires_grad
+
+
+class Several(nn.Module):
+    """Two inputs, one of them in place and one nested; three outputs, one of whole numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, rest: dict[str, Tensor], scale: float) -> dict[str, Tensor]:
+        x = x.relu_()
+        y = self.fc(x) * scale
+        return {"y": y, "index": y.argmax(dim=1), "z": y + rest["a"]}
+
+
+def test_nested_inputs_and_outputs_reach_the_teacher_as_they_were() -> None:
+    example = {"x": torch.randn(2, 4), "rest": {"a": torch.randn(2, 4)}, "scale": 2.0}
+    controller, model = applied(Several(), copy.deepcopy(example))
+    other = {"x": torch.randn(3, 4), "rest": {"a": torch.randn(3, 4)}, "scale": 2.0}
+    model.train()(**other)
+    assert float(controller.loss().detach()) == 0
+    assert controller.statistics().to_dict()["outputs"] == 2
+
+
+def test_the_teacher_is_no_parameter_and_never_trains() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    controller, model = applied(model, torch.ones(2, 3))
+    assert [name for name, _ in model.named_parameters()] == [
+        "0.weight", "0.bias", "1.weight", "1.bias",
+    ]  # fmt: skip
+    before = {n: v.clone() for n, v in model.state_dict().items() if "teacher" in n}
+    assert before
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    (model.train()(torch.randn(4, 3)).sum() + controller.loss()).backward()
+    optimizer.step()
+    after = model.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+
+
+def test_logits_of_another_shape_are_refused_for_softmax() -> None:
+    controller, model = applied(nn.Conv2d(1, 1, 1), torch.ones(1, 1, 2, 2), type="softmax")
+    model.train()(torch.ones(1, 1, 2, 2))
+    with pytest.raises(CompressionError, match=r"has the shape \(1, 1, 2, 2\). Use type 'mse'"):
+        controller.loss()

@@ -1,0 +1,129 @@
+"""Training by accuracy: where it stops, which level it finds, what it puts back."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from nncfx.compressor import create_compressed_model
+from nncfx.config import AccuracyAwareTraining
+from nncfx.controllers import Controller, TrainingTask, train_to_accuracy
+from nncfx.errors import ArgumentError
+
+EARLY = {"maximal_absolute_accuracy_degradation": 0.1, "maximal_total_epochs": 8}
+ADAPTIVE = {
+    "maximal_relative_accuracy_degradation": 10.0,
+    "initial_training_phase_epochs": 2,
+    "patience_epochs": 1,
+    "maximal_total_epochs": 60,
+}
+
+
+def applied(algorithm: str = "magnitude_sparsity") -> Controller:
+    params = {"sparsity_target": 0.4, "sparsity_target_epoch": 1}
+    item = {"algorithm": algorithm} | ({"params": params} if algorithm[:3] == "mag" else {})
+    model = nn.Linear(10, 10)
+    return create_compressed_model(model, {"compression": item}, torch.ones(1, 10))[0]
+
+
+def trained(
+    controller: Controller,
+    accuracy: Callable[[int, float], float],
+    mode: str,
+    params: dict[str, Any],
+    scale_lr: Callable[[float], object] | None = None,
+) -> Any:  # noqa: ANN401 (the result)
+    epochs: list[int] = []
+
+    def train_epoch(epoch: int) -> None:
+        epochs.append(epoch)
+        controller.scheduler.epoch_step()
+        with torch.no_grad():
+            controller.model.get_parameter("bias").fill_(epoch)
+
+    task = TrainingTask(
+        train_epoch=train_epoch,
+        validate=lambda: accuracy(epochs[-1], controller.level),
+        dense_accuracy=1.0,
+        scale_lr=scale_lr,
+    )
+    settings = AccuracyAwareTraining.from_dict({"mode": mode, "params": params})
+    return train_to_accuracy(controller, settings, task)
+
+
+def test_early_exit_stops_at_the_first_epoch_within_the_budget() -> None:
+    accuracies = [0.95, 0.7, 0.85, 0.92, 1.0]
+    result = trained(applied(), lambda epoch, _: accuracies[epoch], "early_exit", EARLY)
+    # the first epoch is at level 0, and does not count
+    assert len(result.epochs) == 4
+    assert result.is_within_budget
+    assert (result.level, result.accuracy) == (0.4, 0.92)
+
+
+def test_early_exit_without_success_puts_the_best_full_epoch_back() -> None:
+    controller = applied()
+    accuracies = [1.0, 0.5, 0.8, 0.6, 0.1, 0.1, 0.1, 0.1]
+    result = trained(controller, lambda epoch, _: accuracies[epoch], "early_exit", EARLY)
+    assert len(result.epochs) == 8
+    assert not result.is_within_budget
+    assert result.accuracy == 0.8
+    assert controller.model.get_parameter("bias").eq(2).all()
+    assert controller.level == 0.4
+
+
+@pytest.mark.parametrize("highest", [0.25, 0.55, 0.83])
+def test_the_adaptive_mode_finds_the_highest_level_that_the_accuracy_allows(
+    highest: float,
+) -> None:
+    controller = applied()
+
+    def accuracy(_: int, level: float) -> float:
+        return 0.95 if level <= highest else 0.5
+
+    result = trained(controller, accuracy, "adaptive_compression_level", ADAPTIVE)
+    assert result.is_within_budget
+    # the smallest step is a fortieth
+    assert highest - 0.05 <= result.level <= highest
+    assert controller.level == result.level
+    assert controller.statistics().to_dict()["level"] == pytest.approx(result.level, abs=0.01)
+
+
+def test_a_held_schedule_leaves_the_level_alone_afterwards() -> None:
+    controller = applied()
+    result = trained(
+        controller, lambda _, level: 1 - level, "adaptive_compression_level", ADAPTIVE
+    )
+    controller.scheduler.epoch_step()
+    assert controller.level == result.level
+
+
+def test_each_turn_reduces_the_learning_rate() -> None:
+    factors: list[float] = []
+    params = ADAPTIVE | {"lr_reduction_factor": 0.25}
+    trained(
+        applied(),
+        lambda _, level: 1.0 if level <= 0.55 else 0.0,
+        "adaptive_compression_level",
+        params,
+        factors.append,
+    )
+    assert factors
+    assert set(factors) == {0.25}
+
+
+def test_a_learning_rate_that_cannot_be_reduced_is_refused() -> None:
+    params = ADAPTIVE | {"lr_reduction_factor": 0.25}
+    with pytest.raises(ArgumentError, match="Give TrainingTask a scale_lr"):
+        trained(applied(), lambda *_: 1.0, "adaptive_compression_level", params)
+
+
+def test_an_algorithm_without_a_level_has_none_to_adapt() -> None:
+    with pytest.raises(ArgumentError, match="no level that could be adapted"):
+        trained(applied("const_sparsity"), lambda *_: 1.0, "adaptive_compression_level", ADAPTIVE)
+
+
+def test_an_accuracy_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="validate returned nan after epoch 0"):
+        trained(applied(), lambda *_: float("nan"), "early_exit", EARLY)
