@@ -16,6 +16,7 @@ from nncfx.compressor.evidence import Evidence
 from nncfx.compressor.metrics import Metric, accuracy, metric_name, metric_value
 from nncfx.compressor.preflight import (
     check_budget,
+    check_extras,
     check_instances,
     check_loaders,
     check_model,
@@ -26,7 +27,7 @@ from nncfx.compressor.preflight import (
 from nncfx.compressor.progress import Narrator, narrated
 from nncfx.compressor.proof import Exhibits, StudyWords, evidence, fingerprint, study
 from nncfx.compressor.result import CompressionResult
-from nncfx.compressor.spelling import spelt
+from nncfx.compressor.spelling import number, spelt
 from nncfx.compressor.states import TrialStates
 from nncfx.errors import ArgumentError
 from nncfx.lc import DC, Recovery, RecoveryData
@@ -154,6 +155,7 @@ class _Run:
             raise AssertionError
         self._model = copy.deepcopy(given).eval()
         self._dense = self._model if self._previous is None else self._previous.dense
+        check_extras(settings.runtime)
         narrator.now("checking model and data")
         inputs, _ = first_batch("valloader", settings.valloader)
         self._inputs: ExampleInputs = (
@@ -290,7 +292,7 @@ class _Run:
         metric = metric_name(self._settings.metric)
         return (
             f"{metric} {measurement.metric:.4f}, "
-            f"{objective.name} {measurement.objective:,.5g} {objective.unit}"
+            f"{objective.name} {number(measurement.objective)} {objective.unit}"
         ).rstrip()
 
     def _tell_choice(self, search: SearchResult) -> None:

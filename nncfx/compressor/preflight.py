@@ -1,6 +1,7 @@
 """What is checked before a run begins, so that a mistake costs seconds and not hours."""
 
 import copy
+import importlib.util
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -11,13 +12,14 @@ from torch.utils import _pytree as pytree
 
 from nncfx.compressor.examples import batch_size
 from nncfx.compressor.metrics import Metric, accuracy
-from nncfx.errors import ArgumentError, NNCFXError, did_you_mean
+from nncfx.errors import ArgumentError, MissingExtraError, NNCFXError, did_you_mean
 from nncfx.objectives import Objective
-from nncfx.runtimes import RUNTIMES
+from nncfx.runtimes import RUNTIMES, runtime_named
 from nncfx.tracing import ExampleInputs, run
 
 __all__ = [
     "check_budget",
+    "check_extras",
     "check_instances",
     "check_loaders",
     "check_model",
@@ -85,6 +87,22 @@ def check_instances(parts: Mapping[str, object]) -> None:
             f"There is no runtime {runtime!r}; the runtimes are {', '.join(sorted(RUNTIMES))}."
             f"{did_you_mean(str(runtime), RUNTIMES)}",
         )
+
+
+def check_extras(runtime: str) -> None:
+    """Refuse to begin what would only find at its end that a package is missing.
+
+    Raises:
+        MissingExtraError: the search, the runtime or the exporter that it needs is not installed.
+    """
+    for package in ("gpytorch", "botorch"):
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraError(package, "search", "the search of a level")
+    chosen = runtime_named(runtime)
+    chosen.version()
+    for package in () if chosen.reads_modules else ("onnx", "onnxscript"):
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraError(package, "export", f"timing a model in {runtime}")
 
 
 def check_budget(eps: float, margin: float, metric: Metric) -> None:

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from nncfx.compressor.evidence import Evidence
 from nncfx.compressor.metrics import Metric, metric_value
+from nncfx.compressor.spelling import number
 from nncfx.search import SearchResult
 from nncfx.storage import load as load_file
 from nncfx.storage import save as save_file
@@ -84,7 +85,5 @@ class CompressionResult:
 
 
 def _line(name: str, before: float, after: float) -> str:
-    if not after:
-        return f"{name:12} {before:10,.5g} -> {after:10,.5g}" + ("     gone" if before else "")
-    ratio = f"{before / after:8.2f}x"
-    return f"{name:12} {before:10,.5g} -> {after:10,.5g}  {ratio}"
+    change = f"{before / after:8.2f}x" if after else "     gone" if before else ""
+    return f"{name:12} {number(before):>10} -> {number(after):>10}  {change}".rstrip()

@@ -1,9 +1,20 @@
-"""How schemes and recovery methods are spelt: as a person would write them."""
+"""How schemes, recovery methods and numbers are spelt: as a person would write them."""
 
 import dataclasses
 import re
 
-__all__ = ["spelt"]
+__all__ = ["number", "spelt"]
+
+_LARGE = 1000
+
+
+def number(value: float) -> str:
+    """Return `value` without an exponent: whole from 1000 on, else with four digits.
+
+    >>> [number(x) for x in (299114, 253690.4, 1.67461, 0.0)]
+    ['299,114', '253,690', '1.675', '0']
+    """
+    return f"{value:,.0f}" if abs(value) >= _LARGE else f"{value:.4g}"
 
 
 def spelt(value: object) -> str:

@@ -58,6 +58,7 @@ def benchmark(
             f"Runtime '{runtime}' reads ONNX files, and {type(model_or_path).__name__} is a "
             "module. Pass export=nncfx.export.export_onnx, or export it first.",
         )
+    chosen.version()  # a missing runtime is told before the export
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         export(model_or_path, path, example_inputs)

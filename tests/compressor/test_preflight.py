@@ -1,6 +1,7 @@
 """Mistakes that a run tells before it begins."""
 
 import dataclasses
+import importlib.util
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 
 from nncfx.compressor import Compressor, accuracy
 from nncfx.compressor.preflight import check_training_step, first_batch, small_sample_note
-from nncfx.errors import ArgumentError, SearchError
+from nncfx.errors import ArgumentError, MissingExtraError, SearchError
 from nncfx.lc import DC, LC
 from nncfx.objectives import Minimize, footprint
 from nncfx.schemes import Compose, FilterPrune, Prune, Quantize
@@ -210,3 +211,23 @@ def test_a_double_model_comes_back_in_double() -> None:
 def test_settings_are_checked_again_when_they_are_replaced() -> None:
     with pytest.raises(ArgumentError, match=r"margin is 0\.95"):
         dataclasses.replace(compressor(), margin=0.95)
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "runtime"),
+    [
+        ("botorch", "search", "torch"),
+        ("gpytorch", "search", "torch"),
+        ("onnx", "export", "onnxruntime"),
+        ("onnxscript", "export", "openvino"),
+    ],
+)
+def test_a_missing_extra_is_told_before_anything_is_searched(
+    monkeypatch: pytest.MonkeyPatch, package: str, extra: str, runtime: str
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == package else found(name, *a)
+    )
+    with pytest.raises(MissingExtraError, match=rf"'{package}'.*nncfx\[{extra}\]"):
+        compressor(runtime=runtime, objective=Minimize(nothing_searched)).run()
