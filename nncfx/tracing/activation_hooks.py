@@ -6,11 +6,12 @@ the call runs, and suspended while the modules run that it calls in turn. All st
 local to it: on the mode, or in a context variable.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache, wraps
 from itertools import chain
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FrameType, FunctionType
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -21,6 +22,7 @@ from torch.overrides import (
     _get_current_function_mode_stack,
     get_overridable_functions,
 )
+from torch.utils import checkpoint
 from typing_extensions import override
 
 from nncfx.errors import HookError
@@ -178,12 +180,32 @@ def hooked_forward(original: type[nn.Module]) -> _Forward:
     return forward
 
 
+def _refuse_recomputation(call: str) -> None:
+    """Raise an error if the present call is going to be made again in the backward pass.
+
+    torch.utils.checkpoint calls the function it was given once more, without the modes that were
+    on. A function that is a module brings its own; any other would run without hooks.
+    """
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 (no public way)
+    while frame is not None and frame.f_code is not _HOOKED:
+        if frame.f_code.co_filename == checkpoint.__file__:
+            raise HookError(
+                f"A hook stands at {call}, which torch.utils.checkpoint calls again in the "
+                "backward pass, without the hook. Give checkpoint a module instead of a function.",
+            )
+        frame = frame.f_back
+
+
+_HOOKED: Final = hooked_forward(nn.Module).__code__
+
+
 class _SiteMode(TorchFunctionMode):
     """Applies hooks around calls of functions that one module makes."""
 
     def __init__(self, plan: CallPlan, counts: dict[str, int]) -> None:
         super().__init__()
         self.suspensions = 0
+        self._module = plan.module
         self._sites = plan.functions
         self._counts = counts
         self._watched = plan.watched
@@ -209,6 +231,8 @@ class _SiteMode(TorchFunctionMode):
         hooks = self._sites.get((name, next_number(self._counts, name)))
         if hooks is None:
             return func(*args, **kwargs)
+        if not torch.compiler.is_compiling():
+            _refuse_recomputation(f"{name} of {self._module or 'the model'}")
         if hooks.before:
             (args, kwargs), _ = substitute((args, kwargs), hooks.before)
         result = func(*args, **kwargs)

@@ -13,6 +13,8 @@ import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from typing_extensions import override
 
+from nncfx.errors import HookError
+
 __all__ = ["calls_so_far", "next_number", "numbered_calls"]
 
 _Calls: TypeAlias = dict[str, dict[str, int]]
@@ -30,8 +32,20 @@ def calls_so_far(module: str) -> dict[str, int]:
     """Return, to be updated, the calls so far in this forward by `module` of each function.
 
     A module that is called by itself, outside the model's forward, starts from 0.
+
+    Raises:
+        HookError: it is called in a backward pass, where nobody knows the calls before.
     """
-    calls = _compiled_calls() if torch.compiler.is_compiling() else _CALLS.get()
+    if torch.compiler.is_compiling():
+        calls = _compiled_calls()
+    else:
+        calls = _CALLS.get()
+        if calls is None and torch._C._current_graph_task_id() != -1:  # noqa: SLF001 (torch's own)
+            raise HookError(
+                f"'{module}' is called several times in a forward, has hooks at some of its "
+                "calls, and is recomputed by torch.utils.checkpoint, which does not say which call "
+                "it repeats. Hook its weights only, or do without recomputation.",
+            )
     return {} if calls is None else calls.setdefault(module, {})
 
 

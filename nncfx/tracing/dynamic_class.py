@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 from torch import nn
 from typing_extensions import override
 
+from nncfx.errors import TracingError
 from nncfx.tracing.activation_hooks import hooked_forward
 from nncfx.tracing.weight_hooks import weight_properties
 
@@ -18,17 +19,40 @@ __all__ = [
     "HookedModule",
     "change_class",
     "original_class",
+    "refuse_sharded",
     "restore_class",
     "spec_of",
 ]
 
 _SPEC: Final = "_nncf_spec"
+_FSDP: Final = "torch.distributed.fsdp"
+
+
+def refuse_sharded(kind: type[nn.Module]) -> None:
+    """Return if modules of class `kind` are not sharded.
+
+    FSDP takes what hooks make of a parameter for the parameter, and never averages the gradients
+    of the hooks' own parameters.
+
+    Raises:
+        TracingError: they are.
+    """
+    if any(base.__module__.startswith(_FSDP) for base in kind.__mro__):
+        raise TracingError(
+            f"{kind.__name__} cannot be wrapped and sharded at once: FSDP bypasses hooks on "
+            "weights. Use DistributedDataParallel, or shard what nncfx.strip returns.",
+        )
 
 
 class HookedModule(nn.Module):
     """What every module that carries hooks also is; never instantiated by itself."""
 
     _nncf_spec: "ClassSpec"
+
+    @override
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        refuse_sharded(cls)
 
     @override
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:

@@ -5,7 +5,7 @@ from typing import cast
 from torch import nn
 
 from nncfx.errors import ArgumentError, TracingError
-from nncfx.tracing.dynamic_class import ClassSpec, change_class, restore_class
+from nncfx.tracing.dynamic_class import ClassSpec, change_class, refuse_sharded, restore_class
 from nncfx.tracing.hook_store import STORE, HookStore
 from nncfx.tracing.inputs import ExampleInputs
 from nncfx.tracing.installation import uninstall
@@ -24,8 +24,9 @@ def wrap(model: nn.Module, example_inputs: ExampleInputs) -> NNCFNetwork:
 
     Raises:
         ArgumentError: `model` is no module, or `example_inputs` are not in an accepted form.
-        TracingError: the model, or a part of it, is wrapped already; it refuses the inputs;
-            it returns no tensor; its class cannot be extended. The model is left as it was.
+        TracingError: the model, or a part of it, is wrapped already or sharded (FSDP); it refuses
+            the inputs; it returns no tensor; its class cannot be extended. The model is left as
+            it was.
 
     >>> import torch
     >>> model = wrap(nn.Sequential(nn.Linear(2, 3)), torch.zeros(1, 2))
@@ -37,6 +38,7 @@ def wrap(model: nn.Module, example_inputs: ExampleInputs) -> NNCFNetwork:
             f"wrap takes an nn.Module, not a {type(model).__name__}. Pass the model itself.",
         )
     for name, module in model.named_modules():
+        refuse_sharded(type(module))
         if isinstance(module, NNCFNetwork):
             where = f"its module '{name}' is" if name else "it is"
             raise TracingError(
