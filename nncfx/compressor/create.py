@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -193,12 +194,24 @@ def _in_scope(config: NNCFConfig, graph: NNCFGraph) -> list[AlgorithmConfig]:
             merged.append(one)
             continue
         targets = config.target_scopes if one.target_scopes is None else one.target_scopes
-        ignored = (*config.ignored_scopes, *one.ignored_scopes)
+        ignored = _plain((*config.ignored_scopes, *one.ignored_scopes))
+        targets = None if targets is None else _plain(targets)
         scoped = dataclasses.replace(one, ignored_scopes=ignored, target_scopes=targets)
         merged.append(_with_multiplier(scoped, config.compression_lr_multiplier))
     if faults:
         raise config_error(faults)
     return merged
+
+
+_REPLACED = re.compile(r"NNCF(?=Conv|Linear|BatchNorm|GroupNorm|LayerNorm|Embedding)")
+
+
+def _plain(scopes: Iterable[str]) -> tuple[str, ...]:
+    """Return `scopes` with the classes that NNCF put in place of torch's spelt as torch has them.
+
+    Configs of NNCF name `NNCFConv2d[0]`, because it exchanged the modules; here they stay.
+    """
+    return tuple(_REPLACED.sub("", scope) for scope in scopes)
 
 
 def _with_multiplier(one: AlgorithmConfig, multiplier: float | None) -> AlgorithmConfig:
@@ -244,7 +257,7 @@ def _scope_faults(
 
 def _scope_problem(scope: str, graph: NNCFGraph, *, validate: bool) -> str:
     try:
-        missed = graph.unmatched([scope])
+        missed = graph.unmatched(_plain([scope]))
     except GraphError as error:
         return str(error)
     if not missed or not validate:

@@ -37,7 +37,8 @@ class AccuracyAwareParams(Section):
 
     maximal_relative_accuracy_degradation: float | None = option(
         None,
-        "how far the accuracy may fall, in percent of the uncompressed model's",
+        "how far the accuracy may fall, in percent of the uncompressed model's; 1 if no budget is "
+        "given",
     )
     maximal_absolute_accuracy_degradation: float | None = option(
         None,
@@ -81,15 +82,28 @@ class AccuracyAwareParams(Section):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the fault of no budget, or two."""
-        relative = self.maximal_relative_accuracy_degradation
-        absolute = self.maximal_absolute_accuracy_degradation
-        if (relative is None) == (absolute is None):
+        """Yield the fault of two budgets."""
+        if None not in {
+            self.maximal_relative_accuracy_degradation,
+            self.maximal_absolute_accuracy_degradation,
+        }:
             yield Fault(
-                path="",
-                problem="needs one budget: either 'maximal_relative_accuracy_degradation' or "
-                "'maximal_absolute_accuracy_degradation'. Keep one of the two.",
+                path="maximal_absolute_accuracy_degradation",
+                problem="stands beside 'maximal_relative_accuracy_degradation'; there is one "
+                "budget. Keep one of the two.",
             )
+
+    def least_accuracy(self, dense: float) -> float:
+        """Return the accuracy that is still within the budget, if the model's was `dense`.
+
+        >>> AccuracyAwareParams(maximal_absolute_accuracy_degradation=2).least_accuracy(70)
+        68.0
+        """
+        if self.maximal_absolute_accuracy_degradation is not None:
+            return float(dense - self.maximal_absolute_accuracy_degradation)
+        relative = self.maximal_relative_accuracy_degradation
+        default = 1.0
+        return dense * (1 - (default if relative is None else relative) / 100)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -98,7 +98,7 @@ class _Run:
         self._controller = controller
         self._params = params
         self._task = task
-        self._least = _least_accuracy(task.dense_accuracy, params)
+        self._least = params.least_accuracy(task.dense_accuracy)
         limit = 10_000
         self._limit = params.maximal_total_epochs or limit
         self._epochs: list[AccuracyAwareEpoch] = []
@@ -207,11 +207,3 @@ class _Run:
             is_within_budget=is_within,
             epochs=tuple(self._epochs),
         )
-
-
-def _least_accuracy(dense: float, params: AccuracyAwareParams) -> float:
-    relative = params.maximal_relative_accuracy_degradation
-    if relative is not None:
-        return dense * (1 - relative / 100)
-    assert params.maximal_absolute_accuracy_degradation is not None  # noqa: S101 (one of the two)
-    return dense - params.maximal_absolute_accuracy_degradation

@@ -235,3 +235,39 @@ def test_training_a_real_model_with_both_algorithms_lowers_its_loss() -> None:
     statistics = controller.statistics().to_dict()
     assert statistics["magnitude_sparsity"]["level"] == pytest.approx(0.5, abs=1e-4)
     assert 0.45 < statistics["filter_pruning"]["level"] <= 0.5
+
+
+@pytest.mark.parametrize("scope", ["NNCFConv2d[0]", "{re}NNCFConv2d\\[0\\]"])
+def test_scopes_of_modules_that_nncf_exchanged_mean_the_modules(scope: str) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1))
+    path = scope if "{re}" in scope else f"Sequential/{scope}/conv2d_0"
+    item = {"algorithm": "magnitude_sparsity", "ignored_scopes": [path]}
+    controller, _ = create_compressed_model(model, {"compression": item}, torch.ones(1, 3, 2, 2))
+    assert [layer.name for layer in controller.statistics().layers] == ["1.weight"]
+
+
+def test_an_algorithm_that_can_only_be_read_is_refused_before_anything_changes() -> None:
+    model = nn.Linear(2, 2)
+    items = [{"algorithm": "magnitude_sparsity"}, {"algorithm": "quantization"}]
+    with pytest.raises(
+        ConfigError, match=r"compression\[1\].algorithm: 'quantization' can be read"
+    ):
+        create_compressed_model(model, {"compression": items}, torch.ones(1, 2))
+    assert type(model) is nn.Linear
+
+
+def test_scopes_of_the_whole_config_do_not_concern_distillation() -> None:
+    items = [
+        {"algorithm": "magnitude_sparsity"},
+        {"algorithm": "knowledge_distillation", "type": "mse"},
+    ]
+    config = {"compression": items, "ignored_scopes": "{re}Linear.1"}
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    controller, _ = create_compressed_model(model, config, torch.ones(1, 2))
+    assert len(controller.statistics()["magnitude_sparsity"].layers) == 1
+
+
+def test_a_multiplier_of_the_whole_config_holds_where_there_is_none() -> None:
+    config = {"compression": {"algorithm": "rb_sparsity"}, "compression_lr_multiplier": 10}
+    controller, _ = create_compressed_model(nn.Linear(2, 2), config, torch.ones(1, 2))
+    assert [group["lr"] for group in controller.parameter_groups(lr=0.5)] == [0.5, 5.0]

@@ -166,11 +166,17 @@ def test_a_fault_of_quantization_names_its_place(change: dict[str, Any], place: 
 EARLY = {"maximal_relative_accuracy_degradation": 1.0, "maximal_total_epochs": 9}
 
 
-def test_accuracy_aware_training_needs_one_budget() -> None:
+def test_accuracy_aware_training_has_one_budget() -> None:
+    params = EARLY | {"maximal_absolute_accuracy_degradation": 1}
+    text = fault({"accuracy_aware_training": {"mode": "early_exit", "params": params}})
+    assert text.startswith("accuracy_aware_training.params.maximal_absolute_accuracy_degradation")
+
+
+def test_without_a_budget_one_percent_may_go() -> None:
     data = {"mode": "early_exit", "params": {"maximal_total_epochs": 9}}
-    assert "needs one budget" in fault({"accuracy_aware_training": data})
-    both = data | {"params": EARLY | {"maximal_absolute_accuracy_degradation": 1}}
-    assert "needs one budget" in fault({"accuracy_aware_training": both})
+    config = NNCFConfig.from_dict({"accuracy_aware_training": data})
+    assert config.accuracy_aware_training is not None
+    assert config.accuracy_aware_training.params.least_accuracy(80) == pytest.approx(79.2)
 
 
 def test_early_exit_knows_no_step_of_the_level() -> None:
