@@ -34,6 +34,11 @@ NO_MODELS: Final = frozenset({"common", *(f"{name}_stream" for name in STREAMS)}
 """Modules of pytorchcv that hold no nn.Module with a forward of its own."""
 
 
+SPEECH_FAMILIES: Final = ("jasper", "jasperdr", "quartznet")
+NO_ENDS: Final = ("_block", "_batch_norm")
+"""Functions of pytorchcv's modules that make a part of a model."""
+
+
 def pytorchcv() -> list[Subject]:
     """Return the smallest variant of each family."""
     package = importlib.import_module("pytorchcv.models")
@@ -48,9 +53,11 @@ def make_pytorchcv(family: str) -> Made:
     module = importlib.import_module(f"pytorchcv.models.{family}")
     prefixes = ("get_", "calc_")
     names = [one for one in module.__all__ if one.islower() and not one.startswith(prefixes)]
-    sizes = {one: size_of(getattr(module, one)) for one in names if not one.endswith("_block")}
+    sizes = {one: size_of(getattr(module, one)) for one in names if not one.endswith(NO_ENDS)}
     best = min(sizes, key=lambda name: (sizes[name], name))
-    model = getattr(module, best)()
+    # features of audio come from librosa, which a model's graph does not hold
+    options = {"from_audio": False} if family in SPEECH_FAMILIES else {}
+    model = getattr(module, best)(**options)
     return model, inputs_of(family, model)
 
 
@@ -67,7 +74,7 @@ def inputs_of(family: str, model: Any) -> Any:  # noqa: ANN401 (as pytorchcv tak
     """Return what a model of a family of pytorchcv takes."""
     special: Mapping[str, Callable[[], Any]] = {
         **dict.fromkeys(
-            ("jasper", "jasperdr", "quartznet"),
+            SPEECH_FAMILIES,
             lambda: (torch.randn(2, model.in_channels, 152), torch.tensor([150, 120])),
         ),
         "voca": lambda: (torch.randn(3, 1, 16, 29), torch.full((3,), 3)),

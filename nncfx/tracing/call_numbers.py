@@ -40,7 +40,8 @@ def calls_so_far(module: str) -> dict[str, int]:
         calls = _compiled_calls()
     else:
         calls = _CALLS.get()
-        if calls is None and torch._C._current_graph_task_id() != -1:  # noqa: SLF001 (torch's own)
+        task = torch._C._current_graph_task_id()  # noqa: SLF001 (as torch.utils.checkpoint does)
+        if calls is None and task != -1:
             raise HookError(
                 f"'{module}' is called several times in a forward, has hooks at some of its "
                 "calls, and is recomputed by torch.utils.checkpoint, which does not say which call "
