@@ -2,8 +2,9 @@
 
 from nncfx.schemes.clustering import Cluster
 from nncfx.schemes.composition import Compose, FunctionScheme, SchemeLike, as_scheme
-from nncfx.schemes.criteria import CRITERIA, Criterion
+from nncfx.schemes.criteria import CRITERIA, Criterion, RandomScores
 from nncfx.schemes.footprint import footprint_bytes, nonzero_parameters
+from nncfx.schemes.importance import fisher_scores, norm_scale_scores, taylor_scores
 from nncfx.schemes.kmeans import kmeans_1d
 from nncfx.schemes.masks import (
     MaskScope,
@@ -39,6 +40,7 @@ __all__ = [
     "NeuronPrune",
     "Prune",
     "Quantize",
+    "RandomScores",
     "Scheme",
     "SchemeLike",
     "StructurePrune",
@@ -46,6 +48,7 @@ __all__ = [
     "blockprune",
     "dequantize",
     "filter_prune",
+    "fisher_scores",
     "footprint_bytes",
     "group_masks",
     "group_scores",
@@ -56,6 +59,8 @@ __all__ = [
     "magnitude_mask",
     "neuron_prune",
     "nonzero_parameters",
+    "norm_scale_scores",
     "prune",
     "quantize",
+    "taylor_scores",
 ]

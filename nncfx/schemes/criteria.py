@@ -4,6 +4,7 @@ Shapes: b blocks, m weights in a block.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -12,7 +13,14 @@ from torch import Tensor
 
 from nncfx.errors import ArgumentError, did_you_mean
 
-__all__ = ["CRITERIA", "Criterion", "resolve_criterion"]
+__all__ = [
+    "CRITERIA",
+    "Criterion",
+    "RandomScores",
+    "geometric_median",
+    "lamp",
+    "resolve_criterion",
+]
 
 Criterion: TypeAlias = str | Callable[[Tensor], Tensor]
 """A name out of `CRITERIA`, or a function from `b x m` signed weights to `b` scores."""
@@ -52,18 +60,72 @@ def mean(blocks: Tensor) -> Tensor:
     return torch.mean(blocks.abs(), dim=1)
 
 
+def geometric_median(blocks: Tensor) -> Tensor:
+    """Return, for each of the `b x m` blocks, the sum of its distances to all others.
+
+    A block near the geometric median can be replaced by the others, and scores low.
+
+    Source: He et al., "Filter Pruning via Geometric Median", 2019 (FPGM).
+
+    >>> geometric_median(torch.tensor([[0.0], [1.0], [5.0]]))
+    tensor([6., 5., 9.])
+    """
+    return torch.cdist(blocks, blocks, compute_mode="donot_use_mm_for_euclid_dist").sum(dim=1)
+
+
+def lamp(blocks: Tensor) -> Tensor:
+    """Return each block's squared norm over the sum of those that are not smaller, in [0, 1].
+
+    The largest block of a layer scores 1, so that no layer is emptied by a ranking over layers.
+    Blocks of equal norm score alike; where all are zero the scores are 0.
+
+    Source: Lee et al., "Layer-adaptive Sparsity for the Magnitude-based Pruning", 2021, eq. 3, on
+    blocks in place of weights.
+
+    >>> lamp(torch.tensor([[1.0, 0.0], [2.0, 0.0], [1.0, 1.0]]))
+    tensor([0.1429, 1.0000, 0.3333])
+    """
+    squares = blocks.square().sum(dim=1)
+    ordered, order = squares.sort(descending=True)
+    sums = ordered.cumsum(0)
+    # of equal squares the last has the sum over all of them
+    last = torch.searchsorted(-ordered, -ordered, right=True) - 1
+    shares = torch.where(sums[last] > 0, ordered / sums[last], ordered)
+    return torch.empty_like(squares).index_copy(0, order, shares)
+
+
+@dataclass(frozen=True)
+class RandomScores:
+    """Scores at random in [0, 1), whatever the weights: what any criterion has to beat.
+
+    Attributes:
+        seed: Equal seeds give equal scores to equal numbers of blocks.
+    """
+
+    seed: int = 0
+
+    def __call__(self, blocks: Tensor) -> Tensor:
+        """Return b scores for `b x m` blocks."""
+        generator = torch.Generator().manual_seed(self.seed)
+        scores = torch.rand(len(blocks), generator=generator)
+        return scores.to(blocks.device, blocks.dtype)
+
+
 CRITERIA: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType(
     {
+        "geometric_median": geometric_median,
         "l1norm": l1norm,
         "l2norm": l2norm,
+        "lamp": lamp,
         "max": largest,
         "mean": mean,
         "min": smallest,
+        "random": RandomScores(),
         "scaled_l2norm": scaled_l2norm,
         "sum": l1norm,
     },
 )
-"""The criteria known by name; all of them look at magnitudes. "sum" is "l1norm"."""
+"""The criteria by name. "sum" is "l1norm", "max" the L-infinity norm; "random" has seed 0."""
 
 
 def resolve_criterion(criterion: Criterion) -> Callable[[Tensor], Tensor]:

@@ -1,7 +1,17 @@
 """Remove dead channels from a model, exactly."""
 
+from nncfx.thinning.alignment import ALIGNMENTS, Alignment
 from nncfx.thinning.probing import prunable_channels
 from nncfx.thinning.recipe import ThinRecipe, rebuild, thin_optimizer
 from nncfx.thinning.thin import ThinResult, thin
 
-__all__ = ["ThinRecipe", "ThinResult", "prunable_channels", "rebuild", "thin", "thin_optimizer"]
+__all__ = [
+    "ALIGNMENTS",
+    "Alignment",
+    "ThinRecipe",
+    "ThinResult",
+    "prunable_channels",
+    "rebuild",
+    "thin",
+    "thin_optimizer",
+]

@@ -9,10 +9,12 @@ import numpy.typing as npt
 import torch
 
 from nncfx.graph.channels import Channels, GroupSet, Role
+from nncfx.thinning.alignment import Alignment
 
 __all__ = ["Selection", "dead_groups", "select_removable"]
 
 _Space = tuple[str, int]
+_ONE = "one channel must stay"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,28 +56,29 @@ def dead_groups(
 def select_removable(
     channels: Channels,
     tensors: Mapping[str, torch.Tensor],
-    align: int,
+    alignment: Alignment,
 ) -> Selection:
     """Return the dead groups to remove.
 
-    A space from which anything goes keeps a multiple of `align` channels, and at least one, so
-    at least `align`: as many dead channels stay as that takes, those with the lowest numbers. A
-    space whose width cannot be brought to a multiple keeps its width.
+    A space from which anything goes keeps a width that `alignment` allows: as many dead channels
+    stay as that takes, those with the lowest numbers. A space that cannot be brought to such a
+    width keeps its own.
 
     Args:
         channels: the groups of the model.
         tensors: parameters and buffers by name.
-        align: 1 or more.
+        alignment: the widths that are allowed.
     """
     dead = {group_set.name: dead_groups(group_set, tensors) for group_set in channels}
     kept = {name: why for name, why in channels.fixed.items() if len(dead[name])}
     candidates = [group_set for group_set in channels.prunable if len(dead[group_set.name])]
     counts = {group_set.name: len(dead[group_set.name]) for group_set in candidates}
-    counts = _rounded(candidates, counts, tensors, align)
+    counts = _rounded(candidates, counts, tensors, alignment)
     for name, count in counts.items():
         stays = len(dead[name]) - count
         if stays:
-            rule = f"a width stays a multiple of {align}" if align > 1 else "one channel must stay"
+            multiple = alignment.multiple
+            rule = f"a width stays a multiple of {multiple}" if multiple > 1 else _ONE
             kept[name] = f"{stays} dead kept: {rule}"
     groups = {name: dead[name][-count:] for name, count in counts.items() if count}
     return Selection(groups=groups, kept=kept)
@@ -85,7 +88,7 @@ def _rounded(
     candidates: list[GroupSet],
     counts: dict[str, int],
     tensors: Mapping[str, torch.Tensor],
-    align: int,
+    alignment: Alignment,
 ) -> dict[str, int]:
     """Return how many groups of each set go: lowered one by one until every space is aligned."""
     spaces: dict[_Space, dict[str, int]] = defaultdict(dict)
@@ -101,7 +104,7 @@ def _rounded(
         for (parameter, axis), shares in spaces.items():
             removed = sum(counts[name] * share for name, share in shares.items())
             width = tensors[parameter].shape[axis] - removed
-            if removed and (width % align or width == 0):
+            if removed and not alignment.allows(width):
                 name = max(shares, key=lambda name: counts[name])
                 counts[name] -= 1
                 settled = False

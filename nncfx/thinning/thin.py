@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError, ThinningError
 from nncfx.graph.channels import Channels
+from nncfx.thinning.alignment import resolve_alignment
 from nncfx.thinning.probing import prunable_channels
 from nncfx.thinning.recipe import ThinRecipe
 from nncfx.thinning.removal import removed
@@ -65,7 +66,7 @@ def thin(
     model: nn.Module,
     example_inputs: ExampleInputs,
     *,
-    align: int = 1,
+    align: int | str = 1,
     tolerance: float | None = None,
     channels: Channels | None = None,
     living_norms: bool = False,
@@ -79,7 +80,8 @@ def thin(
     Args:
         model: any module; a wrapped one is stripped first. It is never changed.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
-        align: every width that changes stays a multiple of this; dead channels are kept for it.
+        align: every width that changes is a multiple of this, or suits the runtime of this name
+            (`ALIGNMENTS`: "onnxruntime", "tensorrt" ...); dead channels are kept for it.
         tolerance: the largest relative error accepted; None for 1e-5 in float32, 1e-12 in
             float64.
         channels: what `prunable_channels` has found for this model, to save its time; its
@@ -89,8 +91,8 @@ def thin(
             the plain masked model computes something else.
 
     Raises:
-        ArgumentError: `align` is less than 1, `tolerance` is negative, or `example_inputs` is
-            of no accepted form.
+        ArgumentError: `align` is less than 1 or no runtime, `tolerance` is negative, or
+            `example_inputs` is of no accepted form.
         TracingError: the model refuses the inputs, or a hook cannot be baked in.
         ThinningError: the copy fails or differs; the message names the first operation that
             does. Nothing is changed.
@@ -102,14 +104,13 @@ def thin(
     >>> thinned.removed, thinned.model[0].out_features
     ({'0': (0, 2)}, 2)
     """
-    if align < 1:
-        raise ArgumentError(f"align is {align}; widths are multiples of 1 or more.")
+    alignment = resolve_alignment(align)
     if tolerance is not None and not tolerance >= 0:
         raise ArgumentError(f"tolerance is {tolerance}; a relative error is at least 0.")
     masked = strip(model) if isinstance(model, NNCFNetwork) else model
     if channels is None:
         channels = prunable_channels(masked, example_inputs, living_norms=living_norms)
-    selection = select_removable(channels, named_tensors(masked), align)
+    selection = select_removable(channels, named_tensors(masked), alignment)
     removal = removed(masked, channels, selection)
     thinned, sizes = removal.model, removal.sizes
     try:

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
+from nncfx.thinning.alignment import Alignment
 from nncfx.thinning.selection import dead_groups, select_removable
 
 
@@ -64,15 +65,15 @@ def test_what_nobody_is_seen_to_read_is_not_dead() -> None:
 def test_dead_groups_with_the_lowest_numbers_stay_for_the_width(
     size: int, zero: list[int], align: int, gone: list[int]
 ) -> None:
-    found = select_removable(Channels((group_set(size),)), tensors(size, zero), align)
+    found = select_removable(Channels((group_set(size),)), tensors(size, zero), Alignment(align))
     assert found.groups.get("a", np.array([])).tolist() == gone
     assert ("a" in found.kept) == (len(gone) < len(zero))
 
 
 def test_fixed_groups_stay_with_their_reason_if_some_are_dead() -> None:
     fixed = Channels((group_set(3, fixed="because"),))
-    assert select_removable(fixed, tensors(3, [1]), 1).kept == {"a": "because"}
-    assert select_removable(fixed, tensors(3, []), 1).kept == {}
+    assert select_removable(fixed, tensors(3, [1]), Alignment(1)).kept == {"a": "because"}
+    assert select_removable(fixed, tensors(3, []), Alignment(1)).kept == {}
 
 
 def test_sets_of_one_space_are_aligned_together() -> None:
@@ -92,5 +93,5 @@ def test_sets_of_one_space_are_aligned_together() -> None:
             member("b.weight", 1, [[2], [3], [4], [5]], Role.CONSUMER),
         ),
     )
-    found = select_removable(Channels((first, second)), tensors(6, [0, 1, 2]), 2)
+    found = select_removable(Channels((first, second)), tensors(6, [0, 1, 2]), Alignment(2))
     assert sum(len(groups) for groups in found.groups.values()) == 2

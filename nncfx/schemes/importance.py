@@ -1,0 +1,129 @@
+"""Scores of channel groups that need more than the producers' weights.
+
+Every function returns one score per group of each prunable set, in the order of
+`channels.prunable`, as `group_scores` does; `keep_groups` takes them.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from nncfx.errors import CompressionError
+from nncfx.graph.channels import Channels, GroupSet, Role
+from nncfx.schemes.masks import group_scores, named
+
+__all__ = ["fisher_scores", "norm_scale_scores", "taylor_scores"]
+
+
+def taylor_scores(
+    channels: Channels,
+    weights: Mapping[str, Tensor],
+    gradients: Mapping[str, Tensor],
+    *,
+    normalize: bool = True,
+) -> list[Tensor]:
+    """Return by how much the loss changes, to first order, if the weights of a group become zero.
+
+    Args:
+        channels: the channel analysis of the model.
+        weights: parameters by dotted name (at least all producers).
+        gradients: of the loss, by the same names; sums over many batches are steadier.
+        normalize: divide by the mean of the set.
+
+    Raises:
+        GraphError: `weights` lacks a producer.
+        CompressionError: `gradients` lacks a producer, or a score is NaN.
+
+    Source: Molchanov et al., "Importance Estimation for Neural Network Pruning", 2019, eq. 8
+    (its root).
+    """
+    products = _products(channels, weights, gradients)
+    return group_scores(channels, products, lambda b: b.sum(dim=1).abs(), normalize=normalize)
+
+
+def fisher_scores(
+    channels: Channels,
+    weights: Mapping[str, Tensor],
+    gradients: Mapping[str, Tensor],
+    *,
+    normalize: bool = True,
+) -> list[Tensor]:
+    """Return half the sum of squared weights times squared gradients of each group.
+
+    The squared gradient stands for the diagonal of the Hessian. Arguments and errors are those of
+    `taylor_scores`.
+
+    Source: LeCun et al., "Optimal Brain Damage", 1989, eq. 5, with the Fisher approximation.
+    """
+    products = _products(channels, weights, gradients)
+    score = lambda blocks: blocks.square().sum(dim=1) / 2  # noqa: E731 (a formula)
+    return group_scores(channels, products, score, normalize=normalize)
+
+
+def norm_scale_scores(
+    channels: Channels,
+    weights: Mapping[str, Tensor],
+    *,
+    normalize: bool = True,
+) -> list[Tensor]:
+    """Return the mean magnitude of the norms' scales of each group.
+
+    A scale is a vector named `weight` that follows the channels, as that of a batch norm. Sets
+    that no norm follows have the scores of their L2 norm, divided by its mean.
+
+    Args:
+        channels: the channel analysis of the model.
+        weights: parameters by dotted name.
+        normalize: divide by the mean of the set.
+
+    Raises:
+        GraphError: `weights` lacks a member.
+        CompressionError: a score is NaN.
+
+    Source: Liu et al., "Learning Efficient Convolutional Networks through Network Slimming", 2017.
+    """
+    norms = group_scores(channels, weights, "l2norm", normalize=True)
+    scores = []
+    for group_set, norm in zip(channels.prunable, norms, strict=True):
+        scales = _scales(group_set, weights)
+        values = torch.stack(scales).mean(dim=0) if scales else norm
+        if torch.isnan(values).any():
+            raise CompressionError(
+                f"The norms of '{group_set.name}' give NaN scores, which have no rank. Train the "
+                "model to finite weights first.",
+            )
+        average = values.mean()
+        scores.append(values / average if normalize and average > 0 else values)
+    return scores
+
+
+def _scales(group_set: GroupSet, weights: Mapping[str, Tensor]) -> list[Tensor]:
+    found = []
+    for member in group_set.by_role(Role.FOLLOWER):
+        if member.is_buffer or member.parameter.rpartition(".")[2] != "weight":
+            continue
+        vector = named(weights, member.parameter).detach()
+        if vector.ndim == 1:
+            found.append(vector.abs().cpu()[torch.from_numpy(member.indices.copy())].mean(dim=1))
+    return found
+
+
+def _products(
+    channels: Channels,
+    weights: Mapping[str, Tensor],
+    gradients: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    products = {}
+    for group_set in channels.prunable:
+        for member in group_set.by_role(Role.PRODUCER):
+            name = member.parameter
+            if member.is_buffer or name in products:
+                continue
+            if name not in gradients:
+                raise CompressionError(
+                    f"'{name}' has no gradient, from which the score of its channels is computed. "
+                    "Run a backward pass of the loss, and pass the gradients by name.",
+                )
+            products[name] = named(weights, name).detach() * gradients[name].detach()
+    return products

@@ -1,0 +1,63 @@
+"""Widths that a runtime computes without waste."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from nncfx.errors import ArgumentError, did_you_mean
+
+__all__ = ["ALIGNMENTS", "Alignment", "resolve_alignment"]
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Which widths a layer that loses channels may have.
+
+    Attributes:
+        multiple: widths from it on are multiples of it; at least 1.
+        step: widths below `multiple` are multiples of it; None: there are none.
+    """
+
+    multiple: int
+    step: int | None = None
+
+    def allows(self, width: int) -> bool:
+        """Return whether a layer may be `width` channels wide.
+
+        >>> [width for width in range(40) if Alignment(16, 4).allows(width)]
+        [4, 8, 12, 16, 32]
+        """
+        if 0 < width < self.multiple:
+            return self.step is not None and width % self.step == 0
+        return width > 0 and width % self.multiple == 0
+
+
+ALIGNMENTS: Final[Mapping[str, Alignment]] = MappingProxyType(
+    {
+        "onnxruntime": Alignment(16, 4),
+        "openvino": Alignment(16, 4),
+        "tensorrt": Alignment(8),
+        "tensorrt-int8": Alignment(32),
+    },
+)
+"""The widths that suit each runtime: on CPUs vectors of 16 floats, on GPUs tiles of 8 halves or 32
+bytes."""
+
+
+def resolve_alignment(align: int | str) -> Alignment:
+    """Return the alignment that a multiple or the name of a runtime stands for.
+
+    Raises:
+        ArgumentError: `align` is less than 1 or the name of no runtime.
+    """
+    if isinstance(align, str):
+        if align not in ALIGNMENTS:
+            raise ArgumentError(
+                f"align is {align!r}, which is no runtime whose widths are known. Use one of "
+                f"{', '.join(sorted(ALIGNMENTS))}, or a number.{did_you_mean(align, ALIGNMENTS)}",
+            )
+        return ALIGNMENTS[align]
+    if align < 1:
+        raise ArgumentError(f"align is {align}; widths are multiples of 1 or more.")
+    return Alignment(align)
