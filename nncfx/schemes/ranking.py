@@ -36,14 +36,14 @@ def largest_of_all(parts: Sequence[Tensor], count: int) -> list[Tensor]:
     # comparing with a number takes the tensor's type, in which the number may not be exact
     ranked = [part.to(dtype) for part in parts]
     threshold = _kth_largest(ranked, count)
-    masks = [part > threshold for part in ranked]
-    missing = count - sum(_ones(mask) for mask in masks)
-    for part, mask in zip(ranked, masks, strict=True):
-        if missing <= 0:
+    masks = [part >= threshold for part in ranked]
+    surplus = sum(_ones(mask) for mask in masks) - count
+    for part, mask in zip(reversed(ranked), reversed(masks), strict=True):
+        if surplus <= 0:
             break
-        ties = (part == threshold).nonzero().flatten()[:missing]
-        mask[ties] = True
-        missing -= ties.numel()
+        ties = (part == threshold).nonzero().flatten()[-surplus:]
+        mask[ties] = False
+        surplus -= ties.numel()
     return masks
 
 
@@ -58,20 +58,26 @@ def _kth_largest(parts: Sequence[Tensor], count: int) -> float:
         return _direct(_joined(parts), count)
     # pieces that stay in the cache from one comparison to the next
     parts = [piece for part in parts for piece in torch.split(part, _DIRECT)]
-    low, high = _bracket(parts, count / total)
-    above = sum(_ones(part > high) for part in parts)
+    share = count / total
+    low, high = _bracket(parts, share)
+    half = 0.5
+    # the smaller side is collected, so that all that follows looks at few entries
+    if share <= half:
+        near = _joined([part[part >= low] for part in parts])
+        above = _ones(near > high)
+        below = total - near.numel()
+    else:
+        near = _joined([part[part <= high] for part in parts])
+        above = total - near.numel()
+        below = _ones(near < low)
     if above >= count:
         return _direct(_joined([part[part > high] for part in parts]), count)
+    if count > total - below:
+        rest = _joined([part[part < low] for part in parts])
+        return _direct(rest, count - (total - below))
     if low == high:
-        at_least = sum(_ones(part >= low) for part in parts)
-        if at_least >= count:
-            return low
-        return _direct(_joined([part[part < low] for part in parts]), count - at_least)
-    within = _joined([part[(part >= low) & (part <= high)] for part in parts])
-    if above + within.numel() >= count:
-        return _direct(within, count - above)
-    rest = _joined([part[part < low] for part in parts])
-    return _direct(rest, count - above - within.numel())
+        return low
+    return _direct(near[(near >= low) & (near <= high)], count - above)
 
 
 def _bracket(parts: Sequence[Tensor], share: float) -> tuple[float, float]:
