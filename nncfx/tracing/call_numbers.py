@@ -44,8 +44,8 @@ def calls_so_far(module: str) -> dict[str, int]:
         if calls is None and task != -1:
             raise HookError(
                 f"'{module}' is called several times in a forward, has hooks at some of its "
-                "calls, and is recomputed by torch.utils.checkpoint, which does not say which call "
-                "it repeats. Hook its weights only, or do without recomputation.",
+                "calls, and torch.utils.checkpoint recomputes it without saying which call "
+                "it repeats. Hook only its weights, or do not recompute.",
             )
     return {} if calls is None else calls.setdefault(module, {})
 

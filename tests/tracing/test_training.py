@@ -117,7 +117,7 @@ def test_a_hook_that_recomputation_would_forget_is_refused() -> None:
 def test_a_hook_whose_call_recomputation_cannot_number_is_refused() -> None:
     model = hooked(Net(reentrant=False, times=2))
     output = model(X.clone().requires_grad_())
-    with pytest.raises(HookError, match="does not say which call"):
+    with pytest.raises(HookError, match="without saying which call"):
         output.sum().backward()
 
 
