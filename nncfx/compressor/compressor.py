@@ -22,6 +22,7 @@ from nncfx.compressor.preflight import (
     check_model,
     check_training_step,
     first_batch,
+    reach_note,
     small_sample_note,
 )
 from nncfx.compressor.progress import Narrator, narrated
@@ -32,7 +33,7 @@ from nncfx.compressor.states import TrialStates
 from nncfx.errors import ArgumentError
 from nncfx.lc import DC, Recovery, RecoveryData
 from nncfx.objectives import Objective
-from nncfx.schemes import SchemeLike, as_scheme
+from nncfx.schemes import Scheme, SchemeLike, as_scheme
 from nncfx.search import (
     JSONValue,
     Measurement,
@@ -158,6 +159,7 @@ class _Run:
         check_extras(settings.runtime)
         narrator.now("checking model and data")
         inputs, _ = first_batch("valloader", settings.valloader)
+        self._sample = small_sample_note(settings.eps, settings.metric, settings.valloader, inputs)
         self._inputs: ExampleInputs = (
             inputs if settings.example_inputs is None else settings.example_inputs
         )
@@ -214,7 +216,7 @@ class _Run:
                 model=chosen.model,
                 dense=self._dense,
                 search=search,
-                evidence=self._evidence(search, chosen, bench),
+                evidence=self._evidence(search, chosen, forge),
                 metric=settings.metric,
                 testloader=self._heldout,
                 reference=self._reference,
@@ -305,7 +307,7 @@ class _Run:
             return forge.uncompressed()
         return forge.candidate(forge.with_state(self._states.load(search.level)))
 
-    def _evidence(self, search: SearchResult, chosen: Candidate, bench: Bench) -> Evidence:
+    def _evidence(self, search: SearchResult, chosen: Candidate, forge: Forge) -> Evidence:
         settings = self._settings
         words = StudyWords(
             name=self.name,
@@ -317,20 +319,22 @@ class _Run:
             Exhibits(
                 dense=self._dense,
                 chosen=chosen,
-                bench=bench,
+                bench=forge.bench,
                 metric=settings.metric,
                 heldout=self._heldout,
                 example_inputs=self._inputs,
             ),
             study(words, search, settings.objective),
-            notes=self._notes(search),
+            notes=self._notes(search, forge.scheme),
             earlier=None if self._previous is None else self._previous.evidence,
         )
 
-    def _notes(self, search: SearchResult) -> tuple[str, ...]:
+    def _notes(self, search: SearchResult, scheme: Scheme) -> tuple[str, ...]:
         settings = self._settings
-        note = small_sample_note(settings.eps, settings.metric, settings.valloader, self._inputs)
-        notes = (f"{self.name}: {note}",) if note else ()
+        sizes = {name: p.numel() for name, p in self._model.named_parameters()}
+        reached = sum(sizes.get(name, 0) for name in scheme.parameters(self._model))
+        reach = reach_note(reached, sum(sizes.values()))
+        notes = tuple(f"{self.name}: {note}" for note in (self._sample, reach) if note)
         if search.level > 0.0:
             return notes
         note = (

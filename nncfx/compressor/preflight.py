@@ -25,6 +25,7 @@ __all__ = [
     "check_model",
     "check_training_step",
     "first_batch",
+    "reach_note",
     "small_sample_note",
 ]
 
@@ -245,6 +246,21 @@ def small_sample_note(
         f"valloader has at most {most} examples, so one of them is worth {100 / most:.3g} points "
         f"of accuracy, more than the whole budget of {100 * eps:.3g}: levels can hardly be told "
         "apart."
+    )
+
+
+def reach_note(constrained: int, parameters: int) -> str:
+    """Return a warning if a scheme reaches less than half of the parameters, else "".
+
+    >>> reach_note(320, 13925)[:59]
+    'the scheme reaches 320 of 13,925 parameters (2.3 %): a leve'
+    """
+    if 2 * constrained >= parameters:
+        return ""
+    return (
+        f"the scheme reaches {constrained:,} of {parameters:,} parameters "
+        f"({100 * constrained / parameters:.1f} %): a level is a share of those, and the others "
+        "stay as they are."
     )
 
 

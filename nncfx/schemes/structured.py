@@ -156,9 +156,8 @@ class RowPrune(Scheme):
             return tuple(chosen)
         reasons = [f"{name}: {reason}" for name, reason in channels.fixed.items()]
         more = f"; and {len(reasons) - _LISTED} more" if len(reasons) > _LISTED else ""
-        kinds = " and ".join(kind.__name__ for kind in self.producer_kinds)
         raise CompressionError(
-            f"{type(self).__name__} finds no channels of {kinds} layers that it could prune. "
+            f"{type(self).__name__} finds no channels that it could prune. "
             f"Fixed are {'; '.join(reasons[:_LISTED]) or 'none'}{more}. Choose a scheme for "
             "other layers (FilterPrune: convolutions, NeuronPrune: linear layers), or Prune().",
         )

@@ -231,3 +231,17 @@ def test_a_missing_extra_is_told_before_anything_is_searched(
     )
     with pytest.raises(MissingExtraError, match=rf"'{package}'.*nncfx\[{extra}\]"):
         compressor(runtime=runtime, objective=Minimize(nothing_searched)).run()
+
+
+def test_the_size_of_the_sample_is_that_of_the_data_not_of_the_example_inputs() -> None:
+    result = compressor(eps=0.1, example_inputs=torch.zeros(1, 3)).run()
+    assert any("at most 4 examples" in note for note in result.evidence.notes)
+
+
+def test_a_scheme_that_reaches_little_of_the_model_is_told_in_the_evidence() -> None:
+    model = nn.Sequential(nn.Embedding(50, 8), nn.Flatten(), nn.Linear(16, 2))
+    tokens = torch.randint(0, 50, (4, 2))
+    data = [(tokens, BATCH[1])]
+    result = compressor(model=model, trainloader=data, valloader=data).run()
+    # Prune takes the weight of the linear layer: 32 of 400 + 34
+    assert any("reaches 32 of 434 parameters (7.4 %)" in note for note in result.evidence.notes)
