@@ -76,8 +76,9 @@ def check(subject: Subject, options: argparse.Namespace) -> Outcome:
     """Thin one model; raises whatever goes wrong."""
     torch.manual_seed(0)
     model, inputs = subject.make()
-    model = scattered(model).double().eval()
-    inputs = as_double(inputs)
+    model = scattered(model).eval()
+    if not options.single:
+        model, inputs = model.double(), as_double(inputs)
     began = time.perf_counter()
     step(copy.deepcopy(model), inputs)
     step_s = time.perf_counter() - began
@@ -144,6 +145,7 @@ def main() -> None:
     parser.add_argument("--start", type=int, default=0, help="number of models to skip")
     parser.add_argument("--level", type=float, default=0.5, help="fraction of the groups that go")
     parser.add_argument("--living-norms", action="store_true", help="norms let channels go")
+    parser.add_argument("--single", action="store_true", help="float32, to 1e-5 (MoE kernels)")
     parser.add_argument("--trace", action="store_true", help="print tracebacks")
     options = parser.parse_args()
     warnings.simplefilter("ignore")

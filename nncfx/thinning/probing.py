@@ -19,6 +19,7 @@ from nncfx.tracing import ExampleInputs, analyze_channels, trace
 __all__ = ["prunable_channels"]
 
 _TRIALS: Final = 20
+_PARTS: Final = (2, 3, 5, 4, 7)
 _REASON: Final = "'{address}' fails without some of them: the code around it holds a width"
 
 
@@ -30,8 +31,8 @@ def prunable_channels(
 ) -> Channels:
     """Return the groups of channels of `model`, those fixed that its code does not let go.
 
-    Code may hold a width that no tensor and no integer of a module gives. So half of every set is
-    removed for trial. An operation that then fails fixes the channels that it reads, as do its
+    Code may hold a width that no tensor and no integer of a module gives. So a part of every set
+    is removed for trial. An operation that then fails fixes the channels that it reads, as do its
     counterparts, whose addresses differ only in numbers of blocks; if it fails again, so does
     everything in its module, then everything in the module around that, until the trial runs.
 
@@ -54,7 +55,7 @@ def prunable_channels(
             fixed=fixed,
             living_norms=living_norms,
         )
-        trial = removed(model, channels, _half(channels))
+        trial = removed(model, channels, _some(channels))
         with sized_on_the_way(trial.model, trial.sizes):
             failing = failing_operation(model, trial.model, example_inputs)
         if failing is None:
@@ -81,10 +82,11 @@ def _nameless(address: str) -> str:
     return re.sub(r"\[\d+\]", "[]", address)
 
 
-def _half(channels: Channels) -> Selection:
+def _some(channels: Channels) -> Selection:
+    """Return groups to remove, so many that no two widths keep their ratio by accident."""
     groups = {
-        group_set.name: np.arange(group_set.size)[: group_set.size // 2]
-        for group_set in channels.prunable
+        group_set.name: np.arange(max(1, group_set.size // _PARTS[number % len(_PARTS)]))
+        for number, group_set in enumerate(channels.prunable)
         if group_set.size > 1
     }
     return Selection(groups=groups, kept={})

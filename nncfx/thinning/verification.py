@@ -151,8 +151,8 @@ class _Record:
 class _Recorder(ChannelObserver):
     """Keeps the result of every operation, and its channels."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, living: bool) -> None:
+        super().__init__(living=living)
         self.records: list[_Record] = []
 
     @override
@@ -181,14 +181,18 @@ def first_divergence(
         example_inputs: what both are run on.
         tolerance: as for `verify`.
     """
-    reference, subject = _Recorder(), _Recorder()
+    living = bool(removal.dead)
+    reference, subject = _Recorder(living=living), _Recorder(living=living)
     with LivingChannels(removal.dead):
         trace(masked, example_inputs, observers=[reference])
     with suppress(TracingError):  # the records end where it fails
         trace(removal.model, example_inputs, observers=[subject])
     reference.state.settle()
     ledger = reference.state.ledger
-    gone = [ledger.carried(*key, 0)[entries] for key, entries in removal.entries.items()]
+    gone = [
+        ledger.carried(*key, 1 + entries.max(initial=0))[entries]
+        for key, entries in removal.entries.items()
+    ]
     dead = ledger.find(np.unique(np.concatenate(gone))) if gone else np.empty(0, dtype=np.int64)
     for number, record in enumerate(reference.records):
         if number >= len(subject.records):
