@@ -165,7 +165,6 @@ class RBSparsityController(Controller):
         self.compression_loss = self._rb_loss
         self.level = config.sparsity_init
         self.scheduler = sparsity_scheduler(self, config.params, reached=self._reached)
-        self.scheduler.on_epoch = self._freeze_at
 
     @override
     def _apply(self, level: float) -> None:
@@ -173,7 +172,8 @@ class RBSparsityController(Controller):
         for mask in self.masks.values():
             mask.set_active(is_active=level > 0)
 
-    def _freeze_at(self, epoch: int) -> None:
+    @override
+    def _epoch_begun(self, epoch: int) -> None:
         if epoch >= self.config.params.sparsity_freeze_epoch:
             for mask in self.masks.values():
                 mask.freeze()
@@ -182,7 +182,7 @@ class RBSparsityController(Controller):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self._rb_loss.level = self.level
-        self._freeze_at(self.scheduler.current_epoch)
+        self._epoch_begun(self.scheduler.current_epoch)
 
     @override
     def statistics(self) -> SparsityStatistics:

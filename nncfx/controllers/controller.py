@@ -51,6 +51,7 @@ class Controller(abc.ABC):
         self.configs = tuple(configs)
         self.compression_loss: CompressionLoss = ZeroLoss(model)
         self._level = 0.0
+        self._composite: CompositeScheduler | None = None
         self._watch = LoopWatch(model, algorithm if self.needs_loss else "")
 
     @property
@@ -61,7 +62,10 @@ class Controller(abc.ABC):
     @scheduler.setter
     def scheduler(self, scheduler: Scheduler) -> None:
         scheduler.watch = self._watch
+        scheduler.on_epoch = self._epoch_begun
         self._scheduler = scheduler
+        if self._composite is not None:
+            self._composite.put(self.algorithm, scheduler)
 
     @property
     def level(self) -> float:
@@ -88,6 +92,9 @@ class Controller(abc.ABC):
 
     def _level_now(self) -> float:
         return self._level
+
+    def _epoch_begun(self, epoch: int) -> None:  # noqa: B027 (most algorithms do nothing)
+        """Do what `epoch` needs beside a level."""
 
     def loss(self) -> Tensor:
         """Return the scalar to add to the loss of the task, once per step."""
@@ -192,9 +199,10 @@ class CompositeController(Controller):
         for part in parts:
             # what a part sees is a call of the whole
             part._watch = self._watch  # noqa: SLF001 (its own class)
-            part.scheduler.watch = None
-        schedulers = {name: part.scheduler for name, part in self.parts.items()}
-        self.scheduler = CompositeScheduler(schedulers)
+        composite = CompositeScheduler({one.algorithm: one.scheduler for one in parts})
+        for part in parts:
+            part._composite = composite  # noqa: SLF001 (its own class)
+        self.scheduler = composite
 
     def __getitem__(self, algorithm: str) -> Controller:
         """Return the controller of `algorithm`.

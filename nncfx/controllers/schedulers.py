@@ -310,7 +310,15 @@ class CompositeScheduler(Scheduler):
 
     def __init__(self, parts: Mapping[str, Scheduler]) -> None:
         super().__init__()
-        self.parts = dict(parts)
+        self.parts: dict[str, Scheduler] = {}
+        for name, part in parts.items():
+            self.put(name, part)
+
+    def put(self, name: str, part: Scheduler) -> None:
+        """Pass calls on to `part` as that of the algorithm `name`."""
+        # what a part sees is a call of the whole
+        part.watch = None
+        self.parts[name] = part
 
     @property
     @override

@@ -40,7 +40,7 @@ def test_the_loss_is_the_squared_distance_in_twentieths(level: float, loss: floa
 
 
 def test_without_a_level_there_is_no_loss() -> None:
-    assert float(applied().loss()) == 0
+    assert float(applied().loss().detach()) == 0
 
 
 def test_scores_begin_near_a_probability_of_99_percent_and_rank_by_magnitude() -> None:

@@ -44,6 +44,12 @@ class Recorder(Controller):
         return Applied(levels=tuple(self.applied))
 
 
+class Fixed(Recorder):
+    """Has no level."""
+
+    has_level = False
+
+
 def composite() -> CompositeController:
     return CompositeController(nn.Linear(1, 1), [Recorder("a"), Recorder("b")])
 
@@ -124,3 +130,41 @@ def test_a_state_that_does_not_fit_is_refused(state: dict[str, object]) -> None:
 def test_a_state_that_is_no_dict_is_refused() -> None:
     with pytest.raises(StorageError, match="is a list; it must be the dict"):
         Recorder().load_state_dict([])  # type: ignore[arg-type]
+
+
+def test_a_part_follows_a_schedule_that_is_put_in_place_of_its_own() -> None:
+    controller = composite()
+    part = controller["a"]
+    part.scheduler = EpochScheduler(part, BaselineSchedule(target=0.25), freeze_epoch=9)
+    controller.scheduler.epoch_step()
+    assert (part.level, controller["b"].level) == (0.25, 0.5)
+
+
+def test_the_stage_goes_from_nothing_to_full_and_is_partial_where_parts_differ() -> None:
+    controller = composite()
+    stages = [controller.compression_stage()]
+    controller["a"].level = 0.1
+    stages.append(controller.compression_stage())
+    controller.level = 0.5
+    stages.append(controller.compression_stage())
+    assert [stage.value for stage in stages] == [0, 1, 2]
+
+
+def test_a_part_without_a_level_is_left_alone_when_the_level_of_all_is_set() -> None:
+    fixed = Fixed("fixed")
+    controller = CompositeController(nn.Linear(1, 1), [Recorder("a"), fixed])
+    controller.level = 0.5
+    assert fixed.applied == []
+    with pytest.raises(ArgumentError, match="'fixed' has no level"):
+        fixed.level = 0.5
+
+
+def test_a_held_schedule_only_counts_and_its_state_says_so() -> None:
+    controller = composite()
+    controller.scheduler.hold()
+    controller.scheduler.epoch_step()
+    assert controller.level == 0
+    again = composite()
+    again.load_state_dict(controller.state_dict())
+    again.scheduler.epoch_step()
+    assert (again.level, again.scheduler.current_epoch) == (0, 1)

@@ -4,14 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nncfx.config import SparsityParams
 from nncfx.controllers import (
     BaselineSchedule,
     BiasedExponentialSchedule,
     ExponentialSchedule,
+    FunctionSchedule,
     MultistepSchedule,
     PolynomialSchedule,
     Schedule,
     WarmUp,
+    sparsity_schedule,
 )
 from nncfx.errors import ArgumentError
 
@@ -115,3 +118,27 @@ def test_both_ends_are_hit_to_the_last_bit(
     low, high = sorted(bounds)
     schedule = kind(initial=low, target=high, epochs=epochs)
     assert (schedule.level(0), schedule.level(epochs)) == (low, high)
+
+
+def test_cubic_is_zhu_and_guptas_curve_whatever_the_power() -> None:
+    params = SparsityParams(
+        schedule="cubic",
+        sparsity_target=0.8,
+        sparsity_target_epoch=4,
+        power=1,
+        concave=False,
+    )
+    # s_f + (s_i - s_f) (1 - t)^3, equation 1 of arXiv:1710.01878
+    expected = [0.8 - 0.8 * (1 - epoch / 4) ** 3 for epoch in range(5)]
+    assert levels(sparsity_schedule(0.0, params), 5) == pytest.approx(expected, abs=1e-12)
+
+
+def test_constant_is_the_target_from_the_first_epoch() -> None:
+    params = SparsityParams(schedule="constant", sparsity_target=0.7)
+    assert levels(sparsity_schedule(0.0, params), 3) == [0.7] * 3
+
+
+@pytest.mark.parametrize("wrong", [1.0, -0.1, 50, None])
+def test_a_function_that_returns_no_level_is_told(wrong: float) -> None:
+    with pytest.raises(ArgumentError, match=r"lies in \[0, 1\)"):
+        FunctionSchedule(function=lambda _: wrong).level(0)
