@@ -80,7 +80,7 @@ def inputs_of(family: str, model: Any) -> Any:  # noqa: ANN401 (as pytorchcv tak
     special: Mapping[str, Callable[[], Any]] = {
         **dict.fromkeys(
             SPEECH_FAMILIES,
-            lambda: (torch.randn(2, model.in_channels, 152), torch.tensor([150, 120])),
+            lambda: (torch.randn(2, 64, 152), torch.tensor([150, 120])),
         ),
         "voca": lambda: (torch.randn(3, 1, 16, 29), torch.full((3,), 3)),
         "visemenet": lambda: (torch.randn(4, 8, 195), torch.full((4, 76), 3)),

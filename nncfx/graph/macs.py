@@ -2,8 +2,8 @@
 
 The count is that of the forward as traced, for the whole batch of the example inputs: one
 multiply-accumulate for each product that is summed in a convolution, a linear layer, a matrix
-product, scaled dot-product attention or a recurrent layer. Biases, activations, normalisation,
-pooling and `einsum` (whose equation is not in its shapes) count nothing. Padding counts as any
+product, `einsum`, scaled dot-product attention or a recurrent layer. Biases, activations,
+normalisation and pooling count nothing. Padding counts as any
 other input. A frequent convention elsewhere, FLOPs, is twice this number.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from nncfx.graph.einsum import einsum_macs
 from nncfx.graph.nncf_graph import NNCFGraph
 from nncfx.graph.operations import Operation, TensorInfo
 
@@ -80,6 +81,10 @@ def _recurrent(operation: Operation) -> int:
     return steps * sum(one.elements for one in weights if len(one.shape) == 2)  # noqa: PLR2004 (a matrix)
 
 
+def _einsum(operation: Operation) -> int:
+    return einsum_macs(operation.equation, [one.shape for one in _given(operation)])
+
+
 _RULES: Final[Mapping[str, Callable[[Operation], int]]] = MappingProxyType(
     {
         **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),
@@ -91,6 +96,7 @@ _RULES: Final[Mapping[str, Callable[[Operation], int]]] = MappingProxyType(
         ),
         **dict.fromkeys(("addmm", "addmv", "baddbmm"), _added_product),
         "addbmm": _batch_reduced_product,
+        "einsum": _einsum,
         "scaled_dot_product_attention": _attention,
         **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _recurrent),
         **dict.fromkeys(("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), _recurrent),

@@ -8,6 +8,7 @@ import networkx as nx
 
 from nncfx.errors import GraphError, did_you_mean
 from nncfx.graph import selection
+from nncfx.graph.drawing import dot
 from nncfx.graph.operations import INPUT_FUNCTION, OUTPUT_FUNCTION, Edge, Operation, TensorInfo
 from nncfx.graph.serialization import decode, encode
 
@@ -86,8 +87,8 @@ class NNCFGraph:
     def select(self, patterns: Iterable[str]) -> list[Operation]:
         """Return the operations that `patterns` select, in execution order; none for none.
 
-        A pattern is an exact address, an exact scope, or contains `{re}` and is then a regular
-        expression searched for in the address.
+        A pattern is an exact address, an exact scope, `{function}` and the exact name of a
+        function, or contains `{re}` and is then a regular expression searched for in the address.
 
         Raises:
             GraphError: a regular expression does not compile.
@@ -114,6 +115,12 @@ class NNCFGraph:
             GraphError: `text` is no JSON, is not a graph's, or is of another version.
         """
         return cls(*decode(text))
+
+    def to_dot(self) -> str:
+        """Return the graph in the DOT language, as Graphviz draws it: `dot -Tsvg`."""
+        inputs = [(input_address(i), one) for i, one in enumerate(self.inputs)]
+        outputs = [(output_address(i), one) for i, one in enumerate(self.outputs)]
+        return dot(self.operations, self.edges, [*inputs, *outputs])
 
     def to_networkx(self) -> "nx.MultiDiGraph[str]":
         """Return the graph for networkx, its nodes keyed by address.

@@ -58,6 +58,7 @@ class Operation:
         outputs: The output tensors, by port.
         parameters: Input port to dotted parameter or buffer name, as `module` reads it where it
             is `module`'s own.
+        equation: What an `einsum` computes, as written; "" for any other function.
     """
 
     address: str
@@ -70,6 +71,7 @@ class Operation:
     inputs: tuple[TensorInfo | None, ...]
     outputs: tuple[TensorInfo, ...]
     parameters: Mapping[int, str] = field(default_factory=lambda: _NO_PARAMETERS, hash=False)
+    equation: str = ""
 
     @override
     def __reduce__(self) -> tuple[object, ...]:
@@ -78,7 +80,7 @@ class Operation:
             *(self.address, self.scope, self.function, self.call_number, self.index),
             *(self.module, self.module_type, self.inputs, self.outputs),
         )
-        return (Operation, (*values, dict(self.parameters)))
+        return (Operation, (*values, dict(self.parameters), self.equation))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Select operations by pattern: an exact address, an exact scope, or a regular expression."""
+"""Select operations by pattern: an address, a scope, a function, or a regular expression."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -10,19 +10,23 @@ from nncfx.graph.operations import Operation
 __all__ = ["matches", "select", "unmatched"]
 
 _REGULAR: Final = "{re}"
+_FUNCTION: Final = "{function}"
 
 
 def matches(pattern: str, operation: Operation) -> bool:
     """Return whether `pattern` selects `operation`.
 
     A pattern that contains `{re}` is, without it, a regular expression searched for anywhere in
-    the address; any other pattern is an exact address or an exact scope (not a prefix of one).
+    the address. One that begins with `{function}` goes on with the exact name of a function, as
+    in `{function}conv2d`. Any other is an exact address or an exact scope (not a prefix of one).
 
     Raises:
         GraphError: the regular expression does not compile.
     """
     if _REGULAR in pattern:
         return _compiled(pattern).search(operation.address) is not None
+    if pattern.startswith(_FUNCTION):
+        return pattern.removeprefix(_FUNCTION) == operation.function
     return pattern in (operation.address, operation.scope)
 
 

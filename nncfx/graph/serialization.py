@@ -86,6 +86,7 @@ def _operation(one: Operation) -> dict[str, object]:
         "parameters": {str(port): name for port, name in one.parameters.items()},
         "index": one.index,
         "address": one.address,
+        **({"equation": one.equation} if one.equation else {}),
     }
 
 
@@ -102,4 +103,5 @@ def _read_operation(value: Mapping[str, Any]) -> Operation:
         inputs=tuple(inputs),
         outputs=tuple(_read_tensor(info) for info in value["outputs"]),
         parameters={int(port): name for port, name in value["parameters"].items()},
+        equation=value.get("equation", ""),
     )

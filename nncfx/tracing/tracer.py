@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -183,6 +183,8 @@ class _TracingMode(TorchFunctionMode):
         operation = None
         if what == Kind.OPERATION:
             operation = self._operation(name, inputs, infos, produced)
+            if name == "einsum":
+                operation = replace(operation, equation=str(args[0]))
             self.flow.add_operation(operation, inputs, produced)
         elif what == Kind.PASSING:
             self.flow.pass_on(inputs[0], produced)

@@ -13,6 +13,8 @@ from nncfx.graph import NNCFGraph
         ("Net/Conv2d[conv]", ["conv2d"]),
         ("Net", ["relu", "__add__"]),
         ("Net/Conv2d", []),
+        ("{function}relu", ["relu"]),
+        ("{function}rel", []),
         ("{re}conv", ["conv2d"]),
         ("{re}^Net/[^/]*_0$", ["relu", "__add__"]),
         (r"Net/{re}Conv2d\[", ["conv2d"]),

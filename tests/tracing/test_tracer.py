@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from nncfx.errors import ArgumentError, NNCFXError, TracingError
-from nncfx.graph import TensorInfo
+from nncfx.graph import NNCFGraph, TensorInfo, total_macs
 from nncfx.tracing import TracedCall, trace
 
 Case: TypeAlias = Any  # of conftest, which a test module cannot import
@@ -268,3 +268,18 @@ def test_an_error_of_ours_inside_the_forward_stays_what_it_is() -> None:
 def test_inputs_in_no_accepted_form_are_refused() -> None:
     with pytest.raises(ArgumentError, match="example_inputs is a int"):
         trace(nn.ReLU(), 3)  # type: ignore[arg-type]  # what is tested
+
+
+class Contraction(nn.Module):
+    """An einsum, once with its equation and once with lists of axes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("ij,kj->ik", x, x) + torch.einsum(x, [0, 1], x, [2, 1], [0, 2])
+
+
+def test_an_einsum_is_traced_with_its_equation() -> None:
+    # 2x4 by 4x2, twice
+    graph = trace(Contraction(), torch.ones(2, 4))
+    assert graph.find("Contraction/einsum_0").equation == "ij,kj->ik"
+    assert total_macs(graph) == 2 * (2 * 2 * 4)
+    assert NNCFGraph.from_json(graph.to_json()) == graph
