@@ -46,7 +46,7 @@ def test_a_squared_error_is_scaled_and_grows_as_the_student_moves_away() -> None
 
 def test_evaluation_and_no_forward_at_all_give_no_loss() -> None:
     controller, model = applied(nn.Linear(3, 2), torch.ones(1, 3))
-    assert float(controller.loss()) == 0
+    assert float(controller.loss().detach()) == 0
     model.eval()(torch.ones(1, 3))
     assert not controller.loss().requires_grad
 
