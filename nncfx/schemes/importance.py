@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nncfx.errors import CompressionError
 from nncfx.graph.channels import Channels, GroupSet, Role
-from nncfx.schemes.masks import group_scores, named
+from nncfx.schemes.masks import comparable, group_scores, named
 
 __all__ = ["fisher_scores", "norm_scale_scores", "taylor_scores"]
 
@@ -88,13 +88,7 @@ def norm_scale_scores(
     for group_set, norm in zip(channels.prunable, norms, strict=True):
         scales = _scales(group_set, weights)
         values = torch.stack(scales).mean(dim=0) if scales else norm
-        if torch.isnan(values).any():
-            raise CompressionError(
-                f"The norms of '{group_set.name}' give NaN scores, which have no rank. Train the "
-                "model to finite weights first.",
-            )
-        average = values.mean()
-        scores.append(values / average if normalize and average > 0 else values)
+        scores.append(comparable(group_set, values, normalize=normalize))
     return scores
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "MaskScope",
     "check_at_least",
     "check_level",
+    "comparable",
     "group_masks",
     "group_scores",
     "keep_groups",
@@ -148,14 +149,23 @@ def group_scores(
     scores = []
     for group_set in channels.prunable:
         values = score(torch.cat(_producer_slices(group_set, weights), dim=1))
-        if torch.isnan(values).any():
-            raise CompressionError(
-                f"The weights that produce '{group_set.name}' give NaN scores, which have no "
-                "rank. Train the model to finite weights first.",
-            )
-        average = values.mean()
-        scores.append(values / average if normalize and average > 0 else values)
+        scores.append(comparable(group_set, values, normalize=normalize))
     return scores
+
+
+def comparable(group_set: GroupSet, scores: Tensor, *, normalize: bool) -> Tensor:
+    """Return the scores of a set's groups, divided by their mean if `normalize` (and it is > 0).
+
+    Raises:
+        CompressionError: a score is NaN.
+    """
+    if torch.isnan(scores).any():
+        raise CompressionError(
+            f"The weights that produce '{group_set.name}' give NaN scores, which have no "
+            "rank. Train the model to finite weights first.",
+        )
+    average = scores.mean()
+    return scores / average if normalize and average > 0 else scores
 
 
 def keep_groups(

@@ -19,7 +19,7 @@ from nncfx.tracing import ExampleInputs, analyze_channels, trace
 __all__ = ["prunable_channels"]
 
 _TRIALS: Final = 20
-_PARTS: Final = (2, 3, 5, 4, 7)
+_PARTS: Final = (3, 5, 7, 4)
 _REASON: Final = "'{address}' fails without some of them: the code around it holds a width"
 
 
