@@ -83,7 +83,7 @@ def load(folder: Path, teacher: torch.nn.Module, *, quick: bool = False) -> Cifa
     pruning costs: the search is given images of the official test set, the report 5,000 others.
     """
     images, labels = _test(folder)
-    train, searched, reported = (2000, 500, 1000) if quick else (10_000, 2500, 5000)
+    train, searched, reported = (2000, 500, 1000) if quick else (15_000, 2500, 5000)
     return Cifar10(
         train=Batches(*_train(folder), 64, augment=True, most=train, teacher=teacher),
         validation=Batches(images[:searched], labels[:searched], 500),
