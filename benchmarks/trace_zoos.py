@@ -83,7 +83,7 @@ def inputs_of(family: str, model: Any) -> Any:  # noqa: ANN401 (as pytorchcv tak
             lambda: (torch.randn(2, 64, 152), torch.tensor([150, 120])),
         ),
         "voca": lambda: (torch.randn(3, 1, 16, 29), torch.full((3,), 3)),
-        "visemenet": lambda: (torch.randn(4, 8, 195), torch.full((4, 76), 3)),
+        "visemenet": lambda: (torch.randn(34, 8, 195), torch.full((34, 76), 3)),
         "nvpattexp": lambda: (torch.randn(2, 8, 16, 29), torch.full((2,), 3)),
         "raft": lambda: (torch.randn(1, 3, 128, 128), torch.randn(1, 3, 128, 128)),
         **dict.fromkeys(

@@ -1,5 +1,6 @@
 """The wrapped model: `NNCFNetwork`, and `model.nncf` behind which everything of ours is."""
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -19,6 +20,7 @@ from nncfx.tracing.inputs import ExampleInputs
 from nncfx.tracing.installation import install, uninstall
 from nncfx.tracing.module_stack import Wiring
 from nncfx.tracing.sites import Insertion
+from nncfx.tracing.tracer import trace
 from nncfx.tracing.validation import check_insertion
 
 __all__ = ["STATE", "InsertionHandle", "NNCFInterface", "NNCFNetwork", "WrapState"]
@@ -190,6 +192,21 @@ class NNCFInterface:
     def hooks(self) -> tuple[Insertion, ...]:
         """The insertions in place, in the order (priority, registration)."""
         return tuple(self._state.registered[number] for number in self._state.committed)
+
+    def untraced(self, example_inputs: ExampleInputs) -> list[str]:
+        """Return the addresses that `example_inputs` lead to and the graph does not have.
+
+        Hooks were planned without them. Found by one more forward, in evaluation mode.
+
+        Raises:
+            ArgumentError: `example_inputs` is none of tensor, tuple, mapping.
+            TracingError: the model refuses the inputs or returns no tensor.
+        """
+        # hooks call functions themselves, in scopes that no model's own module has
+        model = copy.deepcopy(self._model)
+        uninstall(model)
+        known = set(self.graph.addresses)
+        return [one for one in trace(model, example_inputs).addresses if one not in known]
 
     def register(self, insertions: Iterable[Insertion]) -> InsertionHandle:
         """Plan to put `insertions` in place; nothing changes until `commit`.

@@ -1,5 +1,6 @@
 """Wrap a model and unwrap it again: `wrap`, `unwrap`."""
 
+from collections.abc import Sequence
 from typing import cast
 
 from torch import nn
@@ -9,18 +10,30 @@ from nncfx.tracing.dynamic_class import ClassSpec, change_class, refuse_sharded,
 from nncfx.tracing.hook_store import STORE, HookStore
 from nncfx.tracing.inputs import ExampleInputs
 from nncfx.tracing.installation import uninstall
+from nncfx.tracing.merging import merged_graphs, merged_wirings
 from nncfx.tracing.network import STATE, NNCFNetwork, WrapState
 from nncfx.tracing.tracer import trace_with_wiring
 
 __all__ = ["unwrap", "wrap"]
 
 
-def wrap(model: nn.Module, example_inputs: ExampleInputs) -> NNCFNetwork:
+def wrap(
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    *,
+    further_inputs: Sequence[ExampleInputs] = (),
+) -> NNCFNetwork:
     """Return `model` itself, now also an `NNCFNetwork`, after tracing it once.
 
     Its class becomes a subclass of `NNCFNetwork` and of its own class; its forward, parameters
     and `state_dict` stay as they are, and everything of ours is behind `model.nncf`. Without hooks
     the forward is the original one.
+
+    Args:
+        model: Any module.
+        example_inputs: A tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        further_inputs: More of them, for a model whose forward branches on its inputs. The graph
+            holds the operations of all; what several have is as in the first.
 
     Raises:
         ArgumentError: `model` is no module, or `example_inputs` are not in an accepted form.
@@ -45,7 +58,9 @@ def wrap(model: nn.Module, example_inputs: ExampleInputs) -> NNCFNetwork:
                 f"{type(model).__name__} cannot be wrapped: {where} wrapped already. "
                 "Use model.nncf of the wrapped one, or nncfx.unwrap it first.",
             )
-    traced = trace_with_wiring(model, example_inputs)
+    traces = [trace_with_wiring(model, one) for one in (example_inputs, *further_inputs)]
+    graph = merged_graphs([one.graph for one in traces]) if further_inputs else traces[0].graph
+    wiring = merged_wirings([one.wiring for one in traces]) if further_inputs else traces[0].wiring
     try:
         change_class(model, ClassSpec(type(model), NNCFNetwork))
     except TypeError as error:
@@ -54,7 +69,7 @@ def wrap(model: nn.Module, example_inputs: ExampleInputs) -> NNCFNetwork:
             "Wrap the Python module that it was made from.",
         ) from error
     model.__dict__[STORE] = HookStore()
-    model.__dict__[STATE] = WrapState(traced.graph, traced.wiring, example_inputs)
+    model.__dict__[STATE] = WrapState(graph, wiring, example_inputs)
     return cast("NNCFNetwork", model)
 
 
