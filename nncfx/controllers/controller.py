@@ -117,6 +117,27 @@ class Controller(abc.ABC):
         """Return the copy to export: compression baked in, in evaluation mode."""
         return self.strip().eval()
 
+    def distributed(self) -> None:
+        """Make all processes start alike: hooks take the tensors of the process of rank 0.
+
+        Call it once, after `torch.distributed` is initialized; masks and scores are then moved by
+        the same schedules and gradients everywhere.
+
+        Raises:
+            ArgumentError: `torch.distributed` is not initialized.
+        """
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            raise ArgumentError(
+                "There are no processes to share with: torch.distributed is not initialized. Call "
+                "torch.distributed.init_process_group first, or leave this call out.",
+            )
+        hooks = self.model.nncf.hooks if isinstance(self.model, NNCFNetwork) else ()
+        seen: set[int] = set()
+        for tensor in (one for hook in hooks for one in hook.hook.state_dict().values()):
+            if tensor.data_ptr() not in seen:
+                seen.add(tensor.data_ptr())
+                torch.distributed.broadcast(tensor, src=0)
+
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         """Return groups for an optimizer: the model's parameters, and those of the algorithms.
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from nncfx.compressor import create_compressed_model, load, save
 from nncfx.controllers import Controller, TrainingLoopWarning, registered_algorithms
+from nncfx.errors import ArgumentError
 from nncfx.export import export_onnx
 from nncfx.tracing import NNCFNetwork, unwrap
 
@@ -254,3 +255,28 @@ def test_a_schedule_may_be_tried_without_training() -> None:
             controller.scheduler.epoch_step()
             controller.loss()
     assert controller.level == 0.5
+
+
+def test_distributed_without_processes_says_what_to_call() -> None:
+    controller, _ = created(["rb_sparsity"])
+    with pytest.raises(ArgumentError, match="init_process_group first"):
+        controller.distributed()
+
+
+def _in_process(rank: int, folder: str) -> None:
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
+    )
+    controller, model = created(["rb_sparsity", "magnitude_sparsity"])
+    controller.level = 0.2 + 0.5 * rank
+    controller.distributed()
+    torch.save(model.state_dict(), f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_distributed_gives_every_process_the_masks_of_the_first(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(_in_process, (str(tmp_path),), nprocs=2)
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
