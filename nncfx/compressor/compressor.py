@@ -233,6 +233,7 @@ class _Run:
             "objective": settings.objective.name,
             "scheme": spelt(settings.scheme),
             "optimizer": spelt(settings.optimizer),
+            "metric": metric_name(settings.metric),
             "eps": settings.eps,
             "margin": settings.margin,
             "runtime": settings.runtime,

@@ -56,7 +56,11 @@ class CompressionResult:
         if dense.file_bytes and now.file_bytes:
             lines.append(_line("file B", dense.file_bytes, now.file_bytes))
         if dense.latency_ms and now.latency_ms:
-            lines.append(_line("latency ms", dense.latency_ms, now.latency_ms))
+            overlap = _overlap(dense.latency_interval_ms, now.latency_interval_ms)
+            lines.append(
+                _line("latency ms", dense.latency_ms, now.latency_ms)
+                + ("  (intervals overlap: no clear change)" if overlap else "")
+            )
         return "\n".join(lines)
 
     @property
@@ -82,6 +86,10 @@ class CompressionResult:
             files={**self.evidence.files, "compressed model": str(path)},
         )
         return replace(self, evidence=evidence)
+
+
+def _overlap(one: tuple[float, float] | None, other: tuple[float, float] | None) -> bool:
+    return one is not None and other is not None and one[0] <= other[1] and other[0] <= one[1]
 
 
 def _line(name: str, before: float, after: float) -> str:

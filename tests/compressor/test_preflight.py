@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -206,6 +207,15 @@ def test_a_double_model_comes_back_in_double() -> None:
         model=linear().double(), scheme=scheme, trainloader=data, valloader=data
     ).run()
     assert {p.dtype for p in result.model.parameters()} == {torch.float64}
+
+
+def test_a_journal_of_another_metric_is_not_gone_on_with(tmp_path: Path) -> None:
+    def other(*_: object) -> float:
+        return 1.0
+
+    compressor(folder=tmp_path).run()
+    with pytest.raises(SearchError, match="'metric' = \"accuracy\""):
+        compressor(folder=tmp_path, metric=other).run()
 
 
 def test_settings_are_checked_again_when_they_are_replaced() -> None:
