@@ -7,6 +7,7 @@ local to it: on the mode, or in a context variable.
 """
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache, wraps
@@ -96,6 +97,7 @@ class CallPlan:
         module: The module's dotted name.
         boundary: Number of the module's call to hooks around it.
         functions: Function spelling and number of its call to hooks around that.
+        traced: Function spelling to how often the module called it while traced.
         is_repeated: The module is called more than once in a forward of the model, so that calls
             are numbered across its own calls.
         is_called_by_hooked: The caller has `functions`; they do not see what this module calls.
@@ -105,11 +107,13 @@ class CallPlan:
             their names, nor look them up in a dict.
         reads_attribute: `functions` names an attribute, such as `x.T`.
         always: The hooks around every call of the module, where nothing else happens there.
+        reported: Spellings of functions of which a call beyond those traced was reported.
     """
 
     module: str
     boundary: Mapping[int, BoundaryHooks] = field(default_factory=dict)
     functions: Mapping[tuple[str, int], CallHooks] = field(default_factory=dict)
+    traced: Mapping[str, int] = field(default_factory=dict)
     is_repeated: bool = False
     is_called_by_hooked: bool = False
     counts: bool = False
@@ -117,6 +121,7 @@ class CallPlan:
     watched_pairs: tuple[tuple[Callable[..., Any], str], ...] = field(init=False, compare=False)
     reads_attribute: bool = field(init=False, compare=False)
     always: BoundaryHooks | None = field(init=False, compare=False)
+    reported: set[str] = field(init=False, compare=False, default_factory=set)
 
     def __post_init__(self) -> None:
         names = {name for name, _ in self.functions}
@@ -132,6 +137,17 @@ class CallPlan:
     def __reduce__(self) -> Any:
         # not with the functions watched, some of which do not pickle
         return (CallPlan, tuple(getattr(self, one.name) for one in fields(self) if one.init))
+
+    def report(self, name: str) -> None:
+        """Warn, once, of a call of the function `name` that was not traced."""
+        if name not in self.reported:
+            self.reported.add(name)
+            warnings.warn(
+                f"{self.module or 'The model'} calls {name} more often than the "
+                f"{self.traced[name]} times it did while traced; no hook stands at later calls. "
+                "Trace these inputs too: nncfx.wrap(model, example_inputs, further_inputs=[...]).",
+                stacklevel=3,
+            )
 
     def call(self, forward: _Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what `forward` returns, with the hooks applied."""
@@ -205,7 +221,7 @@ class _SiteMode(TorchFunctionMode):
     def __init__(self, plan: CallPlan, counts: dict[str, int]) -> None:
         super().__init__()
         self.suspensions = 0
-        self._module = plan.module
+        self._plan = plan
         self._sites = plan.functions
         self._counts = counts
         self._watched = plan.watched
@@ -228,11 +244,16 @@ class _SiteMode(TorchFunctionMode):
         name = self._spelt(func, kwargs)
         if name is None:
             return func(*args, **kwargs)
-        hooks = self._sites.get((name, next_number(self._counts, name)))
+        number = next_number(self._counts, name)
+        hooks = self._sites.get((name, number))
         if hooks is None:
+            if not torch.compiler.is_compiling() and number >= self._plan.traced.get(
+                name, number + 1
+            ):
+                self._plan.report(name)
             return func(*args, **kwargs)
         if not torch.compiler.is_compiling():
-            _refuse_recomputation(f"{name} of {self._module or 'the model'}")
+            _refuse_recomputation(f"{name} of {self._plan.module or 'the model'}")
         if hooks.before:
             (args, kwargs), _ = substitute((args, kwargs), hooks.before)
         result = func(*args, **kwargs)

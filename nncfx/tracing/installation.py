@@ -125,7 +125,8 @@ def _plan(name: str, load: _Load, wiring: Wiring, functions: Mapping[str, str]) 
         (functions[one], place.ordinal): CallHooks(dict(load.before[one]), dict(load.after[one]))
         for place, one in zip(places, addresses, strict=True)
     }
-    return CallPlan(name, functions=calls, is_repeated=repeated)
+    traced = {function: wiring.counts[name, function] for function, _ in calls}
+    return CallPlan(name, functions=calls, traced=traced, is_repeated=repeated)
 
 
 def _at_boundary(place: Place, load: _Load, address: str) -> bool:

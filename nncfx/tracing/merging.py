@@ -71,15 +71,19 @@ def merged_wirings(wirings: Sequence[Wiring]) -> Wiring:
     addresses = dict.fromkeys(one for wiring in wirings for one in wiring.places)
     callees: dict[str, dict[str, None]] = {}
     calls: dict[str, int] = {}
+    counts: dict[tuple[str, str], int] = {}
     for wiring in wirings:
         for name, called in wiring.callees.items():
             callees.setdefault(name, {}).update(dict.fromkeys(called))
         for name, count in wiring.calls.items():
             calls[name] = max(count, calls.get(name, 0))
+        for call, count in wiring.counts.items():
+            counts[call] = max(count, counts.get(call, 0))
     return Wiring(
         places={address: _place(address, wirings) for address in addresses},
         calls=calls,
         callees={name: tuple(called) for name, called in callees.items()},
+        counts=counts,
     )
 
 

@@ -50,11 +50,13 @@ class Wiring:
         places: Address to place.
         calls: Dotted name of a module to how often it is called in one forward.
         callees: Dotted name of a module to the dotted names of the modules that it calls.
+        counts: Dotted name of a module and function to how often it calls that in one forward.
     """
 
     places: Mapping[str, Place]
     calls: Mapping[str, int]
     callees: Mapping[str, tuple[str, ...]]
+    counts: Mapping[tuple[str, str], int]
 
 
 @dataclass
@@ -145,7 +147,7 @@ class ModuleStack:
     def wiring(self) -> Wiring:
         """Return what was learnt."""
         callees = {name: tuple(called) for name, called in self._callees.items()}
-        return Wiring(dict(self._places), dict(self._calls), callees)
+        return Wiring(dict(self._places), dict(self._calls), callees, dict(self._ordinals))
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._frames:

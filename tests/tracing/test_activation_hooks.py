@@ -252,3 +252,23 @@ def test_a_function_that_torch_does_not_list_is_hooked() -> None:
     raw = Unlisted()(x)
     hook(model, PostSite("Unlisted/_softmax_0"))
     assert torch.equal(model(x), raw * 2)
+
+
+class Loop(nn.Module):
+    """Calls tanh as often as there are rows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x.sum(0)
+        for row in x:
+            y = torch.tanh(y + row)
+        return y
+
+
+def test_a_call_met_later_is_reported_once() -> None:
+    model = wrap(Loop(), torch.ones(2, 3))
+    hook(model, PostSite("Loop/tanh_0"))
+    model(torch.ones(2, 3))  # without a warning, which would be an error
+    with pytest.warns(UserWarning, match="calls tanh more often than the 2 times") as caught:
+        model(torch.ones(4, 3))
+    assert len(caught) == 1
+    model(torch.ones(5, 3))
