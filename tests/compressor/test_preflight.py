@@ -23,6 +23,12 @@ BATCH = torch.randn(4, 3), torch.tensor([0, 1, 0, 1])
 BRIEF = SearchSettings(max_evaluations=1)
 
 
+@pytest.fixture(autouse=True)
+def brief_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time the chosen model for a moment only: nothing here is about time."""
+    monkeypatch.setattr("nncfx.compressor.proof._PROOF_SECONDS", 0.02)
+
+
 def linear() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
 
