@@ -11,7 +11,7 @@ demo: .venv/demo
 	$(BIN)/python examples/digits.py
 
 cifar-quick: .venv/demo
-	$(BIN)/python examples/cifar10/compress.py --data ../shared/data --out out/cifar10 --quick
+	$(BIN)/python examples/cifar10/compress.py --data ../shared/data --output out/cifar10 --quick
 
 test: .venv/dev
 	$(TEST)

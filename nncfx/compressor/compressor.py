@@ -77,6 +77,8 @@ class Compressor:
         runtime: Where time is measured: `"onnxruntime"`, `"openvino"`, `"torch"`.
         settings: How closely and how long to search.
         name: How the report calls this study; the objective's name by default.
+        title: How the report calls the whole; the class of the model by default, or the title of
+            the result that this goes on `after`.
 
     Raises:
         ArgumentError: neither or both of `model` and `after`; `eps` or `margin` out of range; a
@@ -102,6 +104,7 @@ class Compressor:
     runtime: str = "onnxruntime"
     settings: SearchSettings = field(default_factory=SearchSettings)
     name: str | None = None
+    title: str | None = None
 
     def __post_init__(self) -> None:
         if (self.model is None) == (self.after is None):
@@ -326,6 +329,7 @@ class _Run:
                 example_inputs=self._inputs,
             ),
             study(words, search, settings.objective),
+            title=settings.title,
             notes=self._notes(search, forge.scheme),
             earlier=None if self._previous is None else self._previous.evidence,
         )

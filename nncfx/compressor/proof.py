@@ -69,6 +69,7 @@ def evidence(
     exhibits: Exhibits,
     of_study: StudyEvidence,
     *,
+    title: str | None,
     notes: tuple[str, ...],
     earlier: Evidence | None,
 ) -> Evidence:
@@ -80,7 +81,7 @@ def evidence(
     if earlier is not None and earlier.max_thinning_error is not None:
         errors.append(earlier.max_thinning_error)
     return Evidence(
-        title=type(dense).__name__,
+        title=title or (earlier.title if earlier else type(dense).__name__),
         created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         metric=metric_name(exhibits.metric),
         runtime=bench.runtime,

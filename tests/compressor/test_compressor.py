@@ -125,6 +125,7 @@ def test_a_chain_keeps_both_studies_and_counts_from_the_first_model(
     assert first == thinned.evidence.studies[0]
     assert second.threshold == pytest.approx(thinned.reference - EPS)
     assert packed.evidence.dense.parameters == thinned.evidence.dense.parameters
+    assert packed.evidence.title == thinned.evidence.title
 
 
 def test_the_file_gives_the_accuracy_that_is_claimed(
