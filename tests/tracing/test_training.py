@@ -157,8 +157,7 @@ def train_distributed(rank: int, folder: str) -> None:
 
 
 def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
-    # forked: they need not import torch again
-    mp.start_processes(train_distributed, (str(tmp_path),), nprocs=2, start_method="fork")
+    mp.start_processes(train_distributed, (str(tmp_path),), nprocs=2, start_method="spawn")
     torch.manual_seed(0)
     alone = hooked(Net())
     optimizer = torch.optim.SGD(alone.parameters(), 0.1)
