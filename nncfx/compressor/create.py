@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,8 @@ from nncfx.graph import NNCFGraph
 from nncfx.tracing import ExampleInputs, NNCFNetwork, unwrap, wrap
 
 __all__ = ["create_compressed_model", "example_inputs_of"]
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def create_compressed_model(
@@ -73,6 +76,12 @@ def create_compressed_model(
     """
     if not isinstance(config, NNCFConfig):
         config = NNCFConfig.from_dict(config)
+    if config.target_device != "ANY":
+        _LOGGER.warning(
+            "target_device is '%s' and changes nothing here: the algorithms of this config are "
+            "the same on every device. Leave it out, or write 'ANY'.",
+            config.target_device,
+        )
     _check_built(config)
     samples = 0 if compression_state is not None else _adaptation_samples(config)
     if samples and calibration_batches is None:

@@ -271,3 +271,9 @@ def test_a_multiplier_of_the_whole_config_holds_where_there_is_none() -> None:
     config = {"compression": {"algorithm": "rb_sparsity"}, "compression_lr_multiplier": 10}
     controller, _ = create_compressed_model(nn.Linear(2, 2), config, torch.ones(1, 2))
     assert [group["lr"] for group in controller.parameter_groups(lr=0.5)] == [0.5, 5.0]
+
+
+def test_a_target_device_that_changes_nothing_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    config = {"target_device": "CPU", "compression": {"algorithm": "magnitude_sparsity"}}
+    create_compressed_model(nn.Sequential(nn.Linear(4, 4)), config, torch.ones(1, 4))
+    assert "target_device is 'CPU' and changes nothing here" in caplog.text
