@@ -1,0 +1,3 @@
+"""Quantizers, ranges, placement and post-training quantization."""
+
+__all__: list[str] = []
