@@ -1,0 +1,116 @@
+"""Batch norms that follow a layer, put into its weights: exact in evaluation mode."""
+
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from nncfx.errors import ArgumentError
+from nncfx.graph import NNCFGraph
+from nncfx.quantization.layer_chains import Layer, TransposedConv, find_layers, readers
+from nncfx.tracing import ExampleInputs, NNCFNetwork, trace, unwrap, wrap
+
+__all__ = ["fold_batch_norms", "folded"]
+
+_FEATURES_ONLY: Final = 2
+"""Axes of a linear layer's output whose features are what the batch norm normalises."""
+
+
+def fold_batch_norms(model: nn.Module, example_inputs: ExampleInputs) -> tuple[str, ...]:
+    """Put batch norms into the layers before them, in place; return the names of those folded.
+
+    Folded is a batch norm with running statistics that alone reads what a convolution or linear
+    layer returns, where both are called once. It becomes an `nn.Identity`, and the layer has a
+    bias. In evaluation mode the model computes what it did, up to rounding (the fold itself is
+    computed in float64); in training mode it has no batch statistics any longer. The model keeps
+    its class, and stays wrapped if it is.
+
+    Args:
+        model: Plain, or wrapped without hooks.
+        example_inputs: With which to trace it.
+
+    Raises:
+        ArgumentError: `model` has hooks, which would meet weights that they were not made for.
+        TracingError: the model refuses the inputs.
+
+    Source: Jacob et al. 2018, Quantization and Training of Neural Networks, section 3.2.
+    """
+    if isinstance(model, NNCFNetwork):
+        if model.nncf.hooks:
+            raise ArgumentError(
+                f"The model has {len(model.nncf.hooks)} hooks, and folding changes the weights "
+                "that they act on. Fold before compressing, or fold nncfx.strip(model).",
+            )
+        names = fold_batch_norms(unwrap(model), example_inputs)
+        wrap(model, example_inputs)
+        return names
+    pairs = _pairs(model, trace(model, example_inputs))
+    for name, layer in pairs.items():
+        _fold(model, layer, name)
+    return tuple(pairs)
+
+
+def _pairs(model: nn.Module, graph: NNCFGraph) -> dict[str, Layer]:
+    """Return the batch norms that can be folded, by name, and the layer before each."""
+    calls = [one.module for one in graph.operations if one.function == "batch_norm"]
+    modules = dict(model.named_modules())
+    pairs = {}
+    for address, layer in find_layers(model, graph).items():
+        following = list(readers(graph, address))
+        reader = following[0] if len(following) == 1 else None
+        if reader is None or reader.function != "batch_norm" or calls.count(reader.module) > 1:
+            continue
+        norm = modules.get(reader.module)
+        axes = len(layer.operation.outputs[0].shape)
+        fits = layer.operation.function != "linear" or axes == _FEATURES_ONLY
+        if fits and isinstance(norm, _BatchNorm) and norm.running_var is not None:
+            pairs[reader.module] = layer
+    return pairs
+
+
+def _fold(model: nn.Module, layer: Layer, name: str) -> None:
+    norm = model.get_submodule(name)
+    assert isinstance(norm, _BatchNorm)  # noqa: S101 (as _pairs found it)
+    axis_of_groups = layer.groups if isinstance(layer.module, TransposedConv) else 0
+    weight, bias = folded(layer.weight.detach(), layer.bias, norm, transposed=axis_of_groups)
+    layer.weight.data = weight
+    if layer.bias is None:
+        layer.module.bias = nn.Parameter(bias, requires_grad=layer.weight.requires_grad)
+    else:
+        layer.bias.data = bias
+    parent, _, child = name.rpartition(".")
+    setattr(model.get_submodule(parent), child, nn.Identity().train(norm.training))
+
+
+@torch.no_grad()
+def folded(
+    weight: Tensor,
+    bias: Tensor | None,
+    norm: _BatchNorm,
+    *,
+    transposed: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """Return weight and bias of the layer that computes what the layer and then `norm` compute.
+
+    Args:
+        weight: o x i x *k; of a transposed convolution i x o/g x *k.
+        bias: o, or `None` for zero.
+        norm: A batch norm of o channels with running statistics.
+        transposed: 0, or the groups g of a transposed convolution.
+    """
+    mean, variance = (norm.get_buffer(f"running_{one}").double() for one in ("mean", "var"))
+    scale = (variance + norm.eps).rsqrt()
+    shift = torch.zeros_like(scale)
+    if norm.affine:
+        scale *= norm.get_parameter("weight").double()
+        shift += norm.get_parameter("bias").double()
+    if bias is not None:
+        mean = mean - bias.double()
+    if transposed:
+        parts = weight.double().view(transposed, -1, *weight.shape[1:])
+        factors = scale.view(transposed, 1, -1, *[1] * (weight.ndim - 2))
+        scaled = (parts * factors).flatten(0, 1)
+    else:
+        scaled = weight.double() * scale.view(-1, *[1] * (weight.ndim - 1))
+    return scaled.to(weight.dtype), (shift - mean * scale).to(weight.dtype)

@@ -1,0 +1,116 @@
+"""Which layers follow which, and through what: the walk that post-training methods share."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import nn
+
+from nncfx.errors import GraphError
+from nncfx.graph import NNCFGraph, Operation
+
+__all__ = ["CONVOLUTIONS", "Layer", "TransposedConv", "find_layers", "reader_behind", "readers"]
+
+TransposedConv = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
+
+CONVOLUTIONS: Final = frozenset(
+    ["conv1d", "conv2d", "conv3d"] + [f"conv_transpose{one}d" for one in (1, 2, 3)],
+)
+"""The functions that convolve."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution or linear module that is called once and whose parameters are its own.
+
+    Attributes:
+        name: Dotted name of the module.
+        module: The module.
+        operation: Its call.
+    """
+
+    name: str
+    module: nn.Module
+    operation: Operation
+
+    @property
+    def groups(self) -> int:
+        """In how many independent parts it computes; 1 for a linear layer."""
+        return int(getattr(self.module, "groups", 1))
+
+    @property
+    def weight(self) -> nn.Parameter:
+        """The parameter as stored, without hooks."""
+        return self.parameter("weight")
+
+    @property
+    def bias(self) -> nn.Parameter | None:
+        """The parameter as stored, or `None`."""
+        return self.module._parameters.get("bias")  # noqa: SLF001 (reads past the hooks)
+
+    def parameter(self, name: str) -> nn.Parameter:
+        """Return the parameter `name` as stored, without hooks."""
+        stored = self.module._parameters.get(name)  # noqa: SLF001 (reads past the hooks)
+        if stored is None:
+            raise GraphError(f"'{self.name}' has no parameter '{name}'.")
+        return stored
+
+
+def find_layers(
+    model: nn.Module,
+    graph: NNCFGraph,
+    functions: Collection[str] = (*CONVOLUTIONS, "linear"),
+) -> dict[str, Layer]:
+    """Return the layers of `model` by the address of their call, in execution order.
+
+    Left out are calls of `functions` whose weight is not the calling module's own `weight`, and
+    parameters that are read more than once: what is changed there changes elsewhere, too.
+    """
+    modules = dict(model.named_modules(remove_duplicate=False))
+    reads = Counter(name for one in graph.operations for name in one.parameters.values())
+    found = {}
+    for one in graph.operations:
+        own = {1: f"{one.module}.weight", 2: f"{one.module}.bias"}
+        names = {port: name for port, name in one.parameters.items() if port in own}
+        plain = all(own[port] == name and reads[name] == 1 for port, name in names.items())
+        if one.function in functions and 1 in names and plain:
+            found[one.address] = Layer(one.module, modules[one.module], one)
+    return found
+
+
+def readers(graph: NNCFGraph, address: str) -> Iterator[Operation | None]:
+    """Yield what reads the tensors of the operation at `address`; `None` is a model output."""
+    known = {one.address: one for one in graph.operations}
+    for edge in graph.outgoing(address):
+        yield known.get(edge.target)
+
+
+def reader_behind(
+    graph: NNCFGraph,
+    operation: Operation,
+    transparent: Collection[str],
+) -> Operation | None:
+    """Return the only reader of `operation`, seen through `transparent` functions.
+
+    `None` where a tensor on the way has several readers, is a model output or not read as the
+    first input.
+    """
+    while True:
+        following = list(readers(graph, operation.address))
+        reader = following[0] if len(following) == 1 else None
+        if reader is None or graph.outgoing(operation.address)[0].target_port != 0:
+            return None
+        if reader.function not in transparent or not _keeps_channels(operation, reader):
+            return reader
+        operation = reader
+
+
+def _keeps_channels(before: Operation, reader: Operation) -> bool:
+    """Whether `reader` leaves axis 1 where it is, or lays what is behind it out in axis 1."""
+    shape, result = before.outputs[0].shape, reader.outputs[0].shape
+    if reader.function not in {"view", "reshape", "flatten"}:
+        return True
+    size = torch.Size(shape[1:]).numel()
+    return result[:1] == shape[:1] and result[1:] == (size,)
