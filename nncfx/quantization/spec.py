@@ -1,0 +1,109 @@
+"""How a tensor is quantized: data, without any tensor."""
+
+import dataclasses
+from typing import Final, Literal
+
+from nncfx.errors import ArgumentError
+
+__all__ = ["FLOAT8_MAX", "QuantizerSpec"]
+
+Mode = Literal["symmetric", "asymmetric", "float8_e4m3", "float8_e5m2"]
+
+FLOAT8_MAX: Final = {"float8_e4m3": 448.0, "float8_e5m2": 57344.0}
+"""The largest finite number of each format."""
+
+_BITS = (2, 16)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuantizerSpec:
+    """How a tensor is quantized.
+
+    Attributes:
+        bits: Width of the integers, in 2 to 16; 8 for float8.
+        mode: "symmetric": zero is the middle of the range; "asymmetric": the range lies anywhere
+            around zero; or a float8 format.
+        signed: Whether the integers may be negative. It changes no value in the asymmetric mode.
+        axis: The axis that has a scale for each index; None for one scale in all.
+        group: For weights: so many consecutive elements along the last axis share a scale. The
+            axis is then None.
+        narrow: Leave out the most negative integer, so that a weight and its negative are
+            equally exact.
+        half_range: Use half of the integers (NNCF's overflow fix), for processors whose sums of
+            two products overflow 16 bits.
+        power_of_two: Scales are powers of two.
+
+    Raises:
+        ArgumentError: the values do not go together.
+    """
+
+    bits: int = 8
+    mode: Mode = "symmetric"
+    signed: bool = True
+    axis: int | None = None
+    group: int | None = None
+    narrow: bool = False
+    half_range: bool = False
+    power_of_two: bool = False
+
+    def __post_init__(self) -> None:
+        low, high = _BITS
+        if not low <= self.bits <= high:
+            raise ArgumentError(
+                f"bits is {self.bits}; quantizers have {low} to {high}. Leave a tensor in float "
+                "by an ignored scope.",
+            )
+        if self.is_float8 and self.bits != 8:  # noqa: PLR2004 (float8)
+            raise ArgumentError(
+                f"bits is {self.bits} with the mode '{self.mode}', which has 8. Leave bits out."
+            )
+        if self.group is not None and (self.axis is not None or self.group < 1):
+            raise ArgumentError(
+                f"group is {self.group} with axis {self.axis}; a group has at least one element "
+                "and takes the place of an axis. Give one of them.",
+            )
+
+    @property
+    def is_float8(self) -> bool:
+        """Whether values are rounded to a float format instead of integers."""
+        return self.mode in FLOAT8_MAX
+
+    @property
+    def quant_min(self) -> int:
+        """The smallest integer; it counts from 0 where unsigned."""
+        if not self.signed:
+            return 0
+        return -(2 ** (self._width - 1)) + self.narrow
+
+    @property
+    def quant_max(self) -> int:
+        """The largest integer."""
+        return int(2 ** (self._width - self.signed)) - 1
+
+    @property
+    def _width(self) -> int:
+        return self.bits - self.half_range
+
+    @property
+    def steps_per_threshold(self) -> int:
+        """By what a threshold is divided to give the scale: 2^(bits - sign).
+
+        Source: Hago, scale = threshold / 2^(bits - sign).
+        """
+        return int(2 ** (self._width - self.signed))
+
+    @property
+    def dtype(self) -> str:
+        """The dtype that holds the integers: `int8`, `uint4`, `float8_e4m3`, ..."""
+        if self.is_float8:
+            return self.mode
+        width = next(one for one in (2, 4, 8, 16) if one >= self.bits)
+        return f"{'' if self.signed else 'u'}int{width}"
+
+    def replace(self, **changes: object) -> "QuantizerSpec":
+        """Return a copy with `changes`.
+
+        >>> QuantizerSpec().replace(bits=4).quant_max
+        7
+        """
+        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]  # checked there
