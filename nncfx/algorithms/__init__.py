@@ -14,10 +14,20 @@ from nncfx.algorithms.magnitude_sparsity import (
     MagnitudeSparsityBuilder,
     MagnitudeSparsityController,
 )
+from nncfx.algorithms.movement_sparsity import (
+    MovementSparsityBuilder,
+    MovementSparsityController,
+)
 from nncfx.algorithms.nm_sparsity import NMSparsityBuilder, NMSparsityController
 from nncfx.algorithms.rb_sparsity import RBSparsityBuilder, RBSparsityController
+from nncfx.algorithms.weight_clustering import (
+    ClusteringStatistics,
+    WeightClusteringBuilder,
+    WeightClusteringController,
+)
 
 __all__ = [
+    "ClusteringStatistics",
     "ConstSparsityBuilder",
     "ConstSparsityController",
     "FilterPruningBuilder",
@@ -27,8 +37,12 @@ __all__ = [
     "KnowledgeDistillationController",
     "MagnitudeSparsityBuilder",
     "MagnitudeSparsityController",
+    "MovementSparsityBuilder",
+    "MovementSparsityController",
     "NMSparsityBuilder",
     "NMSparsityController",
     "RBSparsityBuilder",
     "RBSparsityController",
+    "WeightClusteringBuilder",
+    "WeightClusteringController",
 ]

@@ -5,6 +5,11 @@ from nncfx.config.distillation import KnowledgeDistillationConfig
 from nncfx.config.faults import Fault, config_error
 from nncfx.config.initializer import BatchNormAdaptation, Initializer
 from nncfx.config.main import InputInfo, NNCFConfig
+from nncfx.config.movement import (
+    MovementSparsityConfig,
+    MovementSparsityParams,
+    SparseStructure,
+)
 from nncfx.config.option import Limits, option, required
 from nncfx.config.pruning import FilterPruningConfig, FilterPruningParams
 from nncfx.config.quantization import QuantizationConfig
@@ -27,6 +32,7 @@ from nncfx.config.sparsity import (
     RBSparsityParams,
     SparsityParams,
 )
+from nncfx.config.weight_clustering import WeightClusteringConfig, WeightClusteringParams
 
 __all__ = [
     "AccuracyAwareParams",
@@ -44,6 +50,8 @@ __all__ = [
     "Limits",
     "MagnitudeSparsityConfig",
     "MagnitudeSparsityParams",
+    "MovementSparsityConfig",
+    "MovementSparsityParams",
     "NMSparsityConfig",
     "NMSparsityParams",
     "NNCFConfig",
@@ -51,8 +59,11 @@ __all__ = [
     "RBSparsityConfig",
     "RBSparsityParams",
     "Section",
+    "SparseStructure",
     "SparsityParams",
     "TrainedAlgorithmConfig",
+    "WeightClusteringConfig",
+    "WeightClusteringParams",
     "algorithm_configs",
     "config_error",
     "option",

@@ -72,7 +72,6 @@ class NNCFConfig(Section):
         tagged=algorithm_configs,
         refused_tags={
             "binarization": _NOT_BUILT,
-            "movement_sparsity": _NOT_BUILT,
         },
     )
     ignored_scopes: tuple[str, ...] = option(

@@ -44,6 +44,7 @@ from nncfx.controllers.weight_sparsity import (
     SparsityStatistics,
     plan_on_weights,
     sparsity_statistics,
+    weights_in_scope,
 )
 
 __all__ = [
@@ -89,4 +90,5 @@ __all__ = [
     "table",
     "train_to_accuracy",
     "unregister_algorithm",
+    "weights_in_scope",
 ]

@@ -13,7 +13,13 @@ from nncfx.controllers.weights import Weight, operation_weights, own_parameters,
 from nncfx.errors import CompressionError
 from nncfx.tracing import Insertion, NNCFNetwork, Priority
 
-__all__ = ["LayerSparsity", "SparsityStatistics", "plan_on_weights", "sparsity_statistics"]
+__all__ = [
+    "LayerSparsity",
+    "SparsityStatistics",
+    "plan_on_weights",
+    "sparsity_statistics",
+    "weights_in_scope",
+]
 
 
 @final
@@ -90,13 +96,39 @@ def sparsity_statistics(
     )
 
 
+def weights_in_scope(
+    builder: Builder[Any],
+    model: NNCFNetwork,
+    *,
+    takes: Callable[[Weight], bool] = lambda _: True,
+    kind: str = "convolution, linear layer or embedding with a parameter of its own",
+) -> list[Weight]:
+    """Return the weights within the builder's scopes, in order of execution; at least one.
+
+    Args:
+        builder: Whose config gives the scopes and the algorithm's name.
+        model: The wrapped model.
+        takes: Which weights to take.
+        kind: What `takes` asks for, for the message.
+
+    Raises:
+        CompressionError: there is no such weight.
+    """
+    found = operation_weights(model, model.nncf.graph.operations, builder.considered(model))
+    weights = [weight for weight in found if takes(weight)]
+    if not weights:
+        raise CompressionError(
+            f"{builder.config.algorithm} finds no weight to work on: no {kind} lies within the "
+            "scopes. Widen 'target_scopes', or take the item out of the config.",
+        )
+    return weights
+
+
 def plan_on_weights(
     builder: Builder[Any],
     model: NNCFNetwork,
     hook: Callable[[Tensor], nn.Module],
-    *,
-    takes: Callable[[Weight], bool] = lambda _: True,
-    kind: str = "convolution, linear layer or embedding with a parameter of its own",
+    **which: Any,  # noqa: ANN401 (handed on)
 ) -> list[Insertion]:
     """Return the insertions that put `hook(weight)` on the weights within the builder's scopes.
 
@@ -106,24 +138,15 @@ def plan_on_weights(
         builder: Whose config gives the scopes and the algorithm's name.
         model: The wrapped model.
         hook: Makes the hook of a weight.
-        takes: Which weights to take.
-        kind: What `takes` asks for, for the message.
+        which: `takes` and `kind` of `weights_in_scope`.
 
     Raises:
         CompressionError: there is no such weight.
     """
-    algorithm = builder.config.algorithm
-    found = operation_weights(model, model.nncf.graph.operations, builder.considered(model))
-    weights = [weight for weight in found if takes(weight)]
-    if not weights:
-        raise CompressionError(
-            f"{algorithm} finds no weight to work on: no {kind} lies within the scopes. Widen "
-            "'target_scopes', or take the item out of the config.",
-        )
     parameters = raw_parameters(model)
     return [
-        Insertion(site, one, Priority.SPARSITY, algorithm)
-        for weight in weights
+        Insertion(site, one, Priority.SPARSITY, builder.config.algorithm)
+        for weight in weights_in_scope(builder, model, **which)
         for one in [hook(parameters[weight.name].detach())]
         for site in weight.sites
     ]

@@ -122,6 +122,18 @@ SUBJECTS = (
     ),
     Subject({"algorithm": "rb_sparsity", "params": {"sparsity_target_epoch": 3}}),
     Subject({"algorithm": "nm_sparsity", "params": {"start_epoch": 2}}),
+    Subject(
+        {
+            "algorithm": "movement_sparsity",
+            "params": {
+                "warmup_start_epoch": 1,
+                "warmup_end_epoch": 3,
+                "importance_regularization_factor": 0.1,
+            },
+        },
+        has_level=False,
+    ),
+    Subject({"algorithm": "weight_clustering", "bits": 3, "params": {"start_epoch": 2}}),
     Subject({"algorithm": "const_sparsity"}, has_level=False),
     Subject({"algorithm": "knowledge_distillation", "type": "mse"}, has_level=False),
     Subject({"algorithm": "knowledge_distillation", "type": "softmax"}, has_level=False),
@@ -327,6 +339,8 @@ def test_every_registered_algorithm_is_a_subject() -> None:
         "macs",
         "learned",
         "n_of_m",
+        "movement",
+        "clustering",
         "constant",
         "mse",
         "softmax",

@@ -24,6 +24,14 @@ ITEMS: Mapping[str, dict[str, Any]] = {
     },
     "knowledge_distillation": {"type": "softmax", "temperature": 2.0},
     "magnitude_sparsity": {"params": {"sparsity_target_epoch": 2}},
+    "movement_sparsity": {
+        "params": {
+            "warmup_start_epoch": 1,
+            "warmup_end_epoch": 3,
+            "importance_regularization_factor": 0.1,
+            "enable_structured_masking": False,
+        },
+    },
     "nm_sparsity": {"params": {"start_epoch": 1}},
     "rb_sparsity": {
         "sparsity_init": 0.2,

@@ -1,0 +1,389 @@
+"""Movement sparsity: weights go that fine-tuning moves towards zero, not those that are small.
+
+Every entry, block or row of a weight has a score. The gradient passes the mask as if it were the
+score, so that a score falls where the weight moves towards zero. A threshold that rises during a
+warm-up decides which scores mask; after it the masks stand still.
+
+Source: Sanh et al., "Movement pruning", 2020, sections 4 and 5; Lagunas et al., "Block pruning
+for faster transformers", 2021; NNCF 2.19, "Movement sparsity". Unlike NNCF: scores equal to the
+threshold stay, so that a warm-up may begin with untrained scores; convolutions take part; biases
+have no scores, since a channel is only masked as a whole where nothing reads it.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.config import MovementSparsityConfig, MovementSparsityParams, SparseStructure
+from nncfx.controllers import (
+    Builder,
+    CompressionLoss,
+    CompressionStage,
+    Controller,
+    PolynomialSchedule,
+    Scheduler,
+    SparsityStatistics,
+    register_algorithm,
+    sparsity_statistics,
+    weights_in_scope,
+)
+from nncfx.controllers.weights import aliases, raw_parameters
+from nncfx.controllers.whole_channels import whole_channel_masks
+from nncfx.errors import CompressionError
+from nncfx.tracing import Insertion, NNCFNetwork, Priority
+
+__all__ = [
+    "ImportanceLoss",
+    "MovementMask",
+    "MovementScheduler",
+    "MovementSparsityBuilder",
+    "MovementSparsityController",
+    "above",
+    "initial_threshold",
+]
+
+ALGORITHM = MovementSparsityConfig.algorithm
+_INITIAL_SPARSITY = 0.001
+_LAYER_WEIGHT = 0.5
+
+
+def above(importance: Tensor, threshold: Tensor) -> Tensor:
+    """Return 1 where the importance is at least the threshold, else 0; straight-through.
+
+    >>> above(torch.tensor([-1.0, 0.0, 1.0]), torch.tensor(0.0)).tolist()
+    [0.0, 1.0, 1.0]
+    """
+    # the difference is zero exactly, and carries the gradient
+    return (importance.detach() >= threshold).to(importance.dtype) + (
+        importance - importance.detach()
+    )
+
+
+def initial_threshold(importances: Sequence[tuple[Tensor, int]]) -> float:
+    """Return the threshold at which about 0.1 % of all entries are masked, none if all are equal.
+
+    Args:
+        importances: The scores of each weight, and how many entries share one.
+
+    >>> initial_threshold([(torch.arange(2000.0), 1)])
+    2.0
+    """
+    scores = torch.cat([one.detach().flatten() for one, _ in importances])
+    shares = torch.cat([torch.full((one.numel(),), n) for one, n in importances])
+    order = scores.argsort(stable=True)
+    passed = shares[order].cumsum(0)
+    wanted = int(int(passed[-1]) * _INITIAL_SPARSITY) + 1
+    return float(scores[order][int(torch.searchsorted(passed, wanted))])
+
+
+@final
+class MovementMask(nn.Module):
+    """Multiplies a weight by the threshold of its scores, and by a mask that stands still.
+
+    Attributes:
+        importance: One score per block; along each axis an extent of blocks, then one of 1.
+        threshold: Scores below it mask; minus infinity before and after the warm-up.
+        mask: Zeros and ones of the weight's shape; all ones until the warm-up ends.
+        block: The extents of a block.
+    """
+
+    threshold: Tensor
+    mask: Tensor
+
+    def __init__(self, weight: Tensor, block: Sequence[int]) -> None:
+        super().__init__()
+        self.block = tuple(block)
+        counts = [extent // size for extent, size in zip(weight.shape, block, strict=True)]
+        shape = list(itertools.chain.from_iterable((count, 1) for count in counts))
+        self.importance = nn.Parameter(weight.new_zeros(shape))
+        self.register_buffer("threshold", weight.new_tensor(-math.inf))
+        self.register_buffer("mask", torch.ones_like(weight))
+
+    @override
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight * (self.mask * self._learned())
+
+    def effective(self) -> Tensor:
+        """Return what the weight is multiplied by, of zeros and ones, without a gradient."""
+        return (self.mask * self._learned()).detach()
+
+    def freeze(self, mask: Tensor) -> None:
+        """Let `mask` hold from now on; scores have no say any more."""
+        self.mask.copy_(mask)
+        self.threshold.fill_(-math.inf)
+        self.importance.requires_grad_(False)
+        self.importance.grad = None
+
+    def _learned(self) -> Tensor:
+        counts = self.importance.shape[::2]
+        tiled = list(itertools.chain.from_iterable(zip(counts, self.block, strict=True)))
+        return above(self.importance, self.threshold).expand(tiled).reshape(self.mask.shape)
+
+
+@final
+class ImportanceLoss(CompressionLoss):
+    """The mean over the weights of half the mean sigmoid of their scores, times a block's size.
+
+    Attributes:
+        masks: The masks, each once.
+        factor: What the sum is multiplied by; 0 before and after the warm-up.
+    """
+
+    def __init__(self, masks: Sequence[MovementMask]) -> None:
+        self.masks = tuple(masks)
+        self.factor = 0.0
+
+    @override
+    def __call__(self) -> Tensor:
+        parts = [
+            torch.sigmoid(one.importance).mean() * (_LAYER_WEIGHT * math.prod(one.block))
+            for one in self.masks
+        ]
+        return self.factor * torch.stack(parts).mean()
+
+
+@final
+class MovementScheduler(Scheduler):
+    """Tells how far the warm-up has come, at every epoch and step; there is no level.
+
+    Attributes:
+        params: When the warm-up begins and ends.
+        steps_per_epoch: Optimizer steps in an epoch; None until the first epoch has counted them.
+        first_threshold: Of the warm-up; None until it begins.
+        on_progress: Is called with the progress in [0, 1], from the first step of the warm-up on.
+    """
+
+    def __init__(
+        self, params: MovementSparsityParams, on_progress: Callable[[float], None]
+    ) -> None:
+        super().__init__()
+        self.params = params
+        self.steps_per_epoch = params.steps_per_epoch
+        self.first_threshold = params.init_importance_threshold
+        self.on_progress = on_progress
+        self._steps_begun = 0
+
+    @property
+    @override
+    def level(self) -> float:
+        return 0.0
+
+    @property
+    @override
+    def final_level(self) -> float:
+        return 0.0
+
+    @property
+    def epoch(self) -> float:
+        """The epoch with the fraction of it that has passed; -1 before the first."""
+        steps = self.steps_per_epoch
+        return self.current_epoch + (max(self._steps_begun - 1, 0) / steps if steps else 0.0)
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {
+            "first_threshold": self.first_threshold,
+            "steps_begun": self._steps_begun,
+            "steps_per_epoch": self.steps_per_epoch,
+        }
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.first_threshold = state["first_threshold"]
+        self._steps_begun = state["steps_begun"]
+        self.steps_per_epoch = state["steps_per_epoch"]
+
+    def progress(self) -> float | None:
+        """Return how far the warm-up has come, in [0, 1]; None before it begins."""
+        start, end = self.params.warmup_start_epoch, self.params.warmup_end_epoch
+        if self.current_epoch < 0 or self.epoch < start:
+            return None
+        return min((self.epoch - start) / (end - start), 1.0)
+
+    @override
+    def _on_epoch(self) -> None:
+        if self.steps_per_epoch is None and self._steps_begun > 0:
+            self.steps_per_epoch = self._steps_begun
+        self._steps_begun = 0
+        self._update()
+
+    @override
+    def _on_step(self) -> None:
+        self._steps_begun += 1
+        self._update()
+
+    def _update(self) -> None:
+        progress = self.progress()
+        if progress is not None:
+            self.on_progress(progress)
+
+
+@final
+class MovementSparsityController(Controller):
+    """Raises threshold and loss during the warm-up, then settles the masks; it has no level.
+
+    Attributes:
+        config: The algorithm's config.
+        masks: The hooks by parameter.
+        is_settled: Whether the masks stand still.
+    """
+
+    has_level: ClassVar[bool] = False
+    needs_loss: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: MovementSparsityConfig,
+        masks: Mapping[str, MovementMask],
+    ) -> None:
+        super().__init__(model, ALGORITHM, [config])
+        self.config = config
+        self.masks = dict(masks)
+        self.is_settled = False
+        self._importance_loss = ImportanceLoss(list(self.masks.values()))
+        self.compression_loss = self._importance_loss
+        self._warm_up = MovementScheduler(config.params, self._go_on)
+        self.scheduler = self._warm_up
+
+    @override
+    def _apply(self, level: float) -> None:
+        """Do nothing: there is no level."""
+
+    @override
+    def compression_stage(self) -> CompressionStage:
+        if self.is_settled:
+            return CompressionStage.FULLY_COMPRESSED
+        is_on = self._warm_up.progress() is not None
+        return CompressionStage.PARTIALLY_COMPRESSED if is_on else CompressionStage.UNCOMPRESSED
+
+    @override
+    def statistics(self) -> SparsityStatistics:
+        gone = {name: int((one.effective() == 0).sum()) for name, one in self.masks.items()}
+        return sparsity_statistics(self.model, gone, self.level)
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        progress = self._warm_up.progress()
+        self.is_settled = progress == 1
+        self._importance_loss.factor = self._factor(progress or 0.0)
+        for one in self.masks.values():
+            one.importance.requires_grad_(not self.is_settled)
+
+    @torch.no_grad()
+    def _go_on(self, progress: float) -> None:
+        if self.is_settled:
+            return
+        self._importance_loss.factor = self._factor(progress)
+        threshold = self._threshold(progress)
+        for one in self.masks.values():
+            one.threshold.fill_(threshold)
+        if progress == 1:
+            self._settle()
+
+    def _factor(self, progress: float) -> float:
+        """Return the factor of the loss; scores that stand still are not pushed."""
+        if progress == 1:
+            return 0.0
+        return self._risen(0.0, self.config.params.importance_regularization_factor, progress)
+
+    def _threshold(self, progress: float) -> float:
+        scheduler = self._warm_up
+        if scheduler.first_threshold is None:
+            pairs = [(one.importance, math.prod(one.block)) for one in self.masks.values()]
+            # scores may be above the last threshold already, which never falls
+            last = self.config.params.final_importance_threshold
+            scheduler.first_threshold = min(initial_threshold(pairs), last)
+        last = self.config.params.final_importance_threshold
+        return self._risen(scheduler.first_threshold, last, progress)
+
+    def _risen(self, first: float, last: float, progress: float) -> float:
+        power = self.config.params.power
+        schedule = PolynomialSchedule(initial=first, target=last, epochs=1, power=power)
+        return schedule.level(progress)
+
+    def _settle(self) -> None:
+        masks = {name: one.effective() for name, one in self.masks.items()}
+        if self.config.params.enable_structured_masking:
+            assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
+            masks |= whole_channel_masks(self.model, masks)
+        for name, one in self.masks.items():
+            one.freeze(masks[name])
+        self.is_settled = True
+
+
+@final
+@register_algorithm(MovementSparsityConfig)
+class MovementSparsityBuilder(Builder[MovementSparsityConfig]):
+    """Plans a mask with scores on every weight of linear layers and convolutions."""
+
+    @override
+    def plan(self, model: NNCFNetwork) -> list[Insertion]:
+        graph = model.nncf.graph
+        structures: dict[str, SparseStructure] = {}
+        for one in self.config.sparse_structure_by_scopes:
+            for operation in graph.select(one.target_scopes):
+                structures.setdefault(operation.address, one)
+        embeddings = {o.address for o in graph.operations if o.function.startswith("embedding")}
+        weights = weights_in_scope(
+            self,
+            model,
+            takes=lambda weight: embeddings.isdisjoint(weight.readers),
+            kind="linear layer or convolution",
+        )
+        parameters = raw_parameters(model)
+        insertions = []
+        for weight in weights:
+            tensor = parameters[weight.name].detach()
+            structure = next((structures[a] for a in weight.readers if a in structures), None)
+            hook = MovementMask(tensor, _block(weight.name, tuple(tensor.shape), structure))
+            insertions += [
+                Insertion(site, hook, Priority.SPARSITY, ALGORITHM) for site in weight.sites
+            ]
+        return insertions
+
+    @override
+    def controller(
+        self,
+        model: NNCFNetwork,
+        insertions: Sequence[Insertion],
+    ) -> MovementSparsityController:
+        names = aliases(model)
+        masks = {
+            names[str(one.site)][0]: one.hook
+            for one in insertions
+            if isinstance(one.hook, MovementMask)
+        }
+        return MovementSparsityController(model, self.config, masks)
+
+
+def _block(name: str, shape: tuple[int, ...], structure: SparseStructure | None) -> list[int]:
+    """Return the extents of the blocks of a weight that have one score each.
+
+    Raises:
+        CompressionError: the structure does not fit the shape.
+    """
+    if structure is None or structure.mode == "fine":
+        return [1] * len(shape)
+    if structure.mode == "per_dim":
+        assert structure.axis is not None  # noqa: S101 (a rule of the config)
+        if structure.axis >= len(shape):
+            raise CompressionError(
+                f"'{name}' has the shape {shape} and no axis {structure.axis}, which "
+                "sparse_structure_by_scopes asks for. Choose another axis or narrower scopes.",
+            )
+        return [1 if axis == structure.axis else extent for axis, extent in enumerate(shape)]
+    block = list(structure.sparse_factors or ())
+    if len(block) != len(shape) or any(n % b for n, b in zip(shape, block, strict=True)):
+        raise CompressionError(
+            f"Blocks of {block} do not tile '{name}' of {shape}; each extent must divide the "
+            "weight's. Change 'sparse_factors' or narrow its 'target_scopes'.",
+        )
+    return block

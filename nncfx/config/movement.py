@@ -1,0 +1,124 @@
+"""The config of movement sparsity: NNCF's grammar."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from typing_extensions import override
+
+from nncfx.config.faults import Fault
+from nncfx.config.option import Limits, option, required
+from nncfx.config.registry import TrainedAlgorithmConfig, register_algorithm_config
+from nncfx.config.section import Section
+
+__all__ = ["MovementSparsityConfig", "MovementSparsityParams", "SparseStructure"]
+
+_EPOCH = Limits(minimum=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MovementSparsityParams(Section):
+    """When movement sparsity works, and how strongly.
+
+    Source: NNCF 2.19, "Movement sparsity", as for all of this module.
+    """
+
+    warmup_start_epoch: float = required(
+        "the epoch, counted from 0, from which scores are compared with the threshold",
+        limits=_EPOCH,
+    )
+    warmup_end_epoch: float = required(
+        "the epoch, counted from 0, from which the masks stand still",
+        limits=_EPOCH,
+    )
+    importance_regularization_factor: float = required(
+        "how strongly the loss pushes scores down at the end of the warm-up",
+        limits=_EPOCH,
+    )
+    enable_structured_masking: bool = option(
+        default=True,
+        doc="whether, after the warm-up, only channels that are masked as a whole stay masked",
+    )
+    power: float = option(3.0, "the power of the polynomial warm-up", limits=Limits(above=0))
+    init_importance_threshold: float | None = option(
+        None,
+        "the threshold at the start of the warm-up; one that masks 0.1 % if not given",
+    )
+    final_importance_threshold: float = option(0.0, "the threshold at the end of the warm-up")
+    steps_per_epoch: int | None = option(
+        None,
+        "optimizer steps in an epoch; without it, the first epoch is used to count them",
+        limits=Limits(minimum=1),
+    )
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the faults of a warm-up that has no time, and of a threshold that falls."""
+        if self.warmup_end_epoch <= self.warmup_start_epoch:
+            yield Fault(
+                path="warmup_end_epoch",
+                problem=f"{self.warmup_end_epoch} does not lie after 'warmup_start_epoch', which "
+                f"is {self.warmup_start_epoch}, so that nothing is masked. Raise it.",
+            )
+        first, last = self.init_importance_threshold, self.final_importance_threshold
+        if first is not None and first > last:
+            yield Fault(
+                path="init_importance_threshold",
+                problem=f"{first} lies above 'final_importance_threshold', which is {last}; the "
+                "threshold never falls. Lower it, or leave it out.",
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SparseStructure(Section):
+    """What shares one score in the weights of some scopes."""
+
+    mode: Literal["fine", "block", "per_dim"] = required(
+        "one score per entry, per block, or per index along an axis",
+    )
+    target_scopes: tuple[str, ...] = required(
+        "addresses, scopes or {re} patterns of the operations this holds for",
+        single=True,
+    )
+    sparse_factors: tuple[int, ...] | None = option(
+        None,
+        "the extents of a block, one per axis of the weight; only for 'block'",
+        limits=Limits(minimum=1),
+    )
+    axis: int | None = option(
+        None,
+        "the axis whose indices have scores; only for 'per_dim'",
+        limits=_EPOCH,
+    )
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the fault of a key that the mode needs, or does not know."""
+        for key, mode, value in (
+            ("sparse_factors", "block", self.sparse_factors),
+            ("axis", "per_dim", self.axis),
+        ):
+            if mode == self.mode and value is None:
+                yield Fault(path=key, problem=f"is missing, and mode '{mode}' needs it. Add it.")
+            if mode != self.mode and value is not None:
+                yield Fault(
+                    path=key,
+                    problem=f"belongs to mode '{mode}', and the mode is '{self.mode}', where it "
+                    "would do nothing. Take it out.",
+                )
+
+
+@register_algorithm_config
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MovementSparsityConfig(TrainedAlgorithmConfig):
+    """Learn scores of weights while fine-tuning; weights that move towards zero go."""
+
+    algorithm: ClassVar[str] = "movement_sparsity"
+
+    params: MovementSparsityParams = required(  # noqa: RUF009 (required makes a field)
+        "when it works, and how strongly",
+    )
+    sparse_structure_by_scopes: tuple[SparseStructure, ...] = option(
+        (),
+        "what shares a score, by scopes; all others have one per entry",
+    )

@@ -1,0 +1,217 @@
+"""Movement sparsity: its formulas by hand, and what its masks do to real attention."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import nncfx
+from nncfx.algorithms.movement_sparsity import (
+    ImportanceLoss,
+    MovementMask,
+    MovementSparsityController,
+    above,
+    initial_threshold,
+)
+from nncfx.config import MovementSparsityParams
+from nncfx.controllers import CompressionStage
+from nncfx.errors import CompressionError, ConfigError
+from nncfx.tracing import ExampleInputs
+
+PARAMS: dict[str, Any] = {
+    "warmup_start_epoch": 1,
+    "warmup_end_epoch": 3,
+    "importance_regularization_factor": 0.4,
+    "steps_per_epoch": 2,
+}
+INPUTS = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+
+
+def mlp() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def applied(
+    model: nn.Module | None = None,
+    inputs: ExampleInputs = INPUTS,
+    **item: Any,  # noqa: ANN401 (keys of a config)
+) -> tuple[MovementSparsityController, nn.Module]:
+    params = PARAMS | item.pop("params", {})
+    config = {"compression": {"algorithm": "movement_sparsity", "params": params, **item}}
+    controller, wrapped = nncfx.create_compressed_model(model or mlp(), config, inputs)
+    assert isinstance(controller, MovementSparsityController)
+    return controller, wrapped
+
+
+def test_the_score_gets_the_gradient_of_the_mask_so_that_weights_moving_to_zero_lose() -> None:
+    hook = MovementMask(torch.tensor([[2.0, -3.0]]), [1, 1])
+    (hook(torch.tensor([[2.0, -3.0]])) * torch.tensor([[5.0, 7.0]])).sum().backward()
+    # d loss / d score = d loss / d weight * weight (Sanh et al., equation 3)
+    assert hook.importance.grad is not None
+    assert hook.importance.grad.flatten().tolist() == [10.0, -21.0]
+
+
+def test_scores_at_the_threshold_stay() -> None:
+    kept = above(torch.tensor([0.9, 1.0, 1.1]), torch.tensor(1.0))
+    assert kept.tolist() == [0.0, 1.0, 1.0]
+
+
+def test_a_block_shares_its_score() -> None:
+    hook = MovementMask(torch.ones(4, 6), [2, 3])
+    assert hook.importance.numel() == 4
+    with torch.no_grad():
+        hook.importance.view(2, 2)[0, 1] = -1
+        hook.threshold.fill_(0)
+    expected = torch.ones(4, 6)
+    expected[:2, 3:] = 0
+    assert torch.equal(hook(torch.ones(4, 6)), expected)
+
+
+def test_the_first_threshold_masks_a_thousandth_counting_blocks_by_their_size() -> None:
+    # 3000 entries: 1000 single ones, and 2 blocks of 1000; the 4th smallest of all is 3.0
+    singles, blocks = torch.arange(1000.0), torch.tensor([0.5, 5000.0])
+    assert initial_threshold([(singles, 1)]) == 1.0
+    assert initial_threshold([(singles, 1), (blocks, 1000)]) == 0.5
+
+
+def test_untrained_scores_mask_nothing_when_the_warm_up_begins_at_once() -> None:
+    controller, model = applied(params={"warmup_start_epoch": 0})
+    controller.scheduler.epoch_step()
+    controller.scheduler.step()
+    assert torch.equal(model(INPUTS), mlp()(INPUTS))
+
+
+def test_the_loss_is_half_the_mean_sigmoid_times_the_block_size_and_the_factor() -> None:
+    fine, rows = MovementMask(torch.ones(2, 2), [1, 1]), MovementMask(torch.ones(3, 4), [1, 4])
+    with torch.no_grad():
+        rows.importance.fill_(math.log(3))
+    loss = ImportanceLoss([fine, rows])
+    loss.factor = 0.1
+    # sigmoid(0) = 1/2 and sigmoid(log 3) = 3/4: (0.5 * 0.5 * 1 + 0.5 * 0.75 * 4) / 2 * 0.1
+    assert loss().item() == pytest.approx(0.0875)
+
+
+def test_threshold_and_factor_rise_as_a_concave_cubic_of_the_steps() -> None:
+    controller, _ = applied(params={"init_importance_threshold": -1.0})
+    loss = controller.compression_loss
+    assert isinstance(loss, ImportanceLoss)
+    seen = []
+    for _ in range(4):
+        controller.scheduler.epoch_step()
+        for _ in range(2):
+            controller.scheduler.step()
+            seen.append((controller.masks["0.weight"].threshold.item(), loss.factor))
+    # progress 0, 1/4, 1/2, 3/4 of the warm-up: 1 - (1 - p)^3
+    risen = [0.0, 1 - 0.75**3, 1 - 0.5**3, 1 - 0.25**3]
+    assert seen[:2] == [(-math.inf, 0.0)] * 2
+    for (threshold, factor), share in zip(seen[2:6], risen, strict=True):
+        assert threshold == pytest.approx(-1 + share)
+        assert factor == pytest.approx(0.4 * share)
+    assert seen[6:] == [(-math.inf, 0.0)] * 2
+    assert controller.is_settled
+
+
+def test_stages_are_those_of_the_warm_up() -> None:
+    controller, _ = applied()
+    stages = []
+    for _ in range(4):
+        controller.scheduler.epoch_step()
+        stages.append(controller.compression_stage())
+    none, part, full = CompressionStage
+    assert stages == [none, part, part, full]
+
+
+def test_after_the_warm_up_only_whole_channels_stay_masked() -> None:
+    controller, _ = applied()
+    first, second = controller.masks["0.weight"], controller.masks["2.weight"]
+    with torch.no_grad():
+        first.importance.view(8, 6)[[1, 2]] = -1
+        first.importance.view(8, 6)[3, 0] = -1
+        second.importance.view(3, 8)[:, [2, 4]] = -1
+    for _ in range(4):
+        controller.scheduler.epoch_step()
+    # neuron 2 is dead on both sides; 1 and 4 on one only, and of 3 a single entry
+    assert (first.effective() == 0).all(dim=1).nonzero().flatten().tolist() == [2]
+    assert int((first.effective() == 0).sum()) == 6
+    assert (second.effective() == 0).all(dim=0).nonzero().flatten().tolist() == [2]
+    assert int((second.effective() == 0).sum()) == 3
+
+
+def test_without_structured_masking_the_masks_stay_as_they_are() -> None:
+    controller, model = applied(params={"enable_structured_masking": False})
+    with torch.no_grad():
+        controller.masks["0.weight"].importance.view(8, 6)[3, 0] = -1
+    for _ in range(4):
+        controller.scheduler.epoch_step()
+    assert int((controller.masks["0.weight"].effective() == 0).sum()) == 1
+    assert nncfx.strip(model).get_parameter("0.weight")[3, 0] == 0
+
+
+def bert() -> tuple[nn.Module, dict[str, Tensor]]:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        intermediate_size=24,
+        max_position_embeddings=16,
+    )
+    model = transformers.BertForSequenceClassification(config).eval()
+    return model, {"input_ids": torch.arange(8).reshape(1, 8)}
+
+
+def test_nncfs_config_for_bert_removes_heads_and_neurons_that_thinning_then_takes_out() -> None:
+    model, inputs = bert()
+    structures = [
+        {"mode": "block", "sparse_factors": [4, 4], "target_scopes": "{re}.*BertAttention.*"},
+        {"mode": "per_dim", "axis": 0, "target_scopes": "{re}.*BertIntermediate.*"},
+        {"mode": "per_dim", "axis": 1, "target_scopes": "{re}.*BertOutput.*"},
+    ]
+    ignored = ["{re}.*Embedding", "{re}.*classifier.*", "{re}.*BertPooler.*"]
+    controller, wrapped = applied(
+        model, inputs, sparse_structure_by_scopes=structures, ignored_scopes=ignored
+    )
+    layer = "bert.encoder.layer.0"
+    attention = [f"{layer}.attention.self.{part}.weight" for part in ("query", "key", "value")]
+    with torch.no_grad():
+        for name in attention:
+            controller.masks[name].importance.view(4, 4)[1] = -1
+        controller.masks[f"{layer}.attention.output.dense.weight"].importance.view(4, 4)[:, 1] = -1
+        controller.masks[f"{layer}.intermediate.dense.weight"].importance.view(24)[[0, 5]] = -1
+        controller.masks[f"{layer}.output.dense.weight"].importance.view(24)[[0, 5, 7]] = -1
+    for _ in range(4):
+        controller.scheduler.epoch_step()
+    thinned = nncfx.thin(wrapped, inputs, align=1)
+    state = thinned.model.state_dict()
+    assert state[attention[0]].shape == (12, 16)
+    assert state[f"{layer}.intermediate.dense.weight"].shape == (22, 16)
+    assert thinned.max_error < 1e-5
+
+
+def test_blocks_that_do_not_tile_a_weight_are_refused() -> None:
+    structure = {"mode": "block", "sparse_factors": [4, 4], "target_scopes": "{re}.*"}
+    with pytest.raises(CompressionError, match=r"Blocks of \[4, 4\] do not tile '0.weight'"):
+        applied(sparse_structure_by_scopes=[structure])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("warmup_end_epoch", 1, "does not lie after 'warmup_start_epoch'"),
+        ("init_importance_threshold", 2.0, "lies above 'final_importance_threshold'"),
+    ],
+)
+def test_a_warm_up_that_cannot_work_is_a_fault(key: str, value: float, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        MovementSparsityParams.from_dict(PARAMS | {key: value})
+
+
+def test_a_key_of_another_mode_is_a_fault() -> None:
+    structure = {"mode": "fine", "axis": 1, "target_scopes": "x"}
+    with pytest.raises(ConfigError, match=r"axis: belongs to mode 'per_dim'"):
+        applied(sparse_structure_by_scopes=[structure])
