@@ -6,10 +6,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from nncfx.errors import ArgumentError
 from nncfx.graph import NNCFGraph
-from nncfx.quantization.layer_chains import Layer, TransposedConv, find_layers, readers
-from nncfx.tracing import ExampleInputs, NNCFNetwork, trace, unwrap, wrap
+from nncfx.quantization.layer_chains import (
+    Layer,
+    TransposedConv,
+    find_layers,
+    graph_without_hooks,
+    readers,
+)
+from nncfx.tracing import ExampleInputs, NNCFNetwork, unwrap, wrap
 
 __all__ = ["fold_batch_norms", "folded"]
 
@@ -36,18 +41,13 @@ def fold_batch_norms(model: nn.Module, example_inputs: ExampleInputs) -> tuple[s
 
     Source: Jacob et al. 2018, Quantization and Training of Neural Networks, section 3.2.
     """
-    if isinstance(model, NNCFNetwork):
-        if model.nncf.hooks:
-            raise ArgumentError(
-                f"The model has {len(model.nncf.hooks)} hooks, and folding changes the weights "
-                "that they act on. Fold before compressing, or fold nncfx.strip(model).",
-            )
-        names = fold_batch_norms(unwrap(model), example_inputs)
-        wrap(model, example_inputs)
-        return names
-    pairs = _pairs(model, trace(model, example_inputs))
+    pairs = _pairs(model, graph_without_hooks(model, example_inputs))
+    wrapped = isinstance(model, NNCFNetwork)
+    plain = unwrap(model) if wrapped else model
     for name, layer in pairs.items():
-        _fold(model, layer, name)
+        _fold(plain, layer, name)
+    if wrapped:
+        wrap(plain, example_inputs)
     return tuple(pairs)
 
 

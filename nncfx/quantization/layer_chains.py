@@ -8,10 +8,19 @@ from typing import Final
 import torch
 from torch import nn
 
-from nncfx.errors import GraphError
+from nncfx.errors import ArgumentError, GraphError
 from nncfx.graph import NNCFGraph, Operation
+from nncfx.tracing import ExampleInputs, NNCFNetwork, trace
 
-__all__ = ["CONVOLUTIONS", "Layer", "TransposedConv", "find_layers", "reader_behind", "readers"]
+__all__ = [
+    "CONVOLUTIONS",
+    "Layer",
+    "TransposedConv",
+    "find_layers",
+    "graph_without_hooks",
+    "reader_behind",
+    "readers",
+]
 
 TransposedConv = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 
@@ -78,6 +87,23 @@ def find_layers(
         if one.function in functions and 1 in names and plain:
             found[one.address] = Layer(one.module, modules[one.module], one)
     return found
+
+
+def graph_without_hooks(model: nn.Module, example_inputs: ExampleInputs) -> NNCFGraph:
+    """Return the graph of a plain model, or of a wrapped one that has no hooks.
+
+    Raises:
+        ArgumentError: it has hooks, which would meet weights that they were not made for.
+        TracingError: the model refuses the inputs.
+    """
+    if not isinstance(model, NNCFNetwork):
+        return trace(model, example_inputs)
+    if model.nncf.hooks:
+        raise ArgumentError(
+            f"The model has {len(model.nncf.hooks)} hooks, and what is to be done changes the "
+            "weights that they act on. Do it before compressing, or to nncfx.strip(model).",
+        )
+    return model.nncf.graph
 
 
 def readers(graph: NNCFGraph, address: str) -> Iterator[Operation | None]:

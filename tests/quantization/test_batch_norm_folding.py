@@ -125,5 +125,5 @@ def test_a_model_with_hooks_is_refused() -> None:
         }
     )
     _, model = nncfx.create_compressed_model(model, config, inputs)
-    with pytest.raises(ArgumentError, match=r"has 1 hooks.*Fold before compressing"):
+    with pytest.raises(ArgumentError, match=r"has 1 hooks.*Do it before compressing"):
         fold_batch_norms(model, inputs)
