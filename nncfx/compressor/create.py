@@ -22,6 +22,7 @@ from nncfx.config import (
     config_error,
 )
 from nncfx.controllers import (
+    Builder,
     CompositeController,
     Controller,
     adapt_batch_norms,
@@ -30,7 +31,14 @@ from nncfx.controllers import (
 )
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph
-from nncfx.tracing import ExampleInputs, NNCFNetwork, unwrap, wrap
+from nncfx.tracing import (
+    ExampleInputs,
+    Insertion,
+    NNCFNetwork,
+    Priority,
+    unwrap,
+    wrap,
+)
 
 __all__ = ["create_compressed_model", "example_inputs_of"]
 
@@ -98,7 +106,8 @@ def create_compressed_model(
         for plan in plans:
             network.nncf.register(plan)
         network.nncf.commit()
-        pairs = zip(builders, plans, strict=True)
+        # in the order of the hooks: an algorithm may look at what those before it did to a weight
+        pairs = sorted(zip(builders, plans, strict=True), key=_first_priority)
         parts = [builder.controller(network, plan) for builder, plan in pairs]
         controller = parts[0] if len(parts) == 1 else CompositeController(network, parts)
         if compression_state is not None:
@@ -106,6 +115,10 @@ def create_compressed_model(
         if samples and calibration_batches is not None:
             adapt_batch_norms(network, calibration_batches, samples=samples, progress=on_progress)
     return controller, network
+
+
+def _first_priority(pair: tuple[Builder[Any], Sequence[Insertion]]) -> int:
+    return min((insertion.priority for insertion in pair[1]), default=Priority.DEFAULT)
 
 
 def example_inputs_of(infos: Sequence[InputInfo], model: nn.Module) -> ExampleInputs:

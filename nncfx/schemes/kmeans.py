@@ -3,32 +3,47 @@
 Sorting once makes every step a search for k borders, so that ten million weights take seconds.
 """
 
+from typing import Literal, TypeAlias
+
 import torch
 from torch import Tensor
 
 from nncfx.errors import CompressionError
 from nncfx.schemes.masks import check_at_least
 
-__all__ = ["kmeans_1d", "nearest"]
+__all__ = ["KMeansInit", "kmeans_1d", "nearest"]
+
+KMeansInit: TypeAlias = Literal["linear", "density", "random"]
+"""Where k-means starts. linear: equally spaced between the smallest and the largest value, which
+keeps the few large weights apart. density: each centroid has equally many values. random: k of
+the values (Forgy)."""
 
 
-def kmeans_1d(values: Tensor, k: int, *, max_steps: int = 100) -> Tensor:
+def kmeans_1d(
+    values: Tensor,
+    k: int,
+    *,
+    init: KMeansInit = "linear",
+    seed: int = 0,
+    max_steps: int = 100,
+) -> Tensor:
     """Return at most `k` ascending centroids of flat `values`, by Lloyd's algorithm.
 
-    Starts from centroids equally spaced between the smallest and the largest value, which keeps
-    the few large weights apart. If there are at most `k` distinct values, they are the centroids.
-    A centroid that has no values is dropped.
+    If there are at most `k` distinct values, they are the centroids. A centroid that has no
+    values is dropped.
 
     Args:
         values: n values, at least one, finite.
         k: Size of the codebook, at least 1.
+        init: Where the centroids start.
+        seed: Of the random start.
         max_steps: Steps at most; it ends before when no centroid moves.
 
     Raises:
         ArgumentError: `k` or `max_steps` is below 1.
         CompressionError: there is no value, or one is not finite.
 
-    Source: Han et al. (2016), Deep Compression, section 3 ("linear" initialisation).
+    Source: Han et al. (2016), Deep Compression, section 3.
 
     >>> kmeans_1d(torch.tensor([0.0, 0.2, 9.8, 10.0]), 2)
     tensor([0.1000, 9.9000])
@@ -44,13 +59,7 @@ def kmeans_1d(values: Tensor, k: int, *, max_steps: int = 100) -> Tensor:
     distinct: Tensor = torch.unique_consecutive(ordered)
     if distinct.numel() <= k:
         return distinct.to(values.dtype)
-    centroids = torch.linspace(
-        float(ordered[0]),
-        float(ordered[-1]),
-        k,
-        dtype=torch.float64,
-        device=ordered.device,
-    )
+    centroids = _start(ordered, k, init, seed)
     before = torch.cat([ordered.new_zeros(1), ordered.cumsum(0)])
     for _ in range(max_steps):
         moved = _step(ordered, before, centroids)
@@ -73,6 +82,20 @@ def nearest(values: Tensor, centroids: Tensor) -> Tensor:
     """
     wide = centroids.to(torch.float64)
     return torch.searchsorted((wide[1:] + wide[:-1]) / 2, values.to(torch.float64).contiguous())
+
+
+def _start(ordered: Tensor, k: int, init: KMeansInit, seed: int) -> Tensor:
+    """Return `k` ascending centroids to start from, of more than `k` values."""
+    count = ordered.numel()
+    if init == "linear":
+        first, last = float(ordered[0]), float(ordered[-1])
+        return torch.linspace(first, last, k, dtype=torch.float64, device=ordered.device)
+    if init == "density":
+        middles = (2 * torch.arange(k, device=ordered.device) + 1) * count // (2 * k)
+        return ordered[middles]
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(count, generator=generator)[:k].sort().values
+    return ordered[chosen.to(ordered.device)]
 
 
 def _step(ordered: Tensor, before: Tensor, centroids: Tensor) -> Tensor:

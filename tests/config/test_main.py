@@ -197,7 +197,8 @@ def test_an_unknown_algorithm_is_named_with_the_nearest_one() -> None:
     assert fault({"compression": {"algorithm": "magnitude_sparsty"}}) == (
         "compression.algorithm: 'magnitude_sparsty' is not known here; use one of: "
         "'const_sparsity', 'filter_pruning', 'knowledge_distillation', 'magnitude_sparsity', "
-        "'movement_sparsity', 'nm_sparsity', 'quantization', 'rb_sparsity'. Did you mean "
+        "'movement_sparsity', 'nm_sparsity', 'quantization', 'rb_sparsity', "
+        "'weight_clustering'. Did you mean "
         "'magnitude_sparsity'?"
     )
 
