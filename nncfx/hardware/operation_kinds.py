@@ -59,7 +59,7 @@ KINDS: Final = frozenset(_FUNCTIONS)
 CONTRACTIONS: Final = frozenset({"conv", "conv_transpose", "linear", "matmul"})
 """The kinds that sum products: what integer kernels are made for."""
 
-MOVEMENTS: Final = frozenset({"dropout", "max_pool", "slice", "transpose", "view"})
+MOVEMENTS: Final = frozenset({"dropout", "max_pool", "pad", "slice", "transpose", "view"})
 """The kinds whose every output element is one of the input's (in inference): what is on a grid
 of integers stays on it."""
 

@@ -42,7 +42,7 @@ def _byte_kernels(
 
 
 _CPU: Final = ("add", "avg_pool", "concat", "max_pool", "mul", "relu", "clip", "sigmoid")
-_OUTPUTS: Final = ("add", "avg_pool", "concat", "conv", "conv_transpose", "mul", "sigmoid")
+_OUTPUTS: Final = ("add", "avg_pool", "conv", "conv_transpose", "mul", "sigmoid")
 
 _ONNXRUNTIME: Final = Hardware(
     name="onnxruntime",
@@ -51,6 +51,7 @@ _ONNXRUNTIME: Final = Hardware(
         "embedding": _one("int8", output="float32"),
     },
     quantized_outputs=_OUTPUTS,
+    unified_scales=("concat",),
     fused=_FUSED,
     alignment=16,
 )
@@ -86,7 +87,7 @@ _TENSORRT_FP8: Final = Hardware(
 _ARM_DOT: Final = Hardware(
     name="arm_dot",
     operations=_byte_kernels("int8", "int8", ("add", "avg_pool", "concat", "max_pool", "relu")),
-    quantized_outputs=("add", "avg_pool", "concat", "conv"),
+    quantized_outputs=("add", "avg_pool", "conv"),
     unified_scales=("concat",),
     fused=_FUSED,
     alignment=4,

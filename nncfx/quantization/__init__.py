@@ -7,15 +7,29 @@ from nncfx.quantization.fake_quantize import (
     qparams_from_threshold,
     range_of,
 )
+from nncfx.quantization.placement import plan_quantizers
+from nncfx.quantization.plan import (
+    FloatOperation,
+    PlacementOptions,
+    PlannedQuantizer,
+    QuantizationPlan,
+    SpecRequest,
+)
 from nncfx.quantization.quantizer import Quantizer
 from nncfx.quantization.spec import FLOAT8_MAX, QuantizerSpec
 
 __all__ = [
     "FLOAT8_MAX",
+    "FloatOperation",
+    "PlacementOptions",
+    "PlannedQuantizer",
+    "QuantizationPlan",
     "Quantizer",
     "QuantizerSpec",
+    "SpecRequest",
     "fake_quantize",
     "learned_fake_quantize",
+    "plan_quantizers",
     "qparams_from_range",
     "qparams_from_threshold",
     "range_of",

@@ -1,0 +1,94 @@
+"""Which inputs of an operation are quantized as activations, and which is its weight."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from nncfx.graph import Operation
+from nncfx.hardware import operation_kind
+
+__all__ = ["Operands", "operands_of"]
+
+_FLOATS: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
+_FACTORS: Final = {"addmm": (1, 2), "baddbmm": (1, 2), "embedding": (1,), "embedding_bag": (1,)}
+"""The ports of what is multiplied, where they are not 0 and 1; a lookup has only its table."""
+
+_OUTPUT_AXIS: Final = {"addmm": -1, "conv_transpose1d": 1, "conv_transpose2d": 1}
+_OUTPUT_AXIS_OF_KIND: Final = {"conv": 0, "conv_transpose": 1, "embedding": 0, "linear": 0}
+_WITH_WEIGHT: Final = frozenset({"conv", "conv_transpose", "embedding", "linear", "matmul"})
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The operands of an operation.
+
+    Attributes:
+        activations: Ports of float tensors that are no parameters and enter the computation.
+        weight: Port of the parameter that is multiplied or looked up, None without one.
+        axis: The axis of that parameter which makes output channels; counted from 0.
+        problem: Why the operation cannot be quantized; "" if it can.
+    """
+
+    activations: tuple[int, ...]
+    weight: int | None = None
+    axis: int | None = None
+    problem: str = ""
+
+
+def operands_of(operation: Operation) -> Operands:
+    """Return the operands of `operation`."""
+    kind = operation_kind(operation.function)
+    floats = [
+        port
+        for port, one in enumerate(operation.inputs)
+        if one is not None and one.dtype in _FLOATS
+    ]
+    if kind not in _WITH_WEIGHT:
+        ports = tuple(port for port in floats if port not in operation.parameters)
+        return Operands(ports, problem=_elementwise_problem(kind, operation, ports))
+    factors = _FACTORS.get(operation.function, (0, 1))
+    if operation.function == "einsum":
+        factors = tuple(floats)
+    weights = [
+        port
+        for port in factors
+        if port in operation.parameters and len(_shape(operation, port)) > 1
+    ]
+    activations = tuple(
+        port for port in factors if port in floats and port not in operation.parameters
+    )
+    if not weights:
+        computed = kind in ("conv", "conv_transpose") and len(activations) > 1
+        problem = "its weight is computed in the forward" if computed else ""
+        return Operands(activations, problem=problem)
+    if len(weights) > 1 or not activations and kind != "embedding":
+        return Operands(activations, problem="it multiplies parameters only")
+    return Operands(activations, weights[0], _axis(operation, kind, weights[0]))
+
+
+def _shape(operation: Operation, port: int) -> tuple[int, ...]:
+    info = operation.inputs[port]
+    return () if info is None else info.shape
+
+
+def _axis(operation: Operation, kind: str, port: int) -> int | None:
+    """Return the output axis of the weight, None where it is not known."""
+    rank = len(_shape(operation, port))
+    if operation.function in ("bilinear", "einsum"):
+        return None
+    if kind == "matmul" or operation.function == "addmm":
+        # x @ w has the outputs last, w @ x has them first; a batch of matrices has no such axis
+        right = port == (_FACTORS.get(operation.function, (0, 1)))[1]
+        if rank != 2:  # noqa: PLR2004 (a matrix)
+            return None
+        return 1 if right != (operation.function == "__rmatmul__") else 0
+    return _OUTPUT_AXIS_OF_KIND[kind]
+
+
+def _elementwise_problem(kind: str, operation: Operation, ports: tuple[int, ...]) -> str:
+    if kind not in ("add", "mul", "sub", "div"):
+        return ""
+    if len(ports) == 1:
+        return "one of its operands is a constant"
+    if len(ports) == 2:  # noqa: PLR2004 (both)
+        return ""
+    return "its operands are no floats" if not ports else ""

@@ -1,0 +1,317 @@
+"""Where quantizers go: from the graph of a model and a description of the hardware.
+
+Every operation that the hardware computes in integers asks for its inputs on a grid. A request
+moves up through operations that only move elements, so that one quantizer stands where the tensor
+is made; requests for one tensor are one quantizer; tensors that are concatenated, or added where
+the hardware wants that, share theirs. Nothing is quantized inside a fused chain.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nncfx.errors import ArgumentError, GraphError, did_you_mean
+from nncfx.graph import NNCFGraph, Operation
+from nncfx.graph.operations import OUTPUT_FUNCTION
+from nncfx.hardware import DTYPES, MOVEMENTS, Descriptor, Hardware, operation_kind
+from nncfx.quantization.operands import Operands, operands_of
+from nncfx.quantization.plan import (
+    FloatOperation,
+    PlacementOptions,
+    PlannedQuantizer,
+    QuantizationPlan,
+    SpecRequest,
+    Tensor,
+)
+from nncfx.quantization.requests import Requests, end_of_chain, is_model_input
+from nncfx.quantization.spec import FLOAT8_MAX, QuantizerSpec
+from nncfx.tracing import PostSite, WeightSite
+
+__all__ = ["plan_quantizers"]
+
+_FOLLOWING = frozenset({*MOVEMENTS, "batch_norm", "clip", "relu"})
+"""Kinds that ask for nothing: their inputs are quantized if a reader of their output asks."""
+
+
+def plan_quantizers(
+    graph: NNCFGraph,
+    hardware: Hardware,
+    options: PlacementOptions | None = None,
+) -> QuantizationPlan:
+    """Return where quantizers go in the model of `graph`, and what stays in float and why.
+
+    Args:
+        graph: Of the model without hooks.
+        hardware: What the target computes in integers.
+        options: What the user says; by default nothing.
+
+    Raises:
+        GraphError: a scope matches no operation.
+        ArgumentError: more bits are asked for than the hardware has, or a mode it has not.
+
+    >>> import torch, nncfx
+    >>> from nncfx.hardware import hardware_named
+    >>> model = nncfx.wrap(torch.nn.Sequential(torch.nn.Linear(2, 3)), torch.zeros(1, 2))
+    >>> print(plan_quantizers(model.nncf.graph, hardware_named("onnxruntime")))
+    1 activations and 1 weights are quantized for onnxruntime
+      Sequential/Linear[0]/linear_0|INPUT0: uint8 asymmetric, 8 bits
+      0.weight|WEIGHT: int8 symmetric, 8 bits, one scale per index of axis 0
+    """
+    options = options or PlacementOptions()
+    _check_scopes(graph, options)
+    planner = _Planner(graph, hardware, options)
+    return planner.plan()
+
+
+@dataclass(frozen=True)
+class _Asker:
+    """An operation that is computed in integers."""
+
+    operation: Operation
+    descriptor: Descriptor
+    operands: Operands
+
+
+class _Planner:
+    def __init__(self, graph: NNCFGraph, hardware: Hardware, options: PlacementOptions) -> None:
+        self.graph = graph
+        self.hardware = hardware
+        self.options = options
+        self.float_operations: list[FloatOperation] = []
+        targets = options.target_scopes
+        wanted = graph.operations if targets is None else graph.select(targets)
+        self._targets = {one.address for one in wanted}
+        self._ignored = self._selected(options.ignored_scopes)
+        self._ignored_activations = self._selected(options.ignored_activations)
+        self._ignored_weights = self._selected(options.ignored_weights)
+        self._activation_requests = self._requests(options.activation_overrides)
+        self._weight_requests = self._requests(options.weight_overrides)
+
+    def _selected(self, scopes: Sequence[str]) -> set[str]:
+        return {one.address for one in self.graph.select(scopes)}
+
+    def _requests(self, overrides: Sequence[tuple[str, SpecRequest]]) -> dict[str, SpecRequest]:
+        return {
+            one.address: request
+            for scope, request in overrides
+            for one in self.graph.select([scope])
+        }
+
+    def plan(self) -> QuantizationPlan:
+        inside = self._inside_chains()
+        askers = [one for each in self.graph.operations if (one := self._asker(each, inside))]
+        requests = Requests(self.graph)
+        for one in askers:
+            self._ask(one, requests)
+        self._unify_groups(requests)
+        by_address = {one.operation.address: one for one in askers}
+        quantizers = [self._activation(one, requests, by_address) for one in requests.groups()]
+        quantizers += self._weights(askers)
+        order = {one.address: one.index for one in self.graph.operations}
+        ranked = sorted(
+            quantizers,
+            key=lambda one: min(order[each] for each in one.operations),
+        )
+        return QuantizationPlan(
+            self.hardware.name,
+            tuple(one for one in ranked if one.sites),
+            tuple(self.float_operations),
+        )
+
+    def _inside_chains(self) -> set[str]:
+        """Return the addresses that a fused chain holds beside its first operation."""
+        inside = set()
+        for one in self.graph.operations:
+            last = end_of_chain(self.graph, one, self.hardware)
+            inside.update(
+                each.address
+                for each in self.graph.operations[one.index + 1 : last.index + 1]
+                if last is not one and self._is_between(one, each, last)
+            )
+        return inside
+
+    def _is_between(self, first: Operation, one: Operation, last: Operation) -> bool:
+        end = first
+        while end is not last:
+            (target,) = {edge.target for edge in self.graph.outgoing(end.address)}
+            end = self.graph.find(target)
+            if end is one:
+                return True
+        return False
+
+    def _asker(self, operation: Operation, inside: set[str]) -> _Asker | None:
+        """Return how `operation` is computed in integers; else note why it is not."""
+        kind = operation_kind(operation.function)
+        is_float = any("float" in one.dtype for one in operation.outputs)
+        if not is_float or kind in _FOLLOWING and kind != "batch_norm":
+            return None
+        if operation.address in inside:
+            return None
+        descriptor = self.hardware.quantized(kind)
+        operands = operands_of(operation)
+        reason = operands.problem
+        if descriptor is None:
+            reason = f"{self.hardware.name} has no integer kernel for it"
+        elif operation.address in self._ignored:
+            reason = "it is in the ignored scopes"
+        elif operation.address not in self._targets:
+            reason = "it is not in the target scopes"
+        elif not operands.activations and operands.weight is None:
+            reason = "none of its inputs is a float activation"
+        if reason or descriptor is None:
+            self.float_operations.append(FloatOperation(operation.address, kind, reason))
+            return None
+        return _Asker(operation, descriptor, operands)
+
+    def _ask(self, asker: _Asker, requests: Requests) -> None:
+        operation = asker.operation
+        kind = operation_kind(operation.function)
+        if operation.address in self._ignored_activations:
+            return
+        unified = self.hardware.unified_scales
+        tensors: list[Tensor] = []
+        if kind != "embedding" and not (kind == "concat" and kind in unified):
+            edges = {edge.target_port: edge for edge in self.graph.incoming(operation.address)}
+            for port in asker.operands.activations:
+                if port in edges and self._is_wanted(edges[port].source):
+                    tensors += requests.ask(operation.address, port, unified=unified)
+        if kind in unified:
+            requests.unify(tensors)
+        if kind in self.hardware.quantized_outputs:
+            last = end_of_chain(self.graph, operation, self.hardware)
+            requests.produce((last.address, 0), operation.address)
+        elif self.options.quantize_outputs and self._is_output(operation):
+            requests.produce((operation.address, 0), operation.address)
+
+    def _is_wanted(self, source: str) -> bool:
+        return self.options.quantize_inputs or not is_model_input(source)
+
+    def _is_output(self, operation: Operation) -> bool:
+        edges = self.graph.outgoing(operation.address)
+        return any(edge.target.startswith(f"/{OUTPUT_FUNCTION}_") for edge in edges)
+
+    def _unify_groups(self, requests: Requests) -> None:
+        for scopes in self.options.unified:
+            addresses = {one.address for one in self.graph.select(scopes)}
+            requests.unify(
+                tensor
+                for tensor, each in list(requests.askers.items())
+                if any(address in addresses for address, _ in each)
+            )
+
+    def _activation(
+        self, tensors: Sequence[Tensor], requests: Requests, askers: dict[str, _Asker]
+    ) -> PlannedQuantizer:
+        asking = list(
+            dict.fromkeys(one for tensor in tensors for one, _ in requests.askers[tensor])
+        )
+        sites = tuple(dict.fromkeys(site for one in tensors for site in requests.sites(one)))
+        request = SpecRequest()
+        for address in asking:
+            request = request.over(self._activation_requests.get(address, SpecRequest()))
+        request = request.over(self.options.activations)
+        dtype = askers[asking[0]].descriptor.input(0)
+        spec, is_sign_open = self._activation_spec(request, dtype)
+        first = sites[0] if sites else PostSite(*tensors[0])
+        return PlannedQuantizer(
+            name=str(first),
+            role="activation",
+            spec=spec,
+            sites=sites,
+            tensors=tuple(tensors),
+            operations=tuple(asking),
+            is_sign_open=is_sign_open,
+        )
+
+    def _activation_spec(self, request: SpecRequest, dtype: str) -> tuple[QuantizerSpec, bool]:
+        if dtype in FLOAT8_MAX:
+            return QuantizerSpec(mode=dtype), False  # type: ignore[arg-type]  # a float8 mode
+        hardware = self.hardware
+        bits = self._bits(request.bits, dtype)
+        mode = request.mode or ("symmetric" if hardware.symmetric_activations else "asymmetric")
+        if mode == "asymmetric" and hardware.symmetric_activations:
+            raise ArgumentError(
+                f"{hardware.name} takes symmetric activations only, and an asymmetric mode is "
+                "asked for. Use preset='performance', or mode 'symmetric'.",
+            )
+        may_be_unsigned = dtype.startswith("u")
+        signed = mode == "symmetric" if request.signed is None else request.signed
+        spec = QuantizerSpec(
+            bits=bits,
+            mode=mode,
+            signed=signed or not may_be_unsigned,
+            power_of_two=hardware.power_of_two_scales,
+        )
+        is_open = request.signed is None and may_be_unsigned and mode == "symmetric"
+        return spec, is_open
+
+    def _bits(self, asked: int | None, dtype: str) -> int:
+        has = DTYPES[dtype]
+        if asked is not None and asked > has:
+            raise ArgumentError(
+                f"{asked} bits are asked for, and {self.hardware.name} computes in {dtype}, which "
+                f"has {has}. Ask for at most {has}, or describe hardware that has more.",
+            )
+        return has if asked is None else asked
+
+    def _weights(self, askers: Sequence[_Asker]) -> list[PlannedQuantizer]:
+        found: dict[str, PlannedQuantizer] = {}
+        for one in askers:
+            address, port = one.operation.address, one.operands.weight
+            if port is None or address in self._ignored_weights:
+                continue
+            name = one.operation.parameters[port]
+            if name in found:
+                continue
+            readers = [
+                each.operation.address
+                for each in askers
+                if name in each.operation.parameters.values()
+            ]
+            found[name] = PlannedQuantizer(
+                name=f"{name}|WEIGHT",
+                role="weight",
+                spec=self._weight_spec(one),
+                sites=(WeightSite.of(name),),
+                operations=tuple(readers),
+            )
+        return list(found.values())
+
+    def _weight_spec(self, asker: _Asker) -> QuantizerSpec:
+        request = self._weight_requests.get(asker.operation.address, SpecRequest())
+        request = request.over(self.options.weights)
+        dtype = asker.descriptor.input(1)
+        if dtype in FLOAT8_MAX:
+            return QuantizerSpec(mode=dtype, axis=asker.operands.axis)  # type: ignore[arg-type]
+        per_channel = request.per_channel
+        if per_channel is None:
+            per_channel = self.hardware.per_channel_weights
+        mode = request.mode or "symmetric"
+        signed = request.signed is not False if mode == "symmetric" else bool(request.signed)
+        return QuantizerSpec(
+            bits=self._bits(request.bits, dtype),
+            mode=mode,
+            signed=signed,
+            axis=asker.operands.axis if per_channel else None,
+            narrow=mode == "symmetric",
+            power_of_two=self.hardware.power_of_two_scales,
+        )
+
+
+def _check_scopes(graph: NNCFGraph, options: PlacementOptions) -> None:
+    named = {
+        "ignored_scopes": options.ignored_scopes,
+        "target_scopes": options.target_scopes or (),
+        "the ignored scopes of activations": options.ignored_activations,
+        "the ignored scopes of weights": options.ignored_weights,
+        "the overrides": [
+            scope for scope, _ in (*options.activation_overrides, *options.weight_overrides)
+        ],
+        "the unified scopes": [scope for group in options.unified for scope in group],
+    }
+    for place, scopes in named.items():
+        for scope in graph.unmatched(scopes):
+            known = [*graph.addresses, *dict.fromkeys(one.scope for one in graph.operations)]
+            raise GraphError(
+                f"'{scope}' of {place} matches no operation of the model, so it would change "
+                f"nothing.{did_you_mean(scope, known)} 'model.nncf.graph.addresses' lists all.",
+            )
