@@ -18,6 +18,7 @@ __all__ = [
     "TransposedConv",
     "find_layers",
     "graph_without_hooks",
+    "read_once",
     "reader_behind",
     "readers",
 ]
@@ -78,7 +79,7 @@ def find_layers(
     parameters that are read more than once: what is changed there changes elsewhere, too.
     """
     modules = dict(model.named_modules(remove_duplicate=False))
-    reads = Counter(name for one in graph.operations for name in one.parameters.values())
+    reads = _reads(graph)
     found = {}
     for one in graph.operations:
         own = {1: f"{one.module}.weight", 2: f"{one.module}.bias"}
@@ -87,6 +88,15 @@ def find_layers(
         if one.function in functions and 1 in names and plain:
             found[one.address] = Layer(one.module, modules[one.module], one)
     return found
+
+
+def read_once(graph: NNCFGraph, parameter: str) -> bool:
+    """Whether one operation alone reads `parameter`, a dotted name."""
+    return _reads(graph)[parameter] == 1
+
+
+def _reads(graph: NNCFGraph) -> Counter[str]:
+    return Counter(name for one in graph.operations for name in one.parameters.values())
 
 
 def graph_without_hooks(model: nn.Module, example_inputs: ExampleInputs) -> NNCFGraph:

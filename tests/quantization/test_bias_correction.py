@@ -1,0 +1,122 @@
+"""The mean shift of quantization, taken back."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import nncfx
+from nncfx.errors import ArgumentError
+from nncfx.quantization.bias_correction import channel_means, correct_biases
+from nncfx.quantization.layer_chains import find_layers
+from nncfx.quantization.quantizer import Quantizer
+from nncfx.quantization.spec import QuantizerSpec
+from nncfx.tracing import Insertion, NNCFNetwork, PreSite, Priority, WeightSite
+
+
+def quantized(model: nn.Module, inputs: Tensor, bits: int = 3) -> NNCFNetwork:
+    """Return `model` wrapped, with weights and layer inputs rounded coarsely."""
+    wrapped = nncfx.wrap(model.eval(), inputs)
+    insertions = []
+    for address, layer in find_layers(wrapped, wrapped.nncf.graph).items():
+        weight = Quantizer(QuantizerSpec(bits=bits))
+        weight.set_range(layer.weight.amin(), layer.weight.amax())
+        entering = Quantizer(QuantizerSpec(bits=6, mode="asymmetric", signed=False))
+        entering.set_range(torch.tensor(-3.0), torch.tensor(3.0))
+        for site, hook in (
+            (WeightSite(layer.name, "weight"), weight),
+            (PreSite(address, 0), entering),
+        ):
+            insertions.append(Insertion(site, hook, Priority.QUANTIZATION, "test"))
+    wrapped.nncf.register(insertions)
+    wrapped.nncf.commit()
+    return wrapped
+
+
+def images(count: int = 48) -> Tensor:
+    return torch.rand(count, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def convolutional() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        *(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU()),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)),
+    )
+
+
+@pytest.mark.parametrize("size", [48, 16])
+def test_the_mean_of_every_output_is_what_it_was_in_float(size: int) -> None:
+    model, inputs = convolutional(), images()
+    exact = model(inputs).mean(0)
+    wrapped = quantized(model, inputs)
+    shifted = (wrapped(inputs).mean(0) - exact).abs().max()
+    correct_biases(wrapped, inputs.split(size))
+    remaining = (wrapped(inputs).mean(0) - exact).abs().max()
+    assert remaining < shifted / 20
+
+
+def test_of_one_layer_the_means_agree_to_rounding() -> None:
+    inputs = torch.rand(64, 5)
+    model = nn.Linear(5, 3)
+    exact = model(inputs).mean(0)
+    wrapped = quantized(model, inputs)
+    correct_biases(wrapped, [inputs])
+    torch.testing.assert_close(wrapped(inputs).mean(0), exact)
+
+
+def test_it_returns_by_layer_the_largest_shift_of_its_bias() -> None:
+    wrapped = quantized(convolutional(), images())
+    before = {name: value.clone() for name, value in wrapped.named_parameters()}
+    found = correct_biases(wrapped, [images()])
+    assert list(found) == ["0", "2", "6"]
+    after = dict(wrapped.named_parameters())
+    for name, shift in found.items():
+        change = (after[f"{name}.bias"] - before[f"{name}.bias"]).abs().max()
+        assert change.item() == pytest.approx(shift, rel=1e-4)
+        assert torch.equal(after[f"{name}.weight"], before[f"{name}.weight"])
+
+
+def test_a_model_without_quantizers_is_not_changed() -> None:
+    wrapped = nncfx.wrap(convolutional().eval(), images())
+    before = copy.deepcopy(wrapped.state_dict())
+    assert set(correct_biases(wrapped, [images()]).values()) == {0.0}
+    assert all(torch.equal(value, before[name]) for name, value in wrapped.state_dict().items())
+
+
+def test_a_layer_without_bias_is_left_alone() -> None:
+    wrapped = quantized(nn.Linear(5, 3, bias=False), torch.rand(8, 5))
+    assert correct_biases(wrapped, [torch.rand(8, 5)]) == {}
+
+
+def test_afterwards_the_quantizers_are_on_and_no_probe_is_left() -> None:
+    wrapped = quantized(convolutional(), images())
+    hooks = wrapped.nncf.hooks
+    correct_biases(wrapped, [images()])
+    assert wrapped.nncf.hooks == hooks
+    assert all(one.hook.is_active for one in hooks)
+
+
+def test_no_batches_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="no batches to calibrate with"):
+        correct_biases(quantized(convolutional(), images()), [])
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "channels"),
+    [
+        (nn.Conv2d(2, 4, 1), (3, 2, 5, 6), 4),
+        (nn.ConvTranspose1d(2, 4, 1), (3, 2, 5), 4),
+        (nn.Linear(6, 4), (3, 2, 5, 6), 4),
+    ],
+)
+def test_means_are_per_output_channel(
+    module: nn.Module, shape: tuple[int, ...], channels: int
+) -> None:
+    model = nncfx.wrap(nn.Sequential(module), torch.zeros(shape))
+    (layer,) = find_layers(model, model.nncf.graph).values()
+    output = module(torch.rand(shape))
+    axis = output.shape.index(channels)
+    others = [one for one in range(output.ndim) if one != axis]
+    torch.testing.assert_close(channel_means(output, layer), output.mean(others))
