@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-import nncfx.algorithms  # noqa: F401 (importing it registers them)
+import nncfx.algorithms
+import nncfx.lc  # noqa: F401 (importing the two registers their algorithms)
 from nncfx._version import __version__
 from nncfx.config import (
     AlgorithmConfig,

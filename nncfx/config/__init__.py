@@ -4,6 +4,7 @@ from nncfx.config.accuracy_aware import AccuracyAwareParams, AccuracyAwareTraini
 from nncfx.config.distillation import KnowledgeDistillationConfig
 from nncfx.config.faults import Fault, config_error
 from nncfx.config.initializer import BatchNormAdaptation, Initializer
+from nncfx.config.lc import LCConfig, LCParams, SchemeConfig
 from nncfx.config.main import InputInfo, NNCFConfig
 from nncfx.config.movement import (
     MovementSparsityConfig,
@@ -47,6 +48,8 @@ __all__ = [
     "Initializer",
     "InputInfo",
     "KnowledgeDistillationConfig",
+    "LCConfig",
+    "LCParams",
     "Limits",
     "MagnitudeSparsityConfig",
     "MagnitudeSparsityParams",
@@ -58,6 +61,7 @@ __all__ = [
     "QuantizationConfig",
     "RBSparsityConfig",
     "RBSparsityParams",
+    "SchemeConfig",
     "Section",
     "SparseStructure",
     "SparsityParams",

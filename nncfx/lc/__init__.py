@@ -1,5 +1,6 @@
 """Recovery of accuracy: L-C, direct compression, and fine-tuning behind one interface."""
 
+from nncfx.lc.controller import LCBuilder, LCController
 from nncfx.lc.direct import DC, DCFineTuned
 from nncfx.lc.lc import LC
 from nncfx.lc.nesterov import Nesterov, OptimizerFactory
@@ -9,6 +10,8 @@ __all__ = [
     "DC",
     "LC",
     "DCFineTuned",
+    "LCBuilder",
+    "LCController",
     "Nesterov",
     "OptimizerFactory",
     "Recovered",

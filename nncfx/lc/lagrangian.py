@@ -46,22 +46,45 @@ class Lagrangian:
     """
 
     def __init__(
-        self, model: nn.Module, names: Iterable[str], *, multipliers: bool = True
+        self,
+        weights: Mapping[str, nn.Parameter],
+        thetas: Mapping[str, Tensor],
+        multipliers: Mapping[str, Tensor] | None,
+        mu: float = 0.0,
     ) -> None:
-        """Watch the trainable parameters of `model` among `names`; theta and lambda start at 0.
+        """Tie `weights` to `thetas`; without `multipliers` it is the quadratic penalty.
+
+        The tensors are kept, not copied, and `update` writes into those of the last two.
+        """
+        self._weights = dict(weights)
+        self._thetas = dict(thetas)
+        self._multipliers = None if multipliers is None else dict(multipliers)
+        self._offsets: dict[str, Tensor] = {}
+        self.mu = mu
+
+    @classmethod
+    def of(
+        cls, model: nn.Module, names: Iterable[str], *, multipliers: bool = True
+    ) -> "Lagrangian":
+        """Return one over the trainable parameters of `model` among `names`; all else is zero.
 
         Frozen parameters are left out: their multipliers would grow for ever, since training
         cannot bring the weights to theta.
         """
         wanted = frozenset(names)
-        self._weights = {
+        weights = {
             name: p for name, p in model.named_parameters() if name in wanted and p.requires_grad
         }
-        self._thetas = {n: torch.zeros_like(p) for n, p in self._weights.items()}
-        self._multipliers = {n: torch.zeros_like(p) for n, p in self._weights.items()}
-        self._has_multipliers = multipliers
-        self._offsets: dict[str, Tensor] = {}
-        self.mu = 0.0
+        zeros = [{n: torch.zeros_like(p) for n, p in weights.items()} for _ in range(2)]
+        return cls(weights, zeros[0], zeros[1] if multipliers else None)
+
+    def penalty(self) -> Tensor:
+        """Return the terms beside the loss, a scalar with a gradient to all weights."""
+        terms = [
+            augmented_penalty(weight, self._thetas[name], self._multiplier(name), self.mu)
+            for name, weight in self._weights.items()
+        ]
+        return torch.stack(terms).sum()
 
     @torch.no_grad()
     def add_gradient(self) -> None:
@@ -71,7 +94,7 @@ class Lagrangian:
         if not self._offsets:
             # mu theta + lambda is constant between two C steps
             self._offsets = {
-                name: theta.mul(self.mu).add_(self._multipliers[name])
+                name: theta.mul(self.mu).add_(self._multiplier(name))
                 for name, theta in self._thetas.items()
             }
         terms = [
@@ -91,14 +114,14 @@ class Lagrangian:
             return
         targets = dict(model.named_parameters())
         for name, weight in self._weights.items():
-            targets[name].copy_(weight - self._multipliers[name] / self.mu)
+            targets[name].copy_(weight - self._multiplier(name) / self.mu)
 
     @torch.no_grad()
     def update(self, thetas: Mapping[str, Tensor]) -> None:
         """Take the compressed values, then move the multipliers: `lambda -= mu (w - theta)`."""
         for name, weight in self._weights.items():
-            self._thetas[name] = thetas[name].detach().to(weight.dtype, copy=True)
-            if self._has_multipliers and self.mu:
+            self._thetas[name].copy_(thetas[name])
+            if self._multipliers is not None and self.mu:
                 self._multipliers[name].sub_(weight - self._thetas[name], alpha=self.mu)
         self._offsets = {}
 
@@ -107,3 +130,8 @@ class Lagrangian:
         """Return `|w - theta|` over all constrained weights."""
         pairs = ((weight, self._thetas[name]) for name, weight in self._weights.items())
         return math.sqrt(sum(float((w - theta).square().sum()) for w, theta in pairs))
+
+    def _multiplier(self, name: str) -> Tensor:
+        if self._multipliers is None:
+            return self._thetas[name].new_zeros(())
+        return self._multipliers[name]

@@ -123,7 +123,7 @@ class LC:
         learner = copy.deepcopy(model)
         learner.zero_grad(set_to_none=True)
         names = pi.parameters(learner)
-        lagrangian = Lagrangian(learner, names, multipliers=self.multipliers)
+        lagrangian = Lagrangian.of(learner, names, multipliers=self.multipliers)
         best = Best()
         with seeded(model, self.seed):
             for step in range(self.steps):

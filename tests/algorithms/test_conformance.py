@@ -121,6 +121,9 @@ SUBJECTS = (
         },
     ),
     Subject({"algorithm": "rb_sparsity", "params": {"sparsity_target_epoch": 3}}),
+    Subject(
+        {"algorithm": "lc", "params": {"schedule": "polynomial", "sparsity_target_epoch": 3}},
+    ),
     Subject({"algorithm": "nm_sparsity", "params": {"start_epoch": 2}}),
     Subject(
         {
@@ -338,6 +341,7 @@ def test_every_registered_algorithm_is_a_subject() -> None:
         "local",
         "macs",
         "learned",
+        "lc",
         "n_of_m",
         "movement",
         "clustering",

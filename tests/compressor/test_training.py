@@ -23,6 +23,7 @@ ITEMS: Mapping[str, dict[str, Any]] = {
         "params": {"pruning_target": 0.25, "pruning_steps": 2, "prune_first_conv": True},
     },
     "knowledge_distillation": {"type": "softmax", "temperature": 2.0},
+    "lc": {"schemes": [{"name": "Prune"}, {"name": "Cluster", "bits": 3}]},
     "magnitude_sparsity": {"params": {"sparsity_target_epoch": 2}},
     "movement_sparsity": {
         "params": {

@@ -194,12 +194,10 @@ def test_the_adaptive_mode_names_every_key_that_is_missing() -> None:
 
 
 def test_an_unknown_algorithm_is_named_with_the_nearest_one() -> None:
+    known = ", ".join(f"'{name}'" for name in sorted(algorithm_configs()))
     assert fault({"compression": {"algorithm": "magnitude_sparsty"}}) == (
-        "compression.algorithm: 'magnitude_sparsty' is not known here; use one of: "
-        "'const_sparsity', 'filter_pruning', 'knowledge_distillation', 'magnitude_sparsity', "
-        "'movement_sparsity', 'nm_sparsity', 'quantization', 'rb_sparsity', "
-        "'weight_clustering'. Did you mean "
-        "'magnitude_sparsity'?"
+        f"compression.algorithm: 'magnitude_sparsty' is not known here; use one of: {known}. "
+        "Did you mean 'magnitude_sparsity'?"
     )
 
 

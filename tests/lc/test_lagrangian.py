@@ -19,7 +19,7 @@ def test_the_gradient_is_autograds(mu: float, seed: int) -> None:
     model = double_model()
     generator = torch.Generator().manual_seed(seed)
     names = ["0.weight", "2.weight", "2.bias"]
-    lagrangian = Lagrangian(model, names)
+    lagrangian = Lagrangian.of(model, names)
     # two updates, so that neither theta nor lambda is zero
     thetas: dict[str, torch.Tensor] = {}
     multipliers = {name: torch.zeros_like(model.get_parameter(name)) for name in names}
@@ -51,7 +51,7 @@ def test_the_gradient_is_autograds(mu: float, seed: int) -> None:
 
 def test_without_mu_nothing_is_added() -> None:
     model = nn.Linear(1, 1)
-    lagrangian = Lagrangian(model, ["weight"])
+    lagrangian = Lagrangian.of(model, ["weight"])
     lagrangian.update({"weight": torch.tensor([[9.0]])})
     model(torch.ones(1, 1)).sum().backward()
     lagrangian.add_gradient()
@@ -62,7 +62,7 @@ def test_without_mu_nothing_is_added() -> None:
 def test_one_iteration_by_hand() -> None:
     model = nn.Linear(1, 1, bias=False)
     nn.init.constant_(model.weight, 3.0)
-    lagrangian = Lagrangian(model, ["weight"])
+    lagrangian = Lagrangian.of(model, ["weight"])
     lagrangian.mu = 0.5
     lagrangian.update({"weight": torch.tensor([[1.0]])})
     # lambda = 0 - 0.5 * (3 - 1) = -1; shifted = 3 - (-1) / 0.5 = 5; gradient = 0.5 * 2 + 1 = 2
@@ -78,7 +78,7 @@ def test_one_iteration_by_hand() -> None:
 def test_the_quadratic_penalty_has_no_multipliers() -> None:
     model = nn.Linear(1, 1, bias=False)
     nn.init.constant_(model.weight, 3.0)
-    lagrangian = Lagrangian(model, ["weight"], multipliers=False)
+    lagrangian = Lagrangian.of(model, ["weight"], multipliers=False)
     lagrangian.mu = 0.5
     lagrangian.update({"weight": torch.tensor([[1.0]])})
     model.weight.grad = torch.zeros(1, 1)
@@ -89,14 +89,14 @@ def test_the_quadratic_penalty_has_no_multipliers() -> None:
 def test_frozen_parameters_are_not_penalised() -> None:
     model = nn.Linear(1, 1)
     model.weight.requires_grad_(requires_grad=False)
-    lagrangian = Lagrangian(model, ["weight", "bias"])
+    lagrangian = Lagrangian.of(model, ["weight", "bias"])
     lagrangian.update({"bias": torch.zeros(1)})
     assert lagrangian.distance() == pytest.approx(abs(model.bias.item()))
 
 
 def test_a_parameter_without_gradient_stays_without() -> None:
     model = nn.Linear(1, 1)
-    lagrangian = Lagrangian(model, ["weight"])
+    lagrangian = Lagrangian.of(model, ["weight"])
     lagrangian.mu = 1.0
     lagrangian.add_gradient()
     assert model.weight.grad is None
