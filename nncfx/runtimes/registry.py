@@ -8,12 +8,22 @@ from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.runtimes.onnx_runtime import OnnxRuntime
 from nncfx.runtimes.openvino_runtime import OpenVinoRuntime
 from nncfx.runtimes.runtime import Runtime
+from nncfx.runtimes.tensorrt_runtime import TensorRt
 from nncfx.runtimes.torch_eager import TorchEager
 
 __all__ = ["RUNTIMES", "runtime_named"]
 
 RUNTIMES: Final[Mapping[str, Runtime]] = MappingProxyType(
-    {runtime.name: runtime for runtime in (OnnxRuntime(), OpenVinoRuntime(), TorchEager())},
+    {
+        runtime.name: runtime
+        for runtime in (
+            OnnxRuntime(),
+            OpenVinoRuntime(),
+            TensorRt("tensorrt", "tensorrt"),
+            TensorRt("tensorrt_rtx", "tensorrt_rtx_bindings"),
+            TorchEager(),
+        )
+    },
 )
 """Every runtime that nncfx knows, installed or not."""
 

@@ -4,6 +4,7 @@ import abc
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -31,6 +32,8 @@ class BuildOptions:
         threads: CPU threads that one call may use; None leaves the choice to the runtime.
         profile: record the time of every operation (slower; for `profile_layers`).
         settings: further settings, by the runtime's own names for them.
+        cache: a folder where engines are kept between processes; runtimes that build nothing
+            which outlives the process have no use for it.
 
     Raises:
         ArgumentError: `threads` is below 1.
@@ -39,6 +42,7 @@ class BuildOptions:
     threads: int | None = None
     profile: bool = False
     settings: tuple[tuple[str, str], ...] = ()
+    cache: Path | None = None
 
     def __post_init__(self) -> None:
         """Refuse a number of threads that no runtime has."""

@@ -1,5 +1,11 @@
 """A small network, exported once, for every test that needs a file to run."""
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime.quantization as ort_quantization
 import pytest
 import torch
 from torch import nn
@@ -33,3 +39,31 @@ def exported(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> ExportResult:
     return export_onnx(model, tmp_path_factory.mktemp("runtimes") / "model.onnx", inputs)
+
+
+@pytest.fixture(scope="session")
+def in_int8() -> Callable[[Path, torch.Tensor], Path]:
+    """Writes, beside a file, its Q/DQ form as ONNX Runtime's own quantizer makes it."""
+
+    class Reader(ort_quantization.CalibrationDataReader):
+        def __init__(self, path: Path, inputs: torch.Tensor) -> None:
+            (name,) = (value.name for value in onnx.load(path).graph.input)
+            self.batches: Iterator[dict[str, np.ndarray]] = iter([{name: inputs.numpy()}])
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return next(self.batches, None)
+
+    def write(path: Path, inputs: torch.Tensor) -> Path:
+        result = path.with_suffix(".int8.onnx")
+        ort_quantization.quantize_static(
+            path,
+            result,
+            Reader(path, inputs),
+            op_types_to_quantize=["Conv", "MatMul", "Gemm"],
+            activation_type=ort_quantization.QuantType.QInt8,
+            per_channel=True,
+            extra_options={"ActivationSymmetric": True, "QuantizeBias": False},
+        )
+        return result
+
+    return write

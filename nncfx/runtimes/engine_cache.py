@@ -1,0 +1,99 @@
+"""Engines kept on disk, found again by what they were built from, with what and for what."""
+
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from nncfx.errors import RuntimeFailure
+
+__all__ = ["content_digest", "kept_engine", "processor_digest"]
+
+_MAGIC: Final = b"nncfx engine 1\n"
+
+
+def kept_engine(
+    folder: Path | None,
+    facts: Mapping[str, str],
+    build: Callable[[], bytes],
+) -> tuple[bytes, bool]:
+    """Return the engine that `facts` stand for, and whether it was found in `folder`.
+
+    The file's name is a digest of the facts, so that another version of the runtime, another
+    model or another setting is another file. An engine that is not there is built and kept;
+    with no folder it is built and not kept. Two processes may share a folder.
+
+    Args:
+        folder: where engines are kept; made where it does not exist.
+        facts: all that the engine depends on: runtime, version, content of the model, settings.
+        build: makes the engine.
+
+    Raises:
+        RuntimeFailure: the file is damaged, or says that it is another engine.
+    """
+    if folder is None:
+        return build(), False
+    header = json.dumps(dict(sorted(facts.items()))).encode() + b"\n"
+    path = folder / f"{facts['runtime']}-{hashlib.sha256(header).hexdigest()[:32]}.engine"
+    if path.exists():
+        return _read(path, header), True
+    engine = build()
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(path, _MAGIC + header + hashlib.sha256(engine).digest() + engine)
+    return engine, False
+
+
+def content_digest(path: Path) -> str:
+    """Return a digest of the file at `path` and of the files of weights that stand beside it.
+
+    ONNX keeps weights above 2 GB in files of their own; those whose names begin with the model's
+    (`model.onnx.data`) count.
+    """
+    digest = hashlib.sha256()
+    beside = path.parent.glob(f"{path.name}.*")
+    for file in (path, *sorted(one for one in beside if one.is_file())):
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
+
+
+def processor_digest(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return a digest of the processor's model and instructions: what compiled code depends on."""
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
+    wanted = ("model name", "flags", "Features")
+    told = [line for line in lines if line.startswith(wanted)][: len(wanted)]
+    facts = [platform.machine(), platform.processor(), *told]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()
+
+
+def _read(path: Path, header: bytes) -> bytes:
+    start = _MAGIC + header
+    size = hashlib.sha256().digest_size
+    content = path.read_bytes()
+    engine = content[len(start) + size :]
+    if not content.startswith(start):
+        raise RuntimeFailure(
+            f"The kept engine '{path}' is not the one that its name stands for: it was built "
+            "from something else or by another version. Delete it; it is built again.",
+        )
+    if hashlib.sha256(engine).digest() != content[len(start) : len(start) + size]:
+        raise RuntimeFailure(
+            f"The kept engine '{path}' is damaged. Delete it; it is built again.",
+        )
+    return engine
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file that appears whole or not at all."""
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=".engine-")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+        Path(draft).replace(path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise

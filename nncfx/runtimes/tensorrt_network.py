@@ -1,0 +1,92 @@
+"""Which layers of a network that TensorRT has parsed will compute in INT8."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nncfx.errors import RuntimeFailure
+
+__all__ = ["QuantizedLayers", "check_quantized", "quantized_layers"]
+
+_PRODUCTS: Final = ("CONVOLUTION", "DECONVOLUTION", "MATRIX_MULTIPLY")
+# Layers that move numbers and compute none: TensorRT carries INT8 through them.
+_MOVES: Final = ("SHUFFLE", "IDENTITY", "SQUEEZE", "UNSQUEEZE", "SLICE")
+_SHOWN: Final = 3
+
+
+@dataclass(frozen=True)
+class QuantizedLayers:
+    """The convolutions and matrix products of a network, by what they read.
+
+    Attributes:
+        int8: both factors come out of a Q/DQ pair; these compute in INT8.
+        half: one factor does, the other does not; these compute in floating point.
+        floating: neither does.
+    """
+
+    int8: tuple[str, ...]
+    half: tuple[str, ...]
+    floating: tuple[str, ...]
+
+
+def quantized_layers(network: Any) -> QuantizedLayers:  # noqa: ANN401 (the package has no types)
+    """Return what each convolution and matrix product of `network` reads.
+
+    A weight that the layer holds itself, not as an input, counts as floating point.
+    """
+    layers = [network.get_layer(number) for number in range(network.num_layers)]
+    makers = {
+        layer.get_output(port).name: layer for layer in layers for port in range(layer.num_outputs)
+    }
+    found: dict[int, list[str]] = {0: [], 1: [], 2: []}
+    for layer in layers:
+        if layer.type.name in _PRODUCTS:
+            ports = range(min(2, layer.num_inputs))
+            pairs = sum(_is_dequantized(layer.get_input(port), makers) for port in ports)
+            found[pairs].append(layer.name)
+    return QuantizedLayers(int8=tuple(found[2]), half=tuple(found[1]), floating=tuple(found[0]))
+
+
+def check_quantized(layers: QuantizedLayers, wanted: str) -> None:
+    """Refuse a network whose INT8 is not what was `wanted`.
+
+    Args:
+        layers: of the network.
+        wanted: `"paired"`: no layer is half quantized where others are in INT8; `"all"`: every
+            convolution and matrix product is in INT8; `"any"`: as it comes (weights alone may be
+            quantized).
+
+    Raises:
+        RuntimeFailure: the network is not so; the message names the layers.
+    """
+    if wanted == "paired" and layers.int8 and layers.half:
+        raise RuntimeFailure(
+            f"{_named(layers.half)} read a Q/DQ pair at one factor only, so that they would not "
+            "compute in INT8 as the others do. Quantize both the input and the weight of each, "
+            "or neither; settings=(('int8', 'any'),) builds it as it is.",
+        )
+    missed = layers.half + layers.floating
+    if wanted == "all" and missed:
+        raise RuntimeFailure(
+            f"{_named(missed)} do not read Q/DQ pairs at both factors, and "
+            "settings=(('int8', 'all'),) wants every convolution and matrix product in INT8. "
+            "Quantize them, or leave the setting out.",
+        )
+
+
+def _is_dequantized(tensor: Any, makers: Mapping[str, Any]) -> bool:  # noqa: ANN401 (no types)
+    """Return whether `tensor` comes out of a DQ whose input is quantized or 8-bit constant."""
+    while tensor is not None and tensor.name in makers:
+        layer = makers[tensor.name]
+        if layer.type.name == "DEQUANTIZE":
+            return True
+        if layer.type.name not in _MOVES:
+            return False
+        tensor = layer.get_input(0)
+    return False
+
+
+def _named(names: tuple[str, ...]) -> str:
+    shown = ", ".join(f"'{name}'" for name in names[:_SHOWN])
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{len(names)} layer(s), {shown}{more},"
