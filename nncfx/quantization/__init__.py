@@ -1,8 +1,7 @@
 """Quantizers, ranges, placement and post-training quantization."""
 
-from nncfx.quantization.fake_quantize import (
+from nncfx.quantization.grid import (
     fake_quantize,
-    learned_fake_quantize,
     qparams_from_range,
     qparams_from_threshold,
     range_of,
@@ -28,7 +27,6 @@ __all__ = [
     "QuantizerSpec",
     "SpecRequest",
     "fake_quantize",
-    "learned_fake_quantize",
     "plan_quantizers",
     "qparams_from_range",
     "qparams_from_threshold",

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from nncfx.errors import CompressionError
-from nncfx.quantization.fake_quantize import fake_quantize
+from nncfx.quantization.grid import fake_quantize
+from nncfx.quantization.rounding import per_element
 from nncfx.quantization.spec import QuantizerSpec
 
 __all__ = ["gptq", "reconstruction_errors"]
@@ -47,7 +48,7 @@ def gptq(
     nearest = fake_quantize(weight, scale, zero_point, spec)
     order = moments.diagonal().argsort(descending=True, stable=True)
     inverse = _inverse_factor(moments.double()[order][:, order])
-    steps, zeros = (_per_element(one, weight, spec)[:, order] for one in (scale, zero_point))
+    steps, zeros = (per_element(one, weight, spec)[:, order] for one in (scale, zero_point))
     grid = (steps.double(), zeros.double(), spec)
     compensated = _columns(weight.double()[:, order], inverse, grid)
     back = torch.empty_like(nearest)
@@ -71,13 +72,6 @@ def reconstruction_errors(weight: Tensor, rounded: Tensor, moments: Tensor) -> T
     """
     change = (rounded - weight).double()
     return ((change @ moments.double()) * change).sum(1)
-
-
-def _per_element(value: Tensor, weight: Tensor, spec: QuantizerSpec) -> Tensor:
-    """Return the grid's parameter for each element of `weight`."""
-    if spec.group is not None:
-        return value.view(-1, 1).expand(-1, spec.group).reshape(weight.shape)
-    return value.view(-1, 1).expand_as(weight)
 
 
 def _inverse_factor(moments: Tensor) -> Tensor:

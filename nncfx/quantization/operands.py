@@ -12,7 +12,6 @@ _FLOATS: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 _FACTORS: Final = {"addmm": (1, 2), "baddbmm": (1, 2), "embedding": (1,), "embedding_bag": (1,)}
 """The ports of what is multiplied, where they are not 0 and 1; a lookup has only its table."""
 
-_OUTPUT_AXIS: Final = {"addmm": -1, "conv_transpose1d": 1, "conv_transpose2d": 1}
 _OUTPUT_AXIS_OF_KIND: Final = {"conv": 0, "conv_transpose": 1, "embedding": 0, "linear": 0}
 _WITH_WEIGHT: Final = frozenset({"conv", "conv_transpose", "embedding", "linear", "matmul"})
 
@@ -44,7 +43,7 @@ def operands_of(operation: Operation) -> Operands:
     ]
     if kind not in _WITH_WEIGHT:
         ports = tuple(port for port in floats if port not in operation.parameters)
-        return Operands(ports, problem=_elementwise_problem(kind, operation, ports))
+        return Operands(ports, problem=_elementwise_problem(kind, ports))
     factors = _FACTORS.get(operation.function, (0, 1))
     if operation.function == "einsum":
         factors = tuple(floats)
@@ -60,7 +59,7 @@ def operands_of(operation: Operation) -> Operands:
         computed = kind in ("conv", "conv_transpose") and len(activations) > 1
         problem = "its weight is computed in the forward" if computed else ""
         return Operands(activations, problem=problem)
-    if len(weights) > 1 or not activations and kind != "embedding":
+    if len(weights) > 1 or (not activations and kind != "embedding"):
         return Operands(activations, problem="it multiplies parameters only")
     return Operands(activations, weights[0], _axis(operation, kind, weights[0]))
 
@@ -84,11 +83,7 @@ def _axis(operation: Operation, kind: str, port: int) -> int | None:
     return _OUTPUT_AXIS_OF_KIND[kind]
 
 
-def _elementwise_problem(kind: str, operation: Operation, ports: tuple[int, ...]) -> str:
+def _elementwise_problem(kind: str, ports: tuple[int, ...]) -> str:
     if kind not in ("add", "mul", "sub", "div"):
         return ""
-    if len(ports) == 1:
-        return "one of its operands is a constant"
-    if len(ports) == 2:  # noqa: PLR2004 (both)
-        return ""
-    return "its operands are no floats" if not ports else ""
+    return "" if len(ports) == 2 else "one of its operands is a constant"  # noqa: PLR2004 (both)

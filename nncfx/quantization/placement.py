@@ -28,7 +28,7 @@ from nncfx.tracing import PostSite, WeightSite
 
 __all__ = ["plan_quantizers"]
 
-_FOLLOWING = frozenset({*MOVEMENTS, "batch_norm", "clip", "relu"})
+_FOLLOWING = frozenset({*MOVEMENTS, "clip", "relu"})
 """Kinds that ask for nothing: their inputs are quantized if a reader of their output asks."""
 
 
@@ -119,7 +119,7 @@ class _Planner:
 
     def _inside_chains(self) -> set[str]:
         """Return the addresses that a fused chain holds beside its first operation."""
-        inside = set()
+        inside: set[str] = set()
         for one in self.graph.operations:
             last = end_of_chain(self.graph, one, self.hardware)
             inside.update(
@@ -142,7 +142,7 @@ class _Planner:
         """Return how `operation` is computed in integers; else note why it is not."""
         kind = operation_kind(operation.function)
         is_float = any("float" in one.dtype for one in operation.outputs)
-        if not is_float or kind in _FOLLOWING and kind != "batch_norm":
+        if not is_float or kind in _FOLLOWING:
             return None
         if operation.address in inside:
             return None

@@ -142,10 +142,8 @@ class QuantizationPlan:
 
     @override
     def __str__(self) -> str:
-        lines = [
-            f"{len(self.activations)} activations and {len(self.weights)} weights are quantized "
-            f"for {self.hardware}",
-        ]
+        counts = f"{len(self.activations)} activations and {len(self.weights)} weights"
+        lines = [f"{counts} are quantized for {self.hardware}"]
         lines += [
             f"  {one.name}: {one.spec.dtype} {one.spec.mode}, {one.spec.bits} bits"
             + (

@@ -1,5 +1,6 @@
 """Requests for quantized tensors, moved up to where each tensor is made."""
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -77,7 +78,7 @@ class Requests:
         """Let `tensors` share a scale."""
         tensors = list(tensors)
         self._together.add_nodes_from(tensors)
-        self._together.add_edges_from(zip(tensors, tensors[1:], strict=False))
+        self._together.add_edges_from(itertools.pairwise(tensors))
 
     def groups(self) -> list[list[Tensor]]:
         """Return the tensors that share a quantizer, in execution order."""

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from nncfx.errors import ArgumentError
-from nncfx.quantization.fake_quantize import along_axis, fake_quantize
+from nncfx.quantization.grid import fake_quantize
 from nncfx.quantization.spec import QuantizerSpec
 
-__all__ = ["RoundingSettings", "adaptive_rounding"]
+__all__ = ["RoundingSettings", "adaptive_rounding", "per_element"]
 
 _STRETCH: Final = (-0.1, 1.1)
 """Ends of the stretched sigmoid, which is clipped to [0, 1]: equation 23."""
@@ -73,8 +73,8 @@ def adaptive_rounding(
     chosen = settings or RoundingSettings()
     scale, zero_point, spec = grid
     nearest = fake_quantize(weight, scale, zero_point, spec)
-    step = _elementwise(scale, weight, spec)
-    zero = _elementwise(zero_point, weight, spec)
+    step = per_element(scale, weight, spec)
+    zero = per_element(zero_point, weight, spec)
     below = torch.floor(weight / step)
 
     def on_grid(up: Tensor) -> Tensor:
@@ -88,9 +88,14 @@ def adaptive_rounding(
     return learned if errors[0] < errors[1] else nearest
 
 
-def _elementwise(value: Tensor, weight: Tensor, spec: QuantizerSpec) -> Tensor:
-    rows = weight.reshape(-1, spec.group) if spec.group is not None else weight
-    return along_axis(value, weight, spec).expand_as(rows).reshape(weight.shape)
+def per_element(value: Tensor, weight: Tensor, spec: QuantizerSpec) -> Tensor:
+    """Return a scale or zero point of `spec` for each element of `weight`."""
+    if spec.group is not None:
+        return value.view(-1, 1).expand(-1, spec.group).reshape(weight.shape)
+    if spec.axis is None:
+        return value.expand_as(weight)
+    axis = spec.axis % weight.ndim
+    return value.view(-1, *[1] * (weight.ndim - 1 - axis)).expand_as(weight)
 
 
 def _learn(

@@ -73,7 +73,7 @@ class QuantizerSpec:
         """The smallest integer; it counts from 0 where unsigned."""
         if not self.signed:
             return 0
-        return -(2 ** (self._width - 1)) + self.narrow
+        return -int(2 ** (self._width - 1)) + self.narrow
 
     @property
     def quant_max(self) -> int:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from nncfx.quantization.equalization import equalization_scales, equalize_layers
-from nncfx.quantization.fake_quantize import fake_quantize, qparams_from_range
+from nncfx.quantization.grid import fake_quantize, qparams_from_range
 from nncfx.quantization.spec import QuantizerSpec
 
 IMAGES = (2, 3, 8, 8)

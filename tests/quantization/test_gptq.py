@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nncfx.errors import CompressionError
-from nncfx.quantization.fake_quantize import fake_quantize, qparams_from_range
 from nncfx.quantization.gptq import gptq, reconstruction_errors
+from nncfx.quantization.grid import fake_quantize, qparams_from_range
 from nncfx.quantization.spec import QuantizerSpec
 
 PER_ROW = QuantizerSpec(bits=4, axis=0, narrow=True)

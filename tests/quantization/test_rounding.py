@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nncfx.errors import ArgumentError
-from nncfx.quantization.fake_quantize import fake_quantize, qparams_from_range
+from nncfx.quantization.grid import fake_quantize, qparams_from_range
 from nncfx.quantization.rounding import RoundingSettings, adaptive_rounding
 from nncfx.quantization.spec import QuantizerSpec
 
