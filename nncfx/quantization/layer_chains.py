@@ -18,9 +18,9 @@ __all__ = [
     "TransposedConv",
     "find_layers",
     "graph_without_hooks",
-    "read_once",
     "reader_behind",
     "readers",
+    "shared_parameters",
 ]
 
 TransposedConv = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
@@ -79,24 +79,29 @@ def find_layers(
     parameters that are read more than once: what is changed there changes elsewhere, too.
     """
     modules = dict(model.named_modules(remove_duplicate=False))
-    reads = _reads(graph)
     found = {}
     for one in graph.operations:
         own = {1: f"{one.module}.weight", 2: f"{one.module}.bias"}
         names = {port: name for port, name in one.parameters.items() if port in own}
-        plain = all(own[port] == name and reads[name] == 1 for port, name in names.items())
+        plain = all(own[port].lstrip(".") == name for port, name in names.items())
         if one.function in functions and 1 in names and plain:
             found[one.address] = Layer(one.module, modules[one.module], one)
-    return found
+    shared = shared_parameters(model, graph)
+    return {
+        address: layer
+        for address, layer in found.items()
+        if not any(name in shared for name in layer.operation.parameters.values())
+    }
 
 
-def read_once(graph: NNCFGraph, parameter: str) -> bool:
-    """Whether one operation alone reads `parameter`, a dotted name."""
-    return _reads(graph)[parameter] == 1
-
-
-def _reads(graph: NNCFGraph) -> Counter[str]:
-    return Counter(name for one in graph.operations for name in one.parameters.values())
+def shared_parameters(model: nn.Module, graph: NNCFGraph) -> frozenset[str]:
+    """Return the names of the parameters that several operations read, by whichever name."""
+    stored = dict(model.named_parameters(remove_duplicate=False))
+    names = [
+        name for one in graph.operations for name in one.parameters.values() if name in stored
+    ]
+    reads = Counter(id(stored[name]) for name in names)
+    return frozenset(name for name in names if reads[id(stored[name])] > 1)
 
 
 def graph_without_hooks(model: nn.Module, example_inputs: ExampleInputs) -> NNCFGraph:

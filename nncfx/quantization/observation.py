@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, final
+from typing import Final, TypeVar, final
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +13,20 @@ from nncfx.quantization.quantizer import Quantizer
 from nncfx.tracing import ExampleInputs, Insertion, NNCFNetwork, PreSite, Priority, Site, run
 from nncfx.tracing.preservation import preserved
 
-__all__ = ["Note", "in_float", "in_float_first", "probing", "quantizers_of", "run_batches"]
+__all__ = [
+    "Note",
+    "in_float",
+    "in_float_first",
+    "probing",
+    "quantizers_of",
+    "run_batches",
+    "tracked",
+]
 
 Note = Callable[[Tensor], Tensor | None]
 """Sees a tensor; what it returns, if not `None`, is used instead."""
 
+_T = TypeVar("_T")
 _ALGORITHM: Final = "observation"
 
 
@@ -109,3 +118,14 @@ def run_batches(
             "generator that was read before is empty.",
         )
     return count
+
+
+def tracked(items: Iterable[_T], title: str) -> Iterator[_T]:
+    """Yield `items`, with a bar on standard error while it is a terminal."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    yield from track(
+        items, title, console=console, transient=True, disable=not console.is_terminal
+    )

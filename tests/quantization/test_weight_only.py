@@ -1,0 +1,179 @@
+"""Weights in eight or four bits, activations in float."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from typing_extensions import override
+
+import nncfx
+from nncfx.errors import ArgumentError, GraphError
+from nncfx.quantization.grid import fake_quantize, qparams_from_range
+from nncfx.quantization.quantizer import Quantizer
+from nncfx.quantization.spec import QuantizerSpec
+from nncfx.quantization.weight_only import best_shares, quantize_weights
+
+
+class Language(nn.Module):
+    """An embedding, a hidden layer, and a head that may share the embedding's weight."""
+
+    def __init__(self, *, tied: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.hidden = nn.Embedding(20, 64), nn.Linear(64, 64)
+        self.head = nn.Linear(64, 20)
+        if tied:
+            self.head.weight = self.embedding.weight
+
+    @override
+    def forward(self, tokens: Tensor) -> Tensor:
+        y: Tensor = self.head(torch.relu(self.hidden(self.embedding(tokens))))
+        return y
+
+
+TOKENS = torch.randint(20, (6, 7), generator=torch.Generator().manual_seed(0))
+
+
+def quantizer(model: nn.Module, key: str) -> Quantizer:
+    found = next(one.hook for one in model.nncf.hooks if str(one.site) == key)
+    assert isinstance(found, Quantizer)
+    return found
+
+
+def test_eight_bits_give_every_row_a_symmetric_grid_that_holds_its_largest_weight() -> None:
+    model = quantize_weights(Language(), example_inputs=TOKENS)
+    assert [str(one.site) for one in model.nncf.hooks] == [
+        *("embedding.weight", "hidden.weight", "head.weight")
+    ]
+    weight = dict(model.named_parameters())["hidden.weight"].detach()
+    torch.testing.assert_close(quantizer(model, "hidden.weight").scale, weight.abs().amax(1) / 127)
+    assert (model.hidden.weight - weight).abs().max() <= weight.abs().max() / 127 / 2 * 1.001
+
+
+def test_four_bits_give_every_group_of_a_row_sixteen_values_of_its_own() -> None:
+    model = quantize_weights(Language(), example_inputs=TOKENS, bits=4, group_size=16)
+    groups = model.hidden.weight.reshape(-1, 16)
+    steps = quantizer(model, "hidden.weight").scale.view(-1, 1)
+    assert steps.shape == (256, 1)
+    whole = groups / steps
+    torch.testing.assert_close(whole, whole.round(), atol=1e-4, rtol=0)
+    assert (whole.amax(1) - whole.amin(1)).max() < 15.1
+
+
+def test_without_outliers_the_whole_range_is_quantized_and_one_outlier_is_clipped() -> None:
+    spec = QuantizerSpec(bits=4, axis=0, narrow=True)
+    even = torch.arange(-7.0, 8.0)
+    outlier = torch.cat([torch.linspace(-1, 1, 400), torch.tensor([2.0])])
+    assert best_shares(even.view(1, -1), spec).item() == 1
+    assert best_shares(outlier.view(1, -1), spec).item() < 1
+
+
+@given(st.integers(0, 1000))
+def test_the_share_taken_is_never_worse_than_the_whole_range(seed: int) -> None:
+    rows = torch.randn(5, 32, generator=torch.Generator().manual_seed(seed))
+    spec = QuantizerSpec(bits=4, mode="asymmetric", signed=False, axis=0)
+
+    def error(share: Tensor) -> Tensor:
+        grid = qparams_from_range(rows.amin(1) * share, rows.amax(1) * share, spec)
+        return (fake_quantize(rows, *grid, spec) - rows).square().sum(1)
+
+    assert (error(best_shares(rows, spec)) <= error(torch.ones(5))).all()
+
+
+def test_gptq_comes_nearer_to_the_original_than_rounding_at_four_bits() -> None:
+    exact = Language()(TOKENS)
+    errors = [
+        (quantize_weights(Language(), [TOKENS], bits=4, method=method)(TOKENS) - exact)
+        .square()
+        .mean()
+        .item()
+        for method in ("gptq", "round")
+    ]
+    assert errors[0] < errors[1] / 1.5
+
+
+def test_a_wrapped_model_needs_no_inputs() -> None:
+    model = nncfx.wrap(Language(), TOKENS)
+    assert quantize_weights(model) is model
+    assert len(model.nncf.hooks) == 3
+
+
+def test_readers_of_one_weight_share_one_quantizer_and_gptq_leaves_it() -> None:
+    model = quantize_weights(Language(tied=True), [TOKENS], bits=4, method="gptq")
+    assert quantizer(model, "embedding.weight") is quantizer(model, "head.weight")
+    before = Language(tied=True).embedding.weight
+    assert torch.equal(dict(model.named_parameters())["embedding.weight"], before)
+
+
+def test_ignored_scopes_stay_in_float() -> None:
+    model = quantize_weights(
+        Language(), example_inputs=TOKENS, ignored_scopes=["{function}embedding"]
+    )
+    assert [str(one.site) for one in model.nncf.hooks] == ["hidden.weight", "head.weight"]
+
+
+def test_the_stripped_model_has_the_rounded_weights() -> None:
+    model = quantize_weights(Language(), [TOKENS], bits=4, method="gptq")
+    plain = nncfx.strip(model)
+    assert type(plain) is Language
+    torch.testing.assert_close(plain(TOKENS), model(TOKENS))
+
+
+def test_the_state_dict_carries_scales_into_a_fresh_model() -> None:
+    model = quantize_weights(Language(), [TOKENS], bits=4, method="gptq")
+    with torch.no_grad():
+        other = Language()
+        other.hidden.weight *= 3
+    fresh = quantize_weights(other, example_inputs=TOKENS, bits=4)
+    fresh.load_state_dict(model.state_dict())
+    assert torch.equal(fresh(TOKENS), model(TOKENS))
+
+
+def test_a_real_encoder_at_eight_bits_says_nearly_the_same() -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=100, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=128,
+    )  # fmt: skip
+    bert = transformers.BertModel(config).eval()
+    tokens = torch.randint(100, (2, 9))
+    with torch.no_grad():
+        exact = bert(tokens).last_hidden_state
+        model = quantize_weights(bert, example_inputs={"input_ids": tokens})
+        found = model(tokens).last_hidden_state
+    assert torch.cosine_similarity(found, exact, dim=-1).min() > 0.999
+    assert len(model.nncf.hooks) == 3 + 2 * 6 + 1  # embeddings, layers, pooler
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bits": 3}, "bits is 3; .* take 8 or 4"),
+        ({"bits": 4, "group_size": 0}, "group_size is 0; a group has at least one weight"),
+        ({"bits": 4, "group_size": 48}, "row of 'embedding.weight' has 64 weights.*group_size 48"),
+        ({"method": "gtpq"}, "no method 'gtpq'. Did you mean 'gptq'"),
+        ({"method": "gptq"}, "there are no calibration batches"),
+    ],
+)
+def test_what_is_not_admissible_is_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        quantize_weights(Language(), example_inputs=TOKENS, **options)
+
+
+def test_a_plain_model_without_inputs_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="Pass example_inputs="):
+        quantize_weights(Language())
+
+
+def test_a_scope_that_matches_nothing_is_refused() -> None:
+    with pytest.raises(
+        GraphError, match=r"'\{function\}lineer' of ignored_scopes matches no operation"
+    ):
+        quantize_weights(Language(), example_inputs=TOKENS, ignored_scopes=["{function}lineer"])
+
+
+def test_a_model_without_matrices_is_refused() -> None:
+    with pytest.raises(GraphError, match="no linear layer and no embedding"):
+        quantize_weights(nn.Conv2d(3, 4, 1), example_inputs=torch.zeros(1, 3, 2, 2))
