@@ -5,16 +5,23 @@ from nncfx.export.channel_reads import ChannelRead, channel_reads, copied_channe
 from nncfx.export.export_result import ExportResult
 from nncfx.export.node_modules import modules_in_file
 from nncfx.export.onnx_export import export_onnx
+from nncfx.export.reorder import LayerRead, ReorderResult, reorder_channels
+from nncfx.export.selection_cost import COSTS, SelectionCost
 from nncfx.export.targets import TARGETS, Target
 
 __all__ = [
+    "COSTS",
     "TARGETS",
     "ChannelRead",
     "ExportResult",
+    "LayerRead",
+    "ReorderResult",
+    "SelectionCost",
     "Target",
     "channel_order",
     "channel_reads",
     "copied_channels",
     "export_onnx",
     "modules_in_file",
+    "reorder_channels",
 ]

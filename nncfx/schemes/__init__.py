@@ -27,6 +27,7 @@ from nncfx.schemes.pruning import BlockPrune, Prune
 from nncfx.schemes.quantization import Quantize
 from nncfx.schemes.scheme import Scheme
 from nncfx.schemes.structured import FilterPrune, NeuronPrune, StructurePrune
+from nncfx.schemes.unconstrained import Ranking, Side, unconstrained_masks
 
 __all__ = [
     "CRITERIA",
@@ -41,8 +42,10 @@ __all__ = [
     "Prune",
     "Quantize",
     "RandomScores",
+    "Ranking",
     "Scheme",
     "SchemeLike",
+    "Side",
     "StructurePrune",
     "as_scheme",
     "blockprune",
@@ -63,4 +66,5 @@ __all__ = [
     "prune",
     "quantize",
     "taylor_scores",
+    "unconstrained_masks",
 ]
