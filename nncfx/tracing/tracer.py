@@ -19,10 +19,18 @@ from nncfx.tracing.interception import COMPOSITE, composite_apart
 from nncfx.tracing.module_stack import ModuleStack, Wiring
 from nncfx.tracing.no_trace import is_left_out
 from nncfx.tracing.preservation import preserved
+from nncfx.tracing.shortcut import Shortcut, ValuesNeeded
 from nncfx.tracing.spelling import Kind, kind, spelling
 from nncfx.tracing.tensors import describe, tensors_in
 
-__all__ = ["Observer", "Trace", "TracedCall", "trace", "trace_with_wiring"]
+__all__ = [
+    "Observer",
+    "Trace",
+    "TracedCall",
+    "trace",
+    "trace_of_shapes",
+    "trace_with_wiring",
+]
 
 
 @dataclass(frozen=True)
@@ -104,9 +112,42 @@ def trace_with_wiring(
     train: bool = False,
 ) -> Trace:
     """Return the graph as `trace` does, and the wiring of its operations."""
+    return _traced(model, example_inputs, observers, train=train, shortcut=None)
+
+
+def trace_of_shapes(
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    observers: Callable[[], Sequence[Observer]] = list,
+) -> Trace:
+    """Return what `trace_with_wiring` does, in a fraction of a forward's time.
+
+    Nothing is computed that only values need, unless the model looks at values.
+
+    Args:
+        model: Any module.
+        example_inputs: As for `trace`.
+        observers: Makes the observers; those that it made last have seen the whole trace.
+    """
+    as_call(example_inputs)
+    try:
+        return _traced(model, example_inputs, observers(), train=False, shortcut=Shortcut())
+    except (TracingError, ValuesNeeded):
+        # zeros may lead astray; if the inputs are at fault, the same happens again with values
+        return trace_with_wiring(model, example_inputs, observers())
+
+
+def _traced(
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    observers: Sequence[Observer],
+    *,
+    train: bool,
+    shortcut: Shortcut | None,
+) -> Trace:
     args, kwargs = as_call(example_inputs)
     stack = ModuleStack(model)
-    mode = _TracingMode(model, stack, observers)
+    mode = _TracingMode(model, stack, observers, shortcut)
     with torch.no_grad(), preserved(model, train=train):
         for tensor in tensors_in((args, kwargs)):
             mode.flow.add_input(tensor)
@@ -149,10 +190,15 @@ class _TracingMode(TorchFunctionMode):
     """Turns every call that torch reports into a `TracedCall`, and operations into nodes."""
 
     def __init__(
-        self, model: nn.Module, stack: ModuleStack, observers: Sequence[Observer]
+        self,
+        model: nn.Module,
+        stack: ModuleStack,
+        observers: Sequence[Observer],
+        shortcut: Shortcut | None,
     ) -> None:
         super().__init__()
         self.flow = Dataflow(model)
+        self._shortcut = shortcut
         self._stack = stack
         self._observers = observers
         self._calls: Counter[tuple[str, str]] = Counter()
@@ -171,8 +217,11 @@ class _TracingMode(TorchFunctionMode):
                 return composite_apart(*args, **kwargs)
         inputs = list(tensors_in((args, kwargs)))
         infos = tuple(describe(tensor) for tensor in inputs)
-        result = func(*args, **kwargs)
         name = spelling(func, kwargs)
+        if self._shortcut is None:
+            result = func(*args, **kwargs)
+        else:
+            result = self._shortcut.run(func, name, args, kwargs, inputs)
         # an assignment to elements returns nothing and changes its first argument
         produced = [args[0]] if name == "__setitem__" else list(tensors_in(result))
         if not produced:

@@ -12,7 +12,7 @@ from nncfx.tracing.inputs import ExampleInputs
 from nncfx.tracing.installation import uninstall
 from nncfx.tracing.merging import merged_graphs, merged_wirings
 from nncfx.tracing.network import STATE, NNCFNetwork, WrapState
-from nncfx.tracing.tracer import trace_with_wiring
+from nncfx.tracing.tracer import trace_of_shapes
 
 __all__ = ["unwrap", "wrap"]
 
@@ -58,7 +58,7 @@ def wrap(
                 f"{type(model).__name__} cannot be wrapped: {where} wrapped already. "
                 "Use model.nncf of the wrapped one, or nncfx.unwrap it first.",
             )
-    traces = [trace_with_wiring(model, one) for one in (example_inputs, *further_inputs)]
+    traces = [trace_of_shapes(model, one) for one in (example_inputs, *further_inputs)]
     graph = merged_graphs([one.graph for one in traces]) if further_inputs else traces[0].graph
     wiring = merged_wirings([one.wiring for one in traces]) if further_inputs else traces[0].wiring
     try:

@@ -1,0 +1,126 @@
+"""Trace without computing: contractions return zeros of the right shape.
+
+A graph holds shapes, not values, and nearly all of a forward's time goes into contractions. Where
+the model looks at a value after one was skipped, the trace is given up, to be done with values.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch.nn import functional as F
+
+from nncfx.tracing.tensors import replaced
+
+__all__ = ["Shortcut", "ValuesNeeded"]
+
+_CONTRACTIONS: Final = frozenset(
+    {
+        *(F.conv1d, F.conv2d, F.conv3d),
+        *(F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
+        *(F.linear, F.bilinear, F.scaled_dot_product_attention),
+        *(torch.matmul, torch.mm, torch.bmm, torch.addmm, torch.baddbmm, torch.einsum),
+        *(torch.Tensor.matmul, torch.Tensor.mm, torch.Tensor.bmm, torch.Tensor.__rmatmul__),
+    },
+)
+
+_READERS: Final = frozenset(
+    {
+        *("__array__", "__bool__", "__complex__", "__contains__", "__float__", "__format__"),
+        *("__index__", "__int__", "__repr__", "allclose", "argwhere", "bincount", "equal"),
+        *("is_nonzero", "item", "masked_select", "multinomial", "nonzero", "numpy", "one_hot"),
+        *("repeat_interleave", "tolist", "unique", "unique_consecutive"),
+    },
+)
+"""Functions, as addresses spell them, that give values to Python or take shapes from them."""
+
+_WORTH_IT: Final = 2**16
+"""Smaller contractions, in elements of all operands, are computed as fast as skipped."""
+
+
+class ValuesNeeded(BaseException):
+    """The model looked at a value that was not computed.
+
+    No `Exception`, so that no model catches it.
+    """
+
+
+class Shortcut:
+    """Runs the functions of one forward, contractions by shape alone."""
+
+    def __init__(self) -> None:
+        self._has_skipped = False
+
+    def run(
+        self,
+        func: Callable[..., Any],
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        inputs: Sequence[torch.Tensor],
+    ) -> Any:
+        """Return what `func`, spelt `name`, returns, or zeros of its shape.
+
+        Raises:
+            ValuesNeeded: values matter, and some were not computed.
+        """
+        if func in _CONTRACTIONS and _can_skip(inputs):
+            self._has_skipped = True
+            return _skipped(func, args, kwargs, inputs)
+        if self._has_skipped and (name in _READERS or _selects_by_mask(name, args)):
+            raise ValuesNeeded
+        return func(*args, **kwargs)
+
+
+def _skipped(
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    inputs: Sequence[torch.Tensor],
+) -> Any:
+    device = inputs[0].device
+    if func is F.linear and inputs[0].shape[-1] == inputs[1].shape[-1]:
+        # torch finds this shape in Python, which takes longer than a small product
+        shape = (*inputs[0].shape[:-1], *inputs[1].shape[:-1])
+        return torch.zeros(shape, dtype=inputs[0].dtype, device=device)
+    shapes = replaced((args, dict(kwargs)), _shape_of)
+    return replaced(func(*shapes[0], **shapes[1]), lambda one: _zeros(one, device))
+
+
+def _can_skip(inputs: Sequence[torch.Tensor]) -> bool:
+    """Return whether the operands are plain tensors on one real device, and many numbers."""
+    return (
+        sum(one.numel() for one in inputs) >= _WORTH_IT
+        and all(type(one) in {torch.Tensor, torch.nn.Parameter} for one in inputs)
+        and len({one.device for one in inputs}) == 1
+        and not inputs[0].is_meta
+        and all(one.layout == torch.strided and not one.is_quantized for one in inputs)
+        and not torch.is_autocast_enabled(inputs[0].device.type)
+        and torch._C._functorch.maybe_current_level() is None  # noqa: SLF001 (no public question)
+    )
+
+
+def _shape_of(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+def _zeros(shape: torch.Tensor, device: torch.device) -> torch.Tensor:
+    extent = math.prod(shape.shape)
+    if shape.is_contiguous() or not extent:
+        return torch.zeros(shape.shape, dtype=shape.dtype, device=device)
+    return torch.empty_strided(
+        shape.shape, shape.stride(), dtype=shape.dtype, device=device
+    ).zero_()
+
+
+def _selects_by_mask(name: str, args: tuple[Any, ...]) -> bool:
+    """Return whether a call takes its shape from the values of a mask."""
+    if name == "where":
+        return len(args) == 1
+    if name != "__getitem__":
+        return False
+    index = args[1] if isinstance(args[1], tuple) else (args[1],)
+    return any(
+        isinstance(one, torch.Tensor) and one.dtype in {torch.bool, torch.uint8} for one in index
+    )

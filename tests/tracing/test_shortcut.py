@@ -1,0 +1,115 @@
+"""A trace that computes nothing is the trace that computes, and gives way where values matter."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import nncfx
+from nncfx.errors import TracingError
+from nncfx.tracing.tracer import trace_of_shapes, trace_with_wiring
+
+SIDE = 300
+INPUTS = torch.randn(4, SIDE, generator=torch.Generator().manual_seed(0))
+
+
+class Branching(nn.Module):
+    """Multiplies, looks at a value, and goes one way or the other."""
+
+    def __init__(self, look: Callable[[Tensor], object]) -> None:
+        super().__init__()
+        self.first = nn.Linear(SIDE, SIDE)
+        self.look = look
+        nn.init.constant_(self.first.bias, 1.0)
+        nn.init.zeros_(self.first.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        # with values x is one everywhere; without, zero
+        return torch.sigmoid(x) if self.look(x) else torch.tanh(x)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda x: x.sum() > 0,
+        lambda x: x.sum().item(),
+        lambda x: int(x.max()),
+        lambda x: x.tolist()[0][0],
+        lambda x: x.detach().numpy().any(),
+        lambda x: x.nonzero().shape[0],
+        lambda x: x[x > 0].shape[0],
+        lambda x: torch.where(x > 0)[0].shape[0],
+        lambda x: torch.masked_select(x, x > 0).shape[0],
+        lambda x: torch.unique(x)[0].item(),
+        lambda x: torch.equal(x, torch.ones_like(x)),
+        lambda x: list(range(x[0, 0].long()))
+    ],
+)  # fmt: skip
+def test_a_branch_on_a_value_is_taken_as_the_values_say(look: Callable[[Tensor], object]) -> None:
+    graph = nncfx.wrap(Branching(look), INPUTS).nncf.graph
+    assert any(address.endswith("sigmoid_0") for address in graph.addresses)
+
+
+def test_a_model_that_catches_exceptions_does_not_hide_that_a_value_was_needed() -> None:
+    def look(x: Tensor) -> bool:
+        try:
+            return bool(x.sum() > 0)
+        except Exception:  # noqa: BLE001 (what a careless model does)
+            return False
+
+    addresses = nncfx.wrap(Branching(look), INPUTS).nncf.graph.addresses
+    assert any(address.endswith("sigmoid_0") for address in addresses)
+
+
+def test_contractions_are_not_computed() -> None:
+    seen = []
+
+    class Watching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 3, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.conv(x)
+            seen.append(x)
+            return x.relu()
+
+    trace_of_shapes(Watching(), torch.rand(1, 3, 200, 200))
+    assert len(seen) == 1
+    assert not seen[0].any()
+
+
+class Everything(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 16, 3, stride=2)
+        self.up = nn.ConvTranspose2d(16, 8, 2, stride=2)
+        self.attention = nn.MultiheadAttention(64, 4, batch_first=True)
+        self.lstm = nn.LSTM(64, 32, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.up(self.conv(x)).to(memory_format=torch.channels_last)
+        x = x.permute(0, 2, 3, 1).reshape(1, -1, 64)
+        x = self.attention(x, x, x)[0]
+        x = F.scaled_dot_product_attention(x, x, x) + torch.einsum("bij,bkj->bik", x, x) @ x
+        return self.lstm(x)[0]
+
+
+def test_the_trace_without_values_is_the_trace_with_them() -> None:
+    model, inputs = Everything().eval(), torch.rand(1, 3, 66, 66)
+    assert trace_of_shapes(model, inputs) == trace_with_wiring(model, inputs)
+
+
+def test_inputs_that_the_model_refuses_are_explained_as_before() -> None:
+    with pytest.raises(TracingError, match="refuses the example inputs: RuntimeError: mat1 and"):
+        nncfx.wrap(nn.Linear(SIDE, SIDE), torch.rand(300, SIDE + 1))
+
+
+def test_under_autocast_types_are_those_of_autocast() -> None:
+    model = nn.Linear(SIDE, SIDE)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        graph = nncfx.wrap(model, INPUTS).nncf.graph
+    assert graph.outputs[0].dtype == "bfloat16"
