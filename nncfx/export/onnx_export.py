@@ -18,9 +18,11 @@ from nncfx.errors import ArgumentError, ExportError, MissingExtraError
 from nncfx.export.dynamic_batch import Call, batch_size, batched_call
 from nncfx.export.export_failure import as_export_error
 from nncfx.export.export_result import ExportResult
+from nncfx.export.fake_quantize import shapes_known, translations
 from nncfx.export.node_modules import name_nodes
+from nncfx.export.qdq import write_quantized
 from nncfx.export.targets import Target, target_named
-from nncfx.tracing import ExampleInputs, NNCFNetwork, WeightSite, as_call, strip
+from nncfx.tracing import ExampleInputs, NNCFNetwork, Priority, WeightSite, as_call, strip
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -45,6 +47,10 @@ def export_onnx(
     A wrapped model is stripped first; hooks at activations, which a plain module cannot hold, are
     exported as the operations that they compute. The model is left as it was.
 
+    Where the model calls torch's `fake_quantize_*` operations, as quantizers do, the file holds
+    integers: weights are stored as int8, activations pass a `QuantizeLinear` and a
+    `DequantizeLinear` placed so that `target` fuses them into integer kernels.
+
     The file is checked before it takes its name, so that no half-written or refused file ever
     stands at `path`; weights go into a second file (`path` + `.data`) only from 2 GB on. Nodes
     are named after the modules that they compute.
@@ -65,7 +71,8 @@ def export_onnx(
             ONNX form, or fixes a batch that was to stay open.
         MissingExtraError: onnx or onnxscript is not installed.
     """
-    wanted = _opset_for(target_named(target), opset)
+    runtime = target_named(target)
+    wanted = _opset_for(runtime, opset)
     destination = _destination(path)
     call = as_call(example_inputs)
     _require_packages()
@@ -75,6 +82,7 @@ def export_onnx(
         program = _capture(model, call, wanted, dynamic_batch=dynamic_batch)
     graph = program.model.graph
     _name_outputs(graph, outputs)
+    write_quantized(program.model, runtime)
     modules = name_nodes(graph, model)
     size_bytes = _write(program, destination)
     return ExportResult(
@@ -89,10 +97,16 @@ def export_onnx(
 
 
 def _plain(model: nn.Module) -> nn.Module:
-    """Return a wrapped model without its wrapping, where a plain module can compute the same."""
+    """Return a wrapped model without its wrapping, where a plain module can compute the same.
+
+    Quantizers stay: a weight that they have rounded is, in a plain module, a float like any other.
+    """
     if not isinstance(model, NNCFNetwork):
         return model
-    if any(not isinstance(insertion.site, WeightSite) for insertion in model.nncf.hooks):
+    if any(
+        not isinstance(insertion.site, WeightSite) or insertion.priority >= Priority.QUANTIZATION
+        for insertion in model.nncf.hooks
+    ):
         return model
     return strip(model)
 
@@ -158,7 +172,7 @@ def _capture(
     if dynamic_batch:
         call, axes = batched_call(call)
     try:
-        with _quiet():
+        with _quiet(), shapes_known():
             program = torch.onnx.export(
                 model,
                 call[0],
@@ -167,6 +181,7 @@ def _capture(
                 opset_version=opset,
                 dynamo=True,
                 verbose=False,
+                custom_translation_table=dict(translations()),
             )
     except Exception as error:
         raise as_export_error(error, model=type(model).__name__) from error

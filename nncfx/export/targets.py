@@ -18,18 +18,27 @@ class Target:
         name: how `export_onnx` calls it.
         opset: the ONNX operator set that it reads without conversion.
         newest_opset: the newest operator set that it reads at all.
+        symmetric: it computes in integers on int8 with zero point 0 only; without, activations
+            are written as uint8.
+        integer_bias: biases are int32, in the scale of the sums they are added to.
+        block_weights: it has ONNX Runtime's `MatMulNBits` for weights quantized group by group.
     """
 
     name: str
     opset: int
     newest_opset: int
+    symmetric: bool = False
+    integer_bias: bool = True
+    block_weights: bool = False
 
 
 TARGETS: Final[Mapping[str, Target]] = MappingProxyType(
     {
-        "onnxruntime": Target("onnxruntime", opset=20, newest_opset=23),
-        "openvino": Target("openvino", opset=20, newest_opset=23),
-        "tensorrt": Target("tensorrt", opset=20, newest_opset=22),
+        "onnxruntime": Target("onnxruntime", opset=21, newest_opset=23, block_weights=True),
+        "openvino": Target("openvino", opset=21, newest_opset=23),
+        "tensorrt": Target(
+            "tensorrt", opset=21, newest_opset=22, symmetric=True, integer_bias=False
+        ),
     },
 )
 """The targets of `export_onnx`, by name."""
@@ -42,7 +51,7 @@ def target_named(name: str) -> Target:
         ArgumentError: there is none of that name.
 
     >>> target_named("onnxruntime").opset
-    20
+    21
     """
     if name not in TARGETS:
         raise ArgumentError(

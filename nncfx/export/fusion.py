@@ -1,0 +1,162 @@
+"""Move quantizers of activations to where runtimes fuse them; every move is exact."""
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from nncfx.export.fake_quantize import DOMAIN, FAKE_QUANTIZE, Grid, grid_of, is_fake_quantize
+from nncfx.export.graph_edits import constant_of, consumers, input_of, insert_after_value
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["arrange_quantizers"]
+
+# Operators whose outputs are elements of input 0: rounding before or after them is the same.
+_MOVEMENTS: Final = frozenset(
+    {
+        "DepthToSpace",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "Identity",
+        "MaxPool",
+        "Reshape",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+    },
+)
+
+
+def arrange_quantizers(graph: "ir.Graph") -> None:
+    """Rearrange the fake-quantize nodes of activations in `graph`.
+
+    Equal ones of one tensor become one. One behind a movement (reshape, transpose, max pooling,
+    ...) moves before it and is repeated behind it, so that the movement itself is done on
+    integers. A ReLU or Clip that its quantizer implies is removed.
+    """
+    _merge_equal(graph)
+    _pull_before_movements(graph)
+    _repeat_behind_movements(graph)
+    _merge_equal(graph)
+    _remove_implied_clamps(graph)
+
+
+def _quantizers(graph: "ir.Graph") -> list["ir.Node"]:
+    return [node for node in graph if is_fake_quantize(node) and node.graph is not None]
+
+
+def _merge_equal(graph: "ir.Graph") -> None:
+    kept: dict[int, list[tuple[ir.Node, Grid]]] = {}
+    for node in _quantizers(graph):
+        grid = grid_of(node)
+        source = input_of(node)
+        before = source.producer()
+        twins = kept.setdefault(id(source), [])
+        twin = next((one for one, other in twins if other.equals(grid)), None)
+        if is_fake_quantize(before) and before is not None and grid_of(before).equals(grid):
+            twin = before
+        if twin is None or node.outputs[0].is_graph_output():
+            twins.append((node, grid))
+            continue
+        node.outputs[0].replace_all_uses_with(twin.outputs[0])
+        graph.remove(node, safe=True)
+
+
+def _pull_before_movements(graph: "ir.Graph") -> None:
+    for node in reversed(_quantizers(graph)):
+        while (movement := _movement_before(node)) is not None and grid_of(node).axis is None:
+            source = input_of(movement)
+            if is_fake_quantize(source.producer()) or len(consumers(source)) > 1:
+                break
+            copy = _quantizer_like(node, source)
+            insert_after_value(source, copy, graph)
+            movement.replace_input_with(0, copy.outputs[0])
+            node = copy  # noqa: PLW2901 (the walk goes on from the copy)
+
+
+def _movement_before(node: "ir.Node") -> "ir.Node | None":
+    source = node.inputs[0]
+    producer = None if source is None else source.producer()
+    return producer if producer is not None and _is_movement(producer) else None
+
+
+def _is_movement(node: "ir.Node") -> bool:
+    return node.op_type in _MOVEMENTS and not node.domain
+
+
+def _repeat_behind_movements(graph: "ir.Graph") -> None:
+    for node in list(graph):
+        if not _is_movement(node) or node.inputs[0] is None:
+            continue
+        before = node.inputs[0].producer()
+        if before is None or not is_fake_quantize(before) or grid_of(before).axis is not None:
+            continue
+        for value in node.outputs:
+            readers = consumers(value)
+            if not readers or all(is_fake_quantize(reader) for reader in readers):
+                continue
+            copy = _quantizer_like(before, value)
+            graph.insert_after(node, copy)
+            _read_instead(value, copy)
+
+
+def _read_instead(value: "ir.Value", node: "ir.Node") -> None:
+    """Let all readers of `value` but `node` read what `node` computes."""
+    for use in list(value.uses()):
+        if use.node is not node:
+            use.node.replace_input_with(use.idx, node.outputs[0])
+
+
+def _quantizer_like(node: "ir.Node", source: "ir.Value") -> "ir.Node":
+    import onnx_ir as ir
+
+    copy = ir.node(
+        FAKE_QUANTIZE,
+        [source, *node.inputs[1:]],
+        {name: one.value for name, one in node.attributes.items()},
+        domain=DOMAIN,
+        metadata_props=dict(node.metadata_props),
+    )
+    copy.outputs[0].type, copy.outputs[0].shape = source.type, source.shape
+    return copy
+
+
+def _remove_implied_clamps(graph: "ir.Graph") -> None:
+    for node in list(graph):
+        bounds = _clamp_bounds(node)
+        if bounds is None or node.outputs[0].is_graph_output():
+            continue
+        readers = consumers(node.outputs[0])
+        source = node.inputs[0]
+        if not readers or source is None or not all(map(is_fake_quantize, readers)):
+            continue
+        if all(_implies(grid_of(reader), bounds) for reader in readers):
+            node.outputs[0].replace_all_uses_with(source)
+            graph.remove(node, safe=True)
+
+
+def _clamp_bounds(node: "ir.Node") -> tuple[float, float] | None:
+    if node.domain or node.op_type not in ("Relu", "Clip"):
+        return None
+    if node.op_type == "Relu":
+        return 0.0, np.inf
+    bounds = [-np.inf, np.inf]
+    for index, value in enumerate(node.inputs[1:]):
+        if value is not None:
+            bound = constant_of(value)
+            if bound is None:
+                return None
+            bounds[index] = float(bound)
+    return bounds[0], bounds[1]
+
+
+def _implies(grid: Grid, bounds: tuple[float, float]) -> bool:
+    """Return whether a value clamped to `bounds` and one clamped by `grid` alone round alike."""
+    steps = np.rint(np.asarray(bounds) / np.min(grid.scale)) + np.min(grid.zero_point)
+    return grid.axis is None and bool(steps[0] <= grid.low and grid.high <= steps[1])

@@ -1,0 +1,105 @@
+"""Small edits of an ONNX graph: read a constant, add a constant, add a node."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nncfx.errors import ExportError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = [
+    "add_constant",
+    "constant_of",
+    "consumers",
+    "input_of",
+    "insert_after_value",
+    "replace_node",
+    "sole_consumer",
+]
+
+
+def constant_of(value: "ir.Value | None") -> npt.NDArray[Any] | None:
+    """Return the constant that `value` holds; None when it is computed or absent."""
+    from onnx_ir import convenience
+
+    if value is None or value.is_graph_input():
+        return None
+    tensor = convenience.get_const_tensor(value)
+    return None if tensor is None else tensor.numpy()
+
+
+def add_constant(
+    graph: "ir.Graph",
+    name: str,
+    array: npt.NDArray[Any],
+    dtype: "ir.DataType | None" = None,
+) -> "ir.Value":
+    """Store `array` in the graph under `name`, or `name_1`, ... where that is taken.
+
+    Args:
+        graph: the graph.
+        name: wanted name.
+        array: the values.
+        dtype: the ONNX type, where numpy has none of that kind (int4).
+    """
+    import onnx_ir as ir
+
+    free, number = name, 0
+    while free in graph.initializers:
+        number += 1
+        free = f"{name}_{number}"
+    tensor = ir.tensor(np.asarray(array, order="C"), dtype=dtype, name=free)
+    value = ir.Value(
+        name=free,
+        type=ir.TensorType(tensor.dtype),
+        shape=ir.Shape(array.shape),
+        const_value=tensor,
+    )
+    graph.register_initializer(value)
+    return value
+
+
+def input_of(node: "ir.Node", index: int = 0) -> "ir.Value":
+    """Return input number `index` of `node`, which its operator always has.
+
+    Raises:
+        ExportError: it is left out.
+    """
+    value = node.inputs[index]
+    if value is None:
+        raise ExportError(
+            f"Node '{node.name}' ({node.op_type}) lacks input {index}; the graph is damaged.",
+        )
+    return value
+
+
+def consumers(value: "ir.Value") -> list["ir.Node"]:
+    """Return the nodes that read `value`, each once, in the order of its uses."""
+    return list(dict.fromkeys(use.node for use in value.uses()))
+
+
+def sole_consumer(value: "ir.Value") -> "ir.Node | None":
+    """Return the only node that reads `value`; None when several do, or it leaves the graph."""
+    nodes = consumers(value)
+    return nodes[0] if len(nodes) == 1 and not value.is_graph_output() else None
+
+
+def insert_after_value(value: "ir.Value", node: "ir.Node", graph: "ir.Graph") -> None:
+    """Put `node` behind the producer of `value`, or first where nothing computes it."""
+    producer = value.producer()
+    if producer is None:
+        graph.insert_before(graph[0], node)
+    else:
+        graph.insert_after(producer, node)
+
+
+def replace_node(old: "ir.Node", new: "ir.Node", graph: "ir.Graph") -> None:
+    """Put `new` where `old` stood; its output takes over type, shape, name and readers."""
+    graph.insert_after(old, new)
+    before, after = old.outputs[0], new.outputs[0]
+    after.type, after.shape, after.name = before.type, before.shape, before.name
+    before.replace_all_uses_with(after, replace_graph_outputs=True)
+    graph.remove(old, safe=True)

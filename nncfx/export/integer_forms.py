@@ -1,0 +1,96 @@
+"""Write operations in the form for which runtimes have an integer kernel."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from nncfx.export.fake_quantize import is_fake_quantize
+from nncfx.export.graph_edits import (
+    add_constant,
+    constant_of,
+    input_of,
+    replace_node,
+    sole_consumer,
+)
+from nncfx.export.integer_weights import IntegerWeight
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["use_global_pooling", "use_matrix_products"]
+
+_IMAGE_NDIM: Final = 4
+_IMAGE_AXES: Final = [2, 3]
+
+
+def use_global_pooling(graph: "ir.Graph") -> None:
+    """Turn each mean over a quantized image into a global average pooling."""
+    for node in list(graph):
+        if node.op_type == "ReduceMean" and _is_mean_over_image(node):
+            _pool(node, graph)
+
+
+def use_matrix_products(graph: "ir.Graph", weights: Iterable[IntegerWeight]) -> None:
+    """Turn each convolution of an image of one pixel into a matrix product.
+
+    Integer matrix products may end in float; integer convolutions need a quantizer behind them.
+    """
+    for weight in weights:
+        layer = sole_consumer(weight.node.outputs[0])
+        if layer is not None and layer.op_type == "Conv" and _is_on_one_pixel(layer):
+            _use_matrix_product(layer, weight, graph)
+
+
+def _is_mean_over_image(node: "ir.Node") -> bool:
+    source = input_of(node)
+    axes = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
+    if axes is None or source.shape is None or len(source.shape) != _IMAGE_NDIM:
+        return False
+    on_image = sorted(int(axis) % _IMAGE_NDIM for axis in axes) == _IMAGE_AXES
+    return on_image and is_fake_quantize(source.producer())
+
+
+def _pool(node: "ir.Node", graph: "ir.Graph") -> None:
+    import onnx_ir as ir
+
+    source = input_of(node)
+    metadata = node.metadata_props
+    pooling = ir.node("GlobalAveragePool", [source], metadata_props=dict(metadata))
+    if "keepdims" not in node.attributes or node.attributes["keepdims"].as_int() == 1:
+        replace_node(node, pooling, graph)
+        return
+    graph.insert_before(node, pooling)
+    pooling.outputs[0].type = source.type
+    flat = ir.node("Flatten", [pooling.outputs[0]], {"axis": 1}, metadata_props=dict(metadata))
+    replace_node(node, flat, graph)
+
+
+def _is_on_one_pixel(node: "ir.Node") -> bool:
+    source, weight = input_of(node), input_of(node, 1)
+    if source.shape is None or weight.shape is None or len(weight.shape) != _IMAGE_NDIM:
+        return False
+    sizes = [*source.shape[2:], *weight.shape[2:], *node.attributes["pads"].as_ints()]
+    one_pixel = sizes == [1, 1, 1, 1, 0, 0, 0, 0]
+    return one_pixel and node.attributes["group"].as_int() == 1
+
+
+def _use_matrix_product(node: "ir.Node", weight: IntegerWeight, graph: "ir.Graph") -> None:
+    import onnx_ir as ir
+
+    metadata = node.metadata_props
+    rows = ir.node("Flatten", [input_of(node)], {"axis": 1}, metadata_props=dict(metadata))
+    product = ir.node(
+        "Gemm",
+        [rows.outputs[0], *node.inputs[1:]],
+        {"transB": 1},
+        metadata_props=dict(metadata),
+    )
+    axes = add_constant(graph, "image_axes", np.array(_IMAGE_AXES))
+    image = ir.node("Unsqueeze", [product.outputs[0], axes], metadata_props=dict(metadata))
+    weight.integers = weight.integers.reshape(weight.integers.shape[:2])
+    weight.node.outputs[0].shape = ir.Shape(weight.integers.shape)
+    graph.insert_before(node, [rows, product])
+    for one in (rows, product):
+        one.outputs[0].type = node.outputs[0].type
+    replace_node(node, image, graph)

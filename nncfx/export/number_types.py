@@ -1,0 +1,95 @@
+"""Choose the integers in which a target stores a quantized tensor."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from nncfx.errors import ExportError
+from nncfx.export.fake_quantize import Grid
+from nncfx.export.targets import Target
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["activation_grid", "number_type", "weight_grid"]
+
+_HALF_BYTE_RANGE: Final = 128
+_RANGES: Final = {
+    "INT8": (-128, 127),
+    "UINT8": (0, 255),
+    "INT16": (-32768, 32767),
+    "UINT16": (0, 65535),
+}
+
+
+def activation_grid(grid: Grid, target: Target) -> Grid:
+    """Return `grid` as `target` wants an activation: uint8, or symmetric int8.
+
+    From signed to unsigned the values stay the same. A grid that is not symmetric becomes, for a
+    symmetric target, one that covers it: coarser, by a factor of two after a ReLU.
+    """
+    if target.symmetric:
+        return _symmetric(grid)
+    return _shifted(grid, _HALF_BYTE_RANGE) if _fits(grid, "INT8") and grid.low < 0 else grid
+
+
+def weight_grid(grid: Grid, target: Target) -> Grid:
+    """Return `grid` as `target` wants a weight: int8; the values stay the same.
+
+    For a symmetric target a grid that is not symmetric becomes one that covers it.
+    """
+    if target.symmetric:
+        return _symmetric(grid)
+    fits_unsigned = _fits(grid, "UINT8") and not _fits(grid, "INT8")
+    return _shifted(grid, -_HALF_BYTE_RANGE) if fits_unsigned else grid
+
+
+def number_type(grid: Grid, *, signed_first: bool) -> "ir.DataType":
+    """Return the narrowest of int8, uint8, int16 and uint16 that holds the integers of `grid`.
+
+    Args:
+        grid: the grid.
+        signed_first: int8 where both it and uint8 would do.
+
+    Raises:
+        ExportError: the grid needs more than 16 bits.
+    """
+    import onnx_ir as ir
+
+    names = ("INT8", "UINT8") if signed_first else ("UINT8", "INT8")
+    for name in (*names, "INT16", "UINT16"):
+        if _fits(grid, name):
+            return ir.DataType[name]
+    raise ExportError(
+        f"A quantizer with the integers {grid.low} to {grid.high} needs more than 16 bits, which "
+        "no ONNX type for quantized tensors has. Use 16 bits at most.",
+    )
+
+
+def _fits(grid: Grid, name: str) -> bool:
+    low, high = _RANGES[name]
+    return low <= grid.low and grid.high <= high
+
+
+def _shifted(grid: Grid, by: int) -> Grid:
+    return replace(
+        grid,
+        zero_point=grid.zero_point + by,
+        low=grid.low + by,
+        high=grid.high + by,
+    )
+
+
+def _symmetric(grid: Grid) -> Grid:
+    if grid.low < 0 and not grid.zero_point.any():
+        return grid
+    steps = np.maximum(grid.zero_point - grid.low, grid.high - grid.zero_point)
+    high = (grid.high - grid.low) // 2
+    return replace(
+        grid,
+        scale=(grid.scale * steps / high).astype(np.float32),
+        zero_point=np.zeros_like(grid.zero_point),
+        low=-high,
+        high=high,
+    )

@@ -1,0 +1,89 @@
+"""Write fake-quantized tensors as QuantizeLinear and DequantizeLinear."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nncfx.export.batch_norms import fold_batch_norms
+from nncfx.export.fake_quantize import DOMAIN, Grid, grid_of, is_fake_quantize
+from nncfx.export.fusion import arrange_quantizers
+from nncfx.export.graph_edits import add_constant, input_of, replace_node
+from nncfx.export.integer_biases import add_integer_biases
+from nncfx.export.integer_forms import use_global_pooling, use_matrix_products
+from nncfx.export.integer_weights import fold_into_constants, integer_weights, store
+from nncfx.export.number_types import activation_grid, number_type
+from nncfx.export.targets import Target
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["write_quantized"]
+
+
+def write_quantized(model: "ir.Model", target: Target) -> None:
+    """Replace every fake-quantize of `model`, in place, by what `target` runs in integers.
+
+    Weights become stored integers behind a `DequantizeLinear`, activations a pair of
+    `QuantizeLinear` and `DequantizeLinear`, and biases int32 where the target wants that. Does
+    nothing to a model without fake-quantize.
+
+    Raises:
+        ExportError: a quantizer that cannot be written: its scale is no constant, or its integers
+            need a type that the operator set of the model has not.
+    """
+    from onnx_ir.passes.common import unused_removal
+
+    graph = model.graph
+    if not any(is_fake_quantize(node) for node in graph.all_nodes()):
+        return
+    fold_into_constants(model)
+    weights = integer_weights(graph, target)
+    fold_batch_norms(graph, weights)
+    use_matrix_products(graph, weights)
+    for weight in weights:
+        store(weight, graph)
+    use_global_pooling(graph)
+    arrange_quantizers(graph)
+    for node in [one for one in graph if is_fake_quantize(one)]:
+        _write_pair(node, activation_grid(grid_of(node), target), graph)
+    if target.integer_bias:
+        add_integer_biases(graph)
+    graph.sort()
+    unused_removal.RemoveUnusedNodesPass()(model)
+    model.opset_imports.pop(DOMAIN, None)
+
+
+def _write_pair(node: "ir.Node", grid: Grid, graph: "ir.Graph") -> None:
+    import onnx_ir as ir
+
+    source = input_of(node)
+    dtype = number_type(grid, signed_first=False)
+    constants = [
+        add_constant(graph, f"{source.name}_scale", grid.scale),
+        add_constant(graph, f"{source.name}_zero_point", grid.zero_point.astype(dtype.numpy())),
+    ]
+    producer = source.producer()
+    metadata = {} if producer is None else producer.metadata_props
+    along = {} if grid.axis is None else {"axis": grid.axis}
+    quantize = ir.node(
+        "QuantizeLinear", [source, *constants], along, metadata_props=dict(metadata)
+    )
+    graph.insert_before(node, quantize)
+    integers = quantize.outputs[0]
+    integers.type, integers.shape = ir.TensorType(dtype), source.shape
+    # torch has quantizers with fewer integers than their type, such as 4 bits.
+    limits = np.iinfo(dtype.numpy())
+    if grid.low > limits.min + 1 or grid.high < limits.max:
+        bounds = [
+            add_constant(graph, f"{source.name}_{end}", np.asarray(bound, dtype.numpy()))
+            for end, bound in (("low", grid.low), ("high", grid.high))
+        ]
+        clip = ir.node("Clip", [integers, *bounds], metadata_props=dict(metadata))
+        graph.insert_before(node, clip)
+        clip.outputs[0].type, clip.outputs[0].shape = integers.type, integers.shape
+        integers = clip.outputs[0]
+    replace_node(
+        node,
+        ir.node("DequantizeLinear", [integers, *constants], along, metadata_props=dict(metadata)),
+        graph,
+    )
