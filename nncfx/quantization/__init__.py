@@ -14,7 +14,9 @@ from nncfx.quantization.plan import (
     QuantizationPlan,
     SpecRequest,
 )
+from nncfx.quantization.quantize import QuantizeOptions, quantize
 from nncfx.quantization.quantizer import Quantizer
+from nncfx.quantization.ranges import RangeRequest
 from nncfx.quantization.spec import FLOAT8_MAX, QuantizerSpec
 
 __all__ = [
@@ -23,12 +25,15 @@ __all__ = [
     "PlacementOptions",
     "PlannedQuantizer",
     "QuantizationPlan",
+    "QuantizeOptions",
     "Quantizer",
     "QuantizerSpec",
+    "RangeRequest",
     "SpecRequest",
     "fake_quantize",
     "plan_quantizers",
     "qparams_from_range",
     "qparams_from_threshold",
+    "quantize",
     "range_of",
 ]

@@ -1,0 +1,79 @@
+"""From a plan to quantizers in a model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nncfx.controllers.weights import aliases, raw_parameters
+from nncfx.graph import NNCFGraph
+from nncfx.quantization.plan import PlannedQuantizer, QuantizationPlan
+from nncfx.quantization.quantizer import Quantizer
+from nncfx.tracing import Insertion, NNCFNetwork, Priority, Site, WeightSite
+
+__all__ = ["ALGORITHM", "PlacedQuantizer", "insertions_of", "place_quantizers"]
+
+ALGORITHM = "quantization"
+
+
+@dataclass(frozen=True)
+class PlacedQuantizer:
+    """A planned quantizer and its hook.
+
+    Attributes:
+        planned: What was planned; the `spec` of the hook may differ by the sign.
+        hook: The module.
+        sites: Where it stands: the planned sites, and those of the weight's other readers.
+    """
+
+    planned: PlannedQuantizer
+    hook: Quantizer
+    sites: tuple[Site, ...]
+
+
+def place_quantizers(model: NNCFNetwork, plan: QuantizationPlan) -> list[PlacedQuantizer]:
+    """Return a hook for each quantizer of `plan`; a weight that modules share has one.
+
+    Args:
+        model: The wrapped model; it is not changed.
+        plan: Made from its graph.
+    """
+    names = aliases(model)
+    parameters = raw_parameters(model)
+    first = next(iter(parameters.values()), None)
+    placed: list[PlacedQuantizer] = []
+    seen: set[str] = set()
+    for planned in plan.quantizers:
+        if planned.role == "activation":
+            hook = Quantizer(planned.spec, _scale_shape(planned, model.nncf.graph))
+            device = None if first is None else first.device
+            placed.append(PlacedQuantizer(planned, hook.to(device), planned.sites))
+            continue
+        alias = names.get(planned.parameter, (planned.parameter,))
+        if alias[0] in seen or planned.parameter not in parameters:
+            continue
+        seen.add(alias[0])
+        weight = parameters[planned.parameter]
+        axis = planned.spec.axis
+        hook = Quantizer(planned.spec, () if axis is None else (weight.shape[axis],))
+        sites = tuple(WeightSite.of(one) for one in alias)
+        placed.append(PlacedQuantizer(planned, hook.to(weight.device), sites))
+    return placed
+
+
+def insertions_of(
+    placed: Sequence[PlacedQuantizer], algorithm: str = ALGORITHM
+) -> list[Insertion]:
+    """Return the insertions of the hooks at their sites."""
+    return [
+        Insertion(site, one.hook, Priority.QUANTIZATION, algorithm)
+        for one in placed
+        for site in one.sites
+    ]
+
+
+def _scale_shape(planned: PlannedQuantizer, graph: NNCFGraph) -> tuple[int, ...]:
+    axis = planned.spec.axis
+    if axis is None:
+        return ()
+    address, port = planned.tensors[0]
+    edge = next(one for one in graph.outgoing(address) if one.source_port == port)
+    return (edge.tensor.shape[axis],)

@@ -1,0 +1,224 @@
+"""Post-training quantization in one call."""
+
+import itertools
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from nncfx.errors import ArgumentError, CompressionError, did_you_mean
+from nncfx.hardware import CONTRACTIONS, Hardware, hardware_named
+from nncfx.quantization.batch_norm_folding import fold_batch_norms
+from nncfx.quantization.bias_correction import correct_biases
+from nncfx.quantization.calibration import calibrate, calibration_inputs, set_weight_ranges
+from nncfx.quantization.equalization import equalize_layers
+from nncfx.quantization.insertions import (
+    ALGORITHM,
+    insertions_of,
+    place_quantizers,
+)
+from nncfx.quantization.layer_rounding import round_weights
+from nncfx.quantization.placement import plan_quantizers
+from nncfx.quantization.plan import PlacementOptions, QuantizationPlan, SpecRequest
+from nncfx.quantization.ranges import RangeRequest
+from nncfx.quantization.smooth_quant import smooth_layers
+from nncfx.tracing import ExampleInputs, NNCFNetwork, unwrap, wrap
+
+__all__ = ["QuantizeOptions", "preset_requests", "quantize"]
+
+Preset = Literal["performance", "mixed"]
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizeOptions:
+    """What `quantize` does beside placing quantizers and finding their ranges.
+
+    Attributes:
+        placement: What is said about single operations; its bits and modes go before the preset.
+        activation_range: How ranges of activations are found.
+        weight_range: How ranges of weights are found.
+        equalize: Balance the ranges of consecutive layers first (cross-layer equalisation). Folds
+            batch norms.
+        smooth: Move outliers of activations into the weights first (SmoothQuant).
+        rounding: "nearest", or a rounding of weights that is fitted to data: "gptq" or "adaptive".
+        correct_biases: Remove the mean error of each layer's output.
+    """
+
+    placement: PlacementOptions = field(default_factory=PlacementOptions)
+    activation_range: RangeRequest = field(default_factory=RangeRequest)
+    weight_range: RangeRequest = field(default_factory=lambda: RangeRequest(method="min_max"))
+    equalize: bool = False
+    smooth: bool = False
+    rounding: Literal["nearest", "gptq", "adaptive"] = "nearest"
+    correct_biases: bool = False
+
+
+def quantize(  # noqa: PLR0913 (keyword-only, the front door)
+    model: nn.Module,
+    calibration_batches: Iterable[Any],
+    *,
+    target: str | Hardware = "onnxruntime",
+    preset: Preset = "mixed",
+    weight_bits: int | None = None,
+    activation_bits: int | None = None,
+    ignored_scopes: Sequence[str] = (),
+    samples: int = 300,
+    options: QuantizeOptions | None = None,
+) -> NNCFNetwork:
+    """Return `model` itself, wrapped, with calibrated quantizers on activations and weights.
+
+    It computes in float what the target computes in integers: `nncfx.export_onnx` writes the
+    integers. Convolutions and products that have to stay in float are logged as warnings, with
+    the reason; `plan_quantizers` tells about all operations.
+
+    Args:
+        model: A trained model, wrapped or not; quantized in evaluation mode.
+        calibration_batches: Any iterable, such as a loader. A batch is a tensor, a mapping of
+            keyword inputs, a tuple of all positional inputs, or a pair of one of these and labels,
+            which are not used. It is read until `samples` examples have come.
+        target: The name of a hardware description, or a description.
+        preset: "mixed": symmetric weights and asymmetric activations; "performance": both
+            symmetric. A target that only has symmetric activations gets those.
+        weight_bits: Width of weights; that of the target if None.
+        activation_bits: Width of activations; that of the target if None.
+        ignored_scopes: Addresses, scopes, `{function}` names or `{re}` patterns of operations that
+            stay in float.
+        samples: How many examples are seen.
+        options: Further methods and single overrides.
+
+    Raises:
+        ArgumentError: there are no batches, or one is of an unknown form; no target has that name;
+            more bits are asked for than it has; the model is quantized already.
+        GraphError: a scope matches no operation.
+        CompressionError: nothing can be quantized, or an activation is NaN or infinite.
+        TracingError: the model cannot be traced.
+
+    Whatever is raised, no quantizer is left in the model, and it is wrapped only if it was.
+
+    >>> import torch, nncfx
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    >>> quantized = quantize(model, [torch.randn(16, 4)])
+    >>> len(quantized.nncf.hooks)
+    4
+    """
+    hardware = hardware_named(target) if isinstance(target, str) else target
+    options = options or QuantizeOptions()
+    requests = preset_requests(preset, hardware)
+    asked = options.placement
+    placement = replace(
+        asked,
+        weights=SpecRequest(bits=weight_bits).over(asked.weights).over(requests[0]),
+        activations=SpecRequest(bits=activation_bits).over(asked.activations).over(requests[1]),
+        ignored_scopes=(*asked.ignored_scopes, *ignored_scopes),
+    )
+    was_wrapped = isinstance(model, NNCFNetwork)
+    network, batches = _wrapped(model, calibration_batches)
+    try:
+        device = next((one.device for one in network.parameters()), torch.device("cpu"))
+        inputs = calibration_inputs(batches, network, samples, device)
+        _quantize(network, hardware, placement, options, inputs)
+    except BaseException:
+        network.nncf.remove(ALGORITHM)
+        if not was_wrapped:
+            unwrap(network)
+        raise
+    return network
+
+
+def preset_requests(preset: Preset, hardware: Hardware) -> tuple[SpecRequest, SpecRequest]:
+    """Return what `preset` asks of weights and of activations on `hardware`.
+
+    Raises:
+        ArgumentError: there is no such preset.
+    """
+    if preset not in ("performance", "mixed"):
+        raise ArgumentError(
+            f"There is no preset '{preset}'; known are performance and mixed."
+            f"{did_you_mean(preset, ['performance', 'mixed'])}",
+        )
+    is_symmetric = preset == "performance" or hardware.symmetric_activations
+    activations = SpecRequest(mode="symmetric" if is_symmetric else "asymmetric")
+    return SpecRequest(mode="symmetric"), activations
+
+
+def _wrapped(model: nn.Module, batches: Iterable[Any]) -> tuple[NNCFNetwork, Iterable[Any]]:
+    """Return the wrapped model, traced with the first batch if need be, and all batches."""
+    if isinstance(model, NNCFNetwork):
+        if any(one.algorithm == ALGORITHM for one in model.nncf.hooks):
+            raise ArgumentError(
+                "The model carries quantizers already. Call "
+                f"model.nncf.remove('{ALGORITHM}') first, or go on with it as it is.",
+            )
+        return model, batches
+    iterator = iter(batches)
+    try:
+        first = next(iterator)
+    except StopIteration as error:
+        raise ArgumentError(
+            "There are no batches to calibrate with. Pass an iterable with at least one; a "
+            "generator that was read before is empty.",
+        ) from error
+    return wrap(model, _traceable(first, model)), itertools.chain([first], iterator)
+
+
+def _quantize(
+    model: NNCFNetwork,
+    hardware: Hardware,
+    placement: PlacementOptions,
+    options: QuantizeOptions,
+    inputs: Iterable[ExampleInputs],
+) -> None:
+    if _sees_data_again(options):
+        inputs = list(inputs)
+    per_tensor = not hardware.per_channel_weights or placement.weights.per_channel is False
+    if per_tensor or options.equalize or options.correct_biases:
+        # with one scale per channel, folding changes nothing that is rounded (decision 0006)
+        fold_batch_norms(model, model.nncf.example_inputs)
+    if options.equalize:
+        equalize_layers(model, model.nncf.example_inputs)
+    if options.smooth:
+        smooth_layers(model, inputs, model.nncf.example_inputs)
+    plan = plan_quantizers(model.nncf.graph, hardware, placement)
+    _report(plan)
+    placed = place_quantizers(model, plan)
+    set_weight_ranges(model, placed, lambda _: options.weight_range)
+    calibrate(model, placed, inputs, lambda _: options.activation_range)
+    model.nncf.register(insertions_of(placed))
+    model.nncf.commit()
+    if options.rounding != "nearest":
+        round_weights(model, inputs, method=options.rounding)
+    if options.correct_biases:
+        correct_biases(model, inputs)
+
+
+def _sees_data_again(options: QuantizeOptions) -> bool:
+    return options.smooth or options.correct_biases or options.rounding != "nearest"
+
+
+def _report(plan: QuantizationPlan) -> None:
+    """Tell which products stay in float against expectation.
+
+    Raises:
+        CompressionError: nothing is quantized at all.
+    """
+    if not plan.quantizers:
+        reasons = {f"{one.address}: {one.reason}" for one in plan.float_operations}
+        raise CompressionError(
+            f"Nothing in the model can be quantized for {plan.hardware}: "
+            f"{'; '.join(sorted(reasons)[:5]) or 'it computes nothing in float'}. "
+            "Widen the scopes, or choose another target.",
+        )
+    for one in plan.float_operations:
+        if one.kind in CONTRACTIONS and "scopes" not in one.reason:
+            _LOGGER.warning("%s stays in float: %s", one.address, one.reason)
+    _LOGGER.info("%s", plan)
+
+
+def _traceable(batch: Any, model: nn.Module) -> ExampleInputs:  # noqa: ANN401 (as a loader gives)
+    device = next((one.device for one in model.parameters()), torch.device("cpu"))
+    return next(iter(calibration_inputs([batch], model, 1, device)))
