@@ -1,10 +1,13 @@
 """The graph as DOT text, for Graphviz and everything that reads its language."""
 
+import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
 
+from nncfx.errors import GraphError
 from nncfx.graph.operations import Edge, Operation, TensorInfo
 
-__all__ = ["dot"]
+__all__ = ["dot", "svg"]
 
 
 def dot(
@@ -19,6 +22,24 @@ def dot(
     lines = (*_ends(ends), *_boxes(operations), *_arrows(edges))
     body = "\n".join(f"  {line}" for line in lines)
     return f"digraph {{\n  node [shape=box];\n{body}\n}}\n"
+
+
+def svg(text: str) -> str:
+    """Return the SVG picture of a graph in the DOT language.
+
+    Raises:
+        GraphError: Graphviz, a program and no Python package, is not installed.
+    """
+    program = shutil.which("dot")
+    if program is None:
+        raise GraphError(
+            "The graph cannot be drawn as SVG, because the program 'dot' of Graphviz is not on "
+            "the PATH. Install it (apt install graphviz), or draw 'graph.to_dot()' elsewhere.",
+        )
+    done = subprocess.run(  # noqa: S603 (the program just found, and no shell)
+        [program, "-Tsvg"], input=text, capture_output=True, text=True, check=True
+    )
+    return done.stdout
 
 
 def _ends(ends: Sequence[tuple[str, TensorInfo]]) -> Iterator[str]:

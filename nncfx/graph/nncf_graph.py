@@ -8,7 +8,7 @@ import networkx as nx
 
 from nncfx.errors import GraphError, did_you_mean
 from nncfx.graph import selection
-from nncfx.graph.drawing import dot
+from nncfx.graph.drawing import dot, svg
 from nncfx.graph.operations import INPUT_FUNCTION, OUTPUT_FUNCTION, Edge, Operation, TensorInfo
 from nncfx.graph.serialization import decode, encode
 
@@ -121,6 +121,14 @@ class NNCFGraph:
         inputs = [(input_address(i), one) for i, one in enumerate(self.inputs)]
         outputs = [(output_address(i), one) for i, one in enumerate(self.outputs)]
         return dot(self.operations, self.edges, [*inputs, *outputs])
+
+    def to_svg(self) -> str:
+        """Return the graph as an SVG picture, drawn by Graphviz.
+
+        Raises:
+            GraphError: the program `dot` of Graphviz is not installed.
+        """
+        return svg(self.to_dot())
 
     def to_networkx(self) -> "nx.MultiDiGraph[str]":
         """Return the graph for networkx, its nodes keyed by address.

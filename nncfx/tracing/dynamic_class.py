@@ -55,6 +55,13 @@ class HookedModule(nn.Module):
         refuse_sharded(cls)
 
     @override
+    def get_parameter(self, target: str) -> nn.Parameter:
+        """Return the parameter as it is stored; torch's own would see what hooks make of it."""
+        path, _, name = target.rpartition(".")
+        stored = self.get_submodule(path)._parameters.get(name)  # noqa: SLF001 (what is stored)
+        return super().get_parameter(target) if stored is None else stored
+
+    @override
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         reduced: Any = super().__reduce_ex__(protocol)
         function, args, *rest = reduced

@@ -1,7 +1,12 @@
 """Promises of nncfx.graph.drawing."""
 
+import shutil
 from dataclasses import replace
+from xml.etree import ElementTree
 
+import pytest
+
+from nncfx.errors import GraphError
 from nncfx.graph import NNCFGraph
 
 
@@ -27,3 +32,18 @@ def test_quotes_and_backslashes_are_escaped(graph: NNCFGraph) -> None:
     strange = replace(graph.operations[0], scope='a"b\\c')
     drawn = replace(graph, operations=(strange,)).to_dot()
     assert 'label="conv2d\\na\\"b\\\\c"' in drawn
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
+def test_svg_draws_every_node(graph: NNCFGraph) -> None:
+    root = ElementTree.fromstring(graph.to_svg())  # noqa: S314 (our own text)
+    titles = {one.text for one in root.iter("{http://www.w3.org/2000/svg}title")}
+    assert titles >= {"Net/Conv2d[conv]/conv2d_0", "Net/relu_0", "Net/__add___0"}
+
+
+def test_without_graphviz_the_mend_is_named(
+    graph: NNCFGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(GraphError, match="apt install graphviz"):
+        graph.to_svg()

@@ -152,3 +152,12 @@ def test_hooks_on_one_layer_under_two_names_all_apply(
     model.nncf.commit()
     assert torch.equal(model.one[0].weight, stored[0] * 0.5 + 1)
     assert torch.equal(model.one[0].bias, stored[1] * 0.5)
+
+
+def test_get_parameter_gives_what_is_stored(halve: nn.Module) -> None:
+    model = nn.Sequential(nn.Linear(3, 2))
+    weight = model[0].weight
+    hook(wrap(model, torch.ones(1, 3)), WeightSite("0", "weight"), halve)
+    assert model.get_parameter("0.weight") is model[0].get_parameter("weight") is weight
+    with pytest.raises(AttributeError, match="wait"):
+        model.get_parameter("0.wait")
