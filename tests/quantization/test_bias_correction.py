@@ -103,20 +103,21 @@ def test_no_batches_are_refused() -> None:
         correct_biases(quantized(convolutional(), images()), [])
 
 
+def test_a_layer_without_bias_is_corrected_by_its_batch_norm() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU()).eval()
+    inputs = images()
+    exact = model[1](model[0](inputs)).mean((0, 2, 3))
+    wrapped = quantized(model, inputs)
+    assert list(correct_biases(wrapped, [inputs])) == ["1"]
+    found = model[1](model[0](inputs))
+    torch.testing.assert_close(found.mean((0, 2, 3)), exact, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
-    ("module", "shape", "channels"),
-    [
-        (nn.Conv2d(2, 4, 1), (3, 2, 5, 6), 4),
-        (nn.ConvTranspose1d(2, 4, 1), (3, 2, 5), 4),
-        (nn.Linear(6, 4), (3, 2, 5, 6), 4),
-    ],
+    ("shape", "axis"), [((3, 4, 5, 6), 1), ((3, 4, 5), -2), ((3, 2, 5, 4), -1), ((7, 4), 1)]
 )
-def test_means_are_per_output_channel(
-    module: nn.Module, shape: tuple[int, ...], channels: int
-) -> None:
-    model = nncfx.wrap(nn.Sequential(module), torch.zeros(shape))
-    (layer,) = find_layers(model, model.nncf.graph).values()
-    output = module(torch.rand(shape))
-    axis = output.shape.index(channels)
-    others = [one for one in range(output.ndim) if one != axis]
-    torch.testing.assert_close(channel_means(output, layer), output.mean(others))
+def test_means_are_per_channel(shape: tuple[int, ...], axis: int) -> None:
+    output = torch.rand(shape)
+    others = [one for one in range(output.ndim) if one != axis % output.ndim]
+    torch.testing.assert_close(channel_means(output, axis), output.mean(others))
