@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -130,11 +130,10 @@ def trace_of_shapes(
         observers: Makes the observers; those that it made last have seen the whole trace.
     """
     as_call(example_inputs)
-    try:
+    with suppress(TracingError, ValuesNeeded):
         return _traced(model, example_inputs, observers(), train=False, shortcut=Shortcut())
-    except (TracingError, ValuesNeeded):
-        # zeros may lead astray; if the inputs are at fault, the same happens again with values
-        return trace_with_wiring(model, example_inputs, observers())
+    # zeros may lead astray; if the inputs are at fault, the same happens again with values
+    return trace_with_wiring(model, example_inputs, observers())
 
 
 def _traced(

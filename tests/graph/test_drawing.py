@@ -2,7 +2,7 @@
 
 import shutil
 from dataclasses import replace
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_quotes_and_backslashes_are_escaped(graph: NNCFGraph) -> None:
 
 @pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
 def test_svg_draws_every_node(graph: NNCFGraph) -> None:
-    root = ElementTree.fromstring(graph.to_svg())  # noqa: S314 (our own text)
+    root = ET.fromstring(graph.to_svg())  # noqa: S314 (our own text)
     titles = {one.text for one in root.iter("{http://www.w3.org/2000/svg}title")}
     assert titles >= {"Net/Conv2d[conv]/conv2d_0", "Net/relu_0", "Net/__add___0"}
 
