@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from nncfx._version import __version__
 
 if TYPE_CHECKING:
-    from nncfx import errors, objectives, report, schemes, search, storage
+    from nncfx import errors, objectives, schemes, search, storage
     from nncfx.api import benchmark
     from nncfx.compressor import Compressor, create_compressed_model, load, save
     from nncfx.config import NNCFConfig
     from nncfx.export import export_onnx
+    from nncfx.quantization import quantize
     from nncfx.thinning import thin
     from nncfx.tracing import no_nncf_trace, strip, unwrap, wrap
 
@@ -29,7 +30,7 @@ __all__ = [
     "load",
     "no_nncf_trace",
     "objectives",
-    "report",
+    "quantize",
     "save",
     "schemes",
     "search",
@@ -48,6 +49,7 @@ _HOMES = {
     "export_onnx": "nncfx.export",
     "load": "nncfx.compressor",
     "no_nncf_trace": "nncfx.tracing",
+    "quantize": "nncfx.quantization",
     "save": "nncfx.compressor",
     "strip": "nncfx.tracing",
     "thin": "nncfx.thinning",

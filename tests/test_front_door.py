@@ -18,7 +18,7 @@ GOLDEN = [
     "load",
     "no_nncf_trace",
     "objectives",
-    "report",
+    "quantize",
     "save",
     "schemes",
     "search",

@@ -31,8 +31,8 @@ def calibration_inputs(
     """Yield the model's inputs in each of `batches`, until `samples` examples have come.
 
     Args:
-        batches: Tensors; mappings of keyword inputs; tuples of all positional inputs, if the forward
-            needs several; or other tuples and lists, such as of input and label,
+        batches: Tensors; mappings of keyword inputs; tuples of all positional inputs, if the
+            forward needs several; or other tuples and lists, such as of input and label,
             whose first element is the input (itself one of the former).
         model: Its forward tells how many positional inputs it needs.
         samples: How many examples to give, rounded up to whole batches.
@@ -214,10 +214,6 @@ def weight_range(
     Raises:
         CompressionError: an entry is NaN or infinite.
     """
-    if not bool(torch.isfinite(weight).all()):
-        raise CompressionError(
-            "A weight is NaN or infinite, so it has no range. Load the trained weights again.",
-        )
     if request.method in ("min_max", "mean_min_max", "mixed_min_max", "mean_percentile"):
         request = RangeRequest(method="min_max")
     rows: list[Tensor]
@@ -233,6 +229,10 @@ def weight_range(
     else:
         ends = [_one_range(one, request, spec) for one in rows]
         low, high = (torch.stack(each) for each in zip(*ends, strict=True))
+    if not bool(torch.isfinite(low).all() & torch.isfinite(high).all()):
+        raise CompressionError(
+            "The weight is NaN or infinite, so it has no range. Load the trained weights again.",
+        )
     is_single = spec.axis is None and spec.group is None
     return (low[0], high[0]) if is_single else (low, high)
 

@@ -42,8 +42,8 @@ class RangeRequest:
         method: "min_max": all that was seen. "mean_min_max": means of the examples' extremes.
             "mixed_min_max": NNCF's: the mean of maxima, and the mean of minima if asymmetric;
             with a scale per channel as "min_max". "threesigma": median plus and minus
-            three deviations, zeros aside. "percentile" and "mean_percentile": of all numbers, or the mean
-            over examples. "mse": the range with the least squared error of rounding. "kl": that
+            three deviations, zeros aside. "percentile": of all numbers; "mean_percentile": the
+            mean of each example's. "mse": the range with the least squared error of rounding. "kl": that
             with the least relative entropy.
         low: The lower percentile, in [0, 100].
         high: The upper percentile, above `low`.
