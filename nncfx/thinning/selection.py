@@ -43,13 +43,32 @@ def dead_groups(
         group_set: groups of `g` channels.
         tensors: parameters and buffers by name.
     """
+    return _dead_groups(group_set, _Zeros(tensors))
+
+
+class _Zeros:
+    """Says which slices of tensors are zero; each axis is looked at once."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._tensors = tensors
+        self._found: dict[tuple[str, int], npt.NDArray[np.bool_]] = {}
+
+    def along(self, parameter: str, axis: int) -> npt.NDArray[np.bool_]:
+        """Return for each index of `axis` whether every entry there is exactly zero."""
+        if (parameter, axis) not in self._found:
+            weight = self._tensors[parameter].detach()
+            living = weight != 0
+            for other in reversed(range(weight.dim())):
+                living = living if other == axis else living.any(dim=other)
+            self._found[parameter, axis] = ~living.cpu().numpy()
+        return self._found[parameter, axis]
+
+
+def _dead_groups(group_set: GroupSet, zeros: _Zeros) -> npt.NDArray[np.int64]:
     consumers = group_set.by_role(Role.CONSUMER)
     dead = np.full(group_set.size, bool(consumers))
     for member in consumers:
-        weight = tensors[member.parameter].detach()
-        other_axes = [axis for axis in range(weight.dim()) if axis != member.axis]
-        zero = (weight == 0).all(dim=other_axes) if other_axes else weight == 0
-        dead &= zero.cpu().numpy()[member.indices].all(axis=1)
+        dead &= zeros.along(member.parameter, member.axis)[member.indices].all(axis=1)
     return np.flatnonzero(dead)
 
 
@@ -69,7 +88,8 @@ def select_removable(
         tensors: parameters and buffers by name.
         alignment: the widths that are allowed.
     """
-    dead = {group_set.name: dead_groups(group_set, tensors) for group_set in channels}
+    zeros = _Zeros(tensors)
+    dead = {group_set.name: _dead_groups(group_set, zeros) for group_set in channels}
     kept = {name: why for name, why in channels.fixed.items() if len(dead[name])}
     candidates = [group_set for group_set in channels.prunable if len(dead[group_set.name])]
     counts = {group_set.name: len(dead[group_set.name]) for group_set in candidates}

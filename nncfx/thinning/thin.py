@@ -1,6 +1,7 @@
 """Remove dead channels from a model, and prove that nothing else changed: `thin`."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from torch import nn
@@ -8,14 +9,14 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError, ThinningError
 from nncfx.graph.channels import Channels
-from nncfx.thinning.alignment import resolve_alignment
+from nncfx.thinning.alignment import Alignment, resolve_alignment
 from nncfx.thinning.probing import prunable_channels
 from nncfx.thinning.recipe import ThinRecipe
-from nncfx.thinning.removal import removed
+from nncfx.thinning.removal import Removal, removed
 from nncfx.thinning.selection import Selection, select_removable
 from nncfx.thinning.surgery import Sizes, named_tensors, sized_on_the_way
 from nncfx.thinning.verification import first_divergence, verify
-from nncfx.tracing import ExampleInputs, NNCFNetwork, strip
+from nncfx.tracing import ExampleInputs, NNCFNetwork, analyze_channels, strip
 
 __all__ = ["ThinResult", "thin"]
 
@@ -108,38 +109,67 @@ def thin(
     if tolerance is not None and not tolerance >= 0:
         raise ArgumentError(f"tolerance is {tolerance}; a relative error is at least 0.")
     masked = strip(model) if isinstance(model, NNCFNetwork) else model
+    work = _Work(masked, example_inputs, alignment, tolerance)
     if channels is None:
+        followed = analyze_channels(masked, example_inputs, living_norms=living_norms)
+        with suppress(ThinningError):
+            return work.result(followed)
+        # the code holds a width, which trials find
         channels = prunable_channels(masked, example_inputs, living_norms=living_norms)
-    selection = select_removable(channels, named_tensors(masked), alignment)
-    removal = removed(masked, channels, selection)
-    thinned, sizes = removal.model, removal.sizes
-    try:
-        with sized_on_the_way(thinned, sizes):
-            error = verify(masked, thinned, example_inputs, tolerance, removal.dead)
-    except ThinningError as fault:
-        address = first_divergence(masked, removal, example_inputs, tolerance)
-        raise ThinningError(
+    return work.result(channels, explain=True)
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """A masked model, and how it is to be thinned."""
+
+    masked: nn.Module
+    example_inputs: ExampleInputs
+    alignment: Alignment
+    tolerance: float | None
+
+    def result(self, channels: Channels, *, explain: bool = False) -> ThinResult:
+        """Return the model without the dead ones of `channels`.
+
+        Raises:
+            ThinningError: it fails or differs; the message names the operation if asked to.
+        """
+        selection = select_removable(channels, named_tensors(self.masked), self.alignment)
+        removal = removed(self.masked, channels, selection)
+        try:
+            with sized_on_the_way(removal.model, removal.sizes):
+                error = verify(
+                    self.masked, removal.model, self.example_inputs, self.tolerance, removal.dead
+                )
+        except ThinningError as fault:
+            if explain:
+                raise self._explained(fault, removal) from fault
+            raise
+        total = sum(group_set.size for group_set in channels.prunable)
+        taken = {key: tuple(one.tolist()) for key, one in removal.entries.items()}
+        kind = type(self.masked)
+        return ThinResult(
+            model=removal.model,
+            removed=_removed(channels, selection),
+            fixed=dict(selection.kept),
+            max_error=error,
+            sizes=removal.sizes,
+            entries=taken,
+            parameters=(_count(self.masked), _count(removal.model)),
+            channels=(total, total - sum(len(groups) for groups in selection.groups.values())),
+            recipe=ThinRecipe(
+                model_class=f"{kind.__module__}.{kind.__qualname__}",
+                removed=taken,
+                sizes=removal.sizes,
+            ),
+        )
+
+    def _explained(self, fault: ThinningError, removal: Removal) -> ThinningError:
+        address = first_divergence(self.masked, removal, self.example_inputs, self.tolerance)
+        return ThinningError(
             f"{fault} The first operation at fault is '{address}'. The model is as it was; "
             "its code may hold a width, or its channels meet in a way that is not seen.",
-        ) from fault
-    total = sum(group_set.size for group_set in channels.prunable)
-    taken = {key: tuple(one.tolist()) for key, one in removal.entries.items()}
-    kind = type(masked)
-    return ThinResult(
-        model=thinned,
-        removed=_removed(channels, selection),
-        fixed=dict(selection.kept),
-        max_error=error,
-        sizes=sizes,
-        entries=taken,
-        parameters=(_count(masked), _count(thinned)),
-        channels=(total, total - sum(len(groups) for groups in selection.groups.values())),
-        recipe=ThinRecipe(
-            model_class=f"{kind.__module__}.{kind.__qualname__}",
-            removed=taken,
-            sizes=sizes,
-        ),
-    )
+        )
 
 
 def _count(model: nn.Module) -> int:

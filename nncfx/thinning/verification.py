@@ -20,6 +20,7 @@ from nncfx.tracing.channel_trace import ChannelObserver
 from nncfx.tracing.living import LivingChannels
 from nncfx.tracing.preservation import preserved
 from nncfx.tracing.tensors import tensors_in
+from nncfx.tracing.tracer import trace_of_shapes
 
 __all__ = [
     "default_tolerance",
@@ -132,12 +133,17 @@ def failing_operation(
 
     Where the outputs have other shapes, it is the last one.
     """
-    counter = _Counter()
+    counters: list[_Counter] = []
+
+    def count() -> list[_Counter]:
+        counters[:] = [_Counter()]
+        return counters
+
     try:
-        trace(thinned, example_inputs, observers=[counter])
+        trace_of_shapes(thinned, example_inputs, count)
     except TracingError:
-        operations = trace(model, example_inputs).operations
-        return operations[min(counter.count, len(operations) - 1)]
+        operations = trace_of_shapes(model, example_inputs).graph.operations
+        return operations[min(counters[-1].count, len(operations) - 1)]
     return None
 
 

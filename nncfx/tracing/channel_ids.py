@@ -5,10 +5,10 @@ Axes along which ids do not change are expanded (stride 0), so that a grid costs
 however large the activation is.
 """
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import torch
 
 from nncfx.graph.union_find import Ids
@@ -88,13 +88,10 @@ def same_channels(grid: torch.Tensor, other: torch.Tensor) -> bool:
 
     Repetition of a channel is allowed: a flatten holds each as often as it has pixels.
     """
-    return list(_in_order(grid)) == list(_in_order(other))
+    return np.array_equal(_in_order(grid), _in_order(other))
 
 
-def _in_order(grid: torch.Tensor) -> Iterator[int]:
-    flat: list[int] = narrowed(grid).reshape(-1).tolist()
-    seen: set[int] = set()
-    for ident, _ in itertools.groupby(flat):
-        if ident not in seen:
-            seen.add(ident)
-            yield ident
+def _in_order(grid: torch.Tensor) -> Ids:
+    found, first = np.unique(narrowed(grid).reshape(-1).numpy(), return_index=True)
+    ids: Ids = found[np.argsort(first)]
+    return ids

@@ -1,19 +1,17 @@
 """The book of a trace: which channels are one, which are fixed, and what carries them."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
 
-from nncfx.graph.channels import Average, Channels, GroupSet, Member, Role, Width
+from nncfx.graph.channels import Channels, Role
 from nncfx.graph.union_find import Ids, UnionFind
+from nncfx.tracing.channel_grouping import Notes, grouped
 from nncfx.tracing.channel_ids import NO_CHANNEL
 
 __all__ = ["ChannelLedger"]
 
-_Key = TypeVar("_Key")
 _CONSTANT = "a constant of the model's code takes the place of such a channel at '{place}'"
 
 
@@ -107,96 +105,16 @@ class ChannelLedger:
         for (parameter, _), ids in self._carriers.items():
             if parameter in self._opaque:
                 self.fix(ids, self._opaque[parameter])
-        reasons = self._root_reasons()
-        entries, counts = self._entries(self._carriers), self._counts()
-        averages = self._entries(self._averages)
-        alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
-        for root, carriers in entries.items():
-            shape = tuple((key, len(rows)) for key, rows in carriers.items())
-            counted = (
-                *counts[root].items(),
-                *((key, len(rows)) for key, rows in averages[root].items()),
-            )
-            if any(set(self._roles[key]) != {Role.CONSUMER} for key in carriers):
-                alike[(reasons.get(root), *shape, *counted)].append(root)
-        names: dict[str, int] = defaultdict(int)
-        sets = []
-        for roots in alike.values():
-            members = self._members([entries[root] for root in roots], frozenset(buffers))
-            name = _unique(_owner(members), names)
-            widths = tuple(
-                Width(
-                    module=module,
-                    attribute=attribute,
-                    counts=np.array([counts[root][module, attribute] for root in roots]),
-                )
-                for module, attribute in counts[roots[0]]
-            )
-            group_set = GroupSet(
-                name=name,
-                size=len(roots),
-                members=members,
-                fixed=reasons.get(roots[0]),
-                widths=widths,
-                averages=tuple(
-                    Average(
-                        call=call,
-                        axis=axis,
-                        indices=np.array([averages[root][call, axis] for root in roots]),
-                    )
-                    for call, axis in averages[roots[0]]
-                ),
-            )
-            sets.append(group_set)
-        return Channels(tuple(sets))
-
-    def _root_reasons(self) -> dict[int, str]:
+        fixed = np.fromiter(self._reasons, dtype=np.int64, count=len(self._reasons))
         reasons: dict[int, str] = {}
-        for ident, reason in self._reasons.items():
-            root = int(self._sets.find(np.array([ident]))[0])
+        for root, reason in zip(self.find(fixed).tolist(), self._reasons.values(), strict=True):
             reasons.setdefault(root, reason)
-        return reasons
-
-    def _entries(self, carriers: Mapping[_Key, Ids]) -> dict[int, dict[_Key, list[int]]]:
-        entries: dict[int, dict[_Key, list[int]]] = defaultdict(dict)
-        for key, ids in carriers.items():
-            for index, root in enumerate(self.find(ids).tolist()):
-                if root != NO_CHANNEL:
-                    entries[root].setdefault(key, []).append(index)
-        return entries
-
-    def _counts(self) -> dict[int, dict[tuple[str, str], int]]:
-        counts: dict[int, dict[tuple[str, str], int]] = defaultdict(dict)
-        for key, ids in self._widths.items():
-            roots, numbers = np.unique(self.find(ids), return_counts=True)
-            for root, number in zip(roots.tolist(), numbers.tolist(), strict=True):
-                counts[root][key] = number
-        return counts
-
-    def _members(
-        self,
-        groups: list[dict[tuple[str, int], list[int]]],
-        buffers: frozenset[str],
-    ) -> tuple[Member, ...]:
-        return tuple(
-            Member(
-                parameter=parameter,
-                axis=axis,
-                indices=np.array([group[parameter, axis] for group in groups]),
-                role=role,
-                is_buffer=parameter in buffers,
-            )
-            for parameter, axis in groups[0]
-            for role in self._roles[parameter, axis]
+        notes = Notes(
+            count=len(self._sets),
+            carriers={key: self.find(ids) for key, ids in self._carriers.items()},
+            roles=self._roles,
+            widths={key: self.find(ids) for key, ids in self._widths.items()},
+            averages={key: self.find(ids) for key, ids in self._averages.items()},
+            reasons=reasons,
         )
-
-
-def _owner(members: tuple[Member, ...]) -> str:
-    ranked = sorted(members, key=lambda member: list(Role).index(member.role))
-    parameter = ranked[0].parameter
-    return parameter.rpartition(".")[0] or parameter
-
-
-def _unique(name: str, names: dict[str, int]) -> str:
-    names[name] += 1
-    return name if names[name] == 1 else f"{name}#{names[name]}"
+        return grouped(notes, frozenset(buffers))

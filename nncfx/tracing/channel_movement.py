@@ -16,9 +16,9 @@ from nncfx.tracing.channel_ids import (
     spread,
     varying_axes,
 )
-from nncfx.tracing.channel_state import ChannelState, Source, Split, replaced
+from nncfx.tracing.channel_state import ChannelState, Source, Split
 from nncfx.tracing.named_integers import NamedInteger
-from nncfx.tracing.tensors import tensors_in
+from nncfx.tracing.tensors import replaced, tensors_in
 from nncfx.tracing.tracer import TracedCall
 
 __all__ = ["RULES"]

@@ -1,8 +1,7 @@
 """What is known of every tensor while a trace follows channels."""
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from nncfx.graph.union_find import Ids
 from nncfx.tracing.channel_ids import NO_CHANNEL, compact, narrowed, sequence, varying_axes
 from nncfx.tracing.channel_ledger import ChannelLedger
 
-__all__ = ["ChannelState", "Source", "Split", "replaced"]
+__all__ = ["ChannelState", "Source", "Split"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,8 +273,9 @@ class ChannelState:
         for axis, coordinates in enumerate(np.unravel_index(element, source.shape)):
             entries = np.full(source.shape[axis], NO_CHANNEL, dtype=np.int64)
             entries[coordinates] = channel
-            complete = len(np.unique(coordinates)) == len(entries)
-            if complete and np.array_equal(entries[coordinates], channel):
+            met = np.zeros(len(entries), dtype=bool)
+            met[coordinates] = True
+            if met.all() and np.array_equal(entries[coordinates], channel):
                 self.ledger.carry(source.parameter, axis, entries, Role.FOLLOWER)
                 return
         self.fix(grid, f"'{place}' combines it with '{source.parameter}' in no order by channel")
@@ -285,15 +285,3 @@ def _lift(grid: torch.Tensor, dim: int) -> torch.Tensor:
     return (
         grid.reshape((1,) * (dim - grid.dim()) + tuple(grid.shape)) if dim > grid.dim() else grid
     )
-
-
-def replaced(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Return nested tuples, lists and mappings with every tensor changed."""
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {key: replaced(item, change) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        items = [replaced(item, change) for item in value]
-        return items if isinstance(value, list) else tuple(items)
-    return value

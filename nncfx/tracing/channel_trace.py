@@ -19,7 +19,7 @@ from nncfx.tracing.living import AVERAGES
 from nncfx.tracing.named_integers import named_integers
 from nncfx.tracing.spelling import spelling
 from nncfx.tracing.tensors import tensors_in
-from nncfx.tracing.tracer import TracedCall, trace
+from nncfx.tracing.tracer import TracedCall, trace_of_shapes
 
 __all__ = ["ChannelObserver", "analyze_channels"]
 
@@ -99,7 +99,12 @@ def analyze_channels(
     if any(isinstance(module, HookedModule) for module in model.modules()):
         model = copy.deepcopy(model)
         uninstall(model)
-    observer = ChannelObserver(fixed, living=living_norms)
+    observers: list[ChannelObserver] = []
+
+    def observe() -> list[ChannelObserver]:
+        observers[:] = [ChannelObserver(fixed, living=living_norms)]
+        return observers
+
     with named_integers(model):
-        trace(model, example_inputs, observers=[observer])
-    return observer.channels(model)
+        trace_of_shapes(model, example_inputs, observe)
+    return observers[-1].channels(model)

@@ -1,6 +1,6 @@
 """Find the tensors in whatever a model or a torch function takes and returns."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
@@ -9,7 +9,7 @@ from torch import nn
 
 from nncfx.graph.operations import TensorInfo
 
-__all__ = ["describe", "own_tensors", "tensors_in"]
+__all__ = ["describe", "own_tensors", "replaced", "tensors_in"]
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
@@ -63,3 +63,15 @@ def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
     parameters = module.named_parameters(recurse=False, remove_duplicate=False)
     buffers = module.named_buffers(recurse=False, remove_duplicate=False)
     return dict(parameters) | dict(buffers)
+
+
+def replaced(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Return nested tuples, lists and mappings with every tensor changed."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {key: replaced(item, change) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        items = [replaced(item, change) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    return value
