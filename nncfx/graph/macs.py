@@ -15,13 +15,18 @@ from nncfx.graph.einsum import einsum_macs
 from nncfx.graph.nncf_graph import NNCFGraph
 from nncfx.graph.operations import Operation, TensorInfo
 
-__all__ = ["macs", "total_macs"]
+__all__ = ["macs", "operation_macs", "total_macs"]
 
 
 def macs(graph: NNCFGraph) -> dict[str, int]:
     """Return address to multiply-accumulates for the operations that have any, in order."""
-    counted = ((one, _RULES.get(one.function)) for one in graph.operations)
-    return {one.address: rule(one) for one, rule in counted if rule is not None}
+    return {one.address: operation_macs(one) for one in graph.operations if one.function in _RULES}
+
+
+def operation_macs(operation: Operation) -> int:
+    """Return the multiply-accumulates of one operation; 0 for one that has none."""
+    rule = _RULES.get(operation.function)
+    return 0 if rule is None else rule(operation)
 
 
 def total_macs(graph: NNCFGraph) -> int:

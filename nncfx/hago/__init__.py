@@ -1,3 +1,66 @@
 """Quantization by search over a hardware description, simulated and realized in integers."""
 
-__all__: list[str] = []
+from nncfx.hago.choice_space import choice_space
+from nncfx.hago.evaluation import Evaluator, top1_accuracy
+from nncfx.hago.graph import Node, NodeKind, QuantEdge, QuantGraph, prepare_graph
+from nncfx.hago.integer_kernels import IntegerCall, integer_kernel
+from nncfx.hago.log import TrialRecord, best_strategy, read_log
+from nncfx.hago.quantizer import Quantizer, create_quantizer
+from nncfx.hago.realization import QuantizedGraph
+from nncfx.hago.rules import infer_scale, rectify
+from nncfx.hago.search import QuantizeSettings, search_quantize_strategy
+from nncfx.hago.simulation import SimulatedGraph
+from nncfx.hago.strategy import Strategy
+from nncfx.hago.thresholds import THRESHOLD_METHODS
+from nncfx.hago.topology import Topology, quantize_topology
+from nncfx.hago.tuners import (
+    BatchedGreedySearchTuner,
+    DefaultSettingTuner,
+    GreedySearchTuner,
+    GreedySquashTuner,
+    RandomSearchTuner,
+    SimulatedAnnealingTuner,
+    Tuner,
+)
+from nncfx.hardware import Hardware, hardware_named
+
+__all__ = [
+    "THRESHOLD_METHODS",
+    "BatchedGreedySearchTuner",
+    "DefaultSettingTuner",
+    "Evaluator",
+    "GreedySearchTuner",
+    "GreedySquashTuner",
+    "IntegerCall",
+    "Node",
+    "NodeKind",
+    "QuantEdge",
+    "QuantGraph",
+    "QuantizeSettings",
+    "QuantizedGraph",
+    "Quantizer",
+    "RandomSearchTuner",
+    "SimulatedAnnealingTuner",
+    "SimulatedGraph",
+    "Strategy",
+    "Topology",
+    "TrialRecord",
+    "Tuner",
+    "best_strategy",
+    "choice_space",
+    "create_quantizer",
+    "create_sample_hardware",
+    "infer_scale",
+    "integer_kernel",
+    "prepare_graph",
+    "quantize_topology",
+    "read_log",
+    "rectify",
+    "search_quantize_strategy",
+    "top1_accuracy",
+]
+
+
+def create_sample_hardware() -> Hardware:
+    """Return the hardware of Hago's example: `nncfx.hardware.hardware_named("hago")`."""
+    return hardware_named("hago")

@@ -1,0 +1,37 @@
+"""How large the integers that an operation puts out can become, whatever the data."""
+
+import math
+from collections.abc import Sequence
+
+from nncfx.graph import Operation, operation_macs
+from nncfx.hardware import CONTRACTIONS, operation_kind
+
+__all__ = ["largest_sum"]
+
+
+def largest_sum(operation: Operation, largest: Sequence[float]) -> float:
+    """Return the largest magnitude of the output, given that of each input; without the bias.
+
+    Infinity for a kind that nothing is known of: its output may be too large for any register.
+    """
+    work = operation_kind(operation.function)
+    if work in CONTRACTIONS:
+        return largest[0] * largest[1] * _terms(operation)
+    if work in ("add", "sub"):
+        return sum(largest)
+    if work == "mul":
+        return largest[0] * largest[1]
+    if work == "avg_pool":
+        given = operation.inputs[0]
+        assert given is not None  # noqa: S101 (an average is of something)
+        return largest[0] * given.elements / max(operation.outputs[0].elements, 1)
+    known = ("clip", "concat", "dropout", "max_pool", "pad", "relu", "slice", "transpose", "view")
+    return max(largest) if work in known else math.inf
+
+
+def _terms(operation: Operation) -> int:
+    """Return how many products a contraction sums for one element of its output, at most."""
+    weight = operation.inputs[1]
+    if operation_kind(operation.function) == "conv_transpose" and weight is not None:
+        return weight.elements // max(weight.shape[1], 1)
+    return math.ceil(operation_macs(operation) / max(operation.outputs[0].elements, 1))

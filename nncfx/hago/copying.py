@@ -1,0 +1,27 @@
+"""Copies of models that may be wrapped."""
+
+import copy
+
+from torch import nn
+
+from nncfx.errors import ArgumentError
+from nncfx.tracing import NNCFNetwork, unwrap
+
+__all__ = ["plain_copy"]
+
+
+def plain_copy(model: nn.Module) -> nn.Module:
+    """Return a copy of `model` that is not wrapped.
+
+    Raises:
+        ArgumentError: `model` is wrapped and carries hooks.
+    """
+    if not isinstance(model, NNCFNetwork):
+        return copy.deepcopy(model)
+    if model.nncf.hooks:
+        raise ArgumentError(
+            f"The model carries {len(model.nncf.hooks)} hooks, the first of "
+            f"'{model.nncf.hooks[0].algorithm}'. Pass nncfx.strip(model), in which what they do "
+            "to the weights is baked in.",
+        )
+    return unwrap(copy.deepcopy(model))

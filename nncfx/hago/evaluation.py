@@ -1,0 +1,126 @@
+"""What a candidate is worth: the simulated graph on the calibration data."""
+
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from nncfx.errors import ArgumentError
+from nncfx.hago.edge_plan import make_plan
+from nncfx.hago.graph import QuantGraph
+from nncfx.hago.simulation import SimulatedGraph
+from nncfx.hago.strategy import Strategy
+from nncfx.hago.tuners import Bits
+from nncfx.hardware import Hardware
+from nncfx.tracing import ExampleInputs, run
+from nncfx.tracing.tensors import tensors_in
+
+__all__ = ["Evaluate", "Evaluator", "LabelledBatches", "evaluations", "labelled", "top1_accuracy"]
+
+LabelledBatches: TypeAlias = Sequence[tuple[ExampleInputs, Tensor]]
+"""Pairs of the model's inputs and the labels: n class numbers."""
+
+Evaluate: TypeAlias = Callable[[nn.Module, LabelledBatches], float]
+"""The quality of a model on batches, higher is better. For several processes, a function of a
+module, so that it can be pickled."""
+
+
+def labelled(dataset: Iterable[Any]) -> LabelledBatches:
+    """Return the batches of `dataset` as a list.
+
+    Raises:
+        ArgumentError: there is none, or one is no pair of inputs and labels.
+    """
+    batches = list(dataset)
+    for number, batch in enumerate(batches):
+        if not isinstance(batch, tuple | list) or len(batch) != 2:  # noqa: PLR2004 (a pair)
+            raise ArgumentError(
+                f"Batch {number} of the dataset is a {type(batch).__name__}; the search needs "
+                "pairs of the model's inputs and their labels. Write (inputs, labels).",
+            )
+    if not batches:
+        raise ArgumentError(
+            "The dataset holds no batch, so no candidate can be judged. Give about 128 samples.",
+        )
+    return [(inputs, labels) for inputs, labels in batches]
+
+
+@torch.no_grad()
+def top1_accuracy(model: nn.Module, batches: LabelledBatches) -> float:
+    """Return the share of samples whose label has the highest logit, in [0, 1].
+
+    The logits are the model's first output, n x classes; of equals the first class wins.
+    """
+    right = total = 0
+    for inputs, labels in batches:
+        logits = next(tensors_in(run(model, inputs)))
+        right += int((logits.argmax(1) == labels).sum())
+        total += len(labels)
+    return right / total
+
+
+@dataclass
+class Evaluator:
+    """Evaluates candidates of one search; pickled into every process that does.
+
+    Attributes:
+        graph: The model.
+        hardware: For which it is quantized.
+        strategy: Topology and thresholds of all candidates; its bits are replaced.
+        batches: The calibration data.
+        evaluate: What a model is worth on them.
+    """
+
+    graph: QuantGraph
+    hardware: Hardware
+    strategy: Strategy
+    batches: LabelledBatches
+    evaluate: Evaluate
+    _simulated: SimulatedGraph | None = None
+
+    def __call__(self, bits: Bits) -> float:
+        """Return the quality of the graph simulated with `bits`, in float32."""
+        return float(self.evaluate(self.simulated(bits), self.batches))
+
+    def simulated(self, bits: Bits) -> SimulatedGraph:
+        """Return the graph simulated with `bits`; the next call changes it."""
+        plan = make_plan(self.graph, self.hardware, replace(self.strategy, bits=bits))
+        if self._simulated is None:
+            self._simulated = SimulatedGraph(self.graph, plan, torch.float32)
+        else:
+            self._simulated.set_plan(plan)
+        return self._simulated
+
+
+@contextmanager
+def evaluations(
+    evaluator: Evaluator, processes: int
+) -> Iterator[Callable[[Sequence[Bits]], Iterator[float]]]:
+    """Give a function that yields the quality of candidates in their order.
+
+    With more than one process they are spawned, one thread each, and live as long as the context.
+    """
+    if processes == 1:
+        yield lambda candidates: map(evaluator, candidates)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, context, _start, (evaluator,)) as pool:
+        yield lambda candidates: pool.map(_evaluate, candidates)
+
+
+_WORKER: list[Evaluator] = []
+"""The evaluator of a spawned process."""
+
+
+def _start(evaluator: Evaluator) -> None:
+    torch.set_num_threads(1)
+    _WORKER[:] = [evaluator]
+
+
+def _evaluate(bits: Bits) -> float:
+    return _WORKER[0](bits)

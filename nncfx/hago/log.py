@@ -1,0 +1,214 @@
+"""The log of a search: JSON lines, one per trial, on disk before the next trial begins."""
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from nncfx.errors import SearchError, StorageError
+from nncfx.hago.graph import QuantGraph
+from nncfx.hago.strategy import Strategy, require_hash, require_same_model
+
+__all__ = [
+    "LOG_VERSION",
+    "PathLike",
+    "TrialLog",
+    "TrialRecord",
+    "append_record",
+    "best_strategy",
+    "better_record",
+    "read_log",
+]
+
+LOG_VERSION: Final = 1
+"""Written in every line."""
+
+_SHOWN: Final = 80
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """One line of a log.
+
+    Attributes:
+        strategy: What was evaluated.
+        score: What the search maximises; the accuracy unless it was given something else.
+        accuracy: Of the simulated graph on the calibration data, in [0, 1].
+        settings: What made the search: tuner, threshold method, hardware.
+    """
+
+    strategy: Strategy
+    score: float
+    accuracy: float
+    settings: Mapping[str, Any]
+
+    def to_line(self) -> bytes:
+        """Return the record as a line of JSON with sorted keys."""
+        document = {
+            "version": LOG_VERSION,
+            "strategy": self.strategy.to_json(),
+            "result": {"accuracy": self.accuracy, "score": self.score},
+            "settings": dict(self.settings),
+        }
+        return json.dumps(document, sort_keys=True, allow_nan=False).encode() + b"\n"
+
+
+def append_record(path: PathLike, record: TrialRecord) -> None:
+    """Append `record` to the log at `path` in one write, and see it onto the disk.
+
+    A line that was cut off when a process was killed is taken away first.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            os.ftruncate(file, _whole_bytes(Path(path)))
+            os.write(file, record.to_line())
+            os.fsync(file)
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise StorageError(
+            f"The log '{path}' cannot be written ({error}). Use a path that you may write to.",
+        ) from error
+
+
+def read_log(path: PathLike) -> list[TrialRecord]:
+    """Return the trials of the log at `path`, in order; none if it does not exist.
+
+    A last line without its end, left by a process that was killed, is left out.
+
+    Raises:
+        StorageError: a line is no record of a trial, or of another version.
+    """
+    log = Path(path)
+    if not log.exists():
+        return []
+    whole = log.read_bytes()[: _whole_bytes(log)]
+    return [
+        _record(line, f"Line {number} of '{path}'")
+        for number, line in enumerate(whole.splitlines(), start=1)
+    ]
+
+
+class TrialLog:
+    """The trials of one search: those on record, then those that are added.
+
+    Args:
+        path: The file; None keeps nothing.
+        strategy: Whose model, topology and thresholds all trials share.
+        settings: JSON values that all trials share.
+
+    Raises:
+        CompressionError: the file is the log of another model, or of other weights.
+        SearchError: it is the log of another search.
+        StorageError: it cannot be read.
+    """
+
+    def __init__(
+        self, path: PathLike | None, strategy: Strategy, settings: Mapping[str, Any]
+    ) -> None:
+        self._path, self._settings = path, settings
+        self._records = [] if path is None else read_log(path)
+        self._count = 0
+        for record in self._records:
+            require_hash(record.strategy, strategy.model_hash)
+            self._compare("topology", record.strategy.topology, strategy.topology)
+            self._compare("thresholds", record.strategy.thresholds, strategy.thresholds)
+            for name in sorted({*record.settings, *settings}):
+                self._compare(name, record.settings.get(name), settings.get(name))
+
+    def upcoming(self, candidates: Sequence[tuple[int, ...]]) -> list[float]:
+        """Return the accuracies of those first of `candidates` that are on record.
+
+        Raises:
+            SearchError: the record says that another candidate was asked for.
+        """
+        known = self._records[self._count : self._count + len(candidates)]
+        for bits, record in zip(candidates, known, strict=False):
+            self._compare("bits", record.strategy.bits, bits)
+        return [one.accuracy for one in known]
+
+    def keep(self, strategy: Strategy, score: float, accuracy: float) -> TrialRecord:
+        """Return the record of the next trial, which is written if it is not on record yet."""
+        record = TrialRecord(strategy, score, accuracy, self._settings)
+        if self._path is not None and self._count >= len(self._records):
+            append_record(self._path, record)
+        self._count += 1
+        return record
+
+    def _compare(self, what: str, written: object, asked: object) -> None:
+        if written != asked:
+            raise SearchError(
+                f"The log '{self._path}' is of another search: its '{what}' differ. Its trials "
+                "cannot be mixed with these. Use another file, the same data and settings, or "
+                f"delete it. In the log: {_short(written)}; now: {_short(asked)}.",
+            )
+
+
+def better_record(records: Sequence[TrialRecord]) -> TrialRecord:
+    """Return the record with the highest score; of equals, that with the fewest bits."""
+    return max(records, key=lambda one: (one.score, -sum(one.strategy.bits)))
+
+
+def best_strategy(path: PathLike, graph: QuantGraph | None = None) -> Strategy:
+    """Return the strategy of the log with the highest score; of equals, that with the fewest bits.
+
+    Args:
+        path: The log.
+        graph: If given, the strategy must have been found for it.
+
+    Raises:
+        StorageError: the log is empty, or cannot be read.
+        CompressionError: the strategy was found for another model, or other weights.
+    """
+    records = read_log(path)
+    if not records:
+        raise StorageError(
+            f"The log '{path}' holds no trial. Give the path that the search wrote to.",
+        )
+    strategy = better_record(records).strategy
+    if graph is not None:
+        require_same_model(graph, strategy)
+    return strategy
+
+
+def _whole_bytes(path: Path) -> int:
+    return path.read_bytes().rfind(b"\n") + 1
+
+
+def _record(line: bytes, place: str) -> TrialRecord:
+    try:
+        document = json.loads(line)
+        version = document["version"]
+        if version != LOG_VERSION:
+            raise StorageError(
+                f"{place} is of log version {version}, and this nncfx reads version "
+                f"{LOG_VERSION}. Search again, or read it with the nncfx that wrote it.",
+            )
+        accuracy, score = (float(document["result"][one]) for one in ("accuracy", "score"))
+        settings = dict(document["settings"])
+        strategy = Strategy.from_json(document["strategy"])
+    except (ValueError, TypeError, KeyError) as error:
+        if isinstance(error, StorageError):
+            raise StorageError(f"{place}: {error}") from error
+        raise StorageError(
+            f"{place} is no record of a trial ({type(error).__name__}: {error}), so the log is "
+            "damaged. Restore it from a copy, or delete it to search again.",
+        ) from error
+    if not (math.isfinite(accuracy) and math.isfinite(score)):
+        raise StorageError(f"{place} has a result that is not finite, so the log is damaged.")
+    return TrialRecord(strategy, score, accuracy, settings)
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) < _SHOWN else text[: _SHOWN - 4] + " ..."

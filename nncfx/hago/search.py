@@ -1,0 +1,237 @@
+"""The search loop: ask for candidates, evaluate, log, tell."""
+
+import hashlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+from nncfx.errors import ArgumentError, SearchError, did_you_mean
+from nncfx.hago.calibration import estimate_thresholds
+from nncfx.hago.choice_space import MIN_BITS, Choices, choice_space, searched_space
+from nncfx.hago.evaluation import (
+    Evaluate,
+    Evaluator,
+    LabelledBatches,
+    evaluations,
+    labelled,
+    top1_accuracy,
+)
+from nncfx.hago.graph import QuantGraph
+from nncfx.hago.log import PathLike, TrialLog, TrialRecord, better_record
+from nncfx.hago.strategy import Strategy
+from nncfx.hago.topology import Override, quantize_topology
+from nncfx.hago.tuners import (
+    BatchedGreedySearchTuner,
+    Bits,
+    DefaultSettingTuner,
+    GreedySearchTuner,
+    GreedySquashTuner,
+    RandomSearchTuner,
+    SimulatedAnnealingTuner,
+    Tuner,
+)
+from nncfx.hardware import Hardware
+from nncfx.quantization.observation import tracked
+
+__all__ = [
+    "TUNERS",
+    "QuantizeSettings",
+    "Score",
+    "SearchSpace",
+    "run_search",
+    "search_quantize_strategy",
+    "search_space",
+]
+
+Score: TypeAlias = Callable[[Strategy, float], float]
+"""What is maximised, given a strategy and its accuracy."""
+
+TUNERS: Final[Mapping[str, Callable[[Choices], Tuner]]] = MappingProxyType(
+    {
+        "batched_greedy": BatchedGreedySearchTuner,
+        "default": DefaultSettingTuner,
+        "greedy": GreedySearchTuner,
+        "greedy_squash": GreedySquashTuner,
+        "random": RandomSearchTuner,
+        "simulated_annealing": SimulatedAnnealingTuner,
+    },
+)
+"""The searches that need nothing but the choices, by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizeSettings:
+    """How a search is run.
+
+    Attributes:
+        thresholds: The estimate of thresholds, a name of `THRESHOLD_METHODS`.
+        min_bits: The fewest bits that an edge may have, at least 2.
+        evaluate: The quality of a model on the data; top-1 accuracy if not given.
+        score: What is maximised; the quality itself if not given.
+        override: Decides on single nodes before the hardware does; see `Override`.
+        processes: How many evaluate at once, for searches that ask for several candidates.
+        most_trials: Ends the search in any case; None leaves it to the tuner.
+
+    Raises:
+        ArgumentError: a number is out of its range.
+    """
+
+    thresholds: str = "avg_range"
+    min_bits: int = MIN_BITS
+    evaluate: Evaluate = top1_accuracy
+    score: Score | None = None
+    override: Override | None = None
+    processes: int = 1
+    most_trials: int | None = None
+
+    def __post_init__(self) -> None:
+        least = {"min_bits": 2, "processes": 1, "most_trials": 1}
+        for name, bound in least.items():
+            value = getattr(self, name)
+            if value is not None and value < bound:
+                raise ArgumentError(
+                    f"{name} is {value}, and must be at least {bound}. Leave it out for the "
+                    "default.",
+                )
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """What a search varies, and what it keeps.
+
+    Attributes:
+        strategy: With the most bits everywhere.
+        choices: The bits that are tried at each quantized edge.
+    """
+
+    strategy: Strategy
+    choices: Choices
+
+
+def search_space(
+    graph: QuantGraph,
+    hardware: Hardware,
+    batches: LabelledBatches,
+    settings: QuantizeSettings,
+) -> SearchSpace:
+    """Return topology, thresholds and choices of bits of a search."""
+    topology = quantize_topology(graph, hardware, settings.override)
+    choices = choice_space(graph, topology, hardware, settings.min_bits)
+    if not choices:
+        raise SearchError(
+            f"The hardware '{hardware.name}' computes nothing of this model in integers, so there "
+            "is nothing to search. Describe its operations with integer descriptors.",
+        )
+    inputs = [one for one, _ in batches]
+    thresholds = estimate_thresholds(graph, hardware, inputs, settings.thresholds)
+    most = tuple(one[0] for one in choices)
+    strategy = Strategy(graph.model_hash, topology, most, thresholds)
+    return SearchSpace(strategy, searched_space(graph, topology, choices))
+
+
+def search_quantize_strategy(
+    graph: QuantGraph,
+    hardware: Hardware,
+    dataset: Iterable[Any],
+    *,
+    tuner: str | Callable[[Choices], Tuner] = "greedy",
+    log: PathLike | None = None,
+    settings: QuantizeSettings | None = None,
+) -> tuple[Strategy, float]:
+    """Return the best strategy found for `graph` on `hardware`, and its simulated accuracy.
+
+    Args:
+        graph: What `prepare_graph` returned.
+        hardware: What it is quantized for.
+        dataset: Pairs of inputs and labels, about 128 samples: they give thresholds and accuracy.
+        tuner: A name of `TUNERS`, or what makes a tuner of the choices.
+        log: A file for the trials. If it has some of this search, it goes on after them.
+        settings: How the search is run.
+
+    Raises:
+        ArgumentError: the dataset holds no pairs, or there is no such tuner or estimate.
+        CompressionError: no descriptor is feasible, or the log is of another model.
+        SearchError: the hardware computes nothing of the model in integers, or the log is of
+            another search.
+        StorageError: the log is damaged.
+    """
+    settings = settings or QuantizeSettings()
+    batches = labelled(dataset)
+    space = search_space(graph, hardware, batches, settings)
+    name, make = _tuner(tuner)
+    evaluator = Evaluator(graph, hardware, space.strategy, batches, settings.evaluate)
+    described = {
+        "tuner": name,
+        "hardware": hardware.name,
+        "hardware_hash": hashlib.sha256(hardware.to_json().encode()).hexdigest()[:16],
+        "min_bits": settings.min_bits,
+        "thresholds": settings.thresholds,
+    }
+    trials = TrialLog(log, space.strategy, described)
+    best = run_search(make(space.choices), evaluator, trials, settings)
+    return best.strategy, best.accuracy
+
+
+def run_search(
+    tuner: Tuner, evaluator: Evaluator, trials: TrialLog, settings: QuantizeSettings
+) -> TrialRecord:
+    """Ask, evaluate, log and tell until the tuner ends; return the best trial.
+
+    A candidate that has been evaluated before is not evaluated again, but is a trial again.
+
+    Raises:
+        SearchError: the log is of another search, or the tuner asks for nothing.
+    """
+    best: TrialRecord | None = None
+    known: dict[Bits, float] = {}
+    with evaluations(evaluator, settings.processes) as evaluate:
+        for candidates in tracked(_batches(tuner, settings.most_trials), "Trials"):
+            found = []
+            for strategy, accuracy in _judged(candidates, evaluator, evaluate, trials, known):
+                score = settings.score(strategy, accuracy) if settings.score else accuracy
+                found.append(trials.keep(strategy, score, accuracy))
+            tuner.tell(candidates, [one.score for one in found])
+            best = better_record([*found, *([] if best is None else [best])])
+    if best is None:
+        raise SearchError("The tuner asked for no candidate. Give one that asks at least once.")
+    return best
+
+
+def _batches(tuner: Tuner, most: int | None) -> Iterator[list[Bits]]:
+    """Yield what the tuner asks for, up to `most` candidates in all."""
+    left = sys.maxsize if most is None else most
+    while left and (candidates := tuner.ask()[:left]):
+        left -= len(candidates)
+        yield candidates
+
+
+def _judged(
+    candidates: Sequence[Bits],
+    evaluator: Evaluator,
+    evaluate: Callable[[Sequence[Bits]], Iterator[float]],
+    trials: TrialLog,
+    known: dict[Bits, float],
+) -> Iterator[tuple[Strategy, float]]:
+    """Yield each candidate's strategy and accuracy, as soon as it is there."""
+    logged = trials.upcoming(candidates)
+    known.update(zip(candidates, logged, strict=False))
+    fresh = list(dict.fromkeys(one for one in candidates if one not in known))
+    accuracies = zip(fresh, evaluate(fresh), strict=True)
+    for bits in candidates:
+        while bits not in known:
+            evaluated, accuracy = next(accuracies)
+            known[evaluated] = accuracy
+        yield replace(evaluator.strategy, bits=bits), known[bits]
+
+
+def _tuner(tuner: str | Callable[[Choices], Tuner]) -> tuple[str, Callable[[Choices], Tuner]]:
+    if not isinstance(tuner, str):
+        return getattr(tuner, "__name__", type(tuner).__name__), tuner
+    if tuner not in TUNERS:
+        raise ArgumentError(
+            f"There is no tuner '{tuner}'; known are {', '.join(TUNERS)}."
+            f"{did_you_mean(tuner, TUNERS)} Or give a function of the choices.",
+        )
+    return tuner, TUNERS[tuner]

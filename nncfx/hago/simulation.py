@@ -1,0 +1,205 @@
+"""A wrapped model that computes what the quantized one will: hooks on every edge."""
+
+from collections import Counter
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.graph.operations import OUTPUT_FUNCTION
+from nncfx.hago.copying import plain_copy
+from nncfx.hago.edge_plan import BiasPlan, EdgePlan, Plan
+from nncfx.hago.fixed_point import rescaled_floats, wrapped
+from nncfx.hago.graph import Node, NodeKind, QuantGraph
+from nncfx.tracing import (
+    Insertion,
+    NNCFNetwork,
+    PostSite,
+    PreSite,
+    Priority,
+    Site,
+    WeightSite,
+    wrap,
+)
+
+__all__ = ["SimQ", "SimulatedBias", "SimulatedGraph", "as_floats", "simulate_quantize"]
+
+ALGORITHM: Final = "hago"
+
+
+def simulate_quantize(data: Tensor, plan: EdgePlan) -> Tensor:
+    """Return `data` with the errors that `plan` brings: overflow, rounding and saturation.
+
+    Where integers arrive, `data` is first put back on their grid, so that what floats have lost
+    on the way is mended; then it is wrapped around where the register is too narrow, rescaled by
+    the fixed-point factor, rounded half to even, and clipped. In float64 the result is, bit for
+    bit, what the integer graph computes.
+
+    Source: Hago, `simulated_quantize`; the clip, which its RFC leaves out, comes before rounding
+    to the same effect.
+    """
+    if plan.in_scale is None:
+        assert plan.out_scale is not None  # noqa: S101 (an edge of floats has no plan)
+        steps = torch.round(data / plan.out_scale)
+    else:
+        steps = torch.round(data / plan.in_scale)
+        if plan.overflows:
+            steps = wrapped(steps, plan.in_bits)
+        if plan.out_scale is None or plan.factor is None:
+            return steps * plan.in_scale
+        steps = rescaled_floats(steps, plan.factor)
+    return steps.clamp_(-plan.largest, plan.largest).mul_(plan.out_scale)
+
+
+class SimQ(nn.Module):
+    """`simulate_quantize` as a hook.
+
+    Args:
+        plan: What to do; may be set anew.
+        is_exact: False leaves out, for speed, what floats of 32 bits cannot keep anyway: putting
+            arriving integers back on their grid, and the rounding of the factor to fixed point.
+            Rounding then differs where a value is within 2**-22 of the middle of two integers.
+    """
+
+    def __init__(self, plan: EdgePlan, *, is_exact: bool) -> None:
+        super().__init__()
+        self._is_exact = is_exact
+        self.plan = plan
+
+    @property
+    def plan(self) -> EdgePlan:
+        """What it does."""
+        return self._plan
+
+    @plan.setter
+    def plan(self, plan: EdgePlan) -> None:
+        self._plan = plan
+        self._rounds = plan.out_scale is not None and not plan.is_kept
+        self._step = None if plan.out_scale is None else plan.out_scale.float()
+        self._inverse = None if self._step is None else self._step.reciprocal()
+
+    @override
+    def forward(self, data: Tensor) -> Tensor:
+        plan = self._plan
+        if self._is_exact:
+            idle = plan.is_kept and not plan.overflows
+            return data if idle else simulate_quantize(data, plan)
+        if plan.overflows:
+            assert plan.in_scale is not None  # noqa: S101 (only integers overflow)
+            scale = plan.in_scale.float()
+            data = wrapped(torch.round(data / scale), plan.in_bits).mul_(scale)
+        if not self._rounds:
+            return data
+        assert self._inverse is not None and self._step is not None  # noqa: S101, PT018 (it rounds)
+        return (data * self._inverse).round_().clamp_(-plan.largest, plan.largest).mul_(self._step)
+
+
+class SimulatedBias(nn.Module):
+    """A hook that rounds a bias as its `BiasPlan` says; that may be set anew."""
+
+    def __init__(self, plan: BiasPlan) -> None:
+        super().__init__()
+        self.plan = plan
+
+    @override
+    def forward(self, bias: Tensor) -> Tensor:
+        scale, largest = self.plan.scale.flatten(), self.plan.largest
+        steps = torch.round(bias.double() / scale).clamp_(-largest, largest)
+        return steps.mul_(scale).to(bias.dtype)
+
+
+class SimulatedGraph(nn.Module):
+    """The simulation of a quantized model: called like the model, computing in `dtype`.
+
+    In float64 it is exact: bit for bit what the integer graph computes. In float32 it is fast.
+    It runs on the CPU.
+
+    Attributes:
+        model: The wrapped model, with a hook on every edge from or to integers.
+    """
+
+    def __init__(self, graph: QuantGraph, plan: Plan, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.model: NNCFNetwork = wrap(plain_copy(graph.model), graph.example_inputs).to(dtype)
+        self._dtype = dtype
+        self._edges: dict[int, SimQ] = {}
+        self._outputs: dict[int, SimQ] = {}
+        self._biases: dict[int, SimulatedBias] = {}
+        is_exact = dtype == torch.float64
+        sites = _Sites(graph)
+        insertions: list[tuple[Site, nn.Module]] = []
+        for number, edge in plan.edges.items():
+            self._edges[number] = SimQ(edge, is_exact=is_exact)
+            insertions.append((sites.of_edge(number), self._edges[number]))
+        for number, edge in plan.outputs.items():
+            if sites.is_returned(number):
+                self._outputs[number] = SimQ(edge, is_exact=is_exact)
+                insertions.append((PostSite(graph.nodes[number].name), self._outputs[number]))
+        for number, bias in plan.biases.items():
+            self._biases[number] = SimulatedBias(bias)
+            insertions.append((sites.of_bias(number), self._biases[number]))
+        self.model.nncf.register(
+            Insertion(site, hook, Priority.QUANTIZATION, ALGORITHM) for site, hook in insertions
+        )
+        self.model.nncf.commit()
+        self.eval()
+
+    def set_plan(self, plan: Plan) -> None:
+        """Simulate another plan of the same topology."""
+        for number, edge in self._edges.items():
+            edge.plan = plan.edges[number]
+        for number, output in self._outputs.items():
+            output.plan = plan.outputs[number]
+        for number, bias in self._biases.items():
+            bias.plan = plan.biases[number]
+
+    @override
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = as_floats((args, kwargs), self._dtype)
+        return self.model(*args, **kwargs)
+
+
+def as_floats(value: Any, dtype: torch.dtype) -> Any:  # noqa: ANN401 (whatever a model takes)
+    """Return `value` with the floating tensors in its tuples, lists and dicts cast to `dtype`."""
+    if isinstance(value, Tensor):
+        return value.to(dtype) if value.is_floating_point() else value
+    if isinstance(value, dict):
+        return {key: as_floats(one, dtype) for key, one in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(as_floats(one, dtype) for one in value)
+    return value
+
+
+class _Sites:
+    """Where the hooks of a graph stand: on a weight where one call alone reads it."""
+
+    def __init__(self, graph: QuantGraph) -> None:
+        self._graph = graph
+        self._reads = Counter(
+            name for _, _, one in graph.calls() for name in one.parameters.values()
+        )
+        self._returned = {
+            edge.source
+            for edge in graph.model.nncf.graph.edges
+            if edge.target.startswith(f"/{OUTPUT_FUNCTION}")
+        }
+
+    def is_returned(self, number: int) -> bool:
+        return self._graph.nodes[number].name in self._returned
+
+    def of_edge(self, number: int) -> Site:
+        edge = self._graph.edges[number]
+        source, target = self._graph.nodes[edge.source], self._graph.nodes[edge.target]
+        if source.kind is NodeKind.CONSTANT and self._is_own(source.name, target):
+            return WeightSite.of(source.name)
+        return PreSite(target.name, edge.port)
+
+    def of_bias(self, number: int) -> Site:
+        name, node = self._graph.biases[number], self._graph.nodes[number]
+        return WeightSite.of(name) if self._is_own(name, node) else PreSite(node.name, 2)
+
+    def _is_own(self, name: str, reader: Node) -> bool:
+        assert reader.operation is not None  # noqa: S101 (edges lead into calls)
+        own = name.rpartition(".")[0] == reader.operation.module
+        return own and self._reads[name] == 1
