@@ -5,6 +5,7 @@ from nncfx.export.channel_reads import ChannelRead, channel_reads, copied_channe
 from nncfx.export.export_result import ExportResult
 from nncfx.export.node_modules import modules_in_file
 from nncfx.export.onnx_export import export_onnx
+from nncfx.export.qdq_check import QDQViolation, qdq_violations
 from nncfx.export.reorder import LayerRead, ReorderResult, reorder_channels
 from nncfx.export.selection_cost import COSTS, SelectionCost
 from nncfx.export.targets import TARGETS, Target
@@ -15,6 +16,7 @@ __all__ = [
     "ChannelRead",
     "ExportResult",
     "LayerRead",
+    "QDQViolation",
     "ReorderResult",
     "SelectionCost",
     "Target",
@@ -23,5 +25,6 @@ __all__ = [
     "copied_channels",
     "export_onnx",
     "modules_in_file",
+    "qdq_violations",
     "reorder_channels",
 ]

@@ -1,6 +1,11 @@
 """Run a model on the real runtime, and time it honestly."""
 
-from nncfx.runtimes.benchmark import benchmark, time_path, time_sessions
+from nncfx.runtimes.accuracy import SessionModule, metric_through
+from nncfx.runtimes.affinity import pinned
+from nncfx.runtimes.benchmark import benchmark, sweep_batches, time_path, time_sessions
+from nncfx.runtimes.energy import Energy, energy_counters, energy_per_call
+from nncfx.runtimes.integer_kernels import IntegerKernels, integer_kernels
+from nncfx.runtimes.memory import MemoryUse, memory_use
 from nncfx.runtimes.named_inputs import InputSpec
 from nncfx.runtimes.profile import (
     UNATTRIBUTED,
@@ -18,20 +23,31 @@ __all__ = [
     "RUNTIMES",
     "UNATTRIBUTED",
     "BuildOptions",
+    "Energy",
     "InputSpec",
+    "IntegerKernels",
     "LayerTime",
+    "MemoryUse",
     "Profile",
     "Runtime",
     "Session",
+    "SessionModule",
     "Timing",
     "TimingPlan",
     "Verdict",
     "benchmark",
     "compare",
     "compare_profiles",
+    "energy_counters",
+    "energy_per_call",
+    "integer_kernels",
     "measure",
+    "memory_use",
+    "metric_through",
+    "pinned",
     "profile_layers",
     "runtime_named",
+    "sweep_batches",
     "time_path",
     "time_sessions",
     "verdict",
