@@ -2,20 +2,23 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
+import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
-from nncfx.errors import RuntimeFailure
+from nncfx.errors import ArgumentError, RuntimeFailure
 from nncfx.runtimes.named_inputs import examples_in
 from nncfx.runtimes.registry import runtime_named
 from nncfx.runtimes.runtime import BuildOptions, ModelSource, Session
 from nncfx.runtimes.timing import Timing, TimingPlan, compare
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["Export", "benchmark", "time_path", "time_sessions"]
+__all__ = ["Export", "benchmark", "sweep_batches", "time_path", "time_sessions"]
 
 Export: TypeAlias = Callable[[nn.Module, Path, ExampleInputs], object]
 """Writes a module to a path in the form that the runtime reads."""
@@ -36,7 +39,7 @@ def benchmark(
         model_or_path: a module, or an ONNX file.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs;
             axis 0 of the first tensor is the number of examples.
-        runtime: `"onnxruntime"`, `"openvino"` or `"torch"`.
+        runtime: its name; `RUNTIMES` lists them.
         threads: CPU threads that one call may use; None leaves the choice to the runtime.
         plan: how long and how carefully to measure.
         export: writes a module as an ONNX file, for the runtimes that read files; such as
@@ -91,3 +94,47 @@ def time_sessions(
     """
     calls = {name: session.bind(inputs) for name, session in sessions.items()}
     return compare(calls, plan=plan, examples=examples_in(inputs))
+
+
+def sweep_batches(
+    session: Session,
+    inputs: ExampleInputs,
+    batches: Sequence[int],
+    *,
+    plan: TimingPlan | None = None,
+) -> dict[int, Timing]:
+    """Return how long a call takes for each batch size, measured in turns.
+
+    Tensors of `inputs` whose axis 0 is the batch (as long as the first tensor's) are repeated or
+    cut to each size; the others stay as they are.
+
+    Args:
+        session: of a model whose batch is open.
+        inputs: example inputs, of any batch.
+        batches: the sizes, each at least 1.
+        plan: how long and how carefully.
+
+    Raises:
+        ArgumentError: there is no size, or one is below 1.
+        RuntimeFailure: the session refuses a size.
+    """
+    if bad := [size for size in batches if size < 1]:
+        raise ArgumentError(f"A batch of {bad[0]} holds no example; sizes begin at 1.")
+    size_now = examples_in(inputs)
+    timings = compare(
+        {str(size): session.bind(_resized(inputs, size_now, size)) for size in batches},
+        plan=plan,
+    )
+    return {size: replace(timings[str(size)], examples=size) for size in batches}
+
+
+def _resized(inputs: ExampleInputs, now: int, size: int) -> ExampleInputs:
+    index = torch.arange(size) % now
+
+    def resized(leaf: object) -> object:
+        if isinstance(leaf, torch.Tensor) and leaf.ndim and leaf.shape[0] == now:
+            return leaf[index.to(leaf.device)]
+        return leaf
+
+    found: ExampleInputs = pytree.tree_map(resized, inputs)
+    return found

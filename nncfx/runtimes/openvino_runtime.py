@@ -1,5 +1,6 @@
 """OpenVINO on the CPU."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -8,6 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from nncfx.errors import MissingExtraError, RuntimeFailure
+from nncfx.runtimes.engine_cache import content_digest, kept_engine, processor_digest
 from nncfx.runtimes.model_path import first_line, onnx_path
 from nncfx.runtimes.named_inputs import InputSpec, named_arrays
 from nncfx.runtimes.runtime import BuildOptions, ModelSource, Outputs, Runtime, Session
@@ -47,8 +49,10 @@ class OpenVinoSession(Session):
         if options.profile:
             settings["PERF_COUNT"] = True
         try:
-            compiled = package.Core().compile_model(str(path), "CPU", settings)
+            compiled = _compiled(package, path, settings, options.cache)
             self._request = compiled.create_infer_request()
+        except RuntimeFailure:
+            raise
         except Exception as error:
             raise RuntimeFailure(
                 f"OpenVINO {package.get_version()} refuses '{path}': {first_line(error)}",
@@ -80,6 +84,31 @@ class OpenVinoSession(Session):
     def close(self) -> None:
         self._request = None
         self._outputs = ()
+
+
+def _compiled(
+    package: Any,  # noqa: ANN401 (the package has no types)
+    path: Path,
+    settings: dict[str, Any],
+    cache: Path | None,
+) -> Any:  # noqa: ANN401 (the package has no types)
+    """Return the compiled model, read from `cache` where it is kept there."""
+    core = package.Core()
+    if cache is None:
+        return core.compile_model(str(path), "CPU", settings)
+    facts = {
+        "runtime": OpenVinoRuntime.name,
+        "version": str(package.get_version()),
+        "model": content_digest(path),
+        "processor": processor_digest(),
+        "settings": repr(sorted(settings.items())),
+    }
+
+    def build() -> bytes:
+        return bytes(core.compile_model(str(path), "CPU", settings).export_model().getvalue())
+
+    engine, _ = kept_engine(cache, facts, build)
+    return core.import_model(io.BytesIO(engine), "CPU", settings)
 
 
 def _package() -> Any:  # noqa: ANN401 (the package has no types)

@@ -5,10 +5,12 @@ from types import MappingProxyType
 from typing import Final
 
 from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.runtimes.aot_inductor import AotInductor
 from nncfx.runtimes.onnx_runtime import OnnxRuntime
 from nncfx.runtimes.openvino_runtime import OpenVinoRuntime
 from nncfx.runtimes.runtime import Runtime
 from nncfx.runtimes.tensorrt_runtime import TensorRt
+from nncfx.runtimes.torch_compile import TorchCompile
 from nncfx.runtimes.torch_eager import TorchEager
 
 __all__ = ["RUNTIMES", "runtime_named"]
@@ -22,6 +24,8 @@ RUNTIMES: Final[Mapping[str, Runtime]] = MappingProxyType(
             TensorRt("tensorrt", "tensorrt"),
             TensorRt("tensorrt_rtx", "tensorrt_rtx_bindings"),
             TorchEager(),
+            TorchCompile(),
+            AotInductor(),
         )
     },
 )

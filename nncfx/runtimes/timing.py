@@ -2,6 +2,7 @@
 
 import gc
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -75,22 +76,22 @@ class Timing:
     Attributes:
         median_ms: median of the measured calls.
         interval_ms: bootstrap interval of that median, of the plan's confidence.
-        p90_ms: nine calls of ten take at most this long.
         first_ms: the very first call, before any warm-up.
         examples: examples that one call computes.
         settled: False when the warm-up ran out of time before two windows agreed.
         rounds_ms: the measured calls, by the turn in which they were made.
         plan: how it was measured.
+        series: name of the comparison; timings of one series were measured in turns.
     """
 
     median_ms: float
     interval_ms: tuple[float, float]
-    p90_ms: float
     first_ms: float
     examples: int
     settled: bool
     rounds_ms: tuple[tuple[float, ...], ...] = field(repr=False)
     plan: TimingPlan = field(repr=False)
+    series: str = field(repr=False)
 
     @property
     def samples_ms(self) -> tuple[float, ...]:
@@ -101,6 +102,20 @@ class Timing:
     def throughput(self) -> float:
         """Examples per second at the median."""
         return _MS * self.examples / self.median_ms
+
+    def percentile_ms(self, share: float) -> float:
+        """Return the milliseconds that `share` (in [0, 1]) of the calls take at most.
+
+        Between two calls it is interpolated linearly, as `numpy.quantile` does.
+
+        Raises:
+            ArgumentError: `share` is out of range.
+        """
+        if not 0.0 <= share <= 1.0:
+            raise ArgumentError(
+                f"share is {share}; it lies in [0, 1]. Write 0.99 for the 99th percentile.",
+            )
+        return float(np.quantile(self.samples_ms, share))
 
 
 def measure(
@@ -148,8 +163,11 @@ def compare(
         rounds = _measured_rounds(
             calls, {name: warm[name].estimate for name in calls}, plan, clock
         )
+    series = uuid.uuid4().hex
     return {
-        name: _timing(rounds[name], first[name], warm[name], examples=examples, plan=plan)
+        name: _timing(
+            rounds[name], first[name], warm[name], examples=examples, plan=plan, series=series
+        )
         for name in calls
     }
 
@@ -209,6 +227,7 @@ def _timing(
     *,
     examples: int,
     plan: TimingPlan,
+    series: str,
 ) -> Timing:
     rounds_ms = tuple(tuple(_MS * seconds for seconds in turn) for turn in rounds)
     samples = np.concatenate([np.asarray(turn) for turn in rounds_ms])
@@ -216,12 +235,12 @@ def _timing(
     return Timing(
         median_ms=float(np.median(samples)),
         interval_ms=percentile_interval(medians, plan.confidence),
-        p90_ms=float(np.quantile(samples, 0.9)),
         first_ms=_MS * first,
         examples=examples,
         settled=warm.settled,
         rounds_ms=rounds_ms,
         plan=plan,
+        series=series,
     )
 
 

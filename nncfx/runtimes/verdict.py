@@ -1,11 +1,17 @@
 """Which of two timings is the faster, if that can be said at all."""
 
 from dataclasses import dataclass
+from typing import Final
 
-from nncfx.runtimes.statistics import bootstrap_medians, percentile_interval
+import numpy as np
+
+from nncfx.runtimes.statistics import Array, bootstrap_medians, percentile_interval
 from nncfx.runtimes.timing import Timing
 
 __all__ = ["Verdict", "verdict"]
+
+_SMALLEST_MS: Final = 1e-6
+"""What a clock that saw no time pass counts as."""
 
 
 @dataclass(frozen=True)
@@ -13,7 +19,8 @@ class Verdict:
     """The outcome of a comparison.
 
     Attributes:
-        winner: name of the faster one, or None where the intervals overlap.
+        winner: name of the faster one, or None where the intervals overlap or the speed-up's
+            holds 1.
         speed_up: time of the first over time of the second, for the same number of examples;
             above 1 the second is faster.
         speed_up_interval: bootstrap interval of `speed_up`.
@@ -34,19 +41,49 @@ def verdict(
 ) -> Verdict:
     """Return which timing is the faster; nobody wins while their intervals overlap or touch.
 
-    Time is taken per example, so that timings of different batch sizes compare by throughput.
+    Timings of one comparison are compared turn by turn: the speed-up is the median over the
+    turns of the ratio of both medians, so that what slows the machine down for a while cancels,
+    and it must differ from 1 for a winner as well. Others are compared by their medians. Time is
+    taken per example, so that timings of different batch sizes compare by throughput.
     """
     confidence = min(first.plan.confidence, second.plan.confidence)
-    resamples = min(first.plan.resamples, second.plan.resamples)
+    speed_up, draws = (
+        _paired(first, second) if _are_paired(first, second) else _apart(first, second)
+    )
     scale = second.examples / first.examples
+    interval = percentile_interval(scale * draws, confidence)
+    winner = _winner(first, second, names)
+    if interval[0] <= 1.0 <= interval[1]:
+        winner = None
+    speed_up *= scale
+    return Verdict(winner, speed_up, interval, _text(winner, names, speed_up, interval))
+
+
+def _are_paired(first: Timing, second: Timing) -> bool:
+    return first.series == second.series and len(first.rounds_ms) == len(second.rounds_ms)
+
+
+def _paired(first: Timing, second: Timing) -> tuple[float, Array]:
+    """Return the median over the turns of first over second, and its bootstrap."""
+    times = [
+        np.array([max(float(np.median(turn)), _SMALLEST_MS) for turn in timing.rounds_ms])
+        for timing in (first, second)
+    ]
+    ratios = times[0] / times[1]
+    plan = first.plan
+    turns = [(float(ratio),) for ratio in ratios]
+    draws = bootstrap_medians(turns, resamples=plan.resamples, seed=plan.seed)
+    return float(np.median(ratios)), draws
+
+
+def _apart(first: Timing, second: Timing) -> tuple[float, Array]:
+    """Return the ratio of the medians, and its bootstrap."""
+    resamples = min(first.plan.resamples, second.plan.resamples)
     draws = [
         bootstrap_medians(timing.rounds_ms, resamples=resamples, seed=first.plan.seed)
         for timing in (first, second)
     ]
-    speed_up = scale * first.median_ms / second.median_ms
-    interval = percentile_interval(scale * draws[0] / draws[1], confidence)
-    winner = _winner(first, second, names)
-    return Verdict(winner, speed_up, interval, _text(winner, names, speed_up, interval))
+    return first.median_ms / second.median_ms, draws[0] / draws[1]
 
 
 def _winner(first: Timing, second: Timing, names: tuple[str, str]) -> str | None:

@@ -1,6 +1,7 @@
 """What every runtime promises; a runtime that is not installed is skipped and says so."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,15 @@ from nncfx.runtimes import RUNTIMES, BuildOptions, Runtime, Session
 RELATIVE = 2e-5
 
 
-@pytest.fixture(params=sorted(RUNTIMES))
+# Compiling takes seconds, and a C++ compiler.
+SLOW = ("aot_inductor", "torch_compile")
+NEEDS_GPU = ("tensorrt", "tensorrt_rtx")
+ALL = [
+    pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in sorted(RUNTIMES)
+]
+
+
+@pytest.fixture(params=ALL)
 def runtime(request: pytest.FixtureRequest) -> Runtime:
     found = RUNTIMES[request.param]
     try:
@@ -26,22 +35,48 @@ def runtime(request: pytest.FixtureRequest) -> Runtime:
 
 
 @pytest.fixture
-def session(runtime: Runtime, model: nn.Module, exported: ExportResult) -> Iterator[Session]:
+def options(runtime: Runtime, kept: Path) -> BuildOptions:
+    if runtime.name in NEEDS_GPU and not torch.cuda.is_available():
+        pytest.skip(f"running an engine of {runtime.name} needs an NVIDIA GPU")
+    return BuildOptions(threads=1, cache=kept)
+
+
+@pytest.fixture
+def session(
+    runtime: Runtime,
+    options: BuildOptions,
+    model: nn.Module,
+    exported: ExportResult,
+) -> Iterator[Session]:
     source = model if runtime.reads_modules else exported
-    with runtime.build(source, BuildOptions(threads=1)) as built:
+    with runtime.build(source, options) as built:
         yield built
 
 
-@pytest.mark.parametrize("batch", [1, 2, 7])
 def test_outputs_are_the_models_for_any_batch(
+    runtime: Runtime,
     session: Session,
     model: nn.Module,
-    batch: int,
 ) -> None:
-    inputs = torch.randn(batch, 3, 8, 8)
-    expected = model(inputs).detach().numpy()
-    (output,) = session.run(inputs)
-    np.testing.assert_allclose(output, expected, atol=RELATIVE * np.abs(expected).max())
+    for batch in (1, 2) if runtime.name in SLOW else (1, 2, 7):
+        inputs = torch.randn(batch, 3, 8, 8)
+        expected = model(inputs).detach().numpy()
+        (output,) = session.run(inputs)
+        np.testing.assert_allclose(output, expected, atol=RELATIVE * np.abs(expected).max())
+
+
+def test_outputs_of_sequence_models_are_theirs(
+    runtime: Runtime,
+    options: BuildOptions,
+    architecture: tuple[nn.Module, ExportResult],
+) -> None:
+    model, file = architecture
+    with runtime.build(model if runtime.reads_modules else file, options) as session:
+        for batch in (2,) if runtime.name in SLOW else (2, 3):
+            inputs = torch.randn(batch, 6, 8)
+            expected = model(inputs).detach().numpy()
+            (output,) = session.run(inputs)
+            np.testing.assert_allclose(output, expected, atol=RELATIVE * np.abs(expected).max())
 
 
 def test_outputs_of_one_call_outlive_the_next(session: Session, inputs: torch.Tensor) -> None:

@@ -38,7 +38,7 @@ def test_a_constant_cost_is_measured_exactly() -> None:
     timing = measure(machine.call("a", lambda _: 2.0), examples=8, clock=machine.clock)
     assert timing.median_ms == pytest.approx(2.0)
     assert timing.interval_ms == pytest.approx((2.0, 2.0))
-    assert timing.p90_ms == pytest.approx(2.0)
+    assert timing.percentile_ms(0.9) == pytest.approx(2.0)
     assert timing.throughput == pytest.approx(4000.0)
     assert timing.settled
 
@@ -115,12 +115,12 @@ def test_rare_outliers_do_not_move_the_median() -> None:
     assert max(timing.samples_ms) == pytest.approx(100.0)
 
 
-def test_the_p90_is_numpys() -> None:
+def test_percentiles_are_numpys() -> None:
     machine = Machine()
     generator = np.random.default_rng(0)
     call = machine.call("a", lambda _: float(generator.lognormal()))
     timing = measure(call, clock=machine.clock)
-    assert timing.p90_ms == pytest.approx(np.quantile(timing.samples_ms, 0.9))
+    assert timing.percentile_ms(0.9) == pytest.approx(np.quantile(timing.samples_ms, 0.9))
 
 
 def test_the_garbage_collector_rests_and_wakes() -> None:
@@ -163,3 +163,16 @@ def test_nothing_to_time_is_refused() -> None:
 def test_a_call_of_no_example_is_refused() -> None:
     with pytest.raises(ArgumentError, match="examples is 0"):
         measure(lambda: None, examples=0)
+
+
+def test_a_percentile_in_percent_is_refused() -> None:
+    timing = measure(lambda: None, plan=TimingPlan(seconds=0.0))
+    with pytest.raises(ArgumentError, match=r"share is 99; it lies in \[0, 1\]. Write 0.99"):
+        timing.percentile_ms(99)
+
+
+def test_timings_of_one_comparison_share_a_series() -> None:
+    plan = TimingPlan(seconds=0.0)
+    together = compare({"a": lambda: None, "b": lambda: None}, plan=plan)
+    assert together["a"].series == together["b"].series
+    assert together["a"].series != measure(lambda: None, plan=plan).series

@@ -9,19 +9,19 @@ from nncfx.runtimes import Timing, TimingPlan, verdict
 from nncfx.runtimes.statistics import bootstrap_medians, percentile_interval
 
 
-def timing_of(samples: list[float], *, examples: int = 1) -> Timing:
+def timing_of(samples: list[float], *, examples: int = 1, series: str = "one") -> Timing:
     rounds = tuple((sample,) for sample in samples)
     plan = TimingPlan(resamples=200)
     medians = bootstrap_medians(rounds, resamples=plan.resamples, seed=plan.seed)
     return Timing(
         median_ms=float(np.median(samples)),
         interval_ms=percentile_interval(medians, 0.95),
-        p90_ms=max(samples),
         first_ms=samples[0],
         examples=examples,
         settled=True,
         rounds_ms=rounds,
         plan=plan,
+        series=series,
     )
 
 
@@ -80,3 +80,23 @@ def test_what_disturbs_a_round_of_both_cancels_in_the_speed_up() -> None:
     drift = np.random.default_rng(0).lognormal(0, 0.3, 50)
     first, second = timing_of((3 * drift).tolist()), timing_of((2 * drift).tolist())
     assert verdict(first, second).speed_up_interval == pytest.approx((1.5, 1.5))
+
+
+def test_a_burst_that_hits_one_variant_only_does_not_move_the_speed_up() -> None:
+    # A third of the turns of the second meets other work; medians of all calls would say 0.67.
+    calm = [2.0, 2.02, 1.98] * 10
+    hit = [4.0 if k % 3 == 0 else 2.0 for k in range(30)]
+    assert verdict(timing_of(calm), timing_of(hit)).speed_up == pytest.approx(1.0, abs=0.015)
+
+
+def test_timings_of_two_comparisons_are_compared_by_their_medians() -> None:
+    first = timing_of([1.0, 2.0, 30.0] * 3, series="one")
+    second = timing_of([2.0, 1.0, 10.0] * 3, series="two")
+    assert verdict(first, second).speed_up == 1.0
+    assert verdict(first, replace(second, series="one")).speed_up == 2.0
+
+
+def test_equal_turns_have_no_winner_even_where_the_intervals_are_apart() -> None:
+    first = replace(timing_of([1.0, 2.0, 3.0] * 3), interval_ms=(1.0, 1.1))
+    second = replace(timing_of([1.0, 2.0, 3.0] * 3), interval_ms=(2.0, 2.1))
+    assert verdict(first, second).winner is None
