@@ -1,20 +1,54 @@
-"""Files: the Deep Compression layout and the `.nncfx` container, and the codecs below them."""
+"""Files: the Deep Compression layout and the `.nncfx` container, and the codecs below them.
+
+What handles models needs torch and is imported when it is first used; the rest does without.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
 
 from nncfx.storage import deep_compression
 from nncfx.storage.inspection import InspectRow, inspect
-from nncfx.storage.model_file import SavedFile, load, load_state, save
-from nncfx.storage.module_sizes import SIZE_ATTRIBUTES, ModuleSizes, apply_sizes, read_sizes
+from nncfx.storage.number_formats import BitTensor
+from nncfx.storage.safetensors_file import pack_safetensors, unpack_safetensors
+from nncfx.storage.tensor_file import TensorFile
+from nncfx.storage.whole_file import SavedFile
+
+if TYPE_CHECKING:
+    from nncfx.storage.model_file import load, load_state, save
+    from nncfx.storage.module_sizes import SIZE_ATTRIBUTES, ModuleSizes, apply_sizes, read_sizes
 
 __all__ = [
     "SIZE_ATTRIBUTES",
+    "BitTensor",
     "InspectRow",
     "ModuleSizes",
     "SavedFile",
+    "TensorFile",
     "apply_sizes",
     "deep_compression",
     "inspect",
     "load",
     "load_state",
+    "pack_safetensors",
     "read_sizes",
     "save",
+    "unpack_safetensors",
 ]
+
+_HOMES = {
+    **dict.fromkeys(("load", "load_state", "save"), "model_file"),
+    **dict.fromkeys(
+        ("SIZE_ATTRIBUTES", "ModuleSizes", "apply_sizes", "read_sizes"), "module_sizes"
+    ),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import what needs torch when it is asked for (PEP 562)."""
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"nncfx.storage.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'nncfx.storage' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

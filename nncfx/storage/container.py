@@ -1,22 +1,35 @@
-"""The `.nncfx` container, version 1: tensors as bits, in the fewest bytes. See docs/format.md."""
+"""The `.nncfx` container: tensors as bits, in the fewest bytes. See docs/format.md."""
 
 import json
 import math
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from nncfx.errors import StorageError
 from nncfx.storage.byte_reader import ByteReader
-from nncfx.storage.number_formats import WIDTHS, BitTensor, narrow, widen
+from nncfx.storage.number_formats import WIDTHS, BitTensor, Words, narrow, widen
 from nncfx.storage.tensor_codecs import CODECS, decode_words, encode_words
 
-__all__ = ["Contents", "Header", "TensorRow", "pack", "read_header", "read_tensors"]
+__all__ = [
+    "Contents",
+    "Header",
+    "Span",
+    "TensorRow",
+    "check_size",
+    "decode_tensor",
+    "pack",
+    "read_header",
+    "read_tensors",
+]
 
 MAGIC = b"\x89NNCFX\r\n"
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)
+"""The versions that can be read; version 1 has no ANS streams and is else the same."""
+
 LARGEST_HEADER = 1 << 23
 """The most bytes of JSON that a header may have."""
 
@@ -85,6 +98,33 @@ class Header:
         rows = {row.name: row for row in self.rows}
         return rows | {name: rows[first] for name, first in self.same.items()}
 
+    def spans(self, file_size: int) -> Iterator[tuple[str, "Span"]]:
+        """Yield where each stored tensor lies in a file of `file_size` bytes."""
+        begin, rows = file_size - self.size_bytes, iter(self.rows)
+        for count, size, crc in self.segments:
+            segment = slice(begin, begin + size)
+            for _, row in zip(range(count), rows, strict=False):
+                tensor = slice(begin, begin + row.size_bytes)
+                yield row.name, Span(tensor=tensor, segment=segment, crc=crc)
+                begin += row.size_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """Where the bytes of a tensor and those of its segment lie, and the segment's checksum."""
+
+    tensor: slice
+    segment: slice
+    crc: int
+
+    def check(self, file: memoryview) -> None:
+        """Check the segment in the whole `file`.
+
+        Raises:
+            StorageError: It has another checksum.
+        """
+        _check_segment(file[self.segment], self.crc)
+
 
 def pack(contents: Contents) -> bytes:
     """Return `contents` as the bytes of a container; each tensor under its smallest codec."""
@@ -137,9 +177,9 @@ def read_header(file: BinaryIO) -> Header:
     if len(prefix) < _PREFIX.size or not prefix.startswith(MAGIC):
         raise StorageError("This is no .nncfx file: it does not begin with its signature.")
     _, version, stored, raw, crc = _PREFIX.unpack(prefix)
-    if version != VERSION:
+    if version not in READABLE:
         raise StorageError(
-            f"The file has format version {version} and this reader knows {VERSION}. "
+            f"The file has format version {version} and this reader knows {READABLE[-1]}. "
             f"Read it with the nncfx that wrote it, or a newer one.",
         )
     if stored > end - _PREFIX.size or raw > LARGEST_HEADER:
@@ -261,30 +301,60 @@ def read_tensors(
     Raises:
         StorageError: The tensors are damaged or larger than `max_bytes`.
     """
+    check_size(header, header.rows, max_bytes)
+    file.seek(-header.size_bytes, 2)
+    at = 0
+    for count, size, crc in header.segments:
+        yield from _read_segment(file.read(size), header.rows[at : at + count], crc)
+        at += count
+
+
+def check_size(header: Header, rows: Sequence[TensorRow], max_bytes: int | None) -> None:
+    """Check that the tensors of `rows` do not claim more memory than `max_bytes`.
+
+    Raises:
+        StorageError: They do; by default more than 1 MiB and 4,096 times the file.
+    """
     limit = 4096 * header.size_bytes + (1 << 20) if max_bytes is None else max_bytes
-    total = sum(row.count * WIDTHS[row.dtype] for row in header.rows)
+    total = sum(row.count * WIDTHS[row.dtype] for row in rows)
     if total > limit:
         raise StorageError(
             f"The tensors of the file take {total} bytes in memory, more than the {limit} "
             f"allowed. If you trust the file, pass max_bytes={total}.",
         )
-    file.seek(-header.size_bytes, 2)
-    rows = iter(header.rows)
-    for count, size, crc in header.segments:
-        data = file.read(size)
-        if len(data) != size or zlib.crc32(data) != crc:
-            raise StorageError("The file is damaged: the checksum of a segment does not match.")
-        source = ByteReader(data)
-        for _, row in zip(range(count), rows, strict=False):
-            yield row, _decode(row, source)
 
 
-def _decode(row: TensorRow, source: ByteReader) -> BitTensor:
+def _read_segment(
+    data: bytes | memoryview,
+    rows: Sequence[TensorRow],
+    crc: int,
+) -> Iterator[tuple[TensorRow, BitTensor]]:
+    """Yield the tensors of `rows`, which are those of the segment `data`, one at a time."""
+    _check_segment(data, crc)
+    source = ByteReader(data)
+    for row in rows:
+        yield row, decode_tensor(row, source.take(row.size_bytes))
+
+
+def _check_segment(data: bytes | memoryview, crc: int) -> None:
+    if zlib.crc32(data) != crc:
+        raise StorageError("The file is damaged: the checksum of a segment does not match.")
+
+
+def decode_tensor(row: TensorRow, data: bytes | memoryview) -> BitTensor:
+    """Return the tensor of `row` from its bytes.
+
+    Raises:
+        StorageError: They are damaged.
+    """
+
+    def widened(words: Words) -> Words:
+        return widen(words, row.stored, row.dtype)
+
+    payload = ByteReader(data)
     try:
-        payload = ByteReader(source.take(row.size_bytes))
-        words = decode_words(row.codec, payload, row.count, WIDTHS[row.stored])
+        words = decode_words(row.codec, payload, row.count, WIDTHS[row.stored], widened)
         payload.finish()
-        words = widen(words, row.stored, row.dtype)
     except StorageError as error:
         raise StorageError(f"Tensor {row.name!r}: {error}") from error
     return BitTensor(dtype=row.dtype, shape=row.shape, words=words)

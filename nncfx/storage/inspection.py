@@ -2,12 +2,12 @@
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from nncfx.storage.container import TensorRow, read_header, read_tensors
+from nncfx.storage.container import TensorRow
 from nncfx.storage.number_formats import BitTensor
+from nncfx.storage.tensor_file import TensorFile
 
 __all__ = ["InspectRow", "inspect"]
 
@@ -23,6 +23,7 @@ class InspectRow:
         codec: How it is stored, `index+values`.
         size_bytes: Its bytes in the file.
         bits_per_weight: Those bytes in bits per element; 0.0 for an empty tensor.
+        checksum: The CRC-32 of its segment, which holds it alone or with its neighbours.
         entropy_bits: The order-0 entropy of its values in bits per element: no code that
             treats elements as independent is smaller, tables not counted.
     """
@@ -34,6 +35,7 @@ class InspectRow:
     size_bytes: int
     bits_per_weight: float
     entropy_bits: float
+    checksum: int
 
 
 def inspect(
@@ -52,12 +54,11 @@ def inspect(
     Raises:
         StorageError: The file is damaged, hostile, or larger in memory than `max_bytes`.
     """
-    with Path(path).open("rb") as file:
-        tensors = read_tensors(file, read_header(file), max_bytes=max_bytes)
-        return [_inspect_row(row, bits) for row, bits in tensors]
+    with TensorFile(path, max_bytes=max_bytes) as file:
+        return [_inspect_row(row, bits, file.checksum(row.name)) for row, bits in file.stream()]
 
 
-def _inspect_row(row: TensorRow, bits: BitTensor) -> InspectRow:
+def _inspect_row(row: TensorRow, bits: BitTensor, checksum: int) -> InspectRow:
     _, counts = np.unique(bits.words, return_counts=True)
     shares = counts / max(1, row.count)
     return InspectRow(
@@ -68,4 +69,5 @@ def _inspect_row(row: TensorRow, bits: BitTensor) -> InspectRow:
         size_bytes=row.size_bytes,
         bits_per_weight=8 * row.size_bytes / max(1, row.count),
         entropy_bits=float(-(shares * np.log2(shares)).sum()) + 0.0,
+        checksum=checksum,
     )

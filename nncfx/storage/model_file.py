@@ -1,8 +1,7 @@
 """Models as `.nncfx` files: the torch edge of the container."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,21 +19,14 @@ from nncfx.storage.container import (
 )
 from nncfx.storage.module_sizes import apply_sizes, read_sizes
 from nncfx.storage.number_formats import WIDTHS, BitTensor
+from nncfx.storage.tensor_file import TensorFile
 from nncfx.storage.torch_bits import DTYPES, from_bits, plain_tensor, to_bits
-from nncfx.storage.whole_file import write_whole
+from nncfx.storage.whole_file import SavedFile, write_whole
 
-__all__ = ["SavedFile", "load", "load_state", "save"]
+__all__ = ["load", "load_state", "save"]
 
 _LISTED = 5
 ModelT = TypeVar("ModelT", bound=nn.Module)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SavedFile:
-    """A file that was written: where, and its size on disk in bytes."""
-
-    path: Path
-    size_bytes: int
 
 
 def save(
@@ -62,10 +54,7 @@ def save(
             be written.
     """
     contents = _contents(model, signed_zeros=signed_zeros, metadata=metadata or {})
-    data = pack(contents)
-    target = Path(path)
-    write_whole(target, data)
-    return SavedFile(path=target, size_bytes=len(data))
+    return write_whole(Path(path), [pack(contents)])
 
 
 def _contents(
@@ -178,22 +167,23 @@ def _fits(row: TensorRow, value: torch.Tensor) -> bool:
 def load_state(
     path: str | os.PathLike[str],
     *,
+    names: Iterable[str] | None = None,
     max_bytes: int | None = None,
 ) -> dict[str, torch.Tensor]:
     """Return the tensors of the file at `path` by `state_dict` key, without a model.
 
     Args:
         path: A file that `save` wrote.
-        max_bytes: The most memory the tensors may take; by default 1 MiB and 4,096 times the
-            file.
+        names: Only these; the others are not read.
+        max_bytes: The most memory the tensors may take, with `names` each; by default 1 MiB and
+            4,096 times the file.
 
     Raises:
-        StorageError: The file is damaged, hostile, or larger in memory than `max_bytes`.
+        StorageError: The file is damaged, hostile, lacks one of `names`, or is larger in memory
+            than `max_bytes`.
     """
-    with Path(path).open("rb") as file:
-        header = read_header(file)
-        tensors = {
-            row.name: from_bits(row.name, bits)
-            for row, bits in read_tensors(file, header, max_bytes=max_bytes)
-        }
-    return tensors | {name: tensors[first] for name, first in header.same.items()}
+    with TensorFile(path, max_bytes=max_bytes) as file:
+        if names is not None:
+            return {name: from_bits(name, file.read(name)) for name in names}
+        tensors = {row.name: from_bits(row.name, bits) for row, bits in file.stream()}
+        return tensors | {name: tensors[first] for name, first in file.same.items()}

@@ -32,7 +32,14 @@ _NARROWER = {
     "I32": ("I8", "I16"),
     "I64": ("I8", "I16", "I32"),
 }
+_NUMPY = {
+    **{f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "UI" for size in (1, 2, 4, 8)},
+    **{f"F{8 * size}": f"<f{size}" for size in (2, 4, 8)},
+    "BOOL": "?",
+    "C64": "<c8",
+}
 _SAMPLE = 4096
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,6 +65,19 @@ class BitTensor:
                 f"{self.words.size} words of {self.words.dtype} are no tensor of format "
                 f"{self.dtype!r} and shape {self.shape}.",
             )
+
+    def array(self) -> NDArray[Any]:
+        """Return the tensor as a numpy array that shares the words.
+
+        Raises:
+            StorageError: numpy has no such format (BF16, F8).
+        """
+        if self.dtype not in _NUMPY:
+            raise StorageError(
+                f"numpy has no {self.dtype}; take the words, or read with load_state, which "
+                "returns torch's tensors.",
+            )
+        return self.words.view(_NUMPY[self.dtype]).reshape(self.shape)
 
 
 def _numbers(words: Words, dtype: str) -> NDArray[Any]:
@@ -89,7 +109,10 @@ def narrow(words: Words, dtype: str) -> tuple[Words, str]:
     Exact means bitwise: what does not come back with the same bits (some NaNs) is not narrowed.
     """
     for target in _NARROWER.get(dtype, ()):
-        if _survives(words[:_SAMPLE], dtype, target) and _survives(words, dtype, target):
+        starts = range(0, words.size, _CHUNK)
+        if _survives(words[:_SAMPLE], dtype, target) and all(
+            _survives(words[start : start + _CHUNK], dtype, target) for start in starts
+        ):
             return _convert(words, dtype, target), target
     return words, dtype
 

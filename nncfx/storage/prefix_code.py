@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 from nncfx.errors import StorageError
 from nncfx.storage.byte_reader import BitReader, ByteReader, varint
 
-__all__ = ["LONGEST_CODE", "canonical_codes", "code_lengths", "pack_lengths", "unpack_lengths"]
+__all__ = [
+    "LONGEST_CODE",
+    "canonical_codes",
+    "code_lengths",
+    "pack_lengths",
+    "read_lengths",
+    "unpack_lengths",
+]
 
 LONGEST_CODE = 16
 """The longest code word in bits; optimal codes longer than that are limited optimally."""
@@ -136,6 +143,15 @@ def unpack_lengths(source: ByteReader) -> Lengths:
     Raises:
         StorageError: The table is cut off, or it is no complete prefix code.
     """
+    return _complete(read_lengths(source))
+
+
+def read_lengths(source: ByteReader) -> Lengths:
+    """Return lengths from 0 to 16, the last one not 0, whether they make a prefix code or not.
+
+    Raises:
+        StorageError: The list is cut off, or it is no such list.
+    """
     size = source.varint()
     if not 1 <= size <= LARGEST_ALPHABET:
         raise StorageError(f"The file is damaged: a code table of {size} symbols.")
@@ -155,14 +171,16 @@ def unpack_lengths(source: ByteReader) -> Lengths:
             raise StorageError(f"The file is damaged: a code word of {last} bits.")
         lengths.append(last)
     bits.align()
-    return _complete(np.array(lengths, dtype=np.uint8), size)
+    if len(lengths) != size or not lengths[-1]:
+        raise StorageError(f"The file is damaged: a code table has not its {size} symbols.")
+    return np.array(lengths, dtype=np.uint8)
 
 
-def _complete(lengths: Lengths, size: int) -> Lengths:
+def _complete(lengths: Lengths) -> Lengths:
     used = lengths[lengths > 0].astype(np.int64)
     share = int((1 << (LONGEST_CODE - used)).sum())
     sole = used.size == 1 and int(used[0]) == 1
-    if lengths.size != size or not lengths[-1] or not (sole or share == 1 << LONGEST_CODE):
+    if not (sole or share == 1 << LONGEST_CODE):
         raise StorageError(
             "The file is damaged: a code table is no complete prefix code "
             f"(its words take {share / (1 << LONGEST_CODE):.4f} of the code space, not 1).",

@@ -7,6 +7,7 @@ value. *Runs* carry no fillers among the values: the symbol `limit` stands for `
 and no value, and every smaller symbol for that many zeros and then a value.
 """
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,10 +15,12 @@ from numpy.typing import NDArray
 
 from nncfx.errors import StorageError
 
-__all__ = ["Gaps", "positions_of_gaps", "positions_of_runs", "to_gaps", "to_runs"]
+__all__ = ["Gaps", "RunPositions", "positions_of_gaps", "to_gaps", "to_runs", "zeros_before"]
 
 Ints: TypeAlias = NDArray[np.signedinteger[Any] | np.unsignedinteger[Any]]
 Positions: TypeAlias = NDArray[np.int64]
+
+_CHUNK = 1 << 18
 
 
 class Gaps(NamedTuple):
@@ -38,9 +41,9 @@ def zeros_before(positions: Ints) -> Positions:
     return zeros
 
 
-def _interleave(zeros: Positions, skips: Positions) -> Gaps:
+def _interleave(zeros: Ints, skips: Ints) -> Gaps:
     # Entry i stands after its own skips and everything before: at cumsum(skips + 1) - 1.
-    ends = np.cumsum(skips + 1)
+    ends = np.cumsum(skips + 1, dtype=np.int64)
     filler = np.ones(int(ends[-1]) if ends.size else 0, dtype=np.bool_)
     filler[ends - 1] = False
     gaps = np.zeros(filler.size, dtype=np.uint16)
@@ -77,34 +80,59 @@ def positions_of_gaps(gaps: Ints, size: int) -> Positions:
     return positions
 
 
-def to_runs(positions: Ints, limit: int) -> NDArray[np.uint16]:
-    """Return `positions` as runs of zeros in [0, limit]; `limit` itself carries no value.
+def to_runs(zeros: Ints, limit: int) -> NDArray[np.uint16]:
+    """Return `zeros`, how many zeros precede each value, as runs in [0, limit].
 
     Args:
-        positions: Strictly increasing, from 0 on.
+        zeros: Not negative.
         limit: The symbol for "limit zeros and no value", in [1, 65535].
 
-    >>> to_runs(np.array([2, 6]), 3).tolist()
+    >>> to_runs(np.array([2, 3]), 3).tolist()
     [2, 3, 0]
     """
-    zeros = zeros_before(positions)
-    runs, filler = _interleave(zeros % limit, zeros // limit)
+    skips = zeros // limit
+    if not skips.any():
+        return zeros.astype(np.uint16)
+    runs, filler = _interleave(zeros % limit, skips)
     runs[filler] = limit
     return runs
 
 
-def positions_of_runs(runs: Ints, limit: int, size: int) -> Positions:
-    """Return the positions of the values of `runs`, the inverse of `to_runs`.
+class RunPositions:
+    """The positions of the values of runs, chunk by chunk: the inverse of `to_runs`.
 
-    Raises:
-        StorageError: A symbol exceeds `limit`, or the runs leave an array of `size`.
+    Attributes:
+        count: How many values there are.
     """
-    valued = runs < limit
-    if runs.size and int(runs.max()) > limit:
-        raise StorageError(f"The file is damaged: a run of zeros exceeds its limit of {limit}.")
-    ends = np.cumsum(runs.astype(np.int64) + valued)
-    _check_end(ends - 1, size)
-    return ends[valued] - 1
+
+    def __init__(self, runs: NDArray[np.uint16], limit: int, size: int) -> None:
+        """Take the `runs` of an array of `size`.
+
+        Raises:
+            StorageError: A symbol exceeds `limit`.
+        """
+        if runs.size and int(runs.max()) > limit:
+            raise StorageError(
+                f"The file is damaged: a run of zeros exceeds its limit of {limit}.",
+            )
+        self._runs, self._limit, self._size = runs, limit, size
+        self.count = int(np.count_nonzero(runs < limit))
+
+    def __iter__(self) -> Iterator[Positions]:
+        """Yield ascending positions.
+
+        Raises:
+            StorageError: The runs leave the array.
+        """
+        before = 0
+        for start in range(0, self._runs.size, _CHUNK):
+            runs = self._runs[start : start + _CHUNK]
+            valued = runs < self._limit
+            ends = np.cumsum(runs + valued, dtype=np.int64)
+            ends += before
+            _check_end(ends - 1, self._size)
+            before = int(ends[-1])
+            yield ends[valued] - 1
 
 
 def _check_end(positions: Positions, size: int) -> None:

@@ -5,21 +5,25 @@ bit per word, lowest bit of each byte first), `runs` (zeros before each non-zero
 `sparse_index`). Values: `raw` (little-endian words), `planes` (one symbol stream per byte of
 the words, lowest byte first), `codebook` (varint K, K raw words, one stream of codes, where
 code 0 is zero and code k the k-th word).
+
+Both directions work through a tensor in chunks, so that beside it only what is coded takes
+memory in proportion to it.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nncfx.errors import StorageError
 from nncfx.storage.byte_reader import ByteReader, varint
-from nncfx.storage.codebook import Codebook, from_codes, to_codes
+from nncfx.storage.codebook import Codebook, to_codes
 from nncfx.storage.huffman import count_symbols
 from nncfx.storage.number_formats import Words
-from nncfx.storage.sparse_index import positions_of_runs, to_runs, zeros_before
-from nncfx.storage.symbol_stream import decode_symbols, encode_symbols, symbols_size
+from nncfx.storage.sparse_index import RunPositions, to_runs
+from nncfx.storage.symbol_stream import encode_symbols, open_symbols, symbols_size
+from nncfx.storage.value_reader import open_values
 
 __all__ = ["CODECS", "decode_words", "encode_words"]
 
@@ -28,17 +32,29 @@ CODECS = tuple(
 )
 """The names of all codecs."""
 
+Zeros: TypeAlias = NDArray[np.unsignedinteger[Any]]
+
 RUN_LIMITS = (1, 3, 7, 15, 31, 63, 127, 255, 511, 1023, 4095)
+_CHUNK = 1 << 18
+_POPULATION = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(1, dtype=np.uint8)
 
 
 class _Choice(NamedTuple):
-    size: int
+    size: float
     name: str
     limit: int = 0  # of runs
 
 
+class _Sparse(NamedTuple):
+    kept: Words
+    zeros: Zeros  # before each kept word
+
+
 def encode_words(words: Words, max_codes: int = 256) -> tuple[str, bytes]:
     r"""Return the codec that makes `words` smallest, and their bytes under it.
+
+    Beside the result it takes, for the words that are not zero, twice what they take and 6 bytes
+    each.
 
     Args:
         words: 1-D; a zero is a word without a bit set.
@@ -47,21 +63,40 @@ def encode_words(words: Words, max_codes: int = 256) -> tuple[str, bytes]:
     >>> encode_words(np.array([0, 0, 0, 7, 0, 0, 0, 0], dtype=np.uint8))
     ('bitmap+raw', b'\x08\x07')
     """
-    positions = np.flatnonzero(words)
-    kept = words[positions]
-    book = to_codes(kept, max_codes)
-    dense = min(_choices(words, kept.size, book))
-    if kept.size < words.size:
-        index = min(_index_choices(positions, words.size))
-        values = min(_choices(kept, kept.size, book))
+    sparse = _sparse(words)
+    book = to_codes(sparse.kept, max_codes)
+    dense = min(_choices(words, sparse.kept.size, book))
+    if sparse.kept.size < words.size:
+        index = min(_index_choices(sparse.zeros, words.size))
+        values = min(_choices(sparse.kept, sparse.kept.size, book))
         if index.size + values.size < dense.size:
-            head = _encode_index(index, positions, words.size)
-            return f"{index.name}+{values.name}", head + _encode_values(values, kept, book)
+            head = _encode_index(index, words, sparse.zeros)
+            tail = _encode_values(values, sparse.kept, book)
+            return f"{index.name}+{values.name}", head + tail
     if dense.name == "codebook" and book is not None:
         codes = np.zeros(words.size, dtype=np.uint16)
-        codes[positions] = book.codes
+        codes[words != 0] = book.codes
         book = Codebook(codes, book.values)
     return f"dense+{dense.name}", _encode_values(dense, words, book)
+
+
+def _sparse(words: Words) -> _Sparse:
+    count = int(np.count_nonzero(words))
+    narrow = "<u4" if words.size < 1 << 32 else "<u8"
+    if count == words.size:
+        return _Sparse(words, np.zeros(0, dtype=narrow))
+    kept, zeros = np.empty(count, dtype=words.dtype), np.empty(count, dtype=narrow)
+    at, last = 0, -1
+    for start in range(0, words.size, _CHUNK):
+        chunk = words[start : start + _CHUNK]
+        positions = np.flatnonzero(chunk != 0)
+        if positions.size:
+            end = at + positions.size
+            chunk.take(positions, out=kept[at:end], mode="clip")
+            zeros[at] = start + positions[0] - last - 1
+            zeros[at + 1 : end] = np.diff(positions) - 1
+            at, last = end, start + int(positions[-1])
+    return _Sparse(kept, zeros)
 
 
 def _choices(words: Words, kept: int, book: Codebook | None) -> Iterator[_Choice]:
@@ -76,7 +111,8 @@ def _choices(words: Words, kept: int, book: Codebook | None) -> Iterator[_Choice
 
 def _book_choice(book: Codebook, zeros: int) -> _Choice:
     table = len(varint(book.values.size - 1)) + book.values[1:].nbytes
-    counts = np.bincount(book.codes, minlength=1)
+    counts = count_symbols(book.codes)
+    counts = np.append(counts, np.zeros(1 if not counts.size else 0, dtype=np.int64))
     counts[0] += zeros
     return _Choice(table + symbols_size(counts), "codebook")
 
@@ -85,33 +121,39 @@ def _planes(words: Words) -> NDArray[np.uint8]:
     return words.view(np.uint8).reshape(words.size, words.itemsize).T
 
 
-def _index_choices(positions: NDArray[np.int64], size: int) -> Iterator[_Choice]:
+def _index_choices(zeros: Zeros, size: int) -> Iterator[_Choice]:
     yield _Choice((size + 7) // 8, "bitmap")
-    zeros, counts = _histogram(zeros_before(positions))
+    lengths, counts = _histogram(zeros)
     for limit in RUN_LIMITS:
         runs = np.zeros(limit + 1, dtype=np.int64)
-        np.add.at(runs, zeros % limit, counts)
-        runs[limit] = int((zeros // limit * counts).sum())
+        np.add.at(runs, lengths % limit, counts)
+        runs[limit] = int((lengths // limit * counts).sum())
         head = len(varint(int(runs.sum()))) + len(varint(limit))
         yield _Choice(head + symbols_size(runs), "runs", limit)
         if not runs[limit]:
             break  # no run is that long: a larger limit changes nothing
 
 
-def _histogram(zeros: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _histogram(
+    zeros: Zeros,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     if zeros.size and int(zeros.max()) < zeros.size:
-        counts = np.bincount(zeros)
+        counts = count_symbols(zeros)
         present = np.flatnonzero(counts)
         return present, counts[present]
-    return np.unique(zeros, return_counts=True)
+    lengths, counts = np.unique(zeros, return_counts=True)
+    return lengths.astype(np.int64), counts
 
 
-def _encode_index(index: _Choice, positions: NDArray[np.int64], size: int) -> bytes:
+def _encode_index(
+    index: _Choice,
+    words: Words,
+    zeros: Zeros,
+) -> bytes:
     if index.name == "bitmap":
-        bitmap = np.zeros(size, dtype=np.bool_)
-        bitmap[positions] = True
-        return np.packbits(bitmap, bitorder="little").tobytes()
-    runs = to_runs(positions, index.limit)
+        return np.packbits(words != 0, bitorder="little").tobytes()
+    parts = [to_runs(zeros[at : at + _CHUNK], index.limit) for at in range(0, zeros.size, _CHUNK)]
+    runs = np.concatenate([*parts, np.zeros(0, dtype=np.uint16)])
     return varint(runs.size) + varint(index.limit) + encode_symbols(runs)
 
 
@@ -124,52 +166,71 @@ def _encode_values(values: _Choice, words: Words, book: Codebook | None) -> byte
     return words.tobytes()
 
 
-def decode_words(codec: str, source: ByteReader, count: int, width: int) -> Words:
-    """Return `count` words of `width` bytes that `encode_words` wrote under `codec`.
+def _as_they_are(words: Words) -> Words:
+    return words
 
-    Allocates at most 40 bytes per word of the caller's `count`, beyond what the streams take.
+
+def decode_words(
+    codec: str,
+    source: ByteReader,
+    count: int,
+    width: int,
+    widened: Callable[[Words], Words] = _as_they_are,
+) -> Words:
+    """Return `count` words of `width` bytes that `encode_words` wrote under `codec`, `widened`.
+
+    Args:
+        codec: One of `CODECS`.
+        source: The bytes.
+        count: How many words.
+        width: Bytes of a word in the file.
+        widened: Gives words in another format, in which zero has no bit set either.
+
+    Allocates at most 3 bytes per word of the caller's `count`, and 40 MiB, beside the words
+    and the bytes of `source`; a Huffman stream, its own 80 MiB and 2 bytes per word as well.
 
     Raises:
         StorageError: The codec is unknown, or the bytes are damaged or cut off.
     """
     if codec not in CODECS:
         raise StorageError(f"The file is damaged, or newer than this reader: codec {codec!r}.")
-    index, _, values = codec.partition("+")
+    index, _, kind = codec.partition("+")
     if index == "dense":
-        return _decode_values(values, source, count, width)
-    positions = _decode_index(index, source, count)
-    words = np.zeros(count, dtype=f"<u{width}")
-    words[positions] = _decode_values(values, source, positions.size, width)
+        values = open_values(kind, source, count, width)
+        words = np.empty(count, dtype=_dtype(width, widened))
+        for start in range(0, count, _CHUNK):
+            part = words[start : start + _CHUNK]
+            part[:] = widened(values.read(part.size))
+        return words
+    positions = _Bitmap(source, count) if index == "bitmap" else _runs(source, count)
+    values = open_values(kind, source, positions.count, width)
+    words = np.zeros(count, dtype=_dtype(width, widened))
+    for found in positions:
+        words[found] = widened(values.read(found.size))
     return words
 
 
-def _decode_index(index: str, source: ByteReader, size: int) -> NDArray[np.int64]:
-    if index == "bitmap":
-        raw = np.frombuffer(source.take((size + 7) // 8), dtype=np.uint8)
-        bits = np.unpackbits(raw, bitorder="little")
-        if bits[size:].any():
+def _dtype(width: int, widened: Callable[[Words], Words]) -> np.dtype[np.unsignedinteger[Any]]:
+    return widened(np.zeros(0, dtype=f"<u{width}")).dtype
+
+
+class _Bitmap:
+    """The positions of the bits that are set, chunk by chunk."""
+
+    def __init__(self, source: ByteReader, size: int) -> None:
+        self._raw = np.frombuffer(source.take((size + 7) // 8), dtype=np.uint8)
+        if size % 8 and int(self._raw[-1]) >> size % 8:
             raise StorageError("The file is damaged: padding bits are not zero.")
-        return np.flatnonzero(bits)
+        self.count = int(_POPULATION[self._raw].sum(dtype=np.int64))
+
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+        for start in range(0, self._raw.size, _CHUNK // 8):
+            bits = np.unpackbits(self._raw[start : start + _CHUNK // 8], bitorder="little")
+            yield np.flatnonzero(bits) + 8 * start
+
+
+def _runs(source: ByteReader, size: int) -> RunPositions:
     runs, limit = source.varint(), source.varint()
     if runs > size or not 1 <= limit <= RUN_LIMITS[-1]:
         raise StorageError(f"The file is damaged: {runs} runs up to {limit} for {size} weights.")
-    return positions_of_runs(decode_symbols(source, runs), limit, size)
-
-
-def _decode_values(values: str, source: ByteReader, count: int, width: int) -> Words:
-    if values == "raw":
-        return np.frombuffer(source.take(count * width), dtype=f"<u{width}")
-    if values == "codebook":
-        size = source.varint()
-        if size >= 1 << 16:
-            raise StorageError(f"The file is damaged: a codebook of {size} values.")
-        table = np.zeros(size + 1, dtype=f"<u{width}")
-        table[1:] = np.frombuffer(source.take(size * width), dtype=table.dtype)
-        return from_codes(decode_symbols(source, count), table)
-    planes = np.empty((count, width), dtype=np.uint8)
-    for byte in range(width):
-        symbols = decode_symbols(source, count)
-        if symbols.size and int(symbols.max()) > 0xFF:  # noqa: PLR2004 (a byte)
-            raise StorageError("The file is damaged: a byte plane holds more than bytes.")
-        planes[:, byte] = symbols
-    return planes.reshape(-1).view(f"<u{width}")
+    return RunPositions(open_symbols(source, runs).read(runs), limit, size)

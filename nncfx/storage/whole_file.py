@@ -3,17 +3,27 @@
 import contextlib
 import os
 import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from nncfx.errors import StorageError
 
-__all__ = ["write_whole"]
+__all__ = ["SavedFile", "write_whole"]
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write `data` under a temporary name beside `path`, then rename it to `path`.
+@dataclass(frozen=True, kw_only=True)
+class SavedFile:
+    """A file that was written: where, and its size on disk in bytes."""
 
-    Missing folders are made.
+    path: Path
+    size_bytes: int
+
+
+def write_whole(path: Path, parts: Iterable[bytes | memoryview]) -> SavedFile:
+    """Write `parts` under a temporary name beside `path`, then rename it to `path`.
+
+    Missing folders are made. Each part is asked for when the one before is written.
 
     Raises:
         StorageError: the file cannot be written.
@@ -22,7 +32,7 @@ def write_whole(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("xb") as file:
-            file.write(data)
+            size = sum(file.write(part) for part in parts)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -33,3 +43,4 @@ def write_whole(path: Path, data: bytes) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+    return SavedFile(path=path, size_bytes=size)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -156,6 +156,7 @@ def test_a_random_start_depends_on_its_seed_only() -> None:
     assert not torch.equal(first, other)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 31))
 def test_a_level_is_the_fraction_of_bits_saved(bits: int) -> None:
     assert bits_of_level(1 - bits / 32) == bits

@@ -223,8 +223,8 @@ def test_a_header_that_inflates_beyond_its_length_is_refused() -> None:
 
 def test_a_newer_version_is_refused_by_number() -> None:
     data = bytearray(small_file())
-    data[8] = 2
-    with pytest.raises(StorageError, match="version 2 and this reader knows 1"):
+    data[8] = 3
+    with pytest.raises(StorageError, match="version 3 and this reader knows 2"):
         unpacked(bytes(data))
 
 
@@ -242,10 +242,11 @@ def test_a_few_bytes_that_claim_gigabytes_are_refused_before_decoding() -> None:
         unpacked(reheaded(zeros, tensors=[row]))
 
 
-def test_version_1_still_reads() -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_every_version_still_reads(version: int) -> None:
     golden = Path(__file__).parent / "golden"
-    found = unpacked((golden / "version_1.nncfx").read_bytes())
-    wanted = json.loads((golden / "version_1.json").read_text())
+    found = unpacked((golden / f"version_{version}.nncfx").read_bytes())
+    wanted = json.loads((golden / f"version_{version}.json").read_text())
     assert {
         name: [b.dtype, list(b.shape), b.words.tolist()] for name, b in found.items()
     } == wanted

@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nncfx.errors import StorageError
-from nncfx.storage.sparse_index import positions_of_gaps, positions_of_runs, to_gaps, to_runs
+from nncfx.storage.sparse_index import (
+    RunPositions,
+    positions_of_gaps,
+    to_gaps,
+    to_runs,
+    zeros_before,
+)
 
 POSITIONS = st.sets(st.integers(0, 500), max_size=60).map(lambda s: np.array(sorted(s), int))
 
@@ -41,21 +47,34 @@ def test_gaps_without_their_fillers_give_the_positions(positions: np.ndarray, li
     np.testing.assert_array_equal(positions_of_gaps(gaps, 501)[~filler], positions)
 
 
+def positions_of(runs: list[int] | np.ndarray, limit: int, size: int) -> list[int]:
+    found = RunPositions(np.array(runs, dtype=np.uint16), limit, size)
+    positions = [position for chunk in found for position in chunk.tolist()]
+    assert len(positions) == found.count
+    return positions
+
+
 @pytest.mark.parametrize(
-    ("position", "runs"),
+    ("zeros", "runs"),
     [(0, [0]), (2, [2]), (3, [3, 0]), (5, [3, 2]), (6, [3, 3, 0])],
 )
 def test_the_limit_of_a_run_stands_for_zeros_without_a_value(
-    position: int,
+    zeros: int,
     runs: list[int],
 ) -> None:
-    assert to_runs(np.array([position]), 3).tolist() == runs
+    assert to_runs(np.array([zeros]), 3).tolist() == runs
 
 
 @given(POSITIONS, st.integers(1, 70))
 def test_runs_give_the_positions(positions: np.ndarray, limit: int) -> None:
-    runs = to_runs(positions, limit)
-    np.testing.assert_array_equal(positions_of_runs(runs, limit, 501), positions)
+    runs = to_runs(zeros_before(positions), limit)
+    assert positions_of(runs, limit, 501) == positions.tolist()
+
+
+def test_runs_longer_than_a_chunk_give_the_positions() -> None:
+    positions = np.flatnonzero(np.random.default_rng(0).random(1_500_000) < 0.4)
+    runs = to_runs(zeros_before(positions), 7)
+    assert positions_of(runs, 7, 1_500_000) == positions.tolist()
 
 
 def test_an_entry_outside_the_tensor_is_refused() -> None:
@@ -65,9 +84,9 @@ def test_an_entry_outside_the_tensor_is_refused() -> None:
 
 def test_runs_outside_the_tensor_are_refused() -> None:
     with pytest.raises(StorageError, match="reaches position"):
-        positions_of_runs(np.array([3, 3], dtype=np.uint16), 3, 5)
+        positions_of([3, 3], 3, 5)
 
 
 def test_a_run_beyond_its_limit_is_refused() -> None:
     with pytest.raises(StorageError, match="exceeds its limit of 3"):
-        positions_of_runs(np.array([4], dtype=np.uint16), 3, 10)
+        positions_of([4], 3, 10)

@@ -46,7 +46,7 @@ def test_words_come_back(words: np.ndarray) -> None:
         ("dense+codebook", RNG.choice(LEVELS[:8], 5000)),
         ("dense+codebook", np.full(1000, LEVELS[0])),
         ("bitmap+raw", kept(0.6, RNG.integers(1, 2**32, 100, dtype=np.uint32))),
-        ("bitmap+planes", kept(0.7, RNG.normal(size=5000).astype(np.float32)).view(np.uint32)),
+        ("bitmap+planes", kept(0.5, RNG.normal(size=5000).astype(np.float32)).view(np.uint32)),
         ("runs+planes", kept(0.1, RNG.normal(size=50000).astype(np.float32)).view(np.uint32)),
         ("runs+raw", kept(0.01, RNG.integers(1, 2**64, 2000, dtype=np.uint64))),
         ("runs+codebook", kept(0.1, RNG.choice(LEVELS, 50000))),
