@@ -26,12 +26,11 @@ from nncfx.controllers import (
     MaskHook,
     MaskSet,
     Schedule,
-    Statistics,
     WarmUp,
     register_algorithm,
-    table,
 )
-from nncfx.controllers.channel_scopes import Spared, spare
+from nncfx.controllers.channel_scopes import Spared, read_within, spare
+from nncfx.controllers.pruned_channels import FilterPruningStatistics, PrunedChannels
 from nncfx.controllers.weight_macs import WeightMacs
 from nncfx.controllers.weights import (
     aliases,
@@ -40,8 +39,18 @@ from nncfx.controllers.weights import (
     raw_parameters,
 )
 from nncfx.errors import CompressionError
+from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels, GroupSet, Role
-from nncfx.schemes import Criterion, MaskScope, group_masks, group_scores, keep_groups
+from nncfx.schemes import (
+    Criterion,
+    MaskScope,
+    Ranking,
+    group_masks,
+    group_scores,
+    keep_groups,
+    kept_units,
+    unconstrained_masks,
+)
 from nncfx.schemes.criteria import geometric_median
 from nncfx.tracing import Insertion, NNCFNetwork, Priority, WeightSite
 
@@ -120,58 +129,6 @@ def filter_masks(
 
 
 @final
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PrunedChannels:
-    """How many groups of one set are left.
-
-    Attributes:
-        name: The module that produces the channels first.
-        before: Groups in all.
-        after: Groups that are left, at least 1.
-    """
-
-    name: str
-    before: int
-    after: int
-
-
-@final
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FilterPruningStatistics(Statistics):
-    """What filter pruning has done.
-
-    Attributes:
-        target_level: The level that was set, of filters or of multiply-accumulates.
-        level: Fraction of the prunable channel groups that is masked.
-        macs_level: Fraction of the whole model's multiply-accumulates that thinning would save.
-        parameter_level: Fraction of the whole model's parameters that is masked.
-        channels: One entry per prunable set, in order of execution.
-        spared: Why the other sets keep all their channels, by name.
-    """
-
-    target_level: float
-    level: float
-    macs_level: float
-    parameter_level: float
-    channels: tuple[PrunedChannels, ...]
-    spared: Mapping[str, str]
-
-    @override
-    def to_str(self) -> str:
-        header = ["channels of", "before", "after", "pruned"]
-        rows: list[list[object]] = [
-            [one.name, one.before, one.after, 1 - one.after / one.before] for one in self.channels
-        ]
-        before, after = (
-            sum(getattr(one, k) for one in self.channels) for k in ("before", "after")
-        )
-        rows.append(["all prunable channels", before, after, self.level])
-        rows.append(["multiply-accumulates", "", "", self.macs_level])
-        rows.append(["parameters", "", "", self.parameter_level])
-        return table(header, rows)
-
-
-@final
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class _Subject:
     """What filter pruning works on in a model, found before hooks stand in it.
@@ -180,11 +137,13 @@ class _Subject:
         channels: All sets; those that shall not be touched are fixed.
         norms: Parameters that only norms read.
         macs: The model's multiply-accumulates by weight.
+        graph: The model as traced.
     """
 
     channels: Channels
     norms: frozenset[str]
     macs: WeightMacs
+    graph: NNCFGraph
 
 
 @final
@@ -212,9 +171,10 @@ class FilterPruningController(Controller):
         self.masks = masks
         self.channels = subject.channels
         self._macs = subject.macs
+        self._graph = subject.graph
         self._without = frozenset() if config.params.prune_batch_norms else subject.norms
         if self._is_by_macs:
-            self._keep_for_macs(config.params.target)  # a target out of reach is said now
+            self._masks_for_macs(config.params.target)  # a target out of reach is said now
         self.level = config.pruning_init
         params = config.params
         frozen = params.num_init_steps
@@ -229,8 +189,24 @@ class FilterPruningController(Controller):
 
     @override
     def _apply(self, level: float) -> None:
-        keep = self._keep_for_macs(level) if self._is_by_macs else self._keep(level)
-        self.masks.set(self._masks(keep))
+        masks = self._masks_for_macs(level) if self._is_by_macs else self._masks_at(level)
+        self.masks.set(masks)
+
+    def _masks_at(self, filter_level: float) -> dict[str, Tensor]:
+        params = self.config.params
+        if params.constrained:
+            return self._masks(self._keep(filter_level))
+        ranking = Ranking(
+            side=params.pruning_side,
+            criterion=_CRITERIA[params.filter_importance],
+            scope="global" if params.all_weights else "local",
+            normalize=params.all_weights,
+            align=params.align,
+        )
+        masks = unconstrained_masks(
+            self.channels, self._weights(), filter_level, ranking, graph=self._graph
+        )
+        return {name: mask for name, mask in masks.items() if name not in self._without}
 
     def _keep(self, filter_level: float) -> list[Tensor]:
         return keep_filters(self.channels, self._weights(), filter_level, self.config.params)
@@ -241,8 +217,8 @@ class FilterPruningController(Controller):
     def _saved(self, keep: Sequence[Tensor]) -> float:
         return self._macs.saved(self._masks(keep))
 
-    def _keep_for_macs(self, macs_level: float) -> list[Tensor]:
-        """Return what to keep so that at least `macs_level` of the MACs go, and hardly more.
+    def _masks_for_macs(self, macs_level: float) -> dict[str, Tensor]:
+        """Return masks so that at least `macs_level` of the MACs go, and hardly more.
 
         Bisection finds the level of filters at which the target is met; at that level several
         sets lose a group at once, and those that need not are given theirs back.
@@ -251,7 +227,7 @@ class FilterPruningController(Controller):
             CompressionError: no level meets the target.
         """
         low, high = 0.0, 1.0 - 2**-20
-        keep, reached = self._keep(high), self._saved(self._keep(high))
+        reached = self._macs.saved(self._masks_at(high))
         if reached < macs_level:
             raise CompressionError(
                 f"filter_pruning can save at most {reached:.3f} of the multiply-accumulates of "
@@ -259,30 +235,28 @@ class FilterPruningController(Controller):
                 "Lower 'pruning_flops_target', or allow more (prune_first_conv, "
                 "prune_downsample_convs, scopes).",
             )
-        more = self._keep(low)
         # 2^-20 tells apart any two counts among a million filters
         for _ in range(20):
             middle = (low + high) / 2
-            tried = self._keep(middle)
-            if self._saved(tried) < macs_level:
-                low, more = middle, tried
+            if self._macs.saved(self._masks_at(middle)) < macs_level:
+                low = middle
             else:
-                high, keep = middle, tried
-        for index, returned in enumerate(more):
+                high = middle
+        if not self.config.params.constrained:
+            return self._masks_at(high)
+        keep = self._keep(high)
+        for index, returned in enumerate(self._keep(low)):
             tried = [*keep[:index], returned, *keep[index + 1 :]]
             if self._saved(tried) >= macs_level:
                 keep = tried
-        return keep
+        return self._masks(keep)
 
     @override
     def statistics(self) -> FilterPruningStatistics:
-        sets = self.channels.prunable
-        pruned = tuple(
-            PrunedChannels(name=one.name, before=one.size, after=self._kept(one)) for one in sets
-        )
-        before = sum(one.before for one in pruned)
         weights = self._weights()
         masks = {name: hooks[0].mask.expand_as(weights[name]) for name, hooks in self._hooks()}
+        pruned = self._pruned(weights, masks)
+        before = sum(one.before for one in pruned)
         gone = sum(int((mask == 0).sum()) for mask in masks.values())
         total = sum(parameter.numel() for parameter in own_parameters(self.model))
         return FilterPruningStatistics(
@@ -292,6 +266,21 @@ class FilterPruningController(Controller):
             parameter_level=gone / total,
             channels=pruned,
             spared=dict(self.channels.fixed),
+        )
+
+    def _pruned(
+        self,
+        weights: Mapping[str, Tensor],
+        masks: Mapping[str, Tensor],
+    ) -> tuple[PrunedChannels, ...]:
+        params = self.config.params
+        if params.constrained:
+            counts = {one.name: (one.size, self._kept(one)) for one in self.channels.prunable}
+        else:
+            counts = kept_units(self.channels, weights, masks, params.pruning_side)
+        return tuple(
+            PrunedChannels(name=name, before=before, after=after)
+            for name, (before, after) in counts.items()
         )
 
     def _hooks(self) -> Iterable[tuple[str, Sequence[MaskHook]]]:
@@ -369,8 +358,11 @@ class FilterPruningBuilder(Builder[FilterPruningConfig]):
             first=not params.prune_first_conv,
             downsampling=not params.prune_downsample_convs,
         )
+        considered = list(self.considered(model))
+        channels = spare(model.nncf.channels, model, graph, considered, spared)
         return _Subject(
-            channels=spare(model.nncf.channels, model, graph, self.considered(model), spared),
+            channels=channels if params.constrained else read_within(channels, model, considered),
             norms=norm_parameters(model, graph.operations),
             macs=WeightMacs.of(model, graph),
+            graph=graph,
         )

@@ -79,6 +79,14 @@ class FilterPruningParams(Section):
         default=True,
         doc="whether the norm layers after a removed filter are zeroed as well",
     )
+    constrained: bool = option(
+        default=True,
+        doc="whether all layers that share channels lose the same; false: each chooses its own",
+    )
+    pruning_side: Literal["input", "output"] = option(
+        "input",
+        "who chooses where 'constrained' is false: layers what they read, or what they produce",
+    )
     align: int = option(
         1,
         "the number of which kept filter counts shall be multiples (ours; NNCF fixes 8)",
@@ -95,7 +103,13 @@ class FilterPruningParams(Section):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the fault of two targets at once."""
+        """Yield the faults of two targets at once, and of a side that has no say."""
+        if self.constrained and self.pruning_side != "input":
+            yield Fault(
+                path="pruning_side",
+                problem="has no say where 'constrained' is true: both sides lose the same. Leave "
+                "it out, or set 'constrained' to false.",
+            )
         if self.pruning_target is not None and self.pruning_flops_target is not None:
             yield Fault(
                 path="pruning_flops_target",

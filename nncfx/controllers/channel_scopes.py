@@ -11,7 +11,7 @@ from nncfx.controllers.weights import aliases
 from nncfx.graph import NNCFGraph, Operation, input_address
 from nncfx.graph.channels import Channels, GroupSet, Role
 
-__all__ = ["Spared", "spare"]
+__all__ = ["Spared", "read_within", "spare"]
 
 _CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
 _TRANSPOSED = frozenset({"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})
@@ -56,6 +56,29 @@ def spare(
         reason = next((reasons[address] for address in addresses if address in reasons), None)
         sets.append(_fixed(group_set, reason))
     return Channels(tuple(sets))
+
+
+def read_within(
+    channels: Channels,
+    model: nn.Module,
+    considered: Iterable[Operation],
+) -> Channels:
+    """Return `channels` without the consumers that no `considered` operation reads."""
+    names = aliases(model)
+    inside = {
+        name for one in considered for p in one.parameters.values() for name in names.get(p, ())
+    }
+    return Channels(
+        tuple(
+            dataclasses.replace(
+                one,
+                members=tuple(
+                    m for m in one.members if m.role is not Role.CONSUMER or m.parameter in inside
+                ),
+            )
+            for one in channels.group_sets
+        )
+    )
 
 
 def _fixed(group_set: GroupSet, reason: str | None) -> GroupSet:

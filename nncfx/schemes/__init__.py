@@ -27,7 +27,7 @@ from nncfx.schemes.pruning import BlockPrune, Prune
 from nncfx.schemes.quantization import Quantize
 from nncfx.schemes.scheme import Scheme
 from nncfx.schemes.structured import FilterPrune, NeuronPrune, StructurePrune
-from nncfx.schemes.unconstrained import Ranking, Side, unconstrained_masks
+from nncfx.schemes.unconstrained import Ranking, Side, kept_units, unconstrained_masks
 
 __all__ = [
     "CRITERIA",
@@ -57,6 +57,7 @@ __all__ = [
     "group_scores",
     "keep_groups",
     "kept_count",
+    "kept_units",
     "kmeans_1d",
     "level_to_density",
     "magnitude_mask",

@@ -20,7 +20,7 @@ from nncfx.graph.channels import Channels, GroupSet, Member, Role
 from nncfx.schemes.criteria import Criterion, resolve_criterion
 from nncfx.schemes.masks import MaskScope, keep_groups, named
 
-__all__ = ["Ranking", "Side", "unconstrained_masks"]
+__all__ = ["Ranking", "Side", "kept_units", "unconstrained_masks"]
 
 Side: TypeAlias = Literal["input", "output"]
 """Whether consumers choose their columns ("input"), or producers their rows ("output")."""
@@ -135,6 +135,31 @@ def unconstrained_masks(
         for name, mask in _carried_on(channels, weights, graph, rows).items():
             masks[name] = masks[name] & mask if name in masks else mask
     return masks
+
+
+def kept_units(
+    channels: Channels,
+    weights: Mapping[str, Tensor],
+    masks: Mapping[str, Tensor],
+    side: Side,
+) -> dict[str, tuple[int, int]]:
+    """Return, for each layer that chooses, how many units it has and how many `masks` leave.
+
+    Args:
+        channels: The channel analysis.
+        weights: Parameters by dotted name; only their shapes are read.
+        masks: By parameter name, broadcastable to it, not zero where an entry stays.
+        side: "input" or "output".
+    """
+    role = Role.CONSUMER if side == "input" else Role.PRODUCER
+    counts = {}
+    for name, (axis, units) in _places(channels, weights, role).items():
+        left = len(units)
+        if name in masks:
+            mask = masks[name].movedim(axis, 0).flatten(1).ne(0).any(dim=1).cpu()
+            left = sum(bool(mask.expand(weights[name].shape[axis])[unit].any()) for unit in units)
+        counts[name] = (len(units), left)
+    return counts
 
 
 def _places(channels: Channels, weights: Mapping[str, Tensor], role: Role) -> _Places:

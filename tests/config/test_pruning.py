@@ -29,3 +29,9 @@ def test_the_initial_level_is_not_above_the_target() -> None:
 def test_learned_ranking_is_refused_with_the_reason() -> None:
     with pytest.raises(ConfigError, match=r"'learned_ranking' is known to NNCF.*LeGR"):
         FilterPruningParams.from_dict({"interlayer_ranking_type": "learned_ranking"})
+
+
+def test_a_side_that_has_no_say_is_a_fault() -> None:
+    with pytest.raises(ConfigError, match="pruning_side: has no say where 'constrained' is true"):
+        FilterPruningParams(pruning_side="output")
+    assert FilterPruningParams(pruning_side="output", constrained=False).pruning_side == "output"

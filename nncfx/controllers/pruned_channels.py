@@ -1,0 +1,64 @@
+"""What pruning of channels has done, as statistics."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import final
+
+from typing_extensions import override
+
+from nncfx.controllers.statistics import Statistics, table
+
+__all__ = ["FilterPruningStatistics", "PrunedChannels"]
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrunedChannels:
+    """How many groups of one set are left.
+
+    Attributes:
+        name: The module that produces the channels first; the weight of the layer that chooses,
+            where channels are not constrained.
+        before: Groups in all.
+        after: Groups that are left, at least 1.
+    """
+
+    name: str
+    before: int
+    after: int
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FilterPruningStatistics(Statistics):
+    """What filter pruning has done.
+
+    Attributes:
+        target_level: The level that was set, of filters or of multiply-accumulates.
+        level: Fraction of the prunable channel groups that is masked.
+        macs_level: Fraction of the whole model's multiply-accumulates that thinning would save.
+        parameter_level: Fraction of the whole model's parameters that is masked.
+        channels: One entry per prunable set, in order of execution.
+        spared: Why the other sets keep all their channels, by name.
+    """
+
+    target_level: float
+    level: float
+    macs_level: float
+    parameter_level: float
+    channels: tuple[PrunedChannels, ...]
+    spared: Mapping[str, str]
+
+    @override
+    def to_str(self) -> str:
+        header = ["channels of", "before", "after", "pruned"]
+        rows: list[list[object]] = [
+            [one.name, one.before, one.after, 1 - one.after / one.before] for one in self.channels
+        ]
+        before, after = (
+            sum(getattr(one, k) for one in self.channels) for k in ("before", "after")
+        )
+        rows.append(["all prunable channels", before, after, self.level])
+        rows.append(["multiply-accumulates", "", "", self.macs_level])
+        rows.append(["parameters", "", "", self.parameter_level])
+        return table(header, rows)
