@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from nncfx.errors import ThinningError, did_you_mean
+from nncfx.thinning.attention import narrow_attention
 from nncfx.thinning.surgery import Sizes, copy_without, named_tensors
 
 __all__ = ["ThinRecipe", "rebuild", "thin_optimizer"]
@@ -112,6 +113,8 @@ def rebuild(
     for name, sizes in recipe.sizes.items():
         for attribute, value in sizes.items():
             setattr(thinned.get_submodule(name), attribute, value)
+    for module in thinned.modules():
+        narrow_attention(module)
     if state_dict is not None:
         try:
             thinned.load_state_dict(state_dict)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from nncfx.thinning.attention import narrow_attention
 from nncfx.tracing.tensors import tensors_in
 
 __all__ = ["Sizes", "copy_without", "named_tensors", "narrow_widths", "sized_on_the_way"]
@@ -66,6 +67,8 @@ def narrow_widths(
 ) -> None:
     """Lower the integers of modules that count channels, in place.
 
+    A module whose class cannot hold the new widths gets another one.
+
     Those that follow from a tensor's shape have been set with it and are left alone.
 
     Args:
@@ -79,6 +82,8 @@ def narrow_widths(
             value: int = vars(module)[attribute] - fall
             setattr(module, attribute, value)
             sizes.setdefault(name, {})[attribute] = value
+    for module in model.modules():
+        narrow_attention(module)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing_extensions import override
 from nncfx.errors import ArgumentError, ThinningError
 from nncfx.graph.channels import Channels
 from nncfx.thinning.alignment import Alignment, resolve_alignment
+from nncfx.thinning.attention import NarrowAttention
 from nncfx.thinning.probing import prunable_channels
 from nncfx.thinning.recipe import ThinRecipe
 from nncfx.thinning.removal import Removal, removed
@@ -27,6 +28,7 @@ class ThinResult:
 
     Attributes:
         model: a smaller copy, of the same class, in the same mode.
+        exchanged: modules of it whose class cannot hold their widths, with the class they got.
         removed: name of a group set (the module that creates the channels) to the indices of
             the channels removed from it, ascending.
         fixed: name of a group set to the reason why dead channels of it stay.
@@ -39,6 +41,7 @@ class ThinResult:
     """
 
     model: nn.Module
+    exchanged: Mapping[str, str]
     removed: Mapping[str, tuple[int, ...]]
     fixed: Mapping[str, str]
     max_error: float
@@ -59,6 +62,7 @@ class ThinResult:
             f"Parameters: {before:,} -> {after:,} (-{share:.1%}).",
             f"Relative error against the masked model: {self.max_error:.1e}.",
         ]
+        lines += [f"'{name}' is now a {kind}." for name, kind in self.exchanged.items()]
         lines += [f"Dead but kept at '{name}': {why}." for name, why in self.fixed.items()]
         return "\n".join(lines)
 
@@ -150,6 +154,11 @@ class _Work:
         kind = type(self.masked)
         return ThinResult(
             model=removal.model,
+            exchanged={
+                name: NarrowAttention.__qualname__
+                for name, module in removal.model.named_modules()
+                if type(module) is NarrowAttention
+            },
             removed=_removed(channels, selection),
             fixed=dict(selection.kept),
             max_error=error,

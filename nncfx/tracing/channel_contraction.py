@@ -41,12 +41,23 @@ def linear(state: ChannelState, call: TracedCall) -> None:
         mixed = spread(grid, call.result.shape)
         assert mixed is not None  # noqa: S101 (only the last axis changes its size)
         return state.set_grid(call.result, mixed)
-    name = state.whole_parameter(weight)
-    if name is None:
+    found = state.rows(weight)
+    if found is None:
         return unknown(state, call, "has a weight that is no parameter")
+    name, rows = found
     _consume(state, call, grid, (name, 1, -1))
-    _produce(state, call, (name, 0, weight.shape[0]), -1)
-    return None
+    ids = _created(state, weight, rows)
+    _bias(state, call, ids)
+    return state.set_grid(call.result, along(ids, -1, call.result.shape))
+
+
+def _created(state: ChannelState, tensor: torch.Tensor, rows: range) -> Ids:
+    """Return the channels that some rows of a parameter create; the tensor is these rows."""
+    source = state.source(tensor)
+    assert source is not None  # noqa: S101 (rows are of a parameter)
+    ids = state.ledger.carried(source.parameter, 0, source.shape[0])
+    state.ledger.carry(source.parameter, 0, ids, Role.PRODUCER)
+    return ids[rows.start : rows.stop]
 
 
 def added_product(state: ChannelState, call: TracedCall) -> None:
@@ -161,9 +172,9 @@ def _bias(state: ChannelState, call: TracedCall, ids: Ids) -> None:
     bias = argument(call, 2, "bias")
     if bias is None:
         return
-    name = state.whole_parameter(bias)
-    if name is None:
+    found = state.rows(bias)
+    if found is None:
         state.ledger.tie(ids, np.full(len(ids), NO_CHANNEL), place_of(call))
         state.fix_tensor(bias, f"'{place_of(call)}' has a bias that is no parameter")
         return
-    state.ledger.carry(name, 0, ids, Role.PRODUCER)
+    state.ledger.tie(_created(state, bias, found[1]), ids, place_of(call))

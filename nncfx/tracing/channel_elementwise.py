@@ -94,6 +94,9 @@ def reduction(state: ChannelState, call: TracedCall) -> None:
     axes = {axis % grid.dim() for axis in given} if given else set(range(grid.dim()))
     if living(state, call, grid, axes):
         return state.set_grid(call.result, _constant(call.result))
+    if call.operation is not None and call.operation.module_type == "MultiheadAttention":
+        # the mean weights over all heads, computed for every caller and used by few
+        return state.fix_if_read(call.result, grid, f"'{place_of(call)}' averages over all heads")
     rest = state.mix(grid, axes, (place_of(call), "computes across its channels"))
     if axes.intersection(varying_axes(rest)):
         return unknown(state, call, "computes across its channels")

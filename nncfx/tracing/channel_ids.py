@@ -17,6 +17,7 @@ __all__ = [
     "NO_CHANNEL",
     "along",
     "compact",
+    "in_order",
     "narrowed",
     "same_channels",
     "sequence",
@@ -88,10 +89,11 @@ def same_channels(grid: torch.Tensor, other: torch.Tensor) -> bool:
 
     Repetition of a channel is allowed: a flatten holds each as often as it has pixels.
     """
-    return np.array_equal(_in_order(grid), _in_order(other))
+    return np.array_equal(in_order(grid), in_order(other))
 
 
-def _in_order(grid: torch.Tensor) -> Ids:
+def in_order(grid: torch.Tensor) -> Ids:
+    """Return each id of a grid once, in order of first appearance."""
     found, first = np.unique(narrowed(grid).reshape(-1).numpy(), return_index=True)
     ids: Ids = found[np.argsort(first)]
     return ids

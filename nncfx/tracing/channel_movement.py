@@ -11,6 +11,7 @@ from nncfx.tracing.channel_calls import argument, place_of, unknown
 from nncfx.tracing.channel_ids import (
     NO_CHANNEL,
     compact,
+    in_order,
     narrowed,
     same_channels,
     spread,
@@ -42,9 +43,9 @@ def _note_sizes(state: ChannelState, call: TracedCall) -> None:
     grid = state.grid(call.result)
     if grid is None or not varying_axes(grid):
         return
-    if call.operation is not None and call.operation.module_type == "MultiheadAttention":
-        state.fix(grid, f"'{place_of(call)}' takes its widths from a module that keeps them")
     name = call.func.__name__
+    if call.operation is not None and call.operation.module_type == "MultiheadAttention":
+        _note_heads(state, call, grid)
     sizes = _sizes(call) if name in _SIZED else []
     offset = argument(call, 1, "dim", 0) % call.args[0].dim() if name == "unflatten" else 0
     places = range(offset, offset + len(sizes))
@@ -56,6 +57,22 @@ def _note_sizes(state: ChannelState, call: TracedCall) -> None:
         if isinstance(size, NamedInteger) and size == size.whole > 1
     }
     state.split(Split(grid, place_of(call), free, widths))
+
+
+def _note_heads(state: ChannelState, call: TracedCall, grid: torch.Tensor) -> None:
+    """Note that `nn.MultiheadAttention` lays channels out by heads, which go as a whole.
+
+    It divides by the root of a head's width.
+    """
+    assert call.operation is not None  # noqa: S101 (the caller has looked)
+    moving, last = varying_axes(grid), grid.dim() - 1
+    if call.func is not torch.Tensor.view or last not in moving:
+        return
+    if len(moving) == 1 and call.result.shape == call.args[0].shape:
+        state.fix(grid, f"'{place_of(call)}' has one head only, which must stay")
+    elif len(moving) > 1:
+        heads = state.unite_along(grid, [last], place_of(call))
+        state.ledger.count(call.operation.module, "num_heads", in_order(heads))
 
 
 def _sizes(call: TracedCall) -> list[Any]:

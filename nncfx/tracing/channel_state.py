@@ -1,5 +1,6 @@
 """What is known of every tensor while a trace follows channels."""
 
+import math
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
@@ -78,6 +79,10 @@ class ChannelState:
         default_factory=WeakTensorKeyDictionary,
     )
 
+    _conditions: MutableMapping[torch.Tensor, tuple[torch.Tensor, str]] = field(
+        default_factory=WeakTensorKeyDictionary,
+    )
+
     def grid(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return the ids of an activation; None for a tensor that carries no channels."""
         found = self._grids.get(tensor)
@@ -121,6 +126,21 @@ class ChannelState:
             return self.names[id(tensor)]
         source = self.source(tensor)
         return source.parameter if source is not None and source.is_whole else None
+
+    def rows(self, tensor: torch.Tensor) -> tuple[str, range] | None:
+        """Return the parameter of which a tensor is some adjacent entries of axis 0, and these.
+
+        A whole parameter has all of them. None for any other tensor.
+        """
+        source = self.source(tensor)
+        if source is None or not tensor.dim() or not tensor.numel():
+            return None
+        elements, inner = source.elements.reshape(-1), math.prod(source.shape[1:])
+        first, count = int(elements[0]), len(elements)
+        adjacent = bool((elements == torch.arange(first, first + count)).all())
+        if not adjacent or first % inner or tuple(tensor.shape[1:]) != source.shape[1:]:
+            return None
+        return source.parameter, range(first // inner, (first + count) // inner)
 
     def _united(self, grid: torch.Tensor) -> torch.Tensor:
         """Return the grid with one id per group where it varies along several axes."""
@@ -210,6 +230,15 @@ class ChannelState:
     def fix(self, grid: torch.Tensor, reason: str) -> None:
         """Note that all channels of a grid must stay."""
         self.ledger.fix(narrowed(grid).reshape(-1).numpy(), reason)
+
+    def fix_if_read(self, tensor: torch.Tensor, grid: torch.Tensor, reason: str) -> None:
+        """Note that channels must stay if anything reads `tensor`."""
+        self._conditions[tensor] = (grid, reason)
+
+    def read(self, tensor: torch.Tensor) -> None:
+        """Note that something reads a tensor."""
+        if self._conditions and tensor in self._conditions:
+            self.fix(*self._conditions[tensor])
 
     def fix_tensor(self, tensor: torch.Tensor, reason: str) -> None:
         """Note that whatever channels a tensor carries must stay."""

@@ -47,17 +47,21 @@ class ChannelObserver:
         """Follow the channels through one call."""
         self.state.names = call.parameter_names
         self.state.calls += call.func in AVERAGES
-        if not any(self.state.is_known(t) for t in tensors_in((call.args, call.kwargs))):
+        operands = list(tensors_in((call.args, call.kwargs)))
+        for tensor in operands:
+            self.state.read(tensor)
+        if not any(self.state.is_known(tensor) for tensor in operands):
             return
         reason = self._fixed.get(place_of(call))
         if reason is not None:
-            for tensor in tensors_in((call.args, call.kwargs)):
+            for tensor in operands:
                 self.state.fix_tensor(tensor, reason)
         rule = RULES.get(spelling(call.func), unknown)
         rule(self.state, call)
 
     def on_output(self, tensor: torch.Tensor) -> None:
         """Fix the channels of an output of the model."""
+        self.state.read(tensor)
         self.state.fix_tensor(tensor, "an output of the model")
 
     def channels(self, model: nn.Module) -> Channels:

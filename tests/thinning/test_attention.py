@@ -101,16 +101,74 @@ def test_a_query_alone_stays_where_its_key_is_shared() -> None:
     assert thin(model, TOKENS).removed == {}
 
 
-def test_multihead_attention_of_torch_keeps_its_widths() -> None:
-    class Model(nn.Module):
+class Torch(nn.Module):
+    """torch's own attention; asks for the mean weights, as its default is, and may return them."""
+
+    def __init__(self, *, returns_weights: bool = False) -> None:
+        super().__init__()
+        self.inner = nn.MultiheadAttention(8, 4, batch_first=True)
+        self.returns_weights = returns_weights
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result, weights = self.inner(x, x, x)
+        return weights if self.returns_weights else result
+
+
+def test_heads_of_torchs_attention_go_with_their_rows_of_all_three() -> None:
+    model = seeded(Torch)
+    model.inner.out_proj.weight.data[:, 2:4] = 0
+    result = thin(model, TOKENS)
+    assert result.entries["inner.in_proj_weight", 0] == (2, 3, 10, 11, 18, 19)
+    assert result.model.inner.num_heads == 3
+    assert result.max_error <= 1e-12
+
+
+def test_an_exchanged_class_is_told() -> None:
+    model = seeded(Torch)
+    model.inner.out_proj.weight.data[:, 2:4] = 0
+    result = thin(model, TOKENS)
+    assert result.exchanged == {"inner": "NarrowAttention"}
+    assert "'inner' is now a NarrowAttention." in str(result)
+
+
+def test_no_head_goes_whose_weights_are_returned() -> None:
+    channels = prunable_channels(seeded(lambda: Torch(returns_weights=True)), TOKENS)
+    assert "averages over all heads" in channels.fixed["inner"]
+
+
+def test_the_only_head_stays() -> None:
+    model = seeded(Torch)
+    model.inner.num_heads, model.inner.head_dim = 1, 8
+    assert prunable_channels(model, TOKENS).prunable == ()
+
+
+def test_encoder_layers_of_torch_lose_heads_and_hidden_units() -> None:
+    model = seeded(lambda: nn.TransformerEncoderLayer(8, 4, 12, batch_first=True))
+    model.self_attn.out_proj.weight.data[:, :2] = 0
+    model.linear2.weight.data[:, 5] = 0
+    result = thin(model, TOKENS)
+    assert (result.model.self_attn.num_heads, result.model.linear1.out_features) == (3, 11)
+    assert result.max_error <= 1e-12
+
+
+@pytest.mark.parametrize("kind", ["self", "memory", "three"])
+def test_decoders_of_torch_lose_heads(kind: str) -> None:
+    class Decoder(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.inner = nn.MultiheadAttention(8, 2, batch_first=True)
+            self.inner = nn.MultiheadAttention(8, 4)
+            self.keys = nn.Linear(8, 8)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.inner(x, x, x, need_weights=False)[0]
+            key = x if kind == "self" else self.keys(x)
+            value = x.relu() if kind == "three" else key
+            return self.inner(x, key, value, need_weights=False)[0]
 
-    assert prunable_channels(seeded(Model), TOKENS).prunable == ()
+    model = seeded(Decoder)
+    model.inner.out_proj.weight.data[:, 6:] = 0
+    result = thin(model, TOKENS)
+    assert result.model.inner.num_heads == 3
+    assert result.max_error <= 1e-12
 
 
 @pytest.mark.parametrize(("layer", "gates"), [(nn.LSTM, 4), (nn.GRU, 3), (nn.RNN, 1)])

@@ -1,0 +1,104 @@
+"""Attention whose heads together are narrower than what it attends to: `NarrowAttention`."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from typing_extensions import override
+
+__all__ = ["NarrowAttention", "narrow_attention"]
+
+_BATCHED = 3  # axes: batch, tokens, channels
+_PER_HEAD = 3  # axes of a mask: batch times heads, queries, keys
+
+
+class NarrowAttention(nn.MultiheadAttention):
+    """`nn.MultiheadAttention` of which whole heads are gone.
+
+    torch's own class holds that its heads are together as wide as its input. This one takes every
+    width from its weights, and has the same state.
+    """
+
+    @override
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        key_padding_mask: torch.Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: torch.Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return what torch's class would, and the weights over the heads that are left."""
+        q, k, v = self._projected(query, key, value)
+        mask = self._mask(q, key_padding_mask, attn_mask)
+        rate = self.dropout if self.training else 0.0
+        weights: torch.Tensor | None = None
+        if need_weights:
+            scores = (q * q.shape[-1] ** -0.5) @ k.mT
+            weights = (scores if mask is None else scores + mask).softmax(-1)
+            weights = F.dropout(weights, rate)
+            mixed = weights @ v
+            weights = weights.mean(1) if average_attn_weights else weights
+        else:
+            causal = is_causal and key_padding_mask is None
+            mixed = F.scaled_dot_product_attention(
+                q, k, v, None if causal else mask, rate, is_causal=causal
+            )
+        result = self.out_proj(mixed.transpose(1, 2).flatten(2))
+        if query.dim() < _BATCHED:
+            return result[0], None if weights is None else weights[0]
+        return result if self.batch_first else result.transpose(0, 1), weights
+
+    def _projected(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
+        """Return queries, keys and values, each `n x heads x tokens x width`."""
+        own = dict(self.named_parameters(recurse=False))
+        if "in_proj_weight" in own:
+            parts = own["in_proj_weight"].chunk(3)
+        else:
+            parts = (own["q_proj_weight"], own["k_proj_weight"], own["v_proj_weight"])
+        biases = own["in_proj_bias"].chunk(3) if "in_proj_bias" in own else (None,) * 3
+        heads = []
+        for data, weight, bias in zip(inputs, parts, biases, strict=True):
+            batch = data[None] if data.dim() < _BATCHED else data
+            if data.dim() == _BATCHED and not self.batch_first:
+                batch = batch.transpose(0, 1)
+            projected = F.linear(batch, weight, bias)
+            by_head = projected.reshape(*projected.shape[:-1], self.num_heads, -1)
+            heads.append(by_head.transpose(1, 2))
+        return heads
+
+    def _mask(
+        self,
+        query: torch.Tensor,
+        key_padding_mask: torch.Tensor | None,
+        attn_mask: torch.Tensor | None,
+    ) -> torch.Tensor | None:
+        """Return what is added to the scores."""
+        if attn_mask is not None:
+            attn_mask = _added(attn_mask, query.dtype)
+            if attn_mask.dim() == _PER_HEAD:
+                attn_mask = attn_mask.reshape(len(query), -1, *attn_mask.shape[1:])
+        if key_padding_mask is None:
+            return attn_mask
+        padding = _added(key_padding_mask, query.dtype)
+        padding = padding.reshape(len(query), 1, 1, padding.shape[-1])
+        return padding if attn_mask is None else attn_mask + padding
+
+
+def narrow_attention(module: nn.Module) -> bool:
+    """Make a module a `NarrowAttention`, in place, if it needs that; return whether it did."""
+    if type(module) is not nn.MultiheadAttention or module.bias_k is not None:
+        return False
+    if module.add_zero_attn or module.out_proj.in_features == module.out_proj.out_features:
+        return False
+    module.__class__ = NarrowAttention
+    module._qkv_same_embed_dim = False  # noqa: SLF001 (nn.TransformerEncoderLayer asks it)
+    return True
+
+
+def _added(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask, -torch.inf)
