@@ -152,7 +152,7 @@ class _Planner:
 
     def add_quantized(self, number: int, operation: Operation) -> None:
         incoming = self._graph.incoming[number]
-        given = self._given_scales(operation, incoming)
+        given = self._given_scales(operation, incoming, is_described=number in self._descriptors)
         largest = []
         for one, scale in zip(incoming, given, strict=True):
             self.edges[one] = self._edge(one, scale)
@@ -188,7 +188,9 @@ class _Planner:
         bits = DTYPES[descriptor.output]
         return bits if bits > _NARROW else self._hardware.accumulator_bits
 
-    def _given_scales(self, operation: Operation, incoming: Sequence[int]) -> list[Tensor]:
+    def _given_scales(
+        self, operation: Operation, incoming: Sequence[int], *, is_described: bool
+    ) -> list[Tensor]:
         asked = [self._asked_scale(one) for one in incoming]
         sources = [self._arriving(one) for one in incoming]
         arriving = [
@@ -196,8 +198,10 @@ class _Planner:
             for scale, source in zip(asked, sources, strict=True)
         ]
         given = rectified_scales(operation.function, arriving, asked)
-        if operation_kind(operation.function) in _REORDERING and given[0].ndim:
-            return asked  # one scale per channel does not survive a reordering of channels
+        if operation_kind(operation.function) in _REORDERING and (given[0].ndim or is_described):
+            # a scale per channel does not survive a reordering of channels, nor does a sum fit
+            # into what the hardware moves
+            return asked
         return given
 
     def _edge(self, number: int, scale: Tensor) -> EdgePlan:

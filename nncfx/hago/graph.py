@@ -107,7 +107,7 @@ class QuantGraph:
             digest.update(f"{edge.source} {edge.source_port} {edge.target} {edge.port}\n".encode())
         for name, tensor in self.model.state_dict().items():
             digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+            digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
         return int.from_bytes(digest.digest()[:8], "big") >> 1
 
     @cached_property

@@ -14,7 +14,7 @@ from nncfx.tracing.hook_chain import substitute
 from nncfx.tracing.spelling import Kind, kind, spelling
 from nncfx.tracing.tensors import tensors_in
 
-__all__ = ["Program", "Step", "Value", "record"]
+__all__ = ["Program", "Step", "Value", "changes_in_place", "record"]
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,15 @@ def record(model: nn.Module, inputs: ExampleInputs) -> Program:
     return Program(tuple(recorder.steps), tuple(recorder.results), substitute(result, empty)[0])
 
 
+def changes_in_place(function: str) -> bool:
+    """Return whether the function, as addresses spell it, changes its first argument.
+
+    >>> changes_in_place("relu_"), changes_in_place("__iadd__"), changes_in_place("__add__")
+    (True, True, False)
+    """
+    return function[:3] == "__i" or (function[-1] == "_" and function[-2:] != "__")
+
+
 _EMPTY: Final = torch.empty(0)
 
 
@@ -109,7 +118,7 @@ class _Recorder:
                 for one in produced:
                     self._bind(one, values[0])
             return
-        in_place = any(one is other for one in produced for other in given)
+        in_place = changes_in_place(name)
         is_view = any(one._is_view() for one in produced)  # noqa: SLF001 (as torch.Tensor documents it)
         if name == "__setitem__" or (in_place and is_view):
             raise CompressionError(

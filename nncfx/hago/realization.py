@@ -13,7 +13,7 @@ from nncfx.hago.edge_plan import EdgePlan, Plan
 from nncfx.hago.fixed_point import rescaled_integers
 from nncfx.hago.graph import NodeKind, QuantGraph
 from nncfx.hago.integer_kernels import IntegerCall, integer_result, narrow
-from nncfx.hago.program import Program, Step, Value, record
+from nncfx.hago.program import Program, Step, Value, changes_in_place, record
 from nncfx.hago.simulation import as_floats
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.tensors import tensors_in
@@ -110,8 +110,7 @@ class QuantizedGraph(nn.Module):
             self._given(number, port, self._value(one, values))
             for port, one in enumerate(step.values)
         ]
-        function = step.operation.function
-        if given and ((function.endswith("_") and function[-2:] != "__") or function[:3] == "__i"):
+        if given and changes_in_place(step.operation.function):
             given[0] = given[0].clone()
         args, kwargs = step.arguments(given)
         if number is None or number not in self._plan.outputs:

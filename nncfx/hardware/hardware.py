@@ -87,6 +87,9 @@ class Hardware:
         fused: Chains of kinds that are one kernel: nothing is quantized inside. Each place holds
             one kind or, separated by `|`, several.
         alignment: Channels of which a kernel wants a multiple.
+        mac_costs: Input dtype to the cost of a multiply-accumulate, in any unit; "float32" for
+            what is not quantized. Empty where nothing is known.
+        byte_costs: Dtype to the cost of reading a byte, in the same unit; may be empty.
     """
 
     name: str
@@ -99,8 +102,18 @@ class Hardware:
     unified_scales: tuple[str, ...] = ()
     fused: tuple[tuple[str, ...], ...] = field(default=())
     alignment: int = 1
+    mac_costs: Mapping[str, float] = field(default_factory=dict)
+    byte_costs: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for table in (self.mac_costs, self.byte_costs):
+            for dtype, cost in table.items():
+                if dtype not in DTYPES or cost < 0:
+                    raise ArgumentError(
+                        f"The hardware '{self.name}' says that '{dtype}' costs {cost}; costs are "
+                        f"not negative, and known dtypes are {', '.join(DTYPES)}."
+                        f"{did_you_mean(dtype, DTYPES)}",
+                    )
         object.__setattr__(self, "operations", MappingProxyType(dict(self.operations)))
         named = [*self.operations, *self.quantized_outputs, *self.unified_scales]
         named += [one for chain in self.fused for place in chain for one in place.split("|")]
@@ -143,6 +156,8 @@ class Hardware:
     def to_json(self) -> str:
         """Return the description as JSON text; equal ones give equal text."""
         values = _values(self) | {
+            "mac_costs": dict(self.mac_costs),
+            "byte_costs": dict(self.byte_costs),
             "operations": {
                 kind: [asdict(one) for one in each] for kind, each in self.operations.items()
             },
@@ -195,6 +210,7 @@ def _is_wide_float(dtype: str) -> bool:
 
 
 _STRINGS: Final = {"type": "array", "items": {"type": "string"}}
+_COSTS: Final = {"type": "object", "additionalProperties": {"type": "number", "minimum": 0}}
 
 SCHEMA: Final[Mapping[str, Any]] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -226,6 +242,8 @@ SCHEMA: Final[Mapping[str, Any]] = {
         "unified_scales": _STRINGS,
         "fused": {"type": "array", "items": _STRINGS},
         "alignment": {"type": "integer", "minimum": 1},
+        "mac_costs": _COSTS,
+        "byte_costs": _COSTS,
     },
 }
 """The JSON Schema (draft 2020-12) of a description."""

@@ -42,6 +42,9 @@ def _byte_kernels(
 
 
 _CPU: Final = ("add", "avg_pool", "concat", "max_pool", "mul", "relu", "clip", "sigmoid")
+_VNNI_COSTS: Final = {"float32": 1.0, "int8": 0.25, "uint8": 0.25}
+"""Four products of bytes are one instruction's lane, as one product of floats is."""
+
 _OUTPUTS: Final = ("add", "avg_pool", "conv", "conv_transpose", "mul", "sigmoid")
 
 _ONNXRUNTIME: Final = Hardware(
@@ -54,6 +57,7 @@ _ONNXRUNTIME: Final = Hardware(
     unified_scales=("concat",),
     fused=_FUSED,
     alignment=16,
+    mac_costs=_VNNI_COSTS,
 )
 _OPENVINO: Final = Hardware(
     name="openvino",
@@ -62,6 +66,7 @@ _OPENVINO: Final = Hardware(
     unified_scales=("concat",),
     fused=_FUSED,
     alignment=16,
+    mac_costs=_VNNI_COSTS,
 )
 _TENSORRT: Final = Hardware(
     name="tensorrt",

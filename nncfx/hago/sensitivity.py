@@ -1,0 +1,118 @@
+"""How much each edge suffers from fewer bits, and a greedy search in that order."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from typing_extensions import override
+
+from nncfx.hago.choice_space import Choices
+from nncfx.hago.costs import EdgeTable
+from nncfx.hago.evaluation import Evaluator, LabelledBatches, evaluations
+from nncfx.hago.tuners import Bits, Tuner
+from nncfx.quantization.observation import tracked
+from nncfx.tracing import run
+from nncfx.tracing.tensors import tensors_in
+
+__all__ = ["SensitivityGreedyTuner", "divergence", "edge_sensitivities"]
+
+
+@torch.no_grad()
+def divergence(model: nn.Module, batches: LabelledBatches) -> float:
+    """Return the mean Kullback-Leibler divergence of the model from logits, in nats.
+
+    Args:
+        model: Its first output is n x classes.
+        batches: Inputs, and in place of labels the logits to compare with.
+    """
+    total, count = 0.0, 0
+    for inputs, logits in batches:
+        found = next(tensors_in(run(model, inputs))).log_softmax(1)
+        expected = logits.log_softmax(1)
+        total += float(F.kl_div(found, expected, reduction="sum", log_target=True))
+        count += len(logits)
+    return total / count
+
+
+def edge_sensitivities(
+    evaluator: Evaluator, choices: Choices, processes: int = 1
+) -> list[dict[int, float]]:
+    """Return the divergence that each choice of bits at each edge brings, alone.
+
+    All other edges have the most bits; the divergence with the most bits everywhere is taken
+    off, and what is below it counts as zero.
+    """
+    most = tuple(one[0] for one in choices)
+    asked = [
+        (edge, bits, (*most[:edge], bits, *most[edge + 1 :]))
+        for edge, each in enumerate(choices)
+        for bits in each[1:]
+    ]
+    table: list[dict[int, float]] = [dict.fromkeys(one[:1], 0.0) for one in choices]
+    with torch.no_grad():
+        compared = [
+            (inputs, next(tensors_in(run(evaluator.graph.model, inputs))))
+            for inputs, _ in evaluator.batches
+        ]
+    judge = replace(evaluator, batches=compared, evaluate=divergence)
+    with evaluations(judge, processes) as evaluate:
+        found = _each(evaluate([most, *(bits for _, _, bits in asked)]), len(asked) + 1)
+    for (edge, few, _), value in zip(asked, found[1:], strict=True):
+        table[edge][few] = max(value - found[0], 0.0)
+    return table
+
+
+class SensitivityGreedyTuner(Tuner):
+    """From the least sensitive edge to the most: the fewest bits that keep the score.
+
+    At every edge the fewest bits are tried first, then more, until the score is within the
+    tolerance of that with the most bits everywhere; with the most it is as before.
+
+    Args:
+        choices: The bits of every edge.
+        sensitivities: As `edge_sensitivities` gives them; the order is that of their largest.
+        tolerance: How far the score may fall in all.
+    """
+
+    def __init__(
+        self, choices: Choices, sensitivities: EdgeTable, tolerance: float = 0.01
+    ) -> None:
+        super().__init__(choices)
+        worst = [max(one.values()) for one in sensitivities]
+        edges = sorted(range(len(choices)), key=lambda edge: worst[edge])
+        # what is left to try, from its end: edges from the least sensitive, bits from the fewest
+        self._left = [(edge, bits) for edge in reversed(edges) for bits in choices[edge][1:]]
+        self._accepted = self._most
+        self._tolerance = tolerance
+        self._floor: float | None = None
+
+    @property
+    def accepted(self) -> Bits:
+        """The candidate that was accepted last: the fewest bits within the tolerance."""
+        return self._accepted
+
+    @override
+    def ask(self) -> list[Bits]:
+        if self._floor is None:
+            return [self._most]
+        if not self._left:
+            return []
+        edge, bits = self._left[-1]
+        return [(*self._accepted[:edge], bits, *self._accepted[edge + 1 :])]
+
+    @override
+    def _told(self, candidates: Sequence[Bits], scores: Sequence[float]) -> None:
+        if self._floor is None:
+            self._floor = scores[0] - self._tolerance
+            return
+        edge, _ = self._left.pop()
+        if scores[0] >= self._floor:
+            self._accepted = candidates[0]
+            while self._left and self._left[-1][0] == edge:
+                self._left.pop()
+
+
+def _each(values: Iterable[float], count: int) -> list[float]:
+    return [one for _, one in zip(tracked(range(count), "Sensitivities"), values, strict=True)]
