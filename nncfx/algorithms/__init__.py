@@ -19,6 +19,13 @@ from nncfx.algorithms.movement_sparsity import (
     MovementSparsityController,
 )
 from nncfx.algorithms.nm_sparsity import NMSparsityBuilder, NMSparsityController
+from nncfx.algorithms.quantization import (
+    OptimizerSettings,
+    QuantizationBuilder,
+    QuantizationController,
+    QuantizationStatistics,
+    QuantizerStatistics,
+)
 from nncfx.algorithms.rb_sparsity import RBSparsityBuilder, RBSparsityController
 from nncfx.algorithms.weight_clustering import (
     ClusteringStatistics,
@@ -41,6 +48,11 @@ __all__ = [
     "MovementSparsityController",
     "NMSparsityBuilder",
     "NMSparsityController",
+    "OptimizerSettings",
+    "QuantizationBuilder",
+    "QuantizationController",
+    "QuantizationStatistics",
+    "QuantizerStatistics",
     "RBSparsityBuilder",
     "RBSparsityController",
     "WeightClusteringBuilder",

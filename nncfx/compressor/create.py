@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from typing_extensions import override
 
 import nncfx.algorithms
 import nncfx.lc  # noqa: F401 (importing the two registers their algorithms)
@@ -69,14 +70,15 @@ def create_compressed_model(
         compression_state: What `controller.state_dict()` returned earlier; load the model's
             `state_dict` too, which holds the masks. Nothing is initialized from data then.
         calibration_batches: Such as a loader; what `batchnorm_adaptation` reads, as
-            `nncfx.controllers.adapt_batch_norms` says.
+            `nncfx.controllers.adapt_batch_norms` says, and what quantizers find their ranges
+            from.
         on_progress: Is called after each of these batches with the examples seen and the whole.
 
     Raises:
         ConfigError: `config` has faults, a scope in it matches no operation, or an algorithm can
             be read but not applied yet.
         ArgumentError: there are no example inputs, or the model carries one of the algorithms, or
-            `batchnorm_adaptation` is asked for without `calibration_batches`.
+            data are needed and there are no `calibration_batches`.
         TracingError: the model cannot be traced.
         CompressionError: an algorithm finds nothing to work on.
         StorageError: `compression_state` belongs to another config.
@@ -93,12 +95,9 @@ def create_compressed_model(
         )
     _check_built(config)
     samples = 0 if compression_state is not None else _adaptation_samples(config)
-    if samples and calibration_batches is None:
-        raise ArgumentError(
-            f"The config asks for batchnorm_adaptation with {samples} samples, and there are no "
-            "data. Pass calibration_batches, such as the training loader, or set "
-            "'num_bn_adaptation_samples' to 0.",
-        )
+    if compression_state is None and calibration_batches is None:
+        _need_no_data(config)
+    batches = None if calibration_batches is None else _Reread(calibration_batches)
     with _wrapped(model, config, example_inputs) as network:
         algorithms = _in_scope(config, network.nncf.graph)
         _check_new(network, algorithms)
@@ -113,8 +112,10 @@ def create_compressed_model(
         controller = parts[0] if len(parts) == 1 else CompositeController(network, parts)
         if compression_state is not None:
             controller.load_state_dict(compression_state)
-        if samples and calibration_batches is not None:
-            adapt_batch_norms(network, calibration_batches, samples=samples, progress=on_progress)
+        elif batches is not None:
+            _calibrate(parts, batches)
+        if samples and batches is not None:
+            adapt_batch_norms(network, batches, samples=samples, progress=on_progress)
     return controller, network
 
 
@@ -261,6 +262,49 @@ def _check_built(config: NNCFConfig) -> None:
 
 def _adaptation_samples(config: NNCFConfig) -> int:
     return max((one.adaptation_samples for one in config.compression), default=0)
+
+
+def _calibrate(parts: Iterable[Controller], batches: Iterable[Any]) -> None:
+    for part in parts:
+        if any(one.calibration_samples for one in part.configs):
+            part.calibrate(batches)
+
+
+def _need_no_data(config: NNCFConfig) -> None:
+    """Raise an error if `config` asks for something that is found from data."""
+    samples = _adaptation_samples(config)
+    if samples:
+        raise ArgumentError(
+            f"The config asks for batchnorm_adaptation with {samples} samples, and there are no "
+            "data. Pass calibration_batches, such as the training loader, or set "
+            "'num_bn_adaptation_samples' to 0.",
+        )
+    for one in config.compression:
+        if one.calibration_samples:
+            raise ArgumentError(
+                f"'{one.algorithm}' finds its ranges from {one.calibration_samples} samples, and "
+                "there are no data. Pass calibration_batches, such as the training loader, or set "
+                "'num_init_samples' of 'initializer.range' to 0, to begin with the ranges of "
+                "example_inputs.",
+            )
+
+
+class _Reread(Iterable[Any]):
+    """Batches that can be read again, also where they come from an iterator."""
+
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self._batches = batches
+        self._kept: list[Any] = []
+
+    @override
+    def __iter__(self) -> Iterator[Any]:
+        if iter(self._batches) is not self._batches:
+            yield from self._batches
+            return
+        yield from self._kept
+        for batch in self._batches:
+            self._kept.append(batch)
+            yield batch
 
 
 def _scope_faults(

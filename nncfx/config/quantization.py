@@ -1,13 +1,15 @@
-"""The config of quantization-aware training: NNCF's whole grammar.
+"""The config of quantization-aware training: NNCF's grammar, and three keys of our own.
 
-Reading is one thing and building another: no builder takes this config yet, and
-`create_compressed_model` says so.
+`target`, `ranges_freeze_epoch` and the range types `mse` and `kl` are ours.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, Literal
 
+from typing_extensions import override
+
+from nncfx.config.faults import Fault
 from nncfx.config.initializer import BatchNormAdaptation
 from nncfx.config.option import Limits, option, required
 from nncfx.config.registry import TrainedAlgorithmConfig, register_algorithm_config
@@ -93,6 +95,8 @@ class RangeInitializer(Section):
         "threesigma",
         "percentile",
         "mean_percentile",
+        "mse",
+        "kl",
     ] = option("mixed_min_max", "the statistic that gives the range")
     params: RangeParams | None = option(  # noqa: RUF009 (option makes a field)
         None,
@@ -115,8 +119,8 @@ class PrecisionInitializer(Section):
     }
 
     type: Literal["hawq", "manual"] = required(
-        "how bits are found",
-        refused={"autoq": "AutoQ is not built. Use 'hawq' or 'manual'"},
+        "how bits are found; hawq can be read and not applied",
+        refused={"autoq": "AutoQ is not built. Use 'manual', or search the bits with nncfx.hago"},
     )
     bits: tuple[int, ...] = option((2, 4, 8), "the widths to choose from", limits=_BITS)
     num_data_points: int = option(100, "examples for the traces", limits=_BITS)
@@ -162,6 +166,11 @@ class StagedQuantization(Section):
     batch_multiplier: int = option(1, "batches per optimizer step", limits=_BITS)
     activations_quant_start_epoch: int = option(1, "the epoch of activations", limits=_COUNT)
     weights_quant_start_epoch: int = option(1, "the epoch of weights", limits=_COUNT)
+    ranges_freeze_epoch: int | None = option(
+        None,
+        "the epoch from which ranges are trained no longer",
+        limits=_COUNT,
+    )
     lr_poly_drop_start_epoch: int | None = option(
         None,
         "the epoch from which the learning rate falls",
@@ -184,15 +193,20 @@ class QuantizationConfig(TrainedAlgorithmConfig):
 
     algorithm: ClassVar[str] = "quantization"
 
+    target: str = option(
+        "onnxruntime",
+        "the hardware description that says what is quantized: a name of nncfx.hardware",
+    )
     preset: Literal["performance", "mixed"] | None = option(
         None,
-        "whether activations are symmetric, or asymmetric",
+        "whether activations are symmetric (performance, also if not given), or asymmetric",
     )
     quantize_inputs: bool = option(default=True, doc="whether the model's inputs are quantized")
     quantize_outputs: bool = option(default=False, doc="whether its outputs are quantized")
     overflow_fix: Literal["enable", "disable", "first_layer_only"] = option(
-        "enable",
-        "whether weights use half of their range, for processors that overflow otherwise",
+        "disable",
+        "whether weights use half of their range, for processors without VNNI or dot products; "
+        "NNCF does so if nothing is said",
     )
     export_to_onnx_standard_ops: bool = option(
         default=False,
@@ -224,3 +238,27 @@ class QuantizationConfig(TrainedAlgorithmConfig):
         None,
         "when which quantizers start",
     )
+
+    @property
+    @override
+    def adaptation_samples(self) -> int:
+        adaptation = self.initializer and self.initializer.batchnorm_adaptation
+        return adaptation.num_bn_adaptation_samples if adaptation else 0
+
+    @property
+    @override
+    def calibration_samples(self) -> int:
+        ranges = self.initializer.range if self.initializer else ()
+        return max((one.num_init_samples for one in ranges or (RangeInitializer(),)), default=0)
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the faults between the keys."""
+        for role, by_scope in (self.scope_overrides or {}).items():
+            for scope, override_of in by_scope.items():
+                unknown = set(override_of.get("initializer", {})) - {"range"}
+                if unknown:
+                    yield Fault(
+                        path=f"scope_overrides.{role}.{scope}.initializer.{min(unknown)}",
+                        problem="an initializer of a scope has 'range' only",
+                    )

@@ -62,6 +62,11 @@ class AlgorithmConfig(Section):
         return 1.0
 
     @property
+    def calibration_samples(self) -> int:
+        """How many examples the algorithm itself sees before training; most need none."""
+        return 0
+
+    @property
     def adaptation_samples(self) -> int:
         """How many examples batch norms see before training."""
         return 0

@@ -2,7 +2,7 @@
 
 import abc
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, final
 
 import torch
@@ -108,6 +108,9 @@ class Controller(abc.ABC):
     def compression_stage(self) -> CompressionStage:
         """Return how far the schedule has come; compare checkpoints of one stage only."""
         return CompressionStage.of(self.level, self.scheduler.final_level)
+
+    def calibrate(self, batches: Iterable[Any]) -> None:  # noqa: B027 (most algorithms need none)
+        """Find from `batches` what the algorithm starts from."""
 
     def strip(self) -> nn.Module:
         """Return a copy of the model with the compression baked in and no trace of nncfx."""

@@ -54,7 +54,7 @@ def plan_quantizers(
     >>> print(plan_quantizers(model.nncf.graph, hardware_named("onnxruntime")))
     1 activations and 1 weights are quantized for onnxruntime
       Sequential/Linear[0]/linear_0|INPUT0: uint8 asymmetric, 8 bits
-      0.weight|WEIGHT: int8 symmetric, 8 bits, one scale per index of axis 0
+      Sequential/Linear[0]/linear_0|WEIGHT: int8 symmetric, 8 bits, one scale per index of axis 0
     """
     options = options or PlacementOptions()
     _check_scopes(graph, options)
@@ -268,7 +268,7 @@ class _Planner:
                 if name in each.operation.parameters.values()
             ]
             found[name] = PlannedQuantizer(
-                name=f"{name}|WEIGHT",
+                name=f"{address}|WEIGHT",
                 role="weight",
                 spec=self._weight_spec(one),
                 sites=(WeightSite.of(name),),

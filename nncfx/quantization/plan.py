@@ -83,7 +83,7 @@ class PlannedQuantizer:
     """One quantizer: a weight's, or that of one tensor or of several that share a scale.
 
     Attributes:
-        name: NNCF's identifier: `<address>|OUTPUT0`, `<address>|INPUT0` or `<parameter>|WEIGHT`.
+        name: NNCF's identifier: `<address>|OUTPUT0`, `<address>|INPUT0` or `<address>|WEIGHT`.
         role: What it quantizes.
         spec: How; the sign of a symmetric activation is settled by data if `is_sign_open`.
         sites: Where its hook stands.

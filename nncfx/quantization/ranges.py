@@ -43,8 +43,8 @@ class RangeRequest:
             "mixed_min_max": NNCF's: the mean of maxima, and the mean of minima if asymmetric;
             with a scale per channel as "min_max". "threesigma": median plus and minus
             three deviations, zeros aside. "percentile": of all numbers; "mean_percentile": the
-            mean of each example's. "mse": the range with the least squared error of rounding. "kl": that
-            with the least relative entropy.
+            mean of each example's. "mse": the range with the least squared error of rounding.
+            "kl": that with the least relative entropy.
         low: The lower percentile, in [0, 100].
         high: The upper percentile, above `low`.
 

@@ -6,7 +6,13 @@ from pytorchcv.models.resnet_cifar import resnet20_cifar10
 from torch import Tensor, nn
 
 from nncfx.compressor.create import create_compressed_model, example_inputs_of
-from nncfx.config import InputInfo, NNCFConfig
+from nncfx.config import (
+    AlgorithmConfig,
+    InputInfo,
+    NNCFConfig,
+    register_algorithm_config,
+    unregister_algorithm_config,
+)
 from nncfx.controllers import CompositeController
 from nncfx.errors import (
     ArgumentError,
@@ -248,11 +254,16 @@ def test_scopes_of_modules_that_nncf_exchanged_mean_the_modules(scope: str) -> N
 
 def test_an_algorithm_that_can_only_be_read_is_refused_before_anything_changes() -> None:
     model = nn.Linear(2, 2)
-    items = [{"algorithm": "magnitude_sparsity"}, {"algorithm": "quantization"}]
-    with pytest.raises(
-        ConfigError, match=r"compression\[1\].algorithm: 'quantization' can be read"
-    ):
-        create_compressed_model(model, {"compression": items}, torch.ones(1, 2))
+    read_only = type("ReadOnly", (AlgorithmConfig,), {"algorithm": "read_only"})
+    items = [{"algorithm": "magnitude_sparsity"}, {"algorithm": "read_only"}]
+    register_algorithm_config(read_only)
+    try:
+        with pytest.raises(
+            ConfigError, match=r"compression\[1\].algorithm: 'read_only' can be read"
+        ):
+            create_compressed_model(model, {"compression": items}, torch.ones(1, 2))
+    finally:
+        unregister_algorithm_config("read_only")
     assert type(model) is nn.Linear
 
 

@@ -1,0 +1,211 @@
+"""What a config says, as the placement and the calibration take it."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from nncfx.config import Fault, QuantizationConfig, config_error
+from nncfx.config.quantization import RangeInitializer, WeightQuantizers
+from nncfx.errors import CompressionError, did_you_mean
+from nncfx.graph import NNCFGraph
+from nncfx.hardware import Hardware, hardware_named
+from nncfx.quantization.insertions import PlacedQuantizer
+from nncfx.quantization.placement import plan_quantizers
+from nncfx.quantization.plan import (
+    PlacementOptions,
+    PlannedQuantizer,
+    QuantizationPlan,
+    SpecRequest,
+)
+from nncfx.quantization.quantize import preset_requests
+from nncfx.quantization.ranges import RangeRequest
+
+__all__ = ["plan_of_config", "ranges_of_config"]
+
+
+def plan_of_config(config: QuantizationConfig, graph: NNCFGraph) -> QuantizationPlan:
+    """Return where the quantizers of `config` go in the model of `graph`.
+
+    Raises:
+        ArgumentError: the target is not known, or has fewer bits than are asked for.
+        GraphError: a scope matches no operation.
+        CompressionError: nothing is quantized, or a quantizer that gets bits does not exist.
+        ConfigError: bits are to be found by HAWQ, which is not built.
+    """
+    _refuse_hawq(config)
+    hardware = hardware_named(config.target)
+    plan = plan_quantizers(graph, hardware, _options(config, graph, hardware))
+    if not plan.quantizers:
+        raise CompressionError(
+            f"quantization finds nothing to work on: {hardware.name} computes none of the "
+            "operations within the scopes in integers. Widen 'target_scopes', or take the item "
+            "out of the config.",
+        )
+    bits = _manual_bits(config, plan)
+    first = next((one.name for one in plan.weights), None)
+    quantizers = [
+        dataclasses.replace(
+            one,
+            spec=one.spec.replace(
+                bits=bits.get(one.name, one.spec.bits),
+                half_range=_is_half_range(config, one, is_first=one.name == first),
+            ),
+        )
+        for one in plan.quantizers
+    ]
+    return dataclasses.replace(plan, quantizers=tuple(quantizers))
+
+
+def _refuse_hawq(config: QuantizationConfig) -> None:
+    precision = config.initializer.precision if config.initializer else None
+    if precision is not None and precision.type == "hawq":
+        fault = Fault(
+            path="initializer.precision.type",
+            problem="'hawq' can be read, but is not built: bits are not found by Hessian traces. "
+            "Use 'manual' with 'bitwidth_per_scope', or search the bits with nncfx.hago",
+        )
+        raise config_error([fault], "The quantization item")
+
+
+def ranges_of_config(
+    config: QuantizationConfig, graph: NNCFGraph
+) -> Callable[[PlacedQuantizer], RangeRequest]:
+    """Return what says, for each quantizer, how its range is found.
+
+    What is returned raises:
+        CompressionError: several entries of `initializer.range` hold for the quantizer, or none.
+    """
+    entries = config.initializer.range if config.initializer else ()
+    overrides = [
+        (
+            role,
+            _addresses(graph, [scope]),
+            RangeInitializer.from_dict(each["initializer"]["range"]),
+        )
+        for role, by_scope in (config.scope_overrides or {}).items()
+        for scope, each in by_scope.items()
+        if "range" in each.get("initializer", {})
+    ]
+
+    def range_of(placed: PlacedQuantizer) -> RangeRequest:
+        planned = placed.planned
+        for role, addresses, entry in overrides:
+            if role == f"{planned.role}s" and addresses.intersection(planned.operations):
+                return _request(entry)
+        if not entries:
+            return RangeRequest()
+        fitting = [one for one in entries if _holds_for(one, planned, graph)]
+        if len(fitting) != 1:
+            raise CompressionError(
+                f"{len(fitting)} entries of 'initializer.range' hold for the quantizer "
+                f"'{planned.name}', where one has to. Give entries scopes, or a "
+                "'target_quantizer_group', that do not overlap and leave nothing out.",
+            )
+        return _request(fitting[0])
+
+    return range_of
+
+
+def _request(entry: RangeInitializer) -> RangeRequest:
+    if entry.params is None:
+        return RangeRequest(method=entry.type)
+    params = entry.params
+    return RangeRequest(method=entry.type, low=params.min_percentile, high=params.max_percentile)
+
+
+def _holds_for(entry: RangeInitializer, planned: PlannedQuantizer, graph: NNCFGraph) -> bool:
+    group = entry.target_quantizer_group
+    if group is not None and group != f"{planned.role}s":
+        return False
+    inside = entry.target_scopes is None or bool(
+        _addresses(graph, entry.target_scopes).intersection(planned.operations)
+    )
+    return inside and not _addresses(graph, entry.ignored_scopes).intersection(planned.operations)
+
+
+def _addresses(graph: NNCFGraph, scopes: Iterable[str]) -> set[str]:
+    return {one.address for one in graph.select(scopes)}
+
+
+def _options(config: QuantizationConfig, graph: NNCFGraph, hardware: Hardware) -> PlacementOptions:
+    weights, activations = preset_requests(config.preset or "performance", hardware)
+    overrides: Mapping[str, Any] = config.scope_overrides or {}
+    unified = config.activations.unified_scale_ops if config.activations else None
+
+    def known(scopes: Iterable[str]) -> tuple[str, ...]:
+        if config.validate_scopes:
+            return tuple(scopes)
+        missed = set(graph.unmatched(list(scopes)))
+        return tuple(one for one in scopes if one not in missed)
+
+    return PlacementOptions(
+        weights=_asked(config.weights).over(weights),
+        activations=_asked(config.activations).over(activations),
+        weight_overrides=_overrides(overrides.get("weights", {})),
+        activation_overrides=_overrides(overrides.get("activations", {})),
+        target_scopes=None if config.target_scopes is None else known(config.target_scopes),
+        ignored_scopes=known(config.ignored_scopes),
+        ignored_weights=_ignored(config.weights, graph),
+        ignored_activations=_ignored(config.activations, graph),
+        unified=tuple(tuple(group) for group in unified or ()),
+        quantize_inputs=config.quantize_inputs,
+        quantize_outputs=config.quantize_outputs,
+    )
+
+
+def _asked(section: WeightQuantizers | None) -> SpecRequest:
+    if section is None:
+        return SpecRequest()
+    return SpecRequest(
+        bits=section.bits,
+        mode=section.mode,
+        signed=section.signed,
+        per_channel=section.per_channel,
+    )
+
+
+def _overrides(by_scope: Mapping[str, Any]) -> tuple[tuple[str, SpecRequest], ...]:
+    return tuple(
+        (scope, SpecRequest(**{key: one[key] for key in one if key != "initializer"}))
+        for scope, one in by_scope.items()
+    )
+
+
+def _ignored(section: WeightQuantizers | None, graph: NNCFGraph) -> tuple[str, ...]:
+    """Return the scopes that are ignored, and the addresses outside the targets."""
+    if section is None:
+        return ()
+    outside: list[str] = []
+    if section.target_scopes is not None:
+        inside = _addresses(graph, section.target_scopes)
+        outside = [address for address in graph.addresses if address not in inside]
+    return (*section.ignored_scopes, *outside)
+
+
+def _is_half_range(
+    config: QuantizationConfig, planned: PlannedQuantizer, *, is_first: bool
+) -> bool:
+    if planned.role == "activation" or config.overflow_fix == "disable":
+        return False
+    return is_first or config.overflow_fix == "enable"
+
+
+def _manual_bits(config: QuantizationConfig, plan: QuantizationPlan) -> dict[str, int]:
+    """Return the bits that `initializer.precision` gives to quantizers, by name.
+
+    Raises:
+        CompressionError: a name is that of no quantizer.
+    """
+    precision = config.initializer.precision if config.initializer else None
+    names = {one.name for one in plan.quantizers}
+    bits = {}
+    for width, asked in (precision.bitwidth_per_scope or ()) if precision else ():
+        # NNCF writes the only output of an operation without its number
+        name = f"{asked}0" if asked.endswith("|OUTPUT") else asked
+        if name not in names:
+            raise CompressionError(
+                f"'bitwidth_per_scope' gives {width} bits to '{asked}', and there is no such "
+                f"quantizer.{did_you_mean(asked, names)} controller.statistics() names them all.",
+            )
+        bits[name] = width
+    return bits
