@@ -1,1 +1,1 @@
-"""The command line: `nncfx version`, `report`, `inspect-file` and `benchmark`."""
+"""The command line: `nncfx version`, `report`, `pack`, `unpack`, `inspect-file`, `benchmark`."""

@@ -1,7 +1,6 @@
 """The commands; each does one thing that a function of nncfx does."""
 
 import json
-import math
 from pathlib import Path
 from typing import Annotated
 
@@ -10,11 +9,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from nncfx.cli.files import inspect_file, pack, unpack
 from nncfx.compressor.evidence import Evidence
 from nncfx.compressor.machine import version_facts
-from nncfx.errors import StorageError
 from nncfx.report import write_report
-from nncfx.report.format import bytes_text, count_text, ratio_text
 
 __all__ = ["application"]
 
@@ -46,45 +44,9 @@ def report(
     Console().print(f"Report written to {path}", soft_wrap=True, markup=False)
 
 
-@application.command("inspect-file")
-def inspect_file(
-    file: Annotated[Path, typer.Argument(help="A .nncfx file.")],
-) -> None:
-    """Show what a .nncfx file stores: each tensor, its codec and its size."""
-    from nncfx.storage import inspect
-
-    if not file.is_file():
-        raise StorageError(f"There is no file '{file}'. Check the path.")
-    rows = inspect(file)
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("Tensor", overflow="fold", min_width=14)
-    for head in ("Shape", "Type", "Codec", "Bytes", "Bits", "Entropy"):
-        table.add_column(
-            head,
-            justify="left" if head in ("Type", "Codec") else "right",
-            overflow="fold",
-            no_wrap=head != "Codec",
-        )
-    for row in rows:
-        table.add_row(
-            row.name,
-            "x".join(map(str, row.shape)) or "scalar",
-            row.dtype,
-            row.codec,
-            count_text(row.size_bytes),
-            f"{row.bits_per_weight:.2f}",
-            f"{row.entropy_bits:.2f}",
-        )
-    console = Console()
-    console.print(table)
-    elements = sum(math.prod(row.shape) for row in rows)
-    size = file.stat().st_size
-    console.print(
-        f"{len(rows)} tensors, {count_text(elements)} elements, {bytes_text(size)} on disk: "
-        f"{ratio_text(4 * elements / size)} smaller than 4 bytes for each element",
-        highlight=False,
-        soft_wrap=True,
-    )
+application.command()(pack)
+application.command()(unpack)
+application.command("inspect-file")(inspect_file)
 
 
 @application.command()

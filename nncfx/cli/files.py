@@ -1,0 +1,119 @@
+"""`nncfx pack`, `unpack` and `inspect-file`: model files, without torch."""
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from nncfx.errors import ArgumentError, StorageError
+from nncfx.report.format import bytes_text, count_text, ratio_text
+
+__all__ = ["inspect_file", "pack", "unpack"]
+
+
+def pack(
+    source: Annotated[Path, typer.Argument(help="A safetensors file.")],
+    output: Annotated[
+        Path | None, typer.Option(help="The file to write; else beside it, as .nncfx.")
+    ] = None,
+    *,
+    signed_zeros: Annotated[
+        bool, typer.Option(help="Keep -0.0 apart from 0.0; without, files are often smaller.")
+    ] = True,
+) -> None:
+    """Write a safetensors file as .nncfx: the same bits in the fewest bytes."""
+    from nncfx.storage import pack_safetensors
+
+    _check_file(source)
+    target = _target(source, output, ".nncfx")
+    with Console(stderr=True).status(f"Packing {source.name}"):
+        saved = pack_safetensors(source, target, signed_zeros=signed_zeros)
+    _print_sizes(saved.path, saved.size_bytes, source)
+
+
+def unpack(
+    source: Annotated[Path, typer.Argument(help="A .nncfx file.")],
+    output: Annotated[
+        Path | None, typer.Option(help="The file to write; else beside it, as .safetensors.")
+    ] = None,
+    *,
+    max_bytes: Annotated[
+        int | None, typer.Option(help="Most memory of a tensor; else 4,096 times the file.")
+    ] = None,
+) -> None:
+    """Write a .nncfx file as safetensors, which any tool reads."""
+    from nncfx.storage import unpack_safetensors
+
+    _check_file(source)
+    target = _target(source, output, ".safetensors")
+    with Console(stderr=True).status(f"Unpacking {source.name}"):
+        saved = unpack_safetensors(source, target, max_bytes=max_bytes)
+    _print_sizes(saved.path, saved.size_bytes, source)
+
+
+def inspect_file(
+    file: Annotated[Path, typer.Argument(help="A .nncfx file.")],
+) -> None:
+    """Show what a .nncfx file stores: each tensor, its codec, size, entropy and checksum."""
+    from nncfx.storage import inspect
+
+    _check_file(file)
+    with Console(stderr=True).status(f"Reading {file.name}"):
+        rows = inspect(file)
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("Tensor", overflow="fold", min_width=8)
+    for head in ("Shape", "Type", "Codec", "Bytes", "Bits", "Entropy", "CRC-32"):
+        table.add_column(
+            head,
+            justify="left" if head in ("Type", "Codec") else "right",
+            overflow="fold",
+            no_wrap=head != "Codec",
+        )
+    for row in rows:
+        table.add_row(
+            row.name,
+            "x".join(map(str, row.shape)) or "scalar",
+            row.dtype,
+            row.codec,
+            count_text(row.size_bytes),
+            f"{row.bits_per_weight:.2f}",
+            f"{row.entropy_bits:.2f}",
+            f"{row.checksum:08x}",
+        )
+    console = Console()
+    console.print(table)
+    elements = sum(math.prod(row.shape) for row in rows)
+    size = file.stat().st_size
+    console.print(
+        f"{len(rows)} tensors, {count_text(elements)} elements, {bytes_text(size)} on disk: "
+        f"{ratio_text(4 * elements / size)} smaller than 4 bytes for each element",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _check_file(file: Path) -> None:
+    if not file.is_file():
+        raise StorageError(f"There is no file '{file}'. Check the path.")
+
+
+def _target(source: Path, output: Path | None, suffix: str) -> Path:
+    target = output or source.with_suffix(suffix)
+    if target.resolve() == source.resolve():
+        raise ArgumentError(f"'{source}' would replace itself. Name another file by --output.")
+    return target
+
+
+def _print_sizes(path: Path, size: int, source: Path) -> None:
+    before = source.stat().st_size
+    ratio = f"{ratio_text(before / size)} smaller than" if size < before else "from"
+    Console().print(
+        f"{path}: {bytes_text(size)}, {ratio} {source} ({bytes_text(before)})",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,70 @@
+"""pack, unpack and inspect-file: what they write, and what they say."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from typer.testing import CliRunner
+
+from nncfx.cli.commands import application
+from nncfx.errors import ArgumentError, StorageError
+
+
+def run(*arguments: str | Path) -> str:
+    """Return what the command prints; an error of ours is raised as it is."""
+    result = CliRunner().invoke(application, list(map(str, arguments)), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    weight = rng.choice([0.0, 0.0, 0.0, 0.5, -0.5], (100, 100)).astype(np.float32)
+    save_file({"w": weight, "b": np.array([-0.0, 0.0], np.float32)}, tmp_path / "a.safetensors")
+    return tmp_path / "a.safetensors"
+
+
+def test_pack_writes_beside_and_says_how_small(source: Path) -> None:
+    text = run("pack", source)
+    assert (source.parent / "a.nncfx").stat().st_size < 2000
+    assert f"smaller than {source}" in text
+
+
+def test_unpack_gives_the_same_tensors(source: Path) -> None:
+    run("pack", source)
+    run("unpack", source.parent / "a.nncfx", "--output", source.parent / "b.safetensors")
+    before, after = load_file(source), load_file(source.parent / "b.safetensors")
+    assert before.keys() == after.keys()
+    assert all(before[name].tobytes() == after[name].tobytes() for name in before)
+
+
+def test_negative_zeros_go_when_asked(source: Path) -> None:
+    run("pack", source, "--no-signed-zeros")
+    run("unpack", source.parent / "a.nncfx")
+    assert not np.signbit(load_file(source)["b"]).any()
+
+
+def test_inspect_file_shows_checksums(source: Path) -> None:
+    run("pack", source)
+    text = run("inspect-file", source.parent / "a.nncfx")
+    assert "CRC-32" in text
+    assert "1.37" in text  # the entropy of 3/5, 1/5 and 1/5, in bits
+
+
+def test_a_file_does_not_replace_itself(source: Path) -> None:
+    with pytest.raises(ArgumentError, match="would replace itself"):
+        run("pack", source, "--output", source)
+
+
+def test_a_file_that_is_not_there_is_our_error(tmp_path: Path) -> None:
+    for command in ("pack", "unpack", "inspect-file"):
+        with pytest.raises(StorageError, match="There is no file"):
+            run(command, tmp_path / "none.nncfx")
+
+
+def test_a_memory_limit_holds(source: Path) -> None:
+    run("pack", source)
+    with pytest.raises(StorageError, match="pass max_bytes=40000"):
+        run("unpack", source.parent / "a.nncfx", "--max-bytes", "1000")
