@@ -15,13 +15,16 @@ import safetensors
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from nncfx._version import __version__
 from nncfx.compressor.create import create_compressed_model
 from nncfx.compressor.input_specs import describe_inputs, inputs_from
 from nncfx.config import NNCFConfig
-from nncfx.controllers import Controller
+from nncfx.controllers import CompositeController, Controller
 from nncfx.errors import ArgumentError, StorageError
+from nncfx.quantization import fold_batch_norms
+from nncfx.quantization.records import insertions_from, quantizer_records
 from nncfx.tracing import ExampleInputs, NNCFNetwork, unwrap
 
 __all__ = ["load", "save"]
@@ -31,8 +34,12 @@ _VERSION = 1
 _KEY = "nncfx"
 
 
-def save(path: str | os.PathLike[str], model: nn.Module, controller: Controller) -> Path:
+def save(
+    path: str | os.PathLike[str], model: nn.Module, controller: Controller | None = None
+) -> Path:
     """Write `model`, its masks and the state of `controller` to one file; return its path.
+
+    A model that `nncfx.quantize` returned has no controller; its quantizers are in the file.
 
     The file is complete or not there: it is written beside `path` and renamed.
 
@@ -40,10 +47,13 @@ def save(path: str | os.PathLike[str], model: nn.Module, controller: Controller)
         ArgumentError: `model` is not the model of `controller`.
         StorageError: the model's `state_dict` holds something else than tensors.
     """
-    if controller.model is not model or not isinstance(model, NNCFNetwork):
+    if isinstance(model, NNCFNetwork) and controller is None:
+        controller = CompositeController(model, [])
+    if controller is None or controller.model is not model or not isinstance(model, NNCFNetwork):
         raise ArgumentError(
             "The model is not the one that the controller handles, so that masks and level would "
-            "not belong together. Pass the pair that create_compressed_model returned.",
+            "not belong together. Pass the pair that create_compressed_model returned, or the "
+            "model that nncfx.quantize returned.",
         )
     tensors, shared = _separate(model.state_dict())
     config = NNCFConfig(compression=controller.configs, validate_scopes=False)
@@ -56,6 +66,7 @@ def save(path: str | os.PathLike[str], model: nn.Module, controller: Controller)
         "controller": controller.state_dict(),
         "example_inputs": describe_inputs(model.nncf.example_inputs),
         "shared": shared,
+        "quantizers": quantizer_records(model, without=_algorithms(controller)),
     }
     target = Path(path)
     unfinished = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -100,9 +111,15 @@ def load(
         example_inputs = inputs_from(description["example_inputs"], device)
     config = NNCFConfig.from_dict(description["config"])
     state = description["controller"]
+    quantizers = insertions_from(description.get("quantizers", []))
+    if quantizers and any(name not in tensors for name in _norm_names(model)):
+        # quantize folds batch norms where one scale per tensor asks for it
+        fold_batch_norms(model, example_inputs)
     made = create_compressed_model(model, config, example_inputs, compression_state=state)
     controller, network = made
     try:
+        network.nncf.register(quantizers)
+        network.nncf.commit()
         _check_fit(network.state_dict(), tensors, Path(path))
         network.load_state_dict(tensors)
         controller.load_state_dict(description["controller"])
@@ -110,6 +127,16 @@ def load(
         unwrap(network)
         raise
     return controller, network
+
+
+def _algorithms(controller: Controller) -> set[str]:
+    return {one.algorithm for one in controller.configs}
+
+
+def _norm_names(model: nn.Module) -> list[str]:
+    """Return the names in the `state_dict` that belong to batch norms."""
+    norms = [name for name, one in model.named_modules() if isinstance(one, _BatchNorm)]
+    return [f"{name}.running_mean" for name in norms]
 
 
 def _separate(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -1,5 +1,6 @@
 """Quantizers, ranges, placement and post-training quantization."""
 
+from nncfx.quantization.batch_norm_folding import fold_batch_norms
 from nncfx.quantization.grid import (
     fake_quantize,
     qparams_from_range,
@@ -31,6 +32,7 @@ __all__ = [
     "RangeRequest",
     "SpecRequest",
     "fake_quantize",
+    "fold_batch_norms",
     "plan_quantizers",
     "qparams_from_range",
     "qparams_from_threshold",
