@@ -10,7 +10,7 @@ from nncfx.export.graph_edits import constant_of, consumers, input_of, insert_af
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["arrange_quantizers"]
+__all__ = ["arrange_quantizers", "is_movement"]
 
 # Operators whose outputs are elements of input 0: rounding before or after them is the same.
 _MOVEMENTS: Final = frozenset(
@@ -31,6 +31,11 @@ _MOVEMENTS: Final = frozenset(
         "Unsqueeze",
     },
 )
+
+
+def is_movement(node: "ir.Node") -> bool:
+    """Return whether the outputs of `node` are elements of its input 0, as they are."""
+    return node.op_type in _MOVEMENTS and not node.domain
 
 
 def arrange_quantizers(graph: "ir.Graph") -> None:
@@ -83,16 +88,12 @@ def _pull_before_movements(graph: "ir.Graph") -> None:
 def _movement_before(node: "ir.Node") -> "ir.Node | None":
     source = node.inputs[0]
     producer = None if source is None else source.producer()
-    return producer if producer is not None and _is_movement(producer) else None
-
-
-def _is_movement(node: "ir.Node") -> bool:
-    return node.op_type in _MOVEMENTS and not node.domain
+    return producer if producer is not None and is_movement(producer) else None
 
 
 def _repeat_behind_movements(graph: "ir.Graph") -> None:
     for node in list(graph):
-        if not _is_movement(node) or node.inputs[0] is None:
+        if not is_movement(node) or node.inputs[0] is None:
             continue
         before = node.inputs[0].producer()
         if before is None or not is_fake_quantize(before) or grid_of(before).axis is not None:

@@ -16,7 +16,7 @@ from nncfx.export.graph_edits import (
     replace_node,
     sole_consumer,
 )
-from nncfx.export.number_types import number_type, weight_grid
+from nncfx.export.number_types import half_byte_type, number_type, weight_grid
 from nncfx.export.targets import Target
 
 if TYPE_CHECKING:
@@ -32,12 +32,14 @@ class IntegerWeight:
     Attributes:
         node: the fake-quantize node in its place; `store` replaces it.
         integers: the integers of the weight, int64.
-        grid: what they stand for.
+        grid: what they stand for; with blocks, scale and zero point have the axes of the weight.
+        block: how many neighbours along the grid's axis share a scale; None where all do.
     """
 
     node: "ir.Node"
     integers: npt.NDArray[np.int64]
     grid: Grid
+    block: int | None = None
 
 
 def fold_into_constants(model: "ir.Model") -> None:
@@ -85,7 +87,7 @@ def _ancestors(nodes: Iterable["ir.Node"], among: AbstractSet["ir.Node"]) -> set
 def integer_weights(graph: "ir.Graph", target: Target) -> list[IntegerWeight]:
     """Return the fake-quantized constants of `graph`, each with its integers, one per reader.
 
-    A transposition behind a weight is carried out on its integers.
+    Transpositions behind a weight are carried out on its integers.
     """
     found = []
     for node in [one for one in graph if is_fake_quantize(one)]:
@@ -101,7 +103,7 @@ def integer_weights(graph: "ir.Graph", target: Target) -> list[IntegerWeight]:
         else:
             integers = integers + (wanted.low - grid.low)
         found += [
-            _transposed(IntegerWeight(node=reader, integers=integers, grid=wanted), graph)
+            _moved(IntegerWeight(node=reader, integers=integers, grid=wanted), graph)
             for reader in _one_per_use(node, graph)
         ]
     return found
@@ -125,40 +127,80 @@ def _one_per_use(node: "ir.Node", graph: "ir.Graph") -> list["ir.Node"]:
     return nodes
 
 
-def _transposed(weight: IntegerWeight, graph: "ir.Graph") -> IntegerWeight:
+def _moved(weight: IntegerWeight, graph: "ir.Graph") -> IntegerWeight:
+    """Return `weight` with what moves its elements behind the quantizer done on its integers."""
     reader = sole_consumer(weight.node.outputs[0])
-    if reader is None or reader.op_type != "Transpose" or reader.domain:
-        return weight
-    order = list(reader.attributes["perm"].as_ints())
-    reader.outputs[0].replace_all_uses_with(weight.node.outputs[0])
-    weight.node.outputs[0].shape = reader.outputs[0].shape
-    graph.remove(reader, safe=True)
-    axis = weight.grid.axis
-    return IntegerWeight(
-        node=weight.node,
-        integers=weight.integers.transpose(order),
-        grid=replace(weight.grid, axis=None if axis is None else order.index(axis)),
+    while reader is not None and not reader.domain:
+        if reader.op_type == "Transpose":
+            _transpose(weight, list(reader.attributes["perm"].as_ints()))
+        elif reader.op_type != "Reshape" or not _took_shape(weight, constant_of(reader.inputs[1])):
+            break
+        reader.outputs[0].replace_all_uses_with(weight.node.outputs[0])
+        weight.node.outputs[0].shape = reader.outputs[0].shape
+        graph.remove(reader, safe=True)
+        reader = sole_consumer(weight.node.outputs[0])
+    return weight
+
+
+def _transpose(weight: IntegerWeight, order: list[int]) -> None:
+    grid = weight.grid
+    weight.integers = weight.integers.transpose(order)
+    if grid.axis is None:
+        return
+    blocks = weight.block is not None
+    weight.grid = replace(
+        grid,
+        axis=order.index(grid.axis),
+        scale=grid.scale.transpose(order) if blocks else grid.scale,
+        zero_point=grid.zero_point.transpose(order) if blocks else grid.zero_point,
     )
 
 
+def _took_shape(weight: IntegerWeight, shape: npt.NDArray[np.int64] | None) -> bool:
+    """Make of rows, each with its scale, a matrix of blocks of that length, if that is `shape`."""
+    rows = weight.integers
+    if shape is None or shape.size != rows.ndim != 2 or weight.grid.axis != 0:  # noqa: PLR2004 (a matrix)
+        return False
+    matrix = rows.reshape(tuple(shape))
+    (_, block), (outputs, inputs) = rows.shape, matrix.shape
+    if inputs % block or weight.block is not None:
+        return False
+    weight.integers, weight.block = matrix, block
+    blocks = (outputs, inputs // block)
+    weight.grid = replace(
+        weight.grid,
+        axis=1,
+        scale=weight.grid.scale.reshape(blocks),
+        zero_point=weight.grid.zero_point.reshape(blocks),
+    )
+    return True
+
+
 def store(weight: IntegerWeight, graph: "ir.Graph") -> None:
-    """Replace the fake-quantize of `weight` by stored integers and one `DequantizeLinear`."""
+    """Replace the fake-quantize of `weight` by stored integers and one `DequantizeLinear`.
+
+    The integers are int8 (or as wide as they need); in blocks, of at most 4 bits, int4.
+    """
     import onnx_ir as ir
 
     name = input_of(weight.node).name
-    dtype = number_type(weight.grid, signed_first=True)
-    per_channel = {} if weight.grid.axis is None else {"axis": weight.grid.axis}
+    grid = weight.grid
+    dtype = number_type(grid, signed_first=True)
+    if weight.block is not None:
+        dtype = half_byte_type(grid) or dtype
+    attributes = {} if grid.axis is None else {"axis": grid.axis}
+    if weight.block is not None:
+        attributes["block_size"] = weight.block
     reader = sole_consumer(weight.node.outputs[0])
+    parts = (
+        ("integers", weight.integers.astype(dtype.numpy()), dtype),
+        ("scale", grid.scale, None),
+        ("zero_point", grid.zero_point.astype(dtype.numpy()), dtype),
+    )
     node = ir.node(
         "DequantizeLinear",
-        [
-            add_constant(graph, f"{name}_integers", weight.integers.astype(dtype.numpy())),
-            add_constant(graph, f"{name}_scale", weight.grid.scale),
-            add_constant(
-                graph, f"{name}_zero_point", weight.grid.zero_point.astype(dtype.numpy())
-            ),
-        ],
-        per_channel,
+        [add_constant(graph, f"{name}_{part}", array, kind) for part, array, kind in parts],
+        attributes,
         metadata_props=dict((reader or weight.node).metadata_props),
     )
     replace_node(weight.node, node, graph)

@@ -12,10 +12,12 @@ from nncfx.export.targets import Target
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["activation_grid", "number_type", "weight_grid"]
+__all__ = ["activation_grid", "half_byte_type", "number_type", "weight_grid"]
 
 _HALF_BYTE_RANGE: Final = 128
 _RANGES: Final = {
+    "INT4": (-8, 7),
+    "UINT4": (0, 15),
     "INT8": (-128, 127),
     "UINT8": (0, 255),
     "INT16": (-32768, 32767),
@@ -65,6 +67,13 @@ def number_type(grid: Grid, *, signed_first: bool) -> "ir.DataType":
         f"A quantizer with the integers {grid.low} to {grid.high} needs more than 16 bits, which "
         "no ONNX type for quantized tensors has. Use 16 bits at most.",
     )
+
+
+def half_byte_type(grid: Grid) -> "ir.DataType | None":
+    """Return int4 or uint4, whichever holds the integers of `grid`; None where neither does."""
+    import onnx_ir as ir
+
+    return next((ir.DataType[name] for name in ("INT4", "UINT4") if _fits(grid, name)), None)
 
 
 def _fits(grid: Grid, name: str) -> bool:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nncfx.export.batch_norms import fold_batch_norms
+from nncfx.export.embeddings import look_up_integers
 from nncfx.export.fake_quantize import DOMAIN, Grid, grid_of, is_fake_quantize
 from nncfx.export.fusion import arrange_quantizers
 from nncfx.export.graph_edits import add_constant, input_of, replace_node
@@ -13,6 +14,7 @@ from nncfx.export.integer_forms import use_global_pooling, use_matrix_products
 from nncfx.export.integer_weights import fold_into_constants, integer_weights, store
 from nncfx.export.number_types import activation_grid, number_type
 from nncfx.export.targets import Target
+from nncfx.export.weight_only import pack_weights
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -40,6 +42,9 @@ def write_quantized(model: "ir.Model", target: Target) -> None:
     weights = integer_weights(graph, target)
     fold_batch_norms(graph, weights)
     use_matrix_products(graph, weights)
+    weights = look_up_integers(model, weights, target)
+    if target.block_weights:
+        weights = pack_weights(model, weights)
     for weight in weights:
         store(weight, graph)
     use_global_pooling(graph)

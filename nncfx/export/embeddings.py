@@ -1,0 +1,97 @@
+"""Look rows up in quantized tables without dequantizing the whole table."""
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from nncfx.export.graph_edits import add_constant, input_of, replace_node, sole_consumer
+from nncfx.export.integer_weights import IntegerWeight
+from nncfx.export.number_types import half_byte_type, number_type
+from nncfx.export.targets import Target
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["look_up_integers"]
+
+_DOMAIN: Final = "com.microsoft"
+
+
+def look_up_integers(
+    model: "ir.Model", weights: list[IntegerWeight], target: Target
+) -> list[IntegerWeight]:
+    """Turn each look-up in a dequantized table into one in the integers, dequantized behind it.
+
+    A `DequantizeLinear` of the table would be computed anew in every run. A table with one scale
+    per row becomes a look-up of its integers and one of its scales; one in blocks, ONNX Runtime's
+    `GatherBlockQuantized` where `target` has it.
+
+    Returns:
+        The weights that are left, in the same order.
+    """
+    return [one for one in weights if not _looked_up(one, model, target)]
+
+
+def _looked_up(weight: IntegerWeight, model: "ir.Model", target: Target) -> bool:
+    layer = sole_consumer(weight.node.outputs[0])
+    if layer is None or layer.op_type != "Gather" or layer.inputs[0] is not weight.node.outputs[0]:
+        return False
+    rows = "axis" not in layer.attributes or layer.attributes["axis"].as_int() == 0
+    if not rows or weight.integers.ndim != 2:  # noqa: PLR2004 (a table)
+        return False
+    if weight.block is not None:
+        packs = half_byte_type(weight.grid) is not None and weight.grid.axis == 1
+        if not (target.block_weights and packs):
+            return False
+        model.opset_imports[_DOMAIN] = 1
+        _gather_blocks(layer, weight, model.graph)
+    elif weight.grid.axis == 0 and not weight.grid.zero_point.any():
+        _gather_rows(layer, weight, model.graph)
+    else:
+        return False
+    model.graph.remove(weight.node, safe=True)
+    return True
+
+
+def _gather_blocks(layer: "ir.Node", weight: IntegerWeight, graph: "ir.Graph") -> None:
+    import onnx_ir as ir
+
+    name, grid = input_of(weight.node).name, weight.grid
+    dtype = half_byte_type(grid)
+    table, zero_point = (
+        add_constant(graph, f"{name}_{part}", array.astype(np.uint8), dtype)
+        for part, array in (("integers", weight.integers), ("zero_point", grid.zero_point))
+    )
+    scale = add_constant(graph, f"{name}_scale", grid.scale)
+    node = ir.node(
+        "GatherBlockQuantized",
+        [table, input_of(layer, 1), scale, zero_point],
+        {"gather_axis": 0, "quantize_axis": 1, "block_size": weight.block},
+        domain=_DOMAIN,
+        metadata_props=dict(layer.metadata_props),
+    )
+    replace_node(layer, node, graph)
+
+
+def _gather_rows(layer: "ir.Node", weight: IntegerWeight, graph: "ir.Graph") -> None:
+    import onnx_ir as ir
+
+    name, indices = input_of(weight.node).name, input_of(layer, 1)
+    dtype = number_type(weight.grid, signed_first=True)
+    table = add_constant(graph, f"{name}_integers", weight.integers.astype(dtype.numpy()))
+    scales = add_constant(graph, f"{name}_scale", weight.grid.scale.reshape(-1, 1))
+    nodes = [
+        ir.node("Gather", [table, indices], {"axis": 0}),
+        ir.node("Gather", [scales, indices], {"axis": 0}),
+    ]
+    nodes.append(ir.node("Cast", [nodes[0].outputs[0]], {"to": ir.DataType.FLOAT}))
+    for node, kind in zip(nodes, (dtype, ir.DataType.FLOAT, ir.DataType.FLOAT), strict=True):
+        node.metadata_props.update(layer.metadata_props)
+        node.outputs[0].type = ir.TensorType(kind)
+    graph.insert_before(layer, nodes)
+    product = ir.node(
+        "Mul",
+        [nodes[2].outputs[0], nodes[1].outputs[0]],
+        metadata_props=dict(layer.metadata_props),
+    )
+    replace_node(layer, product, graph)

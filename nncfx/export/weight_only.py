@@ -1,0 +1,143 @@
+"""Write quantized weights of layers that compute in float as ONNX Runtime packs them."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nncfx.export.fake_quantize import is_fake_quantize
+from nncfx.export.fusion import is_movement
+from nncfx.export.graph_edits import add_constant, input_of, replace_node, sole_consumer
+from nncfx.export.integer_weights import IntegerWeight
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["pack_weights"]
+
+_DOMAIN: Final = "com.microsoft"
+_BLOCKS: Final = (16, 32, 64, 128, 256)
+_BITS: Final = (4, 8)
+_INT8: Final = 4
+"""Inputs are rounded to 8 bits, block by block, while they are multiplied: what ONNX Runtime itself
+chooses. In float it is slower than without any quantization."""
+
+
+def pack_weights(model: "ir.Model", weights: list[IntegerWeight]) -> list[IntegerWeight]:
+    """Turn products of a float tensor and a quantized matrix into `MatMulNBits`.
+
+    ONNX Runtime keeps the packed integers in memory and dequantizes them block by block as it
+    multiplies; a `DequantizeLinear` would write the whole matrix out in every run. A matrix with
+    one scale per output is written in blocks that repeat it.
+
+    Returns:
+        The weights that are left, in the same order.
+
+    Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+    """
+    left = [one for one in weights if not _packed(one, model.graph)]
+    if len(left) < len(weights):
+        model.opset_imports[_DOMAIN] = 1
+    return left
+
+
+def _packed(weight: IntegerWeight, graph: "ir.Graph") -> bool:
+    layer = sole_consumer(weight.node.outputs[0])
+    if layer is None or layer.domain or _is_quantized(input_of(layer)):
+        return False
+    matrix = _matrix(layer, weight)
+    if matrix is None:
+        return False
+    replace_node(layer, _product(layer, matrix, graph), graph)
+    graph.remove(weight.node, safe=True)
+    return True
+
+
+def _is_quantized(value: "ir.Value") -> bool:
+    producer = value.producer()
+    while producer is not None and is_movement(producer):
+        producer = input_of(producer).producer()
+    return is_fake_quantize(producer)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Matrix:
+    """A weight as `MatMulNBits` reads it: unsigned, one row per output, its scales per block."""
+
+    name: str
+    integers: npt.NDArray[np.int64]
+    scale: npt.NDArray[np.float32]
+    zero_point: npt.NDArray[np.int64]
+    block: int
+    bits: int
+
+
+def _matrix(layer: "ir.Node", weight: IntegerWeight) -> _Matrix | None:
+    """Return the matrix of a linear layer; None for any other layer, or one that does not pack."""
+    grid = weight.grid
+    is_linear = layer.op_type == "Gemm" and layer.attributes["transB"].as_int() == 1
+    is_product = layer.op_type == "MatMul" and layer.inputs[1] is weight.node.outputs[0]
+    bits = next((bits for bits in _BITS if grid.high - grid.low < 2**bits), None)
+    if not (is_linear or is_product) or weight.integers.ndim != 2 or bits is None:  # noqa: PLR2004 (a matrix)
+        return None
+    integers = weight.integers if is_linear else weight.integers.T
+    outputs, length = integers.shape
+    block = weight.block or min(_BLOCKS[3], max(_BLOCKS[0], 2 ** int(np.log2(length))))
+    along_inputs = int(is_linear)
+    if block not in _BLOCKS or (weight.block and grid.axis != along_inputs):
+        return None
+    blocks = (outputs, -(-length // block))
+    scale, zero_point = (
+        np.broadcast_to(
+            (one if is_linear else one.T) if weight.block else one.reshape(-1, 1), blocks
+        )
+        for one in (grid.scale, grid.zero_point)
+    )
+    shift = 2 ** (bits - 1) if grid.low < 0 else 0
+    return _Matrix(
+        name=str(input_of(weight.node).name),
+        integers=integers + shift,
+        scale=scale.astype(np.float32),
+        zero_point=zero_point.astype(np.int64) + shift,
+        block=block,
+        bits=bits,
+    )
+
+
+def _product(layer: "ir.Node", matrix: _Matrix, graph: "ir.Graph") -> "ir.Node":
+    import onnx_ir as ir
+
+    outputs, length = matrix.integers.shape
+    blocks = matrix.scale.shape[1]
+    padded = np.pad(matrix.integers, ((0, 0), (0, blocks * matrix.block - length)))
+    packed = _bytes(padded, matrix.bits).reshape(outputs, blocks, -1)
+    zero_points = _bytes(matrix.zero_point, matrix.bits)
+    bias = list(layer.inputs[2:])
+    return ir.node(
+        "MatMulNBits",
+        [
+            input_of(layer),
+            add_constant(graph, f"{matrix.name}_integers", packed),
+            add_constant(graph, f"{matrix.name}_scale", matrix.scale),
+            add_constant(graph, f"{matrix.name}_zero_point", zero_points),
+            *([None, *bias] if bias else []),
+        ],
+        {
+            "K": length,
+            "N": outputs,
+            "bits": matrix.bits,
+            "block_size": matrix.block,
+            "accuracy_level": _INT8,
+        },
+        domain=_DOMAIN,
+        metadata_props=dict(layer.metadata_props),
+    )
+
+
+def _bytes(rows: npt.NDArray[np.int64], bits: int) -> npt.NDArray[np.uint8]:
+    """Return each row as bytes; of two integers of 4 bits, the first is the lower half."""
+    if bits == 8:  # noqa: PLR2004 (a byte)
+        return rows.astype(np.uint8)
+    even = np.pad(rows, ((0, 0), (0, rows.shape[1] % 2))).astype(np.uint8)
+    return (even[:, ::2] | (even[:, 1::2] << 4)).astype(np.uint8)
