@@ -42,9 +42,9 @@ def closeness(model: nn.Module) -> float:
 
 
 def test_the_layer_that_hurts_stays_in_float_and_the_budget_is_kept() -> None:
-    found = quantize_with_accuracy_control(network(), [data()], closeness, max_drop=0.02)
+    found = quantize_with_accuracy_control(network(), [data()], closeness, max_drop=0.06)
     assert [address for address, _ in found.float_layers] == [HURT]
-    assert found.metric >= found.reference - 0.02
+    assert found.metric >= found.reference - 0.06
     assert closeness(found.model) == found.metric
     assert not any("2.weight" in str(one.site) for one in found.model.nncf.hooks)
 
@@ -57,13 +57,13 @@ def test_what_is_inside_the_budget_at_once_is_quantized_as_a_whole() -> None:
 
 def test_the_original_model_is_not_changed() -> None:
     model = network()
-    quantize_with_accuracy_control(model, [data()], closeness, max_drop=0.02)
+    quantize_with_accuracy_control(model, [data()], closeness, max_drop=0.06)
     assert not isinstance(model, NNCFNetwork)
     assert torch.equal(model(data()), EXACT)
 
 
 def test_it_says_what_stays_in_float_and_what_was_tried() -> None:
-    found = quantize_with_accuracy_control(network(), [data()], closeness, max_drop=0.02)
+    found = quantize_with_accuracy_control(network(), [data()], closeness, max_drop=0.06)
     first, second, last = str(found).splitlines()
     assert first.endswith("in float 0; 1 layers in float")
     assert second.startswith(f"  {HURT}: ")
