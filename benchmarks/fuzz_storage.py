@@ -1,0 +1,222 @@
+"""Feed the readers of files with hostile bytes: nothing but StorageError may come out.
+
+The first byte of an input chooses a reader, the second its parameters, the rest is what it reads.
+Every 64th execution also measures the memory that was allocated against the documented bound.
+
+    python benchmarks/fuzz_storage.py --seconds 60
+    python benchmarks/fuzz_storage.py --seconds 600 --engine atheris --corpus FOLDER
+
+`mutations` changes known inputs at random; `atheris` is guided by coverage (`pip install
+atheris`). Inputs that atheris finds worth keeping are left in the corpus folder.
+"""
+
+import argparse
+import contextlib
+import gc
+import io
+import random
+import struct
+import sys
+import time
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from types import FunctionType
+
+import numpy as np
+
+from nncfx.errors import StorageError
+from nncfx.storage import deep_compression
+from nncfx.storage.byte_reader import ByteReader
+from nncfx.storage.container import (
+    Contents,
+    TensorRow,
+    decode_tensor,
+    pack,
+    read_header,
+    read_tensors,
+)
+from nncfx.storage.number_formats import BitTensor
+from nncfx.storage.symbol_stream import decode_symbols, encode_symbols
+from nncfx.storage.tensor_codecs import CODECS, encode_words
+
+CORPUS = Path(__file__).parent.parent / "tests" / "storage" / "corpus"
+PREFIX = struct.Struct("<8sIIII")
+COUNTS = (0, 1, 2, 7, 16, 300, 5000, 70_000)
+FORMATS = (("F32", "F32"), ("F32", "F16"), ("F64", "BF16"), ("U8", "U8"), ("I64", "I32"))
+LAYERS = [("conv", (3, 2, 2, 2), 8), ("fc", (5, 9), 4)]
+
+
+def whole_file(_: int, data: bytes) -> None:
+    """Read `data` as a container."""
+    file = io.BytesIO(data)
+    for _ in read_tensors(file, read_header(file), max_bytes=1 << 22):
+        pass
+
+
+def with_checksums(version: int, data: bytes) -> None:
+    """Read a container whose header has `data`, up to a zero byte, and then the rest of it."""
+    text, _, payload = data.partition(b"\0")
+    packed = zlib.compress(text)
+    crc = zlib.crc32(packed)
+    prefix = PREFIX.pack(b"\x89NNCFX\r\n", version % 4, len(packed), len(text), crc)
+    whole_file(0, prefix + packed + payload)
+
+
+def tensor(choice: int, data: bytes) -> None:
+    """Read `data` as a tensor of a codec, count and formats."""
+    dtype, stored = FORMATS[choice % len(FORMATS)]
+    codec = CODECS[choice % len(CODECS)]
+    count = COUNTS[choice % len(COUNTS)]
+    row = TensorRow(
+        name="w", dtype=dtype, stored=stored, shape=(count,), codec=codec, size_bytes=len(data)
+    )
+    assert decode_tensor(row, data).words.size == count  # noqa: S101 (what is promised)
+
+
+def symbols(choice: int, data: bytes) -> None:
+    """Read `data` as a symbol stream."""
+    count = COUNTS[choice % len(COUNTS)]
+    assert decode_symbols(ByteReader(data), count).size == count  # noqa: S101 (what is promised)
+
+
+def net(_: int, data: bytes) -> None:
+    """Read `data` as a `.net` file, which must give the same bytes again."""
+    layers = deep_compression.decode(data, LAYERS)
+    assert deep_compression.encode(layers, LAYERS) == data  # noqa: S101 (what is promised)
+
+
+READERS: tuple[Callable[[int, bytes], None], ...] = (
+    whole_file,
+    with_checksums,
+    tensor,
+    symbols,
+    net,
+)
+MOST_MEMORY = 96 << 20
+"""Bytes: what the documented bounds add up to for the largest of the inputs above."""
+
+
+def run(data: bytes) -> None:
+    """Give `data` to the reader it chooses; any error but StorageError is a find."""
+    if len(data) >= 2:  # noqa: PLR2004 (reader and parameters)
+        with contextlib.suppress(StorageError):
+            READERS[data[0] % len(READERS)](data[1], data[2:])
+
+
+def run_measured(data: bytes) -> None:
+    """Run, and check the memory that it took."""
+    tracemalloc.start()
+    try:
+        run(data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    if peak > MOST_MEMORY:
+        raise MemoryError(f"{peak} bytes for {data!r}")
+
+
+def known_inputs() -> list[bytes]:
+    """Return valid inputs of every reader, to start from."""
+    rng = np.random.default_rng(0)
+    found = []
+    for index, count in enumerate(COUNTS):
+        drawn = np.minimum(rng.geometric(0.3, count), 60).astype(np.uint16)
+        stream = encode_symbols(drawn)
+        found += [bytes([3, index]) + stream]
+        sparse = np.where(rng.integers(0, 5, count) == 0, drawn, 0).astype("<u4")
+        codec, payload = encode_words(sparse)
+        choices = (c for c in range(256) if c % 8 == index and CODECS[c % 9] == codec)
+        found += [bytes([2, choice]) + payload for choice in list(choices)[:5]]
+    words = BitTensor(dtype="F32", shape=(8,), words=np.arange(8, dtype="<u4"))
+    file = pack(Contents(tensors={"a": words}, same={"b": "a"}, metadata={"x": 1}))
+    _, _, stored, _, _ = PREFIX.unpack(file[: PREFIX.size])
+    text = zlib.decompress(file[PREFIX.size : PREFIX.size + stored])
+    found += [b"\0\0" + file, b"\1\2" + text + b"\0" + file[PREFIX.size + stored :]]
+    layers = {
+        name: deep_compression.Layer(
+            np.zeros(shape, np.float32), np.zeros(shape[0], np.float32), np.zeros(2**b, np.float32)
+        )
+        for name, shape, b in LAYERS
+    }
+    found.append(b"\4\0" + deep_compression.encode(layers, LAYERS))
+    return found
+
+
+def mutated(rng: random.Random, data: bytes) -> bytes:
+    """Return `data` with some bytes changed, cut, repeated or put in."""
+    out = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 4, 16))):
+        at = rng.randrange(len(out) + 1)
+        kind = rng.randrange(5)
+        if kind == 0 and out:
+            out[at % len(out)] ^= 1 << rng.randrange(8)
+        elif kind == 1 and out:
+            out[at % len(out)] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        elif kind == 2:  # noqa: PLR2004 (a kind)
+            del out[at : at + rng.randrange(1, 9)]
+        elif kind == 3:  # noqa: PLR2004 (a kind)
+            out[at:at] = out[at : at + rng.randrange(1, 17)]
+        else:
+            out[at:at] = rng.randbytes(rng.randrange(1, 9))
+    return bytes(out[:4096])
+
+
+def mutate(seconds: float, seed: int) -> int:
+    """Run mutations of the corpus and the known inputs; return how many."""
+    rng = random.Random(seed)
+    pool = known_inputs() + [one.read_bytes() for one in sorted(CORPUS.glob("*"))]
+    # large ones are slow and seldom tell more
+    pool = [data for data in pool if len(data) < 6000]  # noqa: PLR2004 (see above)
+    end = time.monotonic() + seconds
+    done = 0
+    while time.monotonic() < end:
+        for _ in range(63):
+            run_or_tell(run, mutated(rng, rng.choice(pool)))
+        run_or_tell(run_measured, mutated(rng, rng.choice(pool)))
+        done += 64
+        if sys.stderr.isatty() and done % 6400 == 0:
+            print(f"\r{done:,} executions", end="", file=sys.stderr)
+    return done
+
+
+def run_or_tell(work: Callable[[bytes], None], data: bytes) -> None:
+    """Run; on a find, write the input before the error goes on."""
+    try:
+        work(data)
+    except BaseException:
+        print(f"found by {data.hex()}", file=sys.stderr)
+        raise
+
+
+def guided(seconds: float, seed: int, corpus: Path) -> None:
+    """Let atheris search inputs; it ends the process."""
+    import atheris  # noqa: PLC0415 (an optional tool)
+
+    corpus.mkdir(parents=True, exist_ok=True)
+    for number, data in enumerate(known_inputs()):
+        (corpus / f"known{number}").write_bytes(data)
+    for one in gc.get_objects():
+        if isinstance(one, FunctionType) and "nncfx/storage" in one.__code__.co_filename:
+            atheris.instrument_func(one)
+    options = [f"-max_total_time={seconds:.0f}", f"-seed={seed}", "-max_len=6000", "-timeout=20"]
+    atheris.Setup([sys.argv[0], str(corpus), *options], run)
+    atheris.Fuzz()
+
+
+def main() -> None:
+    """Fuzz for a while."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--engine", choices=("mutations", "atheris"), default="mutations")
+    parser.add_argument("--corpus", type=Path, default=Path("fuzz-corpus"))
+    options = parser.parse_args()
+    if options.engine == "atheris":
+        guided(options.seconds, options.seed, options.corpus)
+    print(f"{mutate(options.seconds, options.seed):,} executions, nothing found")
+
+
+if __name__ == "__main__":
+    main()
