@@ -141,8 +141,7 @@ class _Rounded(torch.autograd.Function):
         grad_scale = _summed(grad_x, whole - steps, scale) + _summed(beyond, ends, scale)
         grad_zero = None
         if ctx.needs_input_grad[2]:
-            grad_zero = -_summed(beyond, scale.expand_as(beyond), scale)
-            grad_zero *= factor
+            grad_zero = beyond.sum_to_size(scale.shape) * -scale * factor
         return grad_x, grad_scale * factor, grad_zero, None, None
 
 
@@ -158,8 +157,9 @@ def _inside(grad: Tensor, levels: Tensor, low: float, high: float) -> Tensor:
 def _summed(one: Tensor, other: Tensor, like: Tensor) -> Tensor:
     """Return the sum of products over all axes that `like` has not."""
     if like.numel() == 1:
-        return torch.dot(one.flatten(), other.flatten()).reshape(like.shape)
-    return (one * other).sum_to_size(like.shape)
+        other = other.to(one.dtype)
+        return torch.dot(one.flatten(), other.flatten()).reshape(like.shape).to(like.dtype)
+    return (one * other).sum_to_size(like.shape).to(like.dtype)
 
 
 def qparams_from_threshold(threshold: Tensor, spec: QuantizerSpec) -> tuple[Tensor, Tensor]:
