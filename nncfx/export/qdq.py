@@ -4,17 +4,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nncfx.export.batch_norms import fold_batch_norms
 from nncfx.export.embeddings import look_up_integers
 from nncfx.export.fake_quantize import DOMAIN, Grid, grid_of, is_fake_quantize
+from nncfx.export.folded_norms import fold_batch_norms
 from nncfx.export.fusion import arrange_quantizers
 from nncfx.export.graph_edits import add_constant, input_of, replace_node
 from nncfx.export.integer_biases import add_integer_biases
 from nncfx.export.integer_forms import use_global_pooling, use_matrix_products
 from nncfx.export.integer_weights import fold_into_constants, integer_weights, store
 from nncfx.export.number_types import activation_grid, number_type
+from nncfx.export.packed_weights import pack_weights
 from nncfx.export.targets import Target
-from nncfx.export.weight_only import pack_weights
 
 if TYPE_CHECKING:
     import onnx_ir as ir

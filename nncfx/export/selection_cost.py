@@ -41,20 +41,20 @@ class SelectionCost:
 COSTS: Final[Mapping[str, SelectionCost]] = MappingProxyType(
     {
         "torch": SelectionCost(
-            slice_ns=2000,
+            slice_ns=5000,
             slice_number_ns=0.3,
             is_slice_view=True,
-            gather_ns=6000,
+            gather_ns=5000,
             gather_number_ns=0.3,
-            mac_ns=0.04,
+            mac_ns=0.025,
         ),
         "onnxruntime": SelectionCost(
-            slice_ns=4000,
-            slice_number_ns=0.15,
+            slice_ns=1500,
+            slice_number_ns=0.28,
             is_slice_view=False,
-            gather_ns=4000,
-            gather_number_ns=0.15,
-            mac_ns=0.03,
+            gather_ns=1000,
+            gather_number_ns=0.3,
+            mac_ns=0.008,
         ),
     },
 )

@@ -4,7 +4,13 @@ from nncfx.runtimes.accuracy import SessionModule, metric_through
 from nncfx.runtimes.affinity import pinned
 from nncfx.runtimes.benchmark import benchmark, sweep_batches, time_path, time_sessions
 from nncfx.runtimes.energy import Energy, energy_counters, energy_per_call
-from nncfx.runtimes.integer_kernels import IntegerKernels, integer_kernels
+from nncfx.runtimes.executed_kernels import IntegerKernels, integer_kernels
+from nncfx.runtimes.latency_table import (
+    LatencyTable,
+    ModuleSample,
+    fitted_table,
+    predicted_latency,
+)
 from nncfx.runtimes.memory import MemoryUse, memory_use
 from nncfx.runtimes.named_inputs import InputSpec
 from nncfx.runtimes.profile import (
@@ -26,8 +32,10 @@ __all__ = [
     "Energy",
     "InputSpec",
     "IntegerKernels",
+    "LatencyTable",
     "LayerTime",
     "MemoryUse",
+    "ModuleSample",
     "Profile",
     "Runtime",
     "Session",
@@ -40,11 +48,13 @@ __all__ = [
     "compare_profiles",
     "energy_counters",
     "energy_per_call",
+    "fitted_table",
     "integer_kernels",
     "measure",
     "memory_use",
     "metric_through",
     "pinned",
+    "predicted_latency",
     "profile_layers",
     "runtime_named",
     "sweep_batches",

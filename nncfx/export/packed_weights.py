@@ -20,8 +20,10 @@ _DOMAIN: Final = "com.microsoft"
 _BLOCKS: Final = (16, 32, 64, 128, 256)
 _BITS: Final = (4, 8)
 _INT8: Final = 4
-"""Inputs are rounded to 8 bits, block by block, while they are multiplied: what ONNX Runtime itself
-chooses. In float it is slower than without any quantization."""
+"""Inputs are rounded to 8 bits, block by block, as they are multiplied: ONNX Runtime's own choice.
+
+In float the product is slower than one of a float matrix.
+"""
 
 
 def pack_weights(model: "ir.Model", weights: list[IntegerWeight]) -> list[IntegerWeight]:
