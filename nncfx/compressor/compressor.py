@@ -2,10 +2,10 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Self, final
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ from torch import nn
 from nncfx.compressor.bench import Bench
 from nncfx.compressor.candidate import Candidate, Forge
 from nncfx.compressor.evidence import Evidence
+from nncfx.compressor.from_config import arguments_from
 from nncfx.compressor.metrics import Metric, accuracy, metric_name, metric_value
 from nncfx.compressor.preflight import (
     check_budget,
@@ -30,6 +31,7 @@ from nncfx.compressor.proof import Exhibits, StudyWords, evidence, fingerprint, 
 from nncfx.compressor.result import CompressionResult
 from nncfx.compressor.spelling import number, spelt
 from nncfx.compressor.states import TrialStates
+from nncfx.config import NNCFConfig
 from nncfx.errors import ArgumentError
 from nncfx.lc import DC, Recovery, RecoveryData
 from nncfx.objectives import Objective
@@ -120,6 +122,21 @@ class Compressor:
         check_loaders(
             {name: vars(self)[name] for name in ("trainloader", "valloader", "testloader")},
         )
+
+    @classmethod
+    def from_config(cls, config: NNCFConfig | Mapping[str, Any], **parts: Any) -> Self:  # noqa: ANN401 (as __init__)
+        """Return the compressor that the section `search` of a config describes.
+
+        Args:
+            config: With a section `search`.
+            parts: What no file can hold: `model`, `trainloader`, `valloader`, `criterion` and the
+                like; they override what the section says.
+
+        Raises:
+            ConfigError: `config` has faults or no such section.
+            ArgumentError: as for the compressor itself.
+        """
+        return cls(**(arguments_from(config) | parts))
 
     def run(self) -> CompressionResult:
         """Search, compress, thin, time, and return the result with its evidence.

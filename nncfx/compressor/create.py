@@ -247,7 +247,16 @@ def _with_multiplier(one: AlgorithmConfig, multiplier: float | None) -> Algorith
 
 def _check_built(config: NNCFConfig) -> None:
     built = registered_algorithms()
-    faults = [
+    faults = []
+    if config.search is not None:
+        faults.append(
+            Fault(
+                path="search",
+                problem="a search has a training loop of its own, and would do nothing here. Run "
+                "it by nncfx.Compressor.from_config, or take the section out.",
+            ),
+        )
+    faults += [
         Fault(
             path=f"compression[{index}].algorithm",
             problem=f"'{one.algorithm}' can be read, but not applied yet by nncfx {__version__}. "

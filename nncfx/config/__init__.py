@@ -22,6 +22,7 @@ from nncfx.config.registry import (
     register_algorithm_config,
     unregister_algorithm_config,
 )
+from nncfx.config.search import DCFineTunedRecovery, DCRecovery, LCRecovery, SearchConfig
 from nncfx.config.section import Section
 from nncfx.config.sparsity import (
     ConstSparsityConfig,
@@ -41,6 +42,8 @@ __all__ = [
     "AlgorithmConfig",
     "BatchNormAdaptation",
     "ConstSparsityConfig",
+    "DCFineTunedRecovery",
+    "DCRecovery",
     "Fault",
     "FilterPruningConfig",
     "FilterPruningParams",
@@ -50,6 +53,7 @@ __all__ = [
     "KnowledgeDistillationConfig",
     "LCConfig",
     "LCParams",
+    "LCRecovery",
     "Limits",
     "MagnitudeSparsityConfig",
     "MagnitudeSparsityParams",
@@ -62,6 +66,7 @@ __all__ = [
     "RBSparsityConfig",
     "RBSparsityParams",
     "SchemeConfig",
+    "SearchConfig",
     "Section",
     "SparseStructure",
     "SparsityParams",

@@ -15,6 +15,7 @@ from nncfx.config.accuracy_aware import AccuracyAwareTraining
 from nncfx.config.faults import Fault, config_error
 from nncfx.config.option import Limits, option, options_of, required
 from nncfx.config.registry import AlgorithmConfig, algorithm_configs
+from nncfx.config.search import SearchConfig
 from nncfx.config.section import Section, read_section
 from nncfx.errors import ConfigError
 
@@ -91,6 +92,10 @@ class NNCFConfig(Section):
     accuracy_aware_training: AccuracyAwareTraining | None = option(  # noqa: RUF009 (makes a field)
         None,
         "how nncfx.controllers.train_to_accuracy trains",
+    )
+    search: SearchConfig | None = option(  # noqa: RUF009 (option makes a field)
+        None,
+        "a search of the level, which nncfx.Compressor.from_config runs",
     )
     compression_lr_multiplier: float | None = option(
         None,

@@ -1,0 +1,78 @@
+"""From the section `search` of a config to the arguments of a compressor."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from nncfx import objectives
+from nncfx.config import Fault, NNCFConfig, SearchConfig, config_error
+from nncfx.lc import DC, LC, DCFineTuned, Recovery
+from nncfx.objectives import Objective
+from nncfx.schemes.from_config import schemes_from
+from nncfx.search import SearchSettings
+
+__all__ = ["arguments_from"]
+
+_OBJECTIVES: Final[Mapping[str, Objective]] = MappingProxyType(
+    {
+        "file_size": objectives.file_size,
+        "footprint": objectives.footprint,
+        "latency": objectives.latency,
+        "macs": objectives.macs,
+        "parameters": objectives.parameters,
+        "throughput": objectives.throughput,
+    },
+)
+_RECOVERIES: Final[Mapping[str, Any]] = MappingProxyType(
+    {one.__name__: one for one in (DC, DCFineTuned, LC)},
+)
+_SETTINGS: Final = ("tolerance", "max_evaluations", "upper", "seed")
+_PASSED_ON: Final = ("eps", "margin", "runtime", "folder", "name", "title")
+
+
+def arguments_from(config: NNCFConfig | Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the section `search` of `config` says, by the compressor's argument.
+
+    Raises:
+        ConfigError: `config` has faults, no section `search`, or algorithms for a training loop.
+        ArgumentError: a criterion, a dtype or a runtime is not known.
+    """
+    if not isinstance(config, NNCFConfig):
+        config = NNCFConfig.from_dict(config)
+    search = config.search
+    if search is None or config.compression:
+        raise config_error(list(_faults(config)))
+    settings = {name: getattr(search, name) for name in _SETTINGS}
+    return {
+        "objective": _OBJECTIVES[search.objective],
+        "scheme": schemes_from(search.schemes),
+        "optimizer": _recovery(search),
+        "settings": SearchSettings(**settings),
+        **{name: getattr(search, name) for name in _PASSED_ON},
+    }
+
+
+def _recovery(search: SearchConfig) -> Recovery:
+    recovery: Recovery = _RECOVERIES[search.optimizer.algorithm](**search.optimizer.settings)
+    return recovery
+
+
+def _faults(config: NNCFConfig) -> list[Fault]:
+    faults = []
+    if config.search is None:
+        faults.append(
+            Fault(
+                path="search",
+                problem="the section is missing, without which there is nothing to search. Add "
+                "it, with at least 'objective' and 'schemes'.",
+            ),
+        )
+    if config.compression:
+        faults.append(
+            Fault(
+                path="compression",
+                problem="its algorithms are for a training loop of your own, and a search has "
+                "none. Put schemes into 'search', or use create_compressed_model.",
+            ),
+        )
+    return faults
