@@ -4,10 +4,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from nncfx import objectives
 from nncfx.config import Fault, NNCFConfig, SearchConfig, config_error
 from nncfx.lc import DC, LC, DCFineTuned, Recovery
-from nncfx.objectives import Objective
+from nncfx.objectives import (
+    Objective,
+    file_size,
+    footprint,
+    latency,
+    macs,
+    parameters,
+    throughput,
+)
 from nncfx.schemes.from_config import schemes_from
 from nncfx.search import SearchSettings
 
@@ -15,12 +22,12 @@ __all__ = ["arguments_from"]
 
 _OBJECTIVES: Final[Mapping[str, Objective]] = MappingProxyType(
     {
-        "file_size": objectives.file_size,
-        "footprint": objectives.footprint,
-        "latency": objectives.latency,
-        "macs": objectives.macs,
-        "parameters": objectives.parameters,
-        "throughput": objectives.throughput,
+        "file_size": file_size,
+        "footprint": footprint,
+        "latency": latency,
+        "macs": macs,
+        "parameters": parameters,
+        "throughput": throughput,
     },
 )
 _RECOVERIES: Final[Mapping[str, Any]] = MappingProxyType(
