@@ -1,0 +1,115 @@
+"""Quantizers of activations move, merge and swallow clamps; no value changes."""
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+import pytest
+
+from nncfx.export.fusion import arrange_quantizers
+
+Parse = Callable[[str], ir.Model]
+Operators = Callable[[ir.Model], list[str]]
+
+CONSTANTS = (
+    "<float s = {0.1}, int32 z = {0}, int32 middle = {128}, float six = {6.0}, float zero = {0.0}>"
+)
+Q = "nncfx.FakeQuantize <axis = -1, quant_min = 0, quant_max = 255>"
+
+
+def arranged(
+    parsed: Parse, inputs: str, lines: str, outputs: str = "float[1,4,2,2] y"
+) -> ir.Model:
+    model = parsed(
+        f"g ({inputs}) => ({outputs}) {CONSTANTS} {{ {lines.replace('Q(', Q + ' (')} }}"
+    )
+    arrange_quantizers(model.graph)
+    model.graph.sort()
+    return model
+
+
+def test_equal_quantizers_of_one_tensor_become_one(parsed: Parse, operators: Operators) -> None:
+    model = arranged(
+        parsed, "float[1,4,2,2] x", "a = Q(x, s, z)\n b = Q(x, s, z)\n y = Add (a, b)"
+    )
+    assert operators(model) == ["FakeQuantize", "Add"]
+
+
+def test_unequal_quantizers_of_one_tensor_stay(parsed: Parse, operators: Operators) -> None:
+    lines = "a = Q(x, s, z)\n b = Q(x, s, middle)\n y = Add (a, b)"
+    assert operators(arranged(parsed, "float[1,4,2,2] x", lines)).count("FakeQuantize") == 2
+
+
+def test_a_quantizer_behind_its_equal_goes(parsed: Parse, operators: Operators) -> None:
+    model = arranged(parsed, "float[1,4,2,2] x", "a = Q(x, s, z)\n b = Q(a, s, z)\n y = Neg (b)")
+    assert operators(model) == ["FakeQuantize", "Neg"]
+
+
+def test_a_quantizer_that_is_an_output_stays(parsed: Parse, operators: Operators) -> None:
+    model = arranged(
+        parsed,
+        "float[1,4,2,2] x",
+        "a = Q(x, s, z)\n w = Neg (a)\n y = Q(x, s, z)",
+        "float[1,4,2,2] w, float[1,4,2,2] y",
+    )
+    assert operators(model).count("FakeQuantize") == 2
+
+
+def test_movements_are_done_on_integers(parsed: Parse, operators: Operators) -> None:
+    lines = "h = Exp (x)\n p = Transpose <perm = [0, 2, 3, 1]> (h)\n a = Q(p, s, z)\n y = Neg (a)"
+    model = arranged(parsed, "float[1,4,2,2] x", lines, "float[1,2,2,4] y")
+    assert operators(model) == ["Exp", "FakeQuantize", "Transpose", "FakeQuantize", "Neg"]
+
+
+def test_quantization_goes_on_behind_a_max_pooling(parsed: Parse, operators: Operators) -> None:
+    lines = "a = Q(x, s, z)\n p = MaxPool <kernel_shape = [2, 2]> (a)\n y = Neg (p)"
+    model = arranged(parsed, "float[1,4,2,2] x", lines, "float[1,4,1,1] y")
+    assert operators(model) == ["FakeQuantize", "MaxPool", "FakeQuantize", "Neg"]
+
+
+def test_a_movement_that_others_read_in_float_keeps_its_input(
+    parsed: Parse, operators: Operators
+) -> None:
+    lines = """
+    h = Exp (x)
+    p = Transpose <perm = [0, 2, 3, 1]> (h)
+    a = Q(p, s, z)
+    w = Neg (h)
+    y = Neg (a)
+    """
+    model = arranged(parsed, "float[1,4,2,2] x", lines, "float[1,4,2,2] w, float[1,2,2,4] y")
+    assert operators(model).index("Transpose") < operators(model).index("FakeQuantize")
+
+
+@pytest.mark.parametrize(
+    ("clamp", "scale", "left"),
+    [
+        ("Relu (x)", "s, z", []),
+        ("Relu (x)", "s, middle", ["Relu"]),
+        ("Clip (x, zero, six)", "s, z", ["Clip"]),
+        ("Clip (x, zero)", "s, z", []),
+    ],
+)
+def test_a_clamp_goes_where_its_quantizer_implies_it(
+    parsed: Parse, operators: Operators, clamp: str, scale: str, left: list[str]
+) -> None:
+    lines = f"h = {clamp}\n a = Q(h, {scale})\n y = Neg (a)"
+    model = arranged(parsed, "float[1,4,2,2] x", lines)
+    assert operators(model) == [*left, "FakeQuantize", "Neg"]
+
+
+def test_a_clip_at_the_end_of_the_grid_goes(parsed: Parse, operators: Operators) -> None:
+    text = f"""
+    g (float[4] x) => (float[4] y)
+    <float s = {{0.02352941}}, int32 z = {{0}}, float six = {{6.0}}, float zero = {{0.0}}>
+    {{ h = Clip (x, zero, six)
+       a = {Q} (h, s, z)
+       y = Neg (a) }}
+    """
+    model = parsed(text)
+    arrange_quantizers(model.graph)
+    assert operators(model) == ["FakeQuantize", "Neg"]
+
+
+def test_a_relu_that_others_read_stays(parsed: Parse, operators: Operators) -> None:
+    lines = "h = Relu (x)\n a = Q(h, s, z)\n y = Add (a, h)"
+    assert "Relu" in operators(arranged(parsed, "float[1,4,2,2] x", lines))

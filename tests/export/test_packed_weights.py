@@ -1,0 +1,93 @@
+"""Weight-only models are written with packed integers, and compute what was simulated."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from typing_extensions import override
+
+from nncfx.export import export_onnx
+
+LENGTH, OUTPUTS = 64, 24
+
+
+class WeightOnly(nn.Module):
+    """A linear layer and a table whose weights are rounded, by row or by blocks of 32."""
+
+    def __init__(self, rounding: Callable[..., nn.Module], bits: int, *, blocks: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Parameter(torch.randn(10, LENGTH))
+        self.weight = nn.Parameter(torch.randn(OUTPUTS, LENGTH))
+        self.bias = nn.Parameter(torch.randn(OUTPUTS))
+        self.length = 32 if blocks else LENGTH
+        high = 2**bits - 1
+        limits = (0, high) if blocks else (-(high // 2), high // 2)
+        for name in ("table", "weight"):
+            rows = getattr(self, name).detach().reshape(-1, self.length)
+            scale = 2 * rows.abs().amax(1) / (high - 1)
+            zero_point = high // 2 + 1 if blocks else 0
+            hook = rounding(scale, limits, zero_point=zero_point, axis=0)
+            setattr(self, f"{name}_rounding", hook)
+
+    def rounded(self, name: str) -> torch.Tensor:
+        weight = getattr(self, name)
+        rows = weight.reshape(-1, self.length)
+        return getattr(self, f"{name}_rounding")(rows).view_as(weight)
+
+    @override
+    def forward(self, indices: torch.Tensor) -> torch.Tensor:
+        rows = F.embedding(indices, self.rounded("table"))
+        return F.linear(rows, self.rounded("weight"), self.bias)
+
+
+def exported(model: nn.Module, folder: Path, target: str) -> tuple[Path, np.ndarray, np.ndarray]:
+    indices = torch.tensor([[1, 2, 3], [7, 7, 0]])
+    path = export_onnx(model, folder / "m.onnx", indices, target).path
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    outputs = session.run(None, {session.get_inputs()[0].name: indices.numpy()})[0]
+    return path, outputs, model(indices).detach().numpy()
+
+
+@pytest.mark.parametrize(("bits", "blocks"), [(8, False), (4, True)])
+def test_packed_products_are_those_simulated(
+    rounding: Callable[..., nn.Module], tmp_path: Path, bits: int, blocks: bool
+) -> None:
+    path, outputs, expected = exported(
+        WeightOnly(rounding, bits, blocks=blocks), tmp_path, "onnxruntime"
+    )
+    assert "MatMulNBits" in [node.op_type for node in onnx.load(path).graph.node]
+    # Inputs are rounded to 127 steps of their largest as they are multiplied.
+    assert np.abs(outputs - expected).max() <= 0.5 / 127 * LENGTH * 3.5 * 3.5 / 4
+
+
+def test_blocks_of_a_table_are_looked_up_packed(
+    rounding: Callable[..., nn.Module], tmp_path: Path
+) -> None:
+    path, _, _ = exported(WeightOnly(rounding, 4, blocks=True), tmp_path, "onnxruntime")
+    assert "GatherBlockQuantized" in [node.op_type for node in onnx.load(path).graph.node]
+
+
+def test_rows_of_a_table_are_looked_up_as_integers(
+    rounding: Callable[..., nn.Module], tmp_path: Path
+) -> None:
+    path, _, _ = exported(WeightOnly(rounding, 8, blocks=False), tmp_path, "openvino")
+    graph = onnx.load(path).graph
+    [table] = [one for one in graph.initializer if list(one.dims) == [10, LENGTH]]
+    [reader] = [node for node in graph.node if table.name in node.input]
+    assert (table.data_type, reader.op_type) == (onnx.TensorProto.INT8, "Gather")
+
+
+def test_other_targets_get_half_bytes_in_blocks(
+    rounding: Callable[..., nn.Module], tmp_path: Path
+) -> None:
+    path, _, _ = exported(WeightOnly(rounding, 4, blocks=True), tmp_path, "openvino")
+    graph = onnx.load(path).graph
+    assert onnx.TensorProto.UINT4 in {one.data_type for one in graph.initializer}
+    assert "MatMulNBits" not in [node.op_type for node in graph.node]

@@ -1,0 +1,188 @@
+"""A model that fakes quantization becomes a file that computes in integers, with the same values."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from typing_extensions import override
+
+from nncfx.errors import ExportError
+from nncfx.export import export_onnx
+from nncfx.runtimes import integer_kernels
+from nncfx.tracing import Insertion, Priority, WeightSite, wrap
+
+Rounding = Callable[..., nn.Module]
+
+STEP = 0.05
+
+
+class Quantized(nn.Module):
+    """Everything of a residual network that runtimes fuse, quantized by hand."""
+
+    def __init__(self, rounding: Rounding) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(8)
+        self.body = nn.Conv2d(8, 8, 3, padding=1)
+        self.head = nn.Linear(8, 5)
+        for name, layer in list(self.named_children()):
+            if name != "norm":
+                largest = layer.weight.detach().flatten(1).abs().amax(1)
+                setattr(self, f"{name}_weight", rounding(largest / 127, (-127, 127), axis=0))
+        self.input_q = rounding(STEP, (0, 255), zero_point=128)
+        self.positive_q = rounding(STEP, (0, 255))
+        self.body_q = rounding(STEP, (0, 255), zero_point=100)
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.conv2d(self.input_q(x), self.stem_weight(self.stem.weight), padding=1)
+        x = self.positive_q(F.max_pool2d(torch.relu(self.norm(x)), 2))
+        y = F.conv2d(x, self.body_weight(self.body.weight), self.body.bias, padding=1)
+        x = self.positive_q(torch.relu(x + self.body_q(y)))
+        x = self.positive_q(x.mean((2, 3)))
+        return F.linear(x, self.head_weight(self.head.weight), self.head.bias)
+
+
+@pytest.fixture(scope="module")
+def quantized(rounding: Rounding) -> nn.Module:
+    torch.manual_seed(0)
+    model = Quantized(rounding)
+    model.norm.weight.data.uniform_(-1, 1)  # negative ones turn the integers round
+    model.norm.bias.data.normal_()
+    model.norm.running_mean.normal_()
+    model.norm.running_var.uniform_(0.5, 1)
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def images() -> torch.Tensor:
+    return torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(scope="module")
+def file(
+    quantized: nn.Module, images: torch.Tensor, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    return export_onnx(quantized, tmp_path_factory.mktemp("qdq") / "m.onnx", images).path
+
+
+def run(path: Path, x: torch.Tensor) -> np.ndarray:
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return session.run(None, {session.get_inputs()[0].name: x.numpy()})[0]
+
+
+def initializers(path: Path) -> dict[str, Any]:
+    return {one.name: one for one in onnx.load(path).graph.initializer}
+
+
+def test_the_file_computes_what_the_simulation_computes(
+    file: Path, quantized: nn.Module, images: torch.Tensor
+) -> None:
+    # A value half way between two integers may fall to either side, once in the last feature
+    # that the head reads: one step, times the largest weight of the head.
+    bound = STEP * quantized.head.weight.abs().max().item()
+    assert np.abs(run(file, images) - quantized(images).detach().numpy()).max() <= bound
+
+
+def test_every_layer_runs_in_integers(file: Path, images: torch.Tensor) -> None:
+    kernels = integer_kernels(file, images)
+    assert len(kernels.integer) == 3
+    assert kernels.float == ()
+
+
+def test_sums_and_poolings_run_in_integers_and_one_conversion_is_left(
+    file: Path, images: torch.Tensor
+) -> None:
+    kernels = integer_kernels(file, images)
+    assert {"QLinearAdd", "QLinearGlobalAveragePool"} <= set(kernels.operators)
+    assert kernels.conversions == 1
+
+
+def test_no_batch_norm_and_no_clamp_is_left(file: Path) -> None:
+    found = Counter(node.op_type for node in onnx.load(file).graph.node)
+    assert found["BatchNormalization"] == found["Relu"] == 0
+
+
+def test_weights_are_stored_as_bytes_and_never_in_float(file: Path) -> None:
+    kinds = Counter(
+        one.data_type for one in initializers(file).values() if len(one.dims) in (2, 4)
+    )
+    assert kinds == {onnx.TensorProto.INT8: 3}
+
+
+def test_biases_are_stored_as_int32(file: Path) -> None:
+    kinds = [
+        one.data_type for name, one in initializers(file).items() if name.endswith("bias_integers")
+    ]
+    assert kinds == [onnx.TensorProto.INT32] * 3
+
+
+def test_nodes_belong_to_the_layers_whose_weights_they_read(
+    quantized: nn.Module, images: torch.Tensor, tmp_path: Path
+) -> None:
+    model = wrap(nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU()), images)
+    hook = type(quantized.input_q)(torch.full((4,), 0.01), (-127, 127), axis=0)
+    model.nncf.register([Insertion(WeightSite("0", "weight"), hook, Priority.QUANTIZATION, "q")])
+    model.nncf.commit()
+    result = export_onnx(model, tmp_path / "m.onnx", images)
+    assert result.modules["0/DequantizeLinear"] == "0"
+
+
+def test_tensorrt_gets_symmetric_int8_and_float_biases(
+    quantized: nn.Module, images: torch.Tensor, tmp_path: Path
+) -> None:
+    path = export_onnx(quantized, tmp_path / "m.onnx", images, "tensorrt").path
+    graph = onnx.load(path).graph
+    constants = {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
+    zero_points = [
+        constants[node.input[2]]
+        for node in graph.node
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear")
+    ]
+    assert all(one.dtype == np.int8 and not one.any() for one in zero_points)
+    # int8 covers 255 steps of an unsigned tensor with 127: about two of its steps in one
+    bound = 3 * 2 * STEP * quantized.head.weight.abs().sum(1).max().item()
+    assert np.abs(run(path, images) - quantized(images).detach().numpy()).max() <= bound
+
+
+def test_a_mask_on_a_large_weight_is_stored_within_it(rounding: Rounding, tmp_path: Path) -> None:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(1024, 1024))
+            self.register_buffer("mask", (torch.rand(1024, 1024) > 0.5).float())
+            self.rounding = rounding(torch.full((1024,), 0.03), (-127, 127), axis=0)
+
+        @override
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.linear(x, self.rounding(self.weight * self.mask))
+
+    path = export_onnx(Masked(), tmp_path / "m.onnx", torch.randn(2, 1024)).path
+    assert path.stat().st_size < 1.1 * 1024 * 1024
+
+
+def test_four_bits_of_an_activation_stay_four_bits(rounding: Rounding, tmp_path: Path) -> None:
+    model = nn.Sequential(rounding(1.0, (0, 15)), nn.Identity())
+    x = torch.tensor([[-3.0, 7.2, 99.0]])
+    path = export_onnx(model, tmp_path / "m.onnx", x, dynamic_batch=False).path
+    assert run(path, x).tolist() == [[0.0, 7.0, 15.0]]
+
+
+def test_a_range_that_is_not_frozen_is_refused(tmp_path: Path) -> None:
+    class Open(nn.Module):
+        @override
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            zero = torch.zeros((), dtype=torch.int32)
+            return torch.fake_quantize_per_tensor_affine(x, x.abs().max() / 127, zero, -127, 127)
+
+    with pytest.raises(ExportError, match="computes its scale or zero point from the input"):
+        export_onnx(Open(), tmp_path / "m.onnx", torch.randn(2, 3))
+    assert list(tmp_path.iterdir()) == []
