@@ -16,7 +16,8 @@ Parse = Callable[[str], ir.Model]
 MODEL = """
 g (float[1,1,1,1] x) => (float[1,3,1,1] y)
 <float[3,1,1,1] w = {0.1, 0.2, 0.4}, float[3] s = {0.1, 0.1, 0.1}, int32[3] z = {0, 0, 0},
- float[3] bias = {1.0, 1.0, 1.0}, float[3] gamma = {2.0, -1.0, 0.0}, float[3] beta = {0.0, 0.5, 3.0},
+ float[3] bias = {1.0, 1.0, 1.0}, float[3] gamma = {2.0, -1.0, 0.0},
+ float[3] beta = {0.0, 0.5, 3.0},
  float[3] mean = {0.5, 0.0, 0.0}, float[3] var = {1.0, 1.0, 1.0}>
 { q = nncfx.FakeQuantize <axis = 0, quant_min = -127, quant_max = 127> (w, s, z)
   c = Conv <group = 1> (x, q%s)

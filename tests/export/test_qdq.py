@@ -1,4 +1,4 @@
-"""A model that fakes quantization becomes a file that computes in integers, with the same values."""
+"""A model that fakes quantization becomes a file that computes the same in integers."""
 
 from collections import Counter
 from collections.abc import Callable
