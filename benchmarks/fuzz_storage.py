@@ -37,7 +37,7 @@ from nncfx.storage.container import (
     read_header,
     read_tensors,
 )
-from nncfx.storage.number_formats import BitTensor
+from nncfx.storage.number_formats import WIDTHS, BitTensor
 from nncfx.storage.symbol_stream import decode_symbols, encode_symbols
 from nncfx.storage.tensor_codecs import CODECS, encode_words
 
@@ -125,10 +125,12 @@ def known_inputs() -> list[bytes]:
         drawn = np.minimum(rng.geometric(0.3, count), 60).astype(np.uint16)
         stream = encode_symbols(drawn)
         found += [bytes([3, index]) + stream]
-        sparse = np.where(rng.integers(0, 5, count) == 0, drawn, 0).astype("<u4")
-        codec, payload = encode_words(sparse)
-        choices = (c for c in range(256) if c % 8 == index and CODECS[c % 9] == codec)
-        found += [bytes([2, choice]) + payload for choice in list(choices)[:5]]
+        sparse = np.where(rng.integers(0, 5, count) == 0, drawn, 0)
+        for choice in range(index, 256, len(COUNTS)):
+            stored = FORMATS[choice % len(FORMATS)][1]
+            codec, payload = encode_words(sparse.astype(f"<u{WIDTHS[stored]}"))
+            if codec == CODECS[choice % len(CODECS)]:
+                found.append(bytes([2, choice]) + payload)
     words = BitTensor(dtype="F32", shape=(8,), words=np.arange(8, dtype="<u4"))
     file = pack(Contents(tensors={"a": words}, same={"b": "a"}, metadata={"x": 1}))
     _, _, stored, _, _ = PREFIX.unpack(file[: PREFIX.size])

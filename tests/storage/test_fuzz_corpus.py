@@ -1,0 +1,40 @@
+"""Inputs that a fuzzer kept: each gives a result or our error, in bounded memory."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+CORPUS = sorted((ROOT / "tests/storage/corpus").glob("*"))
+
+
+@pytest.fixture(scope="module")
+def fuzzing() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(
+        "fuzz_storage", ROOT / "benchmarks/fuzz_storage.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_corpus_is_there() -> None:
+    assert len(CORPUS) > 50
+
+
+def test_the_corpus_ends_in_results_or_our_error(fuzzing: ModuleType) -> None:
+    for path in CORPUS:
+        fuzzing.run_measured(path.read_bytes())
+
+
+def test_the_inputs_to_start_from_are_valid(fuzzing: ModuleType) -> None:
+    for data in fuzzing.known_inputs():
+        fuzzing.READERS[data[0]](data[1], data[2:])
+
+
+def test_mutations_end_in_results_or_our_error(fuzzing: ModuleType) -> None:
+    assert fuzzing.mutate(seconds=2, seed=0) >= 64
