@@ -234,7 +234,8 @@ class _Planner:
                 threshold = threshold.amax()
         scale = threshold / (1 << (self._bits[number] - 1))
         if self._hardware.power_of_two_scales:
-            scale = torch.exp2(torch.ceil(torch.log2(scale)))
+            mantissa, exponent = torch.frexp(scale)
+            scale = torch.ldexp(torch.ones_like(scale), exponent - (mantissa == 1 / 2).int())
         return scale
 
 

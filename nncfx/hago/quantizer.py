@@ -4,13 +4,14 @@ import torch
 
 from nncfx.errors import CompressionError
 from nncfx.hago.edge_plan import Plan, make_plan
+from nncfx.hago.exportable import exportable_model
 from nncfx.hago.graph import QuantGraph
 from nncfx.hago.inspection import GraphStatistics, inspect_plan, simulated_outputs
 from nncfx.hago.realization import QuantizedGraph
 from nncfx.hago.simulation import SimulatedGraph
 from nncfx.hago.strategy import Strategy, require_same_model
 from nncfx.hardware import Hardware
-from nncfx.tracing import ExampleInputs
+from nncfx.tracing import ExampleInputs, NNCFNetwork
 
 __all__ = ["Quantizer", "create_quantizer"]
 
@@ -48,6 +49,14 @@ class Quantizer:
         quantized = QuantizedGraph(self.graph, self.plan)
         self._check(quantized)
         return quantized
+
+    def exportable(self) -> NNCFNetwork:
+        """Return the model with torch's fake-quantize operations, for `nncfx.export_onnx`.
+
+        The file then holds integer weights and pairs of QuantizeLinear and DequantizeLinear.
+        Edges of more than 16 bits stay in float.
+        """
+        return exportable_model(self.graph, self.plan)
 
     def inspect_graph_statistic(
         self, inputs: ExampleInputs, limit: float = 0.05

@@ -23,7 +23,14 @@ from nncfx.tracing import (
     wrap,
 )
 
-__all__ = ["SimQ", "SimulatedBias", "SimulatedGraph", "as_floats", "simulate_quantize"]
+__all__ = [
+    "HookSites",
+    "SimQ",
+    "SimulatedBias",
+    "SimulatedGraph",
+    "as_floats",
+    "simulate_quantize",
+]
 
 ALGORITHM: Final = "hago"
 
@@ -127,7 +134,7 @@ class SimulatedGraph(nn.Module):
         self._outputs: dict[int, SimQ] = {}
         self._biases: dict[int, SimulatedBias] = {}
         is_exact = dtype == torch.float64
-        sites = _Sites(graph)
+        sites = HookSites(graph)
         insertions: list[tuple[Site, nn.Module]] = []
         for number, edge in plan.edges.items():
             self._edges[number] = SimQ(edge, is_exact=is_exact)
@@ -171,7 +178,7 @@ def as_floats(value: Any, dtype: torch.dtype) -> Any:  # noqa: ANN401 (whatever 
     return value
 
 
-class _Sites:
+class HookSites:
     """Where the hooks of a graph stand: on a weight where one call alone reads it."""
 
     def __init__(self, graph: QuantGraph) -> None:
@@ -186,9 +193,11 @@ class _Sites:
         }
 
     def is_returned(self, number: int) -> bool:
+        """Return whether the model returns what the node puts out."""
         return self._graph.nodes[number].name in self._returned
 
     def of_edge(self, number: int) -> Site:
+        """Return where a hook on the edge stands."""
         edge = self._graph.edges[number]
         source, target = self._graph.nodes[edge.source], self._graph.nodes[edge.target]
         if source.kind is NodeKind.CONSTANT and self._is_own(source.name, target):
@@ -196,6 +205,7 @@ class _Sites:
         return PreSite(target.name, edge.port)
 
     def of_bias(self, number: int) -> Site:
+        """Return where a hook on the bias of the call stands."""
         name, node = self._graph.biases[number], self._graph.nodes[number]
         return WeightSite.of(name) if self._is_own(name, node) else PreSite(node.name, 2)
 

@@ -104,7 +104,8 @@ def kl_estimate(statistics: TensorStatistics) -> float:
 
 def next_power_of_two(value: float) -> float:
     """Return the least power of two that is not below `value`, which is positive."""
-    return 2.0 ** math.ceil(math.log2(value))
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(1.0, exponent - (mantissa == 0.5))  # noqa: PLR2004 (a power of two itself)
 
 
 THRESHOLD_METHODS: Final[Mapping[str, Callable[[TensorStatistics], float]]] = MappingProxyType(
