@@ -1,0 +1,318 @@
+"""Quantization as a config algorithm: NNCF's grammar, applied."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import nncfx
+from nncfx.algorithms import QuantizationController
+from nncfx.controllers import CompressionStage
+from nncfx.errors import ArgumentError, CompressionError, ConfigError, GraphError
+from nncfx.tracing import NNCFNetwork
+
+EXAMPLE = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.deep = nn.Conv2d(8, 8, 3, padding=1)
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.conv(x)).relu()
+        return self.fc(self.deep(x).relu().mean((2, 3)))
+
+
+def fresh() -> Net:
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+def applied(
+    item: dict[str, Any] | None = None,
+    batches: list[Tensor] | None = None,
+    **keys: Any,  # noqa: ANN401 (of a config)
+) -> tuple[QuantizationController, NNCFNetwork]:
+    item = {"algorithm": "quantization"} | (item or {}) | keys
+    controller, model = nncfx.create_compressed_model(
+        fresh(), {"compression": item}, EXAMPLE, calibration_batches=batches or [EXAMPLE]
+    )
+    assert isinstance(controller, QuantizationController)
+    return controller, model
+
+
+def statistics(**keys: Any) -> dict[str, Any]:  # noqa: ANN401 (of a config)
+    controller, _ = applied(**keys)
+    return {one.name: one for one in controller.statistics().quantizers}
+
+
+CONV, DEEP = "Net/Conv2d[conv]/conv2d_0", "Net/Conv2d[deep]/conv2d_0"
+
+
+def test_by_default_all_is_quantized_symmetrically_in_eight_bits_from_the_start() -> None:
+    controller, model = applied()
+    found = controller.statistics()
+    assert {(one.bits, one.mode, one.is_active) for one in found.quantizers} == {
+        (8, "symmetric", True)
+    }
+    assert not torch.equal(model(EXAMPLE), fresh()(EXAMPLE))
+    assert torch.allclose(model(EXAMPLE), fresh()(EXAMPLE), atol=0.01)
+    assert controller.compression_stage() is CompressionStage.FULLY_COMPRESSED
+
+
+def test_the_mixed_preset_has_asymmetric_activations() -> None:
+    modes = {(one.role, one.mode) for one in statistics(preset="mixed").values()}
+    assert modes == {("activation", "asymmetric"), ("weight", "symmetric")}
+
+
+def test_a_mode_goes_before_the_preset() -> None:
+    found = statistics(preset="mixed", activations={"mode": "symmetric"})
+    assert {one.mode for one in found.values()} == {"symmetric"}
+
+
+def test_sections_and_overrides_give_bits() -> None:
+    found = statistics(
+        weights={"bits": 4, "per_channel": False},
+        activations={"bits": 6},
+        scope_overrides={"weights": {DEEP: {"bits": 3, "per_channel": True}}},
+    )
+    assert (found[f"{CONV}|WEIGHT"].bits, found[f"{CONV}|WEIGHT"].scales) == (4, 1)
+    assert (found[f"{DEEP}|WEIGHT"].bits, found[f"{DEEP}|WEIGHT"].scales) == (3, 8)
+    assert {one.bits for one in found.values() if one.role == "activation"} == {6}
+
+
+def test_scopes_of_a_section_hold_for_its_role_only() -> None:
+    found = statistics(weights={"ignored_scopes": [CONV]})
+    assert f"{CONV}|WEIGHT" not in found
+    assert f"{CONV}|INPUT0" in found
+    found = statistics(weights={"target_scopes": [CONV]})
+    assert [name for name in found if name.endswith("WEIGHT")] == [f"{CONV}|WEIGHT"]
+
+
+def test_manual_precision_gives_bits_by_the_name_of_the_quantizer() -> None:
+    precision = {
+        "type": "manual",
+        "bitwidth_per_scope": [[2, f"{DEEP}|WEIGHT"], [4, "Net/relu_0|OUTPUT"]],
+    }
+    found = statistics(initializer={"precision": precision})
+    assert found[f"{DEEP}|WEIGHT"].bits == 2
+    assert found["Net/relu_0|OUTPUT0"].bits == 4
+    assert found[f"{CONV}|WEIGHT"].bits == 8
+
+
+def test_manual_precision_of_an_unknown_quantizer_is_an_error() -> None:
+    precision = {"type": "manual", "bitwidth_per_scope": [[2, "Net/Conv2d[deap]/conv2d_0|WEIGHT"]]}
+    with pytest.raises(CompressionError, match=r"Did you mean 'Net/Conv2d\[deep\]/conv2d_0\|W"):
+        applied(initializer={"precision": precision})
+
+
+def test_hawq_is_refused_with_the_reason() -> None:
+    with pytest.raises(ConfigError, match="'hawq' can be read, but is not built"):
+        applied(initializer={"precision": {"type": "hawq"}})
+
+
+def test_ranges_are_found_by_the_entry_that_holds_for_a_quantizer() -> None:
+    wide = applied(initializer={"range": {"type": "min_max"}})[1]
+    entries = [
+        {"type": "min_max", "target_quantizer_group": "weights"},
+        {
+            "type": "percentile",
+            "params": {"min_percentile": 10, "max_percentile": 90},
+            "target_quantizer_group": "activations",
+        },
+    ]
+    narrow = applied(initializer={"range": entries})[1]
+    scales = [
+        {str(one.site): one.hook.scale.detach() for one in model.nncf.hooks}  # type: ignore[union-attr, operator]  # quantizers
+        for model in (wide, narrow)
+    ]
+    assert torch.equal(scales[0]["conv.weight"], scales[1]["conv.weight"])
+    assert scales[1]["Net/relu_0|OUTPUT0"] < scales[0]["Net/relu_0|OUTPUT0"]
+
+
+@pytest.mark.parametrize("entries", [[{"type": "min_max"}] * 2, [{"target_scopes": CONV}]])
+def test_a_quantizer_for_which_no_or_several_entries_hold_is_an_error(entries: list[Any]) -> None:
+    with pytest.raises(CompressionError, match=r"entries of 'initializer.range' hold"):
+        applied(initializer={"range": entries})
+
+
+def test_overflow_fix_halves_the_integers_of_weights() -> None:
+    def levels(fix: str) -> list[int]:
+        model = applied(overflow_fix=fix)[1]
+        names = ("conv", "deep")
+        peaks = [model.get_submodule(one).weight.detach()[0] for one in names]  # type: ignore[index, operator]  # weights
+        hooks = {str(one.site): one.hook for one in model.nncf.hooks}
+        return [
+            round(float(peak.abs().max() / hooks[f"{name}.weight"].scale[0].detach()))  # type: ignore[union-attr, index, operator]  # quantizers
+            for name, peak in zip(names, peaks, strict=True)
+        ]
+
+    assert levels("disable") == [127, 127]
+    assert levels("first_layer_only") == [63, 127]
+    assert levels("enable") == [63, 63]
+
+
+def test_ranges_come_from_the_batches_not_from_the_example() -> None:
+    small = applied(batches=[EXAMPLE])[1]
+    large = applied(batches=[10 * EXAMPLE])[1]
+    scales = [
+        next(one.hook.scale.detach() for one in model.nncf.hooks if "INPUT0" in str(one.site))  # type: ignore[union-attr, operator]  # quantizers
+        for model in (small, large)
+    ]
+    assert torch.allclose(10 * scales[0], scales[1])
+
+
+def test_without_data_it_is_an_error_that_names_the_way_out() -> None:
+    with pytest.raises(ArgumentError, match="set 'num_init_samples' of"):
+        nncfx.create_compressed_model(
+            fresh(), {"compression": {"algorithm": "quantization"}}, EXAMPLE
+        )
+
+
+def test_batches_of_a_generator_serve_ranges_and_batch_norms() -> None:
+    item = {
+        "algorithm": "quantization",
+        "initializer": {
+            "range": {"num_init_samples": 8},
+            "batchnorm_adaptation": {"num_bn_adaptation_samples": 12},
+        },
+    }
+    model = fresh()
+    before = model.norm.running_mean.clone()
+    nncfx.create_compressed_model(
+        model,
+        {"compression": item},
+        EXAMPLE,
+        calibration_batches=(EXAMPLE for _ in range(3)),
+    )
+    assert int(model.norm.num_batches_tracked) == 3
+    assert not torch.equal(model.norm.running_mean, before)
+
+
+STAGED = {
+    "weights_quant_start_epoch": 1,
+    "activations_quant_start_epoch": 2,
+    "ranges_freeze_epoch": 3,
+    "base_lr": 0.1,
+    "base_wd": 0.01,
+    "lr_poly_drop_start_epoch": 4,
+    "lr_poly_drop_duration_epochs": 10,
+    "disable_wd_start_epoch": 5,
+    "batch_multiplier": 2,
+}
+
+
+def test_quantizers_start_in_their_epochs() -> None:
+    controller, model = applied(params=STAGED)
+    plain = fresh()(EXAMPLE)
+    stages = []
+    for epoch in range(4):
+        controller.scheduler.epoch_step()
+        active = {one.role for one in controller.statistics().quantizers if one.is_active}
+        stages.append((active, controller.compression_stage()))
+        assert torch.equal(model(EXAMPLE), plain) == (epoch == 0)
+    assert [stage for _, stage in stages] == [0, 1, 2, 2]
+    assert stages[1][0] == {"weight"}
+
+
+def test_ranges_stand_still_from_their_epoch_on() -> None:
+    controller, model = applied(params=STAGED)
+    for _ in range(4):
+        controller.scheduler.epoch_step()
+    learned = [one for name, one in model.named_parameters() if "_nncf" in name]
+    assert learned
+    assert not any(one.requires_grad for one in learned)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "lr", "decay"),
+    [(0, 0.1, 0.01), (4, 0.1, 0.01), (9, 0.1 * 0.5**0.9, 0.0), (14, 0.0, 0.0), (99, 0.0, 0.0)],
+)
+def test_the_schedule_says_what_the_optimizer_should_do(
+    epoch: int, lr: float, decay: float
+) -> None:
+    found = applied(params=STAGED)[0].optimizer_settings(epoch)
+    assert (found.lr, found.weight_decay) == (pytest.approx(lr), decay)
+    assert found.batch_multiplier == 2
+
+
+def test_training_moves_weights_and_ranges_and_lowers_the_loss() -> None:
+    controller, model = applied(weights={"bits": 3}, activations={"bits": 4})
+    target = fresh()(EXAMPLE).detach()
+    optimizer = torch.optim.Adam(controller.parameter_groups(lr=2e-3))
+    learned = {n: p.detach().clone() for n, p in model.named_parameters() if "_nncf" in n}
+    losses = []
+    model.train()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.eval()
+    controller.scheduler.epoch_step()
+    for _ in range(60):
+        controller.scheduler.step()
+        loss = (model(EXAMPLE) - target).square().mean() + controller.loss()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0] / 3
+    after = dict(model.named_parameters())
+    assert all(not torch.equal(after[name], value) for name, value in learned.items())
+
+
+def test_signs_found_from_data_are_in_the_controllers_state() -> None:
+    controller, model = applied(batches=[EXAMPLE])
+    item = {"algorithm": "quantization"}
+    other_controller, other = nncfx.create_compressed_model(
+        fresh(), {"compression": item}, EXAMPLE.abs(), compression_state=controller.state_dict()
+    )
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other(EXAMPLE), model(EXAMPLE))
+    assert other_controller.state_dict() == controller.state_dict()
+
+
+def test_it_is_saved_and_loaded(tmp_path: Any) -> None:  # noqa: ANN401 (pytest's)
+    controller, model = applied(preset="mixed", weights={"logarithm_scale": True})
+    nncfx.save(tmp_path / "model.safetensors", model, controller)
+    _, again = nncfx.load(tmp_path / "model.safetensors", fresh())
+    assert torch.equal(again.eval()(EXAMPLE), model(EXAMPLE))
+
+
+def test_what_is_exported_has_constant_grids_and_the_same_values() -> None:
+    controller, model = applied(preset="mixed")
+    ready = controller.prepare_for_export()
+    assert not any("_nncf" in name for name, _ in ready.named_parameters())
+    assert torch.allclose(ready(EXAMPLE), model(EXAMPLE), atol=1e-5)
+
+
+def test_logarithms_of_scales_are_trained_where_asked() -> None:
+    _, model = applied(weights={"logarithm_scale": True})
+    names = [name for name, _ in model.named_parameters() if "log2_peak" in name]
+    assert len(names) == 3
+
+
+def test_a_misspelt_scope_of_an_override_is_an_error() -> None:
+    with pytest.raises(GraphError, match="of the overrides matches no operation"):
+        applied(scope_overrides={"weights": {"Net/Conv2d[con]/conv2d_0": {"bits": 4}}})
+
+
+def test_an_initializer_of_a_scope_has_a_range_only() -> None:
+    override = {"weights": {CONV: {"initializer": {"precision": {}}}}}
+    with pytest.raises(ConfigError, match="an initializer of a scope has 'range' only"):
+        applied(scope_overrides=override)
+
+
+def test_more_bits_than_the_target_has_are_an_error() -> None:
+    with pytest.raises(ArgumentError, match="12 bits are asked for"):
+        applied(weights={"bits": 12})
+
+
+def test_it_says_what_is_quantized_and_what_is_not() -> None:
+    controller, _ = applied(ignored_scopes=["{function}linear"])
+    text = str(controller.statistics())
+    assert f"{CONV}|WEIGHT" in text
+    assert "in float: 1 x linear: it is in the ignored scopes" in text

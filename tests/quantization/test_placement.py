@@ -1,0 +1,305 @@
+"""Where quantizers go, on small models whose answer is plain, and on real ones."""
+
+import pytest
+import torch
+from pytorchcv.models.densenet import densenet121
+from pytorchcv.models.mobilenetv2 import mobilenetv2_w1
+from pytorchcv.models.resnet import resnet18
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import nncfx
+from nncfx.errors import ArgumentError, GraphError
+from nncfx.hardware import Hardware, hardware_named
+from nncfx.quantization import (
+    PlacementOptions,
+    QuantizationPlan,
+    SpecRequest,
+    plan_quantizers,
+)
+
+IMAGE = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+CPU = hardware_named("onnxruntime")
+
+
+def planned(
+    model: nn.Module,
+    hardware: Hardware = CPU,
+    inputs: Tensor | tuple[Tensor, ...] = IMAGE,
+    **options: object,
+) -> QuantizationPlan:
+    graph = nncfx.wrap(model.eval(), inputs).nncf.graph
+    return plan_quantizers(graph, hardware, PlacementOptions(**options))  # type: ignore[arg-type]
+
+
+def names(plan: QuantizationPlan) -> list[str]:
+    return [one.name.removeprefix("Net/") for one in plan.activations]
+
+
+class Net(nn.Module):
+    """A forward of its own over named layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+        self.other = nn.Conv2d(4, 4, 1)
+        self.fc = nn.Linear(4 * 16, 5)
+
+
+class Chain(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.max_pool2d(F.relu(self.norm(self.conv(x))), 2)
+        return self.fc(x.flatten(1))
+
+
+def test_nothing_is_quantized_inside_a_fused_chain_and_pooling_moves_the_request_up() -> None:
+    plan = planned(Chain())
+    assert [one.name for one in plan.activations] == [
+        "Chain/Conv2d[conv]/conv2d_0|INPUT0",
+        "Chain/relu_0|OUTPUT0",
+    ]
+    assert [one.parameter for one in plan.weights] == ["conv.weight", "fc.weight"]
+    assert plan.float_operations == ()
+
+
+def test_one_quantizer_serves_all_readers_of_a_tensor() -> None:
+    class Shared(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.conv(x).relu()
+            return self.other(x).relu() + x
+
+    plan = planned(Shared())
+    (shared,) = [one for one in plan.activations if one.name == "Shared/relu_0|OUTPUT0"]
+    assert shared.operations == (
+        "Shared/Conv2d[conv]/conv2d_0",
+        "Shared/Conv2d[other]/conv2d_0",
+        "Shared/__add___0",
+    )
+    assert len(shared.sites) == 1
+
+
+def test_both_operands_and_the_result_of_an_addition_are_quantized() -> None:
+    class Residual(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.conv(x)
+            return F.relu(x + self.norm(self.other(x)))
+
+    plan = planned(Residual())
+    found = [one.name.removeprefix("Residual/") for one in plan.activations]
+    assert found == [
+        "Conv2d[conv]/conv2d_0|INPUT0",
+        "Conv2d[conv]/conv2d_0|OUTPUT0",
+        "BatchNorm2d[norm]/batch_norm_0|OUTPUT0",
+        "relu_0|OUTPUT0",
+    ]
+
+
+def test_what_is_concatenated_shares_a_quantizer() -> None:
+    class Joined(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.conv(x).relu()
+            y = torch.cat([x, self.other(x).relu()], 1).mean((2, 3))
+            return F.linear(y, torch.ones(3, 8))
+
+    plan = planned(Joined())
+    (joined,) = [one for one in plan.activations if len(one.tensors) > 1]
+    assert [address for address, _ in joined.tensors] == ["Joined/relu_0", "Joined/relu_1"]
+    assert len(joined.sites) == 2
+
+
+def test_a_float_reader_beside_a_quantized_one_keeps_its_tensor() -> None:
+    hardware = Hardware(name="bare", operations={"linear": CPU.descriptors("linear")})
+
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.first(x).tanh()
+            return self.second(x) + x
+
+    plan = planned(Branches(), hardware, torch.ones(2, 4))
+    assert [str(site) for one in plan.activations for site in one.sites] == [
+        "Branches/Linear[first]/linear_0|INPUT0",
+        "Branches/Linear[second]/linear_0|INPUT0",
+    ]
+    assert {(one.kind, one.reason) for one in plan.float_operations} == {
+        ("tanh", "bare has no integer kernel for it"),
+        ("add", "bare has no integer kernel for it"),
+    }
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(10, 8)
+        self.q, self.k = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.table(x)
+        return (self.q(x) @ self.k(x).transpose(1, 2) / 8**0.5).softmax(-1)
+
+
+def test_the_factors_of_an_attention_product_are_quantized_and_the_scaling_is_not() -> None:
+    plan = planned(Attention(), inputs=torch.arange(6).reshape(2, 3))
+    product = [one for one in plan.activations if "Attention/__matmul___0" in one.operations]
+    assert [one.tensors[0][0] for one in product] == [
+        "Attention/Linear[q]/linear_0",
+        "Attention/Linear[k]/linear_0",
+    ]
+    reasons = {one.kind: one.reason for one in plan.float_operations}
+    assert reasons["div"] == "onnxruntime has no integer kernel for it"
+    assert reasons["softmax"] == "onnxruntime has no integer kernel for it"
+
+
+def test_an_embedding_has_a_quantized_table_and_no_quantized_index() -> None:
+    plan = planned(Attention(), inputs=torch.arange(6).reshape(2, 3))
+    (table,) = [one for one in plan.weights if one.parameter == "table.weight"]
+    assert table.spec.axis == 0
+    assert not any("embedding_0|INPUT" in str(site) for one in plan.activations for site in one.sites)
+
+
+def test_an_addition_of_a_constant_stays_in_float_with_the_reason() -> None:
+    class Shifted(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.conv(x).relu() + 1.0
+
+    (left,) = planned(Shifted()).float_operations
+    assert (left.address, left.reason) == (
+        "Shifted/__add___0",
+        "one of its operands is a constant",
+    )
+
+
+def test_a_convolution_whose_weight_is_computed_stays_in_float_with_the_reason() -> None:
+    class Computed(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            return F.conv2d(x, self.conv.weight / self.conv.weight.norm())
+
+    reasons = {one.kind: one.reason for one in planned(Computed()).float_operations}
+    assert reasons["conv"] == "its weight is computed in the forward"
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "axis"),
+    [
+        (nn.Conv2d(4, 6, 1), (2, 4, 5, 5), 0),
+        (nn.ConvTranspose2d(4, 6, 1), (2, 4, 5, 5), 1),
+        (nn.Linear(4, 6), (2, 4), 0),
+    ],
+)
+def test_the_axis_of_scales_is_that_of_the_outputs(
+    layer: nn.Module, shape: tuple[int, ...], axis: int
+) -> None:
+    (weight,) = planned(nn.Sequential(layer), inputs=torch.ones(shape)).weights
+    assert weight.spec.axis == axis
+    assert weight.spec.narrow
+
+
+def test_a_matrix_product_with_a_parameter_has_a_scale_per_column() -> None:
+    class Product(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4, 6))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x @ self.weight
+
+    (weight,) = planned(Product(), inputs=torch.ones(2, 4)).weights
+    assert weight.spec.axis == 1
+
+
+def test_ignored_and_other_than_target_scopes_stay_in_float_with_the_reason() -> None:
+    ignored = planned(Chain(), ignored_scopes=("{function}linear",))
+    assert [(one.kind, one.reason) for one in ignored.float_operations] == [
+        ("linear", "it is in the ignored scopes"),
+    ]
+    targeted = planned(Chain(), target_scopes=("{function}linear",))
+    assert [one.parameter for one in targeted.weights] == ["fc.weight"]
+    assert [one.reason for one in targeted.float_operations] == ["it is not in the target scopes"]
+
+
+def test_a_scope_that_matches_nothing_is_an_error_with_the_nearest_one() -> None:
+    with pytest.raises(GraphError, match=r"Did you mean 'Chain/Conv2d\[conv\]/conv2d_0'"):
+        planned(Chain(), ignored_scopes=("Chain/Conv2d[conv]/conv2d_1",))
+
+
+def test_overrides_hold_for_their_operations_only() -> None:
+    four = SpecRequest(bits=4)
+    plan = planned(
+        Chain(),
+        weight_overrides=(("{function}linear", four),),
+        activation_overrides=(("{function}conv2d", four),),
+    )
+    assert {one.parameter: one.spec.bits for one in plan.weights} == {
+        "conv.weight": 8,
+        "fc.weight": 4,
+    }
+    # what the convolution reads, and what it makes
+    assert [one.spec.bits for one in plan.activations] == [4, 4]
+
+
+def test_bits_that_the_hardware_has_not_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="16 bits are asked for, and onnxruntime computes in"):
+        planned(Chain(), weights=SpecRequest(bits=16))
+
+
+def test_an_asymmetric_mode_is_refused_where_the_hardware_has_none() -> None:
+    with pytest.raises(ArgumentError, match="tensorrt takes symmetric activations only"):
+        planned(Chain(), hardware_named("tensorrt"), activations=SpecRequest(mode="asymmetric"))
+
+
+def test_tensorrt_gets_signed_symmetric_activations_whatever_the_data() -> None:
+    for one in planned(Chain(), hardware_named("tensorrt")).activations:
+        assert (one.spec.mode, one.spec.signed, one.is_sign_open) == ("symmetric", True, False)
+
+
+def test_vta_gets_one_power_of_two_scale_per_weight() -> None:
+    for one in planned(Chain(), hardware_named("vta")).weights:
+        assert one.spec.axis is None
+        assert one.spec.power_of_two
+
+
+def test_the_model_s_inputs_can_be_left_alone() -> None:
+    plan = planned(Chain(), quantize_inputs=False)
+    assert [one.name for one in plan.activations] == ["Chain/relu_0|OUTPUT0"]
+
+
+def test_the_models_outputs_can_be_quantized() -> None:
+    plan = planned(Chain(), quantize_outputs=True)
+    assert plan.activations[-1].name == "Chain/Linear[fc]/linear_0|OUTPUT0"
+
+
+def test_groups_of_scopes_share_a_scale() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            return self.first(x), self.second(y)
+
+    inputs = (torch.ones(2, 4), torch.ones(2, 4))
+    assert len(planned(Two(), inputs=inputs).activations) == 2
+    unified = planned(Two(), inputs=inputs, unified=(("{function}linear",),))
+    assert len(unified.activations) == 1
+
+
+def test_planning_twice_gives_equal_plans() -> None:
+    graph = nncfx.wrap(Chain().eval(), IMAGE).nncf.graph
+    assert plan_quantizers(graph, CPU) == plan_quantizers(graph, CPU)
+
+
+@pytest.mark.parametrize(
+    ("build", "contractions"), [(resnet18, 21), (mobilenetv2_w1, 54), (densenet121, 121)]
+)
+def test_every_layer_of_a_real_model_is_quantized(build: object, contractions: int) -> None:
+    model = build()  # type: ignore[operator]  # parametrized
+    graph = nncfx.wrap(model.eval(), torch.zeros(1, 3, 224, 224)).nncf.graph
+    plan = plan_quantizers(graph, CPU)
+    assert len(plan.weights) == contractions
+    sites = [site for one in plan.quantizers for site in one.sites]
+    assert len(sites) == len(set(sites))
+    assert {one.kind for one in plan.float_operations} <= {"batch_norm"}

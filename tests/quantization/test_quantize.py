@@ -1,0 +1,295 @@
+"""Post-training quantization in one call."""
+
+import copy
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import nncfx
+from nncfx.errors import ArgumentError, CompressionError, GraphError
+from nncfx.hardware import HARDWARE
+from nncfx.quantization import (
+    PlacementOptions,
+    QuantizeOptions,
+    Quantizer,
+    RangeRequest,
+    SpecRequest,
+    quantize,
+)
+from nncfx.tracing import NNCFNetwork
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(8)
+        self.deep = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.fc = nn.Linear(8 * 16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.conv(x)).relu()
+        x = x + self.deep(x)
+        return self.fc(nn.functional.max_pool2d(x, 2).flatten(1))
+
+
+def fresh() -> Net:
+    torch.manual_seed(0)
+    model = Net()
+    model.norm.running_mean.uniform_(-1, 1)
+    model.norm.running_var.uniform_(0.5, 2)
+    return model.eval()
+
+
+def data(count: int = 4) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(8, 3, 8, 8, generator=generator) for _ in range(count)]
+
+
+def error(model: nn.Module) -> float:
+    """Return the share of the output's energy that is noise."""
+    x = data(6)[-1]
+    with torch.no_grad():
+        expected = fresh()(x)
+        return float((model(x) - expected).square().mean() / expected.square().mean())
+
+
+def quantizers(model: NNCFNetwork) -> list[Quantizer]:
+    return [one.hook for one in model.nncf.hooks if isinstance(one.hook, Quantizer)]
+
+
+@pytest.mark.parametrize("target", sorted(HARDWARE))
+def test_on_every_target_the_outputs_stay_near(target: str) -> None:
+    # power-of-two scales lose up to a bit, float8_e4m3 has three bits of mantissa
+    bound = {"vta": 3e-3, "tensorrt-fp8": 5e-3}.get(target, 1e-3)
+    assert 0 < error(quantize(fresh(), data(), target=target)) < bound
+
+
+def test_it_returns_the_model_itself_and_its_weights_untouched() -> None:
+    model = fresh()
+    before = copy.deepcopy(model.state_dict())
+    assert quantize(model, data()) is model
+    assert isinstance(model, Net)
+    for name, value in before.items():
+        assert torch.equal(model.state_dict()[name], value), name
+
+
+def test_more_bits_cost_less() -> None:
+    errors = [
+        error(quantize(fresh(), data(), weight_bits=n, activation_bits=n)) for n in (3, 5, 8)
+    ]
+    assert errors[0] > errors[1] > errors[2]
+
+
+def test_weights_are_on_the_grid_of_so_many_integers() -> None:
+    model = quantize(fresh(), data(), weight_bits=3)
+    for channel in model.get_submodule("conv").weight.detach().flatten(1):
+        assert len(channel.unique()) <= 7
+
+
+class Labelled:
+    """Pairs of inputs and labels, that count how often they are read."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for one in data(40):
+            self.read += 1
+            yield one, torch.zeros(8)
+
+
+def test_labels_are_not_used_and_no_more_is_read_than_asked() -> None:
+    loader = Labelled()
+    quantize(fresh(), loader, samples=20)
+    assert loader.read == 3
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        data(),
+        [(one, 1) for one in data()],
+        [[one] for one in data()],
+        [{"x": one} for one in data()],
+        [({"x": one}, 1) for one in data()],
+        iter(data()),
+    ],
+    ids=["tensors", "pairs", "lists", "mappings", "mappings and labels", "iterator"],
+)
+def test_batches_may_have_any_of_these_forms(batches: Any) -> None:  # noqa: ANN401 (any form)
+    expected = [one.scale for one in quantizers(quantize(fresh(), data()))]
+    found = [one.scale for one in quantizers(quantize(fresh(), batches))]
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_tuple_of_all_positional_inputs_is_one_call() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return self.fc(x) + self.fc(y)
+
+    model = quantize(Two(), [(torch.ones(2, 4), -torch.ones(2, 4))])
+    assert len(model.nncf.graph.inputs) == 2
+
+
+def test_symmetric_activations_are_unsigned_where_the_data_are_never_negative() -> None:
+    model = quantize(fresh(), data(), preset="performance")
+    found = {str(one.site): one.hook.spec for one in model.nncf.hooks}  # type: ignore[union-attr]
+    assert not found["Net/relu_0|OUTPUT0"].signed
+    assert found["Net/__add___0|OUTPUT0"].signed
+    assert {one.mode for one in found.values()} == {"symmetric"}
+
+
+def test_calibration_leaves_modes_buffers_and_random_state_alone() -> None:
+    model = fresh().train()
+    buffers = {name: one.clone() for name, one in model.named_buffers()}
+    state = torch.random.get_rng_state()
+    quantize(model, data())
+    assert model.training
+    assert torch.equal(torch.random.get_rng_state(), state)
+    for name, one in buffers.items():
+        assert torch.equal(model.get_buffer(name), one), name
+
+
+def test_options_change_ranges_and_overrides() -> None:
+    placement = PlacementOptions(weight_overrides=(("{function}linear", SpecRequest(bits=4)),))
+    options = QuantizeOptions(
+        activation_range=RangeRequest(method="percentile", low=5, high=95), placement=placement
+    )
+    model = quantize(fresh(), data(), options=options)
+    specs = {str(one.site): one.hook for one in model.nncf.hooks}
+    assert specs["fc.weight"].spec.bits == 4  # type: ignore[union-attr]  # a quantizer
+    plain = {str(one.site): one.hook for one in quantize(fresh(), data()).nncf.hooks}
+    place = "Net/__add___0|OUTPUT0"
+    assert specs[place].scale < plain[place].scale  # type: ignore[operator]  # tensors
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        QuantizeOptions(equalize=True, correct_biases=True),
+        QuantizeOptions(rounding="gptq"),
+        QuantizeOptions(smooth=True),
+    ],
+    ids=["equalize", "gptq", "smooth"],
+)
+def test_methods_of_more_passes_work_from_a_generator(options: QuantizeOptions) -> None:
+    plain = error(quantize(fresh(), data(), weight_bits=5))
+    assert error(quantize(fresh(), iter(data()), weight_bits=5, options=options)) < 1.2 * plain
+
+
+def test_a_quantized_model_comes_back_from_its_file(tmp_path: Any) -> None:  # noqa: ANN401
+    model = quantize(fresh(), data(), preset="performance", weight_bits=4)
+    nncfx.save(tmp_path / "model.safetensors", model)
+    _, again = nncfx.load(tmp_path / "model.safetensors", fresh())
+    assert torch.equal(again.eval()(data()[0]), model(data()[0]))
+
+
+def test_a_model_with_folded_batch_norms_comes_back_from_its_file(tmp_path: Any) -> None:  # noqa: ANN401
+    model = quantize(fresh(), data(), target="vta")
+    nncfx.save(tmp_path / "model.safetensors", model)
+    _, again = nncfx.load(tmp_path / "model.safetensors", fresh())
+    assert torch.equal(again.eval()(data()[0]), model(data()[0]))
+
+
+def test_a_pruned_model_is_quantized_where_it_stands() -> None:
+    config = {"compression": {"algorithm": "magnitude_sparsity"}}
+    controller, model = nncfx.create_compressed_model(fresh(), config, data()[0])
+    controller.level = 0.5
+    zeros = model.get_submodule("conv").weight == 0
+    quantize(model, data())
+    assert bool((model.get_submodule("conv").weight == 0)[zeros].all())
+
+
+def test_a_quantized_model_is_exported_as_a_program() -> None:
+    model = quantize(fresh(), data())
+    program = torch.export.export(model, (data()[0],))
+    assert torch.equal(program.module()(data()[0]), model(data()[0]))
+
+
+@pytest.mark.parametrize("batches", [[], iter([])], ids=["list", "iterator"])
+def test_no_calibration_data_is_an_error_and_the_model_stays_plain(batches: Any) -> None:  # noqa: ANN401
+    model = fresh()
+    with pytest.raises(ArgumentError, match="no batches to calibrate"):
+        quantize(model, batches)
+    assert type(model) is Net
+
+
+def test_a_batch_of_an_unknown_form_is_an_error() -> None:
+    with pytest.raises(ArgumentError, match="calibration batch is a str"):
+        quantize(fresh(), ["x"])
+
+
+def test_nan_activations_are_an_error_with_the_place() -> None:
+    model = fresh()
+    with pytest.raises(CompressionError, match=r"conv2d_0\|INPUT0' is NaN"):
+        quantize(model, [torch.full((2, 3, 8, 8), torch.nan)])
+    assert type(model) is Net
+
+
+def test_nan_weights_are_an_error_with_the_name() -> None:
+    model = fresh()
+    with torch.no_grad():
+        model.fc.weight[0, 0] = torch.nan
+    with pytest.raises(CompressionError, match=r"'fc.weight': The weight is NaN"):
+        quantize(model, data())
+
+
+def test_an_activation_that_is_always_zero_is_told() -> None:
+    with pytest.warns(UserWarning, match=r"conv2d_0\|INPUT0' is zero on all calibration data"):
+        model = quantize(fresh(), [torch.zeros(2, 3, 8, 8)])
+    assert torch.isfinite(model(data()[0])).all()
+
+
+def test_an_unknown_target_or_preset_is_an_error() -> None:
+    with pytest.raises(ArgumentError, match="Did you mean 'openvino'"):
+        quantize(fresh(), data(), target="openvin")
+    with pytest.raises(ArgumentError, match="Did you mean 'mixed'"):
+        quantize(fresh(), data(), preset="mixt")  # type: ignore[arg-type]  # the mistake
+
+
+def test_a_scope_that_matches_nothing_is_an_error_and_the_model_stays_plain() -> None:
+    model = fresh()
+    with pytest.raises(GraphError, match="matches no operation"):
+        quantize(model, data(), ignored_scopes=["Net/Conv2d[conv]/conv2d_7"])
+    assert type(model) is Net
+
+
+def test_a_model_without_anything_to_quantize_is_an_error() -> None:
+    with pytest.raises(CompressionError, match="Nothing in the model can be quantized"):
+        quantize(nn.Sequential(nn.Tanh()), [torch.ones(2, 3)])
+
+
+def test_quantizing_twice_is_an_error() -> None:
+    model = quantize(fresh(), data())
+    with pytest.raises(ArgumentError, match="carries quantizers already"):
+        quantize(model, data())
+    assert len(quantizers(model)) > 0
+
+
+def test_a_layer_that_has_to_stay_in_float_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    class Computed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.fc = nn.Conv2d(3, 3, 1), nn.Linear(8, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(nn.functional.conv2d(x, self.conv.weight * 2))
+
+    with caplog.at_level(logging.WARNING):
+        quantize(Computed(), data())
+    assert "Computed/conv2d_0 stays in float: its weight is computed" in caplog.text
+
+
+def test_no_samples_are_an_error() -> None:
+    with pytest.raises(ArgumentError, match="samples is 0"):
+        quantize(fresh(), data(), samples=0)
