@@ -1,6 +1,5 @@
 """The commands; each does one thing that a function of nncfx does."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -53,34 +52,54 @@ application.command("inspect-file")(inspect_file)
 def benchmark(  # noqa: PLR0913 (each is an option of the command)
     models: Annotated[list[Path], typer.Argument(help="ONNX files; others against the first.")],
     *,
-    runtime: Annotated[str, typer.Option(help="onnxruntime or openvino.")] = "onnxruntime",
-    seconds: Annotated[float, typer.Option(help="Time to measure each model for.")] = 3.0,
-    batch: Annotated[int, typer.Option(min=1, help="Size of an open axis 0.")] = 1,
-    threads: Annotated[int | None, typer.Option(help="CPU threads of one call.")] = None,
-    shape: Annotated[
+    runtime: Annotated[
         list[str] | None,
-        typer.Option(help="Shape of an input with open axes: NAME=1x3x224x224."),
+        typer.Option(help="onnxruntime (the default), openvino, tensorrt, tensorrt_rtx."),
     ] = None,
+    seconds: Annotated[float, typer.Option(help="Time to measure each model for.")] = 3.0,
+    batch: Annotated[
+        list[int] | None, typer.Option(min=1, help="Size of an open axis 0; several in turn.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads of one call.")] = None,
+    cpus: Annotated[str | None, typer.Option(help="Processors to run on: 0,1.")] = None,
+    clock: Annotated[str, typer.Option(help="wall, or cpu on a busy machine.")] = "wall",
+    input_shape: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input-shape",
+            "--shape",
+            help="Shape of an input with open axes: NAME=1x3x224x224.",
+        ),
+    ] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option(help="Setting of the runtime: NAME=VALUE.")
+    ] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder that keeps built engines.")] = None,
+    layers: Annotated[bool, typer.Option("--layers", help="Also the time of each layer.")] = False,
+    baseline: Annotated[
+        Path | None, typer.Option(help="A former --json; exit code 3 on a regression.")
+    ] = None,
+    tolerance: Annotated[float, typer.Option(help="Share that a time may grow by.")] = 0.05,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
 ) -> None:
     """Time ONNX files on a runtime, interleaved, with intervals."""
-    from nncfx.cli.timing import (
-        compare_files,
-        comparison_json,
-        comparison_table,
-        parse_shapes,
-    )
+    from nncfx.cli.benchmarking import BenchmarkOutput, run_benchmark
+    from nncfx.cli.timing import TimingRequest, parse_cpus, parse_settings, parse_shapes
     from nncfx.runtimes import BuildOptions, TimingPlan
 
-    found = compare_files(
-        models,
-        runtime,
-        shapes=parse_shapes(shape or ()),
-        batch=batch,
-        options=BuildOptions(threads=threads),
+    request = TimingRequest(
+        paths=tuple(models),
+        runtimes=tuple(runtime or ("onnxruntime",)),
+        batches=tuple(batch or (1,)),
+        shapes=parse_shapes(input_shape or ()),
+        options=BuildOptions(threads=threads, settings=parse_settings(setting or ()), cache=cache),
         plan=TimingPlan(seconds=seconds),
+        cpus=parse_cpus(cpus),
+        clock=clock,
     )
-    if as_json:
-        typer.echo(json.dumps(comparison_json(found, runtime), indent=1))
-    else:
-        Console().print(comparison_table(found))
+    output = BenchmarkOutput(
+        as_json=as_json, layers=layers, baseline=baseline, tolerance=tolerance
+    )
+    code = run_benchmark(request, output)
+    if code:
+        raise typer.Exit(code)

@@ -1,33 +1,45 @@
 """`nncfx benchmark`: time ONNX files against each other on inputs made from their signatures."""
 
 import contextlib
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Final, Protocol, cast, runtime_checkable
 
 import torch
-from rich import box
-from rich.table import Table
 
-from nncfx.errors import ArgumentError, did_you_mean
-from nncfx.report.format import prefix_text, ratio_text, significant_text
+from nncfx.errors import ArgumentError, NNCFXError, did_you_mean
 from nncfx.runtimes import (
     RUNTIMES,
     BuildOptions,
+    Runtime,
     Session,
     Timing,
     TimingPlan,
     Verdict,
     compare,
+    pinned,
     runtime_named,
     verdict,
 )
 from nncfx.runtimes.named_inputs import InputSpec
 
-__all__ = ["Comparison", "compare_files", "comparison_json", "comparison_table", "parse_shapes"]
+__all__ = [
+    "Comparison",
+    "Failure",
+    "Series",
+    "TimingRequest",
+    "parse_cpus",
+    "parse_settings",
+    "parse_shapes",
+    "signature_inputs",
+    "time_files",
+]
 
 Shape = tuple[int, ...]
+
+_CLOCKS: Final = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 @runtime_checkable
@@ -35,6 +47,47 @@ class _Described(Protocol):
     """A session that knows the signature of its model, as all that read files do."""
 
     inputs: tuple[InputSpec, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimingRequest:
+    """What to time, and how.
+
+    Attributes:
+        paths: ONNX files; the others are compared with the first.
+        runtimes: names of the runtimes, measured one after the other.
+        batches: sizes of an open axis 0, measured one after the other.
+        shapes: of inputs by name, where axes besides the batch are open.
+        options: of every session.
+        plan: how long and how carefully.
+        cpus: processors that everything runs on; none for all.
+        clock: `"wall"`, or `"cpu"`: the time that this process computes, which other work on
+            the machine does not lengthen; it tells the time of one thread.
+
+    Raises:
+        ArgumentError: a runtime does not exist or reads no files, or the clock does not exist.
+    """
+
+    paths: tuple[Path, ...]
+    runtimes: tuple[str, ...]
+    batches: tuple[int, ...] = (1,)
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    options: BuildOptions = field(default_factory=BuildOptions)
+    plan: TimingPlan = field(default_factory=TimingPlan)
+    cpus: tuple[int, ...] = ()
+    clock: str = "wall"
+
+    def __post_init__(self) -> None:
+        """Refuse what would fail only after the first measurements."""
+        for name in self.runtimes:
+            _reader(name)
+        if self.clock not in _CLOCKS:
+            raise ArgumentError(f"There is no clock '{self.clock}'; it is wall or cpu.")
+        if self.clock == "cpu" and self.options.threads != 1:
+            raise ArgumentError(
+                "The cpu clock adds up the time of all threads, which is no latency. "
+                "Add --threads 1, or use the wall clock.",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,52 +99,41 @@ class Comparison:
     verdict: Verdict | None
 
 
-def compare_files(
-    paths: Sequence[Path],
-    runtime: str,
-    *,
-    shapes: Mapping[str, Shape],
-    batch: int,
-    options: BuildOptions,
-    plan: TimingPlan,
-) -> tuple[Comparison, ...]:
-    """Return the timings of the ONNX files at `paths`, measured in turns.
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """The files, measured in turns on one runtime with one batch."""
 
-    Each gets random inputs of its own signature (numbers from a fixed seed; zeros for whole
-    numbers and flags). `shapes` by input name settle open axes; of the others axis 0 is `batch`.
+    runtime: str
+    version: str
+    batch: int
+    comparisons: tuple[Comparison, ...]
 
-    Raises:
-        ArgumentError: the runtime reads no files, or an open axis is not settled.
-        RuntimeFailure: a file is missing or refused.
+
+@dataclass(frozen=True)
+class Failure:
+    """A runtime that could not measure the files with this batch, and why."""
+
+    runtime: str
+    batch: int
+    error: NNCFXError
+
+
+def time_files(request: TimingRequest) -> tuple[list[Series], list[Failure]]:
+    """Return what was measured on each runtime with each batch, and what could not be.
+
+    A runtime that is missing or refuses a file leaves the others alone. Each file gets random
+    inputs of its own signature (numbers from a fixed seed; zeros for whole numbers and flags).
     """
-    chosen = runtime_named(runtime)
-    if chosen.reads_modules:
-        readers = sorted(name for name, known in RUNTIMES.items() if not known.reads_modules)
-        raise ArgumentError(
-            f"Runtime '{runtime}' runs modules and reads no ONNX files; "
-            f"use --runtime {' or '.join(readers)}.",
-        )
-    with contextlib.ExitStack() as stack:
-        calls = {}
-        examples = 1
-        for number, path in enumerate(paths):
-            session = stack.enter_context(chosen.build(path, options))
-            inputs = _inputs(session, path, shapes, batch)
-            sizes = [value.shape[0] for value in inputs.values() if value.ndim]
-            examples = sizes[0] if sizes else 1
-            calls[str(number)] = session.bind(inputs)
-        timings = list(compare(calls, plan=plan, examples=examples).values())
-    names = [str(path) for path in paths]
-    return tuple(
-        Comparison(
-            path=path,
-            timing=timing,
-            verdict=verdict(timings[0], timing, names=(names[0], names[number]))
-            if number
-            else None,
-        )
-        for number, (path, timing) in enumerate(zip(paths, timings, strict=True))
-    )
+    found: list[Series] = []
+    failures: list[Failure] = []
+    with pinned(request.cpus) if request.cpus else contextlib.nullcontext():
+        for name in request.runtimes:
+            for batch in request.batches:
+                try:
+                    found.append(_series(runtime_named(name), batch, request))
+                except NNCFXError as error:
+                    failures.append(Failure(name, batch, error))
+    return found, failures
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, Shape]:
@@ -109,73 +151,99 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, Shape]:
         parts = sizes.split("x")
         if not name or not all(part.isdecimal() and int(part) for part in parts):
             raise ArgumentError(
-                f"--shape {text!r} does not name an input and its sizes. "
-                "Write --shape x=1x3x224x224.",
+                f"--input-shape {text!r} does not name an input and its sizes. "
+                "Write --input-shape x=1x3x224x224.",
             )
         shapes[name] = tuple(map(int, parts))
     return shapes
 
 
-def comparison_table(found: Sequence[Comparison]) -> Table:
-    """Return the timings as a table for a terminal."""
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("Model", overflow="fold", min_width=10)
-    for head in ("Median (ms)", "95 % interval", "Examples/s", "Speed-up"):
-        table.add_column(head, justify="right", no_wrap=True)
-    names = [item.path.name for item in found]
-    for item in found:
-        low, high = item.timing.interval_ms
-        table.add_row(
-            item.path.name if names.count(item.path.name) == 1 else str(item.path),
-            significant_text(item.timing.median_ms),
-            f"{significant_text(low)} to {significant_text(high)}",
-            prefix_text(item.timing.throughput),
-            _against(item.verdict),
+def parse_settings(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return the settings that texts such as "computeCapability=8.9" spell.
+
+    Raises:
+        ArgumentError: a text is not of this form.
+
+    >>> parse_settings(["mode=max-autotune"])
+    (('mode', 'max-autotune'),)
+    """
+    for text in texts:
+        if "=" not in text[1:]:
+            raise ArgumentError(f"--setting {text!r} is no NAME=VALUE.")
+    return tuple((name, value) for name, _, value in (text.partition("=") for text in texts))
+
+
+def parse_cpus(text: str | None) -> tuple[int, ...]:
+    """Return the processors that a text such as "0,2" names; none for None.
+
+    Raises:
+        ArgumentError: the text is no list of numbers.
+
+    >>> parse_cpus("0,2")
+    (0, 2)
+    """
+    if text is None:
+        return ()
+    parts = text.split(",")
+    if not all(part.isdecimal() for part in parts):
+        raise ArgumentError(f"--cpus {text!r} is no list of processors. Write --cpus 0,1.")
+    return tuple(map(int, parts))
+
+
+def _reader(name: str) -> Runtime:
+    chosen = runtime_named(name)
+    if chosen.reads_modules:
+        readers = sorted(other for other, known in RUNTIMES.items() if not known.reads_modules)
+        raise ArgumentError(
+            f"Runtime '{name}' runs modules and reads no ONNX files; "
+            f"use --runtime {' or '.join(readers)}.",
         )
-    return table
+    return chosen
 
 
-def comparison_json(found: Sequence[Comparison], runtime: str) -> dict[str, Any]:
-    """Return the timings as JSON types."""
-    return {
-        "runtime": runtime,
-        "models": [
-            {
-                "path": str(item.path),
-                "median_ms": item.timing.median_ms,
-                "interval_ms": list(item.timing.interval_ms),
-                "p90_ms": item.timing.percentile_ms(0.9),
-                "p99_ms": item.timing.percentile_ms(0.99),
-                "first_ms": item.timing.first_ms,
-                "examples": item.timing.examples,
-                "throughput": item.timing.throughput,
-                "settled": item.timing.settled,
-                "speed_up": None if item.verdict is None else item.verdict.speed_up,
-                "speed_up_interval": None
-                if item.verdict is None
-                else list(item.verdict.speed_up_interval),
-                "decided": None if item.verdict is None else item.verdict.winner is not None,
-            }
-            for item in found
-        ],
-    }
+def _series(runtime: Runtime, batch: int, request: TimingRequest) -> Series:
+    with contextlib.ExitStack() as stack:
+        calls = {}
+        examples = 1
+        for number, path in enumerate(request.paths):
+            session = stack.enter_context(runtime.build(path, request.options))
+            inputs = signature_inputs(session, path, request.shapes, batch)
+            sizes = [value.shape[0] for value in inputs.values() if value.ndim]
+            examples = sizes[0] if sizes else 1
+            calls[str(number)] = session.bind(inputs)
+        clock = _CLOCKS[request.clock]
+        timings = list(compare(calls, plan=request.plan, examples=examples, clock=clock).values())
+    names = [str(path) for path in request.paths]
+    return Series(
+        runtime=runtime.name,
+        version=runtime.version(),
+        batch=batch,
+        comparisons=tuple(
+            Comparison(
+                path=path,
+                timing=timing,
+                verdict=verdict(timings[0], timing, names=(names[0], names[number]))
+                if number
+                else None,
+            )
+            for number, (path, timing) in enumerate(zip(request.paths, timings, strict=True))
+        ),
+    )
 
 
-def _against(result: Verdict | None) -> str:
-    if result is None:
-        return ""
-    if result.winner is None:
-        return f"{ratio_text(result.speed_up)}, not clear"
-    word = "faster" if result.speed_up > 1 else "slower"
-    return f"{ratio_text(max(result.speed_up, 1 / result.speed_up))} {word}"
-
-
-def _inputs(
+def signature_inputs(
     session: Session,
     path: Path,
     shapes: Mapping[str, Shape],
     batch: int,
 ) -> dict[str, torch.Tensor]:
+    """Return inputs of the model's own signature: random numbers, zeros for whole ones and flags.
+
+    `shapes` by input name settle open axes; of the others axis 0 is `batch`.
+
+    Raises:
+        ArgumentError: `shapes` names an input that the model has not, or an axis stays open.
+    """
     assert isinstance(session, _Described)  # noqa: S101 (all sessions that read files are)
     names = [spec.name for spec in session.inputs]
     for name in shapes:
@@ -197,7 +265,7 @@ def _settled(spec: InputSpec, path: Path, batch: int) -> Shape:
         spelt = "x".join("?" if size is None else str(size) for size in sizes)
         raise ArgumentError(
             f"Input '{spec.name}' of '{path}' has open axes: {spelt}. "
-            f"Settle them with --shape {spec.name}=... and a number for each.",
+            f"Settle them with --input-shape {spec.name}=... and a number for each.",
         )
     return cast("Shape", tuple(sizes))
 

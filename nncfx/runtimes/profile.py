@@ -1,6 +1,7 @@
 """Time per layer, as ONNX Runtime's own profile tells it."""
 
 import json
+import math
 import os
 import re
 from collections import defaultdict
@@ -37,11 +38,15 @@ class LayerTime:
         module: its dotted path; `""` for the model's own forward, `UNATTRIBUTED` for the rest.
         ms: median over the runs of the time of all its operations.
         operators: kinds of the operations that the runtime ran for it, in order.
+        output_shape: of the last of them; `()` where it has no tensor.
+        macs: multiply-accumulates of all of them as run, channels that the runtime pads included.
     """
 
     module: str
     ms: float
     operators: tuple[str, ...]
+    output_shape: tuple[int, ...]
+    macs: int
 
 
 @dataclass(frozen=True)
@@ -136,17 +141,40 @@ def _profile(text: str, modules: Mapping[str, str]) -> Profile:
         for event in run.events:
             of_module = times.setdefault(_module_of(event["name"], modules), [0.0] * len(runs))
             of_module[number] += event["dur"] / _US_PER_MS
-    operators: dict[str, list[str]] = defaultdict(list)
+    events: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for event in runs[0].events:
-        operators[_module_of(event["name"], modules)].append(event["args"]["op_name"])
+        events[_module_of(event["name"], modules)].append(event["args"])
     return Profile(
         layers=tuple(
-            LayerTime(module, float(np.median(of_module)), tuple(operators[module]))
+            LayerTime(
+                module,
+                float(np.median(of_module)),
+                tuple(str(one["op_name"]) for one in events[module]),
+                _shapes(events[module][-1], "output")[0],
+                sum(_macs(one) for one in events[module]),
+            )
             for module, of_module in times.items()
         ),
         total_ms=float(np.median(np.sum(list(times.values()), axis=0))),
         run_ms=float(np.median([run.ms for run in runs])),
     )
+
+
+def _shapes(operation: Mapping[str, Any], side: str) -> list[tuple[int, ...]]:
+    """Return the shapes of the inputs or outputs; one `()` where there are none."""
+    tensors = operation.get(f"{side}_type_shape", [])
+    return [tuple(shape) for tensor in tensors for shape in tensor.values()] or [()]
+
+
+def _macs(operation: Mapping[str, Any]) -> int:
+    inputs, output = _shapes(operation, "input"), _shapes(operation, "output")[0]
+    kind = operation["op_name"]
+    if "Conv" in kind and not kind.startswith("ConvTranspose"):
+        weights = [shape for shape in inputs[1:] if len(shape) == len(inputs[0])]
+        return math.prod(output) * math.prod(weights[0][1:]) if weights else 0
+    if "MatMul" in kind or "Gemm" in kind:
+        return math.prod(output) * (inputs[0][-1] if inputs[0] else 0)
+    return 0
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,17 +86,101 @@ def test_benchmark_times_each_file_against_the_first(onnx_file: Path) -> None:
     found = json.loads(
         run("benchmark", onnx_file, onnx_file, "--seconds", "0.05", "--batch", "4", "--json"),
     )
-    first, second = found["models"]
-    assert found["runtime"] == "onnxruntime"
+    (series,) = found["series"]
+    first, second = series["models"]
+    assert (series["runtime"], series["batch"]) == ("onnxruntime", 4)
     assert (first["examples"], first["speed_up"]) == (4, None)
     low, high = first["interval_ms"]
     assert 0 < low <= first["median_ms"] <= high
+    assert first["median_ms"] == first["p50_ms"] <= first["p99_ms"]
     # the same file: equal but for noise, for which a factor of three is plenty
     assert 1 / 3 < second["speed_up"] < 3
 
 
+def test_benchmark_sweeps_batches_and_runtimes(onnx_file: Path) -> None:
+    arguments = ["--seconds", "0.02", "--batch", "1", "--batch", "8", "--json"]
+    runtimes = ["--runtime", "onnxruntime", "--runtime", "openvino"]
+    found = json.loads(run("benchmark", onnx_file, *arguments, *runtimes))["series"]
+    assert [(one["runtime"], one["batch"]) for one in found] == [
+        ("onnxruntime", 1),
+        ("onnxruntime", 8),
+        ("openvino", 1),
+        ("openvino", 8),
+    ]
+
+
+def test_benchmark_goes_on_where_one_runtime_fails(
+    onnx_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    runtimes = ["--runtime", "openvino", "--runtime", "onnxruntime"]
+    result = CliRunner().invoke(
+        application, ["benchmark", str(onnx_file), "--seconds", "0.02", "--json", *runtimes]
+    )
+    assert result.exit_code == 2
+    assert "pip install 'nncfx[openvino]'" in result.stderr
+    found = json.loads(result.stdout)
+    assert [one["runtime"] for one in found["series"]] == ["onnxruntime"]
+    assert [one["runtime"] for one in found["failures"]] == ["openvino"]
+
+
 def test_benchmark_prints_a_row_for_each_file(onnx_file: Path) -> None:
     assert "linear.onnx" in run("benchmark", onnx_file, "--seconds", "0.05")
+
+
+def test_benchmark_shows_the_layers(onnx_file: Path) -> None:
+    text = run("benchmark", onnx_file, "--seconds", "0.02", "--layers", "--batch", "2")
+    assert "Time of each layer" in text
+    assert "2x2" in text  # the output of the only layer
+
+
+def test_benchmark_on_the_cpu_clock_needs_one_thread(onnx_file: Path) -> None:
+    arguments = ["benchmark", onnx_file, "--seconds", "0.02", "--clock", "cpu", "--threads"]
+    assert "linear.onnx" in run(*arguments, "1")
+    with pytest.raises(ArgumentError, match="Add --threads 1"):
+        run(*arguments, "2")
+
+
+@pytest.mark.parametrize(("factor", "code"), [(1e-3, 3), (1e3, 0)])
+def test_a_regression_against_the_baseline_has_its_own_exit_code(
+    onnx_file: Path, tmp_path: Path, factor: float, code: int
+) -> None:
+    text = run("benchmark", onnx_file, "--seconds", "0.02", "--json")
+    document = json.loads(text)
+    for model in document["series"][0]["models"]:
+        model["interval_ms"] = [factor * one for one in model["interval_ms"]]
+    baseline = tmp_path / "baseline.json"
+    baseline.write_text(json.dumps(document), encoding="utf-8")
+    result = CliRunner().invoke(
+        application,
+        ["benchmark", str(onnx_file), "--seconds", "0.02", "--baseline", str(baseline)],
+    )
+    assert result.exit_code == code
+    assert ("REGRESSION: linear.onnx on onnxruntime" in result.stderr) == (code == 3)
+
+
+def test_a_baseline_of_other_models_or_machines_is_refused(
+    onnx_file: Path, tmp_path: Path
+) -> None:
+    document = json.loads(run("benchmark", onnx_file, "--seconds", "0.02", "--json"))
+    baseline = tmp_path / "baseline.json"
+    arguments = ["benchmark", onnx_file, "--seconds", "0.02", "--baseline", baseline]
+    document["series"][0]["models"][0]["path"] = "other.onnx"
+    baseline.write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(ArgumentError, match=r"it has other.onnx on onnxruntime"):
+        run(*arguments)
+    document["machine"]["processor"] = "Z80"
+    baseline.write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(ArgumentError, match="was measured on 'Z80'"):
+        run(*arguments)
+
+
+@pytest.mark.parametrize("text", ["{}", "no json", '{"series": [1], "machine": {}}'])
+def test_a_file_that_is_no_baseline_is_refused(onnx_file: Path, tmp_path: Path, text: str) -> None:
+    baseline = tmp_path / "baseline.json"
+    baseline.write_text(text, encoding="utf-8")
+    with pytest.raises(StorageError, match="is no baseline"):
+        run("benchmark", onnx_file, "--seconds", "0.02", "--baseline", baseline)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +191,12 @@ def test_benchmark_prints_a_row_for_each_file(onnx_file: Path) -> None:
         (["--shape", "y=1x3"], "has no input 'y'"),
         (["--shape", "3"], "does not name an input"),
         (["--threads", "0"], "threads is 0"),
+        (["--cpus", "a"], "is no list of processors"),
+        (["--cpus", "99999"], "this process may run on"),
+        (["--clock", "sun"], "There is no clock 'sun'"),
+        (["--setting", "mode"], "is no NAME=VALUE"),
+        (["--runtime", "openvino", "--layers"], "Only onnxruntime tells"),
+        (["--baseline", "missing.json"], "There is no baseline 'missing.json'"),
     ],
 )
 def test_benchmark_refuses_with_a_reason(

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from nncfx.cli.main import app, fault_text
+from nncfx.cli.faults import fault_text
+from nncfx.cli.main import app
 from nncfx.errors import StorageError
 
 

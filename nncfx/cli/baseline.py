@@ -1,0 +1,99 @@
+"""A former `nncfx benchmark --json` as the baseline of a new one."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nncfx.cli.timing import Series
+from nncfx.compressor.machine import machine_facts
+from nncfx.errors import ArgumentError, StorageError
+
+__all__ = ["Change", "changes"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A model of the baseline, then and now.
+
+    Attributes:
+        name: file, runtime and batch.
+        before_ms: median of the baseline.
+        after_ms: median now.
+        is_regression: True where even the lower end of the interval now lies above the upper
+            end of the baseline's by more than the tolerance.
+    """
+
+    name: str
+    before_ms: float
+    after_ms: float
+    is_regression: bool
+
+
+def changes(found: Sequence[Series], baseline: Path, tolerance: float) -> list[Change]:
+    """Return the change of each model that the baseline has measured too.
+
+    Models are matched by file name, runtime and batch. Overlapping intervals are no regression.
+
+    Args:
+        found: measured now.
+        baseline: a file that `nncfx benchmark --json` has printed.
+        tolerance: the share by which the time may grow, at least 0.
+
+    Raises:
+        ArgumentError: the tolerance is negative, the baseline is of another processor, or has
+            none of these models.
+        StorageError: there is no such file, or it is no baseline.
+    """
+    if not tolerance >= 0:
+        raise ArgumentError(f"--tolerance is {tolerance}; it is a share, at least 0: 0.05 is 5 %.")
+    document = _read(baseline)
+    here, there = machine_facts().get("processor"), document["machine"].get("processor")
+    if here != there:
+        raise ArgumentError(
+            f"The baseline '{baseline}' was measured on '{there}', and this is '{here}'; their "
+            "times do not compare. Measure a baseline here.",
+        )
+    before = {
+        (Path(model["path"]).name, series["runtime"], series["batch"]): model
+        for series in document["series"]
+        for model in series["models"]
+    }
+    matched = [
+        (key, before[key], item.timing)
+        for series in found
+        for item in series.comparisons
+        if (key := (item.path.name, series.runtime, series.batch)) in before
+    ]
+    if not matched:
+        raise ArgumentError(
+            f"The baseline '{baseline}' has none of these models on these runtimes; it has "
+            f"{', '.join(f'{name} on {runtime}' for name, runtime, _ in before) or 'nothing'}.",
+        )
+    return [
+        Change(
+            name=f"{key[0]} on {key[1]}, batch {key[2]}",
+            before_ms=model["median_ms"],
+            after_ms=timing.median_ms,
+            is_regression=timing.interval_ms[0] > (1 + tolerance) * model["interval_ms"][1],
+        )
+        for key, model, timing in matched
+    ]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise StorageError(
+            f"There is no baseline '{path}'. Write one: nncfx benchmark ... --json > {path}",
+        )
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        _ = [(one["runtime"], one["batch"], one["models"]) for one in document["series"]]
+        _ = document["machine"]["processor"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(
+            f"'{path}' is no baseline: {type(error).__name__}: {error}. "
+            "Write one with: nncfx benchmark ... --json",
+        ) from error
+    return document

@@ -1,0 +1,86 @@
+"""Carry out `nncfx benchmark`: measure, show, compare with the baseline."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from nncfx.cli.baseline import Change, changes
+from nncfx.cli.faults import FAULT, fault_text
+from nncfx.cli.timing import Series, TimingRequest, signature_inputs, time_files
+from nncfx.cli.timing_output import layer_table, series_json, series_table
+from nncfx.errors import ArgumentError
+from nncfx.export import modules_in_file
+from nncfx.report.format import significant_text
+from nncfx.runtimes import compare_profiles, runtime_named
+
+__all__ = ["REGRESSION", "BenchmarkOutput", "run_benchmark"]
+
+REGRESSION: Final = 3
+"""The exit code when a model became slower than its baseline."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkOutput:
+    """What to show: JSON or tables, layers too, and a baseline to compare with."""
+
+    as_json: bool = False
+    layers: bool = False
+    baseline: Path | None = None
+    tolerance: float = 0.05
+
+
+def run_benchmark(request: TimingRequest, output: BenchmarkOutput) -> int:
+    """Return the exit code: 0 done, 2 a runtime failed while others went on, 3 a regression.
+
+    Raises:
+        NNCFXError: nothing could be measured (the first reason), or the baseline is none.
+    """
+    if output.layers and set(request.runtimes) != {"onnxruntime"}:
+        raise ArgumentError("Only onnxruntime tells the time of layers; leave --layers out.")
+    found, failures = time_files(request)
+    if not found:
+        raise failures[0].error
+    compared = [] if output.baseline is None else changes(found, output.baseline, output.tolerance)
+    if output.as_json:
+        sys.stdout.write(json.dumps(series_json(found, failures), indent=1) + "\n")
+    else:
+        _show(found, _layers(request) if output.layers else None)
+    for failure in failures:
+        sys.stderr.write(fault_text(failure.error))
+    for change in compared:
+        sys.stderr.write(_told(change))
+    if any(change.is_regression for change in compared):
+        return REGRESSION
+    return FAULT if failures else 0
+
+
+def _show(found: Sequence[Series], layers: Table | None) -> None:
+    console = Console()
+    for table in (*map(series_table, found), *([layers] if layers else ())):
+        console.print(table)
+
+
+def _layers(request: TimingRequest) -> Table:
+    """Return the table of the layers, as ONNX Runtime's profile tells it."""
+    first = request.paths[0]
+    with runtime_named("onnxruntime").build(first, request.options) as session:
+        inputs = signature_inputs(session, first, request.shapes, request.batches[0])
+    profiles = compare_profiles(
+        {str(path): path for path in request.paths},
+        inputs,
+        modules={str(path): modules_in_file(path) for path in request.paths},
+        threads=request.options.threads,
+    )
+    return layer_table({Path(name): profile for name, profile in profiles.items()})
+
+
+def _told(change: Change) -> str:
+    before, after = significant_text(change.before_ms), significant_text(change.after_ms)
+    word = "REGRESSION" if change.is_regression else "ok"
+    return f"{word}: {change.name}: {before} ms before, {after} ms now\n"

@@ -1,0 +1,110 @@
+"""What `nncfx benchmark` shows: a table, JSON, and the time of each layer."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from nncfx.cli.timing import Comparison, Failure, Series
+from nncfx.compressor.machine import machine_facts, version_facts
+from nncfx.report.format import prefix_text, ratio_text, significant_text
+from nncfx.runtimes import Profile, Verdict
+
+__all__ = ["layer_table", "series_json", "series_table"]
+
+
+def series_table(series: Series) -> Table:
+    """Return the timings of one runtime and batch as a table for a terminal."""
+    title = f"{series.runtime} {series.version}, batch {series.batch}"
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
+    table.add_column("Model", overflow="fold", min_width=10)
+    for head in ("Median (ms)", "95 % interval", "Examples/s", "Speed-up"):
+        table.add_column(head, justify="right", no_wrap=True)
+    names = [item.path.name for item in series.comparisons]
+    for item in series.comparisons:
+        low, high = item.timing.interval_ms
+        table.add_row(
+            item.path.name if names.count(item.path.name) == 1 else str(item.path),
+            significant_text(item.timing.median_ms),
+            f"{significant_text(low)} to {significant_text(high)}",
+            prefix_text(item.timing.throughput),
+            _against(item.verdict),
+        )
+    return table
+
+
+def series_json(found: Sequence[Series], failures: Sequence[Failure]) -> dict[str, Any]:
+    """Return all that was measured as JSON types, with the machine and the versions."""
+    return {
+        "machine": machine_facts(),
+        "versions": version_facts(),
+        "series": [
+            {
+                "runtime": series.runtime,
+                "version": series.version,
+                "batch": series.batch,
+                "models": [_model_json(item) for item in series.comparisons],
+            }
+            for series in found
+        ],
+        "failures": [
+            {"runtime": one.runtime, "batch": one.batch, "reason": str(one.error)}
+            for one in failures
+        ],
+    }
+
+
+def layer_table(profiles: Mapping[Path, Profile]) -> Table:
+    """Return the milliseconds of each layer, of several files side by side, slowest first.
+
+    With two files the last column is their ratio. A dash stands where a file has no such layer.
+    """
+    table = Table(box=box.SIMPLE_HEAD, title="Time of each layer (ms)", title_justify="left")
+    table.add_column("Layer", overflow="fold", min_width=12)
+    table.add_column("Output", no_wrap=True)
+    table.add_column("MACs", justify="right", no_wrap=True)
+    for path in profiles:
+        table.add_column(path.name, justify="right", overflow="fold")
+    first, *others = profiles.values()
+    if len(others) == 1:
+        table.add_column("Speed-up", justify="right", no_wrap=True)
+    for layer in sorted(first.layers, key=lambda one: -one.ms):
+        times = [layer.ms, *(other.ms_of(layer.module) for other in others)]
+        row = [
+            layer.module or "(the model)",
+            "x".join(map(str, layer.output_shape)),
+            prefix_text(layer.macs) if layer.macs else "",
+            *(significant_text(ms) if ms else "-" for ms in times),
+        ]
+        if len(others) == 1:
+            row.append(ratio_text(times[0] / times[1]) if times[1] else "-")
+        table.add_row(*row)
+    return table
+
+
+def _model_json(item: Comparison) -> dict[str, Any]:
+    timing, against = item.timing, item.verdict
+    return {
+        "path": str(item.path),
+        "median_ms": timing.median_ms,
+        "interval_ms": list(timing.interval_ms),
+        **{f"p{share}_ms": timing.percentile_ms(share / 100) for share in (50, 90, 95, 99)},
+        "first_ms": timing.first_ms,
+        "examples": timing.examples,
+        "throughput": timing.throughput,
+        "settled": timing.settled,
+        "speed_up": against.speed_up if against else None,
+        "speed_up_interval": list(against.speed_up_interval) if against else None,
+        "decided": against.winner is not None if against else None,
+    }
+
+
+def _against(result: Verdict | None) -> str:
+    if result is None:
+        return ""
+    if result.winner is None:
+        return f"{ratio_text(result.speed_up)}, not clear"
+    word = "faster" if result.speed_up > 1 else "slower"
+    return f"{ratio_text(max(result.speed_up, 1 / result.speed_up))} {word}"
