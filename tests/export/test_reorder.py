@@ -14,7 +14,7 @@ from torch import nn
 from typing_extensions import override
 
 from nncfx import wrap
-from nncfx.errors import ArgumentError, ExportError, GraphError
+from nncfx.errors import ArgumentError, ExportError
 from nncfx.export import SelectionCost, export_onnx, reorder_channels
 from nncfx.schemes import Ranking, unconstrained_masks
 from nncfx.tracing import analyze_channels, trace
@@ -295,47 +295,6 @@ def test_what_layers_keep_can_be_said_instead_of_masked() -> None:
     keep(model, "left", [0, 2])
     keep(model, "right", [0, 1, 2, 3])
     assert torch.allclose(said.model(image()), model(image()), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("keeps", "message"),
-    [
-        ({"left": []}, r"keeps\['left'\] keeps nothing"),
-        ({"left": torch.zeros(8, dtype=torch.bool)}, "keeps nothing"),
-        ({"left": torch.ones(7, dtype=torch.bool)}, r"shape \(7,\), but the layer has 8"),
-        ({"left": [8]}, "holds channel 8, but the layer has 8 input"),
-        ({"left": [-1]}, "channel ids start at 0"),
-        ({"left": ["a"]}, "a channel is named by its integer id"),
-    ],
-)
-def test_keeps_that_no_layer_can_have_are_refused(keeps: dict, message: str) -> None:
-    model = made(Fork)
-    before = copy.deepcopy(model.state_dict())
-    with pytest.raises(ArgumentError, match=message):
-        reorder_channels(model, image(), keeps=keeps)
-    assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
-
-
-def test_a_layer_that_is_not_there_is_named_with_the_nearest() -> None:
-    with pytest.raises(GraphError, match=r"No layer 'lefft'.*Did you mean 'left'\?"):
-        reorder_channels(made(Fork), image(), keeps={"lefft": [0]})
-
-
-def test_a_channel_that_is_an_input_of_the_model_cannot_go() -> None:
-    class Joined(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = nn.Conv2d(3, 3, 1), nn.Conv2d(6, 3, 1)
-
-        @override
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.b(torch.cat([self.a(x), x], 1))
-
-    model = Joined().double()
-    with pytest.raises(ArgumentError, match=r"keeps\['b'\] leaves out channel 4, which cannot go"):
-        reorder_channels(model, image(), keeps={"b": [0, 1, 2, 3, 5]})
-    result = reorder_channels(model, image(), keeps={"b": [1, 3, 4, 5]}, target=None)
-    assert result.max_error <= 1e-12
 
 
 def test_an_unknown_target_is_refused_with_the_nearest() -> None:
