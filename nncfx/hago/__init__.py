@@ -1,6 +1,15 @@
 """Quantization by search over a hardware description, simulated and realized in integers."""
 
+from nncfx.hago.bayesian import BayesianTuner
 from nncfx.hago.choice_space import choice_space
+from nncfx.hago.costs import (
+    allocate_bits,
+    average_weight_bits,
+    budgeted,
+    cost_table,
+    running_cost,
+    weight_bytes,
+)
 from nncfx.hago.evaluation import Evaluator, top1_accuracy
 from nncfx.hago.graph import Node, NodeKind, QuantEdge, QuantGraph, prepare_graph
 from nncfx.hago.integer_kernels import IntegerCall, integer_kernel
@@ -8,7 +17,8 @@ from nncfx.hago.log import TrialRecord, best_strategy, read_log
 from nncfx.hago.quantizer import Quantizer, create_quantizer
 from nncfx.hago.realization import QuantizedGraph
 from nncfx.hago.rules import infer_scale, rectify
-from nncfx.hago.search import QuantizeSettings, search_quantize_strategy
+from nncfx.hago.search import QuantizeSettings, SearchSpace, search_quantize_strategy, search_space
+from nncfx.hago.sensitivity import SensitivityGreedyTuner, edge_sensitivities
 from nncfx.hago.simulation import SimulatedGraph
 from nncfx.hago.strategy import Strategy
 from nncfx.hago.thresholds import THRESHOLD_METHODS
@@ -27,6 +37,7 @@ from nncfx.hardware import Hardware, hardware_named
 __all__ = [
     "THRESHOLD_METHODS",
     "BatchedGreedySearchTuner",
+    "BayesianTuner",
     "DefaultSettingTuner",
     "Evaluator",
     "GreedySearchTuner",
@@ -40,24 +51,34 @@ __all__ = [
     "QuantizedGraph",
     "Quantizer",
     "RandomSearchTuner",
+    "SearchSpace",
+    "SensitivityGreedyTuner",
     "SimulatedAnnealingTuner",
     "SimulatedGraph",
     "Strategy",
     "Topology",
     "TrialRecord",
     "Tuner",
+    "allocate_bits",
+    "average_weight_bits",
     "best_strategy",
+    "budgeted",
     "choice_space",
+    "cost_table",
     "create_quantizer",
     "create_sample_hardware",
+    "edge_sensitivities",
     "infer_scale",
     "integer_kernel",
     "prepare_graph",
     "quantize_topology",
     "read_log",
     "rectify",
+    "running_cost",
     "search_quantize_strategy",
+    "search_space",
     "top1_accuracy",
+    "weight_bytes",
 ]
 
 

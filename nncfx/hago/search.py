@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from nncfx.errors import ArgumentError, SearchError, did_you_mean
+from nncfx.hago.bayesian import BayesianTuner
 from nncfx.hago.calibration import estimate_thresholds
 from nncfx.hago.choice_space import MIN_BITS, Choices, choice_space, searched_space
 from nncfx.hago.evaluation import (
@@ -51,6 +52,7 @@ Score: TypeAlias = Callable[[Strategy, float], float]
 TUNERS: Final[Mapping[str, Callable[[Choices], Tuner]]] = MappingProxyType(
     {
         "batched_greedy": BatchedGreedySearchTuner,
+        "bayesian": BayesianTuner,
         "default": DefaultSettingTuner,
         "greedy": GreedySearchTuner,
         "greedy_squash": GreedySquashTuner,

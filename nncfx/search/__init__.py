@@ -8,6 +8,7 @@ from nncfx.search.settings import SearchSettings
 from nncfx.search.stages import search_level
 from nncfx.search.study import Study
 from nncfx.search.trials import JSONValue, Measurement, Observation, Trial
+from nncfx.search.trust_region import TrustRegion, next_in_trust_region
 
 __all__ = [
     "Curve",
@@ -20,9 +21,11 @@ __all__ = [
     "SearchSettings",
     "Study",
     "Trial",
+    "TrustRegion",
     "bisect_level",
     "condensa_literal",
     "find_level",
+    "next_in_trust_region",
     "optimize_objective",
     "posterior_curve",
     "search_level",

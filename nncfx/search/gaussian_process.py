@@ -15,7 +15,7 @@ from nncfx.errors import MissingExtraError
 if TYPE_CHECKING:
     from botorch.models import SingleTaskGP
 
-__all__ = ["GaussianProcess", "Hyperparameters", "require_botorch"]
+__all__ = ["GaussianProcess", "Hyperparameters", "quiet", "require_botorch"]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class GaussianProcess:
         points = torch.tensor(inputs, dtype=torch.float64)[:, None]
         standard = ((values - self._centre) / self._scale)[:, None]
         variance = None if noise is None else torch.full_like(standard, (noise / self._scale) ** 2)
-        with torch.random.fork_rng(devices=[]), _quiet():
+        with torch.random.fork_rng(devices=[]), quiet():
             torch.manual_seed(seed)
             self._model = _model(points, standard, variance)
             if fixed is None:
@@ -91,7 +91,7 @@ class GaussianProcess:
     def predict(self, inputs: Sequence[float]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return posterior mean and standard deviation of the curve, one value per input."""
         points = torch.tensor(inputs, dtype=torch.float64)[:, None, None]
-        with torch.no_grad(), _quiet():
+        with torch.no_grad(), quiet():
             posterior = self._model.posterior(points)
             mean = posterior.mean.reshape(-1) * self._scale + self._centre
             deviation = posterior.variance.clamp_min(0).sqrt().reshape(-1) * self._scale
@@ -161,7 +161,7 @@ def _fit(model: "SingleTaskGP") -> None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silence two warnings whose cause is known and harmless here."""
     from botorch.exceptions.warnings import OptimizationWarning
     from botorch.settings import validate_input_scaling

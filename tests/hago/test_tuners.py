@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nncfx.errors import ArgumentError
+from nncfx.hago.bayesian import BayesianTuner
 from nncfx.hago.choice_space import Choices
 from nncfx.hago.tuners import (
     BatchedGreedySearchTuner,
@@ -172,3 +173,22 @@ def test_of_equal_scores_fewer_bits_are_best() -> None:
 def test_an_edge_without_choices_is_refused() -> None:
     with pytest.raises(ArgumentError, match="edge 1 has no bits"):
         GreedySearchTuner(((8,), ()))
+
+
+@pytest.mark.slow
+def test_bayesian_search_beats_random_search_on_a_smooth_score() -> None:
+    choices = ((8, 7, 6, 5, 4),) * 8 + ((8,),)
+    target = (5, 8, 4, 6, 7, 5, 4, 8, 8)
+
+    def score(bits: tuple[int, ...]) -> float:
+        return -float(sum((a - b) ** 2 for a, b in zip(bits, target, strict=True)))
+
+    found = {}
+    for tuner in (BayesianTuner(choices, 60), RandomSearchTuner(choices, 60)):
+        assert len(searched(tuner, score)) == 60
+        found[type(tuner).__name__] = tuner.best_score
+    assert found["BayesianTuner"] > found["RandomSearchTuner"]
+
+
+def test_bayesian_search_ends_at_once_where_nothing_is_free() -> None:
+    assert searched(BayesianTuner(((8,), (4,))), lambda _: 0.0) == [(8, 4)]
