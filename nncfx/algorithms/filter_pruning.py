@@ -51,6 +51,7 @@ from nncfx.schemes import (
     kept_units,
     unconstrained_masks,
 )
+from nncfx.schemes.alignment import ALIGNMENTS, Alignment
 from nncfx.schemes.criteria import geometric_median
 from nncfx.tracing import Insertion, NNCFNetwork, Priority, WeightSite
 
@@ -100,8 +101,8 @@ def keep_filters(
     """Return, for each prunable set of `channels`, which of its groups stay at `level`.
 
     One ranking over all sets, each set's scores divided by their mean (`all_weights`), or the
-    same fraction of every set; exactly `floor(level * n)` of n groups go, more where `align` asks
-    for it. No set is emptied.
+    same fraction of every set; `floor(level * n)` of n groups go, or as near to it as `align`
+    lets widths come. No set is emptied.
 
     Raises:
         ArgumentError: `level` is not in [0, 1).
@@ -110,7 +111,12 @@ def keep_filters(
     criterion = _CRITERIA[params.filter_importance]
     scores = group_scores(channels, weights, criterion, normalize=params.all_weights)
     scope: MaskScope = "global" if params.all_weights else "local"
-    return keep_groups(scores, level, align=params.align, scope=scope)
+    entries = [one.origin.indices.shape[1] for one in channels.prunable]
+    return keep_groups(scores, level, align=_alignment(params), scope=scope, entries=entries)
+
+
+def _alignment(params: FilterPruningParams) -> int | Alignment:
+    return ALIGNMENTS["onnxruntime"] if params.align is None else params.align
 
 
 def filter_masks(
@@ -201,7 +207,7 @@ class FilterPruningController(Controller):
             criterion=_CRITERIA[params.filter_importance],
             scope="global" if params.all_weights else "local",
             normalize=params.all_weights,
-            align=params.align,
+            align=_alignment(params),
         )
         masks = unconstrained_masks(
             self.channels, self._weights(), filter_level, ranking, graph=self._graph

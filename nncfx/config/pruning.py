@@ -87,9 +87,10 @@ class FilterPruningParams(Section):
         "input",
         "who chooses where 'constrained' is false: layers what they read, or what they produce",
     )
-    align: int = option(
-        1,
-        "the number of which kept filter counts shall be multiples (ours; NNCF fixes 8)",
+    align: int | None = option(
+        None,
+        "the number of which kept filter counts shall be multiples (ours; NNCF fixes 8); where "
+        "none is given 16, and below that 4, as CPUs compute them best",
         limits=Limits(minimum=1),
     )
 

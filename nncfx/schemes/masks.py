@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nncfx.errors import ArgumentError, CompressionError, GraphError, did_you_mean
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
+from nncfx.schemes.alignment import Alignment, aligned_counts, resolve_alignment
 from nncfx.schemes.criteria import Criterion, resolve_criterion
 from nncfx.schemes.ranking import largest, largest_of_all
 
@@ -172,23 +173,26 @@ def keep_groups(
     scores: Sequence[Tensor],
     level: float,
     *,
-    align: int = 1,
+    align: int | Alignment = 1,
     minimum: int = 1,
     scope: MaskScope = "global",
+    entries: Sequence[int] | None = None,
 ) -> list[Tensor]:
     """Return, for each group set, the mask of its groups of largest score.
 
-    As many stay as in `magnitude_mask`; then each set that loses a group at all is rounded down
-    to a multiple of `align` (at least one multiple; a set smaller than `align` stays whole), so
-    that more than the level may go. Level 0 keeps everything, whatever `align`. Of equal
-    scores the earlier group stays.
+    As many stay as in `magnitude_mask`. With `align`, every set that loses a group goes on to a
+    width that is allowed: the next lower one, or the smallest; and with the scope "global" what
+    that leaves of the budget is given back where scores are largest. Hardly more than the level
+    goes then, or less where sets are too narrow for two widths. Level 0 keeps everything,
+    whatever `align`. Of equal scores the earlier group stays.
 
     Args:
         scores: One tensor of g scores per group set, as `group_scores` returns them.
         level: Fraction of groups to remove, in [0, 1).
-        align: Number whose multiples the kept counts shall be, at least 1.
+        align: The widths that are allowed, or the number whose multiples are, at least 1.
         minimum: So many groups of each set stay in any case.
         scope: One ranking over all sets, or one for each.
+        entries: How many entries of its layer a group of each set has; None for one.
 
     Raises:
         ArgumentError: `level`, `align`, `minimum` or `scope` is out of range.
@@ -196,18 +200,23 @@ def keep_groups(
     >>> keep_groups([torch.tensor([3.0, 1.0, 2.0])], 0.34)
     [tensor([ True, False,  True])]
     """
-    check_at_least("align", align, 1)
+    alignment = align if isinstance(align, Alignment) else resolve_alignment(align)
     kept = _keep([score.detach() for score in scores], level, scope, minimum)
-    aligned = []
-    for score, mask in zip(scores, kept, strict=True):
-        count, size = int(mask.sum()), mask.numel()
-        if count == size:
-            aligned.append(mask)
-            continue
-        floor = math.ceil(max(minimum, 1) / align) * align
-        wanted = min(max(count // align * align, floor), size)
-        aligned.append(largest(score.detach(), size if size < align else wanted))
-    return aligned
+    if alignment.multiple == 1:
+        return kept
+    counts = [int(mask.sum()) for mask in kept]
+    found = aligned_counts(
+        scores,
+        counts,
+        alignment,
+        minimum=max(minimum, 1),
+        entries=entries or [1] * len(scores),
+        shares=scope == "global",
+    )
+    return [
+        mask if count == wanted else largest(score.detach(), wanted)
+        for score, mask, count, wanted in zip(scores, kept, counts, found, strict=True)
+    ]
 
 
 def group_masks(

@@ -17,6 +17,7 @@ from torch import Tensor
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
+from nncfx.schemes.alignment import Alignment
 from nncfx.schemes.criteria import Criterion, resolve_criterion
 from nncfx.schemes.masks import MaskScope, keep_groups, named
 
@@ -39,14 +40,14 @@ class Ranking:
         criterion: A name of `CRITERIA`, or a function from `u x m` weights to `u` scores.
         scope: One ranking over all layers ("global"), or one for each ("local").
         normalize: Whether a layer's scores are divided by their mean.
-        align: The number of which kept counts shall be multiples, at least 1.
+        align: The widths that are allowed, or the number whose multiples are, at least 1.
     """
 
     side: Side = "input"
     criterion: Criterion = "l1norm"
     scope: MaskScope = "local"
     normalize: bool = True
-    align: int = 1
+    align: int | Alignment = 1
 
 
 def unconstrained_masks(

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from nncfx.graph.channels import Channels, GroupSet, Role
-from nncfx.thinning.alignment import Alignment
+from nncfx.schemes.alignment import Alignment
 
 __all__ = ["Selection", "dead_groups", "select_removable"]
 

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError, ThinningError
 from nncfx.graph.channels import Channels
-from nncfx.thinning.alignment import Alignment, resolve_alignment
+from nncfx.schemes.alignment import Alignment, resolve_alignment
 from nncfx.thinning.attention import NarrowAttention
 from nncfx.thinning.probing import prunable_channels
 from nncfx.thinning.recipe import ThinRecipe

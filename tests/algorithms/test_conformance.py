@@ -95,7 +95,7 @@ SUBJECTS = (
     Subject(
         {
             "algorithm": "filter_pruning",
-            "params": {"pruning_steps": 3, "prune_first_conv": True},
+            "params": {"align": 1, "pruning_steps": 3, "prune_first_conv": True},
         },
     ),
     Subject(
@@ -114,6 +114,7 @@ SUBJECTS = (
         {
             "algorithm": "filter_pruning",
             "params": {
+                "align": 1,
                 "all_weights": True,
                 "filter_importance": "geometric_median",
                 "pruning_flops_target": 0.6,
@@ -126,13 +127,19 @@ SUBJECTS = (
     Subject(
         {
             "algorithm": "filter_pruning",
-            "params": {"constrained": False, "pruning_steps": 3, "prune_first_conv": True},
+            "params": {
+                "align": 1,
+                "constrained": False,
+                "pruning_steps": 3,
+                "prune_first_conv": True,
+            },
         },
     ),
     Subject(
         {
             "algorithm": "filter_pruning",
             "params": {
+                "align": 1,
                 "constrained": False,
                 "pruning_side": "output",
                 "pruning_steps": 3,

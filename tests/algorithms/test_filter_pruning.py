@@ -46,7 +46,8 @@ def applied(
     scopes: dict[str, list[str]] | None = None,
     **params: object,
 ) -> FilterPruningController:
-    item = {"algorithm": "filter_pruning", "params": params} | (scopes or {})
+    every_width = {"align": 1}  # small layers with few aligned widths
+    item = {"algorithm": "filter_pruning", "params": every_width | params} | (scopes or {})
     model = chain() if model is None else model
     controller, _ = create_compressed_model(model, {"compression": item}, inputs)
     assert isinstance(controller, FilterPruningController)
@@ -67,6 +68,16 @@ def test_geometric_median_is_the_sum_of_distances_to_the_others() -> None:
     filters = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])
     far = 18**0.5  # from (3, 4) to (0, 1)
     assert geometric_median(filters).tolist() == pytest.approx([6, 5 + far, 1 + far])
+
+
+@pytest.mark.parametrize(("level", "width"), [(0.1, 48), (0.5, 32), (0.8, 12), (0.97, 4)])
+def test_by_default_widths_are_those_that_cpus_compute_best(level: float, width: int) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 64, 1), nn.Conv2d(64, 2, 1)).double()
+    params = {"pruning_target": level}
+    item = {"algorithm": "filter_pruning", "pruning_init": level, "params": params}
+    controller, _ = create_compressed_model(model, {"compression": item}, INPUTS)
+    (found,) = controller.statistics().channels
+    assert (found.name, found.after) == ("1", width)
 
 
 def test_by_default_first_and_strided_convolutions_are_spared() -> None:

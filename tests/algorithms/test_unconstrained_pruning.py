@@ -36,7 +36,8 @@ INPUTS = torch.randn(1, 3, 6, 6, dtype=torch.float64, generator=torch.Generator(
 def applied(**given: object) -> FilterPruningController:
     torch.manual_seed(0)
     scopes = {key: given.pop(key) for key in ("ignored_scopes",) if key in given}
-    params = {"constrained": False, "prune_first_conv": True, "schedule": "baseline", **given}
+    fixed = {"align": 1, "constrained": False, "prune_first_conv": True, "schedule": "baseline"}
+    params = {**fixed, **given}
     item = {"algorithm": "filter_pruning", "params": params, **scopes}
     model = Fork().double().eval()
     for norm in (model.norm, model.body_norm):
