@@ -5,6 +5,7 @@ from nncfx.export.channel_reads import ChannelRead, channel_reads, copied_channe
 from nncfx.export.export_result import ExportResult
 from nncfx.export.node_modules import modules_in_file
 from nncfx.export.onnx_export import export_onnx
+from nncfx.export.pt2e import export_program
 from nncfx.export.qdq_check import QDQViolation, qdq_violations
 from nncfx.export.reorder import LayerRead, ReorderResult, reorder_channels
 from nncfx.export.selection_cost import COSTS, SelectionCost
@@ -24,6 +25,7 @@ __all__ = [
     "channel_reads",
     "copied_channels",
     "export_onnx",
+    "export_program",
     "modules_in_file",
     "qdq_violations",
     "reorder_channels",

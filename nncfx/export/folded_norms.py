@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from nncfx.export.fake_quantize import Grid
 from nncfx.export.graph_edits import add_constant, constant_of, input_of, sole_consumer
 from nncfx.export.integer_weights import IntegerWeight
 from nncfx.export.layer_inputs import BIAS, OUTPUT_AXIS
@@ -13,7 +14,7 @@ from nncfx.export.layer_inputs import BIAS, OUTPUT_AXIS
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["fold_batch_norms"]
+__all__ = ["fold_batch_norms", "rescaled"]
 
 
 def fold_batch_norms(graph: "ir.Graph", weights: list[IntegerWeight]) -> None:
@@ -52,7 +53,8 @@ def _fold(norm: "ir.Node", layer: "ir.Node", weight: IntegerWeight, graph: "ir.G
     centred = -mean if bias is None else bias - mean
     folded = (centred * factor + beta).astype(np.float32)
     _set_bias(layer, add_constant(graph, f"{input_of(weight.node).name}_bias", folded))
-    _rescale(weight, factor, OUTPUT_AXIS[layer.op_type])
+    axis = OUTPUT_AXIS[layer.op_type]
+    weight.integers, weight.grid = rescaled(weight.integers, weight.grid, factor, axis)
     output = layer.outputs[0]
     output.shape, output.type = norm.outputs[0].shape, norm.outputs[0].type
     norm.outputs[0].replace_all_uses_with(output, replace_graph_outputs=True)
@@ -65,20 +67,35 @@ def _set_bias(layer: "ir.Node", bias: "ir.Value") -> None:
     layer.replace_input_with(BIAS, bias)
 
 
-def _rescale(weight: IntegerWeight, factor: npt.NDArray[np.float64], axis: int) -> None:
-    grid = weight.grid
-    shape = [1] * weight.integers.ndim
+def rescaled(
+    integers: npt.NDArray[np.int64],
+    grid: Grid,
+    factor: npt.NDArray[np.float64],
+    axis: int,
+) -> tuple[npt.NDArray[np.int64], Grid]:
+    """Return integers and grid of a weight times `factor`, which has one number per channel.
+
+    A channel times 0 keeps integers that stand for 0, and gets the scale 1: scales are positive.
+
+    Args:
+        integers: of the weight.
+        grid: what they stand for, per tensor or along `axis`.
+        factor: of any sign.
+        axis: of the channels.
+    """
+    shape = [1] * integers.ndim
     shape[axis] = -1
     sign = np.where(factor < 0, -1, 1)
-    zero_point = np.broadcast_to(grid.zero_point, factor.shape) * sign
     scale = np.broadcast_to(grid.scale, factor.shape) * np.abs(factor)
-    # A channel that the batch norm multiplies by 0 is 0: in integers, for scales are positive.
     dead = scale < np.finfo(np.float32).tiny
-    integers = np.clip(weight.integers * sign.reshape(shape), grid.low, grid.high)
-    weight.integers = np.where(dead.reshape(shape), zero_point.reshape(shape), integers)
-    weight.grid = replace(
-        grid,
-        axis=axis,
-        scale=np.where(dead, 1.0, scale).astype(np.float32),
-        zero_point=np.where(dead, 0, zero_point),
+    zero_point = np.where(dead, 0, np.broadcast_to(grid.zero_point, factor.shape) * sign)
+    turned = np.clip(integers * sign.reshape(shape), grid.low, grid.high)
+    return (
+        np.where(dead.reshape(shape), 0, turned),
+        replace(
+            grid,
+            axis=axis,
+            scale=np.where(dead, 1.0, scale).astype(np.float32),
+            zero_point=zero_point,
+        ),
     )

@@ -20,9 +20,10 @@ from nncfx.export.export_failure import as_export_error
 from nncfx.export.export_result import ExportResult
 from nncfx.export.fake_quantize import shapes_known, translations
 from nncfx.export.node_modules import name_nodes
+from nncfx.export.preparation import inferring, plain, run_once
 from nncfx.export.qdq import write_quantized
 from nncfx.export.targets import Target, target_named
-from nncfx.tracing import ExampleInputs, NNCFNetwork, Priority, WeightSite, as_call, strip
+from nncfx.tracing import ExampleInputs, as_call
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -76,9 +77,9 @@ def export_onnx(
     destination = _destination(path)
     call = as_call(example_inputs)
     _require_packages()
-    model = _plain(model)
-    with _inferring(model):
-        outputs = _output_names(_run_once(model, call))
+    model = plain(model)
+    with inferring(model):
+        outputs = _output_names(run_once(model, call))
         program = _capture(model, call, wanted, dynamic_batch=dynamic_batch)
     graph = program.model.graph
     _name_outputs(graph, outputs)
@@ -94,21 +95,6 @@ def export_onnx(
         modules=modules,
         size_bytes=size_bytes,
     )
-
-
-def _plain(model: nn.Module) -> nn.Module:
-    """Return a wrapped model without its wrapping, where a plain module can compute the same.
-
-    Quantizers stay: a weight that they have rounded is, in a plain module, a float like any other.
-    """
-    if not isinstance(model, NNCFNetwork):
-        return model
-    if any(
-        not isinstance(insertion.site, WeightSite) or insertion.priority >= Priority.QUANTIZATION
-        for insertion in model.nncf.hooks
-    ):
-        return model
-    return strip(model)
 
 
 def _opset_for(target: Target, opset: int | None) -> int:
@@ -139,30 +125,6 @@ def _require_packages() -> None:
     except ImportError as error:
         raise MissingExtraError(error.name or "onnx", "export", "exporting to ONNX") from error
     del onnx, onnxscript
-
-
-@contextlib.contextmanager
-def _inferring(model: nn.Module) -> Iterator[None]:
-    """Hold every module in eval mode, and put each back into its own mode afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
-def _run_once(model: nn.Module, call: Call) -> object:
-    args, kwargs = call
-    try:
-        return model(*args, **kwargs)
-    except Exception as error:
-        raise ExportError(
-            f"{type(model).__name__} does not run on the example inputs, so there is nothing to "
-            f"export: {type(error).__name__}: {error}",
-        ) from error
 
 
 def _capture(

@@ -1,0 +1,103 @@
+"""`export_program` gives PyTorch's own quantized operators, and the simulation's values."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from typing_extensions import override
+
+from nncfx.errors import ExportError
+from nncfx.export import export_program
+
+Rounding = Callable[..., nn.Module]
+
+STEP = 0.05
+
+
+class Quantized(nn.Module):
+    """A convolution with a batch norm, a ReLU and a linear layer, quantized by hand."""
+
+    def __init__(self, rounding: Rounding) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+        self.head = nn.Linear(8, 5)
+        self.norm.weight.data.uniform_(-1, 1)
+        self.norm.running_mean.normal_()
+        scale = self.conv.weight.detach().abs().amax((1, 2, 3)) / 127
+        self.conv_q = rounding(scale, (-127, 127), axis=0)
+        self.head_q = rounding(self.head.weight.detach().abs().max() / 127, (-127, 127))
+        self.input_q = rounding(STEP, (-128, 127))
+        self.hidden_q = rounding(STEP, (0, 255))
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.conv2d(self.input_q(x), self.conv_q(self.conv.weight), self.conv.bias)
+        x = self.hidden_q(torch.relu(self.norm(x)).mean((2, 3)))
+        return F.linear(x, self.head_q(self.head.weight), self.head.bias)
+
+
+@pytest.fixture(scope="module")
+def model(rounding: Rounding) -> nn.Module:
+    return Quantized(rounding).eval()
+
+
+@pytest.fixture(scope="module")
+def program(model: nn.Module) -> torch.export.ExportedProgram:
+    return export_program(model, images())
+
+
+def images() -> torch.Tensor:
+    return torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+
+
+def test_the_program_computes_what_the_simulation_computes(
+    model: nn.Module, program: torch.export.ExportedProgram
+) -> None:
+    # A feature half way between two integers may fall to either side.
+    bound = STEP * model.head.weight.abs().max()
+    assert (program.module()(images()) - model(images())).abs().max() <= bound
+
+
+def test_only_quantized_operators_of_pytorch_are_in_it(
+    program: torch.export.ExportedProgram,
+) -> None:
+    names = Counter(str(node.target) for node in program.graph.nodes if node.op == "call_function")
+    quantized = {name.partition(".")[2]: n for name, n in names.items() if "decomposed" in name}
+    assert quantized == {
+        "quantize_per_tensor.default": 2,
+        "dequantize_per_tensor.default": 2,
+        "dequantize_per_channel.default": 2,
+    }
+    assert not any("fake_quantize" in name or "batch_norm" in name for name in names)
+
+
+def test_weights_are_bytes(program: torch.export.ExportedProgram) -> None:
+    weights = [one for one in program.state_dict.values() if one.ndim > 1]
+    weights += [
+        one for one in program.constants.values() if isinstance(one, torch.Tensor) and one.ndim > 1
+    ]
+    assert Counter(one.dtype for one in weights)[torch.int8] == 2
+    reads = {node.name for node in program.graph.nodes if node.op == "placeholder" and node.users}
+    assert not any("conv_weight" in name or "head_weight" in name for name in reads)
+
+
+def test_activations_are_unsigned(program: torch.export.ExportedProgram) -> None:
+    dtypes = {
+        node.args[-1] for node in program.graph.nodes if "quantize_per_tensor" in str(node.target)
+    }
+    assert dtypes == {torch.uint8}
+
+
+def test_a_range_that_is_not_frozen_is_refused() -> None:
+    class Open(nn.Module):
+        @override
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            zero = torch.zeros((), dtype=torch.int32)
+            return torch.fake_quantize_per_tensor_affine(x, x.abs().max() / 127, zero, -127, 127)
+
+    with pytest.raises(ExportError, match="computes its scale or zero point from the input"):
+        export_program(Open(), torch.randn(2, 3))
