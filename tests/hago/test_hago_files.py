@@ -1,0 +1,74 @@
+"""Quantized graphs as ONNX files and in nncfx's own format."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import nncfx
+from nncfx import hago
+from nncfx.hago.evaluation import LabelledBatches
+from nncfx.hardware import Hardware
+
+
+@pytest.fixture
+def strategy(graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches) -> hago.Strategy:
+    return hago.search_quantize_strategy(graph, vnni, dataset, tuner="default")[0]
+
+
+def test_the_exported_file_predicts_what_is_simulated(
+    graph: hago.QuantGraph,
+    vnni: Hardware,
+    dataset: LabelledBatches,
+    strategy: hago.Strategy,
+    tmp_path: Path,
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    quantizer = hago.create_quantizer(graph, vnni, strategy)
+    images = dataset[0][0]
+    path = tmp_path / "model.onnx"
+    nncfx.export_onnx(quantizer.exportable(), path, images[:1])
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    [found] = session.run(None, {session.get_inputs()[0].name: images.numpy()})
+    with torch.no_grad():
+        expected = quantizer.simulate()(images)
+    # both round to 8 bits, the runtime with scales in float32: a few integers differ by one
+    assert (torch.from_numpy(found) - expected).abs().max() < 0.05 * expected.abs().max()
+    kinds = {one.op_type for one in onnx.load(path).graph.node}
+    assert {"QuantizeLinear", "DequantizeLinear"} <= kinds
+    stored = {one.data_type for one in onnx.load(path).graph.initializer}
+    assert onnx.TensorProto.INT8 in stored
+
+
+def test_integers_are_read_back_as_they_were_written(
+    graph: hago.QuantGraph, vnni: Hardware, strategy: hago.Strategy, tmp_path: Path
+) -> None:
+    quantizer = hago.create_quantizer(graph, vnni, strategy)
+    quantized, other = quantizer.quantize(), quantizer.quantize()
+    saved = nncfx.storage.save(tmp_path / "model.nncfx", quantized)
+    for buffer in other.buffers():
+        buffer.zero_()
+    nncfx.storage.load(saved.path, other)
+    images = torch.randn(2, 3, 8, 8)
+    assert torch.equal(other(images), quantized(images))
+
+
+def test_four_bits_take_less_than_half_a_byte(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(16, 64, 3), torch.nn.Conv2d(64, 64, 3))
+    inputs = torch.randn(1, 16, 8, 8)
+    graph = hago.prepare_graph(model, inputs)
+    hardware = nncfx.hardware.hardware_named("tensorrt")
+    strategy, _ = hago.search_quantize_strategy(
+        graph,
+        hardware,
+        [(inputs, torch.zeros(1))],
+        tuner="default",
+        settings=hago.QuantizeSettings(evaluate=lambda *_: 1.0),
+    )
+    few = replace(strategy, bits=tuple(4 for _ in strategy.bits))
+    quantized = hago.create_quantizer(graph, hardware, few).quantize()
+    weights = 16 * 64 * 9 + 64 * 64 * 9
+    contents = nncfx.storage.save(tmp_path / "model.nncfx", quantized)
+    assert contents.size_bytes < weights / 2
