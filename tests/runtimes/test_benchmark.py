@@ -13,6 +13,7 @@ from nncfx.runtimes import (
     TimingPlan,
     benchmark,
     runtime_named,
+    sweep_batches,
     time_path,
     time_sessions,
 )
@@ -76,3 +77,35 @@ def test_sessions_are_timed_on_the_same_inputs(
         timings = time_sessions({"fast": fast, "slow": slow}, inputs, plan=QUICK)
     assert list(timings) == ["fast", "slow"]
     assert len(timings["fast"].rounds_ms) == len(timings["slow"].rounds_ms)
+
+
+def test_a_sweep_times_each_batch_and_counts_its_examples(
+    exported: ExportResult, inputs: torch.Tensor
+) -> None:
+    plan = TimingPlan(seconds=0.0, warm_up_seconds=0.0)
+    with runtime_named("onnxruntime").build(exported, BuildOptions(threads=1)) as session:
+        found = sweep_batches(session, inputs, [1, 3, 8], plan=plan)
+    assert [(size, timing.examples) for size, timing in found.items()] == [(1, 1), (3, 3), (8, 8)]
+
+
+def test_a_sweep_repeats_what_belongs_to_the_batch_and_nothing_else() -> None:
+    seen = []
+
+    class Spy(nn.Module):
+        def forward(self, x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+            seen.append((x.flatten().tolist(), tuple(table.shape)))
+            return x
+
+    given = {"x": torch.tensor([[1.0], [2.0]]), "table": torch.ones(5)}
+    plan = TimingPlan(seconds=0.0, warm_up_seconds=0.0)
+    with runtime_named("torch").build(Spy(), BuildOptions()) as session:
+        sweep_batches(session, given, [3], plan=plan)
+    assert seen[0] == ([1.0, 2.0, 1.0], (5,))
+
+
+def test_a_batch_of_none_is_refused(exported: ExportResult, inputs: torch.Tensor) -> None:
+    with (
+        runtime_named("onnxruntime").build(exported, BuildOptions(threads=1)) as session,
+        pytest.raises(ArgumentError, match="A batch of 0 holds no example"),
+    ):
+        sweep_batches(session, inputs, [0])

@@ -1,10 +1,13 @@
 """OpenVINO: what holds without it; the rest is in the conformance suite."""
 
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
-from nncfx.errors import MissingExtraError
+from nncfx.errors import MissingExtraError, RuntimeFailure
 from nncfx.export import ExportResult
 from nncfx.runtimes import BuildOptions, runtime_named
 
@@ -16,3 +19,25 @@ def test_a_missing_package_names_the_extra(
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(MissingExtraError, match=r"'openvino' is not .*'nncfx\[openvino\]'"):
         runtime_named("openvino").build(exported, BuildOptions())
+
+
+def test_a_compiled_model_is_kept_and_gives_the_same_outputs(
+    exported: ExportResult, inputs: torch.Tensor, tmp_path: Path
+) -> None:
+    outputs = []
+    for _ in range(2):
+        options = BuildOptions(threads=1, cache=tmp_path)
+        with runtime_named("openvino").build(exported, options) as session:
+            outputs.append(session.run(inputs)[0])
+        (kept,) = tmp_path.iterdir()
+    assert kept.name.startswith("openvino-")
+    np.testing.assert_array_equal(*outputs)
+
+
+def test_a_damaged_kept_model_is_told(exported: ExportResult, tmp_path: Path) -> None:
+    options = BuildOptions(threads=1, cache=tmp_path)
+    runtime_named("openvino").build(exported, options).close()
+    (kept,) = tmp_path.iterdir()
+    kept.write_bytes(kept.read_bytes()[:-1])
+    with pytest.raises(RuntimeFailure, match=r"is damaged. Delete it"):
+        runtime_named("openvino").build(exported, options)
