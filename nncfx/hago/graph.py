@@ -13,6 +13,7 @@ from torch import nn
 from nncfx.errors import ArgumentError
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.graph.operations import INPUT_FUNCTION
+from nncfx.hago.copying import plain_copy
 from nncfx.hardware import operation_kind
 from nncfx.quantization.batch_norm_folding import fold_batch_norms
 from nncfx.tracing import ExampleInputs, NNCFNetwork, wrap
@@ -131,24 +132,23 @@ class QuantGraph:
 
 
 def prepare_graph(model: nn.Module, example_inputs: ExampleInputs) -> QuantGraph:
-    """Return the graph of a copy of `model` with its batch norms folded, in evaluation mode.
+    """Return the graph of a copy of `model` on the CPU, batch norms folded, in evaluation mode.
 
     Args:
         model: Plain, or wrapped without hooks; left as it is.
-        example_inputs: A tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        example_inputs: A tensor, a tuple of positional inputs, or a mapping of keyword inputs; on
+            the CPU.
 
     Raises:
         ArgumentError: `model` is no module, or carries hooks.
         TracingError: the model refuses the inputs.
     """
-    from nncfx.hago.copying import plain_copy
-
     if not isinstance(model, nn.Module):
         raise ArgumentError(
             f"prepare_graph takes an nn.Module, not a {type(model).__name__}. "
             "Pass the trained model itself.",
         )
-    copied = plain_copy(model).eval()
+    copied = plain_copy(model).cpu().eval()
     fold_batch_norms(copied, example_inputs)
     return graph_of(wrap(copied, example_inputs))
 
