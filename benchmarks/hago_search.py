@@ -14,24 +14,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from rich.progress import track
+from matplotlib.figure import Figure
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "cifar10"))
 
-import data  # noqa: E402 (the example's own modules)
-from model import ResNet  # noqa: E402
-from safetensors.torch import load_file  # noqa: E402
+import data
+from model import ResNet
+from safetensors.torch import load_file
 
-from nncfx import hago  # noqa: E402
-from nncfx.hago.costs import (  # noqa: E402
+from nncfx import hago
+from nncfx.hago.costs import (
     allocate_bits,
     average_weight_bits,
     cost_table,
     weight_bytes,
 )
-from nncfx.hago.search import SearchSpace, search_space  # noqa: E402
-from nncfx.hago.sensitivity import edge_sensitivities  # noqa: E402
-from nncfx.hardware import Hardware, hardware_named  # noqa: E402
+from nncfx.hago.search import SearchSpace, search_space
+from nncfx.hago.sensitivity import edge_sensitivities
+from nncfx.hardware import Hardware, hardware_named
+from nncfx.quantization.observation import tracked
 
 WEIGHTS = {3: "resnet20_cifar10_optA", 9: "resnet56_cifar10_optA"}
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
@@ -49,6 +50,7 @@ def main() -> None:
     parser.add_argument("--test", type=int, default=2000, help="other images to judge by")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--picture", type=Path, help="where to draw the front, as SVG")
     parser.add_argument("--log", type=Path, help="journal of the greedy search")
     options = parser.parse_args()
     model = ResNet(options.blocks)
@@ -98,7 +100,7 @@ def trial(
         "trial, simulated": lambda: evaluator(space.strategy.bits),
     }
     times: dict[str, list[float]] = {name: [] for name in subjects}
-    for _ in track(range(options.repeats), "Repeats"):
+    for _ in tracked(range(options.repeats), "Repeats"):
         for name, run in subjects.items():
             started = time.process_time()
             run()
@@ -155,16 +157,35 @@ def front(
     evaluator = hago.Evaluator(graph, hardware, space.strategy, calibration, hago.top1_accuracy)
     harm = edge_sensitivities(evaluator, space.choices, options.processes)
     print(f"Sensitivities: {time.process_time() - started:.0f} s of CPU time", file=sys.stderr)
-    print(f"float32: {hago.top1_accuracy(graph.model, test):.2%}\n")
+    dense = hago.top1_accuracy(graph.model, test)
+    print(f"float32: {dense:.2%}\n")
     print("| bits | mean weight bits | kB | calibration | test |\n|---|---:|---:|---:|---:|")
-    for name, strategy in track(list(candidates(graph, space, harm)), "Points"):
+    points: list[tuple[str, float, float]] = []
+    for name, strategy in tracked(list(candidates(graph, space, harm)), "Points"):
         model = evaluator.simulated(strategy.bits)
+        kilobytes, accuracy = weight_bytes(graph, strategy) / 1000, hago.top1_accuracy(model, test)
+        points.append((name, kilobytes, accuracy))
         print(
-            f"| {name} | {average_weight_bits(graph, strategy):.2f} | "
-            f"{weight_bytes(graph, strategy) / 1000:.0f} | "
-            f"{hago.top1_accuracy(model, calibration):.2%} | {hago.top1_accuracy(model, test):.2%} |",
+            f"| {name} | {average_weight_bits(graph, strategy):.2f} | {kilobytes:.0f} | "
+            f"{hago.top1_accuracy(model, calibration):.2%} | {accuracy:.2%} |",
             flush=True,
         )
+    if options.picture is not None:
+        draw(points, dense, options.picture)
+
+
+def draw(points: list[tuple[str, float, float]], dense: float, path: Path) -> None:
+    """Draw accuracy against size: name, kilobytes and accuracy of each point."""
+    figure = Figure(figsize=(6, 4))
+    axes = figure.subplots()
+    for label, mark, wanted in (("uniform", "s--", True), ("integer program", "o-", False)):
+        found = sorted(one[1:] for one in points if one[0].endswith("everywhere") == wanted)
+        axes.plot([x for x, _ in found], [100 * y for _, y in found], mark, label=label)
+    axes.axhline(100 * dense, color="grey", linestyle=":", label="float32")
+    axes.set_xlabel("weights and biases, kB")
+    axes.set_ylabel("top-1 accuracy, %")
+    axes.legend()
+    figure.savefig(path, format="svg", bbox_inches="tight")
 
 
 def candidates(
