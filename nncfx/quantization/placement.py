@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.graph.operations import OUTPUT_FUNCTION
-from nncfx.hardware import DTYPES, MOVEMENTS, Descriptor, Hardware, operation_kind
+from nncfx.hardware import CONTRACTIONS, DTYPES, MOVEMENTS, Descriptor, Hardware, operation_kind
 from nncfx.quantization.operands import Operands, operands_of
 from nncfx.quantization.plan import (
     FloatOperation,
@@ -98,7 +98,8 @@ class _Planner:
 
     def plan(self) -> QuantizationPlan:
         inside = self._inside_chains()
-        askers = [one for each in self.graph.operations if (one := self._asker(each, inside))]
+        asking = [one for each in self.graph.operations if (one := self._asker(each, inside))]
+        askers = self._read_in_integers(asking, inside)
         requests = Requests(self.graph)
         for one in askers:
             self._ask(one, requests)
@@ -114,7 +115,7 @@ class _Planner:
         return QuantizationPlan(
             self.hardware.name,
             tuple(one for one in ranked if one.sites),
-            tuple(self.float_operations),
+            tuple(sorted(self.float_operations, key=lambda one: order[one.address])),
         )
 
     def _inside_chains(self) -> set[str]:
@@ -137,6 +138,32 @@ class _Planner:
             if end is one:
                 return True
         return False
+
+    def _read_in_integers(self, askers: Sequence[_Asker], inside: set[str]) -> list[_Asker]:
+        """Leave out what stands between float operations, such as an addition before a layer norm.
+
+        Integers there cost accuracy and conversions, and save nothing. What the model returns is
+        quantized as if it were read in integers.
+        """
+        by_address = {one.operation.address: one for one in askers}
+        is_integer: dict[str, bool] = {}
+        for operation in reversed(self.graph.operations):
+            address, kind = operation.address, operation_kind(operation.function)
+            is_read = any(
+                is_integer.get(edge.target, True) for edge in self.graph.outgoing(address)
+            )
+            asker = by_address.get(address)
+            if asker is None:
+                passes = kind in _FOLLOWING or kind == "batch_norm" or address in inside
+                is_integer[address] = is_read and passes
+                continue
+            sums = kind in CONTRACTIONS or asker.operands.weight is not None
+            is_integer[address] = sums or is_read
+            if not is_integer[address]:
+                del by_address[address]
+                reason = "nothing that reads it is computed in integers"
+                self.float_operations.append(FloatOperation(address, kind, reason))
+        return list(by_address.values())
 
     def _asker(self, operation: Operation, inside: set[str]) -> _Asker | None:
         """Return how `operation` is computed in integers; else note why it is not."""
@@ -226,6 +253,11 @@ class _Planner:
         if dtype in FLOAT8_MAX:
             return QuantizerSpec(mode=dtype), False  # type: ignore[arg-type]  # a float8 mode
         hardware = self.hardware
+        if request.per_channel:
+            raise ArgumentError(
+                "A scale for each channel of an activation is asked for; no runtime computes "
+                "with that, because a sum over channels has one scale. Ask for it on weights.",
+            )
         bits = self._bits(request.bits, dtype)
         mode = request.mode or ("symmetric" if hardware.symmetric_activations else "asymmetric")
         if mode == "asymmetric" and hardware.symmetric_activations:

@@ -158,7 +158,9 @@ def test_an_embedding_has_a_quantized_table_and_no_quantized_index() -> None:
     plan = planned(Attention(), inputs=torch.arange(6).reshape(2, 3))
     (table,) = [one for one in plan.weights if one.parameter == "table.weight"]
     assert table.spec.axis == 0
-    assert not any("embedding_0|INPUT" in str(site) for one in plan.activations for site in one.sites)
+    assert not any(
+        "embedding_0|INPUT" in str(site) for one in plan.activations for site in one.sites
+    )
 
 
 def test_an_addition_of_a_constant_stays_in_float_with_the_reason() -> None:
@@ -303,3 +305,43 @@ def test_every_layer_of_a_real_model_is_quantized(build: object, contractions: i
     sites = [site for one in plan.quantizers for site in one.sites]
     assert len(sites) == len(set(sites))
     assert {one.kind for one in plan.float_operations} <= {"batch_norm"}
+
+
+def test_an_addition_that_only_a_float_operation_reads_stays_in_float() -> None:
+    class Normed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+            self.norm = nn.LayerNorm(6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(self.norm(self.first(x) + x))
+
+    plan = planned(Normed(), inputs=torch.randn(2, 6))
+    assert [one.name for one in plan.activations] == [
+        "Normed/Linear[first]/linear_0|INPUT0",
+        "Normed/LayerNorm[norm]/layer_norm_0|OUTPUT0",
+    ]
+    (reason,) = [one.reason for one in plan.float_operations if one.kind == "add"]
+    assert reason == "nothing that reads it is computed in integers"
+
+
+def test_a_scale_per_channel_of_an_activation_is_refused_with_the_reason() -> None:
+    with pytest.raises(ArgumentError, match="a sum over channels has one scale"):
+        planned(Chain(), activations=SpecRequest(per_channel=True))
+
+
+def test_a_recurrent_layer_stays_in_float_with_the_reason() -> None:
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm, self.fc = nn.LSTM(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(self.lstm(x)[0])
+
+    plan = planned(Recurrent(), inputs=torch.ones(3, 2, 4))
+    assert [one.parameter for one in plan.weights] == ["fc.weight"]
+    assert [(one.kind, one.reason) for one in plan.float_operations] == [
+        ("recurrent", "onnxruntime has no integer kernel for it"),
+    ]
