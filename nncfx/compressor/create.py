@@ -90,7 +90,8 @@ def create_compressed_model(
     if config.target_device != "ANY":
         _LOGGER.warning(
             "target_device is '%s' and changes nothing here: the algorithms of this config are "
-            "the same on every device. Leave it out, or write 'ANY'.",
+            "the same on every device, and a quantization item names its hardware itself, in its "
+            "key 'target'. Leave it out, or write 'ANY'.",
             config.target_device,
         )
     _check_built(config)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nncfx.controllers.weights import aliases, raw_parameters
-from nncfx.graph import NNCFGraph
 from nncfx.quantization.plan import PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.quantizer import Quantizer
 from nncfx.tracing import Insertion, NNCFNetwork, Priority, Site, WeightSite
@@ -43,7 +42,7 @@ def place_quantizers(model: NNCFNetwork, plan: QuantizationPlan) -> list[PlacedQ
     seen: set[str] = set()
     for planned in plan.quantizers:
         if planned.role == "activation":
-            hook = Quantizer(planned.spec, _scale_shape(planned, model.nncf.graph))
+            hook = Quantizer(planned.spec)
             device = None if first is None else first.device
             placed.append(PlacedQuantizer(planned, hook.to(device), planned.sites))
             continue
@@ -68,12 +67,3 @@ def insertions_of(
         for one in placed
         for site in one.sites
     ]
-
-
-def _scale_shape(planned: PlannedQuantizer, graph: NNCFGraph) -> tuple[int, ...]:
-    axis = planned.spec.axis
-    if axis is None:
-        return ()
-    address, port = planned.tensors[0]
-    edge = next(one for one in graph.outgoing(address) if one.source_port == port)
-    return (edge.tensor.shape[axis],)

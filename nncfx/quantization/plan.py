@@ -30,7 +30,7 @@ class SpecRequest:
         bits: Width of the integers; at most that of the hardware.
         mode: "symmetric" or "asymmetric".
         signed: Whether the integers may be negative.
-        per_channel: Whether each channel has a scale of its own.
+        per_channel: Whether each output channel has a scale of its own; weights only.
     """
 
     bits: int | None = None

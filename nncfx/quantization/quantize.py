@@ -4,7 +4,7 @@ import itertools
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import torch
 from torch import nn
@@ -32,6 +32,8 @@ __all__ = ["QuantizeOptions", "preset_requests", "quantize"]
 Preset = Literal["performance", "mixed"]
 
 _LOGGER = logging.getLogger(__name__)
+_LOGGED: Final = CONTRACTIONS | {"attention", "recurrent"}
+"""The kinds that take most of the time: that one of them stays in float is told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +75,8 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
     """Return `model` itself, wrapped, with calibrated quantizers on activations and weights.
 
     It computes in float what the target computes in integers: `nncfx.export_onnx` writes the
-    integers. Convolutions and products that have to stay in float are logged as warnings, with
-    the reason; `plan_quantizers` tells about all operations.
+    integers. Convolutions, products, attention and recurrent layers that have to stay in float
+    are logged as warnings, with the reason; `plan_quantizers` tells about all operations.
 
     Args:
         model: A trained model, wrapped or not; quantized in evaluation mode.
@@ -214,7 +216,7 @@ def _report(plan: QuantizationPlan) -> None:
             "Widen the scopes, or choose another target.",
         )
     for one in plan.float_operations:
-        if one.kind in CONTRACTIONS and "scopes" not in one.reason:
+        if one.kind in _LOGGED and "scopes" not in one.reason:
             _LOGGER.warning("%s stays in float: %s", one.address, one.reason)
     _LOGGER.info("%s", plan)
 
