@@ -155,13 +155,20 @@ def front(
     started = time.process_time()
     space = space_of(graph, hardware, calibration, options.thresholds)
     evaluator = hago.Evaluator(graph, hardware, space.strategy, calibration, hago.top1_accuracy)
+    costs = cost_table(space.strategy, space.choices, lambda one: weight_bytes(graph, one))
+    # what costs nothing keeps the most bits
+    weighty = [
+        each if min(one.values()) < 0 else each[:1]
+        for each, one in zip(space.choices, costs, strict=True)
+    ]
+    space = replace(space, choices=tuple(weighty))
     harm = edge_sensitivities(evaluator, space.choices, options.processes)
     print(f"Sensitivities: {time.process_time() - started:.0f} s of CPU time", file=sys.stderr)
     dense = hago.top1_accuracy(graph.model, test)
     print(f"float32: {dense:.2%}\n")
     print("| bits | mean weight bits | kB | calibration | test |\n|---|---:|---:|---:|---:|")
     points: list[tuple[str, float, float]] = []
-    for name, strategy in tracked(list(candidates(graph, space, harm)), "Points"):
+    for name, strategy in tracked(list(candidates(graph, space, harm, costs)), "Points"):
         model = evaluator.simulated(strategy.bits)
         kilobytes, accuracy = weight_bytes(graph, strategy) / 1000, hago.top1_accuracy(model, test)
         points.append((name, kilobytes, accuracy))
@@ -189,16 +196,14 @@ def draw(points: list[tuple[str, float, float]], dense: float, path: Path) -> No
 
 
 def candidates(
-    graph: hago.QuantGraph, space: SearchSpace, harm: list[dict[int, float]]
+    graph: hago.QuantGraph,
+    space: SearchSpace,
+    harm: list[dict[int, float]],
+    costs: list[dict[int, float]],
 ) -> Iterator[tuple[str, hago.Strategy]]:
     """Yield uniform and allocated strategies, with activations at their most bits."""
-    costs = cost_table(space.strategy, space.choices, lambda one: weight_bytes(graph, one))
-    is_weight = [one[min(one)] < 0 for one in costs]
     for bits in (8, 7, 6, 5, 4):
-        uniform = tuple(
-            min(bits, each[0]) if weight else each[0]
-            for each, weight in zip(space.choices, is_weight, strict=True)
-        )
+        uniform = tuple(bits if bits in each else each[0] for each in space.choices)
         yield f"{bits} everywhere", replace(space.strategy, bits=uniform)
     full = sum(
         graph.model.get_parameter(graph.nodes[edge.source].name).numel()
