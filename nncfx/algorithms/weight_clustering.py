@@ -92,25 +92,23 @@ class ClusterHook(nn.Module):
 
     Attributes:
         codes: int32, one per weight; 0 is zero.
-        is_active: Whether the codes count; if not, the weight passes bitwise.
-        size: How many codes there are.
+        size: How many codes there are; with one, the weight passes bitwise.
         summed: Which gradient, as for `shared_values`.
     """
 
     codes: Tensor
-    is_active: Tensor
 
     def __init__(self, weight: Tensor, *, summed: bool) -> None:
         super().__init__()
         self.register_buffer("codes", torch.zeros_like(weight, dtype=torch.int32))
-        self.register_buffer("is_active", torch.zeros((), dtype=torch.bool, device=weight.device))
         self.size = 1
         self.summed = summed
 
     @override
     def forward(self, weight: Tensor) -> Tensor:
-        shared = shared_values(weight, self.codes, self.size, summed=self.summed)
-        return torch.where(self.is_active, shared, weight)
+        if self.size == 1:
+            return weight
+        return shared_values(weight, self.codes, self.size, summed=self.summed)
 
     def cluster(self, weight: Tensor, codebook: Tensor) -> None:
         """Give each entry of `weight` that is not zero the nearest value of `codebook`."""
@@ -118,13 +116,11 @@ class ClusterHook(nn.Module):
         self.codes.zero_()
         self.codes[alive] = nearest(weight[alive], codebook).to(torch.int32) + 1
         self.size = codebook.numel() + 1
-        self.is_active.fill_(value=True)
 
     def rest(self) -> None:
         """Let the weight pass as it is."""
         self.codes.zero_()
         self.size = 1
-        self.is_active.fill_(value=False)
 
     @override
     def get_extra_state(self) -> Tensor:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pytorchcv.models.resnet_cifar import resnet20_cifar10
 from torch import Tensor, nn
 
 import nncfx
@@ -160,6 +161,34 @@ def test_a_random_start_depends_on_its_seed_only() -> None:
 @given(st.integers(1, 31))
 def test_a_level_is_the_fraction_of_bits_saved(bits: int) -> None:
     assert bits_of_level(1 - bits / 32) == bits
+
+
+def test_a_checkpoint_brings_codes_and_values_back(tmp_path: Path) -> None:
+    controller, model = clustered(bits=3)
+    nncfx.save(tmp_path / "c.safetensors", model, controller)
+    again_controller, again = nncfx.load(tmp_path / "c.safetensors", net())
+    assert torch.equal(again(INPUTS), model(INPUTS))
+    assert again_controller.statistics() == controller.statistics()
+
+
+def test_a_real_network_trains_on_shared_values() -> None:
+    torch.manual_seed(0)
+    images = torch.randn(4, 3, 32, 32)
+    config = {"compression": {"algorithm": "weight_clustering", "bits": 4}}
+    controller, model = nncfx.create_compressed_model(resnet20_cifar10(), config, images)
+    controller.scheduler.epoch_step()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    losses = []
+    for _ in range(6):
+        loss = nn.functional.cross_entropy(model(images), torch.arange(4))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.9 * losses[0]
+    kinds = (nn.Conv2d, nn.Linear)
+    weights = [one.weight for one in nncfx.strip(model).modules() if isinstance(one, kinds)]
+    assert max(map(distinct, weights)) == 15
 
 
 def test_the_file_holds_the_shared_values_exactly(tmp_path: Path) -> None:
