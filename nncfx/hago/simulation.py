@@ -140,9 +140,8 @@ class SimulatedGraph(nn.Module):
             self._edges[number] = SimQ(edge, is_exact=is_exact)
             insertions.append((sites.of_edge(number), self._edges[number]))
         for number, edge in plan.outputs.items():
-            if sites.is_returned(number):
-                self._outputs[number] = SimQ(edge, is_exact=is_exact)
-                insertions.append((PostSite(graph.nodes[number].name), self._outputs[number]))
+            self._outputs[number] = SimQ(edge, is_exact=is_exact)
+            insertions += [(one, self._outputs[number]) for one in sites.of_output(number)]
         for number, bias in plan.biases.items():
             self._biases[number] = SimulatedBias(bias)
             insertions.append((sites.of_bias(number), self._biases[number]))
@@ -187,14 +186,15 @@ class HookSites:
             name for _, _, one in graph.calls() for name in one.parameters.values()
         )
         self._returned = {
-            edge.source
+            (edge.source, edge.source_port)
             for edge in graph.model.nncf.graph.edges
             if edge.target.startswith(f"/{OUTPUT_FUNCTION}")
         }
 
-    def is_returned(self, number: int) -> bool:
-        """Return whether the model returns what the node puts out."""
-        return self._graph.nodes[number].name in self._returned
+    def of_output(self, number: int) -> list[Site]:
+        """Return where the model returns what the node puts out."""
+        name = self._graph.nodes[number].name
+        return [PostSite(name, port) for source, port in sorted(self._returned) if source == name]
 
     def of_edge(self, number: int) -> Site:
         """Return where a hook on the edge stands."""

@@ -218,3 +218,24 @@ def test_an_operation_of_the_users_own_runs_in_integers(monkeypatch: pytest.Monk
     quantizer = quantizer_of(Leaky(), images(), hardware, "all 8 bits")
     assert all(one for one in quantizer.strategy.topology.node_conds[2:])
     require_equal(quantizer, images())
+
+
+def test_every_tensor_that_is_returned_is_equal() -> None:
+    class Split(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 6, 3)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            x = self.conv(x)
+            return (*x.chunk(2, 1), x)
+
+    torch.manual_seed(0)
+    graph = hago.prepare_graph(Split().eval(), images()[:1])
+    hardware = hardware_named("tensorrt")
+    space = search_space(graph, hardware, [(images(), torch.zeros(3))], QuantizeSettings())
+    quantizer = hago.create_quantizer(graph, hardware, space.strategy)
+    with torch.no_grad():
+        found, expected = quantizer.quantize()(images()), quantizer.simulate()(images())
+    assert len(found) == len(expected) == 3
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
