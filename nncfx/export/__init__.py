@@ -7,7 +7,8 @@ from nncfx.export.node_modules import modules_in_file
 from nncfx.export.onnx_export import export_onnx
 from nncfx.export.pt2e import export_program
 from nncfx.export.qdq_check import QDQViolation, qdq_violations
-from nncfx.export.reorder import LayerRead, ReorderResult, reorder_channels
+from nncfx.export.reorder import ReorderResult, reorder_channels
+from nncfx.export.rewriting import LayerRead, LayerWrite
 from nncfx.export.selection_cost import COSTS, SelectionCost
 from nncfx.export.targets import TARGETS, Target
 
@@ -17,6 +18,7 @@ __all__ = [
     "ChannelRead",
     "ExportResult",
     "LayerRead",
+    "LayerWrite",
     "QDQViolation",
     "ReorderResult",
     "SelectionCost",

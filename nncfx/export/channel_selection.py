@@ -1,16 +1,39 @@
 """The module that picks the channels a layer reads, in front of that layer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from itertools import pairwise
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
 from typing_extensions import override
 
-__all__ = ["ChannelSelection", "select_before"]
+__all__ = ["ChannelSelection", "SharedGathers", "select_before"]
 
 _NAME = "channel_selection"
+
+
+@final
+class SharedGathers:
+    """What several layers gather alike, kept as long as the tensor lives that it comes from."""
+
+    def __init__(self) -> None:
+        self._gathered: MutableMapping[Tensor, Tensor] = WeakIdKeyDictionary()
+
+    def of(self, data: Tensor, gather: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return what `gather` makes of `data`, computed at the first call for it."""
+        if torch.compiler.is_compiling():  # the compiler finds what is computed twice
+            return gather(data)
+        found = self._gathered.get(data)
+        if found is None:
+            found = self._gathered[data] = gather(data)
+        return found
+
+    @override
+    def __reduce__(self) -> tuple[type["SharedGathers"], tuple[()]]:
+        # what is kept belongs to a forward that the copy has not seen
+        return SharedGathers, ()
 
 
 @final
@@ -29,9 +52,15 @@ class ChannelSelection(nn.Module):
 
     positions: Tensor | None
 
-    def __init__(self, axis: int, positions: Sequence[int]) -> None:
+    def __init__(
+        self,
+        axis: int,
+        positions: Sequence[int],
+        shared: SharedGathers | None = None,
+    ) -> None:
         super().__init__()
         self.axis = axis
+        self._shared = shared
         self.start = positions[0]
         self.length = len(positions)
         is_slice = all(after == before + 1 for before, after in pairwise(positions))
@@ -54,6 +83,12 @@ class ChannelSelection(nn.Module):
         """Return the channels of `data`; a view for a slice, a copy for a gather."""
         if self.positions is None:
             return data.narrow(self.axis, self.start, self.length)
+        if self._shared is None:
+            return self._gathered(data)
+        return self._shared.of(data, self._gathered)
+
+    def _gathered(self, data: Tensor) -> Tensor:
+        assert self.positions is not None  # noqa: S101 (a slice is never gathered)
         return data.index_select(self.axis, self.positions)
 
     @override
@@ -63,8 +98,20 @@ class ChannelSelection(nn.Module):
         return f"{self.length} channels"
 
 
-def select_before(layer: nn.Module, axis: int, positions: Sequence[int]) -> None:
-    """Let `layer` read only the channels at `positions` of its input, in place."""
-    selection = ChannelSelection(axis, positions).to(next(layer.parameters()).device)
+def select_before(
+    layer: nn.Module,
+    axis: int,
+    positions: Sequence[int],
+    shared: SharedGathers | None = None,
+) -> None:
+    """Let `layer` read only the channels at `positions` of its input, in place.
+
+    Args:
+        layer: a convolution or a linear layer that is as narrow already.
+        axis: of the channels, from the end.
+        positions: ascending.
+        shared: with the layers that read the same channels of the same tensor.
+    """
+    selection = ChannelSelection(axis, positions, shared).to(next(layer.parameters()).device)
     layer.add_module(_NAME, selection)
     layer.register_forward_pre_hook(selection, with_kwargs=True)

@@ -11,11 +11,12 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from nncfx.controllers.weights import aliases
 from nncfx.export.segments import Block, Reader
 from nncfx.graph import NNCFGraph, Operation, macs
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
 
-__all__ = ["Consumer", "consumers"]
+__all__ = ["Consumer", "can_move", "consumers", "is_run", "plain_layer", "readers_of"]
 
 _CONVOLUTIONS: Final = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED: Final = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -30,6 +31,7 @@ class Consumer:
     Attributes:
         weight: Its dotted name, the first of several.
         layers: The modules that hold it and whose input can be selected; empty where none can.
+        source: The output that it reads, by address and port; None if it is read repeatedly.
         weight_axis: The axis of the weight along which its columns lie.
         axis: The axis of the input along which the channels lie, from the end.
         live: For each column whether any of it is not zero.
@@ -41,6 +43,7 @@ class Consumer:
 
     weight: str
     layers: tuple[str, ...]
+    source: tuple[str, int] | None
     weight_axis: int
     axis: int
     live: npt.NDArray[np.bool_]
@@ -59,11 +62,11 @@ class Consumer:
         keep: set[tuple[str, int]] = set()
         places = {column: f"{self.weight}[{column}]" for column in range(len(self.live))}
         for name, member in self.members.items():
-            if not _can_move(channels.find(name)):
+            if not can_move(channels.find(name)):
                 entries = member.indices.reshape(-1).tolist()
                 places |= {column: f"{name}[{n}]" for n, column in enumerate(entries)}
                 continue
-            if not _is_run(member.indices):
+            if not is_run(member.indices):
                 return None
             wanted = np.flatnonzero(self.live[member.indices].any(axis=1)).tolist()
             keep.update((name, group) for group in wanted)
@@ -79,12 +82,13 @@ class Consumer:
         return Reader(blocks=tuple(b for _, b in blocks), keep=frozenset(keep), cost=cost)
 
 
-def _can_move(group_set: GroupSet) -> bool:
+def can_move(group_set: GroupSet) -> bool:
+    """Return whether the groups of a set can take another order."""
     return group_set.fixed is None and group_set.size > 1
 
 
-def _is_run(indices: npt.NDArray[np.int64]) -> bool:
-    """Whether the entries of all groups follow each other without a gap, group by group."""
+def is_run(indices: npt.NDArray[np.int64]) -> bool:
+    """Return whether the entries of all groups follow each other without a gap."""
     flat = indices.reshape(-1)
     return bool((flat == np.arange(flat[0], flat[0] + len(flat))).all())
 
@@ -102,26 +106,19 @@ def consumers(model: nn.Module, channels: Channels, graph: NNCFGraph) -> list[Co
         for member in group_set.by_role(Role.CONSUMER):
             members[member.parameter, member.axis][group_set.name] = member
     tensors = dict(model.named_parameters(remove_duplicate=False))
-    aliases: dict[int, list[str]] = defaultdict(list)
-    for name, parameter in tensors.items():
-        aliases[id(parameter)].append(name)
-    calls: dict[int, list[Operation]] = defaultdict(list)
-    for operation in graph.operations:
-        for name in operation.parameters.values():
-            if name in tensors:
-                calls[id(tensors[name])].append(operation)
-    counts = macs(graph)
+    names, reading_of, counts = aliases(model), readers_of(model, graph), macs(graph)
     found = []
     for (name, weight_axis), of_sets in members.items():
-        tensor = tensors[name].detach()
-        reading = calls[id(tensors[name])]
-        layers = _layers(model, aliases[id(tensors[name])], weight_axis, reading)
+        tensor, reading = tensors[name].detach(), reading_of[name]
+        plain = all(plain_layer(model, alias, weight_axis, reading) for alias in names[name])
+        layers = tuple(alias.rpartition(".")[0] for alias in names[name])
         axis = -1 if tensor.dim() == 2 else 1 - tensor.dim()  # noqa: PLR2004 (a matrix)
         columns = tensor.shape[weight_axis]
         inputs = [one.inputs[0] for one in reading]
         consumer = Consumer(
             weight=name,
-            layers=layers,
+            layers=layers if plain and {one.module for one in reading} <= set(layers) else (),
+            source=_source(graph, reading),
             weight_axis=weight_axis,
             axis=axis,
             live=_live(tensor, weight_axis),
@@ -144,28 +141,46 @@ def _live(weight: torch.Tensor, axis: int) -> npt.NDArray[np.bool_]:
     return live
 
 
-def _layers(
+def readers_of(model: nn.Module, graph: NNCFGraph) -> Mapping[str, list[Operation]]:
+    """Return, for every name of a parameter, the operations that read it under any name."""
+    names = aliases(model)
+    found: dict[str, list[Operation]] = defaultdict(list)
+    for operation in graph.operations:
+        for name in {alias for p in operation.parameters.values() for alias in names.get(p, ())}:
+            found[name].append(operation)
+    return found
+
+
+def plain_layer(
     model: nn.Module,
-    names: list[str],
-    weight_axis: int,
+    weight: str,
+    columns_axis: int,
     reading: list[Operation],
-) -> tuple[str, ...]:
-    """Return the modules whose inputs to select; none where not all readers are such modules."""
-    found = []
-    for name in names:
-        owner, _, attribute = name.rpartition(".")
-        layer = model.get_submodule(owner)
-        axis = 0 if isinstance(layer, _TRANSPOSED) else 1
-        if not isinstance(layer, _READERS) or attribute != "weight" or axis != weight_axis:
-            return ()
-        if not isinstance(layer, nn.Linear) and layer.groups != 1:
-            return ()
-        found.append(owner)
-    modules = {one.module for one in reading}
-    functions = {one.function for one in reading}
-    weights = {one.parameters.get(_WEIGHT) for one in reading}
-    plain = functions <= {"linear", *_functions()} and weights <= set(names)
-    return tuple(found) if plain and modules <= set(found) else ()
+) -> bool:
+    """Return whether a weight is that of a convolution or linear layer, and read as such only.
+
+    Args:
+        model: any module.
+        weight: dotted name.
+        columns_axis: the axis along which its columns must lie.
+        reading: the operations that read it.
+    """
+    owner, _, attribute = weight.rpartition(".")
+    layer = model.get_submodule(owner)
+    if not isinstance(layer, _READERS) or attribute != "weight":
+        return False
+    if columns_axis != (0 if isinstance(layer, _TRANSPOSED) else 1):
+        return False
+    if not isinstance(layer, nn.Linear) and layer.groups != 1:
+        return False
+    functions = {"linear", *_functions()}
+    return all(one.function in functions and _WEIGHT in one.parameters for one in reading)
+
+
+def _source(graph: NNCFGraph, reading: list[Operation]) -> tuple[str, int] | None:
+    """Return the output that the only reader of a weight reads; None if there are several."""
+    edges = [e for one in reading for e in graph.incoming(one.address) if e.target_port == 0]
+    return (edges[0].source, edges[0].source_port) if len(edges) == 1 else None
 
 
 def _functions() -> chain[str]:

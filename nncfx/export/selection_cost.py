@@ -7,14 +7,22 @@ shortest run that holds them, or everything; what it reads too much meets column
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from nncfx.errors import ArgumentError, did_you_mean
 
-__all__ = ["COSTS", "Reading", "SelectionCost", "cheapest_positions", "selection_cost_of"]
+__all__ = [
+    "COSTS",
+    "Reading",
+    "SelectionCost",
+    "Work",
+    "cheapest_positions",
+    "is_placing_cheaper",
+    "selection_cost_of",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,19 +85,24 @@ def selection_cost_of(target: str | SelectionCost) -> SelectionCost:
     return COSTS[target]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """How a layer reads.
+class Work(Protocol):
+    """What a layer does for one channel."""
 
-    Attributes:
-        pixels: Numbers per channel in what it reads.
-        macs: Multiply-accumulates per channel that it reads.
-        is_sliced_free: Whether a slice of its input is contiguous in memory.
-    """
+    @property
+    def pixels(self) -> int:
+        """Numbers per channel in what it reads or makes."""
 
-    pixels: int
-    macs: float
-    is_sliced_free: bool
+    @property
+    def macs(self) -> float:
+        """Multiply-accumulates per channel."""
+
+
+class Reading(Work, Protocol):
+    """How a layer reads."""
+
+    @property
+    def is_sliced_free(self) -> bool:
+        """Whether a slice of its input is contiguous in memory."""
 
 
 def cheapest_positions(
@@ -106,17 +119,30 @@ def cheapest_positions(
         reading: how the layer reads.
         cost: of the runtime.
 
+    >>> from types import SimpleNamespace
     >>> live = np.array([True, False, True, True, False, False])
-    >>> small = Reading(pixels=1, macs=10, is_sliced_free=True)
+    >>> small = SimpleNamespace(pixels=1, macs=10, is_sliced_free=True)
     >>> cheapest_positions(live, small, COSTS["torch"])
     array([0, 1, 2, 3, 4, 5])
-    >>> large = Reading(pixels=3136, macs=1e6, is_sliced_free=True)
+    >>> large = SimpleNamespace(pixels=3136, macs=1e6, is_sliced_free=True)
     >>> cheapest_positions(live, large, COSTS["torch"])
     array([0, 2, 3])
     """
     exact = np.flatnonzero(live)
     choices = [exact, np.arange(exact[0], exact[-1] + 1), np.arange(len(live))]
     return min(choices, key=lambda chosen: _cost(chosen, len(live), reading, cost))
+
+
+def is_placing_cheaper(live: npt.NDArray[np.bool_], work: Work, cost: SelectionCost) -> bool:
+    """Return whether to compute only the channels that live, and put them among zeros.
+
+    Args:
+        live: for each channel that a layer makes whether it can be other than zero.
+        work: of the layer for one channel.
+        cost: of the runtime. Placing costs what gathering all channels does.
+    """
+    saved = float((~live).sum()) * work.macs * cost.mac_ns
+    return saved > cost.gather_ns + len(live) * work.pixels * cost.gather_number_ns
 
 
 def _cost(

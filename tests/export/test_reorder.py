@@ -276,6 +276,41 @@ def test_onnx_runtime_computes_what_the_reordered_model_does(tmp_path: Path) -> 
     assert torch.allclose(torch.from_numpy(output), small(image().float()), atol=1e-5)
 
 
+def test_layers_that_need_the_same_gather_share_it() -> None:
+    model = made(Fork)
+    keep(model, "left", [0, 2, 5])
+    keep(model, "right", [0, 2, 5])
+    result = reorder_channels(model, image(), target=None, reorder=False)
+    assert [result.reads[one].kind for one in ("left", "right")] == ["gather", "shared"]
+    assert result.copied == 3
+    with torch.profiler.profile() as profile:
+        result.model(image())
+    calls = {one.key: one.count for one in profile.key_averages()}
+    assert calls["aten::index_select"] == 1
+    fresh = torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    assert torch.allclose(result.model(fresh), model(fresh), rtol=0, atol=1e-12)
+
+
+def test_producers_compute_only_rows_that_are_not_zero() -> None:
+    model = made(Residual)
+    with torch.no_grad():
+        model.body.weight[[1, 2, 6]] = 0
+    result = reorder_channels(model, image(), target=None)
+    assert result.model.body.out_channels == 5
+    write = result.writes["body"]
+    assert (write.width, write.computed) == (8, 5)
+    assert result.max_error <= 1e-12
+    dear = SelectionCost(
+        slice_ns=0,
+        slice_number_ns=0,
+        is_slice_view=True,
+        gather_ns=1e9,
+        gather_number_ns=0,
+        mac_ns=1,
+    )
+    assert reorder_channels(model, image(), target=dear).writes == {}
+
+
 def test_layers_that_share_a_weight_read_alike() -> None:
     model = made(Fork)
     model.middle.weight = model.left.weight

@@ -1,11 +1,13 @@
 """The cheapest way to read channels, by hand-made costs."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from nncfx.errors import ArgumentError
 from nncfx.export import COSTS, SelectionCost
-from nncfx.export.selection_cost import Reading, cheapest_positions, selection_cost_of
+from nncfx.export.selection_cost import cheapest_positions, is_placing_cheaper, selection_cost_of
 
 UNIT = SelectionCost(
     slice_ns=10,
@@ -19,7 +21,7 @@ SCATTERED = np.array([False, True, False, True, True, False])
 
 
 def read(live: np.ndarray, *, pixels: int, macs: float, free: bool = True) -> list[int]:
-    reading = Reading(pixels=pixels, macs=macs, is_sliced_free=free)
+    reading = SimpleNamespace(pixels=pixels, macs=macs, is_sliced_free=free)
     return cheapest_positions(live, reading, UNIT).tolist()
 
 
@@ -52,3 +54,10 @@ def test_a_runtime_without_known_costs_is_refused_with_those_that_have_some() ->
         selection_cost_of("abacus")
     assert selection_cost_of("torch") is COSTS["torch"]
     assert selection_cost_of(UNIT) is UNIT
+
+
+def test_zeros_are_placed_where_that_costs_less_than_computing_them() -> None:
+    live = np.array([True, False, True, False])
+    # placing 4 channels of 10 numbers costs 20 + 40
+    assert is_placing_cheaper(live, SimpleNamespace(pixels=10, macs=31), UNIT)
+    assert not is_placing_cheaper(live, SimpleNamespace(pixels=10, macs=30), UNIT)
