@@ -22,7 +22,7 @@ from nncfx.quantization.plan import (
     SpecRequest,
     Tensor,
 )
-from nncfx.quantization.requests import Requests, end_of_chain, is_model_input
+from nncfx.quantization.requests import Requests, fused_chain, is_model_input
 from nncfx.quantization.spec import FLOAT8_MAX, QuantizerSpec
 from nncfx.tracing import PostSite, WeightSite
 
@@ -120,24 +120,11 @@ class _Planner:
 
     def _inside_chains(self) -> set[str]:
         """Return the addresses that a fused chain holds beside its first operation."""
-        inside: set[str] = set()
-        for one in self.graph.operations:
-            last = end_of_chain(self.graph, one, self.hardware)
-            inside.update(
-                each.address
-                for each in self.graph.operations[one.index + 1 : last.index + 1]
-                if last is not one and self._is_between(one, each, last)
-            )
-        return inside
-
-    def _is_between(self, first: Operation, one: Operation, last: Operation) -> bool:
-        end = first
-        while end is not last:
-            (target,) = {edge.target for edge in self.graph.outgoing(end.address)}
-            end = self.graph.find(target)
-            if end is one:
-                return True
-        return False
+        return {
+            one.address
+            for first in self.graph.operations
+            for one in fused_chain(self.graph, first, self.hardware)[1:]
+        }
 
     def _read_in_integers(self, askers: Sequence[_Asker], inside: set[str]) -> list[_Asker]:
         """Leave out what stands between float operations, such as an addition before a layer norm.
@@ -204,7 +191,7 @@ class _Planner:
         if kind in unified:
             requests.unify(tensors)
         if kind in self.hardware.quantized_outputs:
-            last = end_of_chain(self.graph, operation, self.hardware)
+            last = fused_chain(self.graph, operation, self.hardware)[-1]
             requests.produce((last.address, 0), operation.address)
         elif self.options.quantize_outputs and self._is_output(operation):
             requests.produce((operation.address, 0), operation.address)

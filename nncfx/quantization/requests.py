@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import networkx as nx
 
 from nncfx.graph import Edge, NNCFGraph, Operation
-from nncfx.graph.operations import INPUT_FUNCTION
+from nncfx.graph.operations import INPUT_FUNCTION, OUTPUT_FUNCTION
 from nncfx.hardware import MOVEMENTS, Hardware, operation_kind
 from nncfx.quantization.plan import Tensor
 from nncfx.tracing import PostSite, PreSite, Site
 
-__all__ = ["Requests", "end_of_chain", "is_model_input"]
+__all__ = ["Requests", "fused_chain", "is_model_input"]
 
 
 def is_model_input(address: str) -> bool:
@@ -20,20 +20,20 @@ def is_model_input(address: str) -> bool:
     return address.startswith(f"/{INPUT_FUNCTION}_")
 
 
-def end_of_chain(graph: NNCFGraph, operation: Operation, hardware: Hardware) -> Operation:
-    """Return the last operation of the fused chain that `operation` begins; itself without one."""
-    chain, last = [operation_kind(operation.function)], operation
+def fused_chain(graph: NNCFGraph, operation: Operation, hardware: Hardware) -> list[Operation]:
+    """Return the operations that are one kernel with `operation`, which is the first of them."""
+    chain = [operation]
     while True:
-        edges = graph.outgoing(last.address)
-        following = {edge.target for edge in edges}
+        following = {edge.target for edge in graph.outgoing(chain[-1].address)}
         if len(following) != 1:
-            return last
+            return chain
         (target,) = following
-        after = next((one for one in graph.operations if one.address == target), None)
-        if after is None or not hardware.is_fused([*chain, operation_kind(after.function)]):
-            return last
-        chain.append(operation_kind(after.function))
-        last = after
+        if target.startswith(f"/{OUTPUT_FUNCTION}_"):
+            return chain
+        longer = [*chain, graph.find(target)]
+        if not hardware.is_fused([operation_kind(one.function) for one in longer]):
+            return chain
+        chain = longer
 
 
 @dataclass
