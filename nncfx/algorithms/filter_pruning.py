@@ -101,8 +101,8 @@ def keep_filters(
     """Return, for each prunable set of `channels`, which of its groups stay at `level`.
 
     One ranking over all sets, each set's scores divided by their mean (`all_weights`), or the
-    same fraction of every set; `floor(level * n)` of n groups go, or as near to it as `align`
-    lets widths come. No set is emptied.
+    same fraction of every set; `floor(level * n)` of n groups go, and more where `align` asks for
+    it. No set is emptied.
 
     Raises:
         ArgumentError: `level` is not in [0, 1).

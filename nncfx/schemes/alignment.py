@@ -1,12 +1,9 @@
 """Widths that a runtime computes without waste."""
 
-import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
-
-from torch import Tensor
 
 from nncfx.errors import ArgumentError, did_you_mean
 
@@ -67,58 +64,37 @@ def resolve_alignment(align: int | str) -> Alignment:
 
 
 def aligned_counts(
-    scores: Sequence[Tensor],
     counts: Sequence[int],
-    alignment: Alignment,
-    *,
-    minimum: int,
+    sizes: Sequence[int],
     entries: Sequence[int],
-    shares: bool,
+    alignment: Alignment,
+    minimum: int,
 ) -> list[int]:
     """Return how many groups of each set stay so that widths are aligned, within the budget.
 
     A set that loses a group goes down to the next allowed width, or up to the smallest where none
-    is below; losing nothing is always allowed. What is left of the budget is given back in steps,
-    the step with the largest mean score first.
+    is below; losing nothing is always allowed. Widths below the multiple waste time, so sets there
+    go up to it, the widest first, while what rounding down has left lasts.
 
     Args:
-        scores: One tensor of g scores per set.
-        counts: How many groups of each set would stay; at least 1.
+        counts: How many groups of each set would stay.
+        sizes: How many groups each set has.
+        entries: How many entries of its layer a group of each set has.
         alignment: The widths that are allowed.
         minimum: So many groups of each set stay in any case; at least 1.
-        entries: How many entries of its layer a group of each set has.
-        shares: Whether all sets have one budget; else nothing is given back.
 
-    >>> import torch
-    >>> scores = [torch.arange(40.0), torch.arange(40.0) / 2]
-    >>> cpu = ALIGNMENTS["onnxruntime"]
-    >>> aligned_counts(scores, [26, 14], cpu, minimum=1, entries=[1, 1], shares=True)
-    [16, 16]
+    >>> aligned_counts([26, 14, 2], [40, 40, 40], [1, 1, 1], ALIGNMENTS["onnxruntime"], 1)
+    [16, 16, 4]
     """
-    widths = [
-        [n for n in range(minimum, len(one)) if alignment.allows(n * each)] + [len(one)]
-        for one, each in zip(scores, entries, strict=True)
-    ]
-    aligned = [
-        max((n for n in fitting if n <= count), default=fitting[0])
-        for fitting, count in zip(widths, counts, strict=True)
-    ]
-    spare = sum(counts) - sum(aligned)
-    ranked = [one.detach().sort(descending=True).values for one in scores]
-    steps: list[tuple[float, int, int]] = []
-
-    def offer(index: int) -> None:
-        now = aligned[index]
-        following = next((n for n in widths[index] if n > now), None)
-        if following is not None:
-            heapq.heappush(steps, (-float(ranked[index][now:following].mean()), index, following))
-
-    for index in range(len(scores)):
-        offer(index)
-    while steps and shares and spare > 0:
-        _, index, width = heapq.heappop(steps)
-        if width - aligned[index] <= spare:
-            spare -= width - aligned[index]
-            aligned[index] = width
-            offer(index)
-    return aligned
+    found, wanted = [], []
+    for count, size, each in zip(counts, sizes, entries, strict=True):
+        allowed = [n for n in range(minimum, size) if alignment.allows(n * each)] + [size]
+        found.append(max((n for n in allowed if n <= count), default=allowed[0]))
+        wanted.append(next((n for n in allowed if n * each >= alignment.multiple), size))
+    spare = sum(counts) - sum(found)
+    for index in sorted(range(len(found)), key=lambda index: -counts[index]):
+        step = wanted[index] - found[index]
+        if 0 < step <= spare:
+            spare -= step
+            found[index] = wanted[index]
+    return found

@@ -180,11 +180,10 @@ def keep_groups(
 ) -> list[Tensor]:
     """Return, for each group set, the mask of its groups of largest score.
 
-    As many stay as in `magnitude_mask`. With `align`, every set that loses a group goes on to a
-    width that is allowed: the next lower one, or the smallest; and with the scope "global" what
-    that leaves of the budget is given back where scores are largest. Hardly more than the level
-    goes then, or less where sets are too narrow for two widths. Level 0 keeps everything,
-    whatever `align`. Of equal scores the earlier group stays.
+    As many stay as in `magnitude_mask`. With `align`, every set that loses a group goes on to the
+    next lower width that is allowed (the smallest where none is lower; a set narrower than that
+    stays whole), so that more than the level may go; see `aligned_counts`. Level 0 keeps
+    everything, whatever `align`. Of equal scores the earlier group stays.
 
     Args:
         scores: One tensor of g scores per group set, as `group_scores` returns them.
@@ -206,12 +205,11 @@ def keep_groups(
         return kept
     counts = [int(mask.sum()) for mask in kept]
     found = aligned_counts(
-        scores,
         counts,
+        [score.numel() for score in scores],
+        entries or [1] * len(scores),
         alignment,
-        minimum=max(minimum, 1),
-        entries=entries or [1] * len(scores),
-        shares=scope == "global",
+        max(minimum, 1),
     )
     return [
         mask if count == wanted else largest(score.detach(), wanted)

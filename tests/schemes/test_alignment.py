@@ -25,23 +25,19 @@ def test_no_more_stay_than_without_alignment_but_for_the_narrowest_width(
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
     scores = [torch.rand(size, generator=generator) for size in sizes]
-    budget = sum(int(mask.sum()) for mask in keep_groups(scores, level))
+    plain = [int(mask.sum()) for mask in keep_groups(scores, level)]
     found = counts(scores, level)
-    narrowest = sum(min(size, 4) for size in sizes)
-    assert sum(found) <= max(budget, narrowest)
+    assert sum(found) <= sum(max(n, min(size, 4)) for n, size in zip(plain, sizes, strict=True))
     assert all(CPU.allows(n) or n == size for n, size in zip(found, sizes, strict=True))
 
 
-def test_the_best_step_gets_what_rounding_left() -> None:
-    # 35 and 29 would stay; rounded down 32 and 16, so that 16 are left for one step
-    first = torch.cat([torch.full((35,), 5.0), torch.full((29,), 1.0)])
-    second = torch.cat([torch.full((29,), 4.0), torch.full((35,), 1.0)])
-    assert counts([first, second], 0.5) == [32, 32]
-    assert counts([torch.cat([first[:48] * 0 + 5, first[48:]]), second], 0.5) == [48, 16]
-
-
-def test_each_layer_alone_is_rounded_down() -> None:
+def test_every_layer_is_rounded_down() -> None:
     assert counts([torch.rand(64), torch.rand(60)], 0.4, "local") == [32, 32]
+
+
+def test_what_rounding_leaves_lifts_narrow_layers_to_the_multiple() -> None:
+    assert aligned_counts([30, 13, 12], [64] * 3, [1] * 3, CPU, 1) == [16, 16, 12 + 4]
+    assert aligned_counts([17, 13, 12], [64] * 3, [1] * 3, CPU, 1) == [16, 12, 12]
 
 
 def test_layers_that_lose_nothing_keep_an_odd_width() -> None:
@@ -49,12 +45,8 @@ def test_layers_that_lose_nothing_keep_an_odd_width() -> None:
 
 
 def test_a_group_of_many_entries_counts_as_wide_as_it_is() -> None:
-    heads = [torch.arange(12.0)]
-    found = aligned_counts(heads, [7], CPU, minimum=1, entries=[64], shares=True)
-    assert found == [7]
+    assert aligned_counts([7], [12], [64], CPU, 1) == [7]
 
 
 def test_the_minimum_holds() -> None:
-    scores = [torch.arange(40.0)]
-    found = aligned_counts(scores, [18], Alignment(16), minimum=17, entries=[1], shares=False)
-    assert found == [32]
+    assert aligned_counts([18], [40], [1], Alignment(16), 17) == [32]
