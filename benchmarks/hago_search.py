@@ -202,18 +202,18 @@ def candidates(
     costs: list[dict[int, float]],
 ) -> Iterator[tuple[str, hago.Strategy]]:
     """Yield uniform and allocated strategies, with activations at their most bits."""
-    for bits in (8, 7, 6, 5, 4):
-        uniform = tuple(bits if bits in each else each[0] for each in space.choices)
-        yield f"{bits} everywhere", replace(space.strategy, bits=uniform)
     full = sum(
         graph.model.get_parameter(graph.nodes[edge.source].name).numel()
         for edge in (graph.edges[one] for one in space.strategy.topology.quantized_edges)
         if not graph.nodes[edge.source].is_call and edge.port == 1
     )
-    for mean in (7.0, 6.0, 5.5, 5.0, 4.75, 4.5, 4.25):
+    for mean in (5.0, 4.5, 6.0, 4.25, 7.0, 5.5):
         budget = (mean - 8) * full / 8
         bits = allocate_bits(space.choices, harm, costs, budget)
         yield f"at most {mean:g} on average", replace(space.strategy, bits=bits)
+    for bits in (8, 7, 6, 5, 4):
+        uniform = tuple(bits if bits in each else each[0] for each in space.choices)
+        yield f"{bits} everywhere", replace(space.strategy, bits=uniform)
 
 
 if __name__ == "__main__":

@@ -150,6 +150,7 @@ def allocate_bits(
             LinearConstraint(one_each, 1, 1),
             LinearConstraint([[costs[edge][bits] for edge, bits in places]], ub=budget),
         ],
+        options={"mip_rel_gap": 0},
     )
     if found.x is None:
         least = sum(min(one.values()) for one in costs)

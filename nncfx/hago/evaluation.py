@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,8 @@ from nncfx.tracing import ExampleInputs, run
 from nncfx.tracing.tensors import tensors_in
 
 __all__ = ["Evaluate", "Evaluator", "LabelledBatches", "evaluations", "labelled", "top1_accuracy"]
+
+_Candidate = TypeVar("_Candidate")
 
 LabelledBatches: TypeAlias = Sequence[tuple[ExampleInputs, Tensor]]
 """Pairs of the model's inputs and the labels: n class numbers."""
@@ -94,14 +96,15 @@ class Evaluator:
             self._simulated = SimulatedGraph(self.graph, plan, torch.float32)
         else:
             self._simulated.set_plan(plan)
+            self._simulated.restrict_to(None)
         return self._simulated
 
 
 @contextmanager
 def evaluations(
-    evaluator: Evaluator, processes: int
-) -> Iterator[Callable[[Sequence[Bits]], Iterator[float]]]:
-    """Give a function that yields the quality of candidates in their order.
+    evaluator: Callable[[_Candidate], float], processes: int
+) -> Iterator[Callable[[Sequence[_Candidate]], Iterator[float]]]:
+    """Give a function that yields what `evaluator` returns for candidates, in their order.
 
     With more than one process they are spawned, one thread each, and live as long as the context.
     """
@@ -113,14 +116,14 @@ def evaluations(
         yield lambda candidates: pool.map(_evaluate, candidates)
 
 
-_WORKER: list[Evaluator] = []
+_WORKER: list[Callable[[Any], float]] = []
 """The evaluator of a spawned process."""
 
 
-def _start(evaluator: Evaluator) -> None:
+def _start(evaluator: Callable[[Any], float]) -> None:
     torch.set_num_threads(1)
     _WORKER[:] = [evaluator]
 
 
-def _evaluate(bits: Bits) -> float:
-    return _WORKER[0](bits)
+def _evaluate(candidate: object) -> float:
+    return _WORKER[0](candidate)

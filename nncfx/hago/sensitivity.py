@@ -1,7 +1,7 @@
 """How much each edge suffers from fewer bits, and a greedy search in that order."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -41,27 +41,40 @@ def edge_sensitivities(
 ) -> list[dict[int, float]]:
     """Return the divergence that each choice of bits at each edge brings, alone.
 
-    All other edges have the most bits; the divergence with the most bits everywhere is taken
-    off, and what is below it counts as zero.
+    All other edges carry floats. An edge with one choice is not measured, and has 0.
     """
     most = tuple(one[0] for one in choices)
     asked = [
-        (edge, bits, (*most[:edge], bits, *most[edge + 1 :]))
+        (edge, (*most[:edge], bits, *most[edge + 1 :]))
         for edge, each in enumerate(choices)
-        for bits in each[1:]
+        for bits in each
+        if len(each) > 1
     ]
-    table: list[dict[int, float]] = [dict.fromkeys(one[:1], 0.0) for one in choices]
     with torch.no_grad():
         compared = [
             (inputs, next(tensors_in(run(evaluator.graph.model, inputs))))
             for inputs, _ in evaluator.batches
         ]
-    judge = replace(evaluator, batches=compared, evaluate=divergence)
-    with evaluations(judge, processes) as evaluate:
-        found = _each(evaluate([most, *(bits for _, _, bits in asked)]), len(asked) + 1)
-    for (edge, few, _), value in zip(asked, found[1:], strict=True):
-        table[edge][few] = max(value - found[0], 0.0)
+    alone = _Alone(replace(evaluator, batches=compared, evaluate=divergence))
+    table: list[dict[int, float]] = [{} if len(one) > 1 else {one[0]: 0.0} for one in choices]
+    with evaluations(alone, processes) as evaluate:
+        found = tracked(evaluate(asked), "Sensitivities")
+        for (edge, bits), value in zip(asked, found, strict=True):
+            table[edge][bits[edge]] = value
     return table
+
+
+@dataclass
+class _Alone:
+    """Evaluates candidates of which one edge only is quantized."""
+
+    evaluator: Evaluator
+
+    def __call__(self, candidate: tuple[int, Bits]) -> float:
+        edge, bits = candidate
+        model = self.evaluator.simulated(bits)
+        model.restrict_to([self.evaluator.strategy.topology.quantized_edges[edge]])
+        return self.evaluator.evaluate(model, self.evaluator.batches)
 
 
 class SensitivityGreedyTuner(Tuner):
@@ -112,7 +125,3 @@ class SensitivityGreedyTuner(Tuner):
             self._accepted = candidates[0]
             while self._left and self._left[-1][0] == edge:
                 self._left.pop()
-
-
-def _each(values: Iterable[float], count: int) -> list[float]:
-    return [one for _, one in zip(tracked(range(count), "Sensitivities"), values, strict=True)]

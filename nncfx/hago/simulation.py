@@ -1,6 +1,7 @@
 """A wrapped model that computes what the quantized one will: hooks on every edge."""
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any, Final
 
 import torch
@@ -63,7 +64,7 @@ class SimQ(nn.Module):
     """`simulate_quantize` as a hook.
 
     Args:
-        plan: What to do; may be set anew.
+        plan: What to do; may be set anew. Nothing is done while `is_active` is False.
         is_exact: False leaves out, for speed, what floats of 32 bits cannot keep anyway: putting
             arriving integers back on their grid, and the rounding of the factor to fixed point.
             Rounding then differs where a value is within 2**-22 of the middle of two integers.
@@ -73,6 +74,7 @@ class SimQ(nn.Module):
         super().__init__()
         self._is_exact = is_exact
         self.plan = plan
+        self.is_active = True
 
     @property
     def plan(self) -> EdgePlan:
@@ -89,6 +91,8 @@ class SimQ(nn.Module):
     @override
     def forward(self, data: Tensor) -> Tensor:
         plan = self._plan
+        if not self.is_active:
+            return data
         if self._is_exact:
             idle = plan.is_kept and not plan.overflows
             return data if idle else simulate_quantize(data, plan)
@@ -159,6 +163,11 @@ class SimulatedGraph(nn.Module):
             output.plan = plan.outputs[number]
         for number, bias in self._biases.items():
             bias.plan = plan.biases[number]
+
+    def restrict_to(self, edges: Collection[int] | None) -> None:
+        """Quantize on these edges only, by number; None for all."""
+        for number, edge in self._edges.items():
+            edge.is_active = edges is None or number in edges
 
     @override
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -13,6 +13,7 @@ from nncfx.runtimes.latency_table import (
 )
 from nncfx.runtimes.memory import MemoryUse, memory_use
 from nncfx.runtimes.named_inputs import InputSpec
+from nncfx.runtimes.operator_form import write_operator_form
 from nncfx.runtimes.profile import (
     UNATTRIBUTED,
     LayerTime,
@@ -61,4 +62,5 @@ __all__ = [
     "time_path",
     "time_sessions",
     "verdict",
+    "write_operator_form",
 ]

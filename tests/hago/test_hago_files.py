@@ -8,8 +8,10 @@ import torch
 
 import nncfx
 from nncfx import hago
+from nncfx.errors import RuntimeFailure
 from nncfx.hago.evaluation import LabelledBatches
 from nncfx.hardware import Hardware
+from nncfx.runtimes import write_operator_form
 
 
 @pytest.fixture
@@ -40,6 +42,11 @@ def test_the_exported_file_predicts_what_is_simulated(
     assert {"QuantizeLinear", "DequantizeLinear"} <= kinds
     stored = {one.data_type for one in onnx.load(path).graph.initializer}
     assert onnx.TensorProto.INT8 in stored
+    fused = write_operator_form(path, tmp_path / "fused.onnx")
+    assert "QLinearConv" in {one.op_type for one in onnx.load(fused).graph.node}
+    session = runtime.InferenceSession(str(fused), providers=["CPUExecutionProvider"])
+    [again] = session.run(None, {session.get_inputs()[0].name: images.numpy()})
+    assert (again == found).all()
 
 
 def test_integers_are_read_back_as_they_were_written(
@@ -72,3 +79,10 @@ def test_four_bits_take_less_than_half_a_byte(tmp_path: Path) -> None:
     weights = 16 * 64 * 9 + 64 * 64 * 9
     contents = nncfx.storage.save(tmp_path / "model.nncfx", quantized)
     assert contents.size_bytes < weights / 2
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    with pytest.raises(RuntimeFailure, match=r"does not fuse '.*nothing.onnx'"):
+        write_operator_form(tmp_path / "nothing.onnx", tmp_path / "fused.onnx")
+    assert not list(tmp_path.iterdir())
