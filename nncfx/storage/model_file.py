@@ -21,7 +21,7 @@ from nncfx.storage.module_sizes import apply_sizes, read_sizes
 from nncfx.storage.number_formats import WIDTHS, BitTensor
 from nncfx.storage.tensor_file import TensorFile
 from nncfx.storage.torch_bits import DTYPES, from_bits, plain_tensor, to_bits
-from nncfx.storage.whole_file import SavedFile, write_whole
+from nncfx.storage.whole_file import SavedFile, open_file, write_whole
 
 __all__ = ["load", "load_state", "save"]
 
@@ -95,13 +95,13 @@ def load(
         dtype: Cast floating tensors to this; by default each has the format of the file.
 
     Raises:
-        StorageError: The file is damaged or hostile, or is of another model; the message lists
-            missing, unexpected and reshaped tensors.
+        StorageError: The file is not there, damaged or hostile, or of another model; then the
+            message lists missing, unexpected and reshaped tensors.
     """
     state = model.state_dict(keep_vars=True)
     if any(isinstance(value, torch.Tensor) and value.is_meta for value in state.values()):
         raise StorageError("The model is on 'meta'; call model.to_empty(device='cpu') first.")
-    with Path(path).open("rb") as file:
+    with open_file(path) as file:
         header = read_header(file)
         _check_keys(header, state, type(model).__name__)
         bound = sum(row.count * WIDTHS[row.dtype] for row in header.rows)

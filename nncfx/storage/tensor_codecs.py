@@ -187,7 +187,7 @@ def decode_words(
         widened: Gives words in another format, in which zero has no bit set either.
 
     Allocates at most 3 bytes per word of the caller's `count`, and 40 MiB, beside the words
-    and the bytes of `source`; a Huffman stream, its own 80 MiB and 2 bytes per word as well.
+    and the bytes of `source`; a Huffman stream, its own 80 MiB and 2 bytes per symbol as well.
 
     Raises:
         StorageError: The codec is unknown, or the bytes are damaged or cut off.

@@ -3,7 +3,6 @@
 import mmap
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Self, final
 
 from nncfx.errors import StorageError, did_you_mean
@@ -15,6 +14,7 @@ from nncfx.storage.container import (
     read_tensors,
 )
 from nncfx.storage.number_formats import BitTensor
+from nncfx.storage.whole_file import open_file
 
 __all__ = ["TensorFile"]
 
@@ -46,11 +46,7 @@ class TensorFile:
         Raises:
             StorageError: There is no such file, or its header is damaged or hostile.
         """
-        try:
-            # held open for as long as this object is; the caller closes it
-            self._file = Path(path).open("rb")  # noqa: SIM115
-        except OSError as error:
-            raise StorageError(f"'{path}' cannot be read ({error}). Check the path.") from error
+        self._file = open_file(path)
         try:
             self._header = read_header(self._file)
             self._bytes = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)

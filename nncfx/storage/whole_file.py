@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and files to read."""
 
 import contextlib
 import os
@@ -6,10 +6,11 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from nncfx.errors import StorageError
 
-__all__ = ["SavedFile", "write_whole"]
+__all__ = ["SavedFile", "open_file", "write_whole"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +19,18 @@ class SavedFile:
 
     path: Path
     size_bytes: int
+
+
+def open_file(path: str | os.PathLike[str]) -> BinaryIO:
+    """Return the file at `path`, open for reading.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    try:
+        return Path(path).open("rb")
+    except OSError as error:
+        raise StorageError(f"'{path}' cannot be read ({error}). Check the path.") from error
 
 
 def write_whole(path: Path, parts: Iterable[bytes | memoryview]) -> SavedFile:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nncfx.errors import StorageError
-from nncfx.storage.whole_file import write_whole
+from nncfx.storage.whole_file import open_file, write_whole
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(
@@ -33,3 +33,14 @@ def test_a_path_that_cannot_be_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StorageError, match="Use a path that you may write to"):
         write_whole(tmp_path / "file" / "a.nncfx", [b"new"])
+
+
+def test_a_file_that_is_not_there_is_our_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"none.nncfx' cannot be read .* Check the path"):
+        open_file(tmp_path / "none.nncfx")
+
+
+def test_parts_are_written_in_order_and_counted(tmp_path: Path) -> None:
+    saved = write_whole(tmp_path / "a", iter([b"ab", b"", b"c"]))
+    assert saved.path.read_bytes() == b"abc"
+    assert saved.size_bytes == 3
