@@ -100,12 +100,16 @@ def training(
     return first, second
 
 
+MODELS = {"ResNet-18": cifar_resnet18, "ResNet-20": resnet20_cifar10}
+
+
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=int, default=300)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--train-batch", type=int, default=64)
+    parser.add_argument("--models", nargs="*", choices=tuple(MODELS), default=tuple(MODELS))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument(
         "--skip", nargs="*", choices=("calibration", "eager", "compiled"), default=()
@@ -120,7 +124,8 @@ def main() -> None:
             f"{total:.1f} s | {ratio:.2f} |",
             flush=True,
         )
-    for name, build in (("ResNet-18", cifar_resnet18), ("ResNet-20", resnet20_cifar10)):
+    for name in arguments.models:
+        build = MODELS[name]
         for mode in ("eager", "compiled"):
             if mode in arguments.skip:
                 continue
