@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from typing_extensions import override
@@ -30,7 +30,7 @@ class ExportResult(os.PathLike[str]):
     opset: int
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    modules: Mapping[str, str]
+    modules: Mapping[str, str] = field(repr=False)
     size_bytes: int
 
     @override
