@@ -1,5 +1,6 @@
 """What a candidate is worth: the simulated graph on the calibration data."""
 
+import math
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -10,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, SearchError
 from nncfx.hago.edge_plan import make_plan
 from nncfx.hago.graph import QuantGraph
 from nncfx.hago.simulation import SimulatedGraph
@@ -86,8 +87,18 @@ class Evaluator:
     _simulated: SimulatedGraph | None = None
 
     def __call__(self, bits: Bits) -> float:
-        """Return the quality of the graph simulated with `bits`, in float32."""
-        return float(self.evaluate(self.simulated(bits), self.batches))
+        """Return the quality of the graph simulated with `bits`, in float32.
+
+        Raises:
+            SearchError: the quality is no finite number.
+        """
+        quality = float(self.evaluate(self.simulated(bits), self.batches))
+        if not math.isfinite(quality):
+            raise SearchError(
+                f"The evaluation returned {quality} for bits {bits}, which nothing can be compared "
+                "with. Return a finite number, higher for a better model.",
+            )
+        return quality
 
     def simulated(self, bits: Bits) -> SimulatedGraph:
         """Return the graph simulated with `bits`; the next call changes it."""

@@ -155,8 +155,8 @@ class TrialLog:
 
 
 def better_record(records: Sequence[TrialRecord]) -> TrialRecord:
-    """Return the record with the highest score; of equals, that with the fewest bits."""
-    return max(records, key=lambda one: (one.score, -sum(one.strategy.bits)))
+    """Return the record with the highest score; of equals, fewest bits, then the last."""
+    return max(reversed(records), key=lambda one: (one.score, -sum(one.strategy.bits)))
 
 
 def best_strategy(path: PathLike, graph: QuantGraph | None = None) -> Strategy:

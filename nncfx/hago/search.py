@@ -195,7 +195,7 @@ def run_search(
                 score = settings.score(strategy, accuracy) if settings.score else accuracy
                 found.append(trials.keep(strategy, score, accuracy))
             tuner.tell(candidates, [one.score for one in found])
-            best = better_record([*found, *([] if best is None else [best])])
+            best = better_record([*([] if best is None else [best]), *found])
     if best is None:
         raise SearchError("The tuner asked for no candidate. Give one that asks at least once.")
     return best

@@ -211,6 +211,16 @@ def test_a_strategy_for_other_weights_makes_no_quantizer(
         hago.create_quantizer(other, vnni, strategy)
 
 
+def test_an_evaluation_that_gives_nan_is_refused(
+    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches, tmp_path: Path
+) -> None:
+    settings = hago.QuantizeSettings(evaluate=lambda *_: float("nan"))
+    log = tmp_path / "log.jsonl"
+    with pytest.raises(SearchError, match="The evaluation returned nan for bits"):
+        hago.search_quantize_strategy(graph, vnni, dataset, log=log, settings=settings)
+    assert not log.exists()
+
+
 def test_settings_out_of_range_are_refused() -> None:
     with pytest.raises(ArgumentError, match="processes is 0, and must be at least 1"):
         hago.QuantizeSettings(processes=0)
