@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--thresholds", default="avg_range")
     parser.add_argument("--calibration", type=int, default=128, help="images to search with")
     parser.add_argument("--test", type=int, default=2000, help="other images to judge by")
+    parser.add_argument("--harm", type=int, default=128, help="images to measure harm with")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--picture", type=Path, help="where to draw the front, as SVG")
@@ -162,7 +163,10 @@ def front(
         for each, one in zip(space.choices, costs, strict=True)
     ]
     space = replace(space, choices=tuple(weighty))
-    harm = edge_sensitivities(evaluator, space.choices, options.processes)
+    images, labels = (torch.cat(parts) for parts in zip(*calibration, strict=True))
+    few = [(images[: options.harm], labels[: options.harm])]
+    judge = replace(evaluator, batches=few)
+    harm = edge_sensitivities(judge, space.choices, options.processes)
     print(f"Sensitivities: {time.process_time() - started:.0f} s of CPU time", file=sys.stderr)
     dense = hago.top1_accuracy(graph.model, test)
     print(f"float32: {dense:.2%}\n")

@@ -95,8 +95,8 @@ class Evaluator:
         quality = float(self.evaluate(self.simulated(bits), self.batches))
         if not math.isfinite(quality):
             raise SearchError(
-                f"The evaluation returned {quality} for bits {bits}, which nothing can be compared "
-                "with. Return a finite number, higher for a better model.",
+                f"The evaluation returned {quality} for bits {bits}, and nothing can be compared "
+                "with that. Return a finite number, higher for a better model.",
             )
         return quality
 
