@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     options = parser.parse_args()
-    rows = []
+    print("| model | runtime | file | ms | x float |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder, Progress(transient=True) as progress:
         task = progress.add_task("models", total=len(options.models))
         for name in options.models:
@@ -162,14 +162,13 @@ def main() -> None:
                 plan = TimingPlan(seconds=options.seconds)
                 found = timed(paths, runtime, plan, options.clock)
                 base = found["float"].median_ms
-                rows += [
+                rows = [
                     f"| {name} | {runtime} | {label} | {one.median_ms:.2f} "
                     f"| {base / one.median_ms:.2f} |"
                     for label, one in found.items()
                 ]
+                print("\n".join(rows), flush=True)
             progress.advance(task)
-    print("| model | runtime | file | ms | x float |\n|---|---|---|---|---|")
-    print("\n".join(rows))
 
 
 if __name__ == "__main__":

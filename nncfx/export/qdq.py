@@ -9,6 +9,7 @@ from nncfx.export.fake_quantize import DOMAIN, Grid, grid_of, is_fake_quantize
 from nncfx.export.folded_norms import fold_batch_norms
 from nncfx.export.fusion import arrange_quantizers
 from nncfx.export.graph_edits import add_constant, input_of, replace_node
+from nncfx.export.image_blocks import read_image_by_blocks
 from nncfx.export.integer_biases import add_integer_biases
 from nncfx.export.integer_forms import use_global_pooling, use_matrix_products
 from nncfx.export.integer_weights import fold_into_constants, integer_weights, store
@@ -42,6 +43,8 @@ def write_quantized(model: "ir.Model", target: Target) -> None:
     weights = integer_weights(graph, target)
     fold_batch_norms(graph, weights)
     use_matrix_products(graph, weights)
+    if target.image_blocks:
+        read_image_by_blocks(graph, weights)
     weights = look_up_integers(model, weights, target)
     if target.block_weights:
         weights = pack_weights(model, weights)
