@@ -76,7 +76,6 @@ def main() -> None:
     measured = np.array(
         [run_ms(dense, one.path, inputs, chosen.seconds) for one in track(unknown, "Checking")]
     )
-    np.savetxt(chosen.folder / "result.txt", np.stack([predicted, measured], axis=1))
     error = np.abs(predicted / measured - 1)
     print("| variants | measured ms | rank correlation | median error | 90 % | ms a prediction |")
     print("|---:|---|---:|---:|---:|---:|")

@@ -1,10 +1,9 @@
 """Latency predicted from a table of measured modules: for searches that cannot wait."""
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -49,12 +48,12 @@ class LatencyTable:
     Attributes:
         machine: runtime, version, processor and threads that it was measured with.
         samples: measurements by kind.
-        overhead: of a run, as `(a, b)`: a run takes `a + b` times the sum of its modules, in ms.
+        scale: a whole run takes this many times the sum of its modules.
     """
 
     machine: Mapping[str, str]
     samples: Mapping[str, tuple[ModuleSample, ...]]
-    overhead: tuple[float, float]
+    scale: float
 
     def predict_ms(self, graph: NNCFGraph) -> float:
         """Return the milliseconds that one call of the model of `graph` will take.
@@ -62,7 +61,7 @@ class LatencyTable:
         Raises:
             RuntimeFailure: the table has no measurement of some kind of module.
         """
-        return self.overhead[0] + self.overhead[1] * sum(self.module_ms(graph).values())
+        return self.scale * sum(self.module_ms(graph).values())
 
     def module_ms(self, graph: NNCFGraph) -> dict[str, float]:
         """Return the predicted milliseconds by dotted module name.
@@ -96,12 +95,7 @@ class LatencyTable:
                 kind: tuple(ModuleSample(tuple(one["size"]), one["ms"]) for one in several)
                 for kind, several in found["samples"].items()
             }
-            first, second = found["overhead"]
-            return cls(
-                machine=found["machine"],
-                samples=samples,
-                overhead=(float(first), float(second)),
-            )
+            return cls(machine=found["machine"], samples=samples, scale=float(found["scale"]))
         except (ValueError, KeyError, TypeError) as error:
             if isinstance(error, StorageError):
                 raise
@@ -128,6 +122,9 @@ def fitted_table(
 ) -> LatencyTable:
     """Return the table of what was measured on some variants of a model.
 
+    The scale is the median over the variants of the run over the sum of its modules, which a
+    disturbed measurement does not move.
+
     Args:
         graphs: of each variant, traced on the example inputs.
         module_ms: for each, the milliseconds by module, as `Profile.layers` tells them.
@@ -135,7 +132,8 @@ def fitted_table(
         machine: facts to keep with the table.
 
     Raises:
-        ArgumentError: the three are of different lengths, or fewer than two.
+        ArgumentError: the three are of different lengths, or fewer than two, or a profile has
+            no time for any module.
     """
     if len(graphs) < 2 or not len(graphs) == len(module_ms) == len(run_ms):  # noqa: PLR2004 (a line)
         raise ArgumentError(
@@ -149,12 +147,15 @@ def fitted_table(
     table = LatencyTable(
         machine=dict(machine),
         samples={kind: tuple(several) for kind, several in samples.items()},
-        overhead=(0.0, 1.0),
+        scale=1.0,
     )
     sums = np.array([table.predict_ms(graph) for graph in graphs])
-    return LatencyTable(
-        machine=table.machine, samples=table.samples, overhead=_line(sums, np.array(run_ms))
-    )
+    if not sums.all():
+        raise ArgumentError(
+            "The profiles give no time to any module of some graph; their names must be the "
+            "dotted names of its modules.",
+        )
+    return replace(table, scale=float(np.median(np.array(run_ms) / sums)))
 
 
 def predicted_latency(table: LatencyTable, example_inputs: ExampleInputs) -> Objective:
@@ -259,12 +260,3 @@ def _linear(sizes: Array, times: Array) -> Array:
 def _value(fit: Array, sizes: Array) -> Array:
     found: Array = fit[0] + sizes @ fit[1:]
     return found
-
-
-def _line(sums: Array, runs: Array) -> tuple[float, float]:
-    """Return `(a, b)` of the line `a + b * sums`; through zero where all `sums` are equal."""
-    spread = float(((sums - sums.mean()) ** 2).sum())
-    if math.isclose(spread, 0.0, abs_tol=1e-12):
-        return 0.0, float(runs.mean() / sums.mean())
-    slope = float(((sums - sums.mean()) * (runs - runs.mean())).sum()) / spread
-    return float(runs.mean()) - slope * float(sums.mean()), slope

@@ -28,16 +28,16 @@ def times_of(width: int) -> dict[str, float]:
     return {"0": 0.1 + 3 * width / 1000, "2": 0.1 + 2 * width * width / 1000}
 
 
-def table_of(*widths: int, overhead: float = 0.0) -> LatencyTable:
+def table_of(*widths: int, scale: float = 1.0) -> LatencyTable:
     times = [times_of(width) for width in widths]
-    runs = [overhead + sum(one.values()) for one in times]
+    runs = [scale * sum(one.values()) for one in times]
     return fitted_table([graph_of(width) for width in widths], times, runs, machine=MACHINE)
 
 
 @pytest.mark.parametrize("width", [8, 32, 64])
 def test_a_measured_model_gets_its_measured_time(width: int) -> None:
-    table = table_of(8, 16, 32, 48, 64, overhead=0.5)
-    expected = 0.5 + sum(times_of(width).values())
+    table = table_of(8, 16, 32, 48, 64, scale=1.1)
+    expected = 1.1 * sum(times_of(width).values())
     assert table.predict_ms(graph_of(width)) == pytest.approx(expected, rel=0.01)
 
 
@@ -107,6 +107,21 @@ def test_a_text_that_is_no_table_is_refused(text: str, message: str) -> None:
 def test_too_few_measurements_are_refused() -> None:
     with pytest.raises(ArgumentError, match="1 graphs, 1 profiles and 1 runs"):
         table_of(8)
+
+
+def test_profiles_of_other_names_are_refused() -> None:
+    graphs = [graph_of(8), graph_of(16)]
+    with pytest.raises(ArgumentError, match="give no time to any module"):
+        fitted_table(graphs, [{"conv": 1.0}] * 2, [1.0, 1.0], machine=MACHINE)
+
+
+def test_one_disturbed_run_does_not_move_the_scale() -> None:
+    widths = (8, 16, 32)
+    times = [times_of(width) for width in widths]
+    runs = [sum(one.values()) for one in times]
+    runs[0] *= 10
+    table = fitted_table([graph_of(width) for width in widths], times, runs, machine=MACHINE)
+    assert table.scale == pytest.approx(1.0, rel=0.01)
 
 
 def test_the_objective_predicts_a_candidate_and_is_minimized() -> None:
