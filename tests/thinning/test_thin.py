@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -428,3 +429,16 @@ def test_the_69_channels_that_group_lasso_left_unread_are_found() -> None:
         "layer3.1.conv1": 12,
     }
     torch.testing.assert_close(result.model(images), model(images), rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not ZEROED.exists(), reason=f"the data pack is not at {DATA}")
+def test_without_them_the_logits_of_every_test_image_are_equal() -> None:
+    model = ResNet20().eval()
+    model.load_state_dict(load_file(ZEROED), strict=False)
+    pixels = np.load(DATA / "data/cifar10_test.npz")["x"]
+    images = torch.from_numpy(pixels).float().div(127.5).sub(1)
+    thinned = thin(model, images[:2]).model
+    with torch.no_grad():
+        for some in images.split(500):
+            torch.testing.assert_close(thinned(some), model(some), rtol=0, atol=1e-4)
