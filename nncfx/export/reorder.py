@@ -111,6 +111,7 @@ def reorder_channels(
         ThinningError: channels that nobody reads cannot be removed exactly.
         ExportError: the reordered copy fails or differs. Nothing is changed.
 
+    >>> import torch
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
     >>> model[2].weight.data[:, ::2] = 0
     >>> result = reorder_channels(model, torch.ones(1, 3, dtype=torch.float64))

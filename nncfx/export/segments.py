@@ -120,8 +120,6 @@ def _ordered(line: Sequence[Block], readers: Sequence[Reader]) -> dict[str, list
         size=count,
         producers=[range(first[b.space], first[b.space] + b.size) for b in line],
     )
-    if order.index(first[line[0].space]) > order.index(first[line[-1].space]):
-        order.reverse()  # the mirror copies as little, and only one of them is how they stand
     orders = {}
     for block in line:
         start = first[block.space]
