@@ -54,6 +54,9 @@ def made(name: str, *, double: bool) -> nn.Module:
     models = importlib.import_module("torchvision.models")
     torch.manual_seed(SEEDED)
     model: nn.Module = getattr(models, name)(weights=None)
+    for parameter in model.parameters():
+        if not parameter.any():  # a head of zeros would hide every difference
+            nn.init.normal_(parameter, std=0.02)
     return scattered(model.double() if double else model).eval()
 
 
