@@ -433,10 +433,10 @@ def test_the_69_channels_that_group_lasso_left_unread_are_found() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not ZEROED.exists(), reason=f"the data pack is not at {DATA}")
-def test_without_them_the_logits_of_every_test_image_are_equal() -> None:
+def test_without_them_the_logits_of_test_images_are_equal() -> None:
     model = ResNet20().eval()
     model.load_state_dict(load_file(ZEROED), strict=False)
-    pixels = np.load(DATA / "data/cifar10_test.npz")["x"]
+    pixels = np.load(DATA / "data/cifar10_test.npz")["x"][::20]
     images = torch.from_numpy(pixels).float().div(127.5).sub(1)
     thinned = thin(model, images[:2]).model
     with torch.no_grad():
