@@ -17,6 +17,7 @@ from nncfx.runtimes import (
     compare_profiles,
     runtime_named,
     time_sessions,
+    verdict,
 )
 from nncfx.tracing import ExampleInputs
 
@@ -84,7 +85,7 @@ class Bench:
             return self.dense_throughput()
         reference = self.dense_throughput()
         dense, candidate = self.compare(model)
-        return candidate.throughput / dense.throughput * reference
+        return verdict(dense, candidate).speed_up * reference
 
     def compare(self, model: nn.Module, *, seconds: float | None = None) -> tuple[Timing, Timing]:
         """Return the timings of the dense model and of `model`, interleaved.

@@ -15,6 +15,7 @@ _PACKAGES = (
     "onnxruntime",
     "openvino",
     "tensorrt",
+    "tensorrt-rtx-cu13-bindings",
     "botorch",
     "gpytorch",
 )
