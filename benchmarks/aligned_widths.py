@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 from rich.progress import track
 from torch import nn
 
@@ -56,7 +57,8 @@ def median_ms(files: dict[str, Path], image: torch.Tensor, rounds: int) -> dict[
     options.intra_op_num_threads = 1
     sessions = {name: runtime.InferenceSession(path, options) for name, path in files.items()}
     times: dict[str, list[float]] = {name: [] for name in files}
-    for _ in track(range(rounds), "timing", transient=True):
+    console = Console(stderr=True)
+    for _ in track(range(rounds), "timing", transient=True, console=console):
         for name, session in sessions.items():
             began = time.process_time()
             session.run(None, {session.get_inputs()[0].name: image.numpy()})
