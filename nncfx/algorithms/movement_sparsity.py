@@ -286,7 +286,7 @@ class MovementSparsityController(Controller):
         for one in self.masks.values():
             one.threshold.fill_(threshold)
         if progress == 1:
-            self._settle()
+            self._end_warm_up()
 
     def _factor(self, progress: float) -> float:
         """Return the factor of the loss; scores that stand still are not pushed."""
@@ -309,7 +309,7 @@ class MovementSparsityController(Controller):
         schedule = PolynomialSchedule(initial=first, target=last, epochs=1, power=power)
         return schedule.level(progress)
 
-    def _settle(self) -> None:
+    def _end_warm_up(self) -> None:
         masks = {name: one.effective() for name, one in self.masks.items()}
         if self.config.params.enable_structured_masking:
             assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)

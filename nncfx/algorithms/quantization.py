@@ -4,13 +4,11 @@ Source: NNCF 2.19, "Quantization"; Jacob et al., "Quantization and training of n
 efficient integer-arithmetic-only inference", 2018.
 """
 
-import copy
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, final
 
 import torch
-from torch import nn
 from typing_extensions import override
 
 from nncfx.config import QuantizationConfig
@@ -201,16 +199,10 @@ class QuantizationController(Controller):
         )
 
     @override
-    def prepare_for_export(self) -> nn.Module:
-        """Return the copy to export, in evaluation mode, its learned grids made constants.
-
-        It is still wrapped: quantizers of activations have no place in a plain module.
-        """
-        ready = copy.deepcopy(self.model).eval()
-        for module in ready.modules():
+    def _settle(self, model: NNCFNetwork) -> None:
+        for module in model.modules():
             if isinstance(module, Quantizer):
                 module.freeze()
-        return ready
 
     @override
     def statistics(self) -> QuantizationStatistics:

@@ -1,6 +1,7 @@
 """Controllers: the handles of applied algorithms."""
 
 import abc
+import copy
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, final
@@ -19,7 +20,7 @@ from nncfx.controllers.statistics import CompositeStatistics, Statistics
 from nncfx.controllers.weights import own_parameters
 from nncfx.errors import ArgumentError
 from nncfx.schemes.masks import check_level
-from nncfx.tracing import NNCFNetwork, strip
+from nncfx.tracing import NNCFNetwork, is_strippable, strip
 
 __all__ = ["CompositeController", "Controller"]
 
@@ -113,12 +114,34 @@ class Controller(abc.ABC):
         """Find from `batches` what the algorithm starts from."""
 
     def strip(self) -> nn.Module:
-        """Return a copy of the model with the compression baked in and no trace of nncfx."""
+        """Return a copy of the model with the compression baked in and no trace of nncfx.
+
+        Raises:
+            TracingError: a hook changes an activation, for which a plain module has no place;
+                `prepare_for_export` gives a copy that can be exported.
+        """
+        self._before_strip()
         return strip(self.model)
 
+    def _before_strip(self) -> None:  # noqa: B027 (most algorithms do nothing)
+        """Bring the hooks up to date with the weights as they are now."""
+
     def prepare_for_export(self) -> nn.Module:
-        """Return the copy to export: compression baked in, in evaluation mode."""
-        return self.strip().eval()
+        """Return the copy to export: compression baked in, in evaluation mode.
+
+        Where hooks change activations, as quantizers do, the copy is still wrapped, since a plain
+        module has no place for them; nothing in it is learned any more.
+        """
+        assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
+        if is_strippable(self.model):
+            return self.strip().eval()
+        self._before_strip()
+        ready = copy.deepcopy(self.model).eval()
+        self._settle(ready)
+        return ready
+
+    def _settle(self, model: NNCFNetwork) -> None:  # noqa: B027 (most algorithms do nothing)
+        """Make constants of what the algorithm still learns in `model`, a copy of its own."""
 
     def distributed(self) -> None:
         """Make all processes start alike: hooks take the tensors of the process of rank 0.
@@ -256,6 +279,16 @@ class CompositeController(Controller):
         stages = [part.compression_stage() for part in self.parts.values()]
         first = stages[0] if stages else CompressionStage.FULLY_COMPRESSED
         return functools.reduce(CompressionStage.together, stages, first)
+
+    @override
+    def _settle(self, model: NNCFNetwork) -> None:
+        for part in self.parts.values():
+            part._settle(model)  # noqa: SLF001 (its own class)
+
+    @override
+    def _before_strip(self) -> None:
+        for part in self.parts.values():
+            part._before_strip()  # noqa: SLF001 (its own class)
 
     @override
     def statistics(self) -> CompositeStatistics:

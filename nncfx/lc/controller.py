@@ -139,9 +139,8 @@ class LCController(Controller):
         self._take(self._projected(self._plain(), self.level))
 
     @override
-    def strip(self) -> nn.Module:
+    def _before_strip(self) -> None:
         self.compress()
-        return super().strip()
 
     @override
     def statistics(self) -> SparsityStatistics:

@@ -7,11 +7,20 @@ from torch import nn
 
 from nncfx.errors import TracingError
 from nncfx.tracing.network import NNCFNetwork
-from nncfx.tracing.sites import WeightSite
+from nncfx.tracing.sites import Insertion, WeightSite
 from nncfx.tracing.tensors import own_tensors
 from nncfx.tracing.wrapping import unwrap
 
-__all__ = ["strip"]
+__all__ = ["is_strippable", "strip"]
+
+
+def is_strippable(model: NNCFNetwork) -> bool:
+    """Return whether a plain module can compute what `model` does."""
+    return all(_is_bakeable(one) for one in model.nncf.hooks)
+
+
+def _is_bakeable(insertion: Insertion) -> bool:
+    return isinstance(insertion.site, WeightSite) or isinstance(insertion.hook, nn.Identity)
 
 
 def strip(model: nn.Module) -> nn.Module:
@@ -31,8 +40,7 @@ def strip(model: nn.Module) -> nn.Module:
             "Pass the model that nncfx.wrap returned.",
         )
     for insertion in model.nncf.hooks:
-        weight = isinstance(insertion.site, WeightSite)
-        if not weight and not isinstance(insertion.hook, nn.Identity):
+        if not _is_bakeable(insertion):
             raise TracingError(
                 f"The hook {type(insertion.hook).__name__} of '{insertion.algorithm}' at "
                 f"'{insertion.site}' changes an activation and cannot be baked into a parameter. "

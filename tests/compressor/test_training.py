@@ -289,3 +289,26 @@ def test_distributed_gives_every_process_the_masks_of_the_first(tmp_path: Path) 
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_quantization_with_all_the_others_is_prepared_for_export_and_runs_alike(
+    tmp_path: Path,
+) -> None:
+    items = [
+        {"algorithm": "quantization"},
+        *({"algorithm": name} | ITEMS[name] for name in EVERYTHING),
+    ]
+    inputs = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(3))
+    controller, model = create_compressed_model(
+        fresh(), {"compression": items}, inputs, calibration_batches=[inputs]
+    )
+    train(controller, model, sgd(model), range(3))
+    ready = controller.prepare_for_export()
+    with torch.no_grad():
+        expected = model.eval()(inputs)
+        assert torch.equal(ready(inputs), expected)
+    export_onnx(ready, tmp_path / "model.onnx", inputs)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    (output,) = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})
+    step = float(expected.abs().max()) / 255
+    assert torch.allclose(torch.from_numpy(output), expected, atol=4 * step, rtol=0)
