@@ -25,7 +25,7 @@ from nncfx.tracing import NNCFNetwork, Priority, wrap
 
 INPUTS = torch.ones(1, 3, 8, 8)
 MAGNITUDE = {"algorithm": "magnitude_sparsity"}
-PRUNING = {"algorithm": "filter_pruning", "params": {"prune_first_conv": True}}
+PRUNING = {"algorithm": "filter_pruning", "params": {"align": 1, "prune_first_conv": True}}
 
 
 class Net(nn.Module):
