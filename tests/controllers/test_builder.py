@@ -1,22 +1,20 @@
 """The registry of algorithms."""
 
+import pkgutil
+
 import pytest
 
+import nncfx.algorithms
 from nncfx.algorithms import FilterPruningBuilder, MagnitudeSparsityBuilder
 from nncfx.config import FilterPruningConfig, MagnitudeSparsityConfig
 from nncfx.controllers import Builder, builder_for, register_algorithm, registered_algorithms
 from nncfx.errors import ArgumentError
 
 
-def test_importing_the_algorithms_registers_them() -> None:
-    assert registered_algorithms() == (
-        "const_sparsity",
-        "filter_pruning",
-        "knowledge_distillation",
-        "magnitude_sparsity",
-        "nm_sparsity",
-        "rb_sparsity",
-    )
+def test_importing_the_algorithms_registers_one_for_each_module() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(nncfx.algorithms.__path__)}
+    assert modules <= set(registered_algorithms())
+    assert len(modules) > 5
 
 
 def test_a_config_finds_its_builder() -> None:
