@@ -40,6 +40,10 @@ def test_every_public_name_is_there(name: str) -> None:
     assert getattr(nncfx, name) is not None
 
 
+def test_the_best_strategy_of_a_log_is_reachable_beside_the_public_names() -> None:
+    assert nncfx.best_strategy is nncfx.hago.best_strategy
+
+
 def test_an_unknown_name_gets_the_nearest_one() -> None:
     with pytest.raises(AttributeError, match="Did you mean 'Compressor'"):
         _ = nncfx.Compresor
