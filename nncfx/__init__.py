@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nncfx.compressor import Compressor, create_compressed_model, load, save
     from nncfx.config import NNCFConfig
     from nncfx.export import export_onnx
-    from nncfx.hago import best_strategy as best_strategy  # noqa: PLC0414 (not in __all__)
+    from nncfx.hago import best_strategy as best_strategy
     from nncfx.quantization import quantize
     from nncfx.thinning import thin
     from nncfx.tracing import no_nncf_trace, strip, unwrap, wrap
