@@ -28,6 +28,7 @@ from nncfx.controllers import (
     PolynomialSchedule,
     Scheduler,
     SparsityStatistics,
+    StepCounter,
     register_algorithm,
     sparsity_statistics,
     weights_in_scope,
@@ -153,7 +154,7 @@ class MovementScheduler(Scheduler):
 
     Attributes:
         params: When the warm-up begins and ends.
-        steps_per_epoch: Optimizer steps in an epoch; None until the first epoch has counted them.
+        steps: The steps within the epoch.
         first_threshold: Of the warm-up; None until it begins.
         on_progress: Is called with the progress in [0, 1], from the first step of the warm-up on.
     """
@@ -163,10 +164,9 @@ class MovementScheduler(Scheduler):
     ) -> None:
         super().__init__()
         self.params = params
-        self.steps_per_epoch = params.steps_per_epoch
+        self.steps = StepCounter(params.steps_per_epoch)
         self.first_threshold = params.init_importance_threshold
         self.on_progress = on_progress
-        self._steps_begun = 0
 
     @property
     @override
@@ -181,23 +181,21 @@ class MovementScheduler(Scheduler):
     @property
     def epoch(self) -> float:
         """The epoch with the fraction of it that has passed; -1 before the first."""
-        steps = self.steps_per_epoch
-        return self.current_epoch + (max(self._steps_begun - 1, 0) / steps if steps else 0.0)
+        return self.current_epoch + self.steps.fraction
 
     @override
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {
-            "first_threshold": self.first_threshold,
-            "steps_begun": self._steps_begun,
-            "steps_per_epoch": self.steps_per_epoch,
-        }
+        return (
+            super().state_dict()
+            | self.steps.state_dict()
+            | {"first_threshold": self.first_threshold}
+        )
 
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
+        self.steps.load_state_dict(state)
         self.first_threshold = state["first_threshold"]
-        self._steps_begun = state["steps_begun"]
-        self.steps_per_epoch = state["steps_per_epoch"]
 
     def progress(self) -> float | None:
         """Return how far the warm-up has come, in [0, 1]; None before it begins."""
@@ -208,14 +206,12 @@ class MovementScheduler(Scheduler):
 
     @override
     def _on_epoch(self) -> None:
-        if self.steps_per_epoch is None and self._steps_begun > 0:
-            self.steps_per_epoch = self._steps_begun
-        self._steps_begun = 0
+        self.steps.begin_epoch()
         self._update()
 
     @override
     def _on_step(self) -> None:
-        self._steps_begun += 1
+        self.steps.begin_step()
         self._update()
 
     def _update(self) -> None:

@@ -24,6 +24,7 @@ from nncfx.controllers.schedulers import (
     EpochScheduler,
     HasLevel,
     Scheduler,
+    StepCounter,
     StepScheduler,
 )
 from nncfx.controllers.schedules import (
@@ -74,6 +75,7 @@ __all__ = [
     "Scheduler",
     "SparsityStatistics",
     "Statistics",
+    "StepCounter",
     "StepScheduler",
     "TrainingLoopWarning",
     "TrainingTask",

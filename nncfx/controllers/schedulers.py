@@ -21,6 +21,7 @@ __all__ = [
     "EpochScheduler",
     "HasLevel",
     "Scheduler",
+    "StepCounter",
     "StepScheduler",
 ]
 
@@ -154,6 +155,45 @@ class EpochScheduler(Scheduler):
 
 
 @final
+class StepCounter:
+    """Counts optimizer steps within an epoch; the first epoch tells how many make one.
+
+    Attributes:
+        steps_per_epoch: Optimizer steps in an epoch; None until they are known.
+    """
+
+    def __init__(self, steps_per_epoch: int | None = None) -> None:
+        self.steps_per_epoch = steps_per_epoch
+        self._begun = 0
+
+    @property
+    def fraction(self) -> float:
+        """The part of the epoch that has passed, in [0, 1]; 0 while it is not known."""
+        if self.steps_per_epoch is None:
+            return 0.0
+        return min(max(self._begun - 1, 0) / self.steps_per_epoch, 1.0)
+
+    def begin_epoch(self) -> None:
+        """Count anew; a whole epoch of steps tells how many make one."""
+        if self.steps_per_epoch is None and self._begun > 0:
+            self.steps_per_epoch = self._begun
+        self._begun = 0
+
+    def begin_step(self) -> None:
+        """Count a step."""
+        self._begun += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counts as plain values."""
+        return {"steps_begun": self._begun, "steps_per_epoch": self.steps_per_epoch}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the counts of `state`."""
+        self._begun = state["steps_begun"]
+        self.steps_per_epoch = state["steps_per_epoch"]
+
+
+@final
 class StepScheduler(Scheduler):
     """Sets the level of a schedule at the beginning of each epoch and of each optimizer step.
 
@@ -164,7 +204,7 @@ class StepScheduler(Scheduler):
         target: What it drives.
         schedule: The level by epoch.
         freeze_epoch: Epoch from which masks stand still.
-        steps_per_epoch: Optimizer steps in an epoch; None until they are known.
+        steps: The steps within the epoch.
     """
 
     def __init__(
@@ -178,18 +218,20 @@ class StepScheduler(Scheduler):
         self.target = target
         self.schedule = schedule
         self.freeze_epoch = freeze_epoch
-        self.steps_per_epoch = steps_per_epoch
-        self._steps_begun = 0
+        self.steps = StepCounter(steps_per_epoch)
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Optimizer steps in an epoch; None until they are known."""
+        return self.steps.steps_per_epoch
 
     @property
     @override
     def level(self) -> float:
         if self.current_epoch < 0:
             return self.target.level
-        fraction = 0.0
-        if self.steps_per_epoch is not None:
-            fraction = min(max(self._steps_begun - 1, 0) / self.steps_per_epoch, 1.0)
-        return self.schedule.level(min(self.current_epoch + fraction, self.freeze_epoch))
+        epoch = self.current_epoch + self.steps.fraction
+        return self.schedule.level(min(epoch, self.freeze_epoch))
 
     @property
     @override
@@ -198,27 +240,21 @@ class StepScheduler(Scheduler):
 
     @override
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {
-            "steps_begun": self._steps_begun,
-            "steps_per_epoch": self.steps_per_epoch,
-        }
+        return super().state_dict() | self.steps.state_dict()
 
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self._steps_begun = state["steps_begun"]
-        self.steps_per_epoch = state["steps_per_epoch"]
+        self.steps.load_state_dict(state)
 
     @override
     def _on_epoch(self) -> None:
-        if self.steps_per_epoch is None and self._steps_begun > 0:
-            self.steps_per_epoch = self._steps_begun
-        self._steps_begun = 0
+        self.steps.begin_epoch()
         self._update()
 
     @override
     def _on_step(self) -> None:
-        self._steps_begun += 1
+        self.steps.begin_step()
         self._update()
 
     def _update(self) -> None:
