@@ -18,12 +18,14 @@ __all__ = ["LCConfig", "LCParams", "SchemeConfig"]
 _STRUCTURED: Final = frozenset({"criteria", "align"})
 _KEYS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
-        "BlockPrune": frozenset({"criteria", "bs"}),
-        "Cluster": frozenset({"bits"}),
+        "BlockPrune": frozenset({"bs", "criteria", "layers"}),
+        "Cluster": frozenset({"bits", "layers"}),
         "FilterPrune": _STRUCTURED,
+        "HeadPrune": frozenset({"criteria"}),
+        "LowRank": frozenset({"energy", "layers", "rank"}),
         "NeuronPrune": _STRUCTURED,
-        "Prune": frozenset(),
-        "Quantize": frozenset({"dtype"}),
+        "Prune": frozenset({"layers"}),
+        "Quantize": frozenset({"dtype", "layers"}),
         "StructurePrune": _STRUCTURED,
     },
 )
@@ -37,6 +39,8 @@ class SchemeConfig(Section):
         "BlockPrune",
         "Cluster",
         "FilterPrune",
+        "HeadPrune",
+        "LowRank",
         "NeuronPrune",
         "Prune",
         "Quantize",
@@ -49,8 +53,17 @@ class SchemeConfig(Section):
         "what kept counts are rounded down to a multiple of",
         limits=Limits(minimum=1),
     )
-    dtype: str | None = option(None, "what weights are cast to, such as 'float16'")
+    dtype: str | None = option(None, "what weights are cast to, such as 'float16' or 'int8'")
     bits: int | None = option(None, "the bits of a code", limits=Limits(minimum=1, maximum=8))
+    rank: int | None = option(None, "the rank of a weight", limits=Limits(minimum=1))
+    energy: float | None = option(
+        None,
+        "the fraction of squared singular values that stays",
+        limits=Limits(above=0, maximum=1),
+    )
+    layers: tuple[str, ...] = option(
+        (), "the kinds of layers, such as 'linear', 'conv2d', 'embedding', 'lstm'", single=True
+    )
 
     @override
     def rules(self) -> Iterator[Fault]:
@@ -67,7 +80,7 @@ class SchemeConfig(Section):
     def settings(self) -> dict[str, Any]:
         """The keys that are given, beside the name."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {key: one for key, one in values.items() if key != "name" and one is not None}
+        return {key: one for key, one in values.items() if key != "name" and one not in (None, ())}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,11 @@ from nncfx.schemes.clustering import Cluster
 from nncfx.schemes.composition import Compose, FunctionScheme, SchemeLike, as_scheme
 from nncfx.schemes.criteria import CRITERIA, Criterion, RandomScores
 from nncfx.schemes.footprint import footprint_bytes, nonzero_parameters
+from nncfx.schemes.heads import HeadPrune
 from nncfx.schemes.importance import fisher_scores, norm_scale_scores, taylor_scores
 from nncfx.schemes.kmeans import kmeans_1d
+from nncfx.schemes.layers import LAYER_KINDS
+from nncfx.schemes.low_rank import LowRank, factorize
 from nncfx.schemes.masks import (
     MaskScope,
     group_masks,
@@ -18,6 +21,7 @@ from nncfx.schemes.operators import (
     blockprune,
     dequantize,
     filter_prune,
+    int8_grid,
     level_to_density,
     neuron_prune,
     prune,
@@ -31,12 +35,15 @@ from nncfx.schemes.unconstrained import Ranking, Side, kept_units, unconstrained
 
 __all__ = [
     "CRITERIA",
+    "LAYER_KINDS",
     "BlockPrune",
     "Cluster",
     "Compose",
     "Criterion",
     "FilterPrune",
     "FunctionScheme",
+    "HeadPrune",
+    "LowRank",
     "MaskScope",
     "NeuronPrune",
     "Prune",
@@ -50,11 +57,13 @@ __all__ = [
     "as_scheme",
     "blockprune",
     "dequantize",
+    "factorize",
     "filter_prune",
     "fisher_scores",
     "footprint_bytes",
     "group_masks",
     "group_scores",
+    "int8_grid",
     "keep_groups",
     "kept_count",
     "kept_units",

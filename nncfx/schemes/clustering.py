@@ -9,13 +9,19 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError
 from nncfx.schemes.kmeans import kmeans_1d, nearest
-from nncfx.schemes.layers import layer_parameters, parameter_names, select_layers
+from nncfx.schemes.layers import (
+    CONDENSA_LAYERS,
+    Layer,
+    kinds_of,
+    layer_parameters,
+    parameter_names,
+    select_layers,
+)
 from nncfx.schemes.masks import check_level
 from nncfx.schemes.scheme import Scheme
 
 __all__ = ["Cluster"]
 
-_KINDS: Final = (nn.Linear, nn.Conv2d)
 _MOST_BITS: Final = 8
 
 
@@ -23,7 +29,7 @@ _MOST_BITS: Final = 8
 class Cluster(Scheme):
     """Rounds each layer's non-zero weights to a codebook of its own, found by k-means.
 
-    Covers `nn.Linear` and `nn.Conv2d` (subclasses excluded). Of the `2 ** bits` codes one is zero:
+    Covers layers of the chosen kinds (subclasses excluded). Of the `2 ** bits` codes one is zero:
     pruned weights stay zero, so that Cluster composes with pruning, and the others share the
     remaining `2 ** bits - 1` values. Biases are untouched, the dtype stays. A layer that has no
     more values than that is left as it is. Does not depend on the level.
@@ -31,17 +37,20 @@ class Cluster(Scheme):
     Attributes:
         bits: Bits of a code, from 1 to 8.
         ignored: Dotted names of modules to leave alone, or `{re}` patterns.
+        layers: Kinds of layers, by their names in `LAYER_KINDS`.
 
     Raises:
-        ArgumentError: `bits` is out of range.
+        ArgumentError: `bits` is out of range, or a kind of layer is not known.
 
     Source: Han et al. (2016), Deep Compression, section 3.
     """
 
     bits: int = 5
     ignored: tuple[str, ...] = ()
+    layers: tuple[str, ...] = CONDENSA_LAYERS
 
     def __post_init__(self) -> None:
+        kinds_of(self.layers)
         if self.bits not in range(1, _MOST_BITS + 1):
             raise ArgumentError(
                 f"bits is {self.bits!r}; a code has 1 to {_MOST_BITS} bits. Deep Compression uses "
@@ -51,7 +60,7 @@ class Cluster(Scheme):
     @override
     def compress(self, model: nn.Module, level: float) -> None:
         check_level(level)
-        for layer in select_layers(model, _KINDS, ignored=self.ignored):
+        for layer in self._layers(model):
             with torch.no_grad():
                 alive = layer.weight != 0
                 values = layer.weight[alive]
@@ -61,5 +70,7 @@ class Cluster(Scheme):
 
     @override
     def parameters(self, model: nn.Module) -> frozenset[str]:
-        layers = select_layers(model, _KINDS, ignored=self.ignored)
-        return parameter_names(model, layer_parameters(layers, biases=False))
+        return parameter_names(model, layer_parameters(self._layers(model), biases=False))
+
+    def _layers(self, model: nn.Module) -> list[Layer]:
+        return select_layers(model, kinds_of(self.layers), ignored=self.ignored)

@@ -7,6 +7,8 @@ from typing import Any, Final
 from nncfx.config import SchemeConfig
 from nncfx.schemes.clustering import Cluster
 from nncfx.schemes.composition import Compose
+from nncfx.schemes.heads import HeadPrune
+from nncfx.schemes.low_rank import LowRank
 from nncfx.schemes.pruning import BlockPrune, Prune
 from nncfx.schemes.quantization import Quantize
 from nncfx.schemes.scheme import Scheme
@@ -21,6 +23,8 @@ _CLASSES: Final[Mapping[str, Any]] = MappingProxyType(
             BlockPrune,
             Cluster,
             FilterPrune,
+            HeadPrune,
+            LowRank,
             NeuronPrune,
             Prune,
             Quantize,
@@ -38,7 +42,7 @@ def schemes_from(configs: Sequence[SchemeConfig], ignored: Sequence[str] = ()) -
         ignored: Dotted names of modules that none of the schemes touches.
 
     Raises:
-        ArgumentError: there is none, or a criterion or dtype is not known.
+        ArgumentError: there is none, or a criterion, dtype or kind of layer is not known.
     """
     schemes: list[Scheme] = [
         _CLASSES[one.name](**one.settings, ignored=tuple(ignored)) for one in configs

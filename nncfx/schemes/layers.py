@@ -1,35 +1,92 @@
 """Which layers of a model a scheme touches, and their raw parameters."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from torch import Tensor, nn
 
-from nncfx.errors import CompressionError, GraphError, did_you_mean
+from nncfx.errors import ArgumentError, CompressionError, GraphError, did_you_mean
 from nncfx.tracing.dynamic_class import original_class
 
-__all__ = ["Layer", "layer_parameters", "matching_modules", "parameter_names", "select_layers"]
+__all__ = [
+    "CONDENSA_LAYERS",
+    "LAYER_KINDS",
+    "Layer",
+    "kinds_of",
+    "layer_parameters",
+    "matching_modules",
+    "parameter_names",
+    "select_layers",
+]
 
 _REGULAR: Final = "{re}"
+_RECURRENT: Final = (nn.RNNBase, nn.RNNCellBase)
+
+LAYER_KINDS: Final[Mapping[str, tuple[type[nn.Module], ...]]] = MappingProxyType(
+    {
+        "linear": (nn.Linear,),
+        "conv1d": (nn.Conv1d,),
+        "conv2d": (nn.Conv2d,),
+        "conv3d": (nn.Conv3d,),
+        "embedding": (nn.Embedding, nn.EmbeddingBag),
+        "lstm": (nn.LSTM, nn.LSTMCell),
+        "gru": (nn.GRU, nn.GRUCell),
+        "rnn": (nn.RNN, nn.RNNCell),
+    },
+)
+"""The kinds of layers that schemes on single weights know, by name."""
+
+CONDENSA_LAYERS: Final = ("linear", "conv2d")
+"""The kinds that Condensa's own schemes look at."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Layer:
-    """A leaf module with its raw parameters (no hook stands between).
+    """A weight of a leaf module, with its bias; both raw (no hook stands between).
+
+    A recurrent module is several layers: one for each of its weight matrices.
 
     Attributes:
         name: Dotted name of the module; "" for the root.
         module: The module itself.
-        weight: Its weight.
-        bias: Its bias, or None.
+        weight: The weight.
+        bias: The bias that goes with it, or None.
+        weight_name: The name of the weight within the module.
     """
 
     name: str
     module: nn.Module
     weight: nn.Parameter
     bias: nn.Parameter | None
+    weight_name: str = "weight"
+
+
+def kinds_of(layers: Iterable[str]) -> tuple[type[nn.Module], ...]:
+    """Return the module types that the names in `layers` stand for.
+
+    Raises:
+        ArgumentError: there is no name, or one that `LAYER_KINDS` does not know.
+
+    >>> kinds_of(["linear", "gru"])
+    (<class 'torch.nn.modules.linear.Linear'>, <class 'torch.nn.modules.rnn.GRU'>, \
+<class 'torch.nn.modules.rnn.GRUCell'>)
+    """
+    names = [layers] if isinstance(layers, str) else list(layers)
+    for name in names:
+        if name not in LAYER_KINDS:
+            raise ArgumentError(
+                f"{name!r} in layers is no kind of layer. Use some of "
+                f"{', '.join(LAYER_KINDS)}.{did_you_mean(str(name), LAYER_KINDS)}",
+            )
+    if not names:
+        raise ArgumentError(
+            "layers is empty, so that the scheme would compress nothing. Use some of "
+            f"{', '.join(LAYER_KINDS)}.",
+        )
+    return tuple(kind for name in names for kind in LAYER_KINDS[name])
 
 
 def select_layers(
@@ -53,11 +110,11 @@ def select_layers(
         CompressionError: a layer has no plain weight (parametrized or lazy).
     """
     left_out = matching_modules(model, ignored)
-    layers = []
+    layers: list[Layer] = []
     for name, module in model.named_modules():
         fits = isinstance(module, kinds) if subclasses else original_class(module) in kinds
         if fits and name not in left_out:
-            layers.append(_layer(name, module))
+            layers.extend(_layers_of(name, module))
     return layers
 
 
@@ -108,14 +165,20 @@ def _selects(pattern: str, name: str) -> bool:
         ) from error
 
 
-def _layer(name: str, module: nn.Module) -> Layer:
+def _layers_of(name: str, module: nn.Module) -> Iterator[Layer]:
     raw = dict(module.named_parameters(recurse=False))
-    weight = raw.get("weight")
-    if weight is None or isinstance(weight, nn.parameter.UninitializedParameter):
+    if isinstance(module, _RECURRENT):
+        for own, weight in raw.items():
+            if own.startswith("weight_"):
+                bias = raw.get(own.replace("weight_", "bias_", 1))
+                yield Layer(name=name, module=module, weight=weight, bias=bias, weight_name=own)
+        return
+    plain = raw.get("weight")
+    if plain is None or isinstance(plain, nn.parameter.UninitializedParameter):
         raise CompressionError(
             f"'{name}' ({type(module).__name__}) has no plain weight to compress; it is "
             "parametrized or not yet initialised. Bake parametrizations in "
             "(torch.nn.utils.parametrize.remove_parametrizations), run the model once, or ignore "
             "the module.",
         )
-    return Layer(name=name, module=module, weight=weight, bias=raw.get("bias"))
+    yield Layer(name=name, module=module, weight=plain, bias=raw.get("bias"))

@@ -24,6 +24,7 @@ __all__ = [
     "dequantize",
     "filter_prune",
     "float_dtype",
+    "int8_grid",
     "level_to_density",
     "neuron_prune",
     "prune",
@@ -39,6 +40,8 @@ _DTYPES = {
     "float32": torch.float32,
     "float64": torch.float64,
 }
+
+_INT8_CODES = 127
 
 
 def density(tensor: Tensor) -> float:
@@ -271,6 +274,31 @@ def quantize(tensor: Tensor, dtype: str | torch.dtype) -> Tensor:
         f"The largest magnitude, {float(tensor.abs().max()):g}, does not fit {cast.dtype}, whose "
         f"largest is {torch.finfo(cast.dtype).max:g}. Use bfloat16, or rescale the layer.",
     )
+
+
+def int8_grid(weight: Tensor) -> Tensor:
+    """Return an `o x ...` weight rounded to `-127 .. 127` steps, one step for each of its o rows.
+
+    The step is the row's largest magnitude over 127, so that zero is a code and the largest entry
+    stays as it is; a row of zeros stays. Ties go to even. Rounding again changes nothing, bitwise,
+    for float32 and narrower.
+
+    Raises:
+        CompressionError: an entry is not finite.
+
+    >>> int8_grid(torch.tensor([[127.0, 1.4, -0.5]]))
+    tensor([[127.,   1.,  -0.]])
+    """
+    if not torch.isfinite(weight).all():
+        raise CompressionError(
+            "The weights have entries that are not finite, which no grid holds. Train the model "
+            "to finite weights first.",
+        )
+    # double precision, so that the step found in rounded weights is the one they were rounded to
+    rows = weight.detach().double().flatten(1)
+    step = rows.abs().amax(1, keepdim=True) / _INT8_CODES
+    codes = torch.where(step > 0, rows / step, 0.0).round()
+    return (codes * step).view(weight.shape).to(weight.dtype)
 
 
 def dequantize(tensor: Tensor, dtype: str | torch.dtype = torch.float32) -> Tensor:

@@ -1,7 +1,6 @@
 """Unstructured and block pruning: Condensa's Prune and BlockPrune."""
 
 from dataclasses import dataclass
-from typing import Final
 
 import torch
 from torch import nn
@@ -10,34 +9,47 @@ from typing_extensions import override
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.schemes import operators
 from nncfx.schemes.criteria import Criterion, resolve_criterion
-from nncfx.schemes.layers import Layer, layer_parameters, parameter_names, select_layers
+from nncfx.schemes.layers import (
+    CONDENSA_LAYERS,
+    Layer,
+    kinds_of,
+    layer_parameters,
+    parameter_names,
+    select_layers,
+)
 from nncfx.schemes.masks import check_level
 from nncfx.schemes.scheme import Scheme
 
 __all__ = ["BlockPrune", "Prune"]
-
-_KINDS: Final = (nn.Linear, nn.Conv2d)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prune(Scheme):
     """Unstructured pruning: the smallest weights of the whole model go.
 
-    One threshold holds for all `nn.Linear` and `nn.Conv2d` layers (subclasses excluded): the
+    One threshold holds for all layers of the chosen kinds (subclasses excluded): the
     `floor((1 - level) * n)`-th largest magnitude of their n weights; weights equal to it stay.
     Biases and all other layers are untouched. A whole layer may become zero.
 
     Attributes:
         ignored: Dotted names of modules to leave alone, or `{re}` patterns.
+        layers: Kinds of layers, by their names in `LAYER_KINDS`; by default Condensa's.
+
+    Raises:
+        ArgumentError: a kind of layer is not known.
 
     Source: Condensa (Joseph et al. 2020), Table 1.
     """
 
     ignored: tuple[str, ...] = ()
+    layers: tuple[str, ...] = CONDENSA_LAYERS
+
+    def __post_init__(self) -> None:
+        kinds_of(self.layers)
 
     @override
     def compress(self, model: nn.Module, level: float) -> None:
-        layers = _layers_to_prune(self, select_layers(model, _KINDS, ignored=self.ignored))
+        layers = _layers_to_prune(self, self._layers(model))
         if check_level(level) == 0:
             return
         magnitudes = torch.cat([layer.weight.detach().flatten() for layer in layers])
@@ -48,24 +60,27 @@ class Prune(Scheme):
 
     @override
     def parameters(self, model: nn.Module) -> frozenset[str]:
-        layers = select_layers(model, _KINDS, ignored=self.ignored)
-        return parameter_names(model, layer_parameters(layers, biases=False))
+        return parameter_names(model, layer_parameters(self._layers(model), biases=False))
+
+    def _layers(self, model: nn.Module) -> list[Layer]:
+        return select_layers(model, kinds_of(self.layers), ignored=self.ignored)
 
 
 @dataclass(frozen=True)
 class BlockPrune(Scheme):
-    """Block pruning of linear layers: the weakest blocks of weights of the whole model go.
+    """Block pruning: the weakest blocks of weights of the whole model go.
 
-    One threshold holds for the blocks of all `nn.Linear` layers (subclasses excluded), as in
-    `Prune`. Biases are untouched.
+    One threshold holds for the blocks of all layers of the chosen kinds (subclasses excluded), as
+    in `Prune`. Biases are untouched.
 
     Attributes:
         criteria: How the weights of a block become its score.
         bs: Extents of a block, one for each axis of the weight; or one number for all axes.
         ignored: Dotted names of modules to leave alone, or `{re}` patterns.
+        layers: Kinds of layers, by their names in `LAYER_KINDS`; by default linear, as Condensa.
 
     Raises:
-        ArgumentError: the block size or the criterion is not admissible.
+        ArgumentError: the block size, the criterion or a kind of layer is not admissible.
 
     Source: Condensa (Joseph et al. 2020), Table 1.
     """
@@ -73,9 +88,11 @@ class BlockPrune(Scheme):
     criteria: Criterion = "l2norm"
     bs: int | tuple[int, ...] = 4
     ignored: tuple[str, ...] = ()
+    layers: tuple[str, ...] = ("linear",)
 
     def __post_init__(self) -> None:
         resolve_criterion(self.criteria)
+        kinds_of(self.layers)
         extents = (self.bs,) if isinstance(self.bs, int) else self.bs
         if not extents or min(extents) < 1:
             raise ArgumentError(
@@ -101,26 +118,27 @@ class BlockPrune(Scheme):
         return parameter_names(model, layer_parameters(self._layers(model), biases=False))
 
     def _layers(self, model: nn.Module) -> list[Layer]:
-        return select_layers(model, (nn.Linear,), ignored=self.ignored)
+        return select_layers(model, kinds_of(self.layers), ignored=self.ignored)
 
     def _block(self, layer: Layer) -> tuple[int, ...]:
         return (self.bs,) * layer.weight.ndim if isinstance(self.bs, int) else self.bs
 
     def _scores(self, layer: Layer) -> torch.Tensor:
         block = self._block(layer)
-        shape = tuple(layer.weight.shape)
+        shape, name = tuple(layer.weight.shape), f"{layer.name}.{layer.weight_name}"
         if len(block) != len(shape) or any(n % b for n, b in zip(shape, block, strict=True)):
             raise CompressionError(
-                f"Blocks of {block} do not tile '{layer.name}.weight' of {shape}; each extent "
-                f"must divide the weight's. Choose divisors, or ignored=('{layer.name}',).",
+                f"Blocks of {block} do not tile '{name}' of {shape}; each "
+                f"extent must divide the weight's. Choose divisors, or ignored=('{layer.name}',).",
             )
         return operators.block_scores(layer.weight.detach(), block, self.criteria).flatten()
 
 
 def _layers_to_prune(scheme: Scheme, layers: list[Layer]) -> list[Layer]:
+    """Return `layers`, of those that share a weight (an embedding and its decoder) the first."""
     if not layers:
         raise CompressionError(
             f"{scheme!r} finds no layer that it could prune, so that every level would give the "
-            "same model. Check the model and `ignored`, or choose another scheme.",
+            "same model. Check the model, `layers` and `ignored`, or choose another scheme.",
         )
-    return layers
+    return list({id(layer.weight): layer for layer in reversed(layers)}.values())[::-1]

@@ -1,7 +1,7 @@
-"""Quantize: weights and biases in a narrower floating dtype."""
+"""Quantize: weights in a narrower dtype."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
 
 import torch
 from torch import nn
@@ -9,30 +9,42 @@ from typing_extensions import override
 
 from nncfx.errors import CompressionError
 from nncfx.schemes import operators
-from nncfx.schemes.layers import layer_parameters, parameter_names, select_layers
+from nncfx.schemes.layers import (
+    CONDENSA_LAYERS,
+    Layer,
+    kinds_of,
+    layer_parameters,
+    parameter_names,
+    select_layers,
+)
 from nncfx.schemes.masks import check_level
 from nncfx.schemes.scheme import Scheme
 
 __all__ = ["Quantize"]
 
-_KINDS: Final = (nn.Linear, nn.Conv2d)
+_INT8 = "int8"
 
 
 @dataclass(frozen=True)
 class Quantize(Scheme):
-    """Casts weights and biases of `nn.Linear` and `nn.Conv2d` layers (subclasses excluded).
+    """Rounds the layers of the chosen kinds (subclasses excluded) to a narrower dtype.
 
-    Compressed, they have the narrower dtype, so that the module computes in it; decompressed,
-    they have `restore` again and their values stay on the grid of `dtype`. Does not depend
-    on the level.
+    Of a floating dtype, compressed weights and biases have it, so that the module computes in it;
+    decompressed, they have `restore` again and their values stay on the grid of `dtype`.
+
+    Of "int8", weights are put on `operators.int8_grid`, one step per output channel, and keep the
+    dtype that they have, for no module computes with bare integers; biases are untouched. Does
+    not depend on the level.
 
     Attributes:
-        dtype: "float16" or "bfloat16" ("float32" and "float64" are known, too), or a torch dtype.
-        restore: The dtype that `decompress` gives back.
+        dtype: "float16", "bfloat16" or "int8" ("float32" and "float64" are known, too), or a
+            torch dtype.
+        restore: The dtype that `decompress` gives back, of a floating dtype.
         ignored: Dotted names of modules to leave alone, or `{re}` patterns.
+        layers: Kinds of layers, by their names in `LAYER_KINDS`.
 
     Raises:
-        ArgumentError: a dtype is not known.
+        ArgumentError: a dtype or a kind of layer is not known.
 
     Source: Condensa (Joseph et al. 2020), Table 1.
     """
@@ -40,35 +52,48 @@ class Quantize(Scheme):
     dtype: str | torch.dtype = "float16"
     restore: str | torch.dtype = "float32"
     ignored: tuple[str, ...] = ()
+    layers: tuple[str, ...] = CONDENSA_LAYERS
 
     def __post_init__(self) -> None:
+        kinds_of(self.layers)
         for field, dtype in (("dtype", self.dtype), ("restore", self.restore)):
-            known = operators.float_dtype(dtype)
-            object.__setattr__(self, field, str(known).removeprefix("torch."))
+            name = str(dtype).removeprefix("torch.")
+            if field == "restore" or name != _INT8:
+                name = str(operators.float_dtype(dtype)).removeprefix("torch.")
+            object.__setattr__(self, field, name)
 
     @override
     def compress(self, model: nn.Module, level: float) -> None:
         check_level(level)
-        for layer in select_layers(model, _KINDS, ignored=self.ignored):
-            for parameter in layer_parameters([layer], biases=True):
+        for layer in self._layers(model):
+            for parameter in self._parameters([layer]):
                 try:
-                    cast = operators.quantize(parameter.detach(), self.dtype)
+                    rounded = self._rounded(parameter.detach())
                 except CompressionError as error:
                     raise CompressionError(f"In '{layer.name}': {error}") from error
-                _recast(parameter, cast)
+                _recast(parameter, rounded)
 
     @override
     def decompress(self, model: nn.Module) -> None:
-        for parameter in layer_parameters(
-            select_layers(model, _KINDS, ignored=self.ignored),
-            biases=True,
-        ):
+        if self.dtype == _INT8:
+            return
+        for parameter in self._parameters(self._layers(model)):
             _recast(parameter, operators.dequantize(parameter.detach(), self.restore))
 
     @override
     def parameters(self, model: nn.Module) -> frozenset[str]:
-        layers = select_layers(model, _KINDS, ignored=self.ignored)
-        return parameter_names(model, layer_parameters(layers, biases=True))
+        return parameter_names(model, self._parameters(self._layers(model)))
+
+    def _layers(self, model: nn.Module) -> list[Layer]:
+        return select_layers(model, kinds_of(self.layers), ignored=self.ignored)
+
+    def _parameters(self, layers: Iterable[Layer]) -> Iterator[nn.Parameter]:
+        return layer_parameters(layers, biases=self.dtype != _INT8)
+
+    def _rounded(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self.dtype == _INT8:
+            return operators.int8_grid(tensor)
+        return operators.quantize(tensor, self.dtype)
 
 
 def _recast(parameter: nn.Parameter, values: torch.Tensor) -> None:

@@ -145,15 +145,13 @@ class RowPrune(Scheme):
     def _sets(self, model: nn.Module, channels: Channels) -> tuple[GroupSet, ...]:
         """Return the prunable sets that the scheme looks at."""
         ignored = matching_modules(model, self.ignored)
-        chosen = []
-        for group_set in channels.prunable:
-            owners = {m.parameter.rpartition(".")[0] for m in group_set.by_role(Role.PRODUCER)}
-            modules = [model.get_submodule(owner) for owner in owners]
-            fits = all(isinstance(module, self.producer_kinds) for module in modules)
-            if fits and ignored.isdisjoint(owners):
-                chosen.append(group_set)
+        chosen = tuple(
+            group_set
+            for group_set in channels.prunable
+            if self._is_chosen(model, group_set) and ignored.isdisjoint(_producers(group_set))
+        )
         if chosen:
-            return tuple(chosen)
+            return chosen
         reasons = [f"{name}: {reason}" for name, reason in channels.fixed.items()]
         more = f"; and {len(reasons) - _LISTED} more" if len(reasons) > _LISTED else ""
         raise CompressionError(
@@ -161,6 +159,11 @@ class RowPrune(Scheme):
             f"Fixed are {'; '.join(reasons[:_LISTED]) or 'none'}{more}. Choose a scheme for "
             "other layers (FilterPrune: convolutions, NeuronPrune: linear layers), or Prune().",
         )
+
+    def _is_chosen(self, model: nn.Module, group_set: GroupSet) -> bool:
+        """Return whether a bound scheme prunes the groups of `group_set`, if they may go."""
+        modules = [model.get_submodule(name) for name in _producers(group_set)]
+        return all(isinstance(module, self.producer_kinds) for module in modules)
 
     def _compress_groups(
         self,
@@ -224,6 +227,11 @@ class StructurePrune(RowPrune):
     @override
     def producer_kinds(self) -> tuple[type[nn.Module], ...]:
         return (nn.Module,)
+
+
+def _producers(group_set: GroupSet) -> set[str]:
+    """Return the dotted names of the modules that produce the channels of `group_set`."""
+    return {m.parameter.rpartition(".")[0] for m in group_set.by_role(Role.PRODUCER)}
 
 
 def _raw_parameters(model: nn.Module) -> dict[str, Tensor]:

@@ -12,11 +12,12 @@ from torch.nn import functional as F
 
 import nncfx
 from nncfx.compressor import Compressor
-from nncfx.config import DCFineTunedRecovery, DCRecovery, LCRecovery
+from nncfx.compressor.from_config import arguments_from
+from nncfx.config import DCFineTunedRecovery, DCRecovery, LCRecovery, NNCFConfig
 from nncfx.errors import ConfigError
 from nncfx.lc import DC, LC, DCFineTuned
 from nncfx.objectives import macs
-from nncfx.schemes import Compose, FilterPrune, Quantize
+from nncfx.schemes import Compose, FilterPrune, LowRank, Quantize
 from nncfx.search import SearchSettings
 
 SEARCH: dict[str, Any] = {
@@ -98,3 +99,20 @@ def test_faults_name_their_place(config: dict[str, Any], said: str) -> None:
 def test_a_search_is_not_silently_left_out_of_training() -> None:
     with pytest.raises(ConfigError, match="search: a search has a training loop of its own"):
         nncfx.create_compressed_model(nn.Linear(2, 2), {"search": SEARCH}, torch.ones(1, 2))
+
+
+def test_schemes_take_kinds_of_layers_and_ranks_from_the_config() -> None:
+    config = NNCFConfig.from_dict(
+        {
+            "search": {
+                "objective": "footprint",
+                "schemes": [
+                    {"name": "LowRank", "energy": 0.9, "layers": "lstm"},
+                    {"name": "Quantize", "dtype": "int8", "layers": ["lstm", "embedding"]},
+                ],
+            }
+        }
+    )
+    assert arguments_from(config)["scheme"] == Compose(
+        [LowRank(energy=0.9, layers=("lstm",)), Quantize("int8", layers=("lstm", "embedding"))]
+    )

@@ -84,6 +84,55 @@ def test_double_precision_is_restored_where_asked() -> None:
     assert model.weight.dtype == torch.float64
 
 
-def test_integers_are_no_floating_dtype() -> None:
-    with pytest.raises(ArgumentError, match="'int8' is not a floating dtype"):
-        Quantize("int8")
+def test_other_integers_are_no_dtype_of_weights() -> None:
+    with pytest.raises(ArgumentError, match="'int16' is not a floating dtype"):
+        Quantize("int16")
+
+
+def test_int8_rounds_each_output_channel_to_its_own_step() -> None:
+    model = nn.Linear(3, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[127.0, 1.4, -0.6], [-2.54, 0.031, 0.0]]))
+    bias = model.bias.detach().clone()
+    Quantize("int8").compress(model, 0.0)
+    # steps 1 and 0.02
+    expected = torch.tensor([[127.0, 1.0, -1.0], [-2.54, 0.04, 0.0]])
+    torch.testing.assert_close(model.weight.detach(), expected, rtol=1e-6, atol=0)
+    assert torch.equal(model.bias, bias)
+    assert Quantize("int8").parameters(model) == {"weight"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("seed", range(5))
+def test_int8_rounding_again_changes_nothing(dtype: torch.dtype, seed: int) -> None:
+    torch.manual_seed(seed)
+    model = nn.Conv2d(5, 40, 3).to(dtype)
+    scheme = Quantize("int8")
+    scheme.compress(model, 0.0)
+    once = model.weight.detach().clone()
+    assert all(len(row.unique()) <= 255 for row in once)
+    scheme.decompress(model)
+    assert model.weight.dtype == dtype
+    scheme.compress(model, 0.0)
+    assert torch.equal(model.weight, once)
+
+
+def test_int8_moves_no_weight_by_more_than_half_a_step() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(50, 20)
+    before = model.weight.detach().clone()
+    Quantize("int8").compress(model, 0.0)
+    half = before.abs().amax(1, keepdim=True) / 127 / 2
+    # one rounding of float32 on top
+    assert ((model.weight - before).abs() <= half * (1 + 1e-5)).all()
+
+
+def test_int8_keeps_rows_of_zeros_and_refuses_what_is_not_finite() -> None:
+    model = nn.Linear(2, 2)
+    nn.init.zeros_(model.weight)
+    Quantize("int8").compress(model, 0.0)
+    assert not model.weight.any()
+    with torch.no_grad():
+        model.weight[0, 0] = torch.inf
+    with pytest.raises(CompressionError, match="not finite"):
+        Quantize("int8").compress(model, 0.0)

@@ -1,0 +1,65 @@
+"""HeadPrune: whole attention heads go."""
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+from torch import nn
+from typing_extensions import override
+
+from nncfx.errors import CompressionError
+from nncfx.graph.channels import GroupSet, Role
+from nncfx.schemes.structured import RowPrune
+
+__all__ = ["HeadPrune"]
+
+_MATRIX = 2
+
+
+@dataclass(frozen=True)
+class HeadPrune(RowPrune):
+    """Prunes attention heads, as the channel analysis finds them; works bound only.
+
+    A head is a group of several rows of the matrices that produce it (queries, keys, values) and
+    of several columns of the matrices that read it. Where several query heads share a key, they
+    go together with it. `level` is the fraction of all heads.
+
+    Source: Michel et al. (2019), Are Sixteen Heads Really Better than One?, section 2.
+    """
+
+    @property
+    @override
+    def kinds(self) -> tuple[type[nn.Module], ...]:
+        return ()
+
+    @property
+    @override
+    def producer_kinds(self) -> tuple[type[nn.Module], ...]:
+        return (nn.Module,)
+
+    @override
+    def compress(self, model: nn.Module, level: float) -> None:
+        if self.channels is None:
+            _refuse_unbound()
+        super().compress(model, level)
+
+    @override
+    def parameters(self, model: nn.Module) -> frozenset[str]:
+        if self.channels is None:
+            _refuse_unbound()
+        return super().parameters(model)
+
+    @override
+    def _is_chosen(self, model: nn.Module, group_set: GroupSet) -> bool:
+        members = [member for member in group_set.members if not member.is_buffer]
+        axes = {m.parameter: model.get_parameter(m.parameter).ndim for m in members}
+        weights = [member for member in members if axes[member.parameter] > 1]
+        return {Role.PRODUCER, Role.CONSUMER} <= {member.role for member in weights} and all(
+            member.indices.shape[1] > 1 and axes[member.parameter] == _MATRIX for member in weights
+        )
+
+
+def _refuse_unbound() -> NoReturn:
+    raise CompressionError(
+        "HeadPrune is not bound, and the weights alone do not say which of their rows are a head. "
+        "Bind it: HeadPrune().bind(nncfx.tracing.analyze_channels(model, example_inputs)).",
+    )
