@@ -24,7 +24,6 @@ from nncfx.controllers.schedulers import (
     EpochScheduler,
     HasLevel,
     Scheduler,
-    StepCounter,
     StepScheduler,
 )
 from nncfx.controllers.schedules import (
@@ -40,6 +39,7 @@ from nncfx.controllers.schedules import (
 from nncfx.controllers.scheduling import sparsity_schedule, sparsity_scheduler
 from nncfx.controllers.stage import CompressionStage
 from nncfx.controllers.statistics import CompositeStatistics, Statistics, table
+from nncfx.controllers.step_counter import StepCounter
 from nncfx.controllers.weight_sparsity import (
     LayerSparsity,
     SparsityStatistics,
