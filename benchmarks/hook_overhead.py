@@ -2,7 +2,9 @@
 
 Identity hooks stand at the weight, the input and the output of every convolution and linear layer.
 Times are CPU seconds of one thread, which other work on the machine hardly changes; ratios are
-those of medians, the order changes from round to round.
+those of medians, the order changes from round to round. With --compiled, forwards under
+torch.compile (Inductor) instead: raw, a second raw one, whose ratio shows the noise, and hooked;
+all three hold the same parameters.
 
 Needs torchvision, and nncf 3.4 for its columns (else they stay empty); on CPU builds of torch give
 the folder of torchvision_on_cpu.py with --shim:
@@ -14,6 +16,7 @@ import argparse
 import copy
 import importlib
 import importlib.util
+import itertools
 import statistics
 import sys
 import time
@@ -35,6 +38,9 @@ SIZES: Final = (224, 32)
 HEADER: Final = """\
 | model | size | wrap + trace ms | of nncf's | raw ms | wrapped | hooked | nncf hooked |
 |---|---:|---:|---:|---:|---:|---:|---:|"""
+COMPILED_HEADER: Final = """\
+| model | size | raw ms | raw again | hooked | graph breaks |
+|---|---:|---:|---:|---:|---:|"""
 
 
 def built(name: str, size: int) -> nn.Module:
@@ -134,6 +140,37 @@ def row(name: str, size: int, rounds: int, others: Mapping[str, Any]) -> str:
     )
 
 
+def compiled_row(name: str, size: int, rounds: int) -> str:
+    """Return the row of one model at one size under torch.compile."""
+    model, x = built(name, size), torch.rand(1, 3, size, size)
+    forwards = {"raw": model, "again": sharing(model), "hooked": hooked_ours(sharing(model), x)}
+    breaks = torch._dynamo.explain(forwards["hooked"])(x).graph_break_count  # noqa: SLF001 (torch's documented name)
+    calls = {}
+    with torch.no_grad():
+        for key, one in forwards.items():
+            calls[key] = partial(warmed, torch.compile(one, fullgraph=True), x)
+        times = medians(interleaved(calls, rounds))
+    again, hooked = (times[key] / times["raw"] for key in ("again", "hooked"))
+    return (
+        f"| {name} | {size} | {times['raw'] * 1e3:.2f} | {again:.3f} | {hooked:.3f} | {breaks} |"
+    )
+
+
+def warmed(model: Callable[..., object], x: torch.Tensor) -> Callable[[], object]:
+    """Return the call of a compiled model, after one that brings its code to the front.
+
+    The models share one forward, whose compiled versions torch tries last used first.
+    """
+    model(x)
+    return partial(model, x)
+
+
+def sharing(model: nn.Module) -> nn.Module:
+    """Return a copy of `model` with the same parameters and buffers, at the same addresses."""
+    tensors = (*model.parameters(), *model.buffers())
+    return copy.deepcopy(model, {id(one): one for one in tensors})
+
+
 def on_copy(
     function: Callable[[nn.Module, torch.Tensor], object], model: nn.Module, x: torch.Tensor
 ) -> Callable[[], object]:
@@ -152,6 +189,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=MODELS)
     parser.add_argument("--sizes", nargs="*", type=int, default=SIZES)
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--compiled", action="store_true", help="under torch.compile")
     parser.add_argument("--shim", help="folder of torchvision_on_cpu.py")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -161,11 +199,15 @@ def main() -> None:
         importlib.import_module("torchvision_on_cpu")
     found = importlib.util.find_spec("nncf") is not None
     others = {"nncf": (wrapped_nncf, hooked_nncf)} if found else {}
-    sys.stdout.write(f"{HEADER}\n")
-    for size in chosen.sizes:
-        for name in chosen.models:
-            sys.stdout.write(f"{row(name, size, chosen.rounds, others)}\n")
-            sys.stdout.flush()
+    sys.stdout.write(f"{COMPILED_HEADER if chosen.compiled else HEADER}\n")
+    for size, name in itertools.product(chosen.sizes, chosen.models):
+        made = (
+            compiled_row(name, size, chosen.rounds)
+            if chosen.compiled
+            else row(name, size, chosen.rounds, others)
+        )
+        sys.stdout.write(f"{made}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

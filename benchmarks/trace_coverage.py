@@ -1,8 +1,9 @@
 """Wrap, trace and hook whole model zoos; print what fails, and why, as a Markdown table.
 
 For each model: wrap it, put a no-op hook at every site, and check that the output is bitwise that
-of the raw model, that every hook was called with a tensor of the traced shape, and that every
-output is reachable in the graph from every input that it depends on.
+of the raw model, that every hook was called with a tensor of the traced shape, that every output
+is reachable in the graph from every input that it depends on, and that tracing without computing
+gives the graph that tracing with values gives; --traces checks this last alone, in less time.
 
 python benchmarks/trace_coverage.py transformers --slice 0:20
 torchvision and timm import on CPU builds of torch only after shared/tools/torchvision_on_cpu.py;
@@ -10,7 +11,9 @@ give its folder with --shim.
 """
 
 import argparse
+import copy
 import importlib
+import itertools
 import os
 import signal
 import sys
@@ -34,6 +37,7 @@ from nncfx.graph import NNCFGraph, input_address, output_address
 from nncfx.tracing import Insertion, PostSite, PreSite, Site, WeightSite, run, unwrap, wrap
 from nncfx.tracing.inputs import as_call
 from nncfx.tracing.tensors import tensors_in
+from nncfx.tracing.tracer import Trace, trace_of_shapes, trace_with_wiring
 
 Inputs: TypeAlias = Any
 
@@ -76,8 +80,8 @@ class Row:
     faults: list[str] = field(default_factory=list)
 
 
-def check(subject: Subject) -> Row:
-    """Return what `subject` gives."""
+def check(subject: Subject, examine: Callable[[Row, nn.Module, Inputs], None]) -> Row:
+    """Return what `subject` gives under `examine`."""
     row, start = Row(subject.name), time.perf_counter()
     try:
         torch.manual_seed(0)
@@ -91,8 +95,31 @@ def check(subject: Subject) -> Row:
     return row
 
 
+def compare_traces(row: Row, model: nn.Module, inputs: Inputs) -> None:
+    """Fill `row` with what differs between the trace of `model` with values and without."""
+    torch.manual_seed(0)
+    # some keep what they computed in their first forward
+    quick = trace_of_shapes(copy.deepcopy(model), inputs)
+    torch.manual_seed(0)
+    full = trace_with_wiring(model, inputs)
+    row.operations = len(full.graph.operations)
+    row.faults += unlike(quick, full)
+
+
+def unlike(quick: Trace, full: Trace) -> list[str]:
+    """Return how a trace without values differs from the one with them."""
+    if quick == full:
+        return []
+    if quick.graph == full.graph:
+        return ["another wiring without values"]
+    pairs = itertools.zip_longest(quick.graph.operations, full.graph.operations)
+    first = next((pair for pair in pairs if pair[0] != pair[1]), "the edges")
+    return [f"another graph without values, first {first}"]
+
+
 def examine(row: Row, model: nn.Module, inputs: Inputs) -> None:
     """Fill `row` with what `model` gives on `inputs`."""
+    compare_traces(row, model, inputs)
     raw = outputs(model, inputs)
 
     def expect_raw(when: str) -> None:
@@ -250,6 +277,7 @@ def main() -> None:
     parser.add_argument("zoo", choices=sorted(ZOOS))
     parser.add_argument("--slice", default=":", help="of the models, as from:to")
     parser.add_argument("--only", nargs="*", help="names of models")
+    parser.add_argument("--traces", action="store_true", help="compare traces only")
     parser.add_argument("--seconds", type=int, default=120, help="limit for each model")
     parser.add_argument("--shim", help="folder of torchvision_on_cpu.py")
     chosen = parser.parse_args()
@@ -265,7 +293,7 @@ def main() -> None:
     rows = []
     for number, subject in enumerate(subjects, 1):
         with limited(chosen.seconds):
-            rows.append(check(subject))
+            rows.append(check(subject, compare_traces if chosen.traces else examine))
         state = "; ".join(rows[-1].faults) or "ok"
         progress = f"[{number}/{len(subjects)}] {subject.name} {rows[-1].seconds:.1f} s: {state}"
         sys.stderr.write(f"{progress}\n")

@@ -3,11 +3,16 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
+from typing import Any, Final
 
 import torch
 from torch import nn
 
-__all__ = ["preserved"]
+from nncfx.tracing.tensors import tensors_in
+
+__all__ = ["preserved", "without_keeping"]
+
+_REGISTRIES: Final = frozenset({"_parameters", "_buffers", "_modules"})
 
 
 @contextmanager
@@ -42,3 +47,54 @@ def preserved(model: nn.Module, *, train: bool = False) -> Iterator[None]:
                     # that did not change could break a backward pass that is still to come
                     if not torch.equal(buffer, value):
                         buffer.copy_(value)
+
+
+@contextmanager
+def without_keeping(model: nn.Module) -> Iterator[None]:
+    """Let go, at the end, of tensors that a forward keeps in attributes of modules.
+
+    Some models compute a value in their first forward and use it ever after. What they keep in
+    an attribute, or in a list or dict that is one, is put back as it was.
+    """
+    modules = list(model.modules())
+    before = [_attributes(module) for module in modules]
+    try:
+        yield
+    finally:
+        for module, held in zip(modules, before, strict=True):
+            _put_back(module, held)
+
+
+def _attributes(module: nn.Module) -> dict[str, tuple[Any, Any]]:
+    """Return the attributes by name, each with a copy of what it holds if it is a list or dict."""
+    return {
+        name: (value, value.copy() if isinstance(value, list | dict) else None)
+        for name, value in module.__dict__.items()
+        if name not in _REGISTRIES
+    }
+
+
+def _put_back(module: nn.Module, held: dict[str, tuple[Any, Any]]) -> None:
+    own = module.__dict__
+    for name in [one for one in own if one not in _REGISTRIES]:
+        value, (old, content) = own[name], held.get(name, (None, None))
+        if name not in held:
+            if _holds_tensors(value):
+                del own[name]
+        elif value is not old and _holds_tensors(value):
+            own[name] = old
+        if content is not None and not _is_same(old, content) and _holds_tensors(old):
+            old.clear()
+            (old.update if isinstance(old, dict) else old.extend)(content)
+
+
+def _holds_tensors(value: Any) -> bool:
+    return next(tensors_in(value), None) is not None
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if len(one) != len(other):
+        return False
+    if isinstance(one, dict):
+        return all(key in other and other[key] is value for key, value in one.items())
+    return all(a is b for a, b in zip(one, other, strict=True))

@@ -18,7 +18,7 @@ from nncfx.tracing.inputs import ExampleInputs, as_call
 from nncfx.tracing.interception import COMPOSITE, composite_apart
 from nncfx.tracing.module_stack import ModuleStack, Wiring
 from nncfx.tracing.no_trace import is_left_out
-from nncfx.tracing.preservation import preserved
+from nncfx.tracing.preservation import preserved, without_keeping
 from nncfx.tracing.shortcut import Shortcut, ValuesNeeded
 from nncfx.tracing.spelling import Kind, kind, spelling
 from nncfx.tracing.tensors import describe, tensors_in
@@ -122,7 +122,8 @@ def trace_of_shapes(
 ) -> Trace:
     """Return what `trace_with_wiring` does, in a fraction of a forward's time.
 
-    Nothing is computed that only values need, unless the model looks at values.
+    Nothing is computed that only values need, unless the model looks at values; tensors that the
+    model would keep for later forwards are let go.
 
     Args:
         model: Any module.
@@ -130,7 +131,7 @@ def trace_of_shapes(
         observers: Makes the observers; those that it made last have seen the whole trace.
     """
     as_call(example_inputs)
-    with suppress(TracingError, ValuesNeeded):
+    with suppress(TracingError, ValuesNeeded), without_keeping(model):
         return _traced(model, example_inputs, observers(), train=False, shortcut=Shortcut())
     # zeros may lead astray; if the inputs are at fault, the same happens again with values
     return trace_with_wiring(model, example_inputs, observers())

@@ -113,3 +113,47 @@ def test_under_autocast_types_are_those_of_autocast() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         graph = nncfx.wrap(model, INPUTS).nncf.graph
     assert graph.outputs[0].dtype == "bfloat16"
+
+
+class Keeping(nn.Module):
+    """Computes a value in its first forward and keeps it, in one of several ways."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        self.position = nn.Linear(SIDE, SIDE)
+        self.cached: Tensor | None = None
+        self.by_size: dict[int, Tensor] = {}
+        self.listed: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.way == "attribute":
+            if self.cached is None:
+                self.cached = self.position(torch.ones(SIDE, SIDE))
+            return x @ self.cached
+        if self.way == "new attribute":
+            if "late" not in self.__dict__:
+                self.late = (self.position(torch.ones(SIDE, SIDE)),)
+            return x @ self.late[0]
+        if self.way == "list":
+            if not self.listed:
+                self.listed.append(self.position(torch.ones(SIDE, SIDE)))
+            return x @ self.listed[0]
+        if SIDE not in self.by_size:
+            self.by_size[SIDE] = self.position(torch.ones(SIDE, SIDE))
+        return x @ self.by_size[SIDE]
+
+
+@pytest.mark.parametrize("way", ["attribute", "new attribute", "list", "dict"])
+def test_a_value_that_a_model_keeps_is_computed_in_the_first_real_forward(way: str) -> None:
+    model = Keeping(way)
+    expected = INPUTS @ model.position(torch.ones(SIDE, SIDE))
+    assert torch.equal(nncfx.wrap(model, INPUTS)(INPUTS), expected)
+
+
+def test_a_value_that_was_kept_before_wrapping_stays() -> None:
+    model = Keeping("dict")
+    model(INPUTS)
+    kept = model.by_size[SIDE]
+    nncfx.wrap(model, INPUTS)
+    assert model.by_size[SIDE] is kept
