@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from nncfx.config import Fault, NNCFConfig, SearchConfig, config_error
-from nncfx.lc import DC, LC, DCFineTuned, Recovery
+from nncfx.lc import ADMM, DC, LC, DCFineTuned, Recovery
 from nncfx.objectives import (
     Objective,
     file_size,
@@ -31,7 +31,7 @@ _OBJECTIVES: Final[Mapping[str, Objective]] = MappingProxyType(
     },
 )
 _RECOVERIES: Final[Mapping[str, Any]] = MappingProxyType(
-    {one.__name__: one for one in (DC, DCFineTuned, LC)},
+    {one.__name__: one for one in (ADMM, DC, DCFineTuned, LC)},
 )
 _SETTINGS: Final = ("tolerance", "max_evaluations", "upper", "seed")
 _PASSED_ON: Final = ("eps", "margin", "runtime", "folder", "name", "title")

@@ -1,6 +1,7 @@
 """The JSON config: its dataclasses, its schema, and what is wrong with a file."""
 
 from nncfx.config.accuracy_aware import AccuracyAwareParams, AccuracyAwareTraining
+from nncfx.config.block_pruning import BlockPruningConfig, BlockPruningParams
 from nncfx.config.distillation import KnowledgeDistillationConfig
 from nncfx.config.faults import Fault, config_error
 from nncfx.config.initializer import BatchNormAdaptation, Initializer
@@ -12,7 +13,15 @@ from nncfx.config.movement import (
     SparseStructure,
 )
 from nncfx.config.option import Limits, option, required
-from nncfx.config.pruning import FilterPruningConfig, FilterPruningParams
+from nncfx.config.pruning import (
+    ChannelPruningConfig,
+    ChannelPruningParams,
+    FilterPruningConfig,
+    FilterPruningParams,
+    HeadPruningConfig,
+    NeuronPruningConfig,
+    StructurePruningConfig,
+)
 from nncfx.config.quantization import QuantizationConfig
 from nncfx.config.registry import (
     AlgorithmConfig,
@@ -22,7 +31,13 @@ from nncfx.config.registry import (
     register_algorithm_config,
     unregister_algorithm_config,
 )
-from nncfx.config.search import DCFineTunedRecovery, DCRecovery, LCRecovery, SearchConfig
+from nncfx.config.search import (
+    ADMMRecovery,
+    DCFineTunedRecovery,
+    DCRecovery,
+    LCRecovery,
+    SearchConfig,
+)
 from nncfx.config.section import Section
 from nncfx.config.sparsity import (
     ConstSparsityConfig,
@@ -37,16 +52,22 @@ from nncfx.config.sparsity import (
 from nncfx.config.weight_clustering import WeightClusteringConfig, WeightClusteringParams
 
 __all__ = [
+    "ADMMRecovery",
     "AccuracyAwareParams",
     "AccuracyAwareTraining",
     "AlgorithmConfig",
     "BatchNormAdaptation",
+    "BlockPruningConfig",
+    "BlockPruningParams",
+    "ChannelPruningConfig",
+    "ChannelPruningParams",
     "ConstSparsityConfig",
     "DCFineTunedRecovery",
     "DCRecovery",
     "Fault",
     "FilterPruningConfig",
     "FilterPruningParams",
+    "HeadPruningConfig",
     "InitializedAlgorithmConfig",
     "Initializer",
     "InputInfo",
@@ -62,6 +83,7 @@ __all__ = [
     "NMSparsityConfig",
     "NMSparsityParams",
     "NNCFConfig",
+    "NeuronPruningConfig",
     "QuantizationConfig",
     "RBSparsityConfig",
     "RBSparsityParams",
@@ -70,6 +92,7 @@ __all__ = [
     "Section",
     "SparseStructure",
     "SparsityParams",
+    "StructurePruningConfig",
     "TrainedAlgorithmConfig",
     "WeightClusteringConfig",
     "WeightClusteringParams",

@@ -12,7 +12,7 @@ from nncfx.config.lc import SchemeConfig
 from nncfx.config.option import LEVEL, Limits, option, required
 from nncfx.config.section import Section
 
-__all__ = ["DCFineTunedRecovery", "DCRecovery", "LCRecovery", "SearchConfig"]
+__all__ = ["ADMMRecovery", "DCFineTunedRecovery", "DCRecovery", "LCRecovery", "SearchConfig"]
 
 _COUNT: Final = Limits(minimum=0)
 _SOME: Final = Limits(minimum=1)
@@ -43,6 +43,7 @@ class _TrainedRecovery(DCRecovery):
     momentum: float | None = option(None, "of Nesterov's SGD, 0.9 if not given", limits=LEVEL)
     weight_decay: float | None = option(None, "of SGD, 0 if not given", limits=_COUNT)
     clip_norm: float | None = option(None, "what gradients are clipped to", limits=_ABOVE_ZERO)
+    amp: Literal["bfloat16", "float16"] | None = option(None, "what mixed precision computes in")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,10 +71,25 @@ class LCRecovery(_TrainedRecovery):
     mu_multiplier: float = option(1.1, "its factor at each iteration", limits=_SOME)
     mu_cap: float = option(1e4, "above which it grows no more", limits=_ABOVE_ZERO)
     multipliers: bool = option(default=True, doc="whether there are Lagrange multipliers")
+    resume_folder: str | None = option(None, "where the state of each iteration is kept")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ADMMRecovery(_TrainedRecovery):
+    """L-C with a constant penalty, then training with the zeros held: `nncfx.lc.ADMM`."""
+
+    algorithm: ClassVar[str] = "ADMM"
+
+    iterations: int = option(10, "ADMM iterations", limits=_SOME)
+    rho: float = option(1e-2, "the penalty parameter", limits=_ABOVE_ZERO)
+    mb_iterations: int = option(1000, "minibatches of an iteration", limits=_SOME)
+    retraining_epochs: int = option(0, "passes over the data with the zeros held", limits=_COUNT)
+    retraining_lr: float | None = option(None, "their rate, lr if not given", limits=_ABOVE_ZERO)
+    resume_folder: str | None = option(None, "where the state of each iteration is kept")
 
 
 _RECOVERIES: Final[Mapping[str, type]] = MappingProxyType(
-    {one.algorithm: one for one in (DCRecovery, DCFineTunedRecovery, LCRecovery)},
+    {one.algorithm: one for one in (ADMMRecovery, DCRecovery, DCFineTunedRecovery, LCRecovery)},
 )
 
 

@@ -1,5 +1,6 @@
 """Recovery of accuracy: L-C, direct compression, and fine-tuning behind one interface."""
 
+from nncfx.lc.admm import ADMM
 from nncfx.lc.controller import LCBuilder, LCController
 from nncfx.lc.direct import DC, DCFineTuned
 from nncfx.lc.lc import LC
@@ -7,6 +8,7 @@ from nncfx.lc.nesterov import Nesterov, OptimizerFactory
 from nncfx.lc.recovery import Recovered, Recovery, RecoveryData, StepRecord
 
 __all__ = [
+    "ADMM",
     "DC",
     "LC",
     "DCFineTuned",

@@ -10,6 +10,7 @@ from nncfx.lc.nesterov import OptimizerFactory
 from nncfx.lc.projection import Best, judge, project
 from nncfx.lc.recovery import Recovered, RecoveryData, StepRecord, within
 from nncfx.lc.training import (
+    Stepping,
     check_training,
     clip,
     optimizer_for,
@@ -80,6 +81,7 @@ class DCFineTuned:
         optimizer_factory: `(parameters, lr) -> Optimizer`, instead of the built-in SGD.
         clip_norm: Gradients are scaled down to this norm; None: never.
         recalibration_batches: As in `DC`.
+        amp: "bfloat16" or "float16" for mixed precision in training; None: as the model is.
         seed: Of torch's generators meanwhile; they are put back.
 
     Raises:
@@ -96,6 +98,7 @@ class DCFineTuned:
     optimizer_factory: OptimizerFactory | None = None
     clip_norm: float | None = None
     recalibration_batches: int = 0
+    amp: str | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -132,6 +135,12 @@ class DCFineTuned:
                 weight_decay=self.weight_decay,
                 factory=self.optimizer_factory,
             )
+            stepping = Stepping(
+                optimizer=optimizer,
+                before_step=lambda: clip(learner, self.clip_norm),
+                after_step=lambda: _hold(zeros),
+                amp=self.amp,
+            )
             decay = 1.0 if self.lr_end is None else (self.lr_end / self.lr) ** (1 / self.epochs)
             for epoch in range(self.epochs):
                 told = within(data, f"epoch {epoch + 1} of {self.epochs}")
@@ -139,9 +148,7 @@ class DCFineTuned:
                     learner,
                     data.train,
                     told,
-                    optimizer,
-                    lambda: clip(learner, self.clip_norm),
-                    lambda: _hold(zeros),
+                    stepping,
                 )
                 learner.zero_grad(set_to_none=True)
                 projection = project(copy.deepcopy(learner), pi, level)

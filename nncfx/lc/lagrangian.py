@@ -125,6 +125,20 @@ class Lagrangian:
                 self._multipliers[name].sub_(weight - self._thetas[name], alpha=self.mu)
         self._offsets = {}
 
+    def state(self) -> dict[str, Tensor]:
+        """Return compressed values and multipliers, under `theta:NAME` and `lambda:NAME`."""
+        found = {f"theta:{name}": theta for name, theta in self._thetas.items()}
+        multipliers = self._multipliers or {}
+        return found | {f"lambda:{name}": one for name, one in multipliers.items()}
+
+    @torch.no_grad()
+    def restore(self, state: Mapping[str, Tensor], mu: float) -> None:
+        """Take what `state` returned, and the penalty parameter of that time."""
+        for key, tensor in self.state().items():
+            tensor.copy_(state[key])
+        self._offsets = {}
+        self.mu = mu
+
     @torch.no_grad()
     def distance(self) -> float:
         """Return `|w - theta|` over all constrained weights."""

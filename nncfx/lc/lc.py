@@ -4,6 +4,7 @@ import copy
 import itertools
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 from torch import nn
 
@@ -13,6 +14,7 @@ from nncfx.lc.nesterov import OptimizerFactory
 from nncfx.lc.projection import Best, Projection, judge, project
 from nncfx.lc.recovery import Recovered, RecoveryData, StepRecord, within
 from nncfx.lc.training import (
+    Stepping,
     check_training,
     clip,
     minibatches,
@@ -21,6 +23,7 @@ from nncfx.lc.training import (
     seeded,
     train_epoch,
 )
+from nncfx.lc.unfinished import Unfinished, identity
 from nncfx.schemes import Scheme, SchemeLike, as_scheme
 from nncfx.schemes.masks import check_at_least
 
@@ -61,6 +64,11 @@ class LC:
         clip_norm: The gradient, penalty included, is scaled down to this norm; None: never.
         recalibration_batches: Minibatches over which the compressed model's batch norms estimate
             their statistics afresh; 0: they are those of w.
+        amp: "bfloat16" or "float16" for mixed precision in L steps; None: as the model is.
+        resume_folder: Where the state is kept after every iteration, so that the same call goes on
+            after a kill and ends bitwise as if it had not been interrupted, provided that the
+            data are the same and are shuffled by torch's global generator, which is kept, too.
+            The file is removed at the end. None: nothing is kept.
         seed: Of torch's generators during recovery (shuffling, dropout); they are put back.
 
     Raises:
@@ -86,6 +94,8 @@ class LC:
     optimizer_factory: OptimizerFactory | None = None
     clip_norm: float | None = None
     recalibration_batches: int = 0
+    amp: str | None = None
+    resume_folder: str | Path | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -118,15 +128,17 @@ class LC:
             ArgumentError: the level is out of range, or there are no minibatches.
             CompressionError: the scheme cannot compress the model, or the loss or the metric is
                 not finite.
+            StorageError: the state in `resume_folder` cannot be written or read.
         """
         pi = as_scheme(scheme)
         learner = copy.deepcopy(model)
         learner.zero_grad(set_to_none=True)
+        unfinished = Unfinished(self.resume_folder, self._identity(model, pi, level))
         names = pi.parameters(learner)
         lagrangian = Lagrangian.of(learner, names, multipliers=self.multipliers)
         best = Best()
         with seeded(model, self.seed):
-            for step in range(self.steps):
+            for step in range(unfinished.restore(learner, lagrangian, best), self.steps):
                 told = within(data, f"L-C step {step} of {self.steps - 1}" if step else "L-C")
                 loss = self._learn(learner, lagrangian, step, told) if step else None
                 projection = _compress(learner, lagrangian, pi, level)
@@ -141,7 +153,16 @@ class LC:
                 )
                 best.offer(projection, record)
                 lagrangian.mu = self._next_mu(lagrangian.mu)
+                unfinished.save(learner, lagrangian, best)
+        unfinished.discard()
         return best.recovered()
+
+    def _identity(self, model: nn.Module, scheme: Scheme, level: float) -> str:
+        """Return what tells this recovery from others; empty where nothing is kept."""
+        if self.resume_folder is None:
+            return ""
+        settings = vars(self) | {"scheme": scheme, "level": level, "resume_folder": None}
+        return identity(model, settings)
 
     def _iterations(self, step: int) -> int:
         """Return the number of minibatches of L step `step`."""
@@ -184,9 +205,12 @@ class LC:
                 learner,
                 itertools.islice(minibatches(data.train), count),
                 data,
-                optimizer,
-                penalize,
-                lambda: scale_rate(optimizer, decay),
+                Stepping(
+                    optimizer=optimizer,
+                    before_step=penalize,
+                    after_step=lambda: scale_rate(optimizer, decay),
+                    amp=self.amp,
+                ),
             )
         except CompressionError as error:
             raise CompressionError(f"In L-C iteration {step}: {error}") from error

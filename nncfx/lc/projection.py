@@ -3,6 +3,7 @@
 import copy
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -40,15 +41,33 @@ class Best:
             self._found = record.metric, projection
         self._history.append(record)
 
-    def recovered(self) -> Recovered:
-        """Return the best of at least one offer."""
+    @property
+    def found(self) -> tuple[Projection, float]:
+        """The best of at least one offer, and its metric."""
         assert self._found is not None, "every method offers direct compression first"  # noqa: S101 (impossible)
         metric, projection = self._found
+        return projection, metric
+
+    @property
+    def history(self) -> tuple[StepRecord, ...]:
+        """The records of all offers, in order."""
+        return tuple(self._history)
+
+    def restore(
+        self, projection: Projection, metric: float, history: Sequence[StepRecord]
+    ) -> None:
+        """Take a best projection and the records of an earlier process."""
+        self._found = metric, projection
+        self._history = list(history)
+
+    def recovered(self) -> Recovered:
+        """Return the best of at least one offer."""
+        projection, metric = self.found
         return Recovered(
             compressed=projection.compressed,
             model=projection.model,
             metric=metric,
-            history=tuple(self._history),
+            history=self.history,
         )
 
 

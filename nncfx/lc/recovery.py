@@ -83,7 +83,7 @@ class Recovered:
 
 
 class Recovery(Protocol):
-    """A way to recover what compression costs: `LC`, `DC`, `DCFineTuned`, or the user's own."""
+    """A way to recover what compression costs: those of `nncfx.lc`, or the user's own."""
 
     def recover(
         self,

@@ -3,7 +3,9 @@
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,7 @@ from nncfx.schemes.masks import check_at_least
 from nncfx.tracing.inputs import as_call
 
 __all__ = [
+    "Stepping",
     "check_training",
     "clip",
     "minibatches",
@@ -25,6 +28,29 @@ __all__ = [
     "seeded",
     "train_epoch",
 ]
+
+
+_AMP: Final[Mapping[str, torch.dtype]] = MappingProxyType(
+    {"bfloat16": torch.bfloat16, "float16": torch.float16}
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stepping:
+    """How a minibatch moves the weights.
+
+    Attributes:
+        optimizer: Steps once per minibatch.
+        before_step: Called when the gradients of the loss stand.
+        after_step: Called when the weights have moved.
+        amp: "bfloat16" or "float16": the forward pass runs in it where torch holds that to be
+            safe (`torch.autocast`), and for float16 the loss is scaled; None: as the model is.
+    """
+
+    optimizer: Optimizer
+    before_step: Callable[[], None]
+    after_step: Callable[[], None]
+    amp: str | None = None
 
 
 def minibatches(train: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
@@ -61,9 +87,7 @@ def train_epoch(
     model: nn.Module,
     batches: Iterable[tuple[Any, Any]],
     data: RecoveryData,
-    optimizer: Optimizer,
-    before_step: Callable[[], None],
-    after_step: Callable[[], None],
+    stepping: Stepping,
 ) -> float:
     """Train `model` on `batches`, in train mode, and return the mean loss.
 
@@ -71,9 +95,7 @@ def train_epoch(
         model: What to train, in place.
         batches: Minibatches, finitely many.
         data: Has the criterion.
-        optimizer: Steps once per minibatch.
-        before_step: Called when the gradients of the loss stand.
-        after_step: Called when the weights have moved.
+        stepping: How a minibatch moves the weights.
 
     Raises:
         ArgumentError: there are no minibatches.
@@ -81,11 +103,15 @@ def train_epoch(
     """
     model.train()
     device = next(model.parameters()).device
+    optimizer = stepping.optimizer
+    amp = None if stepping.amp is None else _AMP[stepping.amp]
+    scaler = torch.amp.GradScaler(device.type, enabled=amp is torch.float16)
     total, count = 0.0, 0
     for inputs, targets in batches:
         data.progress(f"minibatch {count + 1}")
         args, kwargs = as_call(on_device(device, inputs))
-        loss = data.criterion(model(*args, **kwargs), on_device(device, targets))
+        with torch.autocast(device.type, dtype=amp, enabled=amp is not None):
+            loss = data.criterion(model(*args, **kwargs), on_device(device, targets))
         value = float(loss.detach())
         if not math.isfinite(value):
             raise CompressionError(
@@ -94,10 +120,12 @@ def train_epoch(
                 "(clip_norm=1.0).",
             )
         optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        before_step()
-        optimizer.step()
-        after_step()
+        torch.autograd.backward(scaler.scale(loss))
+        scaler.unscale_(optimizer)
+        stepping.before_step()
+        scaler.step(optimizer)
+        scaler.update()
+        stepping.after_step()
         total, count = total + value, count + 1
     if not count:
         raise ArgumentError("train yields no minibatches. Give at least one (inputs, targets).")
@@ -136,21 +164,21 @@ def optimizer_for(
 
 
 def check_training(
-    settings: Mapping[str, float | None],
+    settings: Mapping[str, Any],
     counts: Mapping[str, int],
     factory: OptimizerFactory | None,
 ) -> None:
     """Refuse settings of training that are out of range.
 
     Args:
-        settings: lr, lr_end, clip_norm, momentum, weight_decay; None where not set.
+        settings: lr, lr_end, clip_norm, momentum, weight_decay, amp; None where not set.
         counts: Numbers that are at least 1, by name.
         factory: The user's optimizer factory, if there is one.
 
     Raises:
         ArgumentError: a count is below 1, a rate or norm is not above 0, the momentum not in
-            [0, 1), the weight decay negative, or both an optimizer factory and the settings that
-            it replaces are given.
+            [0, 1), the weight decay negative, `amp` no dtype of half the width, or both an
+            optimizer factory and the settings that it replaces are given.
     """
     for name, count in counts.items():
         check_at_least(name, count, 1)
@@ -163,6 +191,11 @@ def check_training(
         raise ArgumentError(f"momentum is {momentum!r}; it lies in [0, 1). Usual is 0.9.")
     if decay is not None and not 0 <= decay < math.inf:
         raise ArgumentError(f"weight_decay is {decay!r}; it must be at least 0. Usual is 5e-4.")
+    if settings["amp"] not in (None, *_AMP):
+        raise ArgumentError(
+            f"amp is {settings['amp']!r}; it is the dtype that training may compute in. Use "
+            f"'bfloat16' or 'float16', or None for the model's own.",
+        )
     if factory is not None and (momentum is not None or decay is not None):
         raise ArgumentError(
             "optimizer_factory comes with momentum or weight_decay, which only the built-in "

@@ -13,9 +13,15 @@ from torch.nn import functional as F
 import nncfx
 from nncfx.compressor import Compressor
 from nncfx.compressor.from_config import arguments_from
-from nncfx.config import DCFineTunedRecovery, DCRecovery, LCRecovery, NNCFConfig
+from nncfx.config import (
+    ADMMRecovery,
+    DCFineTunedRecovery,
+    DCRecovery,
+    LCRecovery,
+    NNCFConfig,
+)
 from nncfx.errors import ConfigError
-from nncfx.lc import DC, LC, DCFineTuned
+from nncfx.lc import ADMM, DC, LC, DCFineTuned
 from nncfx.objectives import macs
 from nncfx.schemes import Compose, FilterPrune, LowRank, Quantize
 from nncfx.search import SearchSettings
@@ -65,7 +71,12 @@ def test_a_search_from_a_file_runs(
 
 @pytest.mark.parametrize(
     ("section", "recovery"),
-    [(DCRecovery, DC), (DCFineTunedRecovery, DCFineTuned), (LCRecovery, LC)],
+    [
+        (ADMMRecovery, ADMM),
+        (DCRecovery, DC),
+        (DCFineTunedRecovery, DCFineTuned),
+        (LCRecovery, LC),
+    ],
 )
 def test_a_recovery_in_json_has_the_settings_and_defaults_of_its_class(
     section: type, recovery: type

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from nncfx.lc import DC, LC, DCFineTuned, Recovery, RecoveryData
+from nncfx.errors import ArgumentError
+from nncfx.lc import ADMM, DC, LC, DCFineTuned, Recovery, RecoveryData
 from nncfx.schemes import Cluster, Compose, NeuronPrune, Prune, Quantize, footprint_bytes
 from nncfx.tracing.channel_trace import analyze_channels
 
@@ -29,6 +30,7 @@ RECIPE = LC(
 METHODS: list[Recovery] = [
     DC(recalibration_batches=2),
     LC(steps=3, mb_iterations_per_l=4),
+    ADMM(iterations=2, mb_iterations=4, retraining_epochs=1),
     DCFineTuned(epochs=1),
 ]
 
@@ -304,3 +306,29 @@ def test_losses_follow_condensas(toy: RecoveryData) -> None:
     # two minibatches of equal size: the mean loss is half the sum
     losses = [-record.metric / 2 for record in ours.history]
     assert losses == pytest.approx(statistics["val_losses"], abs=1e-4)
+
+
+@pytest.mark.parametrize("amp", ["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "method", [replace(RECIPE, steps=12), DCFineTuned(epochs=8, lr=0.1, lr_end=0.005)]
+)
+def test_mixed_precision_recovers_about_as_much(
+    amp: str, method: LC | DCFineTuned, dense: nn.Module, digits: RecoveryData
+) -> None:
+    seen: set[torch.dtype] = set()
+
+    def criterion(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        seen.add(outputs.dtype)
+        return F.cross_entropy(outputs, targets)
+
+    data = replace(digits, criterion=criterion)
+    mixed = replace(method, amp=amp).recover(dense, Prune(), 0.85, data)
+    assert seen == {getattr(torch, amp)}
+    exact = method.recover(dense, Prune(), 0.85, digits)
+    assert mixed.metric > exact.metric - 0.03
+    assert {p.dtype for p in mixed.model.parameters()} == {torch.float32}
+
+
+def test_another_precision_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="amp is 'int8'"):
+        LC(amp="int8")

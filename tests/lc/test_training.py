@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.lc import DC, LC, DCFineTuned, RecoveryData
-from nncfx.lc.training import minibatches, on_device, seeded, train_epoch
+from nncfx.lc.training import Stepping, minibatches, on_device, seeded, train_epoch
 from nncfx.schemes import Prune
 
 
@@ -57,7 +57,8 @@ def test_the_mean_loss_is_returned() -> None:
         criterion=lambda outputs, _: outputs.sum() * 0 + next(losses),
     )
     batch = (torch.ones(1, 1), torch.ones(1, 1))
-    mean = train_epoch(model, [batch, batch], data, optimizer, lambda: None, lambda: None)
+    still = Stepping(optimizer=optimizer, before_step=lambda: None, after_step=lambda: None)
+    mean = train_epoch(model, [batch, batch], data, still)
     assert mean == 2.0
 
 

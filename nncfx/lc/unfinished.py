@@ -1,0 +1,161 @@
+"""The state of an unfinished recovery: one safetensors file, so that a killed one goes on."""
+
+import copy
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, final
+
+import torch
+from torch import Tensor, nn
+
+from nncfx.errors import StorageError
+from nncfx.lc.lagrangian import Lagrangian
+from nncfx.lc.projection import Best, Projection
+from nncfx.lc.recovery import StepRecord
+
+__all__ = ["Unfinished", "identity"]
+
+_FORMAT: Final = "1"
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
+_PARTS: Final = ("learner", "compressed", "model")
+
+
+def identity(model: nn.Module, settings: Mapping[str, object]) -> str:
+    """Return a digest of a model's values and of `settings`, the same in every process.
+
+    Functions count by their name only.
+    """
+    digest = hashlib.sha256(_ADDRESS.sub("", repr(sorted(settings.items()))).encode())
+    for name, tensor in _tensors(model).items():
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.cpu().flatten().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+@final
+class Unfinished:
+    """Saves and restores what a recovery has reached, in a file of a folder.
+
+    Args:
+        folder: Where the file is kept; made if missing. None: nothing is ever saved.
+        name: Of the file, without extension; two recoveries with one name are the same.
+    """
+
+    def __init__(self, folder: str | Path | None, name: str) -> None:
+        self._path = None if folder is None else Path(folder) / f"recovery-{name}.safetensors"
+
+    def save(self, learner: nn.Module, lagrangian: Lagrangian, best: Best) -> None:
+        """Write everything the next iteration depends on, by way of a temporary name.
+
+        Raises:
+            StorageError: the folder cannot be written to.
+        """
+        if self._path is None:
+            return
+        from safetensors.torch import save_file
+
+        found, metric = best.found
+        parts = zip(_PARTS, (learner, found.compressed, found.model), strict=True)
+        tensors = {f"{part}:{n}": t for part, m in parts for n, t in _tensors(m).items()}
+        tensors |= lagrangian.state() | _generators(learner)
+        history = [dataclasses.asdict(record) for record in best.history]
+        about = {"mu": lagrangian.mu, "metric": metric, "history": history}
+        temporary = self._path.with_suffix(".part")
+        # a clone each: safetensors refuses tensors that share memory
+        clones = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            save_file(clones, temporary, {"format": _FORMAT, "state": json.dumps(about)})
+            temporary.replace(self._path)
+        except OSError as error:
+            raise StorageError(
+                f"'{self._path}' cannot be written: {error.strerror}. Choose a resume_folder that "
+                "you may write to.",
+            ) from error
+
+    def restore(self, learner: nn.Module, lagrangian: Lagrangian, best: Best) -> int:
+        """Put what `save` wrote into the arguments; return the number of finished iterations.
+
+        Without a file nothing happens, and 0 is returned.
+
+        Raises:
+            StorageError: the file is damaged, or of another version.
+        """
+        if self._path is None or not self._path.exists():
+            return 0
+        about, tensors = self._read(self._path)
+        device = next(learner.parameters()).device
+        projection = Projection(
+            compressed=_filled(learner, tensors, "compressed", device),
+            model=_filled(learner, tensors, "model", device),
+        )
+        _fill(learner, tensors, "learner", device)
+        lagrangian.restore(tensors, about["mu"])
+        best.restore(
+            projection, about["metric"], [StepRecord(**record) for record in about["history"]]
+        )
+        _set_generators(learner, tensors)
+        return len(about["history"])
+
+    def discard(self) -> None:
+        """Remove the file: the recovery has finished."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    @staticmethod
+    def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        import safetensors
+
+        try:
+            with safetensors.safe_open(path, framework="pt") as file:
+                written = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+            if written.get("format") != _FORMAT:
+                raise StorageError(
+                    f"'{path}' is of format {written.get('format')!r}, and this nncfx reads "
+                    f"{_FORMAT!r}. Delete it to start the recovery again.",
+                )
+            return json.loads(written["state"]), tensors
+        except (OSError, KeyError, ValueError, safetensors.SafetensorError) as error:
+            raise StorageError(
+                f"'{path}' is no state of a recovery ({error}). Delete it to start again.",
+            ) from error
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return all parameters and buffers by name, those that a `state_dict` leaves out, too."""
+    found = (*model.named_parameters(), *model.named_buffers())
+    return {name: tensor.detach() for name, tensor in found}
+
+
+def _filled(
+    like: nn.Module, tensors: Mapping[str, Tensor], part: str, device: torch.device
+) -> nn.Module:
+    model = copy.deepcopy(like).eval()
+    _fill(model, tensors, part, device)
+    return model
+
+
+def _fill(
+    model: nn.Module, tensors: Mapping[str, Tensor], part: str, device: torch.device
+) -> None:
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        # the dtype may differ: compressed weights have a narrower one
+        tensor.data = tensors[f"{part}:{name}"].to(device)
+
+
+def _generators(model: nn.Module) -> dict[str, Tensor]:
+    states = {"generator:cpu": torch.get_rng_state()}
+    if next(model.parameters()).device.type == "cuda":
+        states["generator:cuda"] = torch.cuda.get_rng_state(next(model.parameters()).device)
+    return states
+
+
+def _set_generators(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    torch.set_rng_state(tensors["generator:cpu"])
+    if "generator:cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["generator:cuda"], next(model.parameters()).device)
