@@ -53,7 +53,8 @@ class Controller(abc.ABC):
         self.compression_loss: CompressionLoss = ZeroLoss(model)
         self._level = 0.0
         self._composite: CompositeScheduler | None = None
-        self._watch = LoopWatch(model, algorithm if self.needs_loss else "")
+        multiplied = [one.algorithm for one in self.configs if one.lr_multiplier != 1]
+        self._watch = LoopWatch(model, algorithm if self.needs_loss else "", multiplied)
 
     @property
     def scheduler(self) -> Scheduler:
@@ -177,6 +178,7 @@ class Controller(abc.ABC):
         >>> [group["lr"] for group in made[0].parameter_groups(lr=0.1)]
         [0.1, 0.5]
         """
+        self._watch.groups_are_made()
         groups = [{"params": own_parameters(self.model), "lr": lr}]
         by_algorithm: dict[str, list[nn.Parameter]] = {}
         assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)

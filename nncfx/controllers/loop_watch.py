@@ -2,11 +2,14 @@
 
 import itertools
 import warnings
-from typing import Any, final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
+
+from nncfx.tracing import NNCFNetwork
 
 __all__ = ["LoopWatch", "TrainingLoopWarning"]
 
@@ -18,6 +21,16 @@ class TrainingLoopWarning(UserWarning):
 _NO_EPOCH = (
     "The model is being trained, but scheduler.epoch_step() was never called, so that the level "
     "stays where it began. Call controller.scheduler.epoch_step() at the beginning of each epoch."
+)
+_NO_FURTHER_EPOCH = (
+    "This epoch has taken more than {count} steps, twice as many as any before, so that the level "
+    "stands still: scheduler.epoch_step() seems to be left out. Call controller.scheduler."
+    "epoch_step() at the beginning of each epoch, not of the first alone."
+)
+_NO_GROUPS = (
+    "The config multiplies the learning rate of '{multiplied}' (compression_lr_multiplier), but "
+    "the optimizer was not made from controller.parameter_groups(), so that the multiplier has no "
+    "effect. Write optimizer = SGD(controller.parameter_groups(lr=0.1))."
 )
 _TWICE = (
     "scheduler.epoch_step() was called twice with no training in between, so that the schedule "
@@ -32,6 +45,9 @@ _NOT_ADDED = (
     "'{algorithm}' has no effect. Add its value to the loss that you call backward() on."
 )
 
+_LONGER: Final = 2
+"""An epoch that takes so many times the steps of the longest before is taken for several."""
+
 
 @final
 class LoopWatch:
@@ -42,16 +58,22 @@ class LoopWatch:
     Args:
         model: The model that is trained.
         algorithm: Whose loss must be added; "" where the loss is zero anyway.
+        multiplied: Algorithms whose parameters have a learning rate of their own.
     """
 
-    def __init__(self, model: nn.Module, algorithm: str = "") -> None:
+    def __init__(
+        self, model: nn.Module, algorithm: str = "", multiplied: Iterable[str] = ()
+    ) -> None:
         self.model = model
         self.algorithm = algorithm
+        self._multiplied = frozenset(multiplied)
         self._given: set[str] = set()
         self._version: int | None = self._versions()
         self._epochs = 0
         self._calls = 0
+        self._steps = 0
         self._losses = 0
+        self._longest = 0
         self._is_trained = False
         self._was_trained = False
         self._is_pending = False
@@ -61,6 +83,10 @@ class LoopWatch:
         # a copy's parameters count anew, and no loss of the original reaches it
         return self.__dict__ | {"_version": None, "_is_pending": False}
 
+    def groups_are_made(self) -> None:
+        """Note `parameter_groups()`."""
+        self._multiplied = frozenset()
+
     def epoch_begins(self) -> None:
         """Note `epoch_step()`."""
         self._look()
@@ -69,15 +95,18 @@ class LoopWatch:
         if self._epochs and self._is_trained and self.algorithm and not self._losses:
             self._warn(_NO_LOSS)
         self._was_trained |= self._is_trained and self._calls > 0
+        if self._epochs and self._is_trained:
+            self._longest = max(self._longest, self._steps, self._losses)
         self._epochs += 1
-        self._calls = self._losses = 0
+        self._calls = self._losses = self._steps = 0
         self._is_trained = self._is_pending = False
 
     def step_begins(self, current_epoch: int) -> None:
         """Note `step()`, at which `current_epoch` holds."""
         self._look()
-        if self._is_without_epoch(current_epoch):
-            self._warn(_NO_EPOCH)
+        self._steps += 1
+        for message in self._missing(current_epoch):
+            self._warn(message)
         self._calls += 1
 
     def loss_is_asked(self, loss: Tensor, current_epoch: int) -> None:
@@ -87,10 +116,10 @@ class LoopWatch:
         has_stepped = self._look()
         if self._is_pending and has_stepped and self.algorithm:
             self._warn(_NOT_ADDED)
-        if self._is_without_epoch(current_epoch):
-            self._warn(_NO_EPOCH)
-        self._calls += 1
         self._losses += 1
+        for message in self._missing(current_epoch):
+            self._warn(message)
+        self._calls += 1
         self._is_pending = loss.requires_grad
         if loss.requires_grad:
             loss.register_hook(self._is_differentiated)  # type: ignore[no-untyped-call]  # torch
@@ -98,8 +127,19 @@ class LoopWatch:
     def _is_differentiated(self, _: Tensor) -> None:
         self._is_pending = False
 
-    def _is_without_epoch(self, current_epoch: int) -> bool:
-        return current_epoch < 0 and self._calls > 0 and self._is_trained
+    def _missing(self, current_epoch: int) -> Iterator[str]:
+        """Yield what a step or a loss in `current_epoch` says is missing."""
+        if not self._is_trained:
+            return
+        if current_epoch < 0 and self._calls > 0:
+            yield _NO_EPOCH
+        if self._longest and max(self._steps, self._losses) > _LONGER * self._longest:
+            yield _NO_FURTHER_EPOCH
+        if self._multiplied:
+            self._multiplied = self._multiplied & _learning(self.model)
+            if self._multiplied:
+                yield _NO_GROUPS
+            self._multiplied = frozenset()
 
     def _look(self) -> bool:
         """Note whether parameters have changed since the last look; return it."""
@@ -118,6 +158,18 @@ class LoopWatch:
     def _warn(self, message: str) -> None:
         if message not in self._given:
             self._given.add(message)
-            text = message.format(algorithm=self.algorithm)
+            text = message.format(
+                algorithm=self.algorithm,
+                multiplied=", ".join(sorted(self._multiplied)),
+                count=_LONGER * self._longest,
+            )
             # the line of the user's loop: above this, the watch, and what calls the watch
             warnings.warn(text, TrainingLoopWarning, stacklevel=4)
+
+
+def _learning(model: nn.Module) -> frozenset[str]:
+    """Return the algorithms whose hooks have parameters."""
+    hooks = model.nncf.hooks if isinstance(model, NNCFNetwork) else ()
+    return frozenset(
+        one.algorithm for one in hooks if next(one.hook.parameters(), None) is not None
+    )

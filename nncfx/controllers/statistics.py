@@ -3,9 +3,13 @@
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
 
 __all__ = ["CompositeStatistics", "Statistics", "table"]
 
@@ -25,6 +29,22 @@ class Statistics(abc.ABC):
     @override
     def __str__(self) -> str:
         return self.to_str()
+
+    def __rich__(self) -> "Group":
+        """Return tables for a terminal: the single numbers, then each list of records."""
+        from rich.console import Group
+
+        values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        lists = {name: value for name, value in values.items() if _is_records(value)}
+        single = [
+            [name, value] for name, value in values.items() if name not in lists and value != ()
+        ]
+        parts = [_drawn("", ["", ""], single)] if single else []
+        for name, records in lists.items():
+            header = [one.name for one in dataclasses.fields(records[0])]
+            rows = [[getattr(one, column) for column in header] for one in records]
+            parts.append(_drawn(name, header, rows))
+        return Group(*parts)
 
 
 @final
@@ -46,6 +66,12 @@ class CompositeStatistics(Statistics):
     def to_dict(self) -> dict[str, Any]:
         return {name: part.to_dict() for name, part in self.parts.items()}
 
+    @override
+    def __rich__(self) -> "Group":
+        from rich.console import Group
+
+        return Group(*(one for name, part in self.parts.items() for one in (name, part)))
+
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Return `rows` under `header` as text, words to the left and numbers to the right.
@@ -65,7 +91,25 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join(lines)
 
 
+def _is_records(value: object) -> bool:
+    return isinstance(value, tuple) and bool(value) and dataclasses.is_dataclass(value[0])
+
+
+def _drawn(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    drawn = Table(title=title or None, box=box.SIMPLE, show_header=any(header))
+    for name, value in zip(header, rows[0], strict=True):
+        drawn.add_column(name, justify="right" if isinstance(value, int | float) else "left")
+    for row in rows:
+        drawn.add_row(*map(_cell, row))
+    return drawn
+
+
 def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3f}"
+    if isinstance(value, tuple):
+        return " x ".join(map(str, value))
     return f"{value:,}" if isinstance(value, int) else str(value)

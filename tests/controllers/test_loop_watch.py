@@ -1,0 +1,79 @@
+"""What a training loop leaves out is told once, and nothing else is."""
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import nncfx
+from nncfx.controllers import Controller, TrainingLoopWarning
+
+
+def created(item: dict[str, Any]) -> tuple[Controller, nn.Module]:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    return nncfx.create_compressed_model(model, {"compression": item}, torch.ones(1, 4))
+
+
+def train(
+    controller: Controller, model: nn.Module, optimizer: torch.optim.Optimizer, steps: int
+) -> None:
+    for _ in range(steps):
+        controller.scheduler.step()
+        loss = model(torch.ones(3, 4)).square().sum() + controller.loss()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+def test_epoch_step_left_out_in_later_epochs_is_told_once() -> None:
+    controller, model = created({"algorithm": "magnitude_sparsity"})
+    controller.scheduler.epoch_step()
+    train(controller, model, sgd(model), 4)
+    controller.scheduler.epoch_step()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(controller, model, sgd(model), 8)
+    with pytest.warns(TrainingLoopWarning, match="more than 8 steps, twice as many as") as caught:
+        train(controller, model, sgd(model), 9)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+def test_epochs_of_unlike_length_get_no_warning() -> None:
+    controller, model = created({"algorithm": "magnitude_sparsity"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for steps in (3, 6, 1, 12):
+            controller.scheduler.epoch_step()
+            train(controller, model, sgd(model), steps)
+
+
+def test_a_multiplier_that_no_optimizer_knows_of_is_told_once() -> None:
+    controller, model = created({"algorithm": "rb_sparsity", "compression_lr_multiplier": 5})
+    controller.scheduler.epoch_step()
+    with pytest.warns(TrainingLoopWarning, match="learning rate of 'rb_sparsity'") as caught:
+        train(controller, model, sgd(model), 4)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("algorithm", ["rb_sparsity", "magnitude_sparsity"])
+def test_a_multiplier_that_is_used_or_has_nothing_to_multiply_gets_no_warning(
+    algorithm: str,
+) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    config = {"compression_lr_multiplier": 5, "compression": {"algorithm": algorithm}}
+    controller, model = nncfx.create_compressed_model(model, config, torch.ones(1, 4))
+    optimizer = sgd(model)
+    if algorithm == "rb_sparsity":
+        optimizer = torch.optim.SGD(controller.parameter_groups(lr=0.01))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        controller.scheduler.epoch_step()
+        train(controller, model, optimizer, 3)
