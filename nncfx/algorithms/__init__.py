@@ -1,11 +1,9 @@
 """The algorithms, one module each; importing this package registers them all."""
 
+from nncfx.algorithms.block_pruning import BlockPruningBuilder, BlockPruningController
 from nncfx.algorithms.const_sparsity import ConstSparsityBuilder, ConstSparsityController
-from nncfx.algorithms.filter_pruning import (
-    FilterPruningBuilder,
-    FilterPruningController,
-    FilterPruningStatistics,
-)
+from nncfx.algorithms.filter_pruning import FilterPruningBuilder
+from nncfx.algorithms.head_pruning import HeadPruningBuilder
 from nncfx.algorithms.knowledge_distillation import (
     KnowledgeDistillationBuilder,
     KnowledgeDistillationController,
@@ -18,6 +16,7 @@ from nncfx.algorithms.movement_sparsity import (
     MovementSparsityBuilder,
     MovementSparsityController,
 )
+from nncfx.algorithms.neuron_pruning import NeuronPruningBuilder
 from nncfx.algorithms.nm_sparsity import NMSparsityBuilder, NMSparsityController
 from nncfx.algorithms.quantization import (
     OptimizerSettings,
@@ -27,6 +26,7 @@ from nncfx.algorithms.quantization import (
     QuantizerStatistics,
 )
 from nncfx.algorithms.rb_sparsity import RBSparsityBuilder, RBSparsityController
+from nncfx.algorithms.structure_pruning import StructurePruningBuilder
 from nncfx.algorithms.weight_clustering import (
     ClusteringStatistics,
     WeightClusteringBuilder,
@@ -34,12 +34,13 @@ from nncfx.algorithms.weight_clustering import (
 )
 
 __all__ = [
+    "BlockPruningBuilder",
+    "BlockPruningController",
     "ClusteringStatistics",
     "ConstSparsityBuilder",
     "ConstSparsityController",
     "FilterPruningBuilder",
-    "FilterPruningController",
-    "FilterPruningStatistics",
+    "HeadPruningBuilder",
     "KnowledgeDistillationBuilder",
     "KnowledgeDistillationController",
     "MagnitudeSparsityBuilder",
@@ -48,6 +49,7 @@ __all__ = [
     "MovementSparsityController",
     "NMSparsityBuilder",
     "NMSparsityController",
+    "NeuronPruningBuilder",
     "OptimizerSettings",
     "QuantizationBuilder",
     "QuantizationController",
@@ -55,6 +57,7 @@ __all__ = [
     "QuantizerStatistics",
     "RBSparsityBuilder",
     "RBSparsityController",
+    "StructurePruningBuilder",
     "WeightClusteringBuilder",
     "WeightClusteringController",
 ]

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeAlias
 
 from typing_extensions import override
 
@@ -12,23 +12,29 @@ from nncfx.config.registry import InitializedAlgorithmConfig, register_algorithm
 from nncfx.config.section import Section
 from nncfx.config.sparsity import falling
 
-__all__ = ["FilterPruningConfig", "FilterPruningParams"]
+__all__ = [
+    "Budget",
+    "ChannelPruningConfig",
+    "ChannelPruningParams",
+    "FilterPruningConfig",
+    "FilterPruningParams",
+    "HeadPruningConfig",
+    "NeuronPruningConfig",
+    "StructurePruningConfig",
+]
+
+Budget: TypeAlias = Literal["groups", "macs", "parameters"]
+"""Of what a level is a fraction: channel groups, multiply-accumulates, or parameters."""
 
 _NO_LEGR = "learned global ranking (LeGR) is not built. Use 'unweighted_ranking'"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FilterPruningParams(Section):
-    """When which pruning level holds, and which filters go first.
+class ChannelPruningParams(Section):
+    """When which pruning level holds, and which channel groups go first.
 
     Source: NNCF 2.19, "Filter pruning".
     """
-
-    refused: ClassVar[Mapping[str, str]] = {
-        "legr_params": _NO_LEGR,
-        "load_ranking_coeffs_path": _NO_LEGR,
-        "save_ranking_coeffs_path": _NO_LEGR,
-    }
 
     schedule: Literal["exponential", "exponential_with_bias", "baseline"] = option(
         "exponential",
@@ -36,12 +42,18 @@ class FilterPruningParams(Section):
     )
     pruning_target: float | None = option(
         None,
-        "the fraction of filters that is removed at the end, 0.5 if no target is given",
+        "the fraction of filters, heads or neurons that is removed at the end, 0.5 if no target "
+        "is given",
         limits=LEVEL,
     )
     pruning_flops_target: float | None = option(
         None,
         "the fraction of multiply-accumulates that is removed at the end",
+        limits=LEVEL,
+    )
+    pruning_parameters_target: float | None = option(
+        None,
+        "the fraction of the model's parameters that is removed at the end (ours, not NNCF's)",
         limits=LEVEL,
     )
     num_init_steps: int = option(
@@ -56,28 +68,15 @@ class FilterPruningParams(Section):
     )
     filter_importance: Literal["L2", "L1", "geometric_median"] = option(
         "L2",
-        "the score of a filter: its norm, or its distance to the other filters",
-    )
-    interlayer_ranking_type: Literal["unweighted_ranking"] = option(
-        "unweighted_ranking",
-        "how filters of different layers compare",
-        refused={"learned_ranking": _NO_LEGR},
+        "the score of a group: the norm of the weights that produce it, or its distance to others",
     )
     all_weights: bool = option(
         default=False,
-        doc="whether all filters stand in one ranking, or each layer loses the same fraction",
-    )
-    prune_first_conv: bool = option(
-        default=False,
-        doc="whether convolutions that see the model's input first may lose filters",
-    )
-    prune_downsample_convs: bool = option(
-        default=False,
-        doc="whether convolutions with a stride above 1 may lose filters",
+        doc="whether all groups stand in one ranking, or each layer loses the same fraction",
     )
     prune_batch_norms: bool = option(
         default=True,
-        doc="whether the norm layers after a removed filter are zeroed as well",
+        doc="whether the norm layers after a removed channel are zeroed as well",
     )
     constrained: bool = option(
         default=True,
@@ -89,56 +88,127 @@ class FilterPruningParams(Section):
     )
     align: int | None = option(
         None,
-        "the number of which kept filter counts shall be multiples (ours; NNCF fixes 8); where "
+        "the number of which kept channel counts shall be multiples (ours; NNCF fixes 8); where "
         "none is given 16, and below that 4, as CPUs compute them best",
         limits=Limits(minimum=1),
     )
 
     @property
+    def target_key(self) -> str:
+        """Return the key of the target that is given, `pruning_target` if none is."""
+        given = (key for key in _BUDGETS if getattr(self, key) is not None)
+        return next(given, "pruning_target")
+
+    @property
+    def budget(self) -> Budget:
+        """Return of what the level is a fraction."""
+        return _BUDGETS[self.target_key]
+
+    @property
     def target(self) -> float:
-        """Return the level at the end, of filters or of multiply-accumulates."""
-        if self.pruning_flops_target is not None:
-            return self.pruning_flops_target
+        """Return the level at the end, a fraction of the budget."""
         default = 0.5
-        return default if self.pruning_target is None else self.pruning_target
+        given: float | None = getattr(self, self.target_key)
+        return default if given is None else given
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the faults of two targets at once, and of a side that has no say."""
+        """Yield the faults of several targets at once, and of a side that has no say."""
         if self.constrained and self.pruning_side != "input":
             yield Fault(
                 path="pruning_side",
                 problem="has no say where 'constrained' is true: both sides lose the same. Leave "
                 "it out, or set 'constrained' to false.",
             )
-        if self.pruning_target is not None and self.pruning_flops_target is not None:
+        first, *others = [key for key in _BUDGETS if getattr(self, key) is not None] or [""]
+        for other in others:
             yield Fault(
-                path="pruning_flops_target",
-                problem="stands beside 'pruning_target'; a schedule has one target. Keep one of "
-                "the two.",
+                path=other,
+                problem=f"stands beside '{first}'; a schedule has one target. Keep one of the "
+                "two.",
             )
 
 
-@register_algorithm_config
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FilterPruningConfig(InitializedAlgorithmConfig):
-    """Zero whole filters, with all that hangs on their channels."""
+_BUDGETS: Mapping[str, Budget] = {
+    "pruning_target": "groups",
+    "pruning_flops_target": "macs",
+    "pruning_parameters_target": "parameters",
+}
 
-    algorithm: ClassVar[str] = "filter_pruning"
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FilterPruningParams(ChannelPruningParams):
+    """The parameters of channel pruning, and which convolutions are spared."""
+
+    refused: ClassVar[Mapping[str, str]] = {
+        "legr_params": _NO_LEGR,
+        "load_ranking_coeffs_path": _NO_LEGR,
+        "save_ranking_coeffs_path": _NO_LEGR,
+    }
+
+    interlayer_ranking_type: Literal["unweighted_ranking"] = option(
+        "unweighted_ranking",
+        "how filters of different layers compare",
+        refused={"learned_ranking": _NO_LEGR},
+    )
+    prune_first_conv: bool = option(
+        default=False,
+        doc="whether convolutions that see the model's input first may lose filters",
+    )
+    prune_downsample_convs: bool = option(
+        default=False,
+        doc="whether convolutions with a stride above 1 may lose filters",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChannelPruningConfig(InitializedAlgorithmConfig):
+    """The keys of every algorithm that zeroes whole channel groups."""
+
     pruning_init: float = option(0.0, "the level from the start", limits=LEVEL)
-    params: FilterPruningParams = option(  # noqa: RUF009 (a frozen default is safe to share)
-        FilterPruningParams(),
-        "when which level holds, and which filters go first",
+    params: ChannelPruningParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+        ChannelPruningParams(),
+        "when which level holds, and which groups go first",
     )
 
     @override
     def rules(self) -> Iterator[Fault]:
         """Yield the fault of a schedule that would lead downwards."""
-        yield from falling(
-            "pruning_init",
-            self.pruning_init,
-            "params.pruning_flops_target"
-            if self.params.pruning_flops_target is not None
-            else "params.pruning_target",
-            self.params.target,
-        )
+        last = f"params.{self.params.target_key}"
+        yield from falling("pruning_init", self.pruning_init, last, self.params.target)
+
+
+@register_algorithm_config
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FilterPruningConfig(ChannelPruningConfig):
+    """Zero whole filters, with all that hangs on their channels."""
+
+    algorithm: ClassVar[str] = "filter_pruning"
+    params: FilterPruningParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+        FilterPruningParams(),
+        "when which level holds, and which filters go first",
+    )
+
+
+@register_algorithm_config
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HeadPruningConfig(ChannelPruningConfig):
+    """Zero whole attention heads (ours, not NNCF's)."""
+
+    algorithm: ClassVar[str] = "head_pruning"
+
+
+@register_algorithm_config
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NeuronPruningConfig(ChannelPruningConfig):
+    """Zero neurons, which are rows of linear layers (ours, not NNCF's)."""
+
+    algorithm: ClassVar[str] = "neuron_pruning"
+
+
+@register_algorithm_config
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StructurePruningConfig(ChannelPruningConfig):
+    """Zero channel groups of any kind: filters, neurons, heads (ours, not NNCF's)."""
+
+    algorithm: ClassVar[str] = "structure_pruning"

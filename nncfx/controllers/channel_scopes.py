@@ -2,18 +2,28 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import final
+from typing import Final, final
 
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from nncfx.controllers.weights import aliases
-from nncfx.graph import NNCFGraph, Operation, input_address
+from nncfx.controllers.weights import WEIGHT_FUNCTIONS, aliases
+from nncfx.graph import NNCFGraph, Operation, input_address, output_address
 from nncfx.graph.channels import Channels, GroupSet, Role
 
-__all__ = ["Spared", "read_within", "spare"]
+__all__ = [
+    "NOTHING_SPARED",
+    "Spared",
+    "producing_operations",
+    "read_within",
+    "spare",
+    "take_heads",
+    "take_neurons",
+]
 
 _CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
+_LINEAR = frozenset({"__matmul__", "__rmatmul__", "addmm", "linear", "matmul", "mm"})
+_PRODUCTS = _LINEAR | {"baddbmm", "bmm", "einsum", "scaled_dot_product_attention"}
 _TRANSPOSED = frozenset({"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})
 
 
@@ -31,6 +41,9 @@ class Spared:
     downsampling: bool
 
 
+NOTHING_SPARED: Final = Spared(first=False, downsampling=False)
+
+
 def spare(
     channels: Channels,
     model: nn.Module,
@@ -44,18 +57,57 @@ def spare(
     not `spared`: groups go as a whole or not at all.
     """
     reasons = _reasons(model, graph, considered, spared)
+    makers = producing_operations(channels, model, graph)
+    return Channels(
+        tuple(
+            _fixed(one, next((reasons[m.address] for m in found if m.address in reasons), None))
+            for one, found in zip(channels.group_sets, makers, strict=True)
+        )
+    )
+
+
+def take_heads(channels: Channels, model: nn.Module, graph: NNCFGraph) -> Channels:
+    """Return `channels` with all sets fixed but those of attention heads.
+
+    These are the channels that an attention sums over or hands on: between the layers that make
+    them and the layers that read them stands a product of two activations. A group is a whole
+    head, or a dimension of all heads where the model's code lets dimensions go.
+    """
+    makers = producing_operations(channels, model, graph)
+    return Channels(
+        tuple(
+            one if _is_of_heads(one, found, graph) else _fixed(one, "it is of no attention heads")
+            for one, found in zip(channels.group_sets, makers, strict=True)
+        )
+    )
+
+
+def take_neurons(channels: Channels, model: nn.Module, graph: NNCFGraph) -> Channels:
+    """Return `channels` with all sets fixed but those that only linear layers make, no heads."""
+    makers = producing_operations(channels, model, graph)
+    sets = []
+    for one, found in zip(channels.group_sets, makers, strict=True):
+        is_linear = bool(found) and all(maker.function in _LINEAR for maker in found)
+        reason = None if is_linear else "not only linear layers make it"
+        sets.append(_fixed(one, "it is of heads" if _is_of_heads(one, found, graph) else reason))
+    return Channels(tuple(sets))
+
+
+def producing_operations(
+    channels: Channels,
+    model: nn.Module,
+    graph: NNCFGraph,
+) -> list[list[Operation]]:
+    """Return, for each set of `channels`, the operations that make it with a parameter."""
     names = aliases(model)
     readers: dict[str, list[Operation]] = {}
     for one in graph.operations:
         for parameter in one.parameters.values():
             readers.setdefault(names.get(parameter, (parameter,))[0], []).append(one)
-    sets = []
-    for group_set in channels.group_sets:
-        producers = (m.parameter for m in group_set.members if m.role is Role.PRODUCER)
-        addresses = (one.address for p in producers for one in readers.get(names[p][0], ()))
-        reason = next((reasons[address] for address in addresses if address in reasons), None)
-        sets.append(_fixed(group_set, reason))
-    return Channels(tuple(sets))
+    return [
+        [o for m in one.by_role(Role.PRODUCER) for o in readers.get(names[m.parameter][0], ())]
+        for one in channels.group_sets
+    ]
 
 
 def read_within(
@@ -79,6 +131,25 @@ def read_within(
             for one in channels.group_sets
         )
     )
+
+
+def _is_of_heads(group_set: GroupSet, makers: Iterable[Operation], graph: NNCFGraph) -> bool:
+    """Return whether a product of two activations stands between `makers` and their readers."""
+    if not group_set.by_role(Role.CONSUMER):
+        return False
+    seen = {output_address(index) for index in range(len(graph.outputs))}
+    pending = [one.address for one in makers]
+    while pending:
+        for edge in graph.outgoing(pending.pop()):
+            if edge.target in seen:
+                continue
+            seen.add(edge.target)
+            reader = graph.find(edge.target)
+            if reader.function not in _PRODUCTS | WEIGHT_FUNCTIONS:
+                pending.append(edge.target)
+            elif not reader.parameters:
+                return True
+    return False
 
 
 def _fixed(group_set: GroupSet, reason: str | None) -> GroupSet:

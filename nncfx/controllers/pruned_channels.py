@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from nncfx.controllers.statistics import Statistics, table
 
-__all__ = ["FilterPruningStatistics", "PrunedChannels"]
+__all__ = ["ChannelPruningStatistics", "PrunedChannels"]
 
 
 @final
@@ -30,11 +30,11 @@ class PrunedChannels:
 
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FilterPruningStatistics(Statistics):
-    """What filter pruning has done.
+class ChannelPruningStatistics(Statistics):
+    """What an algorithm that prunes channels has done.
 
     Attributes:
-        target_level: The level that was set, of filters or of multiply-accumulates.
+        target_level: The level that was set, of groups, multiply-accumulates or parameters.
         level: Fraction of the prunable channel groups that is masked.
         macs_level: Fraction of the whole model's multiply-accumulates that thinning would save.
         parameter_level: Fraction of the whole model's parameters that is masked.

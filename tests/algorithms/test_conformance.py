@@ -38,7 +38,7 @@ INPUTS = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 
 
 class Net(nn.Module):
-    """A residual block, batch norm, and a linear layer after a flatten."""
+    """A residual block, batch norm, attention of 4 heads, and linear layers after a flatten."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,13 +46,18 @@ class Net(nn.Module):
         self.conv1 = nn.Conv2d(8, 12, 3, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(12)
         self.conv2 = nn.Conv2d(12, 8, 1)
+        self.qkv = nn.Linear(8, 24, bias=False)
+        self.proj = nn.Linear(8, 8)
         self.fc1 = nn.Linear(8 * 16, 10)
         self.fc2 = nn.Linear(10, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x).relu()
         x = x + self.conv2(self.norm(self.conv1(x)).relu())
-        x = nn.functional.avg_pool2d(x, 2).flatten(1)
+        x = nn.functional.avg_pool2d(x, 2).flatten(2).transpose(1, 2)
+        parts = self.qkv(x).unflatten(-1, (3, -1, 2)).permute(2, 0, 3, 1, 4)
+        heads = nn.functional.scaled_dot_product_attention(*parts.unbind())
+        x = (x + self.proj(heads.transpose(1, 2).flatten(2))).transpose(1, 2).flatten(1)
         return self.fc2(self.fc1(x).relu())
 
 
@@ -145,6 +150,27 @@ SUBJECTS = (
                 "pruning_steps": 3,
                 "prune_first_conv": True,
             },
+        },
+    ),
+    *(
+        Subject({"algorithm": name, "params": {"align": 1, "pruning_steps": 3}})
+        for name in ("head_pruning", "neuron_pruning")
+    ),
+    Subject(
+        {
+            "algorithm": "structure_pruning",
+            "params": {
+                "align": 1,
+                "all_weights": True,
+                "pruning_parameters_target": 0.6,
+                "pruning_steps": 3,
+            },
+        },
+    ),
+    Subject(
+        {
+            "algorithm": "block_pruning",
+            "params": {"block": [4, 3], "sparsity_target_epoch": 3},
         },
     ),
     Subject({"algorithm": "rb_sparsity", "params": {"sparsity_target_epoch": 3}}),
@@ -398,6 +424,10 @@ def test_every_registered_algorithm_is_a_subject() -> None:
         "macs",
         "unconstrained_input",
         "unconstrained_output",
+        "heads",
+        "neurons",
+        "structure",
+        "blocks",
         "learned",
         "lc",
         "n_of_m",

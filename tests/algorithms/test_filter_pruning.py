@@ -6,10 +6,11 @@ from pytorchcv.models.mobilenetv2 import mobilenetv2_w1
 from pytorchcv.models.resnet_cifar import resnet20_cifar10
 from torch import Tensor, nn
 
-from nncfx.algorithms.filter_pruning import FilterPruningController, geometric_median
 from nncfx.compressor.create import create_compressed_model
+from nncfx.controllers.channel_pruning import ChannelPruningController
 from nncfx.errors import CompressionError
 from nncfx.schemes import CRITERIA
+from nncfx.schemes.criteria import geometric_median
 from nncfx.thinning import thin
 from nncfx.tracing import strip
 
@@ -45,16 +46,16 @@ def applied(
     *,
     scopes: dict[str, list[str]] | None = None,
     **params: object,
-) -> FilterPruningController:
+) -> ChannelPruningController:
     every_width = {"align": 1}  # small layers with few aligned widths
     item = {"algorithm": "filter_pruning", "params": every_width | params} | (scopes or {})
     model = chain() if model is None else model
     controller, _ = create_compressed_model(model, {"compression": item}, inputs)
-    assert isinstance(controller, FilterPruningController)
+    assert isinstance(controller, ChannelPruningController)
     return controller
 
 
-def prunable(controller: FilterPruningController) -> list[str]:
+def prunable(controller: ChannelPruningController) -> list[str]:
     return [one.name for one in controller.channels.prunable]
 
 
@@ -237,7 +238,7 @@ def test_the_masked_model_is_the_thinned_one(
     assert 1 - thinned / total == pytest.approx(claimed.parameter_level, abs=1e-12)
 
 
-def levels(controller: FilterPruningController, epochs: int) -> list[float]:
+def levels(controller: ChannelPruningController, epochs: int) -> list[float]:
     seen = []
     for _ in range(epochs):
         controller.scheduler.epoch_step()

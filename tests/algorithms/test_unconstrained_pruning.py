@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from nncfx.algorithms.filter_pruning import FilterPruningController
 from nncfx.compressor.create import create_compressed_model
+from nncfx.controllers.channel_pruning import ChannelPruningController
 from nncfx.export import reorder_channels
 from nncfx.tracing import strip
 
@@ -33,7 +33,7 @@ class Fork(nn.Module):
 INPUTS = torch.randn(1, 3, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
-def applied(**given: object) -> FilterPruningController:
+def applied(**given: object) -> ChannelPruningController:
     torch.manual_seed(0)
     scopes = {key: given.pop(key) for key in ("ignored_scopes",) if key in given}
     fixed = {"align": 1, "constrained": False, "prune_first_conv": True, "schedule": "baseline"}
@@ -43,7 +43,7 @@ def applied(**given: object) -> FilterPruningController:
     for norm in (model.norm, model.body_norm):
         nn.init.uniform_(norm.bias, 0.5, 1.5)
     controller, _ = create_compressed_model(model, {"compression": item}, INPUTS)
-    assert isinstance(controller, FilterPruningController)
+    assert isinstance(controller, ChannelPruningController)
     controller.level = 0.5
     return controller
 

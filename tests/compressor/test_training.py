@@ -18,10 +18,12 @@ from nncfx.export import export_onnx
 from nncfx.tracing import NNCFNetwork, unwrap
 
 ITEMS: Mapping[str, dict[str, Any]] = {
+    "block_pruning": {"params": {"sparsity_target_epoch": 2, "block": [2, 3]}},
     "const_sparsity": {},
     "filter_pruning": {
         "params": {"pruning_target": 0.25, "pruning_steps": 2, "prune_first_conv": True},
     },
+    "head_pruning": {"params": {"align": 1, "pruning_steps": 2}},
     "knowledge_distillation": {"type": "softmax", "temperature": 2.0},
     "lc": {"schemes": [{"name": "Prune"}, {"name": "Cluster", "bits": 3}]},
     "magnitude_sparsity": {"params": {"sparsity_target_epoch": 2}},
@@ -33,7 +35,9 @@ ITEMS: Mapping[str, dict[str, Any]] = {
             "enable_structured_masking": False,
         },
     },
+    "neuron_pruning": {"params": {"align": 1, "pruning_steps": 2}},
     "nm_sparsity": {"params": {"start_epoch": 1}},
+    "quantization": {"initializer": {"range": {"num_init_samples": 0}}},
     "rb_sparsity": {
         "sparsity_init": 0.2,
         "params": {
@@ -43,6 +47,10 @@ ITEMS: Mapping[str, dict[str, Any]] = {
             "steps_per_epoch": 3,
         },
     },
+    "structure_pruning": {
+        "params": {"align": 1, "pruning_steps": 2, "pruning_parameters_target": 0.4},
+    },
+    "weight_clustering": {"bits": 3, "params": {"start_epoch": 1}},
 }
 EVERYTHING = ("filter_pruning", "magnitude_sparsity", "rb_sparsity", "knowledge_distillation")
 STEPS = 3
@@ -54,11 +62,19 @@ class Net(nn.Module):
         self.conv1 = nn.Conv2d(3, 8, 3, padding=1)
         self.norm = nn.BatchNorm2d(8)
         self.conv2 = nn.Conv2d(8, 8, 3, stride=2)
-        self.fc = nn.Linear(8 * 9, 4)
+        self.qkv = nn.Linear(8, 24)
+        self.proj = nn.Linear(8, 8)
+        self.fc1 = nn.Linear(8 * 9, 8)
+        self.fc2 = nn.Linear(8, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.norm(self.conv1(x)))
-        return self.fc(torch.relu(self.conv2(x)).flatten(1))
+        x = torch.relu(self.conv2(x)).flatten(2).transpose(1, 2)
+        parts = self.qkv(x).view(x.shape[0], 9, 3, -1, 4).permute(2, 0, 3, 1, 4)
+        query, key, value = parts.unbind()
+        heads = (query @ key.transpose(2, 3)).softmax(dim=3) @ value
+        x = x + self.proj(heads.transpose(1, 2).flatten(2))
+        return self.fc2(torch.relu(self.fc1(x.flatten(1))))
 
 
 def fresh() -> Net:
@@ -157,6 +173,8 @@ def test_one_torch_save_holds_model_and_controller(name: str) -> None:
 
 
 @pytest.mark.slow
+# torch's own compiler makes an instance of quantization's autograd function
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.parametrize("name", registered_algorithms())
 def test_a_compiled_training_step_is_the_plain_one(name: str) -> None:
     ends = []

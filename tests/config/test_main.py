@@ -217,8 +217,8 @@ def test_a_level_written_as_a_percentage_is_told_how_to_be_written() -> None:
     item = {"algorithm": "filter_pruning", "params": {"pruning_target": 30}}
     assert fault({"compression": [item]}) == (
         "compression[0].params.pruning_target: 30 is out of range; it must lie in [0, 1) (the "
-        "fraction of filters that is removed at the end, 0.5 if no target is given). Write 0.3 "
-        "for 30 %."
+        "fraction of filters, heads or neurons that is removed at the end, 0.5 if no target is "
+        "given). Write 0.3 for 30 %."
     )
 
 

@@ -2,7 +2,12 @@
 
 import pytest
 
-from nncfx.config import FilterPruningConfig, FilterPruningParams
+from nncfx.config import (
+    ChannelPruningParams,
+    FilterPruningConfig,
+    FilterPruningParams,
+    HeadPruningConfig,
+)
 from nncfx.errors import ConfigError
 
 
@@ -12,6 +17,23 @@ def test_without_a_target_half_the_filters_go() -> None:
 
 def test_the_target_of_macs_is_the_target() -> None:
     assert FilterPruningParams(pruning_flops_target=0.3).target == 0.3
+
+
+def test_the_target_of_parameters_is_the_target() -> None:
+    params = ChannelPruningParams(pruning_parameters_target=0.3)
+    assert (params.target, params.budget) == (0.3, "parameters")
+
+
+def test_every_further_target_is_a_fault() -> None:
+    with pytest.raises(ConfigError, match="pruning_parameters_target: stands beside 'pruning_fl"):
+        ChannelPruningParams(pruning_flops_target=0.5, pruning_parameters_target=0.3)
+
+
+def test_the_initial_level_is_not_above_the_target_of_parameters() -> None:
+    with pytest.raises(ConfigError, match=r"lies above 'params\.pruning_parameters_target'"):
+        HeadPruningConfig(
+            pruning_init=0.6, params=ChannelPruningParams(pruning_parameters_target=0.5)
+        )
 
 
 def test_two_targets_are_a_fault() -> None:

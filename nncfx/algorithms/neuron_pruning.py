@@ -1,0 +1,31 @@
+"""Neuron pruning: rows of linear layers are zero, with the columns that read them.
+
+The hidden widths of perceptrons and of the feed-forward parts of transformers.
+"""
+
+from collections.abc import Iterable
+from typing import final
+
+from typing_extensions import override
+
+from nncfx.config import NeuronPruningConfig
+from nncfx.controllers import register_algorithm
+from nncfx.controllers.channel_pruning_builder import ChannelPruningBuilder
+from nncfx.controllers.channel_scopes import NOTHING_SPARED, spare, take_neurons
+from nncfx.graph import Operation
+from nncfx.graph.channels import Channels
+from nncfx.tracing import NNCFNetwork
+
+__all__ = ["NeuronPruningBuilder"]
+
+
+@final
+@register_algorithm(NeuronPruningConfig)
+class NeuronPruningBuilder(ChannelPruningBuilder[NeuronPruningConfig]):
+    """Takes the channels that only linear layers make, attention heads left out."""
+
+    @override
+    def taken(self, model: NNCFNetwork, considered: Iterable[Operation]) -> Channels:
+        graph = model.nncf.graph
+        channels = take_neurons(model.nncf.channels, model, graph)
+        return spare(channels, model, graph, considered, NOTHING_SPARED)

@@ -1,0 +1,267 @@
+"""The controller of algorithms that zero whole channels, on both sides.
+
+Masks stand on everything that carries a removed channel: the rows and biases that produce it, the
+norms that follow it, the columns that consume it. The masked model therefore computes what the
+thinned one does. Removing is `nncfx.thin`'s work.
+
+Source: NNCF 2.19, "Filter pruning".
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Final, final
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.config import ChannelPruningConfig, ChannelPruningParams
+from nncfx.controllers.controller import Controller
+from nncfx.controllers.masking import MaskSet
+from nncfx.controllers.pruned_channels import ChannelPruningStatistics, PrunedChannels
+from nncfx.controllers.schedulers import EpochScheduler
+from nncfx.controllers.schedules import (
+    BaselineSchedule,
+    BiasedExponentialSchedule,
+    ExponentialSchedule,
+    Schedule,
+    WarmUp,
+)
+from nncfx.controllers.weight_costs import WeightCosts
+from nncfx.controllers.weights import raw_parameters
+from nncfx.errors import CompressionError
+from nncfx.graph import NNCFGraph
+from nncfx.graph.channels import Channels, GroupSet, Role
+from nncfx.schemes import (
+    Criterion,
+    MaskScope,
+    Ranking,
+    group_masks,
+    group_scores,
+    keep_groups,
+    kept_units,
+    unconstrained_masks,
+)
+from nncfx.schemes.alignment import ALIGNMENTS, Alignment
+
+__all__ = ["ChannelPruningController", "PruningSubject", "keep_channels", "pruning_schedule"]
+
+_CRITERIA: Final[Mapping[str, Criterion]] = {
+    "L1": "l1norm",
+    "L2": "l2norm",
+    "geometric_median": "geometric_median",
+}
+
+
+def pruning_schedule(initial: float, params: ChannelPruningParams) -> Schedule:
+    """Return the level by epoch: 0 for `num_init_steps` epochs, then as `params` say.
+
+    The target is reached at the last of the `pruning_steps` epochs.
+    """
+    epochs, goal = params.pruning_steps - 1, params.target
+    after: Schedule
+    if params.schedule == "baseline":
+        after = BaselineSchedule(target=goal)
+    elif params.schedule == "exponential":
+        after = ExponentialSchedule(initial=initial, target=goal, epochs=epochs)
+    else:
+        after = BiasedExponentialSchedule(initial=initial, target=goal, epochs=epochs)
+    return WarmUp(epochs=params.num_init_steps, then=after)
+
+
+def keep_channels(
+    channels: Channels,
+    weights: Mapping[str, Tensor],
+    level: float,
+    params: ChannelPruningParams,
+) -> list[Tensor]:
+    """Return, for each prunable set of `channels`, which of its groups stay at `level`.
+
+    One ranking over all sets, each set's scores divided by their mean (`all_weights`), or the
+    same fraction of every set; `floor(level * n)` of n groups go, and more where `align` asks for
+    it. No set is emptied.
+
+    Raises:
+        ArgumentError: `level` is not in [0, 1).
+        CompressionError: weights have NaN entries.
+    """
+    criterion = _CRITERIA[params.filter_importance]
+    scores = group_scores(channels, weights, criterion, normalize=params.all_weights)
+    entries = [one.origin.indices.shape[1] for one in channels.prunable]
+    scope = _scope(params)
+    return keep_groups(scores, level, align=_alignment(params), scope=scope, entries=entries)
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class PruningSubject:
+    """What channel pruning works on in a model, found before hooks stand in it.
+
+    Attributes:
+        channels: All sets; those that shall not be touched are fixed.
+        without: Parameters that carry channels and are not masked. Leaving norms out is exact:
+            the columns that would read them are masked.
+        macs: The model's multiply-accumulates by weight.
+        parameters: The model's parameters by weight.
+        graph: The model as traced.
+    """
+
+    channels: Channels
+    without: frozenset[str]
+    macs: WeightCosts
+    parameters: WeightCosts
+    graph: NNCFGraph
+
+
+@final
+class ChannelPruningController(Controller):
+    """Masks channel groups at the level its scheduler asks for.
+
+    The level is a fraction of the groups, or of the model's multiply-accumulates or parameters
+    where the config has a `pruning_flops_target` or a `pruning_parameters_target`.
+
+    Attributes:
+        config: The algorithm's config.
+        masks: The masks by parameter.
+        channels: The channel sets; those that are not fixed are pruned.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: ChannelPruningConfig,
+        masks: MaskSet,
+        subject: PruningSubject,
+    ) -> None:
+        super().__init__(model, config.algorithm, [config])
+        params = config.params
+        self.config = config
+        self.masks = masks
+        self.channels = subject.channels
+        self._subject = subject
+        self._costs = {"macs": subject.macs, "parameters": subject.parameters}.get(params.budget)
+        if self._costs is not None:
+            self._masks_that_save(params.target, self._costs)  # out of reach is said now
+        self.level = config.pruning_init
+        frozen = params.num_init_steps
+        if params.schedule != "baseline":
+            frozen += params.pruning_steps
+        schedule = pruning_schedule(config.pruning_init, params)
+        self.scheduler = EpochScheduler(self, schedule, frozen)
+
+    @override
+    def _apply(self, level: float) -> None:
+        if self._costs is None:
+            self.masks.set(self._masks_at(level))
+        else:
+            self.masks.set(self._masks_that_save(level, self._costs))
+
+    def _masks_at(self, group_level: float) -> dict[str, Tensor]:
+        params = self.config.params
+        if params.constrained:
+            return self._masks(self._keep(group_level))
+        ranking = Ranking(
+            side=params.pruning_side,
+            criterion=_CRITERIA[params.filter_importance],
+            scope=_scope(params),
+            normalize=params.all_weights,
+            align=_alignment(params),
+        )
+        graph = self._subject.graph
+        masks = unconstrained_masks(
+            self.channels, self._weights(), group_level, ranking, graph=graph
+        )
+        return self._wanted(masks)
+
+    def _keep(self, group_level: float) -> list[Tensor]:
+        return keep_channels(self.channels, self._weights(), group_level, self.config.params)
+
+    def _masks(self, keep: Sequence[Tensor]) -> dict[str, Tensor]:
+        return self._wanted(group_masks(self.channels, keep, self._weights()))
+
+    def _wanted(self, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: mask for name, mask in masks.items() if name not in self._subject.without}
+
+    def _masks_that_save(self, level: float, costs: WeightCosts) -> dict[str, Tensor]:
+        """Return masks so that at least the fraction `level` of `costs` goes, and hardly more.
+
+        Bisection finds the level of groups at which the target is met; at that level several
+        sets lose a group at once, and those that need not are given theirs back.
+
+        Raises:
+            CompressionError: no level meets the target.
+        """
+        low, high = 0.0, 1.0 - 2**-20
+        reached = costs.saved(self._masks_at(high))
+        if reached < level:
+            raise CompressionError(
+                f"{self.algorithm} can save at most {reached:.3f} of the {costs.unit} of this "
+                f"model, not {level:g}: the rest is in layers that it may not touch. Lower "
+                f"'{self.config.params.target_key}', or allow more (scopes; prune_first_conv and "
+                "prune_downsample_convs of filter_pruning).",
+            )
+        # 2^-20 tells apart any two counts among a million groups
+        for _ in range(20):
+            middle = (low + high) / 2
+            if costs.saved(self._masks_at(middle)) < level:
+                low = middle
+            else:
+                high = middle
+        if not self.config.params.constrained:
+            return self._masks_at(high)
+        keep = self._keep(high)
+        for index, returned in enumerate(self._keep(low)):
+            tried = [*keep[:index], returned, *keep[index + 1 :]]
+            if costs.saved(self._masks(tried)) >= level:
+                keep = tried
+        return self._masks(keep)
+
+    @override
+    def statistics(self) -> ChannelPruningStatistics:
+        weights = self._weights()
+        hooks = self.masks.hooks.items()
+        masks = {name: found[0].mask.expand_as(weights[name]) for name, found in hooks}
+        pruned = self._pruned(weights, masks)
+        before = sum(one.before for one in pruned)
+        return ChannelPruningStatistics(
+            target_level=self.level,
+            level=1 - sum(one.after for one in pruned) / before,
+            macs_level=self._subject.macs.saved(masks),
+            parameter_level=self._subject.parameters.saved(masks),
+            channels=pruned,
+            spared=dict(self.channels.fixed),
+        )
+
+    def _pruned(
+        self,
+        weights: Mapping[str, Tensor],
+        masks: Mapping[str, Tensor],
+    ) -> tuple[PrunedChannels, ...]:
+        params = self.config.params
+        if params.constrained:
+            counts = {one.name: (one.size, self._kept(one)) for one in self.channels.prunable}
+        else:
+            counts = kept_units(self.channels, weights, masks, params.pruning_side)
+        return tuple(
+            PrunedChannels(name=name, before=before, after=after)
+            for name, (before, after) in counts.items()
+        )
+
+    def _kept(self, group_set: GroupSet) -> int:
+        """Return how many groups the mask of a producer leaves."""
+        names = self.masks.hooks
+        member = next(m for m in group_set.by_role(Role.PRODUCER) if m.parameter in names)
+        mask = names[member.parameter][0].mask.movedim(member.axis, 0).flatten(1)
+        entries = torch.tensor(member.indices[:, 0].tolist(), device=mask.device)
+        return int((mask != 0).any(dim=1)[entries].sum())
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: one.detach() for name, one in raw_parameters(self.model).items()}
+
+
+def _scope(params: ChannelPruningParams) -> MaskScope:
+    return "global" if params.all_weights else "local"
+
+
+def _alignment(params: ChannelPruningParams) -> int | Alignment:
+    return ALIGNMENTS["onnxruntime"] if params.align is None else params.align

@@ -1,0 +1,100 @@
+"""The builder of algorithms that zero whole channels; they differ in the channels they take."""
+
+import abc
+from collections.abc import Iterable, Sequence
+from typing import TypeVar, final
+
+from typing_extensions import override
+
+from nncfx.config import ChannelPruningConfig
+from nncfx.controllers.builder import Builder
+from nncfx.controllers.channel_pruning import ChannelPruningController, PruningSubject
+from nncfx.controllers.channel_scopes import read_within
+from nncfx.controllers.masking import MaskHook, MaskSet
+from nncfx.controllers.weight_costs import WeightCosts
+from nncfx.controllers.weights import aliases, norm_parameters, raw_parameters
+from nncfx.errors import CompressionError
+from nncfx.graph import Operation
+from nncfx.graph.channels import Channels
+from nncfx.tracing import Insertion, NNCFNetwork, Priority, WeightSite
+
+__all__ = ["ChannelPruningBuilder"]
+
+C = TypeVar("C", bound=ChannelPruningConfig)
+
+
+class ChannelPruningBuilder(Builder[C]):
+    """Plans masks on everything that carries channels which may be removed."""
+
+    def __init__(self, config: C) -> None:
+        super().__init__(config)
+        self._found: tuple[NNCFNetwork, PruningSubject] | None = None
+
+    @abc.abstractmethod
+    def taken(self, model: NNCFNetwork, considered: Iterable[Operation]) -> Channels:
+        """Return the model's channels; those that the algorithm leaves alone are fixed.
+
+        Args:
+            model: The wrapped model.
+            considered: The operations within the scopes.
+        """
+
+    @override
+    @final
+    def plan(self, model: NNCFNetwork) -> list[Insertion]:
+        subject = self._subject(model)
+        prunable = subject.channels.prunable
+        if not prunable:
+            reasons = "; ".join(list(subject.channels.fixed.values())[:5])
+            raise CompressionError(
+                f"{self.config.algorithm} finds no channels that it may remove: "
+                f"{reasons or 'no operation produces any'}. Widen the scopes, set "
+                "'prune_first_conv' or 'prune_downsample_convs' of filter_pruning, or take the "
+                "item out.",
+            )
+        axes: dict[str, set[int]] = {}
+        for member in (m for one in prunable for m in one.members if not m.is_buffer):
+            if member.parameter not in subject.without:
+                axes.setdefault(member.parameter, set()).add(member.axis)
+        params = raw_parameters(model)
+        names = aliases(model)
+        return [
+            Insertion(
+                WeightSite.of(alias),
+                MaskHook.along(params[name], carried),
+                Priority.PRUNING,
+                self.config.algorithm,
+            )
+            for name, carried in axes.items()
+            for alias in names[name]
+        ]
+
+    @override
+    @final
+    def controller(
+        self,
+        model: NNCFNetwork,
+        insertions: Sequence[Insertion],
+    ) -> ChannelPruningController:
+        masks = MaskSet.of(model, insertions)
+        return ChannelPruningController(model, self.config, masks, self._subject(model))
+
+    def _subject(self, model: NNCFNetwork) -> PruningSubject:
+        """Return what there is to prune in `model`, found at the first call for it."""
+        if self._found is None or self._found[0] is not model:
+            self._found = (model, self._find(model))
+        return self._found[1]
+
+    def _find(self, model: NNCFNetwork) -> PruningSubject:
+        params = self.config.params
+        graph = model.nncf.graph
+        considered = list(self.considered(model))
+        channels = self.taken(model, considered)
+        norms = norm_parameters(model, graph.operations)
+        return PruningSubject(
+            channels=channels if params.constrained else read_within(channels, model, considered),
+            without=frozenset() if params.prune_batch_norms else norms,
+            macs=WeightCosts.in_macs(model, graph),
+            parameters=WeightCosts.in_parameters(model),
+            graph=graph,
+        )

@@ -1,0 +1,52 @@
+"""What masks save of multiply-accumulates and of parameters."""
+
+import pytest
+import torch
+from torch import nn
+
+from nncfx.controllers.weight_costs import WeightCosts
+from nncfx.tracing import trace
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 5))
+
+
+def counted() -> WeightCosts:
+    model = net()
+    return WeightCosts.in_macs(model, trace(model, torch.ones(1, 3, 6, 6)))
+
+
+def test_macs_are_divided_among_the_weights() -> None:
+    conv, linear = 4 * 3 * 9 * 16, 64 * 5
+    assert counted() == WeightCosts(
+        unit="multiply-accumulates",
+        by_weight={"0.weight": conv, "2.weight": linear},
+        total=conv + linear,
+    )
+
+
+def test_masks_save_in_proportion_to_what_they_remove() -> None:
+    macs = counted()
+    half = torch.tensor([1, 1, 0, 0]).view(4, 1, 1, 1).bool()
+    assert macs.saved({"0.weight": half, "0.bias": half}) == pytest.approx(
+        0.5 * macs.by_weight["0.weight"] / macs.total,
+    )
+
+
+def test_parameters_are_counted_with_biases() -> None:
+    half = torch.tensor([1, 1, 0, 0]).bool()
+    costs = WeightCosts.in_parameters(net())
+    assert costs.total == 4 * 27 + 4 + 64 * 5 + 5
+    removed = {"0.weight": half.view(4, 1, 1, 1), "0.bias": half}
+    assert costs.saved(removed) == pytest.approx((2 * 27 + 2) / costs.total)
+
+
+def test_a_shared_parameter_counts_once() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight = model[0].weight
+    assert WeightCosts.in_parameters(model).total == 16 + 4 + 4
+
+
+def test_a_model_without_macs_saves_nothing() -> None:
+    assert WeightCosts(unit="multiply-accumulates", by_weight={}, total=0).saved({}) == 0
