@@ -150,6 +150,9 @@ def _inside(grad: Tensor, levels: Tensor, low: float, high: float) -> Tensor:
 
     torch has this as the gradient of hardtanh, in one vectorized pass; a mask takes two slow ones.
     """
+    if grad.stride() != levels.stride():
+        # the result is laid out as the gradient is, but torch.compile expects it as the levels are
+        grad = grad.contiguous()
     passed: Tensor = torch.ops.aten.hardtanh_backward(grad, levels, low - 0.5, high + 0.5)
     return passed
 
