@@ -52,7 +52,7 @@ class QuantizeOptions:
     """
 
     placement: PlacementOptions = field(default_factory=PlacementOptions)
-    activation_range: RangeRequest = field(default_factory=RangeRequest)
+    activation_range: RangeRequest = field(default_factory=lambda: RangeRequest(method="mse"))
     weight_range: RangeRequest = field(default_factory=lambda: RangeRequest(method="min_max"))
     equalize: bool = False
     smooth: bool = False
