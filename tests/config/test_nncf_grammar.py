@@ -1,0 +1,107 @@
+"""Configs of the shapes that NNCF's own samples have are read as they stand."""
+
+from pathlib import Path
+
+import pytest
+
+from nncfx.config import NNCFConfig
+from nncfx.errors import ConfigError
+
+DETECTOR = r"""{
+    "model": "a detector", "batch_size": 16, "dataset": "voc",
+    "input_info": {"sample_size": [4, 3, 160, 160]},
+    "optimizer": {"steps": [1, 2], "parameter_groups": [{"lr": 1e-3, "re": ".*\\._mask"}]},
+    "ssd_params": {"aspect_ratios": [[2], [2, 3]], "clip": false},
+    "compression": [
+        {
+            "algorithm": "magnitude_sparsity",
+            "sparsity_init": 0.2,
+            "params": {
+                "schedule": "multistep",
+                "multistep_sparsity_levels": [
+                    0.2,
+                    0.4,
+                    0.6,  // the last comma stands in their files too
+                ],
+                "multistep_steps": [10, 20]
+            }
+        },
+        {"algorithm": "quantization"}
+    ]
+}"""
+
+STAGED = """{
+    "target_device": "TRIAL",
+    "input_info": {"sample_size": [1, 3, 64, 64]},
+    "compression": {
+        "algorithm": "quantization",
+        "weights": {"mode": "asymmetric", "per_channel": true, "bits": 4},
+        "activations": {"mode": "asymmetric"},
+        "initializer": {
+            "range": {"type": "min_max"},
+            "precision": {
+                "type": "manual",
+                "bitwidth_per_scope": [
+                    // | bits | share |
+                    [4, "TargetType.OPERATION_WITH_WEIGHTS Net/Sequential[body]/NNCFConv2d[1]"],
+                    [8, "Net/ReLU[act]/relu__0|OUTPUT"]
+                ]
+            }
+        },
+        "params": {
+            "base_lr": 3e-4, "base_wd": 1e-5,
+            "activations_quant_start_epoch": 3, "weights_quant_start_epoch": 22,
+            "lr_poly_drop_start_epoch": 50, "lr_poly_drop_duration_epochs": 10,
+            "disable_wd_start_epoch": 50
+        }
+    }
+}"""
+
+RANKED = """{
+    "accuracy_aware_training": {
+        "mode": "adaptive_compression_level",
+        "params": {"initial_training_phase_epochs": 0, "patience_epochs": 1}
+    },
+    "target_device": "VPU",
+    "compression": {
+        "algorithm": "filter_pruning",
+        "params": {
+            "pruning_flops_target": 0.3,
+            "interlayer_ranking_type": "learned_ranking",
+            "legr_params": {"generations": 10}
+        }
+    }
+}"""
+
+
+def read(text: str, folder: Path) -> NNCFConfig:
+    file = folder / "config.json"
+    file.write_text(text)
+    return NNCFConfig.from_json(file)
+
+
+def test_a_multistep_schedule_beside_quantization_is_read(tmp_path: Path) -> None:
+    config = read(DETECTOR, tmp_path)
+    sparsity, quantization = config.compression
+    assert sparsity.to_dict()["params"]["multistep_sparsity_levels"] == [0.2, 0.4, 0.6]
+    assert quantization.algorithm == "quantization"
+
+
+def test_staged_quantization_with_bits_by_scope_is_read(tmp_path: Path) -> None:
+    (quantization,) = read(STAGED, tmp_path).compression
+    written = quantization.to_dict()
+    assert [bits for bits, _ in written["initializer"]["precision"]["bitwidth_per_scope"]] == [
+        4,
+        8,
+    ]
+    assert written["params"]["disable_wd_start_epoch"] == 50
+
+
+def test_learned_ranking_and_a_device_of_old_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(RANKED, tmp_path)
+    text = str(caught.value)
+    assert "has 3 faults" in text
+    assert "Use 'unweighted_ranking'" in text
+    assert "target_device: 'VPU' is not known here" in text
+    assert "Did you mean 'NPU'?" in text
