@@ -1,0 +1,229 @@
+"""A file of JSON lines that survives the process: one header line, then one line per record."""
+
+import json
+import logging
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import IO, Self
+
+from nncfx.errors import ArgumentError, SearchError
+from nncfx.search.trials import JSONValue
+
+__all__ = ["JOURNAL_VERSION", "Journal"]
+
+JOURNAL_VERSION = 1
+_FORMAT = "nncfx-study"
+_LOGGER = logging.getLogger(__name__)
+
+
+class Journal:
+    """The records of one search, each on disk before the next is made.
+
+    The first line is the header: format, version, and what must not change between runs. Each
+    further line is one record, appended and fsync'ed. Opening an existing journal with the same
+    header reads the records back. A torn last line, left by a process killed while writing, is
+    dropped (see `notes`). A lock on the file is held until `close` (it is a context manager).
+
+    Attributes:
+        records: the records, in order.
+        notes: what was mended while opening, one sentence each.
+
+    Args:
+        path: the file; its folder is created. None keeps the records in memory only.
+        header: what identifies the search, JSON values; compared key by key on resuming.
+
+    Raises:
+        SearchError: the file belongs to another search, is damaged before its last line, was
+            written by a newer nncfx, or is in use by another process.
+        ArgumentError: the header holds something that is not a JSON value.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        header: Mapping[str, JSONValue] | None = None,
+    ) -> None:
+        self.records: list[dict[str, JSONValue]] = []
+        self.notes: list[str] = []
+        self._path = None if path is None else pathlib.Path(path)
+        self._header = _canonical(header or {}, "the header of the study")
+        self._settings: dict[str, JSONValue] | None = None
+        self._file: IO[bytes] | None = None
+        if self._path is not None:
+            self._open(self._path)
+
+    def bind(self, settings: Mapping[str, JSONValue]) -> None:
+        """Make the search's own settings part of the header, or check them against it.
+
+        Raises:
+            SearchError: the journal was written with other settings.
+        """
+        settings = _canonical(settings, "the settings of the search")
+        if self._settings is None:
+            self._settings = settings
+            if self._file is not None:
+                self._write_header()
+        else:
+            self._compare("search", self._settings, settings)
+
+    def append(self, record: Mapping[str, JSONValue], what: str) -> None:
+        """Write `record` behind the others; `what` names it in messages.
+
+        Raises:
+            ArgumentError: it holds something that is not a JSON value.
+            SearchError: the journal is closed.
+        """
+        written = _canonical(record, what)
+        if self._path is not None:
+            if self._opened().seek(0, os.SEEK_END) == 0:
+                self._write_header()
+            self._write(written)
+        self.records.append(written)
+
+    def place(self, number: int) -> str:
+        """Return where record `number`, from 0, stands: file and line."""
+        return f"{self._path or 'memory'}, line {number + 2}"
+
+    def close(self) -> None:
+        """Release the journal; closing twice is allowed."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self, path: pathlib.Path) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a+b")
+        except OSError as error:
+            raise SearchError(
+                f"The journal {path} cannot be written ({error}). Use a folder that exists or "
+                "can be made, and that you may write to."
+            ) from error
+        try:
+            _lock(self._file, path)
+            self._read(path)
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self, path: pathlib.Path) -> None:
+        file = self._opened()
+        file.seek(0)
+        content = file.read()
+        whole, torn = content[: content.rfind(b"\n") + 1], content[content.rfind(b"\n") + 1 :]
+        lines = whole.splitlines()
+        if lines:
+            self._read_header(lines[0], path)
+        for number, line in enumerate(lines[1:]):
+            self.records.append(_parse(line, self.place(number)))
+        if torn:
+            file.truncate(len(whole))
+            note = f"The last line of {path} was torn (killed while writing) and is dropped."
+            self.notes.append(note)
+            _LOGGER.warning(note)
+
+    def _read_header(self, line: bytes, path: pathlib.Path) -> None:
+        header = _parse(line, f"{path}, line 1")
+        if header.get("format") != _FORMAT:
+            raise SearchError(
+                f"{path} is not a study: its first line has no format '{_FORMAT}'. "
+                "Give the path of a journal, or of a file that does not exist yet."
+            )
+        if header.get("version") != JOURNAL_VERSION:
+            raise SearchError(
+                f"{path} has journal version {header.get('version')!r}, and this nncfx reads "
+                f"version {JOURNAL_VERSION}. Read it with the nncfx that wrote it, or delete it."
+            )
+        written, settings = header.get("header"), header.get("search")
+        if not isinstance(written, dict) or not isinstance(settings, dict | None):
+            raise SearchError(
+                f"{path}, line 1: 'header' or 'search' is not an object, so the journal is "
+                "damaged. Restore it from a copy, or delete it to start again."
+            )
+        self._compare("header", written, self._header)
+        self._settings = settings
+
+    def _compare(
+        self, part: str, written: Mapping[str, JSONValue], given: Mapping[str, JSONValue]
+    ) -> None:
+        missing = object()
+        for key in sorted({*written, *given}):
+            before, now = written.get(key, missing), given.get(key, missing)
+            if before != now:
+                was = "nothing" if before is missing else json.dumps(before)
+                asked = "nothing" if now is missing else json.dumps(now)
+                raise SearchError(
+                    f"The study in {self._path or 'memory'} has '{key}' = {was} in its {part}, "
+                    f"and this search has {asked}: their trials cannot be mixed. "
+                    "Use another folder, or delete the journal to start again."
+                )
+
+    def _write_header(self) -> None:
+        header: dict[str, JSONValue] = {
+            "format": _FORMAT,
+            "version": JOURNAL_VERSION,
+            "header": self._header,
+            "search": self._settings,
+        }
+        self._write(header)
+
+    def _write(self, record: Mapping[str, JSONValue]) -> None:
+        file = self._opened()
+        file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+    def _opened(self) -> IO[bytes]:
+        if self._file is None:
+            raise SearchError(
+                f"The study in {self._path} is closed, so nothing can be recorded in it. "
+                "Open it again with Study(path, header)."
+            )
+        return self._file
+
+
+def _lock(file: IO[bytes], path: pathlib.Path) -> None:
+    import fcntl  # POSIX only; a study in memory works anywhere
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise SearchError(
+            f"{path} is in use by another search, and two would write over each other. "
+            "Wait for it to end or stop it, or use another folder."
+        ) from error
+
+
+def _canonical(values: Mapping[str, JSONValue], what: str) -> dict[str, JSONValue]:
+    """Return `values` as JSON reads them back (tuples become lists)."""
+    try:
+        parsed: dict[str, JSONValue] = json.loads(json.dumps(dict(values), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"{what[:1].upper()}{what[1:]} is not made of JSON values ({error}), so it cannot be "
+            "kept in a journal. Use finite numbers, text, lists and dicts with text keys."
+        ) from error
+    return parsed
+
+
+def _parse(line: bytes, place: str) -> dict[str, JSONValue]:
+    try:
+        parsed = json.loads(line)
+    except ValueError as error:
+        raise SearchError(
+            f"{place} is not JSON ({error}), so the journal is damaged. "
+            "Restore it from a copy, or delete it to start again."
+        ) from error
+    if not isinstance(parsed, dict):
+        raise SearchError(
+            f"{place} is not a JSON object, so the journal is damaged. "
+            "Restore it from a copy, or delete it to start again."
+        )
+    return parsed
