@@ -43,7 +43,9 @@ def copy_without(
     smaller: dict[str, torch.Tensor] = {}
     for (name, axis), removed in entries.items():
         tensor = smaller.get(name, tensors[name].detach())
-        keep = np.setdiff1d(np.arange(tensor.shape[axis]), removed)
+        stays = np.ones(tensor.shape[axis], dtype=bool)
+        stays[removed] = False
+        keep = np.flatnonzero(stays)
         smaller[name] = tensor.index_select(axis, torch.from_numpy(keep).to(tensor.device))
     # deepcopy takes from its memo what is there, so that shrunk tensors land in every place
     memo = {id(tensors[name]): _alike(tensors[name], new) for name, new in smaller.items()}
