@@ -1,0 +1,92 @@
+"""Measure what thinning takes: analysis, masks, removal and proof, against one training step.
+
+CPU time on one thread; half of all channel groups go globally by L1. With Torch-Pruning 1.6.1
+importable, its whole work (building the groups, scoring, pruning) stands beside ours; runs take
+turns and the best of each counts.
+
+    PYTHONPATH=../shared/tools:FOLDER python benchmarks/thinning_time.py resnet50 densenet201
+"""
+
+import argparse
+import copy
+import importlib
+import importlib.util
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from thin_coverage import scattered, step
+from torch import Tensor, nn
+
+from nncfx.schemes import group_masks, group_scores, keep_groups
+from nncfx.thinning import thin
+from nncfx.tracing import analyze_channels
+
+
+def thin_with_nncfx(model: nn.Module, inputs: Tensor) -> None:
+    """Analyse, mask, remove and prove."""
+    channels = analyze_channels(model, inputs)
+    weights = dict(model.named_parameters(remove_duplicate=False))
+    keep = keep_groups(group_scores(channels, weights, "l1norm", normalize=True), 0.5)
+    with torch.no_grad():
+        for name, mask in group_masks(channels, keep, weights).items():
+            weights[name].masked_fill_(~mask, 0)
+    thin(model, inputs, channels=channels)
+
+
+def thin_with_torch_pruning(model: nn.Module, inputs: Tensor) -> None:
+    """Build its groups and prune; the classifier has to be named."""
+    pruning: Any = importlib.import_module("torch_pruning")
+    last = [one for one in model.modules() if isinstance(one, nn.Linear)][-1]
+    importance = pruning.importance.GroupMagnitudeImportance(p=1)
+    pruning.pruner.BasePruner(
+        model,
+        inputs,
+        importance=importance,
+        global_pruning=True,
+        pruning_ratio=0.5,
+        ignored_layers=[last],
+    ).step()
+
+
+def seconds(work: Callable[[nn.Module, Tensor], None], model: nn.Module, inputs: Tensor) -> float:
+    """Return the CPU seconds of `work` on a copy of `model`."""
+    copied = copy.deepcopy(model)
+    began = time.process_time()
+    work(copied, inputs)
+    return time.process_time() - began
+
+
+def main() -> None:
+    """Print one row per model as a Markdown table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("models", nargs="+", help="names of torchvision models")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--turns", type=int, default=3)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    importlib.import_module("torchvision_on_cpu")
+    zoo: Any = importlib.import_module("torchvision.models")
+    works = [step, thin_with_nncfx]
+    if importlib.util.find_spec("torch_pruning"):
+        works.append(thin_with_torch_pruning)
+    print("| model | batch | forward + backward | nncfx | | Torch-Pruning |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for name in options.models:
+        torch.manual_seed(0)
+        model = scattered(zoo.get_model(name, weights=None)).eval()
+        inputs = torch.randn(options.batch, 3, 224, 224)
+        turns = []
+        for turn in range(options.turns):
+            print(f"{name}: turn {turn + 1} of {options.turns}", file=sys.stderr)
+            turns.append([seconds(work, model, inputs) for work in works])
+        best = [min(column) for column in zip(*turns, strict=True)]
+        theirs = f"{best[2]:.2f}" if len(best) > len(works[:2]) else "not installed"
+        row = f"| {name} | {options.batch} | {best[0]:.2f} | {best[1]:.2f} |"
+        print(f"{row} {best[1] / best[0]:.1f}x | {theirs} |")
+
+
+if __name__ == "__main__":
+    main()
