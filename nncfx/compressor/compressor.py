@@ -136,7 +136,7 @@ class Compressor:
             ConfigError: `config` has faults or no such section.
             ArgumentError: as for the compressor itself.
         """
-        return cls(**(arguments_from(config) | parts))
+        return cls(**(arguments_from(config, parts.get("example_inputs")) | parts))
 
     def run(self) -> CompressionResult:
         """Search, compress, thin, time, and return the result with its evidence.

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from nncfx.compressor.codec import read_text
 from nncfx.config import Fault, NNCFConfig, SearchConfig, config_error
+from nncfx.errors import ArgumentError
 from nncfx.lc import ADMM, DC, LC, DCFineTuned, Recovery
 from nncfx.objectives import (
     Objective,
@@ -15,8 +17,10 @@ from nncfx.objectives import (
     parameters,
     throughput,
 )
+from nncfx.runtimes.latency_table import LatencyTable, predicted_latency
 from nncfx.schemes.from_config import schemes_from
 from nncfx.search import SearchSettings
+from nncfx.tracing import ExampleInputs
 
 __all__ = ["arguments_from"]
 
@@ -37,12 +41,17 @@ _SETTINGS: Final = ("tolerance", "max_evaluations", "upper", "seed")
 _PASSED_ON: Final = ("eps", "margin", "runtime", "folder", "name", "title")
 
 
-def arguments_from(config: NNCFConfig | Mapping[str, Any]) -> dict[str, Any]:
+def arguments_from(
+    config: NNCFConfig | Mapping[str, Any], example_inputs: ExampleInputs | None = None
+) -> dict[str, Any]:
     """Return what the section `search` of `config` says, by the compressor's argument.
 
+    Objective "predicted" traces candidates on `example_inputs`; nothing else reads them.
+
     Raises:
+        StorageError: the latency table cannot be read.
         ConfigError: `config` has faults, no section `search`, or algorithms for a training loop.
-        ArgumentError: a criterion, a dtype or a runtime is not known.
+        ArgumentError: a criterion, a dtype or a runtime is not known, or `example_inputs` lack.
     """
     if not isinstance(config, NNCFConfig):
         config = NNCFConfig.from_dict(config)
@@ -51,12 +60,24 @@ def arguments_from(config: NNCFConfig | Mapping[str, Any]) -> dict[str, Any]:
         raise config_error(list(_faults(config)))
     settings = {name: getattr(search, name) for name in _SETTINGS}
     return {
-        "objective": _OBJECTIVES[search.objective],
+        "objective": _objective(search, example_inputs),
         "scheme": schemes_from(search.schemes),
         "optimizer": _recovery(search),
         "settings": SearchSettings(**settings),
         **{name: getattr(search, name) for name in _PASSED_ON},
     }
+
+
+def _objective(search: SearchConfig, example_inputs: ExampleInputs | None) -> Objective:
+    if search.latency_table is None:
+        return _OBJECTIVES[search.objective]
+    if example_inputs is None:
+        raise ArgumentError(
+            "objective 'predicted' needs the inputs that the table was measured on. Pass "
+            "example_inputs to Compressor.from_config.",
+        )
+    table = LatencyTable.from_json(read_text(search.latency_table))
+    return predicted_latency(table, example_inputs)
 
 
 def _recovery(search: SearchConfig) -> Recovery:

@@ -106,6 +106,7 @@ class SearchConfig(Section):
         "latency",
         "macs",
         "parameters",
+        "predicted",
         "throughput",
     ] = required("what to improve")
     schemes: tuple[SchemeConfig, ...] = required(
@@ -129,13 +130,22 @@ class SearchConfig(Section):
     upper: float = option(1.0, "the open upper end of levels", limits=Limits(above=0, maximum=1))
     seed: int = option(0, "seeds the search")
     runtime: str = option("onnxruntime", "where time is measured")
+    latency_table: str | None = option(
+        None, "the file of measured modules that objective 'predicted' reads"
+    )
     folder: str | None = option(None, "where a run is kept, so that it can go on after a kill")
     name: str | None = option(None, "how the report calls this search")
     title: str | None = option(None, "how the report calls the whole")
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the fault of a reserve above the budget."""
+        """Yield the faults of a reserve above the budget, and of a table without its objective."""
+        if (self.objective == "predicted") != (self.latency_table is not None):
+            yield Fault(
+                path="latency_table",
+                problem="objective 'predicted' reads this file and no other objective does. Give "
+                "both or neither; nncfx.runtimes.LatencyTable.to_json writes such a file.",
+            )
         if self.margin > self.eps:
             yield Fault(
                 path="margin",

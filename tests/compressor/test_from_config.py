@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,11 +21,13 @@ from nncfx.config import (
     LCRecovery,
     NNCFConfig,
 )
-from nncfx.errors import ConfigError
+from nncfx.errors import ArgumentError, ConfigError
 from nncfx.lc import ADMM, DC, LC, DCFineTuned
 from nncfx.objectives import macs
+from nncfx.runtimes.latency_table import fitted_table
 from nncfx.schemes import Compose, FilterPrune, LowRank, Quantize
 from nncfx.search import SearchSettings
+from nncfx.tracing import trace
 
 SEARCH: dict[str, Any] = {
     "objective": "macs",
@@ -127,3 +130,26 @@ def test_schemes_take_kinds_of_layers_and_ranks_from_the_config() -> None:
     assert arguments_from(config)["scheme"] == Compose(
         [LowRank(energy=0.9, layers=("lstm",)), Quantize("int8", layers=("lstm", "embedding"))]
     )
+
+
+def test_the_predicted_latency_comes_from_a_table(trained: nn.Module, tmp_path: Path) -> None:
+    inputs = torch.zeros(2, 1, 8, 8)
+    graphs = [trace(trained, inputs)] * 2
+    times = dict.fromkeys(("", *dict(trained.named_modules())), 0.5)
+    table = fitted_table(graphs, [times, times], [3.0, 3.0], machine={})
+    path = tmp_path / "table.json"
+    path.write_text(table.to_json())
+    config = {"search": SEARCH | {"objective": "predicted", "latency_table": str(path)}}
+    objective = arguments_from(config, inputs)["objective"]
+    assert (objective.name, objective.unit) == ("predicted latency", "ms")
+    assert not objective.maximize
+    assert objective.evaluate(SimpleNamespace(model=trained)) == pytest.approx(3.0, rel=0.01)
+    with pytest.raises(ArgumentError, match="Pass example_inputs"):
+        arguments_from(config)
+
+
+def test_a_table_without_its_objective_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"search\.latency_table: objective 'predicted' reads"):
+        arguments_from({"search": SEARCH | {"objective": "predicted"}})
+    with pytest.raises(ConfigError, match=r"search\.latency_table"):
+        arguments_from({"search": SEARCH | {"latency_table": "table.json"}})
