@@ -15,7 +15,7 @@ OUTPUT_FUNCTION: Final = "nncf_model_output"
 _NO_PARAMETERS: Final[Mapping[int, str]] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TensorInfo:
     """Shape and dtype of a traced tensor.
 
@@ -40,7 +40,7 @@ class TensorInfo:
         return count
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One traced call of a torch function: a node of the graph.
 
@@ -83,7 +83,7 @@ class Operation:
         return (Operation, (*values, dict(self.parameters), self.equation))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Edge:
     """A tensor that flows from an output port to an input port.
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from nncfx.graph import Operation
 __all__ = ["Boundary", "Frame", "ModuleStack", "Place", "Wiring"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Boundary:
     """An operation that is its module's only call.
 
@@ -27,7 +28,7 @@ class Boundary:
     is_result: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where an operation is called, in terms that hold at run time.
 
@@ -127,6 +128,10 @@ class ModuleStack:
                 leave = module.register_forward_hook(self._leave, always_call=True)
                 stack.callback(leave.remove)
             yield
+        for module in self._modules:
+            for hooks in _hook_tables(module):
+                if not hooks:
+                    hooks.clear()  # an emptied dict keeps its table, which adds up
 
     def saw_call(
         self,
@@ -191,15 +196,30 @@ class ModuleStack:
             return
         given: dict[int, int | str] = {id(one): key for key, one in frame.kwargs.items()}
         given |= {id(one): position for position, one in enumerate(frame.args)}
-        boundary = Boundary(
-            arguments={
-                port: given[id(tensor)]
+        boundary = _boundary(
+            tuple(
+                (port, given[id(tensor)])
                 for port, tensor in enumerate(seen.inputs)
                 if id(tensor) in given
-            },
+            ),
             is_result=len(seen.produced) == 1 and result is seen.produced[0],
         )
         self._places[seen.operation.address] = Place(frame.key, seen.ordinal, boundary)
+
+
+@lru_cache(maxsize=256)
+def _boundary(arguments: tuple[tuple[int, int | str], ...], *, is_result: bool) -> Boundary:
+    # nearly all layers are alike in this: one object for all
+    return Boundary(dict(arguments), is_result)
+
+
+def _hook_tables(module: nn.Module) -> tuple[dict[int, Any], ...]:
+    return (
+        module._forward_pre_hooks,  # noqa: SLF001 (torch's own tables of what was registered here)
+        module._forward_pre_hooks_with_kwargs,  # noqa: SLF001 (as above)
+        module._forward_hooks,  # noqa: SLF001 (as above)
+        module._forward_hooks_always_called,  # noqa: SLF001 (as above)
+    )
 
 
 def _is_below(name: str, caller: str) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import torch
@@ -52,7 +53,13 @@ def describe(tensor: torch.Tensor) -> TensorInfo:
     >>> describe(torch.zeros(2, 3))
     TensorInfo(shape=(2, 3), dtype='float32')
     """
-    return TensorInfo(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+    return _info(tuple(tensor.shape), tensor.dtype)
+
+
+@lru_cache(maxsize=4096)
+def _info(shape: tuple[int, ...], dtype: torch.dtype) -> TensorInfo:
+    # most shapes of a model come again and again: one object each
+    return TensorInfo(shape, str(dtype).removeprefix("torch."))
 
 
 def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:

@@ -1,6 +1,8 @@
 """The whole of wrapping, on published architectures (weights at random)."""
 
+import gc
 import importlib
+import tracemalloc
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -96,3 +98,18 @@ def test_a_bert_is_wrapped_without_a_trace_in_its_output() -> None:
     ids = torch.randint(0, 64, (2, 7))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     holds(transformers.BertModel(config), inputs)
+
+
+def test_wrapping_adds_less_than_a_hundredth_of_the_models_memory() -> None:
+    resnet = pytest.importorskip("pytorchcv.models.resnet")
+    wrap(resnet.resnet18().eval(), torch.rand(1, 3, 224, 224))  # what is imported and cached once
+    model, x = resnet.resnet18().eval(), torch.rand(1, 3, 224, 224)
+    tensors = sum(one.nbytes for one in (*model.parameters(), *model.buffers()))
+    gc.collect()
+    tracemalloc.start()
+    wrap(model, x)
+    gc.collect()
+    added, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert added < 0.01 * tensors
+    assert sum(one.nbytes for one in (*model.parameters(), *model.buffers())) == tensors
