@@ -91,6 +91,15 @@ def load(folder: Path, teacher: torch.nn.Module, *, quick: bool = False) -> Cifa
     )
 
 
+def parts(folder: Path, images: int, tested: int, size: int) -> tuple[Batches, Batches]:
+    """Return augmented training batches, `images` a pass, and the first `tested` test images."""
+    test, labels = _test(folder)
+    return (
+        Batches(*_train(folder), size, augment=True, most=images),
+        Batches(test[:tested], labels[:tested], 500),
+    )
+
+
 def _test(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
     with np.load(folder / "data" / "cifar10_test.npz") as file:
         return torch.from_numpy(file["x"]), torch.from_numpy(file["y"].astype(np.int64))

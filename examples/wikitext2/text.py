@@ -1,0 +1,65 @@
+"""WikiText-2 as minibatches of word numbers."""
+
+import gzip
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.nn import functional as F
+
+STEPS = 35
+BATCH = 20
+UNKNOWN = "<unk>"
+
+
+@dataclass(frozen=True)
+class Words:
+    """Word numbers of the three parts, one long row each, and how many different words."""
+
+    train: torch.Tensor
+    held_out: torch.Tensor
+    test: torch.Tensor
+    vocabulary: int
+
+
+def load(folder: Path, most: int) -> Words:
+    """Return the words of valid.txt, nine tenths to train, and of test.txt.
+
+    The `most` frequent words of the training part are known; others are `<unk>`.
+    """
+    tokens, test = (_tokens(folder / f"{name}.txt.gz") for name in ("valid", "test"))
+    cut = len(tokens) * 9 // 10
+    common = [word for word, _ in Counter(tokens[:cut]).most_common() if word != UNKNOWN]
+    numbers = {word: i for i, word in enumerate([UNKNOWN, *common[: most - 1]])}
+    parts = (tokens[:cut], tokens[cut:], test)
+    rows = (torch.tensor([numbers.get(word, 0) for word in part]) for part in parts)
+    return Words(*rows, len(numbers))
+
+
+def batches(words: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return minibatches of `BATCH x STEPS` words, each with the words that follow."""
+    width = (len(words) - 1) // BATCH
+    inputs, targets = (words[i : i + BATCH * width].view(BATCH, width) for i in (0, 1))
+    return list(zip(inputs.split(STEPS, dim=1), targets.split(STEPS, dim=1), strict=True))
+
+
+def loss(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross-entropy of the next word."""
+    return F.cross_entropy(scores.flatten(0, 1), targets.flatten())
+
+
+@torch.no_grad()
+def log_perplexity(model: torch.nn.Module, words: torch.Tensor) -> float:
+    """Return the mean cross-entropy over all of `words`, in nats."""
+    device = next(model.parameters()).device
+    total, count = 0.0, 0
+    for inputs, targets in batches(words):
+        total += float(loss(model(inputs.to(device)), targets.to(device))) * targets.numel()
+        count += targets.numel()
+    return total / count
+
+
+def _tokens(path: Path) -> list[str]:
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return file.read().replace("\n", " <eos> ").split()
