@@ -5,7 +5,14 @@ from nncfx.schemes.composition import Compose, FunctionScheme, SchemeLike, as_sc
 from nncfx.schemes.criteria import CRITERIA, Criterion, RandomScores
 from nncfx.schemes.footprint import footprint_bytes, nonzero_parameters
 from nncfx.schemes.heads import HeadPrune
-from nncfx.schemes.importance import fisher_scores, norm_scale_scores, taylor_scores
+from nncfx.schemes.importance import (
+    activation_scores,
+    fisher_scores,
+    mean_magnitude,
+    nonzero_share,
+    norm_scale_scores,
+    taylor_scores,
+)
 from nncfx.schemes.kmeans import kmeans_1d
 from nncfx.schemes.layers import LAYER_KINDS
 from nncfx.schemes.low_rank import LowRank, factorize
@@ -54,6 +61,7 @@ __all__ = [
     "SchemeLike",
     "Side",
     "StructurePrune",
+    "activation_scores",
     "as_scheme",
     "blockprune",
     "dequantize",
@@ -70,8 +78,10 @@ __all__ = [
     "kmeans_1d",
     "level_to_density",
     "magnitude_mask",
+    "mean_magnitude",
     "neuron_prune",
     "nonzero_parameters",
+    "nonzero_share",
     "norm_scale_scores",
     "prune",
     "quantize",

@@ -13,7 +13,14 @@ from nncfx.errors import CompressionError
 from nncfx.graph.channels import Channels, GroupSet, Role
 from nncfx.schemes.masks import comparable, group_scores, named
 
-__all__ = ["fisher_scores", "norm_scale_scores", "taylor_scores"]
+__all__ = [
+    "activation_scores",
+    "fisher_scores",
+    "mean_magnitude",
+    "nonzero_share",
+    "norm_scale_scores",
+    "taylor_scores",
+]
 
 
 def taylor_scores(
@@ -88,6 +95,65 @@ def norm_scale_scores(
     for group_set, norm in zip(channels.prunable, norms, strict=True):
         scales = _scales(group_set, weights)
         values = torch.stack(scales).mean(dim=0) if scales else norm
+        scores.append(comparable(group_set, values, normalize=normalize))
+    return scores
+
+
+def mean_magnitude(activation: Tensor, axis: int = 1) -> Tensor:
+    """Return the mean magnitude of each channel of `activation`, whose channels lie along `axis`.
+
+    >>> mean_magnitude(torch.tensor([[1.0, 0.0], [-3.0, 0.0]]))
+    tensor([2., 0.])
+    """
+    return activation.detach().abs().movedim(axis, 0).flatten(1).mean(dim=1)
+
+
+def nonzero_share(activation: Tensor, axis: int = 1) -> Tensor:
+    """Return the fraction of each channel's entries that are not zero: 1 less the APoZ.
+
+    Meant for what leaves a ReLU.
+
+    Source: Hu et al., "Network Trimming", 2016, eq. 1 (average percentage of zeros).
+
+    >>> nonzero_share(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
+    tensor([0.5000, 0.0000])
+    """
+    found = activation.detach() != 0
+    return found.movedim(axis, 0).flatten(1).double().mean(dim=1).to(activation.dtype)
+
+
+def activation_scores(
+    channels: Channels,
+    activity: Mapping[str, Tensor],
+    *,
+    normalize: bool = True,
+) -> list[Tensor]:
+    """Return the mean activity of the channels of each group.
+
+    Args:
+        channels: the channel analysis of the model.
+        activity: by the dotted name of a producing weight, one number per channel that it makes,
+            such as the mean over batches of `mean_magnitude` or `nonzero_share` of what its layer
+            gives. Of the producers of a set those that are there count alike; one is enough.
+        normalize: divide by the mean of the set.
+
+    Raises:
+        CompressionError: `activity` lacks all producers of a set, or has a NaN among them.
+    """
+    scores = []
+    for group_set in channels.prunable:
+        found = []
+        for member in group_set.by_role(Role.PRODUCER):
+            if member.parameter in activity:
+                values = activity[member.parameter].detach().cpu()
+                found.append(values[torch.from_numpy(member.indices.copy())].mean(dim=1))
+        if not found:
+            names = ", ".join(m.parameter for m in group_set.by_role(Role.PRODUCER))
+            raise CompressionError(
+                f"No activity is given for '{group_set.name}', so its groups have no score. Give "
+                f"one number per channel for one of {names}.",
+            )
+        values = torch.stack(found).mean(dim=0)
         scores.append(comparable(group_set, values, normalize=normalize))
     return scores
 

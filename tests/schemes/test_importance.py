@@ -6,7 +6,15 @@ from torch import nn
 
 from nncfx.errors import CompressionError
 from nncfx.graph.channels import Channels
-from nncfx.schemes import fisher_scores, keep_groups, norm_scale_scores, taylor_scores
+from nncfx.schemes import (
+    activation_scores,
+    fisher_scores,
+    keep_groups,
+    mean_magnitude,
+    nonzero_share,
+    norm_scale_scores,
+    taylor_scores,
+)
 from nncfx.tracing import analyze_channels
 
 
@@ -37,8 +45,8 @@ def test_taylor_is_the_magnitude_of_the_sum_of_weights_times_gradients(
 
 
 def test_taylor_is_what_the_loss_loses_where_it_is_linear() -> None:
-    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1, bias=False))
-    x = torch.tensor([[1.0, 2.0]])
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1, bias=False)).double()
+    x = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
     loss = model(x).sum()
     loss.backward()
     weights = dict(model.named_parameters())
@@ -77,3 +85,36 @@ def test_scores_choose_the_groups_that_stay(model: nn.Module, channels: Channels
 def test_a_missing_gradient_is_named(model: nn.Module, channels: Channels) -> None:
     with pytest.raises(CompressionError, match=r"'0.weight' has no gradient"):
         taylor_scores(channels, dict(model.named_parameters()), {})
+
+
+def test_activity_is_measured_along_the_channels_axis() -> None:
+    activation = torch.tensor([[[0.0, -2.0], [0.0, 0.0]], [[4.0, 2.0], [0.0, 1.0]]])
+    assert mean_magnitude(activation).tolist() == [2.0, 0.25]
+    assert mean_magnitude(activation, axis=-1).tolist() == [1.0, 1.25]
+    assert nonzero_share(activation).tolist() == [0.75, 0.25]
+
+
+def test_what_is_seldom_active_goes_first(channels: Channels) -> None:
+    (scores,) = activation_scores(channels, {"0.weight": torch.tensor([0.5, 0.1, 0.9])})
+    assert scores.tolist() == pytest.approx([1.0, 0.2, 1.8])
+    assert keep_groups([scores], 0.34)[0].tolist() == [True, False, True]
+
+
+def test_producers_that_share_channels_count_alike() -> None:
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.c(self.a(x) + self.b(x))
+
+    activity = {"a.weight": torch.tensor([1.0, 3.0]), "b.weight": torch.tensor([5.0, 1.0])}
+    found = analyze_channels(Sum(), torch.zeros(1, 2))
+    (scores,) = activation_scores(found, activity, normalize=False)
+    assert scores.tolist() == [3.0, 2.0]
+
+
+def test_a_set_without_activity_is_an_error_with_its_weights(channels: Channels) -> None:
+    with pytest.raises(CompressionError, match=r"No activity is given for '0'.*one of 0\.weight"):
+        activation_scores(channels, {})
