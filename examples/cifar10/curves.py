@@ -38,11 +38,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--amp", choices=("bfloat16", "float16"), help="mixed precision")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--quick", action="store_true", help="two levels and a few minibatches")
+    parser.add_argument("--quick", action="store_true", help="one level and a few minibatches")
     options = parser.parse_args()
     if options.quick:
-        options.levels, options.steps, options.iterations = [0.7, 0.9], 4, 8
-        options.images, options.tested, options.batch = 1024, 500, 64
+        options.levels, options.steps, options.iterations = [0.7], 4, 5
+        options.images, options.tested, options.batch = 480, 200, 32
     return options
 
 
@@ -52,7 +52,7 @@ def methods(options: argparse.Namespace) -> dict[str, Recovery]:
     epochs = max(1, round(count * options.batch / options.images))
     shared = {
         "weight_decay": 1e-4,
-        "recalibration_batches": 8 if options.quick else 50,
+        "recalibration_batches": 4 if options.quick else 50,
         "amp": options.amp,
     }
     # mu has to grow about a thousandfold, whatever the number of iterations

@@ -5,11 +5,13 @@ import logging
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, cast
+from typing import Any, cast
 
-from nncfx.errors import ArgumentError, SearchError
+from typing_extensions import override
+
+from nncfx.errors import ArgumentError
 from nncfx.search.attempt import attempt
-from nncfx.search.journal import Journal
+from nncfx.search.journaled import Journaled
 from nncfx.search.space import Candidate, Space
 from nncfx.search.trials import JSONValue, State
 
@@ -64,7 +66,7 @@ class CandidateTrial:
         return CandidateTrial(**cast("dict[str, Any]", record))  # held against the schema
 
 
-class CandidateStudy:
+class CandidateStudy(Journaled[CandidateTrial]):
     """The trials of one search over several dimensions, kept in a journal as a `Study`'s are.
 
     Attributes:
@@ -86,23 +88,11 @@ class CandidateStudy:
         path: str | os.PathLike[str] | None = None,
         header: Mapping[str, JSONValue] | None = None,
     ) -> None:
-        self._journal = Journal(path, {"kind": "candidates", **(header or {})})
-        self.notes = self._journal.notes
-        self.trials: list[CandidateTrial] = []
-        try:
-            for number, record in enumerate(self._journal.records):
-                self.trials.append(_parsed(record, number, self._journal.place(number)))
-        except BaseException:
-            self.close()
-            raise
+        super().__init__(path, {"kind": "candidates", **(header or {})})
 
-    def bind(self, settings: Mapping[str, JSONValue]) -> None:
-        """Make the search's own settings part of the header, or check them against it.
-
-        Raises:
-            SearchError: the journal was written with other settings.
-        """
-        self._journal.bind(settings)
+    @override
+    def _parsed(self, record: Mapping[str, JSONValue]) -> CandidateTrial:
+        return CandidateTrial.from_json(record)
 
     def run(
         self,
@@ -134,19 +124,7 @@ class CandidateStudy:
         )
         if error is not None:
             _LOGGER.warning("Trial %d at %s failed: %s", trial.number, trial.candidate, error)
-        self._journal.append(trial.to_json(), f"what the evaluation of {trial.candidate} returned")
-        self.trials.append(trial)
-        return trial
-
-    def close(self) -> None:
-        """Release the journal; closing twice is allowed."""
-        self._journal.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        return self._keep(trial, f"what the evaluation of {trial.candidate} returned")
 
 
 def nearest_trial(
@@ -178,19 +156,6 @@ def _numbers(value: object, names: Iterable[str]) -> dict[str, float]:
             f"The evaluation returned {value!r}, and this search needs a number for each of "
             f"{', '.join(wanted)}. Return a dict of floats by these names."
         ) from error
-
-
-def _parsed(record: Mapping[str, JSONValue], number: int, place: str) -> CandidateTrial:
-    try:
-        trial = CandidateTrial.from_json(record)
-    except ArgumentError as error:
-        raise SearchError(f"{place}: {error}") from error
-    if trial.number != number:
-        raise SearchError(
-            f"{place} is trial {trial.number} where trial {number} must stand, so a line was lost "
-            "or doubled. Restore the journal from a copy, or delete it to start again."
-        )
-    return trial
 
 
 _NUMBERS = {"type": "object", "additionalProperties": {"type": "number"}}

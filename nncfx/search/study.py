@@ -1,13 +1,14 @@
 """The persisted trials of a search over one level."""
 
 import logging
-import os
 from collections.abc import Callable, Mapping
-from typing import Self
 
-from nncfx.errors import ArgumentError, SearchError
+from typing_extensions import override
+
+from nncfx.errors import ArgumentError
 from nncfx.search.attempt import attempt
-from nncfx.search.journal import JOURNAL_VERSION, Journal
+from nncfx.search.journal import JOURNAL_VERSION
+from nncfx.search.journaled import Journaled
 from nncfx.search.trials import JSONValue, Measurement, Stage, Trial
 
 __all__ = ["JOURNAL_VERSION", "Study"]
@@ -15,7 +16,7 @@ __all__ = ["JOURNAL_VERSION", "Study"]
 _LOGGER = logging.getLogger(__name__)
 
 
-class Study:
+class Study(Journaled[Trial]):
     """The trials of one search, kept in a journal that survives the process.
 
     The journal is a text file of JSON lines. The first line is the header: format, version, and
@@ -45,29 +46,9 @@ class Study:
     (0, 'done', 0.9)
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        header: Mapping[str, JSONValue] | None = None,
-    ) -> None:
-        self._journal = Journal(path, header)
-        self.notes = self._journal.notes
-        try:
-            self.trials = [
-                _parse_trial(record, number, self._journal.place(number))
-                for number, record in enumerate(self._journal.records)
-            ]
-        except BaseException:
-            self.close()
-            raise
-
-    def bind(self, settings: Mapping[str, JSONValue]) -> None:
-        """Make the search's own settings part of the header, or check them against it.
-
-        Raises:
-            SearchError: the journal was written with other settings.
-        """
-        self._journal.bind(settings)
+    @override
+    def _parsed(self, record: Mapping[str, JSONValue]) -> Trial:
+        return Trial.from_json(dict(record))
 
     def run(self, stage: Stage, level: float, evaluate: Callable[[float], Measurement]) -> Trial:
         """Evaluate `level`, append the trial to the journal, and return it.
@@ -103,31 +84,4 @@ class Study:
         )
         if error is not None:
             _LOGGER.warning("Trial %d at level %g failed: %s", trial.number, level, error)
-        self._journal.append(
-            trial.to_json(), f"what the evaluation of level {trial.level} returned"
-        )
-        self.trials.append(trial)
-        return trial
-
-    def close(self) -> None:
-        """Release the journal; closing twice is allowed."""
-        self._journal.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _parse_trial(record: Mapping[str, JSONValue], number: int, place: str) -> Trial:
-    try:
-        trial = Trial.from_json(dict(record))
-    except ArgumentError as error:
-        raise SearchError(f"{place}: {error}") from error
-    if trial.number != number:
-        raise SearchError(
-            f"{place} is trial {trial.number} where trial {number} must stand, so a line was lost "
-            "or doubled. Restore the journal from a copy, or delete it to start again."
-        )
-    return trial
+        return self._keep(trial, f"what the evaluation of level {trial.level} returned")
