@@ -60,7 +60,7 @@ class CallHooks:
     after: Mapping[int, HookChain] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class BoundaryHooks:
     """Hooks around one call of a module: by argument, and on the result."""
 
@@ -75,18 +75,18 @@ class BoundaryHooks:
     def call(self, forward: _Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what `forward` returns, hooked; `args` begin with the module itself."""
         if self.first is not None:  # the commonest case, at half the cost
-            result = forward(args[0], self.first(args[1]), *args[2:], **kwargs)
+            result = forward(args[0], self.first.apply(args[1]), *args[2:], **kwargs)
         elif self.arguments:
             positional = list(args)
             for key, hooks in self.arguments.items():
                 if isinstance(key, int):
-                    positional[key + 1] = hooks(positional[key + 1])
+                    positional[key + 1] = hooks.apply(positional[key + 1])
                 else:
-                    kwargs[key] = hooks(kwargs[key])
+                    kwargs[key] = hooks.apply(kwargs[key])
             result = forward(*positional, **kwargs)
         else:
             result = forward(*args, **kwargs)
-        return result if self.result is None else self.result(result)
+        return result if self.result is None else self.result.apply(result)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from nncfx.errors import HookError
 __all__ = ["HookChain", "substitute"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class HookChain:
     """The hooks at a site, in order.
 
@@ -25,6 +25,10 @@ class HookChain:
     hooks: tuple[nn.Module, ...]
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return what `apply` does: a chain is a function of a tensor."""
+        return self.apply(tensor)
+
+    def apply(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return what the hooks make of `tensor`.
 
         Raises:

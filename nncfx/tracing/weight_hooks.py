@@ -33,7 +33,7 @@ def _hooked(name: str) -> property:
     def read(self: nn.Module) -> Any:
         own = self.__dict__
         stored = own["_parameters"]
-        return own[WEIGHTS][name]((stored if name in stored else own["_buffers"])[name])
+        return own[WEIGHTS][name].apply((stored if name in stored else own["_buffers"])[name])
 
     return property(read)
 
