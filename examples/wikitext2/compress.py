@@ -98,7 +98,7 @@ def main() -> None:
     half = Quantize("float16", layers=LAYERS)
     for name, scheme in {
         "prune + float16": Compose([Prune(layers=LAYERS), half]),
-        "block prune": BlockPrune(bs=(1, 5), layers=("lstm",)),
+        "block prune": BlockPrune(bs=(1, math.gcd(options.hidden, 10)), layers=("lstm",)),
     }.items():
         for level in options.levels:
             for method, recovery in methods(options, len(data.train)).items():
