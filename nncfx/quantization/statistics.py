@@ -223,7 +223,7 @@ class Histogram(TensorStatistic):
 
 
 def _sampled(x: Tensor) -> Tensor:
-    """Return evenly spaced numbers of each example, at least `_PLENTY`, or all of a smaller one."""
+    """Return evenly spaced numbers of each example, `_PLENTY` or more, or all of a small one."""
     if x.ndim < 2 or x[0].numel() < 2 * _PLENTY:  # noqa: PLR2004 (a batch and its examples)
         return x
     # an odd stride is in step with no row of an image
