@@ -28,7 +28,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[torch.fx.GraphModule]:
         graphs.append(graph)
         return graph.forward
 
-    monkeypatch.setitem(torch._dynamo.backends.registry._COMPILER_FNS, "counting", counting)
+    registry = torch._dynamo.backends.registry
+    monkeypatch.setitem(registry._BACKENDS, "counting", None)
+    monkeypatch.setitem(registry._COMPILER_FNS, "counting", counting)
     return graphs
 
 
