@@ -173,17 +173,16 @@ def _least_squares(statistic: TensorStatistic, _: RangeRequest, spec: QuantizerS
     counts, centers, _width = _filled(statistic)
     kept = counts > 0
     counts, centers = counts[kept], centers[kept]
-    low, high = statistic.low.double(), statistic.high.double()
-    best, errors = (low, high), torch.tensor(torch.inf)
-    for step in range(_SHRINKS):
-        factor = 1 - step / _SHRINKS
-        ends = (low * factor, high * factor)
-        scale, zero_point = qparams_from_range(*ends, spec)
-        rounded = fake_quantize(centers, scale, zero_point, spec.replace(axis=None))
-        error = (counts * (rounded - centers).square()).sum()
-        if error < errors:
-            best, errors = ends, error
-    return best
+    factors = 1 - torch.arange(_SHRINKS, dtype=torch.float64) / _SHRINKS
+    lows, highs = statistic.low.double() * factors, statistic.high.double() * factors
+    each = spec.replace(axis=0)
+    scales, zero_points = qparams_from_range(lows, highs, each)
+    tried = centers.expand(_SHRINKS, -1)
+    rounded = fake_quantize(tried, scales, zero_points, each)
+    errors = (counts * (rounded - tried).square()).sum(1)
+    # of equal ones the widest
+    best = int((errors == errors.min()).nonzero()[0])
+    return lows[best], highs[best]
 
 
 def _least_entropy(statistic: TensorStatistic, _: RangeRequest, spec: QuantizerSpec) -> Range:
