@@ -9,7 +9,7 @@ from typing_extensions import override
 from nncfx.config.faults import Fault
 from nncfx.config.option import LEVEL, Limits, option
 from nncfx.config.registry import InitializedAlgorithmConfig, register_algorithm_config
-from nncfx.config.sparsity import SparsityParams, falling
+from nncfx.config.sparsity import SparsityParams, falling_sparsity
 
 __all__ = ["BlockPruningConfig", "BlockPruningParams"]
 
@@ -61,8 +61,4 @@ class BlockPruningConfig(InitializedAlgorithmConfig):
     @override
     def rules(self) -> Iterator[Fault]:
         """Yield the fault of a schedule that would lead downwards."""
-        if self.params.schedule != "multistep":
-            target = self.params.sparsity_target
-            yield from falling(
-                "sparsity_init", self.sparsity_init, "params.sparsity_target", target
-            )
+        yield from falling_sparsity(self.sparsity_init, self.params)

@@ -166,12 +166,7 @@ class MagnitudeSparsityConfig(InitializedAlgorithmConfig):
     @override
     def rules(self) -> Iterator[Fault]:
         """Yield the fault of a schedule that would lead downwards."""
-        yield from falling(
-            "sparsity_init",
-            self.sparsity_init,
-            "params.sparsity_target",
-            self.params.sparsity_target if self.params.schedule != "multistep" else 1.0,
-        )
+        yield from falling_sparsity(self.sparsity_init, self.params)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -215,12 +210,7 @@ class RBSparsityConfig(TrainedAlgorithmConfig):
     @override
     def rules(self) -> Iterator[Fault]:
         """Yield the fault of a schedule that would lead downwards."""
-        yield from falling(
-            "sparsity_init",
-            self.sparsity_init,
-            "params.sparsity_target",
-            self.params.sparsity_target if self.params.schedule != "multistep" else 1.0,
-        )
+        yield from falling_sparsity(self.sparsity_init, self.params)
 
 
 @register_algorithm_config
@@ -269,6 +259,13 @@ class NMSparsityConfig(InitializedAlgorithmConfig):
         NMSparsityParams(),
         "the pattern, and when it holds",
     )
+
+
+def falling_sparsity(initial: float, params: SparsityParams) -> Iterator[Fault]:
+    """Yield a fault if the schedule of `params` falls from the level `initial`."""
+    # the levels of a multistep schedule are all given
+    target = params.sparsity_target if params.schedule != "multistep" else 1.0
+    yield from falling("sparsity_init", initial, "params.sparsity_target", target)
 
 
 def falling(first: str, start: float, last: str, target: float) -> Iterator[Fault]:

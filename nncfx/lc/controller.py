@@ -85,7 +85,8 @@ class PenaltyLoss(CompressionLoss):
 
     @override
     def __call__(self) -> Tensor:
-        return self.lagrangian().penalty()
+        device = next(iter(self.hooks.values())).theta.device
+        return self.lagrangian().penalty().to(device)
 
 
 @final

@@ -84,7 +84,8 @@ class Lagrangian:
             augmented_penalty(weight, self._thetas[name], self._multiplier(name), self.mu)
             for name, weight in self._weights.items()
         ]
-        return torch.stack(terms).sum()
+        # where all constrained weights are frozen there is nothing to draw
+        return torch.stack(terms).sum() if terms else torch.zeros(())
 
     @torch.no_grad()
     def add_gradient(self) -> None:

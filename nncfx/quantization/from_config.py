@@ -1,8 +1,9 @@
 """What a config says, as the placement and the calibration take it."""
 
 import dataclasses
+import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from nncfx.config import Fault, QuantizationConfig, config_error
 from nncfx.config.quantization import RangeInitializer, WeightQuantizers
@@ -21,6 +22,9 @@ from nncfx.quantization.quantize import preset_requests
 from nncfx.quantization.ranges import RangeRequest
 
 __all__ = ["plan_of_config", "ranges_of_config"]
+
+_LOGGER = logging.getLogger(__name__)
+_OF_MANUAL: Final = ("type", "bitwidth_per_scope")
 
 
 def plan_of_config(config: QuantizationConfig, graph: NNCFGraph) -> QuantizationPlan:
@@ -41,6 +45,7 @@ def plan_of_config(config: QuantizationConfig, graph: NNCFGraph) -> Quantization
             "operations within the scopes in integers. Widen 'target_scopes', or take the item "
             "out of the config.",
         )
+    _tell_idle_keys(config)
     bits = _manual_bits(config, plan)
     first = next((one.name for one in plan.weights), None)
     quantizers = [
@@ -65,6 +70,24 @@ def _refuse_hawq(config: QuantizationConfig) -> None:
             "Use 'manual' with 'bitwidth_per_scope', or search the bits with nncfx.hago",
         )
         raise config_error([fault], "The quantization item")
+
+
+def _tell_idle_keys(config: QuantizationConfig) -> None:
+    """Tell of keys of HAWQ beside manual bits, as NNCF's own samples have them."""
+    precision = config.initializer.precision if config.initializer else None
+    if precision is None:
+        return
+    idle = [
+        one.name
+        for one in dataclasses.fields(precision)
+        if one.name not in _OF_MANUAL and getattr(precision, one.name) != one.default
+    ]
+    if idle:
+        _LOGGER.warning(
+            "initializer.precision: %s do nothing where bits are given by hand (type 'manual'). "
+            "Take them out.",
+            ", ".join(idle),
+        )
 
 
 def ranges_of_config(

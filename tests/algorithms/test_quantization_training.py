@@ -111,6 +111,14 @@ def test_manual_precision_of_an_unknown_quantizer_is_an_error() -> None:
         applied(initializer={"precision": precision})
 
 
+def test_keys_of_hawq_beside_manual_bits_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    manual = {"type": "manual", "bitwidth_per_scope": [[2, f"{DEEP}|WEIGHT"]]}
+    statistics(initializer={"precision": manual})
+    assert "do nothing" not in caplog.text
+    statistics(initializer={"precision": manual | {"iter_number": 7, "bits": [4, 8]}})
+    assert "bits, iter_number do nothing" in caplog.text
+
+
 def test_hawq_is_refused_with_the_reason() -> None:
     with pytest.raises(ConfigError, match="'hawq' can be read, but is not built"):
         applied(initializer={"precision": {"type": "hawq"}})

@@ -97,6 +97,15 @@ def test_layers_out_of_scope_are_left_alone(dense: nn.Module) -> None:
     assert (controller.strip().get_parameter("5.weight") != 0).all()
 
 
+def test_frozen_weights_are_compressed_and_not_drawn(dense: nn.Module) -> None:
+    for parameter in dense.parameters():
+        parameter.requires_grad_(False)
+    controller, _ = applied(dense, params={"sparsity_target": 0.5})
+    controller.scheduler.epoch_step()
+    assert controller.loss() == 0
+    assert (controller.strip().get_parameter("0.weight") == 0).any()
+
+
 def test_structured_schemes_remove_channels_that_thinning_takes_out(dense: nn.Module) -> None:
     scheme = {"name": "NeuronPrune", "align": 4}
     controller, model = applied(dense, schemes=scheme, params={"sparsity_target": 0.5})
