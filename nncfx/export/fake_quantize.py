@@ -1,7 +1,6 @@
 """Carry torch's fake-quantize operations through the exporter, one node each."""
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +21,6 @@ __all__ = [
     "Grid",
     "grid_of",
     "is_fake_quantize",
-    "shapes_known",
     "translations",
 ]
 
@@ -33,15 +31,6 @@ FAKE_QUANTIZE: Final = "FakeQuantize"
 _FLOATS: Final = ("tensor(float)", "tensor(float16)", "tensor(bfloat16)", "tensor(double)")
 _ZERO_POINTS: Final = ("tensor(int32)", "tensor(int64)", *_FLOATS)
 _PER_TENSOR: Final = -1
-_WITH_MASK: Final = (
-    "fake_quantize_per_tensor_affine_cachemask",
-    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
-    "fake_quantize_per_channel_affine_cachemask",
-)
-_LEARNABLE: Final = (
-    "_fake_quantize_learnable_per_tensor_affine",
-    "_fake_quantize_learnable_per_channel_affine",
-)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -121,28 +110,6 @@ def grid_of(node: "ir.Node") -> Grid:
         low=low,
         high=high,
     )
-
-
-@contextlib.contextmanager
-def shapes_known() -> Iterator[None]:
-    """Tell torch, meanwhile, what shapes its fake-quantize operations return.
-
-    Without, torch 2.13 runs them to find out, and cannot export them where an axis is open.
-    """
-    with torch.library._scoped_library("aten", "IMPL") as library:  # noqa: SLF001 (undone at the end; a `Library` of one's own lasts)
-        for name in _WITH_MASK:
-            library.impl(name, _values_and_mask, "Meta")
-        for name in _LEARNABLE:
-            library.impl(name, _values, "Meta")
-        yield
-
-
-def _values_and_mask(x: torch.Tensor, *_: object) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
-
-
-def _values(x: torch.Tensor, *_: object) -> torch.Tensor:
-    return torch.empty_like(x)
 
 
 def translations() -> Mapping[Any, Callable[..., Any]]:

@@ -18,11 +18,12 @@ from nncfx.errors import ArgumentError, ExportError, MissingExtraError
 from nncfx.export.dynamic_batch import Call, batch_size, batched_call
 from nncfx.export.export_failure import as_export_error
 from nncfx.export.export_result import ExportResult
-from nncfx.export.fake_quantize import shapes_known, translations
+from nncfx.export.fake_quantize import translations
 from nncfx.export.node_modules import name_nodes
 from nncfx.export.preparation import inferring, plain, run_once
 from nncfx.export.qdq import write_quantized
 from nncfx.export.targets import Target, target_named
+from nncfx.quantization.operator_shapes import know_shapes
 from nncfx.tracing import ExampleInputs, as_call
 
 if TYPE_CHECKING:
@@ -134,7 +135,8 @@ def _capture(
     if dynamic_batch:
         call, axes = batched_call(call)
     try:
-        with _quiet(), shapes_known():
+        know_shapes()
+        with _quiet():
             program = torch.onnx.export(
                 model,
                 call[0],

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from nncfx.quantization.operator_shapes import know_shapes
 from nncfx.quantization.spec import FLOAT8_MAX, QuantizerSpec
 
 __all__ = [
@@ -70,6 +71,7 @@ def fake_quantize(
 
 
 def _native(x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantizerSpec) -> Tensor:
+    know_shapes()
     low, high = spec.quant_min, spec.quant_max
     if scale.requires_grad:
         scale, zero_point = scale.detach(), zero_point.detach()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nncfx.errors import ExportError
-from nncfx.export.fake_quantize import Grid, grid_of, is_fake_quantize, shapes_known, translations
+from nncfx.export.fake_quantize import Grid, grid_of, is_fake_quantize, translations
 
 QUANTIZED = """
 g (float[2,3] x) => (float[2,3] y)
@@ -90,17 +90,6 @@ def test_every_operation_has_a_translation() -> None:
         "aten::_fake_quantize_learnable_per_tensor_affine",
         "aten::_fake_quantize_learnable_per_channel_affine",
     }
-
-
-def test_shapes_are_known_only_meanwhile(rounding: type[torch.nn.Module]) -> None:
-    module = rounding(0.1, (0, 255))
-    call = ((torch.ones(2, 3),),)
-    axes = ({0: torch.export.Dim("batch")},)
-    with shapes_known():
-        program = torch.export.export(module, *call, dynamic_shapes=axes)
-    assert any("fake_quantize" in str(node.target) for node in program.graph.nodes)
-    with pytest.raises(Exception, match="fake_quantize"):
-        torch.export.export(module, *call, dynamic_shapes=axes)
 
 
 def test_other_nodes_are_no_fake_quantize(parsed: Parse) -> None:

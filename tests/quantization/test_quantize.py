@@ -216,6 +216,14 @@ def test_a_quantized_model_is_exported_as_a_program() -> None:
     assert torch.equal(program.module()(data()[0]), model(data()[0]))
 
 
+def test_a_quantized_model_is_exported_as_a_program_with_an_open_batch() -> None:
+    model = quantize(fresh(), data())
+    axes = ({0: torch.export.Dim("batch")},)
+    program = torch.export.export(model, (data()[0],), dynamic_shapes=axes)
+    more = torch.cat([*data(), data()[0]])
+    assert torch.equal(program.module()(more), model(more))
+
+
 @pytest.mark.parametrize("batches", [[], iter([])], ids=["list", "iterator"])
 def test_no_calibration_data_is_an_error_and_the_model_stays_plain(batches: Any) -> None:  # noqa: ANN401
     model = fresh()

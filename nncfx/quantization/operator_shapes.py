@@ -1,0 +1,49 @@
+"""What torch lacks to export its own fake-quantize operators where an axis is open."""
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+__all__ = ["know_shapes"]
+
+_WITH_MASK: Final = (
+    "fake_quantize_per_tensor_affine_cachemask",
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
+    "fake_quantize_per_channel_affine_cachemask",
+)
+_LEARNABLE: Final = (
+    "_fake_quantize_learnable_per_tensor_affine",
+    "_fake_quantize_learnable_per_channel_affine",
+)
+
+
+_kept: Final[list[torch.library.Library]] = []
+"""What is registered lasts as long as its library."""
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch gives no types
+def know_shapes() -> bool:
+    """Tell torch, from now on, what shapes its fake-quantize operators return; return True.
+
+    Without, torch 2.13 runs them to find out, and cannot export them where an axis is open. What
+    another package has told already stays.
+    """
+    if _kept:
+        return True
+    library = torch.library.Library("aten", "IMPL")
+    for names, shapes in ((_WITH_MASK, _values_and_mask), (_LEARNABLE, _values)):
+        for name in names:
+            has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001 (the only way to ask)
+            if not has_kernel(f"aten::{name}", "Meta"):
+                library.impl(name, shapes, "Meta")
+    _kept.append(library)
+    return True
+
+
+def _values_and_mask(x: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
+
+
+def _values(x: Tensor, *_: object) -> Tensor:
+    return torch.empty_like(x)
