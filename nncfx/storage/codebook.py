@@ -13,7 +13,7 @@ from nncfx.errors import StorageError
 
 __all__ = ["Codebook", "from_codes", "to_codes"]
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 18
 
 
 class Codebook(NamedTuple):

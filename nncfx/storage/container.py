@@ -129,10 +129,10 @@ class Span:
 def pack(contents: Contents) -> bytes:
     """Return `contents` as the bytes of a container; each tensor under its smallest codec."""
     rows, payloads = [], []
-    for name, tensor in contents.tensors.items():
-        words, stored = narrow(tensor.words, tensor.dtype)
-        codec, payload = encode_words(words)
-        rows.append([name, tensor.dtype, stored, list(tensor.shape), codec, len(payload)])
+    for name in contents.tensors:
+        # the mapping may read each tensor when asked: none is kept while the next one is read
+        row, payload = _encoded(name, contents.tensors[name])
+        rows.append(row)
         payloads.append(payload)
     segments = list(_segments(payloads))
     header = {
@@ -149,6 +149,12 @@ def pack(contents: Contents) -> bytes:
     crc = zlib.crc32(stored_header)
     prefix = _PREFIX.pack(MAGIC, VERSION, len(stored_header), len(text), crc)
     return b"".join([prefix, stored_header, *(data for _, data in segments)])
+
+
+def _encoded(name: str, tensor: BitTensor) -> tuple[list[object], bytes]:
+    words, stored = narrow(tensor.words, tensor.dtype)
+    codec, payload = encode_words(words)
+    return [name, tensor.dtype, stored, list(tensor.shape), codec, len(payload)], payload
 
 
 def _segments(payloads: list[bytes]) -> Iterator[tuple[int, bytes]]:

@@ -53,8 +53,8 @@ class _Sparse(NamedTuple):
 def encode_words(words: Words, max_codes: int = 256) -> tuple[str, bytes]:
     r"""Return the codec that makes `words` smallest, and their bytes under it.
 
-    Beside the result it takes, for the words that are not zero, twice what they take and 6 bytes
-    each.
+    Beside the result it takes, for each word that is not zero, its width and 8 bytes, or where
+    more than 65,535 zeros follow each other 10, and 16 MiB.
 
     Args:
         words: 1-D; a zero is a word without a bit set.
@@ -96,7 +96,7 @@ def _sparse(words: Words) -> _Sparse:
             zeros[at] = start + positions[0] - last - 1
             zeros[at + 1 : end] = np.diff(positions) - 1
             at, last = end, start + int(positions[-1])
-    return _Sparse(kept, zeros)
+    return _Sparse(kept, zeros.astype("<u2") if zeros.max(initial=0) < 1 << 16 else zeros)
 
 
 def _choices(words: Words, kept: int, book: Codebook | None) -> Iterator[_Choice]:
@@ -152,8 +152,14 @@ def _encode_index(
 ) -> bytes:
     if index.name == "bitmap":
         return np.packbits(words != 0, bitorder="little").tobytes()
-    parts = [to_runs(zeros[at : at + _CHUNK], index.limit) for at in range(0, zeros.size, _CHUNK)]
-    runs = np.concatenate([*parts, np.zeros(0, dtype=np.uint16)])
+    chunks = [zeros[at : at + _CHUNK] for at in range(0, zeros.size, _CHUNK)]
+    skips = sum(int((chunk // index.limit).sum(dtype=np.int64)) for chunk in chunks)
+    runs = np.empty(zeros.size + skips, dtype=np.uint16)
+    at = 0
+    for chunk in chunks:
+        part = to_runs(chunk, index.limit)
+        runs[at : at + part.size] = part
+        at += part.size
     return varint(runs.size) + varint(index.limit) + encode_symbols(runs)
 
 
