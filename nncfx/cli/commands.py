@@ -9,9 +9,6 @@ from rich.console import Console
 from rich.table import Table
 
 from nncfx.cli.files import inspect_file, pack, unpack
-from nncfx.compressor.evidence import Evidence
-from nncfx.compressor.machine import version_facts
-from nncfx.report import write_report
 
 __all__ = ["application"]
 
@@ -27,6 +24,8 @@ application = typer.Typer(
 @application.command()
 def version() -> None:
     """Show the versions of nncfx and of the packages it works with."""
+    from nncfx.compressor.machine import version_facts
+
     table = Table("Package", "Version", box=box.SIMPLE_HEAD)
     for name, text in version_facts().items():
         table.add_row(name, text)
@@ -39,6 +38,9 @@ def report(
     output: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
 ) -> None:
     """Write the HTML report of a run from its evidence."""
+    from nncfx.compressor.evidence import Evidence
+    from nncfx.report import write_report
+
     path = write_report(output, Evidence.read(evidence))
     Console().print(f"Report written to {path}", soft_wrap=True, markup=False)
 
