@@ -1,5 +1,7 @@
 """pack, unpack and inspect-file: what they write, and what they say."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +40,23 @@ def test_unpack_gives_the_same_tensors(source: Path) -> None:
     before, after = load_file(source), load_file(source.parent / "b.safetensors")
     assert before.keys() == after.keys()
     assert all(before[name].tobytes() == after[name].tobytes() for name in before)
+
+
+def test_files_are_packed_read_and_unpacked_without_torch(source: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from nncfx.cli.commands import application\n"
+        "application(sys.argv[1:], standalone_mode=False)\n"
+    )
+    packed, again = source.with_suffix(".nncfx"), source.with_name("b.safetensors")
+    commands = (
+        ["pack", source],
+        ["inspect-file", packed],
+        ["unpack", packed, "--output", again],
+    )
+    for command in commands:
+        subprocess.run([sys.executable, "-c", code, *command], check=True, timeout=120)
+    assert load_file(again)["w"].tobytes() == load_file(source)["w"].tobytes()
 
 
 def test_negative_zeros_go_when_asked(source: Path) -> None:
