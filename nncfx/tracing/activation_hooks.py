@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache, wraps
 from itertools import chain
 from types import BuiltinFunctionType, FrameType, FunctionType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -27,6 +27,7 @@ from torch.utils import checkpoint
 from typing_extensions import override
 
 from nncfx.errors import HookError
+from nncfx.tracing.boundary_hooks import BoundaryHooks
 from nncfx.tracing.call_numbers import calls_so_far, next_number, numbered_calls
 from nncfx.tracing.hook_chain import HookChain, substitute
 from nncfx.tracing.interception import COMPOSITE, composite_apart
@@ -34,11 +35,10 @@ from nncfx.tracing.spelling import spelling
 
 __all__ = [
     "CALLS",
-    "BoundaryHooks",
     "CallHooks",
     "CallPlan",
-    "hooked_forward",
     "is_known_function",
+    "planned_forward",
 ]
 
 CALLS: Final = "_nncf_calls"
@@ -49,8 +49,6 @@ _NOT_COMPILED: Final = (
     "Write the attribute as a call, as in x.transpose(0, 1), or remove the hook."
 )
 
-_Forward: TypeAlias = Callable[..., Any]
-
 
 @dataclass(frozen=True)
 class CallHooks:
@@ -58,35 +56,6 @@ class CallHooks:
 
     before: Mapping[int, HookChain] = field(default_factory=dict)
     after: Mapping[int, HookChain] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class BoundaryHooks:
-    """Hooks around one call of a module: by argument, and on the result."""
-
-    arguments: Mapping[int | str, HookChain] = field(default_factory=dict)
-    result: HookChain | None = None
-    first: HookChain | None = field(init=False, compare=False)
-
-    def __post_init__(self) -> None:
-        only_first = tuple(self.arguments) == (0,)
-        object.__setattr__(self, "first", self.arguments[0] if only_first else None)
-
-    def call(self, forward: _Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what `forward` returns, hooked; `args` begin with the module itself."""
-        if self.first is not None:  # the commonest case, at half the cost
-            result = forward(args[0], self.first.apply(args[1]), *args[2:], **kwargs)
-        elif self.arguments:
-            positional = list(args)
-            for key, hooks in self.arguments.items():
-                if isinstance(key, int):
-                    positional[key + 1] = hooks.apply(positional[key + 1])
-                else:
-                    kwargs[key] = hooks.apply(kwargs[key])
-            result = forward(*positional, **kwargs)
-        else:
-            result = forward(*args, **kwargs)
-        return result if self.result is None else self.result.apply(result)
 
 
 @dataclass(frozen=True)
@@ -106,7 +75,6 @@ class CallPlan:
         watched_pairs: The same. Compiled code compares functions by identity; it may not read
             their names, nor look them up in a dict.
         reads_attribute: `functions` names an attribute, such as `x.T`.
-        always: The hooks around every call of the module, where nothing else happens there.
         reported: Spellings of functions of which a call beyond those traced was reported.
     """
 
@@ -120,7 +88,6 @@ class CallPlan:
     watched: Mapping[Callable[..., Any], str] = field(init=False, compare=False)
     watched_pairs: tuple[tuple[Callable[..., Any], str], ...] = field(init=False, compare=False)
     reads_attribute: bool = field(init=False, compare=False)
-    always: BoundaryHooks | None = field(init=False, compare=False)
     reported: set[str] = field(init=False, compare=False, default_factory=set)
 
     def __post_init__(self) -> None:
@@ -130,13 +97,17 @@ class CallPlan:
         object.__setattr__(self, "watched", watched)
         object.__setattr__(self, "watched_pairs", tuple(watched.items()))
         object.__setattr__(self, "reads_attribute", bool(set(watched.values()) - called))
-        more = (self.functions, self.is_repeated, self.is_called_by_hooked, self.counts)
-        object.__setattr__(self, "always", None if any(more) else self.boundary.get(0))
 
     @override
     def __reduce__(self) -> Any:
         # not with the functions watched, some of which do not pickle
         return (CallPlan, tuple(getattr(self, one.name) for one in fields(self) if one.init))
+
+    @property
+    def always(self) -> BoundaryHooks | None:
+        """The hooks around every call of the module, where nothing else happens there."""
+        more = (self.functions, self.is_repeated, self.is_called_by_hooked, self.counts)
+        return None if any(more) else self.boundary.get(0)
 
     def report(self, name: str) -> None:
         """Warn, once, of a call of the function `name` that was not traced."""
@@ -149,14 +120,18 @@ class CallPlan:
                 stacklevel=3,
             )
 
-    def call(self, forward: _Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(
+        self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Return what `forward` returns, with the hooks applied."""
         if not self.counts:
             return self._unnested(forward, args, kwargs)
         with numbered_calls():
             return self._unnested(forward, args, kwargs)
 
-    def _unnested(self, forward: _Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _unnested(
+        self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         if self.is_called_by_hooked:
             mode = _innermost()
             if mode is not None:
@@ -167,7 +142,9 @@ class CallPlan:
                     mode.suspensions -= 1
         return self._hooked(forward, args, kwargs)
 
-    def _hooked(self, forward: _Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _hooked(
+        self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         if self.functions:
             if self.reads_attribute and torch.compiler.is_compiling():
                 raise HookError(_NOT_COMPILED)
@@ -182,15 +159,12 @@ class CallPlan:
         return forward(*args, **kwargs)
 
 
-def hooked_forward(original: type[nn.Module]) -> _Forward:
-    """Return the `forward` with which a subclass of `original` follows its `CallPlan`."""
-    own = original.forward
+def planned_forward(own: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the `forward` with which a subclass follows its `CallPlan` around `own`."""
 
     @wraps(own)
     def forward(*args: Any, **kwargs: Any) -> Any:
-        plan = args[0].__dict__[CALLS]
-        if plan.always is not None:
-            return plan.always.call(own, args, kwargs)
+        plan: CallPlan = args[0].__dict__[CALLS]
         return plan.call(own, args, kwargs)
 
     return forward
@@ -212,7 +186,7 @@ def _refuse_recomputation(call: str) -> None:
         frame = frame.f_back
 
 
-_HOOKED: Final = hooked_forward(nn.Module).__code__
+_HOOKED: Final = planned_forward(nn.Module.forward).__code__
 
 
 class _SiteMode(TorchFunctionMode):

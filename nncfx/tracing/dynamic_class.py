@@ -11,7 +11,8 @@ from torch import nn
 from typing_extensions import override
 
 from nncfx.errors import TracingError
-from nncfx.tracing.activation_hooks import hooked_forward
+from nncfx.tracing.activation_hooks import planned_forward
+from nncfx.tracing.boundary_hooks import Around, direct_forward
 from nncfx.tracing.weight_hooks import weight_properties
 
 __all__ = [
@@ -66,7 +67,7 @@ class HookedModule(nn.Module):
         reduced: Any = super().__reduce_ex__(protocol)
         function, args, *rest = reduced
         spec = spec_of(self)
-        parts = (spec.original, spec.mixin, spec.weights, spec.is_intercepted)
+        parts = (spec.original, spec.mixin, spec.weights, spec.around)
         if function is copyreg.__newobj__:  # type: ignore[attr-defined]  # the stubs lack it
             return (_revive, (*parts, *args[1:]), *rest)
         return (_revive_foreign, (*parts, function, args), *rest)
@@ -80,13 +81,13 @@ class ClassSpec:
         original: The class without hooks.
         mixin: `HookedModule` or a subclass of it, the first base.
         weights: Names of the parameters and buffers that are read through hooks.
-        is_intercepted: Whether `forward` follows a `CallPlan`.
+        around: What happens around `forward`.
     """
 
     original: type[nn.Module]
     mixin: type[HookedModule]
     weights: frozenset[str] = frozenset()
-    is_intercepted: bool = False
+    around: Around = Around.NOTHING
 
 
 _CLASSES: Final[WeakValueDictionary[ClassSpec, type[nn.Module]]] = WeakValueDictionary()
@@ -104,8 +105,10 @@ def _dynamic_class(spec: ClassSpec) -> type[nn.Module]:
         _SPEC: spec,
         **weight_properties(original, spec.weights),
     }
-    if spec.is_intercepted:
-        body["forward"] = hooked_forward(original)
+    if spec.around is Around.PLAN:
+        body["forward"] = planned_forward(original.forward)
+    elif spec.around is not Around.NOTHING:
+        body["forward"] = direct_forward(original.forward, spec.around)
     made = new_class(
         original.__name__, (spec.mixin, original), {}, lambda names: names.update(body)
     )
@@ -137,10 +140,10 @@ def _revive(
     original: type[nn.Module],
     mixin: type[HookedModule],
     weights: frozenset[str],
-    is_intercepted: bool,
+    around: Around,
     *args: Any,
 ) -> nn.Module:
-    made = _dynamic_class(ClassSpec(original, mixin, weights, is_intercepted))
+    made = _dynamic_class(ClassSpec(original, mixin, weights, around))
     return made.__new__(made, *args)
 
 
@@ -148,10 +151,10 @@ def _revive_foreign(
     original: type[nn.Module],
     mixin: type[HookedModule],
     weights: frozenset[str],
-    is_intercepted: bool,
+    around: Around,
     function: Callable[..., nn.Module],
     args: tuple[Any, ...],
 ) -> nn.Module:
     module = function(*args)
-    change_class(module, ClassSpec(original, mixin, weights, is_intercepted))
+    change_class(module, ClassSpec(original, mixin, weights, around))
     return module

@@ -2,14 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
 
 from nncfx.errors import HookError
 
-__all__ = ["HookChain", "substitute"]
+__all__ = ["HookChain", "carried", "carry", "drop", "is_alike", "substitute"]
+
+
+CHAINS: Final = "_nncf_chains"
+"""The instance attribute: the chains that a module carries, by instance attribute of theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,27 +40,67 @@ class HookChain:
         """
         for hook in self.hooks:
             result = hook(tensor)
-            if result is not tensor:
-                self._check(hook, tensor, result)
+            if result is not tensor and not is_alike(result, tensor):
+                raise self.refusal(hook, tensor, result)
             tensor = result
         return tensor
 
-    def _check(self, hook: nn.Module, given: torch.Tensor, result: Any) -> None:
+    def refusal(self, hook: nn.Module, given: torch.Tensor, result: Any) -> HookError:
+        """Return the error that says why `result` cannot stand for `given`."""
         if not isinstance(result, torch.Tensor):
             returned = f"a {type(result).__name__}"
         elif result.shape != given.shape:
             returned = f"shape {tuple(result.shape)} for shape {tuple(given.shape)}"
         elif result.device != given.device:
             returned = f"a tensor on {result.device} for one on {given.device}"
-        elif result.dtype != given.dtype and not torch.is_autocast_enabled(given.device.type):
-            returned = f"{result.dtype} for {given.dtype}"
         else:
-            return
-        raise HookError(
+            returned = f"{result.dtype} for {given.dtype}"
+        return HookError(
             f"The hook {type(hook).__name__} at '{self.site}' returned {returned}; the operation "
             "there takes a tensor of the same shape, dtype and device as without the hook. "
             "Let the hook's forward keep all three.",
         )
+
+
+def is_alike(result: Any, given: torch.Tensor) -> bool:
+    """Return whether what a hook returned can stand for what it was given."""
+    return (
+        isinstance(result, torch.Tensor)
+        and result.shape == given.shape
+        and result.device == given.device
+        and (result.dtype == given.dtype or torch.is_autocast_enabled(given.device.type))
+    )
+
+
+def carry(module: nn.Module, chains: Mapping[str, HookChain]) -> None:
+    """Let `module` carry `chains` for `carried`, each under the instance attribute that names it.
+
+    A single hook is carried itself: compiled code checks again, at each of its runs, whatever a
+    hooked call has read, so that each step in between counts.
+    """
+    own = module.__dict__
+    own[CHAINS] = dict(chains)
+    for attribute, chain in chains.items():
+        own[attribute] = chain.hooks[0] if len(chain.hooks) == 1 else chain
+
+
+def drop(module: nn.Module) -> None:
+    """Take from `module` what `carry` gave it."""
+    for attribute in module.__dict__.pop(CHAINS, {}):
+        del module.__dict__[attribute]
+
+
+def carried(module: nn.Module, attribute: str, given: torch.Tensor) -> torch.Tensor:
+    """Return what the hooks make of `given` that `module` carries under `attribute`.
+
+    Raises:
+        HookError: as `HookChain.apply`.
+    """
+    hook = getattr(module, attribute)
+    result: torch.Tensor = hook(given)
+    if result is not given and not is_alike(result, given):
+        raise module.__dict__[CHAINS][attribute].refusal(hook, given, result)
+    return result
 
 
 def substitute(

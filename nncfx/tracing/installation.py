@@ -8,7 +8,8 @@ from typing import Any, Final
 from torch import nn
 
 from nncfx.errors import TracingError
-from nncfx.tracing.activation_hooks import CALLS, BoundaryHooks, CallHooks, CallPlan
+from nncfx.tracing.activation_hooks import CALLS, CallHooks, CallPlan
+from nncfx.tracing.boundary_hooks import Around, BoundaryHooks
 from nncfx.tracing.dynamic_class import (
     ClassSpec,
     HookedModule,
@@ -17,10 +18,10 @@ from nncfx.tracing.dynamic_class import (
     restore_class,
     spec_of,
 )
-from nncfx.tracing.hook_chain import HookChain
+from nncfx.tracing.hook_chain import HookChain, carry, drop
 from nncfx.tracing.module_stack import Place, Wiring
 from nncfx.tracing.sites import Insertion, PreSite, Site, WeightSite
-from nncfx.tracing.weight_hooks import WEIGHTS
+from nncfx.tracing.weight_hooks import weight_attribute
 
 __all__ = ["install", "uninstall"]
 
@@ -148,16 +149,22 @@ def _equip(module: nn.Module, weights: dict[str, HookChain], plan: CallPlan | No
             f"The {type(module).__name__} '{plan.module}' has a forward of its own set on the "
             "instance, which hides the hooks on its activations. Define it in a subclass.",
         )
-    mixin = spec_of(module).mixin if isinstance(module, HookedModule) else HookedModule
-    spec = ClassSpec(original_class(module), mixin, frozenset(weights), plan is not None)
-    module.__dict__[WEIGHTS] = weights
+    chains = {weight_attribute(name): chain for name, chain in weights.items()}
+    around = Around.NOTHING
     if plan is not None:
-        module.__dict__[CALLS] = plan
-    change_class(module, spec)
+        direct = plan.always
+        around = Around.PLAN if direct is None else direct.around
+        if direct is None or around is Around.PLAN:
+            module.__dict__[CALLS] = plan
+        else:
+            chains.update(direct.chains)
+    carry(module, chains)
+    mixin = spec_of(module).mixin if isinstance(module, HookedModule) else HookedModule
+    change_class(module, ClassSpec(original_class(module), mixin, frozenset(weights), around))
 
 
 def _strip_attributes(module: nn.Module) -> None:
-    module.__dict__.pop(WEIGHTS, None)
+    drop(module)
     module.__dict__.pop(CALLS, None)
     module._forward_pre_hooks.pop(_VISIBLE, None)  # type: ignore[call-overload]  # noqa: SLF001 (our own key)
 

@@ -11,12 +11,16 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-__all__ = ["WEIGHTS", "weight_properties"]
+from nncfx.tracing.hook_chain import carried
 
-WEIGHTS: Final = "_nncf_weights"
-"""The instance attribute: parameter name to `HookChain`."""
+__all__ = ["weight_attribute", "weight_properties"]
 
 _FLAT: Final = "_flat_weights"
+
+
+def weight_attribute(name: str) -> str:
+    """Return the instance attribute of the hooks on the parameter or buffer `name`."""
+    return f"_nncf_weight_{name}"
 
 
 def weight_properties(original: type[nn.Module], names: Iterable[str]) -> dict[str, Any]:
@@ -30,10 +34,11 @@ def weight_properties(original: type[nn.Module], names: Iterable[str]) -> dict[s
 
 
 def _hooked(name: str) -> property:
+    attribute = weight_attribute(name)
+
     def read(self: nn.Module) -> Any:
-        own = self.__dict__
-        stored = own["_parameters"]
-        return own[WEIGHTS][name].apply((stored if name in stored else own["_buffers"])[name])
+        stored = self._parameters
+        return carried(self, attribute, (stored if name in stored else self._buffers)[name])
 
     return property(read)
 
