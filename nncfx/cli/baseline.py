@@ -34,7 +34,8 @@ class Change:
 def changes(found: Sequence[Series], baseline: Path, tolerance: float) -> list[Change]:
     """Return the change of each model that the baseline has measured too.
 
-    Models are matched by file name, runtime and batch. Overlapping intervals are no regression.
+    Models are matched by file name, runtime, batch and threads. Overlapping intervals are no
+    regression.
 
     Args:
         found: measured now.
@@ -56,7 +57,7 @@ def changes(found: Sequence[Series], baseline: Path, tolerance: float) -> list[C
             "times do not compare. Measure a baseline here.",
         )
     before = {
-        (Path(model["path"]).name, series["runtime"], series["batch"]): model
+        (Path(model["path"]).name, series["runtime"], series["batch"], series["threads"]): model
         for series in document["series"]
         for model in series["models"]
     }
@@ -64,22 +65,27 @@ def changes(found: Sequence[Series], baseline: Path, tolerance: float) -> list[C
         (key, before[key], item.timing)
         for series in found
         for item in series.comparisons
-        if (key := (item.path.name, series.runtime, series.batch)) in before
+        if (key := (item.path.name, series.runtime, series.batch, series.threads)) in before
     ]
     if not matched:
         raise ArgumentError(
-            f"The baseline '{baseline}' has none of these models on these runtimes; it has "
-            f"{', '.join(f'{name} on {runtime}' for name, runtime, _ in before) or 'nothing'}.",
+            f"The baseline '{baseline}' has none of these models on these runtimes with this "
+            f"batch and these threads; it has {'; '.join(_spelt(key) for key in before)}.",
         )
     return [
         Change(
-            name=f"{key[0]} on {key[1]}, batch {key[2]}",
+            name=_spelt(key),
             before_ms=model["median_ms"],
             after_ms=timing.median_ms,
             is_regression=timing.interval_ms[0] > (1 + tolerance) * model["interval_ms"][1],
         )
         for key, model, timing in matched
     ]
+
+
+def _spelt(key: tuple[str, str, int, int | None]) -> str:
+    name, runtime, batch, threads = key
+    return f"{name} on {runtime}, batch {batch}, threads {threads or 'as the runtime chose'}"
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -89,7 +95,10 @@ def _read(path: Path) -> dict[str, Any]:
         )
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        _ = [(one["runtime"], one["batch"], one["models"]) for one in document["series"]]
+        _ = [
+            (one["runtime"], one["batch"], one["threads"], one["models"])
+            for one in document["series"]
+        ]
         _ = document["machine"]["processor"]
     except (ValueError, KeyError, TypeError) as error:
         raise StorageError(

@@ -64,7 +64,10 @@ def benchmark(  # noqa: PLR0913 (each is an option of the command)
     ] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of one call.")] = None,
     cpus: Annotated[str | None, typer.Option(help="Processors to run on: 0,1.")] = None,
-    clock: Annotated[str, typer.Option(help="wall, or cpu on a busy machine.")] = "wall",
+    clock: Annotated[
+        str,
+        typer.Option(help="wall, cpu, or auto: CPU time of one thread where the machine is busy."),
+    ] = "auto",
     input_shape: Annotated[
         list[str] | None,
         typer.Option(
@@ -95,9 +98,8 @@ def benchmark(  # noqa: PLR0913 (each is an option of the command)
         batches=tuple(batch or (1,)),
         shapes=parse_shapes(input_shape or ()),
         options=BuildOptions(threads=threads, settings=parse_settings(setting or ()), cache=cache),
-        plan=TimingPlan(seconds=seconds),
+        plan=TimingPlan(seconds=seconds, clock=clock),
         cpus=parse_cpus(cpus),
-        clock=clock,
     )
     output = BenchmarkOutput(
         as_json=as_json, layers=layers, baseline=baseline, tolerance=tolerance

@@ -1,11 +1,10 @@
 """`nncfx benchmark`: time ONNX files against each other on inputs made from their signatures."""
 
 import contextlib
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol, cast, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 
@@ -18,6 +17,7 @@ from nncfx.runtimes import (
     Timing,
     TimingPlan,
     Verdict,
+    admissible_plan,
     compare,
     pinned,
     runtime_named,
@@ -39,8 +39,6 @@ __all__ = [
 
 Shape = tuple[int, ...]
 
-_CLOCKS: Final = {"wall": time.perf_counter, "cpu": time.process_time}
-
 
 @runtime_checkable
 class _Described(Protocol):
@@ -61,11 +59,9 @@ class TimingRequest:
         options: of every session.
         plan: how long and how carefully.
         cpus: processors that everything runs on; none for all.
-        clock: `"wall"`, or `"cpu"`: the time that this process computes, which other work on
-            the machine does not lengthen; it tells the time of one thread.
 
     Raises:
-        ArgumentError: a runtime does not exist or reads no files, or the clock does not exist.
+        ArgumentError: a runtime does not exist or reads no files.
     """
 
     paths: tuple[Path, ...]
@@ -75,19 +71,11 @@ class TimingRequest:
     options: BuildOptions = field(default_factory=BuildOptions)
     plan: TimingPlan = field(default_factory=TimingPlan)
     cpus: tuple[int, ...] = ()
-    clock: str = "wall"
 
     def __post_init__(self) -> None:
         """Refuse what would fail only after the first measurements."""
         for name in self.runtimes:
             _reader(name)
-        if self.clock not in _CLOCKS:
-            raise ArgumentError(f"There is no clock '{self.clock}'; it is wall or cpu.")
-        if self.clock == "cpu" and self.options.threads != 1:
-            raise ArgumentError(
-                "The cpu clock adds up the time of all threads, which is no latency. "
-                "Add --threads 1, or use the wall clock.",
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,11 +89,20 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """The files, measured in turns on one runtime with one batch."""
+    """The files, measured in turns on one runtime with one batch.
+
+    Attributes:
+        runtime: its name.
+        version: of the runtime.
+        batch: size of an open axis 0.
+        threads: CPU threads of one call; None where the runtime chose.
+        comparisons: one for each file.
+    """
 
     runtime: str
     version: str
     batch: int
+    threads: int | None
     comparisons: tuple[Comparison, ...]
 
 
@@ -203,21 +200,23 @@ def _reader(name: str) -> Runtime:
 
 def _series(runtime: Runtime, batch: int, request: TimingRequest) -> Series:
     with contextlib.ExitStack() as stack:
-        calls = {}
+        calls, sessions = {}, []
         examples = 1
         for number, path in enumerate(request.paths):
             session = stack.enter_context(runtime.build(path, request.options))
+            sessions.append(session)
             inputs = signature_inputs(session, path, request.shapes, batch)
             sizes = [value.shape[0] for value in inputs.values() if value.ndim]
             examples = sizes[0] if sizes else 1
             calls[str(number)] = session.bind(inputs)
-        clock = _CLOCKS[request.clock]
-        timings = list(compare(calls, plan=request.plan, examples=examples, clock=clock).values())
+        plan = admissible_plan(request.plan, sessions)
+        timings = list(compare(calls, plan=plan, examples=examples).values())
     names = [str(path) for path in request.paths]
     return Series(
         runtime=runtime.name,
         version=runtime.version(),
         batch=batch,
+        threads=request.options.threads,
         comparisons=tuple(
             Comparison(
                 path=path,

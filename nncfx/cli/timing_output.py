@@ -17,8 +17,13 @@ __all__ = ["layer_table", "series_json", "series_table"]
 
 def series_table(series: Series) -> Table:
     """Return the timings of one runtime and batch as a table for a terminal."""
-    title = f"{series.runtime} {series.version}, batch {series.batch}"
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title=_title(series),
+        title_justify="left",
+        caption=_caption(series),
+        caption_justify="left",
+    )
     table.add_column("Model", overflow="fold", min_width=10)
     for head in ("Median (ms)", "95 % interval", "Examples/s", "Speed-up"):
         table.add_column(head, justify="right", no_wrap=True)
@@ -45,6 +50,9 @@ def series_json(found: Sequence[Series], failures: Sequence[Failure]) -> dict[st
                 "runtime": series.runtime,
                 "version": series.version,
                 "batch": series.batch,
+                "threads": series.threads,
+                "clock": series.comparisons[0].timing.clock,
+                "held_up": series.comparisons[0].timing.held_up,
                 "models": [_model_json(item) for item in series.comparisons],
             }
             for series in found
@@ -82,6 +90,26 @@ def layer_table(profiles: Mapping[Path, Profile]) -> Table:
             row.append(ratio_text(times[0] / times[1]) if times[1] else "-")
         table.add_row(*row)
     return table
+
+
+def _title(series: Series) -> str:
+    parts = [f"{series.runtime} {series.version}", f"batch {series.batch}"]
+    if series.threads is not None:
+        parts.append("1 thread" if series.threads == 1 else f"{series.threads} threads")
+    return ", ".join(parts)
+
+
+def _caption(series: Series) -> str | None:
+    """Return what a reader has to know of the measurement, or None where all went well."""
+    told = []
+    timing = series.comparisons[0].timing
+    if timing.clock == "cpu":
+        held_up = f"{timing.held_up or 0:.0%}"
+        told.append(f"CPU time of the one thread; other work held up {held_up} of the calls.")
+    restless = [item.path.name for item in series.comparisons if not item.timing.settled]
+    if restless:
+        told.append(f"Not at rest after the warm-up: {', '.join(restless)}.")
+    return " ".join(told) or None
 
 
 def _model_json(item: Comparison) -> dict[str, Any]:

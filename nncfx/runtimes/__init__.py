@@ -2,8 +2,14 @@
 
 from nncfx.runtimes.accuracy import SessionModule, metric_through
 from nncfx.runtimes.affinity import pinned
-from nncfx.runtimes.benchmark import benchmark, sweep_batches, time_path, time_sessions
-from nncfx.runtimes.energy import Energy, energy_counters, energy_per_call
+from nncfx.runtimes.benchmark import (
+    admissible_plan,
+    benchmark,
+    sweep_batches,
+    time_path,
+    time_sessions,
+)
+from nncfx.runtimes.energy import Energy, EnergyCounter, energy_counters, energy_per_call
 from nncfx.runtimes.executed_kernels import IntegerKernels, integer_kernels
 from nncfx.runtimes.latency_table import (
     LatencyTable,
@@ -31,6 +37,7 @@ __all__ = [
     "UNATTRIBUTED",
     "BuildOptions",
     "Energy",
+    "EnergyCounter",
     "InputSpec",
     "IntegerKernels",
     "LatencyTable",
@@ -44,6 +51,7 @@ __all__ = [
     "Timing",
     "TimingPlan",
     "Verdict",
+    "admissible_plan",
     "benchmark",
     "compare",
     "compare_profiles",

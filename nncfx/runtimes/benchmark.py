@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -18,7 +18,7 @@ from nncfx.runtimes.runtime import BuildOptions, ModelSource, Session
 from nncfx.runtimes.timing import Timing, TimingPlan, compare
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["Export", "benchmark", "sweep_batches", "time_path", "time_sessions"]
+__all__ = ["Export", "admissible_plan", "benchmark", "sweep_batches", "time_path", "time_sessions"]
 
 Export: TypeAlias = Callable[[nn.Module, Path, ExampleInputs], object]
 """Writes a module to a path in the form that the runtime reads."""
@@ -89,11 +89,28 @@ def time_sessions(
     """Return how long each session takes on the same `inputs`, measured in turns.
 
     Raises:
-        ArgumentError: there is no session.
+        ArgumentError: there is no session, or the plan's clock cannot tell their latency.
         RuntimeFailure: a session refuses the inputs.
     """
+    plan = admissible_plan(plan or TimingPlan(), sessions.values())
     calls = {name: session.bind(inputs) for name, session in sessions.items()}
     return compare(calls, plan=plan, examples=examples_in(inputs))
+
+
+def admissible_plan(plan: TimingPlan, sessions: Iterable[Session]) -> TimingPlan:
+    """Return `plan`, and with wall time for `"auto"` unless all sessions compute in one thread.
+
+    Raises:
+        ArgumentError: the clock is `"cpu"`, and a session does not compute in one thread.
+    """
+    if plan.clock == "wall" or all(session.in_one_thread for session in sessions):
+        return plan
+    if plan.clock == "auto":
+        return replace(plan, clock="wall")
+    raise ArgumentError(
+        "The cpu clock adds up the time of all threads of this process, and tells nothing of "
+        "another device: no latency. Build for one thread (--threads 1), or use the wall clock.",
+    )
 
 
 def sweep_batches(
@@ -120,6 +137,7 @@ def sweep_batches(
     """
     if bad := [size for size in batches if size < 1]:
         raise ArgumentError(f"A batch of {bad[0]} holds no example; sizes begin at 1.")
+    plan = admissible_plan(plan or TimingPlan(), [session])
     size_now = examples_in(inputs)
     timings = compare(
         {str(size): session.bind(_resized(inputs, size_now, size)) for size in batches},

@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU."""
+"""ONNX Runtime, on the CPU or through another of its execution providers."""
 
 import os
 import tempfile
@@ -13,6 +13,7 @@ from typing_extensions import override
 from nncfx.errors import MissingExtraError, RuntimeFailure
 from nncfx.runtimes.model_path import first_line, onnx_path
 from nncfx.runtimes.named_inputs import InputSpec, named_arrays
+from nncfx.runtimes.onnx_runtime_provider import CPU_PROVIDER, check_started, chosen_provider
 from nncfx.runtimes.runtime import BuildOptions, ModelSource, Outputs, Runtime, Session
 from nncfx.tracing import ExampleInputs
 
@@ -33,7 +34,14 @@ _TYPES: Final = {
 
 
 class OnnxRuntime(Runtime):
-    """ONNX Runtime, CPU execution provider; reads ONNX files."""
+    """ONNX Runtime; reads ONNX files.
+
+    Settings: `provider`, the execution provider (`"cpu"`, `"cuda"`, `"tensorrt"`, `"openvino"`,
+    or ONNX Runtime's own name of any other), `provider.KEY`, an option of that provider, and
+    otherwise entries of ONNX Runtime's session config. What a provider leaves over runs on the
+    CPU; the setting `session.disable_cpu_ep_fallback` with `"1"` refuses that. A provider on
+    another device copies inputs and outputs in every call.
+    """
 
     name = "onnxruntime"
     reads_modules = False
@@ -60,7 +68,8 @@ class OnnxRuntimeSession(Session):
         settings.inter_op_num_threads = 1
         # Idle workers of one session would otherwise spin while another session is timed.
         settings.add_session_config_entry("session.force_spinning_stop", "1")
-        for key, value in options.settings:
+        provider = chosen_provider(options, package.get_available_providers())
+        for key, value in provider.session_entries:
             settings.add_session_config_entry(key, value)
         if self._folder is not None:
             settings.enable_profiling = True
@@ -69,13 +78,16 @@ class OnnxRuntimeSession(Session):
             self._session = package.InferenceSession(
                 os.fspath(path),
                 settings,
-                providers=["CPUExecutionProvider"],
+                providers=provider.with_fallback(),
+                enable_fallback=False,  # else a failing provider leaves the model to the CPU
             )
         except Exception as error:
             self.close()
             raise RuntimeFailure(
                 f"ONNX Runtime {package.__version__} refuses '{path}': {first_line(error)}",
             ) from error
+        check_started(provider, self._session.get_providers())
+        self.in_one_thread = provider.name == CPU_PROVIDER and options.threads == 1
         self.inputs = tuple(_spec(node) for node in self._session.get_inputs())
 
     @override

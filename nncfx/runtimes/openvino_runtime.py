@@ -59,6 +59,7 @@ class OpenVinoSession(Session):
             ) from error
         self._outputs = tuple(compiled.outputs)
         self.inputs = tuple(_spec(port) for port in compiled.inputs)
+        self.in_one_thread = options.threads == 1
 
     @override
     def bind(self, inputs: ExampleInputs) -> Callable[[], object]:

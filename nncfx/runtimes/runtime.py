@@ -54,7 +54,14 @@ class BuildOptions:
 
 
 class Session(abc.ABC):
-    """A model made ready to run; a context manager that closes itself."""
+    """A model made ready to run; a context manager that closes itself.
+
+    Attributes:
+        in_one_thread: True where a call computes in one thread of this process, so that its CPU
+            time is what it takes on an idle machine.
+    """
+
+    in_one_thread: bool = False
 
     @abc.abstractmethod
     def bind(self, inputs: ExampleInputs) -> Callable[[], object]:

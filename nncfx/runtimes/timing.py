@@ -6,21 +6,21 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.runtimes.statistics import bootstrap_medians, percentile_interval
+from nncfx.runtimes.stopwatch import CLOCKS, Clock, Seconds, Stopwatch, held_up_share
 
 __all__ = ["Clock", "Timing", "TimingPlan", "compare", "measure"]
-
-Clock: TypeAlias = Callable[[], float]
-"""A monotonic clock in seconds."""
 
 _MS: Final = 1000.0
 _CALLS_PER_WINDOW: Final = 5
 _MOST_CALLS_PER_ROUND: Final = 100
+_BUSY: Final = 0.25
+"""The share of calls that are held up from which `clock="auto"` goes by CPU time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +38,10 @@ class TimingPlan:
         confidence: of the interval, in (0, 1).
         resamples: drawings of the bootstrap.
         seed: of the bootstrap.
+        clock: `"wall"`, what a user waits; `"cpu"`, what this process computes; `"auto"`, CPU
+            time where other work on the machine holds up more than a quarter of the calls, and
+            wall time otherwise. CPU time is what a call takes on an idle machine, if it computes
+            in one thread of this process; of several threads it is the sum.
 
     Raises:
         ArgumentError: a value is out of its range.
@@ -46,11 +50,12 @@ class TimingPlan:
     seconds: float = 1.0
     warm_up_seconds: float = 0.5
     settled_within: float = 0.05
-    round_seconds: float = 0.02
+    round_seconds: float = 0.005
     rounds: int = 5
     confidence: float = 0.95
     resamples: int = 1000
     seed: int = 0
+    clock: str = "wall"
 
     def __post_init__(self) -> None:
         """Refuse a plan that cannot be carried out."""
@@ -67,6 +72,11 @@ class TimingPlan:
             )
         if self.resamples < 100:  # noqa: PLR2004 (fewer cannot tell 2.5 % from 0)
             raise ArgumentError(f"resamples is {self.resamples}; at least 100 are needed.")
+        if self.clock not in CLOCKS:
+            raise ArgumentError(
+                f"There is no clock '{self.clock}'; it is one of {', '.join(CLOCKS)}."
+                f"{did_you_mean(self.clock, CLOCKS)}",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +86,15 @@ class Timing:
     Attributes:
         median_ms: median of the measured calls.
         interval_ms: bootstrap interval of that median, of the plan's confidence.
-        first_ms: the very first call, before any warm-up.
+        first_ms: the very first call, before any warm-up; always wall time.
         examples: examples that one call computes.
         settled: False when the warm-up ran out of time before two windows agreed.
         rounds_ms: the measured calls, by the turn in which they were made.
         plan: how it was measured.
         series: name of the comparison; timings of one series were measured in turns.
+        clock: `"wall"` or `"cpu"`: what `"auto"` came to.
+        held_up: share of the calls of the whole series that other work held up by more than 5 %
+            of their time; None where the plan goes by wall time and CPU time was not looked at.
     """
 
     median_ms: float
@@ -92,6 +105,8 @@ class Timing:
     rounds_ms: tuple[tuple[float, ...], ...] = field(repr=False)
     plan: TimingPlan = field(repr=False)
     series: str = field(repr=False)
+    clock: str = "wall"
+    held_up: float | None = None
 
     @property
     def samples_ms(self) -> tuple[float, ...]:
@@ -124,9 +139,11 @@ def measure(
     plan: TimingPlan | None = None,
     examples: int = 1,
     clock: Clock = time.perf_counter,
+    cpu_clock: Clock = time.process_time,
 ) -> Timing:
     """Return how long `call` takes; as `compare`, with one variant."""
-    return compare({"call": call}, plan=plan, examples=examples, clock=clock)["call"]
+    calls = {"call": call}
+    return compare(calls, plan=plan, examples=examples, clock=clock, cpu_clock=cpu_clock)["call"]
 
 
 def compare(
@@ -135,6 +152,7 @@ def compare(
     plan: TimingPlan | None = None,
     examples: int = 1,
     clock: Clock = time.perf_counter,
+    cpu_clock: Clock = time.process_time,
 ) -> dict[str, Timing]:
     """Return how long each of `calls` takes, measured in turns: A B C A B C ...
 
@@ -147,7 +165,9 @@ def compare(
         calls: the variants by name; each call does the whole work before it returns.
         plan: how long and how carefully; `TimingPlan()` by default.
         examples: examples that one call computes.
-        clock: a monotonic clock in seconds.
+        clock: a monotonic clock in seconds, of the time that passes.
+        cpu_clock: likewise, of the time that this process computes; read where the plan's clock
+            is `"cpu"` or `"auto"`.
 
     Raises:
         ArgumentError: there is nothing to time, or `examples` is below 1.
@@ -157,19 +177,15 @@ def compare(
         raise ArgumentError("There is nothing to time; give at least one call.")
     if examples < 1:
         raise ArgumentError(f"examples is {examples}; a call computes at least 1.")
+    watch = Stopwatch(clock, None if plan.clock == "wall" else cpu_clock)
     with _no_garbage_collection():
-        first = {name: _seconds_of(call, clock) for name, call in calls.items()}
-        warm = {name: _warm_up(call, plan, clock) for name, call in calls.items()}
+        first = {name: watch.time(call).wall for name, call in calls.items()}
+        warm = {name: _warm_up(call, plan, watch) for name, call in calls.items()}
         rounds = _measured_rounds(
-            calls, {name: warm[name].estimate for name in calls}, plan, clock
+            calls, {name: warm[name].estimate for name in calls}, plan, watch
         )
-    series = uuid.uuid4().hex
-    return {
-        name: _timing(
-            rounds[name], first[name], warm[name], examples=examples, plan=plan, series=series
-        )
-        for name in calls
-    }
+    series = _series(rounds, plan, examples)
+    return {name: series.timing(rounds[name], first[name], warm[name]) for name in calls}
 
 
 @dataclass(frozen=True)
@@ -178,20 +194,21 @@ class _Warm:
     settled: bool
 
 
-def _warm_up(call: Callable[[], object], plan: TimingPlan, clock: Clock) -> _Warm:
+def _warm_up(call: Callable[[], object], plan: TimingPlan, watch: Stopwatch) -> _Warm:
     """Call until two windows of calls agree, or the time for it is over."""
-    start = clock()
+    start = watch.wall()
     previous: float | None = None
     while True:
         window: list[float] = []
         while len(window) < _CALLS_PER_WINDOW:
-            window.append(_seconds_of(call, clock))
-            if clock() - start >= plan.warm_up_seconds:
+            wall, cpu = watch.time(call)
+            window.append(wall if watch.cpu is None else cpu)
+            if watch.wall() - start >= plan.warm_up_seconds:
                 break
         present = float(np.median(window))
         if previous is not None and abs(present - previous) <= plan.settled_within * previous:
             return _Warm(present, settled=True)
-        if clock() - start >= plan.warm_up_seconds:
+        if watch.wall() - start >= plan.warm_up_seconds:
             return _Warm(present, settled=False)
         previous = present
 
@@ -200,16 +217,16 @@ def _measured_rounds(
     calls: Mapping[str, Callable[[], object]],
     estimates: Mapping[str, float],
     plan: TimingPlan,
-    clock: Clock,
-) -> dict[str, list[tuple[float, ...]]]:
+    watch: Stopwatch,
+) -> dict[str, list[tuple[Seconds, ...]]]:
     turns = {name: _calls_per_round(estimates[name], plan) for name in calls}
-    rounds: dict[str, list[tuple[float, ...]]] = {name: [] for name in calls}
-    start = clock()
+    rounds: dict[str, list[tuple[Seconds, ...]]] = {name: [] for name in calls}
+    start = watch.wall()
     done = 0
-    while done < plan.rounds or clock() - start < plan.seconds * len(calls):
+    while done < plan.rounds or watch.wall() - start < plan.seconds * len(calls):
         for name, call in calls.items():
             call()  # untimed: brings its data back into the caches after the others' turns
-            rounds[name].append(tuple(_seconds_of(call, clock) for _ in range(turns[name])))
+            rounds[name].append(tuple(watch.time(call) for _ in range(turns[name])))
         done += 1
     return rounds
 
@@ -220,34 +237,46 @@ def _calls_per_round(estimate: float, plan: TimingPlan) -> int:
     return int(np.clip(plan.round_seconds / estimate, 1, _MOST_CALLS_PER_ROUND))
 
 
-def _timing(
-    rounds: list[tuple[float, ...]],
-    first: float,
-    warm: _Warm,
-    *,
-    examples: int,
-    plan: TimingPlan,
-    series: str,
-) -> Timing:
-    rounds_ms = tuple(tuple(_MS * seconds for seconds in turn) for turn in rounds)
-    samples = np.concatenate([np.asarray(turn) for turn in rounds_ms])
-    medians = bootstrap_medians(rounds_ms, resamples=plan.resamples, seed=plan.seed)
-    return Timing(
-        median_ms=float(np.median(samples)),
-        interval_ms=percentile_interval(medians, plan.confidence),
-        first_ms=_MS * first,
-        examples=examples,
-        settled=warm.settled,
-        rounds_ms=rounds_ms,
-        plan=plan,
-        series=series,
-    )
+@dataclass(frozen=True)
+class _Series:
+    """What the timings of one comparison have in common."""
+
+    plan: TimingPlan
+    examples: int
+    clock: str
+    held_up: float | None
+    name: str
+
+    def timing(self, rounds: list[tuple[Seconds, ...]], first: float, warm: _Warm) -> Timing:
+        by_cpu = self.clock == "cpu"
+        rounds_ms = tuple(
+            tuple(_MS * (one.cpu if by_cpu else one.wall) for one in turn) for turn in rounds
+        )
+        samples = np.concatenate([np.asarray(turn) for turn in rounds_ms])
+        medians = bootstrap_medians(rounds_ms, resamples=self.plan.resamples, seed=self.plan.seed)
+        return Timing(
+            median_ms=float(np.median(samples)),
+            interval_ms=percentile_interval(medians, self.plan.confidence),
+            first_ms=_MS * first,
+            examples=self.examples,
+            settled=warm.settled,
+            rounds_ms=rounds_ms,
+            plan=self.plan,
+            series=self.name,
+            clock=self.clock,
+            held_up=self.held_up,
+        )
 
 
-def _seconds_of(call: Callable[[], object], clock: Clock) -> float:
-    start = clock()
-    call()
-    return clock() - start
+def _series(
+    rounds: Mapping[str, list[tuple[Seconds, ...]]], plan: TimingPlan, examples: int
+) -> _Series:
+    """Return the series with the clock to go by, the same for all variants."""
+    clock, held_up = plan.clock, None
+    if plan.clock != "wall":
+        held_up = held_up_share(one for turns in rounds.values() for turn in turns for one in turn)
+        clock = "cpu" if plan.clock == "cpu" or held_up > _BUSY else "wall"
+    return _Series(plan, examples, clock, held_up, uuid.uuid4().hex)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Models and files are timed on a runtime by name."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,29 @@ def test_a_batch_of_none_is_refused(exported: ExportResult, inputs: torch.Tensor
         pytest.raises(ArgumentError, match="A batch of 0 holds no example"),
     ):
         sweep_batches(session, inputs, [0])
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino", "torch"])
+def test_what_computes_in_one_thread_says_so(
+    name: str, exported: ExportResult, model: nn.Module
+) -> None:
+    runtime = runtime_named(name)
+    source = model if runtime.reads_modules else exported
+    for threads, expected in ((1, True), (2, False), (None, False)):
+        with runtime.build(source, BuildOptions(threads=threads)) as session:
+            assert session.in_one_thread is expected
+
+
+def test_auto_is_wall_time_for_several_threads(
+    exported: ExportResult, inputs: torch.Tensor
+) -> None:
+    plan = replace(QUICK, clock="auto")
+    assert time_path(exported, inputs, threads=2, plan=plan).held_up is None
+    assert time_path(exported, inputs, threads=1, plan=plan).held_up is not None
+
+
+def test_cpu_time_of_several_threads_is_refused(
+    exported: ExportResult, inputs: torch.Tensor
+) -> None:
+    with pytest.raises(ArgumentError, match=r"adds up the time of all threads.*for one thread"):
+        time_path(exported, inputs, threads=2, plan=replace(QUICK, clock="cpu"))

@@ -49,7 +49,7 @@ def nothing_to_collect(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def compared(seed: int, ratio: float, *, drift: float, outliers: float) -> Verdict:
     machine = NoisyMachine(seed, drift=drift, outliers=outliers)
-    plan = TimingPlan(seconds=1.6, warm_up_seconds=0.0, resamples=300, seed=seed)
+    plan = TimingPlan(seconds=1.0, warm_up_seconds=0.0, resamples=300, seed=seed)
     calls = {"a": machine.call(8.0 * ratio), "b": machine.call(8.0)}
     timings = compare(calls, plan=plan, clock=machine.clock)
     return verdict(timings["a"], timings["b"], names=("a", "b"))

@@ -145,6 +145,7 @@ def test_the_garbage_collector_wakes_after_a_failure() -> None:
         ({"rounds": 4}, "rounds is 4; an interval needs at least 5"),
         ({"confidence": 95.0}, r"confidence is 95.0.* Write 0.95 for 95 %"),
         ({"resamples": 10}, "resamples is 10"),
+        ({"clock": "wal"}, "There is no clock 'wal'.* Did you mean 'wall'"),
     ],
 )
 def test_a_plan_that_cannot_be_carried_out_is_refused(
@@ -176,3 +177,73 @@ def test_timings_of_one_comparison_share_a_series() -> None:
     together = compare({"a": lambda: None, "b": lambda: None}, plan=plan)
     assert together["a"].series == together["b"].series
     assert together["a"].series != measure(lambda: None, plan=plan).series
+
+
+class BusyMachine(Machine):
+    """A machine on which other work holds up every `every`-th call for twice its time."""
+
+    def __init__(self, every: int) -> None:
+        super().__init__()
+        self.computed, self.every = 0.0, every
+
+    def cpu_clock(self) -> float:
+        return self.computed
+
+    def call(self, name: str, cost: Callable[[int], float]) -> Callable[[], None]:
+        run = super().call(name, cost)
+        count = 0
+
+        def held_up() -> None:
+            nonlocal count
+            start = self.now
+            run()
+            spent = self.now - start
+            self.computed += spent
+            if count % self.every == 0:
+                self.now += 2 * spent
+            count += 1
+
+        return held_up
+
+
+@pytest.mark.parametrize(("every", "clock"), [(3, "cpu"), (5, "wall")])
+def test_the_clock_is_cpu_time_where_other_work_holds_up_many_calls(
+    every: int, clock: str
+) -> None:
+    machine = BusyMachine(every)
+    timing = measure(
+        machine.call("a", lambda _: 20.0),
+        plan=TimingPlan(seconds=5.0, clock="auto"),
+        clock=machine.clock,
+        cpu_clock=machine.cpu_clock,
+    )
+    assert (timing.clock, timing.median_ms) == (clock, pytest.approx(20.0))
+    assert timing.held_up == pytest.approx(1 / every, abs=0.05)
+
+
+def test_wall_time_is_what_passes_however_busy_the_machine() -> None:
+    machine = BusyMachine(1)
+    timing = measure(machine.call("a", lambda _: 20.0), clock=machine.clock)
+    assert (timing.clock, timing.held_up) == ("wall", None)
+    assert timing.median_ms == pytest.approx(60.0)
+
+
+def test_cpu_time_is_taken_where_it_is_asked_for() -> None:
+    machine = BusyMachine(1)
+    timing = measure(
+        machine.call("a", lambda _: 20.0),
+        plan=TimingPlan(clock="cpu"),
+        clock=machine.clock,
+        cpu_clock=machine.cpu_clock,
+    )
+    assert (timing.clock, timing.held_up) == ("cpu", 1.0)
+    assert timing.median_ms == pytest.approx(20.0)
+    assert timing.settled
+
+
+def test_a_busy_machine_is_measured_as_long_as_a_quiet_one() -> None:
+    machine = BusyMachine(1)
+    plan = TimingPlan(seconds=2.0, warm_up_seconds=0.0, clock="cpu")
+    call = machine.call("a", lambda _: 20.0)
+    measure(call, plan=plan, clock=machine.clock, cpu_clock=machine.cpu_clock)
+    assert machine.now == pytest.approx(2.0, abs=0.4)
