@@ -19,17 +19,18 @@ import os
 import random
 import struct
 import sys
+import tempfile
 import time
 import tracemalloc
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType
 
 import numpy as np
 
 from nncfx.errors import StorageError
-from nncfx.storage import deep_compression
+from nncfx.storage import TensorFile, deep_compression, pack_safetensors, unpack_safetensors
 from nncfx.storage.byte_reader import ByteReader
 from nncfx.storage.container import (
     Contents,
@@ -47,6 +48,8 @@ CORPUS = Path(__file__).parent.parent / "tests" / "storage" / "corpus"
 PREFIX = struct.Struct("<8sIIII")
 COUNTS = (0, 1, 2, 7, 16, 300, 5000, 70_000)
 FORMATS = (("F32", "F32"), ("F32", "F16"), ("F64", "BF16"), ("U8", "U8"), ("I64", "I32"))
+SHARED = Path("/dev/shm")  # noqa: S108 (folders made in it are private)
+MEMORY = SHARED if SHARED.is_dir() else None  # a file there costs no disk
 LAYERS = [("conv", (3, 2, 2, 2), 8), ("fc", (5, 9), 4)]
 
 
@@ -83,6 +86,30 @@ def symbols(choice: int, data: bytes) -> None:
     assert decode_symbols(ByteReader(data), count).size == count  # noqa: S101 (what is promised)
 
 
+@contextlib.contextmanager
+def as_file(data: bytes) -> Iterator[Path]:
+    """Give `data` as a file in a folder of its own."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        path = Path(folder) / "input"
+        path.write_bytes(data)
+        yield path
+
+
+def one_by_one(_: int, data: bytes) -> None:
+    """Read `data` as a mapped container, one tensor at a time."""
+    with as_file(data) as path, TensorFile(path, max_bytes=1 << 22) as file:
+        for name in file.names:
+            file.read(name)
+
+
+def safetensors(_: int, data: bytes) -> None:
+    """Pack `data` as a safetensors file; what can be packed must come back."""
+    with as_file(data) as path:
+        packed, again = path.with_name("packed"), path.with_name("again")
+        pack_safetensors(path, packed)
+        unpack_safetensors(packed, again)
+
+
 def net(_: int, data: bytes) -> None:
     """Read `data` as a `.net` file, which must give the same bytes again."""
     layers = deep_compression.decode(data, LAYERS)
@@ -95,6 +122,8 @@ READERS: tuple[Callable[[int, bytes], None], ...] = (
     tensor,
     symbols,
     net,
+    one_by_one,
+    safetensors,
 )
 ROUND = 250_000
 MOST_MEMORY = 96 << 20
@@ -138,13 +167,21 @@ def known_inputs() -> list[bytes]:
     file = pack(Contents(tensors={"a": words}, same={"b": "a"}, metadata={"x": 1}))
     _, _, stored, _, _ = PREFIX.unpack(file[: PREFIX.size])
     text = zlib.decompress(file[PREFIX.size : PREFIX.size + stored])
-    found += [b"\0\0" + file, b"\1\2" + text + b"\0" + file[PREFIX.size + stored :]]
+    found += [
+        b"\0\0" + file,
+        b"\5\0" + file,
+        b"\1\2" + text + b"\0" + file[PREFIX.size + stored :],
+    ]
     layers = {
         name: deep_compression.Layer(
             np.zeros(shape, np.float32), np.zeros(shape[0], np.float32), np.zeros(2**b, np.float32)
         )
         for name, shape, b in LAYERS
     }
+    with as_file(file) as path:
+        plain = path.with_name("plain")
+        unpack_safetensors(path, plain)
+        found.append(b"\6\0" + plain.read_bytes())
     found.append(b"\4\0" + deep_compression.encode(layers, LAYERS))
     return found
 

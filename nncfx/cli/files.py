@@ -42,7 +42,7 @@ def unpack(
     ] = None,
     *,
     max_bytes: Annotated[
-        int | None, typer.Option(help="Most memory of a tensor; else 4,096 times the file.")
+        int | None, typer.Option(min=0, help="Most memory of a tensor; else 4,096 times the file.")
     ] = None,
 ) -> None:
     """Write a .nncfx file as safetensors, which any tool reads."""
@@ -64,14 +64,14 @@ def inspect_file(
     _check_file(file)
     with Console(stderr=True).status(f"Reading {file.name}"):
         rows = inspect(file)
-    table = Table(box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("Tensor", overflow="fold", min_width=8)
     for head in ("Shape", "Type", "Codec", "Bytes", "Bits", "Entropy", "CRC-32"):
         table.add_column(
             head,
             justify="left" if head in ("Type", "Codec") else "right",
             overflow="fold",
-            no_wrap=head != "Codec",
+            no_wrap=True,
         )
     for row in rows:
         table.add_row(

@@ -123,7 +123,9 @@ class Span:
         Raises:
             StorageError: It has another checksum.
         """
-        _check_segment(file[self.segment], self.crc)
+        # let go of at once: an error that kept it would keep a mapped file from being closed
+        with file[self.segment] as segment:
+            _check_segment(segment, self.crc)
 
 
 def pack(contents: Contents) -> bytes:
@@ -351,7 +353,7 @@ def decode_tensor(row: TensorRow, data: bytes | memoryview) -> BitTensor:
     """Return the tensor of `row` from its bytes.
 
     Raises:
-        StorageError: They are damaged.
+        StorageError: They are damaged, or the tensor exceeds the memory there is.
     """
 
     def widened(words: Words) -> Words:
@@ -363,4 +365,10 @@ def decode_tensor(row: TensorRow, data: bytes | memoryview) -> BitTensor:
         payload.finish()
     except StorageError as error:
         raise StorageError(f"Tensor {row.name!r}: {error}") from error
+    except MemoryError as error:
+        size = row.count * WIDTHS[row.dtype]
+        raise StorageError(
+            f"Tensor {row.name!r} takes {size} bytes, more than there is memory. If the file is "
+            f"not from you, it may be hostile; if it is, read it on a larger machine.",
+        ) from error
     return BitTensor(dtype=row.dtype, shape=row.shape, words=words)

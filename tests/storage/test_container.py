@@ -242,6 +242,15 @@ def test_a_few_bytes_that_claim_gigabytes_are_refused_before_decoding() -> None:
         unpacked(reheaded(zeros, tensors=[row]))
 
 
+def test_a_tensor_larger_than_memory_is_our_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("nncfx.storage.container.decode_words", full)
+    with pytest.raises(StorageError, match=r"'z' takes 80 bytes, more than there is memory"):
+        unpacked(pack(Contents(tensors={"z": bits_of(np.zeros(10))})))
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_every_version_still_reads(version: int) -> None:
     golden = Path(__file__).parent / "golden"

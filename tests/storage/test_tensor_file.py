@@ -84,6 +84,14 @@ def test_damage_elsewhere_does_not_matter_and_damage_here_is_told(path: Path) ->
                 file.read(name)
 
 
+def test_damage_leaves_the_with_statement_as_our_error(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(StorageError, match="checksum of a segment"), TensorFile(path) as file:
+        file.read("last")
+
+
 def test_a_missing_file_and_an_empty_one_are_told(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"cannot be read .* Check the path"):
         TensorFile(tmp_path / "none.nncfx")
