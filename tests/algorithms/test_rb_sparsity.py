@@ -10,6 +10,7 @@ from nncfx.algorithms.rb_sparsity import (
     LearnedMask,
     RBSparsityController,
     initial_scores,
+    logistic_noise,
     threshold,
 )
 from nncfx.compressor import create_compressed_model
@@ -61,6 +62,70 @@ def test_training_keeps_a_weight_as_often_as_its_score_says() -> None:
     # four standard deviations of the mean
     assert kept == pytest.approx(1 / (1 + math.exp(-1)), abs=4 * 0.45 / math.sqrt(100_000))
     assert hook.eval()(torch.ones(100_000)).eq(1).all()
+
+
+def test_the_noise_has_the_logistic_distribution() -> None:
+    torch.manual_seed(0)
+    count, parts = 400_003, 64
+    noise = logistic_noise(torch.zeros(count))
+    shares = torch.histc(torch.sigmoid(noise), parts, 0, 1)
+    # the sum of squares of 63 free normal numbers lies below 120 but once in 40,000 times
+    assert float(((shares - count / parts) ** 2 / (count / parts)).sum()) < 120
+
+
+def test_neighbours_draw_their_noise_independently() -> None:
+    torch.manual_seed(0)
+    draws = torch.sigmoid(logistic_noise(torch.zeros(400_000))) - 0.5
+    for distance in (1, 2, 3, 4):
+        product = draws[distance:] * draws[:-distance] * 12
+        # four standard deviations of the mean of products of variance 1
+        assert abs(float(product.mean())) < 4 / math.sqrt(400_000)
+
+
+def test_the_noise_is_of_the_seed_and_of_any_shape_and_dtype() -> None:
+    for like in (torch.zeros(3, 5), torch.zeros(1, dtype=torch.float64), torch.zeros(0, 2)):
+        drawn = []
+        for _ in range(2):
+            torch.manual_seed(3)
+            drawn.append(logistic_noise(like))
+        assert drawn[0].shape == like.shape
+        assert drawn[0].dtype == like.dtype
+        assert torch.equal(*drawn)
+
+
+def test_gradients_in_training_are_those_of_the_sigmoid_of_the_noisy_scores() -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(6, 7, dtype=torch.float64, requires_grad=True)
+    upstream = torch.randn(6, 7, dtype=torch.float64)
+    hook = LearnedMask(weight.detach()).train()
+    hook.set_active(is_active=True)
+    with torch.no_grad():
+        hook.scores.normal_()
+    torch.manual_seed(1)
+    noisy = (hook.scores.detach() + logistic_noise(hook.scores.detach())).requires_grad_()
+    expected = torch.autograd.grad(weight * threshold(noisy), (weight, noisy), upstream)
+    torch.manual_seed(1)
+    found = torch.autograd.grad(hook(weight), (weight, hook.scores), upstream)
+    torch.testing.assert_close(found, expected)
+
+
+def test_the_gradient_of_the_loss_is_that_of_the_threshold() -> None:
+    controller = applied(sparsity_init=0.3)
+    (mask,) = controller.masks.values()
+    with torch.no_grad():
+        mask.scores.normal_()
+    (found,) = torch.autograd.grad(controller.loss(), [mask.scores])
+    kept = threshold(mask.scores).sum() / mask.scores.numel()
+    (expected,) = torch.autograd.grad(((kept - 0.7) / 0.05) ** 2, [mask.scores])
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_loaded_mask_is_as_active_and_as_noisy_as_the_saved_one() -> None:
+    saved, loaded = LearnedMask(torch.ones(2, 2)), LearnedMask(torch.ones(2, 2))
+    saved.set_active(is_active=True)
+    saved.freeze()
+    loaded.load_state_dict(saved.state_dict())
+    assert (loaded.is_active, loaded.is_noisy) == (True, False)
 
 
 def test_from_the_freeze_epoch_on_nothing_moves_the_scores() -> None:
