@@ -33,7 +33,7 @@ class Recipe:
 
 RECIPES = {
     "lenet300": Recipe(level=0.95, bits=3),
-    "lenet5": Recipe(level=0.985, bits=4, pruning=5, settling=3, sharing=3),
+    "lenet5": Recipe(level=0.982, bits=4, pruning=5, settling=3, sharing=3),
 }
 
 
