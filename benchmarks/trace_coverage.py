@@ -3,7 +3,8 @@
 For each model: wrap it, put a no-op hook at every site, and check that the output is bitwise that
 of the raw model, that every hook was called with a tensor of the traced shape, that every output
 is reachable in the graph from every input that it depends on, and that tracing without computing
-gives the graph that tracing with values gives; --traces checks this last alone, in less time.
+gives the graph that tracing with values gives; --traces checks this last alone, in less time, and
+--compiled that the hooked model compiles without graph breaks where the raw one does.
 
 python benchmarks/trace_coverage.py transformers --slice 0:20
 torchvision and timm import on CPU builds of torch only after shared/tools/torchvision_on_cpu.py;
@@ -67,6 +68,7 @@ class Row:
         refused: Sites that nncfx refuses to hook, by function.
         independent: Pairs of input and output without a path, where the output does not change
             with the input either.
+        uncompiled: Whether torch does not compile the raw model in one graph.
         seconds: For all of it.
         faults: What is wrong; none is a pass.
     """
@@ -76,6 +78,7 @@ class Row:
     sites: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     independent: int = 0
+    uncompiled: bool = False
     seconds: float = 0.0
     faults: list[str] = field(default_factory=list)
 
@@ -104,6 +107,38 @@ def compare_traces(row: Row, model: nn.Module, inputs: Inputs) -> None:
     full = trace_with_wiring(model, inputs)
     row.operations = len(full.graph.operations)
     row.faults += unlike(quick, full)
+
+
+def compile_hooked(row: Row, model: nn.Module, inputs: Inputs) -> None:
+    """Fill `row` with what is wrong with the compiled model, hooked at every site."""
+    raw = outputs(model, inputs)
+    torch._dynamo.reset()  # noqa: SLF001 (torch's documented name)
+    try:
+        compiled_outputs(model, inputs)
+    except Exception:  # noqa: BLE001 (as `check` does: any refusal, and not ours)
+        row.uncompiled = True
+        return
+    wrapped: Any = wrap(model, inputs)
+    row.operations = len(wrapped.nncf.graph.operations)
+    for site, _, function in sites(wrapped.nncf.graph):
+        try:
+            wrapped.nncf.register([Insertion(site, nn.Identity(), 0, "idle")])
+        except GraphError:
+            row.refused[function] += 1
+        else:
+            row.sites += 1
+    wrapped.nncf.commit()
+    torch._dynamo.reset()  # noqa: SLF001 (as above)
+    if not same(raw, compiled_outputs(wrapped, inputs)):
+        row.faults.append("another output when compiled")
+
+
+def compiled_outputs(model: nn.Module, inputs: Inputs) -> list[torch.Tensor]:
+    """Return copies of the output tensors of `model`, compiled without graph breaks."""
+    args, kwargs = as_call(copied(inputs))
+    torch.manual_seed(0)
+    result = torch.compile(model, fullgraph=True, backend="eager")(*args, **kwargs)
+    return [one.clone() for one in tensors_in(result)]
 
 
 def unlike(quick: Trace, full: Trace) -> list[str]:
@@ -278,6 +313,7 @@ def main() -> None:
     parser.add_argument("--slice", default=":", help="of the models, as from:to")
     parser.add_argument("--only", nargs="*", help="names of models")
     parser.add_argument("--traces", action="store_true", help="compare traces only")
+    parser.add_argument("--compiled", action="store_true", help="compile hooked models only")
     parser.add_argument("--seconds", type=int, default=120, help="limit for each model")
     parser.add_argument("--shim", help="folder of torchvision_on_cpu.py")
     chosen = parser.parse_args()
@@ -290,10 +326,11 @@ def main() -> None:
     subjects = ZOOS[chosen.zoo]()[int(first or 0) : int(last) if last else None]
     if chosen.only:
         subjects = [one for one in subjects if one.name in chosen.only]
+    checked = compare_traces if chosen.traces else compile_hooked if chosen.compiled else examine
     rows = []
     for number, subject in enumerate(subjects, 1):
         with limited(chosen.seconds):
-            rows.append(check(subject, compare_traces if chosen.traces else examine))
+            rows.append(check(subject, checked))
         state = "; ".join(rows[-1].faults) or "ok"
         progress = f"[{number}/{len(subjects)}] {subject.name} {rows[-1].seconds:.1f} s: {state}"
         sys.stderr.write(f"{progress}\n")
@@ -311,6 +348,7 @@ def table(zoo: str, rows: list[Row]) -> str:
         f"| hooks | {sum(row.sites for row in rows)} |",
         f"| sites refused | {refused.total()} |",
         f"| pairs of input and output that are independent | {independent} |",
+        f"| raw models that torch does not compile | {sum(row.uncompiled for row in rows)} |",
         *(f"| refused | {name} | {count} |" for name, count in refused.most_common()),
         *(f"| {row.name} | {'; '.join(row.faults)} |" for row in rows if row.faults),
     ]

@@ -211,13 +211,13 @@ class _SiteMode(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if self.suspensions:
-            return func(*args, **kwargs)
+            return _called(func, args, kwargs)
         if func is COMPOSITE:
             with self:
                 return composite_apart(*args, **kwargs)
         name = self._spelt(func, kwargs)
         if name is None:
-            return func(*args, **kwargs)
+            return _called(func, args, kwargs)
         number = next_number(self._counts, name)
         hooks = self._sites.get((name, number))
         if hooks is None:
@@ -225,12 +225,12 @@ class _SiteMode(TorchFunctionMode):
                 name, number + 1
             ):
                 self._plan.report(name)
-            return func(*args, **kwargs)
+            return _called(func, args, kwargs)
         if not torch.compiler.is_compiling():
             _refuse_recomputation(f"{name} of {self._plan.module or 'the model'}")
         if hooks.before:
             (args, kwargs), _ = substitute((args, kwargs), hooks.before)
-        result = func(*args, **kwargs)
+        result = _called(func, args, kwargs)
         return substitute(result, hooks.after)[0] if hooks.after else result
 
     def _spelt(self, func: Callable[..., Any], kwargs: Mapping[str, Any]) -> str | None:
@@ -242,6 +242,13 @@ class _SiteMode(TorchFunctionMode):
             if func is watched:
                 return name
         return None
+
+
+def _called(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    if func is torch.Tensor.unflatten:
+        # torch.compile knows the method, and cannot follow the function, which calls super()
+        return args[0].unflatten(*args[1:], **kwargs)
+    return func(*args, **kwargs)
 
 
 def _innermost() -> _SiteMode | None:

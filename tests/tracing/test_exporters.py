@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from nncfx.tracing import Insertion, NNCFNetwork, WeightSite, wrap
+from nncfx.tracing import Insertion, NNCFNetwork, PostSite, WeightSite, wrap
 
 Make: TypeAlias = Callable[[str], nn.Module]
 Inputs: TypeAlias = Callable[[str], Any]
@@ -28,6 +28,28 @@ def test_it_compiles_without_graph_breaks(halved: NNCFNetwork, inputs: Inputs) -
     torch._dynamo.reset()
     compiled = torch.compile(halved, fullgraph=True, backend="eager")
     assert torch.equal(compiled(inputs("LeNet")), halved(inputs("LeNet")))
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.attention(x, x, x, need_weights=False)[0]
+        return result
+
+
+def test_attention_with_hooks_inside_compiles_without_graph_breaks() -> None:
+    x = torch.linspace(-1, 1, 48).view(2, 3, 8)
+    model = wrap(Attention().eval(), x)
+    (first, *_) = model.nncf.graph.select(["{function}linear"])
+    model.nncf.register([Insertion(PostSite(first.address), nn.Tanh(), 0, "test")])
+    model.nncf.commit()
+    torch._dynamo.reset()
+    with torch.no_grad():  # with gradients torch's own fused path is another
+        compiled = torch.compile(model, fullgraph=True, backend="eager")
+        torch.testing.assert_close(compiled(x), model(x))
 
 
 def test_a_compiled_model_sees_a_hooks_new_parameter(
