@@ -207,7 +207,7 @@ class QuantizationController(Controller):
     @override
     def statistics(self) -> QuantizationStatistics:
         return QuantizationStatistics(
-            target=self.config.target,
+            target=self.config.hardware,
             quantizers=tuple(
                 QuantizerStatistics(
                     name=one.planned.name,

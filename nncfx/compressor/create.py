@@ -20,6 +20,7 @@ from nncfx.config import (
     Fault,
     InputInfo,
     NNCFConfig,
+    QuantizationConfig,
     TrainedAlgorithmConfig,
     config_error,
 )
@@ -87,13 +88,7 @@ def create_compressed_model(
     """
     if not isinstance(config, NNCFConfig):
         config = NNCFConfig.from_dict(config)
-    if config.target_device != "ANY":
-        _LOGGER.warning(
-            "target_device is '%s' and changes nothing here: the algorithms of this config are "
-            "the same on every device, and a quantization item names its hardware itself, in its "
-            "key 'target'. Leave it out, or write 'ANY'.",
-            config.target_device,
-        )
+    _tell_idle_device(config)
     _check_built(config)
     samples = 0 if compression_state is not None else _adaptation_samples(config)
     if compression_state is None and calibration_batches is None:
@@ -222,6 +217,8 @@ def _in_scope(config: NNCFConfig, graph: NNCFGraph) -> list[AlgorithmConfig]:
         ignored = _plain((*config.ignored_scopes, *one.ignored_scopes))
         targets = None if targets is None else _plain(targets)
         scoped = dataclasses.replace(one, ignored_scopes=ignored, target_scopes=targets)
+        if isinstance(scoped, QuantizationConfig):
+            scoped = scoped.on(config.target_device)
         merged.append(_with_multiplier(scoped, config.compression_lr_multiplier))
     if faults:
         raise config_error(faults)
@@ -268,6 +265,17 @@ def _check_built(config: NNCFConfig) -> None:
     ]
     if faults:
         raise config_error(faults)
+
+
+def _tell_idle_device(config: NNCFConfig) -> None:
+    items = [one for one in config.compression if isinstance(one, QuantizationConfig)]
+    if config.target_device != "ANY" and not any(one.target is None for one in items):
+        _LOGGER.warning(
+            "target_device is '%s' and changes nothing here: sparsity and pruning are the same on "
+            "every device, and a quantization item with a 'target' has its hardware. Leave it "
+            "out, or write 'ANY'.",
+            config.target_device,
+        )
 
 
 def _adaptation_samples(config: NNCFConfig) -> int:

@@ -64,7 +64,7 @@ class NNCFConfig(Section):
     )
     target_device: Literal["ANY", "CPU", "GPU", "NPU", "TRIAL", "CPU_SPR"] = option(
         "ANY",
-        "the device the model will run on; sparsity and pruning are the same on all",
+        "the device the model will run on: the rules of quantization; the rest is the same on all",
     )
     compression: tuple[AlgorithmConfig, ...] = option(
         (),
@@ -73,6 +73,7 @@ class NNCFConfig(Section):
         tagged=algorithm_configs,
         refused_tags={
             "binarization": _NOT_BUILT,
+            "experimental_quantization": "it is not built. Use 'quantization'",
         },
     )
     ignored_scopes: tuple[str, ...] = option(

@@ -10,7 +10,6 @@ from nncfx.config.faults import Fault
 from nncfx.config.option import LEVEL, Limits, option
 from nncfx.config.registry import InitializedAlgorithmConfig, register_algorithm_config
 from nncfx.config.section import Section
-from nncfx.config.sparsity import falling
 
 __all__ = [
     "Budget",
@@ -165,17 +164,15 @@ class FilterPruningParams(ChannelPruningParams):
 class ChannelPruningConfig(InitializedAlgorithmConfig):
     """The keys of every algorithm that zeroes whole channel groups."""
 
-    pruning_init: float = option(0.0, "the level from the start", limits=LEVEL)
+    pruning_init: float = option(
+        0.0,
+        "the level from the start; one above the target falls to it in the first epoch",
+        limits=LEVEL,
+    )
     params: ChannelPruningParams = option(  # noqa: RUF009 (a frozen default is safe to share)
         ChannelPruningParams(),
         "when which level holds, and which groups go first",
     )
-
-    @override
-    def rules(self) -> Iterator[Fault]:
-        """Yield the fault of a schedule that would lead downwards."""
-        last = f"params.{self.params.target_key}"
-        yield from falling("pruning_init", self.pruning_init, last, self.params.target)
 
 
 @register_algorithm_config

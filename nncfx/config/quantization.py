@@ -5,13 +5,13 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, Self
 
 from typing_extensions import override
 
 from nncfx.config.faults import Fault
 from nncfx.config.initializer import BatchNormAdaptation
-from nncfx.config.option import Limits, option, required
+from nncfx.config.option import Limits, option
 from nncfx.config.registry import TrainedAlgorithmConfig, register_algorithm_config
 from nncfx.config.schema import REFUSED
 from nncfx.config.section import Section
@@ -41,6 +41,15 @@ _OVERRIDE: Final = {
     "additionalProperties": False,
     REFUSED: {},
 }
+_OF_DEVICE: Final[Mapping[str, str]] = {
+    "ANY": "onnxruntime",
+    "CPU": "onnxruntime",
+    "CPU_SPR": "onnxruntime",
+    "GPU": "tensorrt",
+    "NPU": "openvino",
+    "TRIAL": "onnxruntime",
+}
+"""The target by the `target_device` of NNCF."""
 _BY_SCOPE: Final = {"type": "object", "additionalProperties": _OVERRIDE}
 
 
@@ -118,7 +127,8 @@ class PrecisionInitializer(Section):
         "target_device": "it stands at the top of the config",
     }
 
-    type: Literal["hawq", "manual"] = required(
+    type: Literal["hawq", "manual"] = option(
+        "manual",
         "how bits are found; hawq can be read and not applied",
         refused={"autoq": "AutoQ is not built. Use 'manual', or search the bits with nncfx.hago"},
     )
@@ -193,9 +203,10 @@ class QuantizationConfig(TrainedAlgorithmConfig):
 
     algorithm: ClassVar[str] = "quantization"
 
-    target: str = option(
-        "onnxruntime",
-        "the hardware description that says what is quantized: a name of nncfx.hardware",
+    target: str | None = option(
+        None,
+        "the hardware description that says what is quantized: a name of nncfx.hardware; where "
+        "none is given, target_device of the whole config chooses it",
     )
     preset: Literal["performance", "mixed"] | None = option(
         None,
@@ -238,6 +249,22 @@ class QuantizationConfig(TrainedAlgorithmConfig):
         None,
         "when which quantizers start",
     )
+
+    @property
+    def hardware(self) -> str:
+        """The name of the hardware description that holds."""
+        return self.target or _OF_DEVICE["ANY"]
+
+    def on(self, device: str) -> Self:
+        """Return this config for `target_device`, where it names no target of its own.
+
+        CPUs and TRIAL take the rules of ONNX Runtime, GPU those of TensorRT, and NPU those of
+        OpenVINO, by which it is run.
+
+        >>> QuantizationConfig().on("GPU").target
+        'tensorrt'
+        """
+        return self if self.target else dataclasses.replace(self, target=_OF_DEVICE[device])
 
     @property
     @override

@@ -264,15 +264,10 @@ class NMSparsityConfig(InitializedAlgorithmConfig):
 def falling_sparsity(initial: float, params: SparsityParams) -> Iterator[Fault]:
     """Yield a fault if the schedule of `params` falls from the level `initial`."""
     # the levels of a multistep schedule are all given
-    target = params.sparsity_target if params.schedule != "multistep" else 1.0
-    yield from falling("sparsity_init", initial, "params.sparsity_target", target)
-
-
-def falling(first: str, start: float, last: str, target: float) -> Iterator[Fault]:
-    """Yield a fault if a schedule from `start` (key `first`) to `target` (key `last`) falls."""
-    if start > target:
+    if params.schedule != "multistep" and initial > params.sparsity_target:
         yield Fault(
-            path=first,
-            problem=f"{start} lies above '{last}', which is {target}; a level never falls during "
-            f"training. Lower '{first}' or raise '{last}'.",
+            path="sparsity_init",
+            problem=f"{initial} lies above 'params.sparsity_target', which is "
+            f"{params.sparsity_target}; a level never falls during training. Lower "
+            "'sparsity_init' or raise 'params.sparsity_target'.",
         )

@@ -8,6 +8,7 @@ Source: NNCF 2.19, "Filter pruning".
 """
 
 import dataclasses
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Final, final
 
@@ -45,6 +46,8 @@ from nncfx.schemes import (
 from nncfx.schemes.alignment import ALIGNMENTS, Alignment
 
 __all__ = ["ChannelPruningController", "PruningSubject", "keep_channels", "pruning_schedule"]
+
+_LOGGER = logging.getLogger(__name__)
 
 _CRITERIA: Final[Mapping[str, Criterion]] = {
     "L1": "l1norm",
@@ -146,7 +149,16 @@ class ChannelPruningController(Controller):
         frozen = params.num_init_steps
         if params.schedule != "baseline":
             frozen += params.pruning_steps
-        schedule = pruning_schedule(config.pruning_init, params)
+        if config.pruning_init > params.target:
+            _LOGGER.warning(
+                "%s starts at the level %g, above its target %g, and falls to that in the first "
+                "epoch. Lower 'pruning_init', or raise 'params.%s'.",
+                config.algorithm,
+                config.pruning_init,
+                params.target,
+                params.target_key,
+            )
+        schedule = pruning_schedule(min(config.pruning_init, params.target), params)
         self.scheduler = EpochScheduler(self, schedule, frozen)
 
     @override

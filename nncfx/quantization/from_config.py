@@ -37,7 +37,7 @@ def plan_of_config(config: QuantizationConfig, graph: NNCFGraph) -> Quantization
         ConfigError: bits are to be found by HAWQ, which is not built.
     """
     _refuse_hawq(config)
-    hardware = hardware_named(config.target)
+    hardware = hardware_named(config.hardware)
     plan = plan_quantizers(graph, hardware, _options(config, graph, hardware))
     if not plan.quantizers:
         raise CompressionError(

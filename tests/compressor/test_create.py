@@ -25,6 +25,7 @@ from nncfx.tracing import NNCFNetwork, Priority, wrap
 
 INPUTS = torch.ones(1, 3, 8, 8)
 MAGNITUDE = {"algorithm": "magnitude_sparsity"}
+UNSEEN = {"initializer": {"range": {"num_init_samples": 0}}}
 PRUNING = {"algorithm": "filter_pruning", "params": {"align": 1, "prune_first_conv": True}}
 
 
@@ -288,3 +289,38 @@ def test_a_target_device_that_changes_nothing_is_told(caplog: pytest.LogCaptureF
     config = {"target_device": "CPU", "compression": {"algorithm": "magnitude_sparsity"}}
     create_compressed_model(nn.Sequential(nn.Linear(4, 4)), config, torch.ones(1, 4))
     assert "target_device is 'CPU' and changes nothing here" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("device", "target"),
+    [("ANY", "onnxruntime"), ("CPU", "onnxruntime"), ("GPU", "tensorrt"), ("NPU", "openvino")],
+)
+def test_the_target_device_chooses_the_rules_of_quantization(
+    device: str, target: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = {"target_device": device, "compression": {"algorithm": "quantization", **UNSEEN}}
+    controller, _ = create_compressed_model(nn.Linear(4, 4), config, torch.ones(1, 4))
+    assert controller.statistics().to_dict()["target"] == target
+    assert not caplog.text
+
+
+def test_a_target_of_its_own_goes_before_the_target_device() -> None:
+    item = {"algorithm": "quantization", "target": "tensorrt", **UNSEEN}
+    config = {"target_device": "CPU", "compression": item}
+    controller, _ = create_compressed_model(nn.Linear(4, 4), config, torch.ones(1, 4))
+    assert controller.statistics().to_dict()["target"] == "tensorrt"
+
+
+def test_a_pruning_level_above_its_target_is_told_and_falls_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    params = {"pruning_target": 0.25, "pruning_steps": 3, "prune_first_conv": True}
+    item = {"algorithm": "filter_pruning", "pruning_init": 0.75, "params": params}
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3))
+    controller, _ = create_compressed_model(model, {"compression": item}, torch.ones(1, 3, 8, 8))
+    assert "starts at the level 0.75, above its target 0.25" in caplog.text
+    levels = [controller.level]
+    for _ in range(2):
+        controller.scheduler.epoch_step()
+        levels.append(controller.level)
+    assert levels == [0.75, 0.25, 0.25]

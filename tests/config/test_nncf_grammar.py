@@ -74,6 +74,55 @@ RANKED = """{
 }"""
 
 
+OLD_STYLES = """{
+    "target_device": "NPU",
+    "accuracy_aware_training": {
+        "mode": "adaptive_compression_level",
+        "params": {
+            "maximal_absolute_accuracy_degradation": 2,
+            "initial_training_phase_epochs": 0,
+            "patience_epochs": 1
+        }
+    },
+    "compression": [
+        {
+            "algorithm": "filter_pruning",
+            "pruning_init": 0.8,
+            "params": {"pruning_target": 0.2, "pruning_steps": 1, "num_init_steps": 0}
+        },
+        {
+            "algorithm": "quantization",
+            "initializer": {
+                "precision": {"bitwidth_per_scope": [[4, "Net/NNCFLinear[0]/linear_0|WEIGHT"]]},
+                "range": {"num_init_samples": 1}
+            }
+        },
+        {
+            "algorithm": "rb_sparsity",
+            "ignored_scopes": ["Net/NNCFConv2d[0]/conv2d_0"],
+            "params": {
+                "schedule": "multistep",
+                "multistep_steps": [2, 4],
+                "multistep_sparsity_levels": [0.1, 0.2, 0.3],
+                "sparsity_freeze_epoch": 5
+            }
+        }
+    ],
+    "checkpoint_save_dir": "results", "test_every_n_epochs": 5, "no_strip_on_export": true
+}"""
+
+HESSIANS = """{
+    "target_device": "NPU",
+    "compression": {
+        "algorithm": "quantization",
+        "initializer": {
+            "precision": {"type": "hawq", "bits": [4, 8], "compression_ratio": 1.4},
+            "batchnorm_adaptation": {"num_bn_adaptation_samples": 2}
+        }
+    }
+}"""
+
+
 def read(text: str, folder: Path) -> NNCFConfig:
     file = folder / "config.json"
     file.write_text(text)
@@ -95,6 +144,18 @@ def test_staged_quantization_with_bits_by_scope_is_read(tmp_path: Path) -> None:
         8,
     ]
     assert written["params"]["disable_wd_start_epoch"] == 50
+
+
+def test_a_falling_level_and_bits_by_scope_without_a_type_are_read(tmp_path: Path) -> None:
+    pruning, quantization, sparsity = read(OLD_STYLES, tmp_path).compression
+    assert pruning.to_dict()["pruning_init"] == 0.8
+    assert quantization.to_dict()["initializer"]["precision"]["type"] == "manual"
+    assert sparsity.to_dict()["params"]["multistep_steps"] == [2, 4]
+
+
+def test_bits_by_hessians_are_read_though_nothing_applies_them(tmp_path: Path) -> None:
+    (quantization,) = read(HESSIANS, tmp_path).compression
+    assert quantization.to_dict()["initializer"]["precision"]["type"] == "hawq"
 
 
 def test_learned_ranking_and_a_device_of_old_are_refused_with_the_way_out(tmp_path: Path) -> None:

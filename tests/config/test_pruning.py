@@ -29,23 +29,13 @@ def test_every_further_target_is_a_fault() -> None:
         ChannelPruningParams(pruning_flops_target=0.5, pruning_parameters_target=0.3)
 
 
-def test_the_initial_level_is_not_above_the_target_of_parameters() -> None:
-    with pytest.raises(ConfigError, match=r"lies above 'params\.pruning_parameters_target'"):
-        HeadPruningConfig(
-            pruning_init=0.6, params=ChannelPruningParams(pruning_parameters_target=0.5)
-        )
-
-
 def test_two_targets_are_a_fault() -> None:
     with pytest.raises(ConfigError, match="pruning_flops_target: stands beside 'pruning_target'"):
         FilterPruningParams(pruning_target=0.5, pruning_flops_target=0.3)
 
 
-def test_the_initial_level_is_not_above_the_target() -> None:
-    with pytest.raises(
-        ConfigError, match=r"pruning_init: 0\.6 lies above 'params\.pruning_target'"
-    ):
-        FilterPruningConfig(pruning_init=0.6)
+def test_the_initial_level_may_lie_above_the_target_as_in_a_config_of_nncfs() -> None:
+    assert FilterPruningConfig(pruning_init=0.6).params.target == 0.5
 
 
 def test_learned_ranking_is_refused_with_the_reason() -> None:
