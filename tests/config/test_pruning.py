@@ -6,7 +6,6 @@ from nncfx.config import (
     ChannelPruningParams,
     FilterPruningConfig,
     FilterPruningParams,
-    HeadPruningConfig,
 )
 from nncfx.errors import ConfigError
 
