@@ -1,7 +1,6 @@
 """Controllers: the handles of applied algorithms."""
 
 import abc
-import copy
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, final
@@ -20,7 +19,7 @@ from nncfx.controllers.statistics import CompositeStatistics, Statistics
 from nncfx.controllers.weights import own_parameters
 from nncfx.errors import ArgumentError
 from nncfx.schemes.masks import check_level
-from nncfx.tracing import NNCFNetwork, is_strippable, strip
+from nncfx.tracing import NNCFNetwork, bake, is_strippable, strip
 
 __all__ = ["CompositeController", "Controller"]
 
@@ -115,31 +114,28 @@ class Controller(abc.ABC):
         """Find from `batches` what the algorithm starts from."""
 
     def strip(self) -> nn.Module:
-        """Return a copy of the model with the compression baked in and no trace of nncfx.
+        """Return a copy of the model with the compression baked in and nothing of it learned.
 
-        Raises:
-            TracingError: a hook changes an activation, for which a plain module has no place;
-                `prepare_for_export` gives a copy that can be exported.
+        It is a plain module of the original class, without a trace of nncfx. Where hooks change
+        activations, as quantizers do, a plain module has no place for them, and the copy is still
+        wrapped: masks and the like are baked into its weights, and the quantizers of weights and
+        activations stay, as constants. It runs and can be exported either way, in the mode that
+        the model is in.
         """
+        assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
         self._before_strip()
-        return strip(self.model)
+        if is_strippable(self.model):
+            return strip(self.model)
+        baked = bake(self.model)
+        self._settle(baked)
+        return baked
 
     def _before_strip(self) -> None:  # noqa: B027 (most algorithms do nothing)
         """Bring the hooks up to date with the weights as they are now."""
 
     def prepare_for_export(self) -> nn.Module:
-        """Return the copy to export: compression baked in, in evaluation mode.
-
-        Where hooks change activations, as quantizers do, the copy is still wrapped, since a plain
-        module has no place for them; nothing in it is learned any more.
-        """
-        assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
-        if is_strippable(self.model):
-            return self.strip().eval()
-        self._before_strip()
-        ready = copy.deepcopy(self.model).eval()
-        self._settle(ready)
-        return ready
+        """Return the copy to export: what `strip` returns, in evaluation mode."""
+        return self.strip().eval()
 
     def _settle(self, model: NNCFNetwork) -> None:  # noqa: B027 (most algorithms do nothing)
         """Make constants of what the algorithm still learns in `model`, a copy of its own."""

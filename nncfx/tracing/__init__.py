@@ -5,7 +5,7 @@ from nncfx.tracing.inputs import ExampleInputs, as_call, run
 from nncfx.tracing.network import InsertionHandle, NNCFInterface, NNCFNetwork
 from nncfx.tracing.no_trace import no_nncf_trace
 from nncfx.tracing.sites import Insertion, PostSite, PreSite, Priority, Site, WeightSite
-from nncfx.tracing.strip import is_strippable, strip
+from nncfx.tracing.strip import bake, is_strippable, strip
 from nncfx.tracing.tracer import Observer, TracedCall, trace
 from nncfx.tracing.wrapping import unwrap, wrap
 
@@ -24,6 +24,7 @@ __all__ = [
     "WeightSite",
     "analyze_channels",
     "as_call",
+    "bake",
     "is_strippable",
     "no_nncf_trace",
     "run",

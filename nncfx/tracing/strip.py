@@ -11,7 +11,7 @@ from nncfx.tracing.sites import Insertion, WeightSite
 from nncfx.tracing.tensors import own_tensors
 from nncfx.tracing.wrapping import unwrap
 
-__all__ = ["is_strippable", "strip"]
+__all__ = ["bake", "is_strippable", "strip"]
 
 
 def is_strippable(model: NNCFNetwork) -> bool:
@@ -44,20 +44,53 @@ def strip(model: nn.Module) -> nn.Module:
             raise TracingError(
                 f"The hook {type(insertion.hook).__name__} of '{insertion.algorithm}' at "
                 f"'{insertion.site}' changes an activation and cannot be baked into a parameter. "
-                f"Export the model with its hooks, or remove it: "
-                f"model.nncf.remove('{insertion.algorithm}').",
+                f"controller.strip() gives a copy that keeps it, export_onnx takes the model as "
+                f"it is, and model.nncf.remove('{insertion.algorithm}') takes the hook away.",
             )
     plain = copy.deepcopy(model)
-    for insertion in plain.nncf.hooks:
+    read = _read(plain)
+    unwrap(plain)
+    _bake(read, plain)
+    return plain
+
+
+def bake(model: NNCFNetwork) -> NNCFNetwork:
+    """Return a copy of `model`, wrapped, in which hooks on weights have become the weights.
+
+    Hooks that change activations stay, and with them hooks on weights of the same priority or a
+    later one: a quantizer stays whole, a mask before it is baked in. Every `nn.Identity` goes,
+    and no parameter of a hook is trained. `model` is left as it was; the copy is in the same mode.
+    """
+    copied = copy.deepcopy(model)
+    hooks = copied.nncf.hooks
+    last = min((one.priority for one in hooks if not _is_bakeable(one)), default=None)
+    passing = [one for one in hooks if last is None or one.priority < last]
+    staying = [
+        one for one in hooks if one not in passing and not isinstance(one.hook, nn.Identity)
+    ]
+    for algorithm in {one.algorithm for one in hooks}:
+        copied.nncf.remove(algorithm)
+    with copied.nncf.register(one for one in passing if isinstance(one.site, WeightSite)):
+        copied.nncf.commit()
+        read = _read(copied)
+    _bake(read, copied)
+    for one in staying:
+        one.hook.requires_grad_(requires_grad=False)
+    copied.nncf.register(staying)
+    copied.nncf.commit()
+    return copied
+
+
+def _read(model: NNCFNetwork) -> dict[tuple[nn.Module, str], torch.Tensor]:
+    """Return what hooks make of weights, by the module that reads it and the name there."""
+    for insertion in model.nncf.hooks:
         # what a hook makes of a weight in training, such as noise, is nothing to keep
         insertion.hook.eval()
-    sites = {one.site for one in plain.nncf.hooks if isinstance(one.site, WeightSite)}
-    modules = dict(plain.named_modules(remove_duplicate=False))
+    sites = {one.site for one in model.nncf.hooks if isinstance(one.site, WeightSite)}
+    modules = dict(model.named_modules(remove_duplicate=False))
+    places = [(modules[site.module], site.name) for site in sites]
     with torch.no_grad():
-        read = {site: getattr(modules[site.module], site.name).detach() for site in sites}
-    unwrap(plain)
-    _bake({(modules[site.module], site.name): value for site, value in read.items()}, plain)
-    return plain
+        return {(module, name): getattr(module, name).detach() for module, name in places}
 
 
 def _bake(values: dict[tuple[nn.Module, str], torch.Tensor], model: nn.Module) -> None:

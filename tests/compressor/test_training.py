@@ -309,9 +309,7 @@ def test_distributed_gives_every_process_the_masks_of_the_first(tmp_path: Path) 
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_quantization_with_all_the_others_is_prepared_for_export_and_runs_alike(
-    tmp_path: Path,
-) -> None:
+def trained_with_quantization() -> tuple[Controller, NNCFNetwork, Tensor]:
     items = [
         {"algorithm": "quantization"},
         *({"algorithm": name} | ITEMS[name] for name in EVERYTHING),
@@ -321,6 +319,36 @@ def test_quantization_with_all_the_others_is_prepared_for_export_and_runs_alike(
         fresh(), {"compression": items}, inputs, calibration_batches=[inputs]
     )
     train(controller, model, sgd(model), range(3))
+    return controller, model, inputs
+
+
+def test_stripped_of_all_but_quantizers_it_computes_the_same() -> None:
+    controller, model, inputs = trained_with_quantization()
+    stripped = controller.strip()
+    assert isinstance(stripped, NNCFNetwork)
+    assert {one.algorithm for one in stripped.nncf.hooks} == {"quantization"}
+    assert not any(one.requires_grad for i in stripped.nncf.hooks for one in i.hook.parameters())
+    assert stripped.training
+    # the masks are in the weights now
+    assert (stripped.get_parameter("fc1.weight") == 0).float().mean() >= 0.5
+    assert (model.get_parameter("fc1.weight") == 0).float().mean() < 0.5
+    with torch.no_grad():
+        assert torch.equal(stripped.eval()(inputs), model.eval()(inputs))
+
+
+def test_what_is_stripped_of_all_but_quantizers_is_saved_and_loaded(tmp_path: Path) -> None:
+    controller, _, inputs = trained_with_quantization()
+    stripped = controller.strip().eval()
+    save(tmp_path / "stripped.safetensors", stripped)
+    _, loaded = load(tmp_path / "stripped.safetensors", fresh())
+    with torch.no_grad():
+        assert torch.equal(loaded.eval()(inputs), stripped(inputs))
+
+
+def test_quantization_with_all_the_others_is_prepared_for_export_and_runs_alike(
+    tmp_path: Path,
+) -> None:
+    controller, model, inputs = trained_with_quantization()
     ready = controller.prepare_for_export()
     with torch.no_grad():
         expected = model.eval()(inputs)
