@@ -1,23 +1,27 @@
 """Fine-tune a pretrained CIFAR network under sparsity, for a table of accuracies.
 
 Magnitude sparsity at several levels and RB sparsity at 50 %, each from the pretrained weights in
-the user's own loop, with random shifts and mirroring: magnitude has the whole level from the first
-step on, with SGD; RB, whose scores have gradients too small for SGD, moves towards it with Adam.
-Learning rates fall to zero by a cosine. Accuracies are of the test set.
+the user's own loop, every image shifted and mirrored at random. Magnitude has the whole level from
+the first step on (or reaches it by the middle of training, --gradual), with SGD; RB, whose scores
+have gradients too small for SGD, moves towards it with Adam. Learning rates fall to zero by a
+cosine. Accuracies are of the test set, or, to choose a recipe by, of training images that are held
+out (--hold-out). Rows that stand in --rows FILE already are not run again.
 
-python benchmarks/cifar_sparsity.py --data ../shared/data --train 10000 --epochs 2
-python benchmarks/cifar_sparsity.py --data ../shared/data --network resnet56-A --epochs 2
+python benchmarks/cifar_sparsity.py --data ../shared/data --rows resnet20.jsonl
+python benchmarks/cifar_sparsity.py --data ../shared/data --network resnet56-A --bf16
+python benchmarks/cifar_sparsity.py --data ../shared/data --levels 0.5 --rb 0 --hold-out 5000
 """
 
 import argparse
+import json
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-from pretrained import PRETRAINED
+from pretrained import PRETRAINED, Pretrained
 from rich.progress import track
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -34,43 +38,61 @@ class Recipe:
     """How a network is fine-tuned.
 
     Attributes:
-        images: n x 3 x 32 x 32, normalised; not augmented.
-        labels: n.
-        epochs: Passes over them.
+        epochs: Passes over the training images.
         batch: Images a step.
         lr: The learning rate at the beginning; it ends at zero.
+        seed: Of the order of the images, their augmentation and the noise of RB.
+        is_gradual: Whether magnitude reaches its level by the middle of training, step by step.
+        is_distilled: Whether the dense network teaches, too.
+        is_bf16: Whether forwards and backwards are computed in bfloat16, by autocast.
     """
 
-    images: Tensor
-    labels: Tensor
     epochs: int
     batch: int
     lr: float
+    seed: int
+    is_gradual: bool
+    is_distilled: bool
+    is_bf16: bool
 
 
-def item(algorithm: str, level: float, epochs: int) -> Mapping[str, Any]:
-    """Return the config that aims at `level` from the first epoch on."""
-    made: dict[str, Any] = {
-        "algorithm": algorithm,
-        "params": {
-            "sparsity_target": level,
-            "sparsity_target_epoch": 0,
-            "sparsity_freeze_epoch": epochs,
-        },
+def items(algorithm: str, level: float, recipe: Recipe, steps: int) -> list[Mapping[str, Any]]:
+    """Return what the config asks for, with so many `steps` an epoch."""
+    params: dict[str, Any] = {
+        "sparsity_target": level,
+        "sparsity_target_epoch": 0,
+        "sparsity_freeze_epoch": recipe.epochs,
     }
-    return made | ({"compression_lr_multiplier": 1000} if algorithm == "rb_sparsity" else {})
+    if recipe.is_gradual and algorithm == "magnitude_sparsity":
+        params |= {
+            "sparsity_target_epoch": recipe.epochs // 2,
+            "update_per_optimizer_step": True,
+            "steps_per_epoch": steps,
+        }
+    made: dict[str, Any] = {"algorithm": algorithm, "params": params}
+    if algorithm == "rb_sparsity":
+        made["compression_lr_multiplier"] = 200
+    teacher = {"algorithm": "knowledge_distillation", "type": "softmax", "temperature": 4}
+    return [made, teacher] if recipe.is_distilled else [made]
 
 
-def fine_tune(controller: Any, model: nn.Module, recipe: Recipe, what: str) -> None:  # noqa: ANN401 (of any algorithm)
+def fine_tune(
+    controller: Any,  # noqa: ANN401 (of any algorithm)
+    model: nn.Module,
+    data: tuple[Tensor, Tensor],
+    recipe: Recipe,
+    what: str,
+) -> None:
     """Train `model` under `controller`, as a user of NNCF would."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(recipe.seed)
     optimizer: torch.optim.Optimizer
-    if controller.algorithm == "rb_sparsity":
+    if what.startswith("rb_sparsity"):
         optimizer = torch.optim.Adam(controller.parameter_groups(lr=recipe.lr / 50))
     else:
         groups = controller.parameter_groups(lr=recipe.lr)
-        optimizer = torch.optim.SGD(groups, momentum=0.9, weight_decay=1e-4)
-    count = len(recipe.images)
+        optimizer = torch.optim.SGD(groups, momentum=0.9, weight_decay=1e-4, nesterov=True)
+    images, labels = data
+    count = len(images)
     steps = recipe.epochs * (count // recipe.batch)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for epoch in range(recipe.epochs):
@@ -80,8 +102,9 @@ def fine_tune(controller: Any, model: nn.Module, recipe: Recipe, what: str) -> N
         rows = order[: count - count % recipe.batch].split(recipe.batch)
         for chosen in track(rows, f"{what}, epoch {epoch + 1}"):
             controller.scheduler.step()
-            images = augmented(recipe.images[chosen], generator)
-            loss = F.cross_entropy(model(images), recipe.labels[chosen]) + controller.loss()
+            with torch.autocast("cpu", torch.bfloat16, enabled=recipe.is_bf16):
+                answers = model(augmented(images[chosen], generator))
+            loss = F.cross_entropy(answers.float(), labels[chosen]) + controller.loss()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -89,11 +112,15 @@ def fine_tune(controller: Any, model: nn.Module, recipe: Recipe, what: str) -> N
 
 
 def augmented(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Return the images shifted together and mirrored one by one, at random."""
-    left, up = torch.randint(0, 2 * SHIFT + 1, (2,), generator=generator).tolist()
-    padded = F.pad(images, (SHIFT,) * 4)[..., up : up + 32, left : left + 32]
-    mirrored = torch.rand(len(images), generator=generator) < HALF
-    return torch.where(mirrored.view(-1, 1, 1, 1), padded.flip(3), padded)
+    """Return the images (n x c x 32 x 32), each shifted and mirrored at random."""
+    count, side = len(images), images.shape[-1]
+    rows, columns = torch.randint(0, 2 * SHIFT + 1, (2, count, 1), generator=generator)
+    is_mirrored = torch.rand(count, 1, generator=generator) < HALF
+    line = torch.arange(side)
+    rows, columns = rows + line, columns + torch.where(is_mirrored, line.flip(0), line)
+    padded = F.pad(images, (SHIFT,) * 4).permute(0, 2, 3, 1)
+    each = torch.arange(count).view(-1, 1, 1)
+    return padded[each, rows.unsqueeze(2), columns.unsqueeze(1)].permute(0, 3, 1, 2)
 
 
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
@@ -104,6 +131,75 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
     return float((answers == labels).float().mean()) * 100
 
 
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A pretrained network, and the images it is trained and judged on."""
+
+    network: Pretrained
+    folder: Path
+    train: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+
+    def run(self, algorithm: str, level: float, recipe: Recipe) -> dict[str, float]:
+        """Return the accuracy of the network fine-tuned under `algorithm`, and its zeros."""
+        torch.manual_seed(recipe.seed)
+        steps = len(self.train[0]) // recipe.batch
+        config = {"compression": items(algorithm, level, recipe, steps)}
+        network = self.network.load(self.folder)
+        controller, model = nncfx.create_compressed_model(
+            network, config, torch.zeros(1, 3, 32, 32)
+        )
+        fine_tune(controller, model, self.train, recipe, f"{algorithm} {level}")
+        stripped = controller.strip()
+        weights = [one for one in stripped.parameters() if one.ndim > 1]
+        share = sum(int((one == 0).sum()) for one in weights) / sum(w.numel() for w in weights)
+        return {"accuracy": accuracy(stripped, *self.test), "zeros": share}
+
+
+def known_rows(path: Path | None) -> dict[str, dict[str, float]]:
+    """Return what stands in the file of rows, by its key."""
+    if path is None or not path.exists():
+        return {}
+    return {one["key"]: one for one in map(json.loads, path.read_text().splitlines())}
+
+
+def table(rows: Iterator[tuple[str, float, dict[str, float]]], head: str, dense: float) -> str:
+    """Return the rows as a table, after writing each to stderr as it comes."""
+    lines = [f"| {head}, dense {dense:.2f} % | level | fine-tuned | points | zeros |"]
+    lines.append("|---|---:|---:|---:|---:|")
+    for name, level, row in rows:
+        after, zeros = row["accuracy"], row["zeros"]
+        lines.append(f"| {name} | {level} | {after:.2f} % | {after - dense:+.2f} | {zeros:.1%} |")
+        sys.stderr.write(f"{lines[-1]}\n")
+    return "\n".join(lines) + "\n"
+
+
+def rows_of(task: Task, chosen: argparse.Namespace) -> Iterator[tuple[str, float, dict[str, Any]]]:
+    """Yield algorithm, level and result of each run, from the file of rows where it stands."""
+    known = known_rows(chosen.rows)
+    runs = [("magnitude_sparsity", level) for level in chosen.levels]
+    runs += [("rb_sparsity", chosen.rb)] if chosen.rb else []
+    for seed in chosen.seeds:
+        recipe = Recipe(
+            epochs=chosen.epochs,
+            batch=chosen.batch,
+            lr=chosen.lr,
+            seed=seed,
+            is_gradual=chosen.gradual,
+            is_distilled=chosen.distill,
+            is_bf16=chosen.bf16,
+        )
+        for algorithm, level in runs:
+            images = f"{len(task.train[0])}-{len(task.test[0])}-{chosen.hold_out}"
+            key = f"{chosen.network} {images} {algorithm} {level} {asdict(recipe)}"
+            if key not in known:
+                known[key] = {"key": key, **task.run(algorithm, level, recipe)}
+                if chosen.rows is not None:
+                    with chosen.rows.open("a") as file:
+                        file.write(json.dumps(known[key]) + "\n")
+            yield f"{algorithm}, seed {seed}", level, known[key]
+
+
 def main() -> None:
     """Parse the command line, fine-tune, print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -111,43 +207,30 @@ def main() -> None:
     parser.add_argument("--network", default="resnet20-A", choices=sorted(PRETRAINED))
     parser.add_argument("--train", type=int, help="training images; all without")
     parser.add_argument("--test", type=int, help="test images; all without")
+    parser.add_argument(
+        "--hold-out", type=int, default=0, help="judge by the last training images"
+    )
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--lr", type=float, default=0.01)
+    parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--seeds", nargs="*", type=int, default=[0])
     parser.add_argument("--levels", nargs="*", type=float, default=LEVELS, help="of magnitude")
     parser.add_argument("--rb", type=float, default=HALF, help="level of RB sparsity; 0 for none")
+    parser.add_argument("--gradual", action="store_true", help="reach the level step by step")
+    parser.add_argument("--distill", action="store_true", help="the dense network teaches, too")
+    parser.add_argument("--bf16", action="store_true", help="compute in bfloat16")
+    parser.add_argument("--rows", type=Path, help="file of results, one JSON object a line")
     chosen = parser.parse_args()
     network = PRETRAINED[chosen.network]
-    recipe = Recipe(
-        **dict(zip(("images", "labels"), network.train(chosen.data, chosen.train), strict=True)),
-        epochs=chosen.epochs,
-        batch=chosen.batch,
-        lr=chosen.lr,
-    )
-    test = [one[: chosen.test] for one in network.test(chosen.data)]
+    train, test = network.train(chosen.data, chosen.train), network.test(chosen.data)
+    if chosen.hold_out:
+        images, labels = train
+        test = (images[-chosen.hold_out :], labels[-chosen.hold_out :])
+        train = (images[: -chosen.hold_out], labels[: -chosen.hold_out])
+    test = (test[0][: chosen.test], test[1][: chosen.test])
+    task = Task(network=network, folder=chosen.data, train=train, test=test)
     dense = accuracy(network.load(chosen.data), *test)
-    runs = [("magnitude_sparsity", level) for level in chosen.levels]
-    runs += [("rb_sparsity", chosen.rb)] if chosen.rb else []
-    lines = [
-        f"| {chosen.network}, dense {dense:.2f} % | level | fine-tuned | points | zeros |",
-        "|---|---:|---:|---:|---:|",
-    ]
-    for algorithm, level in runs:
-        torch.manual_seed(0)
-        config = {"compression": item(algorithm, level, chosen.epochs)}
-        controller, model = nncfx.create_compressed_model(
-            network.load(chosen.data), config, torch.zeros(1, 3, 32, 32)
-        )
-        fine_tune(controller, model, recipe, f"{algorithm} {level}")
-        stripped = controller.strip()
-        after = accuracy(stripped, *test)
-        zeros = [one for one in stripped.parameters() if one.ndim > 1]
-        share = sum(int((one == 0).sum()) for one in zeros) / sum(one.numel() for one in zeros)
-        lines.append(
-            f"| {algorithm} | {level} | {after:.2f} % | {after - dense:+.2f} | {share:.1%} |"
-        )
-        sys.stderr.write(f"{lines[-1]}\n")
-    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.write(table(rows_of(task, chosen), chosen.network, dense))
 
 
 if __name__ == "__main__":

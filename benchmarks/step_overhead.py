@@ -1,7 +1,6 @@
 """Time a training step under each algorithm against the plain step, eager and compiled.
 
-ResNet-18 for CIFAR, batch 32, CPU time of one thread; the two sides take turns, ratios are those
-of medians. With --compiled a training step of a small network goes through Inductor once for each
+ResNet-18 for CIFAR, CPU time of one thread; the two sides take turns, ratios are those of medians. With --compiled a training step of a small network goes through Inductor once for each
 algorithm, and its loss is compared with the eager one.
 
 OMP_NUM_THREADS=1 python benchmarks/step_overhead.py --algorithms magnitude_sparsity --rounds 15
@@ -114,6 +113,7 @@ def eager_rows(algorithms: list[str], batch: int, rounds: int) -> list[str]:
         compressed = step_of(seeded(cifar_resnet18), batch, name)
         seconds, times = ratio(plain, compressed, rounds, name)
         rows.append(f"| {name} | {seconds * 1e3:.0f} | {times:.3f} |")
+        sys.stderr.write(f"{rows[-1]}\n")
     return rows
 
 
@@ -144,7 +144,7 @@ def main() -> None:
     """Parse the command line, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--algorithms", nargs="*", default=list(CONFIGS), choices=list(CONFIGS))
-    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--compiled", action="store_true", help="compile one step of each instead")
     chosen = parser.parse_args()
