@@ -1,7 +1,8 @@
 """Time a training step under each algorithm against the plain step, eager and compiled.
 
-ResNet-18 for CIFAR, CPU time of one thread; the two sides take turns, ratios are those of medians. With --compiled a training step of a small network goes through Inductor once for each
-algorithm, and its loss is compared with the eager one.
+ResNet-18 for CIFAR, CPU time of one thread; the two sides take turns, ratios are those of medians.
+With --compiled a training step of a small network goes through Inductor once for each algorithm,
+and its loss is compared with the eager one.
 
 OMP_NUM_THREADS=1 python benchmarks/step_overhead.py --algorithms magnitude_sparsity --rounds 15
 """
