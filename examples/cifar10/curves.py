@@ -3,10 +3,12 @@
     python examples/cifar10/curves.py --data ../shared/data --network resnet56 --output curves
 
 The defaults are the full schedule, for a GPU; `--quick` shows that all runs. Finished points
-are kept, and an L-C that was killed goes on.
+are kept, and an L-C that was killed goes on. Steps are chosen by the first `--chosen` test
+images, and what is reported is the accuracy on the others.
 """
 
 import argparse
+import copy
 import json
 import math
 from collections.abc import Sequence
@@ -16,12 +18,15 @@ import data
 import networks
 import torch
 from matplotlib.figure import Figure
+from safetensors.torch import load_file, save
 from torch.nn.functional import cross_entropy
 
 from nncfx.lc import DC, LC, DCFineTuned, Recovery, RecoveryData
 from nncfx.schemes import Compose, Prune, Quantize, footprint_bytes
 
 LEVELS = (0.5, 0.8, 0.9, 0.93, 0.95, 0.97, 0.98)
+GRADUAL = "DC fine-tuned, level by level"
+METHODS = ("DC", "DC fine-tuned", GRADUAL, "L-C")
 
 
 def arguments() -> argparse.Namespace:
@@ -34,43 +39,45 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=50, help="L-C iterations; 50")
     parser.add_argument("--iterations", type=int, default=1500, help="minibatches of an L step")
     parser.add_argument("--images", type=int, default=50_000, help="training images of a pass")
-    parser.add_argument("--tested", type=int, default=10_000, help="test images that are judged")
+    parser.add_argument("--chosen", type=int, default=2500, help="test images to choose steps by")
+    parser.add_argument("--tested", type=int, default=7500, help="test images to report on")
     parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--lr", type=float, default=0.02, help="it falls a hundredfold; 0.02")
+    parser.add_argument("--mu", type=float, nargs=2, default=(1e-3, 1.0), help="first and last")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--amp", choices=("bfloat16", "float16"), help="mixed precision")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--quick", action="store_true", help="one level and a few minibatches")
     options = parser.parse_args()
     if options.quick:
         options.levels, options.steps, options.iterations = [0.7], 4, 5
-        options.images, options.tested, options.batch = 480, 200, 32
+        options.images, options.batch = 480, 32
+        options.chosen, options.tested = 100, 100
     return options
 
 
 def methods(options: argparse.Namespace) -> dict[str, Recovery]:
     """Return the ways of recovery; fine-tuning sees as many minibatches as L-C."""
     count = (options.steps - 1) * options.iterations
-    epochs = max(1, round(count * options.batch / options.images))
     shared = {
+        "lr": options.lr,
+        "lr_end": options.lr / 100,
         "weight_decay": 1e-4,
-        "recalibration_batches": 4 if options.quick else 50,
+        "recalibration_batches": max(8, options.iterations // 30),
         "amp": options.amp,
     }
-    # mu has to grow about a thousandfold, whatever the number of iterations
-    growth = max(1.1, 1000 ** (1 / max(1, options.steps - 2)))
-    return {
-        "DC": DC(),
-        "DC fine-tuned": DCFineTuned(epochs=epochs, lr=0.02, lr_end=2e-4, **shared),
-        "L-C": LC(
-            steps=options.steps,
-            lr=0.02,
-            lr_end=2e-4,
-            mb_iterations_per_l=options.iterations,
-            mu_init=1e-3,
-            mu_multiplier=growth,
-            resume_folder=options.output / "unfinished",
-            **shared,
-        ),
-    }
+    tuned = DCFineTuned(epochs=max(1, round(count * options.batch / options.images)), **shared)
+    first, last = options.mu
+    learned = LC(
+        steps=options.steps,
+        mb_iterations_per_l=options.iterations,
+        mu_init=first,
+        # the same range of mu, whatever the number of iterations
+        mu_multiplier=(last / first) ** (1 / max(1, options.steps - 2)),
+        resume_folder=options.output / "unfinished",
+        **shared,
+    )
+    return dict(zip(METHODS, (DC(), tuned, tuned, learned), strict=True))
 
 
 def accuracy(model: torch.nn.Module, batches: data.Batches) -> float:
@@ -97,14 +104,38 @@ def draw(path: Path, rows: Sequence[dict[str, float | str]], dense: float) -> No
     figure.savefig(path)
 
 
+def stepping_stone(path: Path, level: float) -> Path:
+    """Return where the weights that fine-tuning found at `level` are kept for the next one."""
+    return path.with_name(f"{path.stem}-{level:g}.safetensors")
+
+
+def before(
+    path: Path, model: torch.nn.Module, rows: Sequence[dict[str, float | str]]
+) -> torch.nn.Module:
+    """Return `model` as it was left at the highest level that was reached level by level."""
+    done = [float(row["level"]) for row in rows if row["method"] == GRADUAL]
+    start = copy.deepcopy(model)
+    if done:
+        start.load_state_dict(load_file(stepping_stone(path, max(done))))
+    return start
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a file by way of a temporary name."""
+    path.with_suffix(".part").write_bytes(content)
+    path.with_suffix(".part").replace(path)
+
+
 def main() -> None:
     """Recover the network in every way at every level; write JSON and the picture as it goes."""
     options = arguments()
     options.output.mkdir(parents=True, exist_ok=True)
     model = networks.pretrained(options.network, options.data).to(options.device)
-    train, test = data.parts(options.data, options.images, options.tested, options.batch)
+    train, chosen, test = data.parts(
+        options.data, options.images, (options.chosen, options.tested), options.batch
+    )
     recovery = RecoveryData(
-        train=train, validate=lambda m: accuracy(m, test), criterion=cross_entropy
+        train=train, validate=lambda m: accuracy(m, chosen), criterion=cross_entropy
     )
     with torch.no_grad():
         dense = accuracy(model, test)
@@ -112,25 +143,27 @@ def main() -> None:
     scheme = Compose([Prune(), Quantize("float16")])
     path = options.output / f"{options.network}.json"
     rows = json.loads(path.read_text()) if path.exists() else []
-    print(f"{options.network}: {dense:.4f} of {options.tested} test images, {size:,} bytes\n")
+    print(f"{options.network}: {dense:.4f} of {test.count} test images, {size:,} bytes\n")
     print("| level | method | accuracy | change | footprint |\n|---|---|---|---|---|")
-    for level in options.levels:
-        for name, method in methods(options).items():
+    for level in sorted(options.levels):
+        for name in options.methods:
             if any((row["level"], row["method"]) == (level, name) for row in rows):
                 continue
-            found = method.recover(model, scheme, level, recovery)
+            start = before(path, model, rows) if name == GRADUAL else model
+            found = methods(options)[name].recover(start, scheme, level, recovery)
             times = size / footprint_bytes(found.compressed)
-            change = 100 * (found.metric - dense)
+            with torch.no_grad():
+                reached = accuracy(found.model, test)
+            change = 100 * (reached - dense)
             print(
-                f"| {level:g} | {name} | {found.metric:.4f} | {change:+.2f} | {times:.1f}x |",
+                f"| {level:g} | {name} | {reached:.4f} | {change:+.2f} | {times:.1f}x |",
                 flush=True,
             )
-            rows.append(
-                {"level": level, "method": name, "accuracy": found.metric, "footprint": times}
-            )
-            path.with_suffix(".part").write_text(json.dumps(rows, indent=1))
-            path.with_suffix(".part").replace(path)
-    draw(options.output / f"{options.network}.svg", rows, dense)
+            if name == GRADUAL:
+                replace(stepping_stone(path, level), save(found.model.state_dict()))
+            rows.append({"level": level, "method": name, "accuracy": reached, "footprint": times})
+            replace(path, json.dumps(rows, indent=1).encode())
+            draw(path.with_suffix(".svg"), rows, dense)
 
 
 if __name__ == "__main__":

@@ -91,12 +91,16 @@ def load(folder: Path, teacher: torch.nn.Module, *, quick: bool = False) -> Cifa
     )
 
 
-def parts(folder: Path, images: int, tested: int, size: int) -> tuple[Batches, Batches]:
-    """Return augmented training batches, `images` a pass, and the first `tested` test images."""
+def parts(
+    folder: Path, images: int, tested: tuple[int, int], size: int
+) -> tuple[Batches, Batches, Batches]:
+    """Return augmented training batches, `images` a pass, and two runs of test images."""
     test, labels = _test(folder)
+    first, second = tested
     return (
         Batches(*_train(folder), size, augment=True, most=images),
-        Batches(test[:tested], labels[:tested], 500),
+        Batches(test[:first], labels[:first], 500),
+        Batches(test[first : first + second], labels[first : first + second], 500),
     )
 
 

@@ -1,11 +1,14 @@
-"""Compress a word LSTM on WikiText-2: train it, then prune and quantize by L-C, DC, fine-tuning.
+"""Compress an LSTM on WikiText-2: train it, then prune and quantize by L-C, DC, fine-tuning.
 
     python examples/wikitext2/compress.py --data ../shared/data --output wikitext2-out
 
-valid.txt trains (its last tenth is held out to choose by), test.txt tests.
+valid.txt trains (its last tenth is held out to choose by), test.txt tests. With
+`--corpus shakespeare` it reads Tiny Shakespeare by characters. What is finished is kept: the same
+command goes on after a kill.
 """
 
 import argparse
+import itertools
 import json
 import math
 from pathlib import Path
@@ -13,17 +16,28 @@ from pathlib import Path
 import text
 import torch
 from model import WordLSTM
+from safetensors.torch import load_model, save_model
 
 from nncfx.lc import DC, LC, DCFineTuned, Recovery, RecoveryData
-from nncfx.schemes import BlockPrune, Compose, Prune, Quantize, footprint_bytes
+from nncfx.schemes import (
+    BlockPrune,
+    Compose,
+    Prune,
+    Quantize,
+    SchemeLike,
+    footprint_bytes,
+)
 
 LAYERS = ("embedding", "lstm", "linear")
+METHODS = ("DC", "DC fine-tuned", "L-C")
+SCHEMES = ("prune + float16", "block prune + float16")
 
 
 def arguments() -> argparse.Namespace:
     """Return the options of the command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder with data/wikitext-2/")
+    parser.add_argument("--data", type=Path, required=True, help="folder with data/")
+    parser.add_argument("--corpus", choices=("wikitext2", "shakespeare"), default="wikitext2")
     parser.add_argument("--output", type=Path, default=Path("wikitext2-out"))
     parser.add_argument("--hidden", type=int, default=650, help="width of the LSTM; 650")
     parser.add_argument("--vocabulary", type=int, default=10_000, help="most words; 10,000")
@@ -31,22 +45,29 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=6, help="L-C iterations; 6")
     parser.add_argument("--iterations", type=int, default=300, help="minibatches of an L step")
     parser.add_argument("--levels", type=float, nargs="+", default=[0.5, 0.7, 0.8])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    parser.add_argument("--schemes", nargs="+", choices=SCHEMES, default=SCHEMES)
+    parser.add_argument("--amp", choices=("bfloat16",), help="mixed precision in training")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser.parse_args()
 
 
-def train(model: torch.nn.Module, data: RecoveryData, epochs: int) -> None:
-    """Train the dense model by Adam, keeping the best by the held-out words."""
+def train(model: torch.nn.Module, data: RecoveryData, epochs: int, amp: str | None) -> None:
+    """Train the dense model by Adam at a falling rate, keeping the best by the held-out words."""
     best, state = -math.inf, model.state_dict()
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
+    falling = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.1 ** (1 / epochs))
     device = next(model.parameters()).device
     for epoch in range(epochs):
         model.train()
         for inputs, targets in data.train:
             optimizer.zero_grad()
-            data.criterion(model(inputs.to(device)), targets.to(device)).backward()
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=amp is not None):
+                loss = data.criterion(model(inputs.to(device)), targets.to(device))
+            loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
+        falling.step()
         metric = data.validate(model.eval())
         print(f"epoch {epoch + 1} of {epochs}: log perplexity {-metric:.4f}", flush=True)
         if metric > best:
@@ -55,66 +76,81 @@ def train(model: torch.nn.Module, data: RecoveryData, epochs: int) -> None:
     model.load_state_dict(state)
 
 
+def trained(options: argparse.Namespace, words: text.Words, data: RecoveryData) -> torch.nn.Module:
+    """Return the dense model, from the output folder if an earlier run left it there."""
+    torch.manual_seed(0)
+    model = WordLSTM(words.vocabulary, options.hidden).to(options.device)
+    kept = options.output / "dense.safetensors"
+    if kept.exists():
+        load_model(model, kept)
+    else:
+        train(model, data, options.epochs, options.amp)
+        save_model(model, kept)
+    return model.eval()
+
+
 def methods(options: argparse.Namespace, epoch: int) -> dict[str, Recovery]:
     """Return the ways of recovery that are compared, of about equally many minibatches."""
-    adam = {"optimizer_factory": torch.optim.Adam, "clip_norm": 1.0}
-    count = (options.steps - 1) * options.iterations
-    return {
-        "DC": DC(),
-        "DC fine-tuned": DCFineTuned(
-            epochs=max(1, round(count / epoch)), lr=5e-4, lr_end=5e-5, **adam
-        ),
-        "L-C": LC(
-            steps=options.steps,
-            lr=5e-4,
-            lr_end=5e-5,
-            mb_iterations_per_l=options.iterations,
-            mu_init=1e-2,
-            mu_multiplier=2.0,
-            resume_folder=options.output / "unfinished",
-            **adam,
-        ),
+    shared = {
+        "lr": 1e-3,
+        "lr_end": 1e-4,
+        "optimizer_factory": torch.optim.Adam,
+        "clip_norm": 1.0,
+        "amp": options.amp,
     }
+    count = (options.steps - 1) * options.iterations
+    learned = LC(
+        steps=options.steps,
+        mb_iterations_per_l=options.iterations,
+        mu_init=1e-2,
+        mu_multiplier=3.0,
+        resume_folder=options.output / "unfinished",
+        **shared,
+    )
+    tuned = DCFineTuned(epochs=max(1, round(count / epoch)), **shared)
+    return dict(zip(METHODS, (DC(), tuned, learned), strict=True))
+
+
+def schemes(hidden: int) -> dict[str, SchemeLike]:
+    """Return what is compared: single weights everywhere, and blocks of the LSTM's weights."""
+    half = Quantize("float16", layers=LAYERS)
+    blocks = BlockPrune(bs=(1, math.gcd(hidden, 10)), layers=("lstm",))
+    found = (Compose([Prune(layers=LAYERS), half]), Compose([blocks, half]))
+    return dict(zip(SCHEMES, found, strict=True))
 
 
 def main() -> None:
     """Train, compress in every way, and write what came out as JSON and as a table."""
     options = arguments()
-    words = text.load(options.data / "data" / "wikitext-2", options.vocabulary)
-    torch.manual_seed(0)
-    model = WordLSTM(words.vocabulary, options.hidden).to(options.device)
+    options.output.mkdir(parents=True, exist_ok=True)
+    words = text.load(options.data / "data", options.corpus, options.vocabulary)
     data = RecoveryData(
         train=text.batches(words.train),
         validate=lambda m: -text.log_perplexity(m, words.held_out),
         criterion=text.loss,
     )
-    train(model, data, options.epochs)
+    model = trained(options, words, data)
     dense = text.log_perplexity(model, words.test)
     size = footprint_bytes(model)
     print(f"dense: log perplexity {dense:.4f} on the test words, {size:,} bytes\n")
     print("| scheme | level | method | log perplexity | change | footprint |")
-    print("|---|---|---|---|---|---|")
-    rows = []
-    half = Quantize("float16", layers=LAYERS)
-    for name, scheme in {
-        "prune + float16": Compose([Prune(layers=LAYERS), half]),
-        "block prune": BlockPrune(bs=(1, math.gcd(options.hidden, 10)), layers=("lstm",)),
-    }.items():
-        for level in options.levels:
-            for method, recovery in methods(options, len(data.train)).items():
-                found = recovery.recover(model, scheme, level, data)
-                loss = text.log_perplexity(found.model, words.test)
-                times = size / footprint_bytes(found.compressed)
-                rows.append([name, level, method, loss, loss - dense, times])
-                print(
-                    f"| {name} | {level} | {method} | {loss:.4f} | {loss - dense:+.4f} "
-                    f"| {times:.2f}x |",
-                    flush=True,
-                )
-    options.output.mkdir(parents=True, exist_ok=True)
-    asked = {name: str(value) for name, value in vars(options).items()}
-    content = {"dense": dense, "rows": rows, "options": asked}
-    (options.output / "results.json").write_text(json.dumps(content, indent=1))
+    print("|---|---|---|---|---|---|", flush=True)
+    path = options.output / "results.json"
+    rows = json.loads(path.read_text()) if path.exists() else []
+    for name, level, method in itertools.product(options.schemes, options.levels, options.methods):
+        if any(row[:3] == [name, level, method] for row in rows):
+            continue
+        recovery = methods(options, len(data.train))[method]
+        found = recovery.recover(model, schemes(options.hidden)[name], level, data)
+        loss = text.log_perplexity(found.model, words.test)
+        times = size / footprint_bytes(found.compressed)
+        print(
+            f"| {name} | {level} | {method} | {loss:.4f} | {loss - dense:+.4f} | {times:.2f}x |",
+            flush=True,
+        )
+        rows.append([name, level, method, loss, loss - dense, times])
+        path.with_suffix(".part").write_text(json.dumps(rows, indent=1))
+        path.with_suffix(".part").replace(path)
 
 
 if __name__ == "__main__":

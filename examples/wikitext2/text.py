@@ -1,4 +1,4 @@
-"""WikiText-2 as minibatches of word numbers."""
+"""WikiText-2 and Tiny Shakespeare as minibatches of word numbers."""
 
 import gzip
 from collections import Counter
@@ -23,12 +23,21 @@ class Words:
     vocabulary: int
 
 
-def load(folder: Path, most: int) -> Words:
-    """Return the words of valid.txt, nine tenths to train, and of test.txt.
+def load(folder: Path, corpus: str, most: int) -> Words:
+    """Return the words of "wikitext2", or the characters of "shakespeare", from `folder`.
 
-    The `most` frequent words of the training part are known; others are `<unk>`.
+    Of WikiText-2, nine tenths of valid.txt train and test.txt tests; of Tiny Shakespeare, the
+    first nine tenths and the last one. The last tenth of what trains is held out. The `most`
+    frequent tokens of the training part are known; others are `<unk>`.
     """
-    tokens, test = (_tokens(folder / f"{name}.txt.gz") for name in ("valid", "test"))
+    if corpus == "shakespeare":
+        every = list(_read(folder / "tinyshakespeare.txt.gz"))
+        tokens, test = every[: len(every) * 9 // 10], every[len(every) * 9 // 10 :]
+    else:
+        tokens, test = (
+            _read(folder / "wikitext-2" / f"{name}.txt.gz").replace("\n", " <eos> ").split()
+            for name in ("valid", "test")
+        )
     cut = len(tokens) * 9 // 10
     common = [word for word, _ in Counter(tokens[:cut]).most_common() if word != UNKNOWN]
     numbers = {word: i for i, word in enumerate([UNKNOWN, *common[: most - 1]])}
@@ -60,6 +69,6 @@ def log_perplexity(model: torch.nn.Module, words: torch.Tensor) -> float:
     return total / count
 
 
-def _tokens(path: Path) -> list[str]:
+def _read(path: Path) -> str:
     with gzip.open(path, "rt", encoding="utf-8") as file:
-        return file.read().replace("\n", " <eos> ").split()
+        return file.read()

@@ -97,12 +97,7 @@ class Forge:
         Raises:
             ThinningError: the thinned model would not equal the masked one.
         """
-        model = copy.deepcopy(compressed)
-        self.scheme.decompress(model)
-        dtypes = {name: parameter.dtype for name, parameter in self.dense.named_parameters()}
-        for name, parameter in model.named_parameters():
-            parameter.data = parameter.detach().to(dtypes[name])
-        model.eval()
+        model = self.decompressed(compressed)
         thinning = None
         if self.scheme.is_structured:
             thinning = thin(model, self.example_inputs)
@@ -114,6 +109,15 @@ class Forge:
             bench=self.bench,
             example_inputs=self.example_inputs,
         )
+
+    def decompressed(self, compressed: nn.Module) -> nn.Module:
+        """Return a runnable copy of a compressed model, in the dense model's dtypes and shapes."""
+        model = copy.deepcopy(compressed)
+        self.scheme.decompress(model)
+        dtypes = {name: parameter.dtype for name, parameter in self.dense.named_parameters()}
+        for name, parameter in model.named_parameters():
+            parameter.data = parameter.detach().to(dtypes[name])
+        return model.eval()
 
     def with_state(self, state: Mapping[str, torch.Tensor]) -> nn.Module:
         """Return a copy of the dense model that holds `state`, in the dtypes of `state`.

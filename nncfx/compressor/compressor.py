@@ -1,48 +1,58 @@
 """The compressor: from a trained model to a compressed one inside an accuracy budget."""
 
 import copy
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, final
+from typing import Any, Self, cast, final
 
 import torch
 from torch import nn
 
+from nncfx.compressor import by_candidate, by_level
 from nncfx.compressor.bench import Bench
+from nncfx.compressor.by_candidate import search_by_candidate
+from nncfx.compressor.by_level import search_by_level
 from nncfx.compressor.candidate import Candidate, Forge
 from nncfx.compressor.evidence import Evidence
 from nncfx.compressor.from_config import arguments_from
 from nncfx.compressor.metrics import Metric, accuracy, metric_name, metric_value
+from nncfx.compressor.notes import notes_on
 from nncfx.compressor.preflight import (
     check_budget,
     check_extras,
     check_instances,
     check_loaders,
     check_model,
+    check_space,
     check_training_step,
     first_batch,
-    reach_note,
     small_sample_note,
 )
 from nncfx.compressor.progress import Narrator, narrated
 from nncfx.compressor.proof import Exhibits, StudyWords, evidence, fingerprint, study
 from nncfx.compressor.result import CompressionResult
-from nncfx.compressor.spelling import number, spelt
+from nncfx.compressor.spelling import spelt
 from nncfx.compressor.states import TrialStates
+from nncfx.compressor.trials import Trials
 from nncfx.config import NNCFConfig
 from nncfx.errors import ArgumentError
+from nncfx.graph.channels import Channels
 from nncfx.lc import DC, Recovery, RecoveryData
 from nncfx.objectives import Objective
 from nncfx.schemes import Scheme, SchemeLike, as_scheme
+from nncfx.search import Candidate as Point
 from nncfx.search import (
+    CandidateStudy,
     JSONValue,
-    Measurement,
     SearchResult,
     SearchSettings,
+    Space,
+    SpaceResult,
+    SpaceSettings,
     Study,
-    search_level,
 )
 from nncfx.tracing import ExampleInputs, analyze_channels
 
@@ -71,13 +81,22 @@ class Compressor:
         testloader: Held-out batches for the accuracies in the evidence; `valloader` by default.
         metric: What the budget is counted in; higher is better. Accuracy by default.
         eps: The budget: how far the metric may fall below the dense model's, at least 0.
+        warm_start: Whether recovery begins with the weights of the nearest finished trial of a
+            lower level, instead of the dense model's: the same training gets further, and trials
+            depend on those before them.
+        stop_hopeless: Whether a trial ends early that has no prospect of keeping the budget
+            (`nncfx.search.is_hopeless`).
         margin: How much of the budget to keep in reserve, in [0, eps]: levels are judged on
             validation data, and the best of several trials is in part the luckiest one.
         example_inputs: What is traced, thinned and timed; the first validation batch by default.
         folder: Where the journal and the trials' weights are kept, so that a run that was
             killed goes on where it stopped. None: in memory only.
         runtime: Where time is measured: `"onnxruntime"`, `"openvino"`, `"torch"`.
-        settings: How closely and how long to search.
+        space: What to choose from, instead of one level. `scheme` is then a function from a
+            candidate of the space to its scheme, applied at the candidate's "level", if it has
+            one; `nncfx.schemes.AtLevel` gives parts of a scheme levels of their own.
+        settings: How closely and how long to search: `SearchSettings`, or `SpaceSettings` of a
+            space.
         name: How the report calls this study; the objective's name by default.
         title: How the report calls the whole; the class of the model by default, or the title of
             the result that this goes on `after`.
@@ -90,7 +109,7 @@ class Compressor:
     """
 
     objective: Objective
-    scheme: SchemeLike
+    scheme: SchemeLike | Callable[[Point], SchemeLike]
     optimizer: Recovery
     trainloader: Iterable[Any]
     valloader: Iterable[Any]
@@ -101,10 +120,13 @@ class Compressor:
     metric: Metric = accuracy
     eps: float = 0.02
     margin: float = 0.0
+    warm_start: bool = False
+    stop_hopeless: bool = False
     example_inputs: ExampleInputs | None = None
     folder: str | Path | None = None
     runtime: str = "onnxruntime"
-    settings: SearchSettings = field(default_factory=SearchSettings)
+    space: Space | None = None
+    settings: SearchSettings | SpaceSettings | None = None
     name: str | None = None
     title: str | None = None
 
@@ -118,6 +140,7 @@ class Compressor:
         if self.model is not None:
             check_model(self.model)
         check_instances(vars(self))
+        check_space(self.space, self.settings, stop_hopeless=self.stop_hopeless)
         check_budget(self.eps, self.margin, self.metric)
         check_loaders(
             {name: vars(self)[name] for name in ("trainloader", "valloader", "testloader")},
@@ -137,6 +160,22 @@ class Compressor:
             ArgumentError: as for the compressor itself.
         """
         return cls(**(arguments_from(config, parts.get("example_inputs")) | parts))
+
+    def scheme_at(self, candidate: Point) -> SchemeLike:
+        """Return the scheme of a candidate of the space."""
+        if isinstance(self.scheme, Scheme):
+            return self.scheme
+        return cast("Callable[[Point], SchemeLike]", self.scheme)(candidate)
+
+    @property
+    def level_settings(self) -> SearchSettings:
+        """The settings of the search of one level."""
+        return self.settings if isinstance(self.settings, SearchSettings) else SearchSettings()
+
+    @property
+    def space_settings(self) -> SpaceSettings:
+        """The settings of the search of a space."""
+        return self.settings if isinstance(self.settings, SpaceSettings) else SpaceSettings()
 
     def run(self) -> CompressionResult:
         """Search, compress, thin, time, and return the result with its evidence.
@@ -189,7 +228,6 @@ class _Run:
             first_batch("testloader", settings.testloader)
         self._heldout = settings.testloader or settings.valloader
         self._reference = self._dense_metric()
-        self._states = TrialStates(self._path("weights"))
 
     def _dense_metric(self) -> float:
         if self._previous is not None:
@@ -209,38 +247,91 @@ class _Run:
         return self._settings.name or self._settings.objective.name
 
     def result(self) -> CompressionResult:
-        """Search, compress to the chosen level, prove, and return the result."""
+        """Search, compress to the chosen level or candidate, prove, and return the result."""
         settings = self._settings
-        scheme = as_scheme(settings.scheme)
-        if scheme.is_structured:
-            self._narrator.now("following the channels")
-            scheme = scheme.bind(analyze_channels(self._model, self._inputs))
-        with (
-            Study(self._path("journal.jsonl"), self._header()) as journal,
-            Bench(self._dense, self._inputs, settings.runtime) as bench,
-        ):
-            forge = Forge(
-                dense=self._model, scheme=scheme, bench=bench, example_inputs=self._inputs
+        with Bench(self._dense, self._inputs, settings.runtime) as bench:
+            search, chosen, scheme = (
+                self._of_levels(bench) if settings.space is None else self._of_candidates(bench)
             )
-            search = search_level(
-                lambda level: self._measure(forge, level, len(journal.trials)),
-                threshold=self._reference - settings.eps + settings.margin,
-                maximize=settings.objective.maximize,
-                at_zero=self._measure_dense(forge, journal),
-                study=journal,
-                settings=settings.settings,
-            )
-            self._tell_choice(search)
-            chosen = self._chosen(forge, search)
             return CompressionResult(
                 model=chosen.model,
                 dense=self._dense,
                 search=search,
-                evidence=self._evidence(search, chosen, forge),
+                evidence=self._evidence(search, chosen, (bench, scheme)),
                 metric=settings.metric,
                 testloader=self._heldout,
                 reference=self._reference,
             )
+
+    def _of_levels(self, bench: Bench) -> tuple[SearchResult, Candidate, Scheme]:
+        settings, trials = self._settings, self._trials()
+        forge = self._forge(bench, cast("SchemeLike", settings.scheme))
+        with Study(self._path("journal.jsonl"), self._header()) as journal:
+            search = search_by_level(
+                trials,
+                forge,
+                journal,
+                trials.dense(forge, journal),
+                settings.level_settings,
+                warm_start=settings.warm_start,
+            )
+        count = sum(trial.stage != "dense" for trial in search.trials)
+        self._tell_choice(f"level {search.level:.4g}", count)
+        if search.level == 0.0:
+            return search, forge.uncompressed(), forge.scheme
+        name = by_level.weights_of(search.level)
+        return search, trials.chosen(forge, name), forge.scheme
+
+    def _of_candidates(self, bench: Bench) -> tuple[SpaceResult, Candidate, Scheme]:
+        settings, trials = self._settings, self._trials()
+        if settings.space is None:  # then one level is searched
+            raise AssertionError
+
+        def forge_of(candidate: Point) -> Forge:
+            return self._forge(bench, settings.scheme_at(candidate))
+
+        with CandidateStudy(self._path("journal.jsonl"), self._header()) as journal:
+            search = search_by_candidate(
+                trials,
+                forge_of,
+                journal,
+                settings.space,
+                settings.space_settings,
+                warm_start=settings.warm_start,
+            )
+        best = search.best
+        self._tell_choice(f"{dict(best.candidate)}", len(search.trials))
+        forge = forge_of(best.candidate)
+        return search, trials.chosen(forge, by_candidate.weights_of(best)), forge.scheme
+
+    def _forge(self, bench: Bench, given: SchemeLike) -> Forge:
+        scheme = as_scheme(given)
+        if scheme.is_structured:
+            scheme = scheme.bind(self._channels)
+        return Forge(dense=self._model, scheme=scheme, bench=bench, example_inputs=self._inputs)
+
+    @functools.cached_property
+    def _channels(self) -> Channels:
+        self._narrator.now("following the channels")
+        return analyze_channels(self._model, self._inputs)
+
+    def _trials(self) -> Trials:
+        settings = self._settings
+        return Trials(
+            recovery=settings.optimizer,
+            objective=settings.objective,
+            data=RecoveryData(
+                train=settings.trainloader,
+                validate=self._validate,
+                criterion=settings.criterion,
+            ),
+            states=TrialStates(self._path("weights")),
+            narrator=self._narrator,
+            metric=metric_name(settings.metric),
+            threshold=self._reference - settings.eps + settings.margin,
+            reference=self._reference,
+            stop_hopeless=settings.stop_hopeless,
+        )
 
     def _path(self, name: str) -> Path | None:
         folder = self._settings.folder
@@ -258,77 +349,23 @@ class _Run:
             "margin": settings.margin,
             "runtime": settings.runtime,
             "model": fingerprint(self._model),
+            # absent where off: as in the journals of earlier versions
+            **({"warm_start": True} if settings.warm_start else {}),
+            **({"stop_hopeless": True} if settings.stop_hopeless else {}),
         }
-
-    def _measure_dense(self, forge: Forge, journal: Study) -> Measurement:
-        if journal.trials and journal.trials[0].measurement is not None:
-            self._narrator.found(f"going on after {len(journal.trials) - 1} trials")
-            return journal.trials[0].measurement
-        self._narrator.now(f"measuring {self._settings.objective.name} of the dense model")
-        dense = Measurement(
-            metric=self._validate(self._model),
-            objective=self._settings.objective.evaluate(forge.uncompressed()),
-        )
-        self._narrator.found(f"dense: {self._words(dense)}")
-        return dense
 
     def _validate(self, model: nn.Module) -> float:
         return metric_value(self._settings.metric, model, self._settings.valloader)
 
-    def _measure(self, forge: Forge, level: float, number: int) -> Measurement:
-        place = f"trial {number}, level {level:.4g}"
-        data = RecoveryData(
-            train=self._settings.trainloader,
-            validate=self._validate,
-            criterion=self._settings.criterion,
-            progress=lambda text: self._narrator.now(f"{place}: {text}"),
-        )
-        data.progress("compressing")
-        try:
-            measurement = self._measured(forge, level, data)
-        except Exception:
-            self._narrator.found(f"{place}: failed")
-            raise
-        self._narrator.found(f"{place}: {self._words(measurement)}")
-        return measurement
-
-    def _measured(self, forge: Forge, level: float, data: RecoveryData) -> Measurement:
-        objective = self._settings.objective
-        recovered = self._settings.optimizer.recover(self._model, forge.scheme, level, data)
-        self._states.save(level, recovered.compressed.state_dict())
-        data.progress(f"measuring {objective.name}")
-        candidate = forge.candidate(recovered.compressed)
-        return Measurement(
-            metric=recovered.metric,
-            objective=objective.evaluate(candidate),
-            details={
-                # step 0 of every recovery is direct compression, before any training
-                "direct_metric": recovered.history[0].metric,
-                "parameters": candidate.parameters(),
-                "macs": candidate.macs(),
-                "footprint_bytes": candidate.footprint_bytes(),
-            },
-        )
-
-    def _words(self, measurement: Measurement) -> str:
-        objective = self._settings.objective
-        metric = metric_name(self._settings.metric)
-        return (
-            f"{metric} {measurement.metric:.4f}, "
-            f"{objective.name} {number(measurement.objective)} {objective.unit}"
-        ).rstrip()
-
-    def _tell_choice(self, search: SearchResult) -> None:
-        trials = sum(trial.stage != "dense" for trial in search.trials)
-        self._narrator.found(f"chose level {search.level:.4g} after {trials} trials")
+    def _tell_choice(self, what: str, trials: int) -> None:
+        self._narrator.found(f"chose {what} after {trials} trials")
         self._narrator.now("measuring the chosen model against the dense one")
 
-    def _chosen(self, forge: Forge, search: SearchResult) -> Candidate:
-        if search.level == 0.0:
-            return forge.uncompressed()
-        return forge.candidate(forge.with_state(self._states.load(search.level)))
-
-    def _evidence(self, search: SearchResult, chosen: Candidate, forge: Forge) -> Evidence:
+    def _evidence(
+        self, search: SearchResult | SpaceResult, chosen: Candidate, made: tuple[Bench, Scheme]
+    ) -> Evidence:
+        bench, scheme = made
+        notes = notes_on(search, scheme, self._model, self._settings.objective)
         settings = self._settings
         words = StudyWords(
             name=self.name,
@@ -340,27 +377,13 @@ class _Run:
             Exhibits(
                 dense=self._dense,
                 chosen=chosen,
-                bench=forge.bench,
+                bench=bench,
                 metric=settings.metric,
                 heldout=self._heldout,
                 example_inputs=self._inputs,
             ),
-            study(words, search, settings.objective),
+            study(words, search, settings.objective) if isinstance(search, SearchResult) else None,
             title=settings.title,
-            notes=self._notes(search, forge.scheme),
+            notes=tuple(f"{self.name}: {note}" for note in (self._sample, *notes) if note),
             earlier=None if self._previous is None else self._previous.evidence,
         )
-
-    def _notes(self, search: SearchResult, scheme: Scheme) -> tuple[str, ...]:
-        settings = self._settings
-        sizes = {name: p.numel() for name, p in self._model.named_parameters()}
-        reached = sum(sizes.get(name, 0) for name in scheme.parameters(self._model))
-        reach = reach_note(reached, sum(sizes.values()))
-        notes = tuple(f"{self.name}: {note}" for note in (self._sample, reach) if note)
-        if search.level > 0.0:
-            return notes
-        note = (
-            f"{self.name}: no level kept the metric at {search.threshold:.4f} and improved "
-            f"{settings.objective.name}, so this study left the model as it was."
-        )
-        return (*notes, note)

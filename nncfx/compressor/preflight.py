@@ -15,6 +15,7 @@ from nncfx.compressor.metrics import Metric, accuracy
 from nncfx.errors import ArgumentError, MissingExtraError, NNCFXError, did_you_mean
 from nncfx.objectives import Objective
 from nncfx.runtimes import RUNTIMES, runtime_named
+from nncfx.search import SearchSettings, Space, SpaceSettings
 from nncfx.tracing import ExampleInputs, run
 
 __all__ = [
@@ -87,6 +88,32 @@ def check_instances(parts: Mapping[str, object]) -> None:
         raise ArgumentError(
             f"There is no runtime {runtime!r}; the runtimes are {', '.join(sorted(RUNTIMES))}."
             f"{did_you_mean(str(runtime), RUNTIMES)}",
+        )
+
+
+def check_space(
+    space: Space | None,
+    settings: SearchSettings | SpaceSettings | None,
+    *,
+    stop_hopeless: bool,
+) -> None:
+    """Refuse settings of the other kind of search.
+
+    Raises:
+        ArgumentError: `settings` are those of one level with a space, or the other way round, or
+            trials of a space are to be stopped early.
+    """
+    wanted = SearchSettings if space is None else SpaceSettings
+    if settings is not None and not isinstance(settings, wanted):
+        raise ArgumentError(
+            f"settings are {type(settings).__name__}, and a search of "
+            f"{'one level' if space is None else 'a space'} reads {wanted.__name__}. "
+            f"Write settings={wanted.__name__}(...).",
+        )
+    if space is not None and stop_hopeless:
+        raise ArgumentError(
+            "stop_hopeless judges a trial by others of the same scheme, and the candidates of a "
+            "space have schemes of their own. Leave it out.",
         )
 
 

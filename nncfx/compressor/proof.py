@@ -67,7 +67,7 @@ class Exhibits:
 
 def evidence(
     exhibits: Exhibits,
-    of_study: StudyEvidence,
+    of_study: StudyEvidence | None,
     *,
     title: str | None,
     notes: tuple[str, ...],
@@ -89,7 +89,10 @@ def evidence(
         versions=version_facts(),
         dense=_facts(exhibits, dense, dense, before, size_bytes=_file_bytes(dense)),
         compressed=_facts(exhibits, chosen.model, chosen.compressed, after, size_bytes=None),
-        studies=((*earlier.studies, of_study) if earlier else (of_study,)),
+        studies=(
+            *(earlier.studies if earlier else ()),
+            *(() if of_study is None else (of_study,)),
+        ),
         layers=layer_rows(dense, chosen.model, one, bench.layer_times(chosen.model)),
         max_thinning_error=max(errors, default=None),
         files={},

@@ -12,7 +12,8 @@ from typing_extensions import override
 from nncfx.compressor.evidence import Evidence
 from nncfx.compressor.metrics import Metric, metric_value
 from nncfx.compressor.spelling import number
-from nncfx.search import SearchResult
+from nncfx.errors import SearchError
+from nncfx.search import Candidate, SearchResult, SpaceResult
 from nncfx.storage import load as load_file
 from nncfx.storage import save as save_file
 
@@ -28,7 +29,7 @@ class CompressionResult:
         model: The compressed model: runnable, in the working dtype, thinned where channels were
             pruned; of the same class as the dense one.
         dense: The model that the run (or the first of several) began with; never changed.
-        search: The trials and the choice among them.
+        search: The trials and the choice among them: of a space a `SpaceResult`.
         evidence: Everything that a report shows.
         metric: How accuracy was counted.
         testloader: The held-out data that the evidence's accuracies were measured on.
@@ -37,7 +38,7 @@ class CompressionResult:
 
     model: nn.Module
     dense: nn.Module
-    search: SearchResult
+    search: SearchResult | SpaceResult
     evidence: Evidence
     metric: Metric
     testloader: Iterable[Any]
@@ -65,8 +66,25 @@ class CompressionResult:
 
     @property
     def level(self) -> float:
-        """The chosen level, in [0, 1)."""
-        return self.search.level
+        """The chosen level, in [0, 1).
+
+        Raises:
+            SearchError: a space without a dimension "level" was searched.
+        """
+        chosen = self.candidate.get("level")
+        if chosen is None:
+            raise SearchError(
+                f"The search chose {dict(self.candidate)}, which has no level of its own. Read "
+                "'candidate'.",
+            )
+        return float(chosen)
+
+    @property
+    def candidate(self) -> Candidate:
+        """What was chosen, by dimension: {"level": ...}, or a candidate of the space."""
+        if isinstance(self.search, SpaceResult):
+            return self.search.best.candidate
+        return {"level": self.search.level}
 
     def save(self, path: str | Path) -> "CompressionResult":
         """Write the model as a `.nncfx` file, read it back, and return the result with that proof.

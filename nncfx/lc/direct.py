@@ -160,6 +160,8 @@ class DCFineTuned:
                     learning_rate=self.lr * decay**epoch,
                 )
                 best.offer(projection, record)
+                if data.stop(best.history):
+                    break
                 scale_rate(optimizer, decay)
         return best.recovered()
 

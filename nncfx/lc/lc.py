@@ -154,6 +154,8 @@ class LC:
                 best.offer(projection, record)
                 lagrangian.mu = self._next_mu(lagrangian.mu)
                 unfinished.save(learner, lagrangian, best)
+                if data.stop(best.history):
+                    break
         unfinished.discard()
         return best.recovered()
 

@@ -1,6 +1,6 @@
 """What every recovery method takes and gives: L-C, direct compression, fine-tuning."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -15,6 +15,11 @@ def _silent(_: str) -> None:
     """Tell nobody."""
 
 
+def _go_on(_: "Sequence[StepRecord]") -> bool:
+    """Never stop."""
+    return False
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RecoveryData:
     """The data and the judgement that recovery works with.
@@ -26,12 +31,15 @@ class RecoveryData:
         validate: Judges a model in eval mode; higher is better. Called without gradients.
         criterion: The training loss of `(outputs, targets)`, a scalar tensor.
         progress: Told in a few words what is going on, many times a second; by default nobody is.
+        stop: Asked after every step, with the records so far, whether to end here with the best
+            until now; by default no step is the last before its time.
     """
 
     train: Iterable[tuple[Any, Any]]
     validate: Callable[[nn.Module], float]
     criterion: Callable[[Any, Any], Tensor]
     progress: Callable[[str], None] = _silent
+    stop: Callable[[Sequence["StepRecord"]], bool] = _go_on
 
 
 def within(data: RecoveryData, place: str) -> RecoveryData:

@@ -1,7 +1,7 @@
 """Condensa's operators and schemes, and the masks that every pruning algorithm shares."""
 
 from nncfx.schemes.clustering import Cluster
-from nncfx.schemes.composition import Compose, FunctionScheme, SchemeLike, as_scheme
+from nncfx.schemes.composition import AtLevel, Compose, FunctionScheme, SchemeLike, as_scheme
 from nncfx.schemes.criteria import CRITERIA, Criterion, RandomScores
 from nncfx.schemes.footprint import footprint_bytes, nonzero_parameters
 from nncfx.schemes.heads import HeadPrune
@@ -43,6 +43,7 @@ from nncfx.schemes.unconstrained import Ranking, Side, kept_units, unconstrained
 __all__ = [
     "CRITERIA",
     "LAYER_KINDS",
+    "AtLevel",
     "BlockPrune",
     "Cluster",
     "Compose",

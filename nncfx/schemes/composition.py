@@ -14,7 +14,7 @@ from nncfx.graph.channels import Channels
 from nncfx.schemes.masks import check_level
 from nncfx.schemes.scheme import Scheme
 
-__all__ = ["Compose", "FunctionScheme", "SchemeLike", "as_scheme"]
+__all__ = ["AtLevel", "Compose", "FunctionScheme", "SchemeLike", "as_scheme"]
 
 SchemeLike: TypeAlias = Scheme | Callable[[nn.Module, float], None]
 """A scheme, or a function that compresses a model in place at a level."""
@@ -76,6 +76,52 @@ class Compose(Scheme):
     @override
     def parameters(self, model: nn.Module) -> frozenset[str]:
         return frozenset().union(*(one.parameters(model) for one in self.parts))
+
+
+@dataclass(frozen=True)
+class AtLevel(Scheme):
+    """Applies a scheme at a level of its own, whatever level is asked for.
+
+    `Compose([AtLevel(Prune(layers=("conv2d",)), 0.9), AtLevel(Prune(layers=("linear",)), 0.5)])`
+    has two levels.
+
+    Attributes:
+        scheme: A scheme, or a plain function `(model, level) -> None`.
+        own_level: The level, in [0, 1).
+
+    Raises:
+        ArgumentError: the level is out of range, or the scheme is none.
+    """
+
+    scheme: SchemeLike
+    own_level: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scheme", as_scheme(self.scheme))
+        check_level(self.own_level)
+
+    @property
+    @override
+    def is_structured(self) -> bool:
+        return as_scheme(self.scheme).is_structured
+
+    @override
+    def bind(self, channels: Channels) -> "AtLevel":
+        """Return the same level of the bound scheme."""
+        return AtLevel(as_scheme(self.scheme).bind(channels), self.own_level)
+
+    @override
+    def compress(self, model: nn.Module, level: float) -> None:
+        check_level(level)
+        as_scheme(self.scheme).compress(model, self.own_level)
+
+    @override
+    def decompress(self, model: nn.Module) -> None:
+        as_scheme(self.scheme).decompress(model)
+
+    @override
+    def parameters(self, model: nn.Module) -> frozenset[str]:
+        return as_scheme(self.scheme).parameters(model)
 
 
 @dataclass(frozen=True)

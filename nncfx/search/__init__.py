@@ -4,6 +4,7 @@ from nncfx.search.baselines import bisect_level, condensa_literal
 from nncfx.search.candidates import CandidateStudy, CandidateTrial, nearest_trial
 from nncfx.search.curve import Curve, posterior_curve
 from nncfx.search.find import find_level, optimize_objective
+from nncfx.search.hopeless import is_hopeless
 from nncfx.search.problem import Problem, SpaceSettings
 from nncfx.search.results import LevelResult, ObjectiveResult, SearchResult
 from nncfx.search.search_space import SpaceResult, search_space
@@ -38,6 +39,7 @@ __all__ = [
     "bisect_level",
     "condensa_literal",
     "find_level",
+    "is_hopeless",
     "nearest_trial",
     "next_in_trust_region",
     "optimize_objective",

@@ -18,8 +18,10 @@ __all__ = ["next_level"]
 _FIRST = 0.59  # where the first evaluation falls, as a part of the cells: level 0.85 of (0, 1)
 _SLACK = 1  # evaluations that may be risked beyond what bisection needs
 _GAMMA = 0.95  # weight of nearness to the threshold in ILS-UCB, as published
-_CLOSE = 0.25  # a metric this near to the threshold (as a part of the slack at level 0) is close
+_CLOSE = 0.1  # a metric this near to the threshold (as a part of the slack at level 0) is close
 _USUAL_SLACK = 0.02  # the budget of accuracy, as a part of it, when the dense model is unknown
+_FAR = 0.5  # one this far off is no noise
+_STEEP = 0.15  # a fall of the metric over one cell by this part of that slack is steep
 _NEGLIGIBLE = 0.005  # so is one this near, as a part of all that was seen of the metric
 _FINEST = 0.05  # cells below which a steep curve is not resolved further
 _BELOW = 0.45  # cells by which a probe stays on the feasible side of the estimated crossing
@@ -80,7 +82,7 @@ def next_level(
     whole = Bracket(low=0.0, high=settings.upper)
     spare = min(settings.max_evaluations, whole.halvings(view.scale) + _SLACK) - used
     if view.bracket.is_closed(view.scale):
-        if spare <= 0 or not view.is_steep:
+        if spare <= 0 or not _is_steep(view):
             return None
         position = _refinement(view)
     else:
@@ -150,13 +152,15 @@ class _View:
         return max(max(self.believed.values()) - self.threshold, 0.0)
 
     @property
-    def is_steep(self) -> bool:
-        """A cell is too coarse to bring the metric close to the threshold."""
-        low = self.feasible.get(self.bracket.low)
+    def above(self) -> float:
+        """By how much the metric at the feasible end of the bracket exceeds the threshold."""
+        return self.feasible.get(self.bracket.low, math.inf) - self.threshold
+
+    @property
+    def close(self) -> float:
+        """What is as good as the threshold."""
         values = self.believed.values()
-        close = max(_CLOSE * self.slack, _NEGLIGIBLE * (max(values) - min(values)))
-        is_close = low is not None and low - self.threshold <= close
-        return not is_close and self.high - self.low > _FINEST
+        return max(_CLOSE * self.slack, _NEGLIGIBLE * (max(values) - min(values)))
 
 
 def _admissible(position: float, view: _View, spare: int) -> float:
@@ -201,6 +205,21 @@ def _outward(view: _View) -> float:
     return min(max(view.scale.cells(level), view.low + 0.5), view.high - 0.5)
 
 
+def _is_steep(view: _View) -> bool:
+    """A cell is too coarse to bring the metric close to the threshold."""
+    if view.above <= view.close or view.high - view.low <= _FINEST:
+        return False
+    if view.above > _FAR * view.slack or not view.is_straddled:
+        return True
+    drops, unit = _drops(view)[0], _unit(view)
+    process = GaussianProcess(
+        [stretch(level) for level in view.believed], drops, seed=view.settings.seed
+    )
+    ends = [stretch(view.bracket.low), stretch(view.bracket.high)]
+    low, high = (math.sinh(mean) * unit for mean in process.predict(ends)[0].tolist())
+    return high - low > _STEEP * view.slack
+
+
 def _refinement(view: _View) -> float:
     """Return a probe inside a bracket of one cell, at the estimated crossing."""
     if not view.is_straddled:
@@ -233,8 +252,13 @@ def _drops(view: _View) -> tuple[list[float], float]:
     is nearly straight on it, and cut off where it tells nothing of the crossing any more.
     """
     values = list(view.believed.values())
-    best = max(values)
-    unit = max(view.slack / _LINEAR, (best - min(values)) / 1000) or 1.0
+    best, unit = max(values), _unit(view)
     threshold = math.asinh(view.slack / unit)
     drops = [min(math.asinh((best - y) / unit), threshold + _CUT) for y in values]
     return drops, threshold
+
+
+def _unit(view: _View) -> float:
+    """Return the drop of the metric at which the scale turns logarithmic; above 0."""
+    values = view.believed.values()
+    return max(view.slack / _LINEAR, (max(values) - min(values)) / 1000) or 1.0

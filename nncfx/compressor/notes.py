@@ -1,0 +1,34 @@
+"""What a report says in words of a search."""
+
+from torch import nn
+
+from nncfx.compressor.preflight import reach_note
+from nncfx.compressor.spelling import spelt
+from nncfx.objectives import Objective
+from nncfx.schemes import Scheme
+from nncfx.search import SearchResult, SpaceResult
+
+__all__ = ["notes_on"]
+
+
+def notes_on(
+    search: SearchResult | SpaceResult, scheme: Scheme, model: nn.Module, objective: Objective
+) -> tuple[str, ...]:
+    """Return remarks on what was chosen, and on how little of `model` the scheme reaches."""
+    sizes = {name: p.numel() for name, p in model.named_parameters()}
+    reached = sum(sizes.get(name, 0) for name in scheme.parameters(model))
+    reach = reach_note(reached, sum(sizes.values()))
+    notes = (reach,) if reach else ()
+    if isinstance(search, SpaceResult):
+        chosen = (
+            f"chose {dict(search.best.candidate)} out of {len(search.trials)} candidates that "
+            f"were tried; scheme {spelt(scheme)}."
+        )
+        return (*notes, chosen)
+    if search.level > 0.0:
+        return notes
+    nothing = (
+        f"no level kept the metric at {search.threshold:.4f} and improved {objective.name}, so "
+        "this study left the model as it was."
+    )
+    return (*notes, nothing)

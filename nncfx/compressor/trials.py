@@ -1,0 +1,141 @@
+"""The trials of a run: compress, recover, measure, and keep the weights."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, final
+
+from nncfx.compressor.candidate import Candidate, Forge
+from nncfx.compressor.progress import Narrator
+from nncfx.compressor.spelling import number
+from nncfx.compressor.states import TrialStates
+from nncfx.lc import Recovery, RecoveryData, StepRecord
+from nncfx.objectives import Objective
+from nncfx.search import JSONValue, Measurement, Study, is_hopeless
+
+__all__ = ["Plan", "Trials"]
+
+_STEPS: Final = "step_metrics"
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What one trial is to do.
+
+    Attributes:
+        place: How progress calls it.
+        name: Of the weights that it leaves.
+        level: What the scheme is applied at.
+        start: Name of the weights that recovery begins with; None: the dense model's.
+        finished: What the journal keeps of the trials that ended well.
+    """
+
+    place: str
+    name: str
+    level: float
+    start: str | None
+    finished: Sequence[Mapping[str, Any]]
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Trials:
+    """Evaluates what a search proposes.
+
+    Attributes:
+        recovery: How accuracy is recovered.
+        objective: What is improved.
+        data: What recovery works with.
+        states: Where the weights are kept.
+        narrator: Told what goes on.
+        metric: How the metric is called.
+        threshold: The metric that the search asks for.
+        reference: The metric of the dense model.
+        stop_hopeless: Whether trials without prospect of the threshold end early.
+    """
+
+    recovery: Recovery
+    objective: Objective
+    data: RecoveryData
+    states: TrialStates
+    narrator: Narrator
+    metric: str
+    threshold: float
+    reference: float
+    stop_hopeless: bool
+
+    def run(self, forge: Forge, plan: Plan) -> Measurement:
+        """Compress with the scheme of `forge`, recover, measure, and keep the weights."""
+        data = dataclasses.replace(
+            self.data, progress=lambda text: self.narrator.now(f"{plan.place}: {text}")
+        )
+        data.progress("compressing")
+        try:
+            measurement = self._measured(forge, plan, data)
+        except Exception:
+            self.narrator.found(f"{plan.place}: failed")
+            raise
+        self.narrator.found(f"{plan.place}: {self._words(measurement)}")
+        return measurement
+
+    def dense(self, forge: Forge, journal: Study) -> Measurement:
+        """Return the measurement of the dense model, from the journal if it is there."""
+        if journal.trials and journal.trials[0].measurement is not None:
+            self.narrator.found(f"going on after {len(journal.trials) - 1} trials")
+            return journal.trials[0].measurement
+        self.narrator.now(f"measuring {self.objective.name} of the dense model")
+        dense = Measurement(
+            metric=self.data.validate(forge.dense),
+            objective=self.objective.evaluate(forge.uncompressed()),
+        )
+        self.narrator.found(f"dense: {self._words(dense)}")
+        return dense
+
+    def chosen(self, forge: Forge, name: str) -> Candidate:
+        """Return the candidate that the trial with weights of this name left.
+
+        Raises:
+            SearchError: its weights are not there.
+        """
+        return forge.candidate(forge.with_state(self.states.load(name)))
+
+    def _measured(self, forge: Forge, plan: Plan, data: RecoveryData) -> Measurement:
+        start = forge.dense
+        if plan.start is not None:
+            start = forge.decompressed(forge.with_state(self.states.load(plan.start)))
+        if self.stop_hopeless:
+            data = dataclasses.replace(data, stop=lambda steps: self._stop(steps, plan.finished))
+        recovered = self.recovery.recover(start, forge.scheme, plan.level, data)
+        self.states.save(plan.name, recovered.compressed.state_dict())
+        data.progress(f"measuring {self.objective.name}")
+        candidate = forge.candidate(recovered.compressed)
+        metrics = [record.metric for record in recovered.history]
+        details: dict[str, JSONValue] = {
+            "parameters": candidate.parameters(),
+            "macs": candidate.macs(),
+            "footprint_bytes": candidate.footprint_bytes(),
+            _STEPS: list[JSONValue](metrics),
+        }
+        # step 0 of every recovery is compression without training: direct, if it began dense
+        details |= {"direct_metric": metrics[0]} if plan.start is None else {"start": plan.start}
+        return Measurement(
+            metric=recovered.metric,
+            objective=self.objective.evaluate(candidate),
+            details=details,
+        )
+
+    def _words(self, measurement: Measurement) -> str:
+        objective = self.objective
+        return (
+            f"{self.metric} {measurement.metric:.4f}, "
+            f"{objective.name} {number(measurement.objective)} {objective.unit}"
+        ).rstrip()
+
+    def _stop(self, steps: Sequence[StepRecord], finished: Sequence[Mapping[str, Any]]) -> bool:
+        return is_hopeless(
+            [record.metric for record in steps],
+            # journals of nncfx 0.1 have none
+            [trial[_STEPS] for trial in finished if _STEPS in trial],
+            threshold=self.threshold,
+            reference=self.reference,
+        )

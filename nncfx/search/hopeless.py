@@ -1,0 +1,47 @@
+"""Early stopping: which trial can no longer become good enough."""
+
+from collections.abc import Sequence
+
+__all__ = ["is_hopeless"]
+
+_OPTIMISM = 2.0
+
+
+def is_hopeless(
+    metrics: Sequence[float],
+    finished: Sequence[Sequence[float]],
+    *,
+    threshold: float,
+    reference: float,
+) -> bool:
+    """Say whether a trial that is under way has no prospect of reaching `threshold`.
+
+    Finished trials tell which part of its distance from the reference a trial still makes up
+    after so many steps. One under way is hopeless when it has done at least half of the steps, and
+    would stay below the threshold even if it made up twice the largest part of all.
+
+    Args:
+        metrics: the metric after each step so far, direct compression first.
+        finished: the same of earlier trials; those shorter than the longest were stopped
+            themselves, and are left out.
+        threshold: the metric that is asked for.
+        reference: the metric of the dense model, above which no trial is expected to end.
+
+    >>> steps = [0.5, 0.7, 0.88, 0.885, 0.89]
+    >>> is_hopeless([0.1, 0.2, 0.3], [steps], threshold=0.9, reference=0.92)
+    True
+    >>> is_hopeless([0.1, 0.2], [steps], threshold=0.9, reference=0.92)
+    False
+    """
+    done, best = len(metrics), max(metrics)
+    whole = max(map(len, finished), default=0)
+    if best >= threshold or not done < whole <= 2 * done:
+        return False
+    parts = [
+        (max(one) - max(one[:done])) / (reference - max(one[:done]))
+        for one in finished
+        if len(one) == whole and max(one[:done]) < reference
+    ]
+    if not parts:
+        return False
+    return best + min(1.0, _OPTIMISM * max(parts)) * (reference - best) < threshold

@@ -1,0 +1,215 @@
+"""Warm starts, early stops, and searches over several dimensions."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from nncfx.compressor import CompressionResult, Compressor
+from nncfx.errors import ArgumentError, SearchError
+from nncfx.lc import DC, DCFineTuned, Recovered, RecoveryData
+from nncfx.objectives import Minimize, footprint
+from nncfx.schemes import AtLevel, Cluster, Compose, Prune, SchemeLike, footprint_bytes
+from nncfx.search import Candidate, Choice, Range, SearchSettings, Space, SpaceSettings
+
+QUICK = SearchSettings(tolerance=0.1, max_evaluations=3)
+
+
+class Watched:
+    """Direct compression that notes how many weights of the head were zero before."""
+
+    def __init__(self) -> None:
+        self.zeros: list[tuple[float, int]] = []
+
+    def recover(
+        self, model: nn.Module, scheme: SchemeLike, level: float, data: RecoveryData
+    ) -> Recovered:
+        self.zeros.append((level, int((model.inner.weight == 0).sum())))
+        return DC().recover(model, scheme, level, data)
+
+    def __repr__(self) -> str:
+        return "Watched()"
+
+
+def parts(trained: nn.Module, task: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "model": trained,
+        "objective": Minimize(footprint),
+        "criterion": F.cross_entropy,
+        "runtime": "torch",
+        **task,
+    }
+
+
+def test_a_warm_start_takes_the_weights_of_the_nearest_lower_level(
+    trained: nn.Module, task: dict[str, Any]
+) -> None:
+    watched = Watched()
+    Compressor(
+        **parts(trained, task),
+        scheme=Prune(),
+        optimizer=watched,
+        eps=0.9,  # every level is good enough, so that levels rise
+        settings=QUICK,
+        warm_start=True,
+    ).run()
+    levels, zeros = zip(*watched.zeros, strict=True)
+    assert len(levels) == 3
+    assert list(levels) == sorted(levels)
+    assert zeros[0] == 0
+    assert 0 < zeros[1] < zeros[2]
+
+
+def test_without_it_every_trial_begins_dense(trained: nn.Module, task: dict[str, Any]) -> None:
+    watched = Watched()
+    Compressor(
+        **parts(trained, task), scheme=Prune(), optimizer=watched, eps=0.9, settings=QUICK
+    ).run()
+    assert [zeros for _, zeros in watched.zeros] == [0, 0, 0]
+
+
+def test_a_hopeless_trial_ends_early(trained: nn.Module, task: dict[str, Any]) -> None:
+    steps: list[int] = []
+
+    class Scripted:
+        """Recovers all at once up to level 0.7, and nothing above."""
+
+        def recover(
+            self, model: nn.Module, scheme: SchemeLike, level: float, data: RecoveryData
+        ) -> Recovered:
+            def judged(_: nn.Module) -> float:
+                return 0.0 if level > 0.7 else data.validate(model)
+
+            watched = RecoveryData(
+                train=data.train, validate=judged, criterion=data.criterion, stop=data.stop
+            )
+            found = DCFineTuned(epochs=4, lr=1e-6).recover(model, scheme, level, watched)
+            steps.append(len(found.history))
+            return found
+
+        def __repr__(self) -> str:
+            return "Scripted()"
+
+    Compressor(
+        **parts(trained, task),
+        scheme=Prune(),
+        optimizer=Scripted(),
+        eps=0.05,
+        settings=SearchSettings(tolerance=0.02, max_evaluations=6),
+        stop_hopeless=True,
+    ).run()
+    # at first nobody knows what is usual; then half of the five records are enough
+    assert steps[:2] == [5, 5]
+    assert 3 in steps[2:]
+    assert set(steps) == {3, 5}
+
+
+@pytest.fixture(scope="module")
+def chosen(trained: nn.Module, task: dict[str, Any]) -> CompressionResult:
+    return compressor(trained, task).run()
+
+
+def compressor(trained: nn.Module, task: dict[str, Any], **more: Any) -> Compressor:  # noqa: ANN401 (any setting)
+    def scheme(candidate: Candidate) -> SchemeLike:
+        return Compose(
+            [
+                AtLevel(Prune(layers=("conv2d",)), float(candidate["convolutions"])),
+                AtLevel(Prune(layers=("linear",)), float(candidate["head"])),
+                Cluster(bits=int(candidate["bits"])),
+            ]
+        )
+
+    space = Space(
+        [Range("convolutions", 0.0, 0.9), Range("head", 0.0, 0.9), Choice("bits", (3, 6))]
+    )
+    return Compressor(
+        **parts(trained, task),
+        scheme=scheme,
+        optimizer=DC(),
+        eps=0.05,
+        space=space,
+        settings=SpaceSettings(max_evaluations=6, initial=4),
+        **more,
+    )
+
+
+def test_a_space_gives_the_best_candidate_that_keeps_the_budget(
+    chosen: CompressionResult, trained: nn.Module
+) -> None:
+    kept = [
+        t.outcomes for t in chosen.search.trials if t.outcomes["metric"] >= chosen.reference - 0.05
+    ]
+    best = min(outcomes["objective"] for outcomes in kept)
+    assert footprint_bytes(chosen.model) == best < footprint_bytes(trained)
+
+
+def test_the_parts_of_the_model_have_the_levels_of_the_candidate(
+    chosen: CompressionResult,
+) -> None:
+    head = chosen.model.head.weight
+    share = float((head == 0).float().mean())
+    assert share == pytest.approx(chosen.candidate["head"], abs=1 / head.numel())
+    assert len(head.unique()) <= 2 ** int(chosen.candidate["bits"])
+
+
+def test_the_report_says_what_was_chosen(chosen: CompressionResult) -> None:
+    assert any("out of 6 candidates" in note for note in chosen.evidence.notes)
+    with pytest.raises(SearchError, match="Read 'candidate'"):
+        _ = chosen.level
+
+
+def test_a_search_of_a_space_goes_on_from_its_journal(
+    trained: nn.Module, task: dict[str, Any], tmp_path: Path
+) -> None:
+    whole = compressor(trained, task, folder=tmp_path / "whole").run()
+    journal = tmp_path / "whole" / "journal.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(lines[:4]))  # the header and three trials
+    again = compressor(trained, task, folder=tmp_path / "whole").run()
+    assert again.candidate == whole.candidate
+    assert [json.loads(line)["candidate"] for line in journal.read_text().splitlines()[1:]] == [
+        json.loads(line)["candidate"] for line in lines[1:]
+    ]
+
+
+def test_a_range_called_level_is_what_the_scheme_is_applied_at(
+    trained: nn.Module, task: dict[str, Any]
+) -> None:
+    result = Compressor(
+        **parts(trained, task),
+        scheme=Prune(),
+        optimizer=DC(),
+        eps=0.9,
+        space=Space([Range("level", 0.2, 0.6)]),
+        settings=SpaceSettings(max_evaluations=2, initial=2),
+    ).run()
+    weights = [m.weight for m in result.model.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    zeros = sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights)
+    assert zeros == pytest.approx(result.level, abs=1e-3)
+
+
+def test_settings_of_the_other_search_are_refused(
+    trained: nn.Module, task: dict[str, Any]
+) -> None:
+    with pytest.raises(ArgumentError, match="one level reads SearchSettings"):
+        Compressor(
+            **parts(trained, task), scheme=Prune(), optimizer=DC(), settings=SpaceSettings()
+        )
+    with pytest.raises(ArgumentError, match="stop_hopeless judges a trial by others"):
+        compressor(trained, task, stop_hopeless=True)
+
+
+def test_a_level_of_its_own_is_in_range() -> None:
+    with pytest.raises(ArgumentError, match="level"):
+        AtLevel(Prune(), 1.0)
+
+
+def test_the_level_asked_for_does_not_reach_a_scheme_with_its_own() -> None:
+    layer = nn.Linear(10, 10)
+    AtLevel(Prune(), 0.5).compress(layer, 0.9)
+    assert int((layer.weight == 0).sum()) == 50
+    assert torch.count_nonzero(layer.bias) == 10
