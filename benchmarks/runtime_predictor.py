@@ -2,15 +2,14 @@
 
 python benchmarks/runtime_predictor.py --measured 12 --predicted 50 --folder /tmp/variants
 
-Every variant keeps a random share of the channels of each space. Whole runs are timed by the
-CPU time of one thread, each in turns with the dense model, so that other work on the machine
-falls out; the time of a module is the median over its runs.
+Every variant keeps a random share of the channels of each space. The variants that are predicted
+are timed by the CPU time of one thread, each in turns with the dense model, so that other work on
+the machine falls out.
 """
 
 import argparse
 import json
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +24,9 @@ from nncfx.graph import NNCFGraph
 from nncfx.runtimes import (
     BuildOptions,
     TimingPlan,
+    Variant,
     compare,
-    compare_profiles,
-    fitted_table,
+    measured_table,
     runtime_named,
     verdict,
 )
@@ -36,21 +35,13 @@ from nncfx.thinning import prunable_channels, thin
 from nncfx.tracing import trace
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A pruned model as a graph and as a file."""
-
-    graph: NNCFGraph
-    path: Path
-
-
 def main() -> None:
     """Make the variants, measure a table on some, predict the others, print a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--measured", type=int, default=12, help="variants that make the table")
     parser.add_argument("--predicted", type=int, default=50)
-    parser.add_argument("--runs", type=int, default=10, help="profiled runs of each")
-    parser.add_argument("--seconds", type=float, default=2.0, help="to time each run for")
+    parser.add_argument("--runs", type=int, default=15, help="profiled runs of each")
+    parser.add_argument("--seconds", type=float, default=1.0, help="to time each run for")
     parser.add_argument("--folder", type=Path, required=True, help="variants are kept here")
     chosen = parser.parse_args()
     chosen.folder.mkdir(parents=True, exist_ok=True)
@@ -60,15 +51,7 @@ def main() -> None:
     variants = [maker.variant(seed) for seed in track(range(total), "Pruning")]
     known, unknown = variants[: chosen.measured], variants[chosen.measured :]
     dense = maker.dense_path
-    table = fitted_table(
-        [variant.graph for variant in known],
-        [
-            module_ms(variant.path, maker.modules, inputs, chosen.runs)
-            for variant in track(known, "Profiling")
-        ],
-        [run_ms(dense, one.path, inputs, chosen.seconds) for one in track(known, "Timing")],
-        machine={"runtime": "onnxruntime"},
-    )
+    table = measured_table(known, inputs, seconds=chosen.seconds, runs=chosen.runs)
     (chosen.folder / "table.json").write_text(table.to_json(), encoding="utf-8")
     started = time.process_time()
     predicted = np.array([table.predict_ms(variant.graph) for variant in unknown])
@@ -111,7 +94,8 @@ class VariantMaker:
             model = self._thinned(seed)
             kept.write_text(trace(model, self.inputs).to_json(), encoding="utf-8")
             self._write(model, path)
-        return Variant(NNCFGraph.from_json(kept.read_text(encoding="utf-8")), path)
+        graph = NNCFGraph.from_json(kept.read_text(encoding="utf-8"))
+        return Variant(graph=graph, path=path, modules=self.modules)
 
     def _thinned(self, seed: int) -> nn.Module:
         torch.manual_seed(0)
@@ -149,14 +133,6 @@ class VariantMaker:
                 tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
         del document.graph.value_info[:]
         onnx.save(document, path)
-
-
-def module_ms(
-    path: Path, modules: dict[str, str], inputs: torch.Tensor, runs: int
-) -> dict[str, float]:
-    """Return the milliseconds of each module in ONNX Runtime on one thread."""
-    found = compare_profiles({"one": path}, inputs, modules={"one": modules}, threads=1, runs=runs)
-    return {layer.module: layer.ms for layer in found["one"].layers}
 
 
 def run_ms(dense: Path, path: Path, inputs: torch.Tensor, seconds: float) -> float:

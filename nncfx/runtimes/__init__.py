@@ -17,6 +17,7 @@ from nncfx.runtimes.latency_table import (
     fitted_table,
     predicted_latency,
 )
+from nncfx.runtimes.measured_table import Variant, measured_table
 from nncfx.runtimes.memory import MemoryUse, memory_use
 from nncfx.runtimes.named_inputs import InputSpec
 from nncfx.runtimes.operator_form import write_operator_form
@@ -50,6 +51,7 @@ __all__ = [
     "SessionModule",
     "Timing",
     "TimingPlan",
+    "Variant",
     "Verdict",
     "admissible_plan",
     "benchmark",
@@ -60,6 +62,7 @@ __all__ = [
     "fitted_table",
     "integer_kernels",
     "measure",
+    "measured_table",
     "memory_use",
     "metric_through",
     "pinned",

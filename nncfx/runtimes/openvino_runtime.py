@@ -49,28 +49,30 @@ class OpenVinoSession(Session):
         if options.profile:
             settings["PERF_COUNT"] = True
         try:
-            compiled = _compiled(package, path, settings, options.cache)
-            self._request = compiled.create_infer_request()
+            self._compiled = _compiled(package, path, settings, options.cache)
         except RuntimeFailure:
             raise
         except Exception as error:
             raise RuntimeFailure(
                 f"OpenVINO {package.get_version()} refuses '{path}': {first_line(error)}",
             ) from error
-        self._outputs = tuple(compiled.outputs)
-        self.inputs = tuple(_spec(port) for port in compiled.inputs)
+        self._outputs = tuple(self._compiled.outputs)
+        self.inputs = tuple(_spec(port) for port in self._compiled.inputs)
         self.in_one_thread = options.threads == 1
 
     @override
     def bind(self, inputs: ExampleInputs) -> Callable[[], object]:
         feeds = named_arrays(inputs, self.inputs)
-        request = self._request
-        if request is None:
+        if self._compiled is None:
             raise RuntimeFailure("The session is closed; build another one.")
+        request = self._compiled.create_infer_request()
+        tensor = _package().Tensor
+        for name, array in feeds.items():
+            request.set_tensor(name, tensor(array, shared_memory=True))
 
         def call() -> object:
             try:
-                return request.infer(feeds, share_inputs=True, share_outputs=True)
+                return request.infer(share_outputs=True)
             except Exception as error:
                 raise RuntimeFailure(f"OpenVINO failed: {first_line(error)}") from error
 
@@ -83,7 +85,7 @@ class OpenVinoSession(Session):
 
     @override
     def close(self) -> None:
-        self._request = None
+        self._compiled = None
         self._outputs = ()
 
 

@@ -8,15 +8,17 @@ import pytest
 import torch
 from pytorchcv.models.mobilenetv2 import mobilenetv2_w1
 from pytorchcv.models.resnet import resnet18, resnet50
+from pytorchcv.models.resnet_cifar import resnet20_cifar10
 from torch import nn
 from transformers import ViTConfig, ViTForImageClassification
 from typing_extensions import override
 
-from nncfx.export import export_onnx
+from nncfx.export import export_onnx, reorder_channels
 from nncfx.runtimes import BuildOptions, runtime_named
 from nncfx.runtimes.tensorrt_runtime import TensorRtSession
-from nncfx.schemes import group_masks, group_scores, keep_groups
+from nncfx.schemes import Ranking, group_masks, group_scores, keep_groups, unconstrained_masks
 from nncfx.thinning import prunable_channels, thin
+from nncfx.tracing import analyze_channels
 
 pytest.importorskip("tensorrt_rtx_bindings", reason="tensorrt-rtx-cu13-bindings is not installed")
 
@@ -67,13 +69,29 @@ def thinned() -> nn.Module:
     return result.model
 
 
+def unconstrained() -> nn.Module:
+    model, images = resnet20_cifar10().eval(), IMAGES[..., :32, :32]
+    weights = dict(model.named_parameters(remove_duplicate=False))
+    ranking = Ranking(criterion="l1norm", scope="local")
+    channels = analyze_channels(model, images)
+    with torch.no_grad():
+        for name, mask in unconstrained_masks(channels, weights, 0.5, ranking).items():
+            weights[name].mul_(mask)
+    result = reorder_channels(model, images, target=None)
+    assert {read.kind for read in result.reads.values()} >= {"slice"}
+    return result.model
+
+
 MODELS = {
     "ResNet-50": pytest.param(resnet50, 54, marks=pytest.mark.slow),
     "MobileNetV2": pytest.param(mobilenetv2_w1, 54, marks=pytest.mark.slow),
     # Patches, then q, k, v, two products of attention, output and two products of the block.
     "ViT": pytest.param(vision_transformer, 1 + 2 * 8 + 1, marks=pytest.mark.slow),
     "thinned ResNet-18": pytest.param(thinned, 21, marks=pytest.mark.slow),
-    "pruned and reordered": pytest.param(Reordered, 4),
+    "slices and a copy": pytest.param(Reordered, 4),
+    "ResNet-20 pruned without constraints": pytest.param(
+        unconstrained, 22, marks=pytest.mark.slow
+    ),
 }
 
 
@@ -86,10 +104,11 @@ def test_it_builds_in_float_half_and_int8(
 ) -> None:
     torch.manual_seed(0)
     model = make().eval()
+    images = IMAGES[..., :32, :32] if make is unconstrained else IMAGES
     full, half = tmp_path / "full.onnx", tmp_path / "half.onnx"
-    export_onnx(model, full, IMAGES, target="tensorrt", dynamic_batch=False)
+    export_onnx(model, full, images, target="tensorrt", dynamic_batch=False)
     assert len(built(full).facts.quantized.floating) == products
-    assert len(built(in_int8(full, IMAGES), ("int8", "all")).facts.quantized.int8) == products
-    export_onnx(model.half(), half, IMAGES.half(), target="tensorrt", dynamic_batch=False)
+    assert len(built(in_int8(full, images), ("int8", "all")).facts.quantized.int8) == products
+    export_onnx(model.half(), half, images.half(), target="tensorrt", dynamic_batch=False)
     (spec,) = built(half).inputs
     assert spec.dtype == "float16"
