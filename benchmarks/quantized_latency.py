@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 from onnxruntime import quantization
 from pytorchcv.models.mobilenetv2 import mobilenetv2_w1
+from pytorchcv.models.mobilenetv3 import mobilenetv3_large_w1
 from pytorchcv.models.resnet import resnet18, resnet50
 from rich.progress import Progress
 from torch import nn
@@ -34,7 +35,12 @@ from nncfx.runtimes import (
     runtime_named,
 )
 
-MODELS = {"resnet18": resnet18, "resnet50": resnet50, "mobilenetv2": mobilenetv2_w1}
+MODELS = {
+    "resnet18": resnet18,
+    "resnet50": resnet50,
+    "mobilenetv2": mobilenetv2_w1,
+    "mobilenetv3": mobilenetv3_large_w1,
+}
 CLOCKS = {"wall": time.perf_counter, "process": time.process_time}
 SHAPE = (1, 3, 224, 224)
 
@@ -147,7 +153,7 @@ def timed(
 def main() -> None:
     """Print a table of medians and of speed-ups over float."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--models", nargs="+", default=list(MODELS)[:3], choices=list(MODELS))
     parser.add_argument("--runtimes", nargs="+", default=["onnxruntime", "openvino"])
     parser.add_argument("--peer", action="append", default=[], help="label=path with {model}")
     parser.add_argument("--seconds", type=float, default=3.0)

@@ -151,17 +151,21 @@ def _inside(grad: Tensor, levels: Tensor, low: float, high: float) -> Tensor:
     """Return `grad` where `low <= levels <= high`, else 0; levels are whole numbers.
 
     torch has this as the gradient of hardtanh, in one vectorized pass; a mask takes two slow ones.
+    Compiled, a mask costs nothing, and the result is laid out as the levels are, as it has to be.
     """
-    if grad.stride() != levels.stride():
-        # the result is laid out as the gradient is, but torch.compile expects it as the levels are
-        grad = grad.contiguous()
+    if torch.compiler.is_compiling():
+        return torch.where((levels >= low) & (levels <= high), grad, 0.0)
     passed: Tensor = torch.ops.aten.hardtanh_backward(grad, levels, low - 0.5, high + 0.5)
     return passed
 
 
 def _summed(one: Tensor, other: Tensor, like: Tensor) -> Tensor:
-    """Return the sum of products over all axes that `like` has not."""
-    if like.numel() == 1:
+    """Return the sum of products over all axes that `like` has not.
+
+    torch has a fast product of vectors. A compiler makes one loop of the product and its sum
+    anyway, and would copy what is not laid out as a vector, such as an image with channels last.
+    """
+    if like.numel() == 1 and not torch.compiler.is_compiling():
         other = other.to(one.dtype)
         return torch.dot(one.flatten(), other.flatten()).reshape(like.shape).to(like.dtype)
     return (one * other).sum_to_size(like.shape).to(like.dtype)

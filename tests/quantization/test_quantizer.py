@@ -90,6 +90,24 @@ def test_compiled_whole_it_gives_the_same_values(spec: QuantizerSpec) -> None:
     assert torch.equal(compiled(numbers()), quantizer(numbers()))
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Dynamo's and Inductor's own
+def test_compiled_training_gives_the_same_gradients_with_channels_last() -> None:
+    eager = ready(ASYMMETRIC)
+    eager.learn()
+    quantizer = copy.deepcopy(eager)
+    compiled = torch.compile(quantizer)
+    images = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(0))
+    one = images.to(memory_format=torch.channels_last).requires_grad_()
+    other = images.clone().requires_grad_()
+    # the gradient of a matrix product by a transposed tensor is not laid out as the tensor is
+    (compiled(one).transpose(2, 3) @ images).square().sum().backward()
+    (eager(other).transpose(2, 3) @ images).square().sum().backward()
+    assert torch.allclose(one.grad, other.grad)
+    for name, parameter in eager.named_parameters():
+        assert torch.allclose(quantizer.get_parameter(name).grad, parameter.grad, rtol=1e-4), name
+
+
 def test_an_in_place_operation_may_follow_in_training() -> None:
     quantizer = ready(SYMMETRIC)
     quantizer.learn()
