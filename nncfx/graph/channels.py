@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 
-__all__ = ["Average", "Channels", "GroupSet", "Member", "Role", "Width"]
+__all__ = ["ROLES", "Average", "Channels", "GroupSet", "Member", "Role", "Width"]
 
 
 class Role(StrEnum):
@@ -24,6 +25,10 @@ class Role(StrEnum):
     """One entry per channel goes along with it: norms, PReLU, depthwise and grouped weights."""
     CONSUMER = "consumer"
     """They read the channel: columns of convolutions and linear layers."""
+
+
+ROLES: Final = tuple(Role)
+"""The roles in their order: what creates a channel comes before what goes along or reads it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,12 +51,14 @@ class Member:
     is_buffer: bool = False
 
     def __post_init__(self) -> None:
-        """Hold a read-only copy of `indices`.
+        """Hold `indices`, or a copy where they are not read-only.
 
         Raises:
             ArgumentError: `indices` has not two axes.
         """
-        indices = np.array(self.indices, dtype=np.int64)
+        indices = np.asarray(self.indices, dtype=np.int64)
+        if indices.flags.writeable:
+            indices = indices.copy()
         if indices.ndim != 2:  # noqa: PLR2004 (the two axes of g x m)
             raise ArgumentError(
                 f"indices of '{self.parameter}' have the shape {indices.shape}; a member has one "
@@ -142,7 +149,7 @@ class GroupSet:
     @property
     def origin(self) -> Member:
         """The member that creates the channels first; a follower where none creates them."""
-        return min(self.members, key=lambda member: list(Role).index(member.role))
+        return min(self.members, key=lambda member: ROLES.index(member.role))
 
     def by_role(self, role: Role) -> tuple[Member, ...]:
         """Return the members of one role, in order of execution."""

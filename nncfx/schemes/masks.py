@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -248,22 +250,23 @@ def group_masks(
             f"have {[group_set.size for group_set in prunable]} groups. Give one bool per group, "
             "in the order of channels.prunable.",
         )
-    axes: dict[tuple[str, int], Tensor] = {}
+    axes: dict[tuple[str, int], npt.NDArray[np.bool_]] = {}
     for group_set, mask in zip(prunable, keep, strict=True):
-        for member in group_set.members:
-            if member.is_buffer or bool(mask.all()):
+        gone = (~mask).cpu().numpy().nonzero()[0]
+        for member in group_set.members if len(gone) else ():
+            if member.is_buffer:
                 continue
-            parameter = named(weights, member.parameter)
             key = (member.parameter, member.axis)
             if key not in axes:
-                axes[key] = torch.ones(parameter.shape[member.axis], dtype=torch.bool)
-            axes[key][_indices(member)[~mask.cpu()].flatten()] = False
+                width = named(weights, member.parameter).shape[member.axis]
+                axes[key] = np.ones(width, dtype=np.bool_)
+            axes[key][member.indices[gone]] = False
     masks: dict[str, Tensor] = {}
     for (name, axis), entries in axes.items():
         parameter = weights[name]
         shape = [1] * parameter.ndim
-        shape[axis] = entries.numel()
-        view = entries.to(parameter.device).view(shape)
+        shape[axis] = len(entries)
+        view = torch.from_numpy(entries).to(parameter.device).view(shape)
         masks[name] = masks[name] & view if name in masks else view
     return masks
 

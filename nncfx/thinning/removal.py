@@ -46,8 +46,16 @@ def _entries(channels: Channels, selection: Selection) -> _Entries:
     found: dict[tuple[str, int], list[npt.NDArray[np.int64]]] = defaultdict(list)
     for name, groups in selection.groups.items():
         for member in channels.find(name).members:
-            found[member.parameter, member.axis].append(member.entries(groups))
-    return {key: np.unique(np.concatenate(parts)) for key, parts in found.items()}
+            found[member.parameter, member.axis].append(member.indices[groups].reshape(-1))
+    return {key: _ascending(parts) for key, parts in found.items()}
+
+
+def _ascending(parts: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    """Return every entry of `parts` once, in order, without sorting."""
+    entries = np.concatenate(parts)
+    is_there = np.zeros(entries.max(initial=-1) + 1, dtype=np.bool_)
+    is_there[entries] = True
+    return np.flatnonzero(is_there)
 
 
 def _dead(

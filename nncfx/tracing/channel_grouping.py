@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from nncfx.graph.channels import Average, Channels, GroupSet, Member, Role, Width
+from nncfx.graph.channels import ROLES, Average, Channels, GroupSet, Member, Role, Width
 from nncfx.graph.union_find import Ids
 from nncfx.tracing.channel_ids import NO_CHANNEL
 
@@ -62,15 +62,17 @@ def grouped(notes: Notes, buffers: frozenset[str]) -> Channels:
     known = np.flatnonzero(labels >= 0)[firsts]
     sizes = np.bincount(labels[labels >= 0]).tolist()
     sets = [_Set(size) for size in sizes]
+    # the weight, the bias, the buffers of a norm, and often the layer that reads it, are alike
+    found: dict[bytes, list[tuple[int, Ids]]] = {}
     for (parameter, axis), ids in notes.carriers.items():
-        for label, rows in _by_label(numbers[ids], labels, sizes):
+        key = ids.tobytes()
+        if key not in found:
+            found[key] = list(_by_label(numbers[ids], labels, sizes))
+        is_buffer = parameter in buffers
+        for label, rows in found[key]:
             sets[label].members += [
                 Member(
-                    parameter=parameter,
-                    axis=axis,
-                    indices=rows,
-                    role=role,
-                    is_buffer=parameter in buffers,
+                    parameter=parameter, axis=axis, indices=rows, role=role, is_buffer=is_buffer
                 )
                 for role in notes.roles[parameter, axis]
             ]
@@ -118,10 +120,11 @@ def _labels(notes: Notes, numbers: Ids, reasons: Sequence[str | None]) -> Ids:
     labels = np.array([kinds[why] for why in reasons], dtype=np.int64)
     created = np.zeros(len(labels), dtype=bool)
     for axis, ids in notes.carriers.items():
-        rows = numbers[ids]
-        created[rows[rows != NO_CHANNEL]] |= set(notes.roles[axis]) != {Role.CONSUMER}
-        _refine(labels, rows)
-    for ids in (*notes.widths.values(), *notes.averages.values()):
+        if set(notes.roles[axis]) != {Role.CONSUMER}:
+            rows = numbers[ids]
+            created[rows[rows != NO_CHANNEL]] = True
+    every = (*notes.carriers.values(), *notes.widths.values(), *notes.averages.values())
+    for ids in {ids.tobytes(): ids for ids in every}.values():
         _refine(labels, numbers[ids])
     found, first, inverse = np.unique(labels[created], return_index=True, return_inverse=True)
     order = np.empty(len(found), dtype=np.int64)
@@ -150,12 +153,13 @@ def _by_label(rows: Ids, labels: Ids, sizes: Sequence[int]) -> Iterator[tuple[in
     for start, end in itertools.pairwise(bounds):
         if start < end:
             label = int(found[start])
-            yield label, entries[start:end].reshape(sizes[label], -1)
+            rows = entries[start:end].reshape(sizes[label], -1)
+            rows.flags.writeable = False
+            yield label, rows
 
 
 def _owner(members: Sequence[Member]) -> str:
-    ranked = sorted(members, key=lambda member: list(Role).index(member.role))
-    parameter = ranked[0].parameter
+    parameter = min(members, key=lambda member: ROLES.index(member.role)).parameter
     return parameter.rpartition(".")[0] or parameter
 
 

@@ -25,6 +25,9 @@ _CONTRACTIONS: Final = frozenset(
     },
 )
 
+_NORMS: Final = frozenset({F.batch_norm})
+"""Functions that are not worth skipping for themselves, but have nothing to compute from."""
+
 _READERS: Final = frozenset(
     {
         *("__array__", "__bool__", "__complex__", "__contains__", "__float__", "__format__"),
@@ -68,6 +71,8 @@ class Shortcut:
         if func in _CONTRACTIONS and _can_skip(inputs):
             self._has_skipped = True
             return _skipped(func, args, kwargs, inputs)
+        if self._has_skipped and func in _NORMS and _keeps_shape(kwargs, inputs):
+            return torch.zeros_like(inputs[0])
         if self._has_skipped and (name in _READERS or _selects_by_mask(name, args)):
             raise ValuesNeeded
         return func(*args, **kwargs)
@@ -80,12 +85,60 @@ def _skipped(
     inputs: Sequence[torch.Tensor],
 ) -> Any:
     device = inputs[0].device
+    shape = _convolved(*args, **kwargs) if func is F.conv2d else None
+    if shape is not None:
+        return torch.zeros(shape, dtype=inputs[0].dtype, device=device)
     if func is F.linear and inputs[0].shape[-1] == inputs[1].shape[-1]:
         # torch finds this shape in Python, which takes longer than a small product
         shape = (*inputs[0].shape[:-1], *inputs[1].shape[:-1])
         return torch.zeros(shape, dtype=inputs[0].dtype, device=device)
     shapes = replaced((args, dict(kwargs)), _shape_of)
     return replaced(func(*shapes[0], **shapes[1]), lambda one: _zeros(one, device))
+
+
+def _convolved(
+    data: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *layout: Any,
+    **named: Any,
+) -> tuple[int, ...] | None:
+    """Return the shape of a plain two-dimensional convolution; None where torch has to say it.
+
+    Torch finds it in Python, which takes longer than a small convolution.
+    """
+    if named or len(layout) != len(_LAYOUT) or not all(map(isinstance, layout, _LAYOUT)):
+        return None
+    stride, padding, dilation, groups = layout
+    images = data.dim() == weight.dim() == _IMAGES and data.is_contiguous()
+    if not images or data.shape[1] != weight.shape[1] * groups or not weight.is_contiguous():
+        return None
+    if len(weight) % groups or (bias is not None and bias.shape != weight.shape[:1]):
+        return None
+    sizes = [
+        (size + 2 * pad - step * (kernel - 1) - 1) // by + 1
+        for size, pad, step, kernel, by in zip(
+            data.shape[2:], padding, dilation, weight.shape[2:], stride, strict=True
+        )
+    ]
+    return (len(data), len(weight), *sizes) if min(sizes) > 0 else None
+
+
+_IMAGES: Final = 4
+"""Axes of a batch of images."""
+
+_LAYOUT: Final = (tuple, tuple, tuple, int)
+"""What `nn.Conv2d` gives as stride, padding, dilation and groups."""
+
+
+def _keeps_shape(kwargs: Mapping[str, Any], inputs: Sequence[torch.Tensor]) -> bool:
+    """Return whether a batch norm only evaluates: gives what it was given in shape and type.
+
+    torch reports these arguments by name, however they were given.
+    """
+    evaluates = kwargs.get("training") is False and len({one.dtype for one in inputs}) == 1
+    vectors = {one.shape for one in inputs[1:]}
+    return evaluates and vectors == {inputs[0].shape[1:2]} and _can_skip(inputs)
 
 
 def _can_skip(inputs: Sequence[torch.Tensor]) -> bool:

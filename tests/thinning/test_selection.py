@@ -95,3 +95,15 @@ def test_sets_of_one_space_are_aligned_together() -> None:
     )
     found = select_removable(Channels((first, second)), tensors(6, [0, 1, 2]), Alignment(2))
     assert sum(len(groups) for groups in found.groups.values()) == 2
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("entry", [0, 7, 8, 29])
+def test_one_entry_anywhere_keeps_a_channel_alive(axis: int, entry: int) -> None:
+    weight = torch.zeros(30, 30, 2)
+    index = (3, entry, 1) if axis == 0 else (entry, 3, 1)
+    weight[index] = 1e-30
+    rows = np.arange(30)[:, None]
+    read = Member(parameter="w", axis=axis, indices=rows, role=Role.CONSUMER)
+    dead = dead_groups(GroupSet(name="s", size=30, members=(read,)), {"w": weight})
+    assert dead.tolist() == [one for one in range(30) if one != 3]

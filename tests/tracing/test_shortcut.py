@@ -157,3 +157,41 @@ def test_a_value_that_was_kept_before_wrapping_stays() -> None:
     kept = model.by_size[SIDE]
     nncfx.wrap(model, INPUTS)
     assert model.by_size[SIDE] is kept
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_a_skipped_convolution_has_the_shape_of_a_computed_one(
+    stride: int, dilation: int, groups: int
+) -> None:
+    for size, kernel, padding in (((64, 63), (3, 2), (0, 2)), ((61, 64), (1, 5), (3, 0))):
+        layer = nn.Conv2d(16, 8, kernel, stride, padding, dilation, groups)
+        image = torch.zeros(2, 16, *size)
+        found = trace_of_shapes(layer, image).graph.operations[0].outputs[0].shape
+        assert found == tuple(layer(image).shape)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Conv2d(16, 8, 3),  # reads other channels than there are
+        nn.Sequential(nn.Conv2d(32, 16, 3), nn.BatchNorm2d(8)),
+        nn.Sequential(nn.Conv2d(32, 16, 3), nn.Conv2d(16, 8, 99)),
+    ],
+)
+def test_layers_that_torch_refuses_are_refused_without_computing(model: nn.Module) -> None:
+    with pytest.raises(TracingError):
+        trace_of_shapes(model, torch.zeros(1, 32, 64, 64))
+
+
+def test_norms_after_a_skipped_layer_are_not_computed() -> None:
+    norm = nn.BatchNorm2d(16).double()
+    model = nn.Sequential(nn.Conv2d(16, 16, 3).double(), norm)
+    with torch.no_grad():
+        norm.bias.fill_(torch.nan)
+    seen: list[Tensor] = []
+    norm.register_forward_hook(lambda _, __, result: seen.append(result))
+    found = trace_of_shapes(model, torch.zeros(1, 16, 99, 99, dtype=torch.float64))
+    assert found.graph.operations[1].outputs[0].dtype == "float64"
+    assert not seen[0].isnan().any()
