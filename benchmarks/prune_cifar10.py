@@ -1,14 +1,17 @@
 """Prune pretrained CIFAR-10 networks to half of their MACs, by five importances.
 
-Channels are constrained and every width is allowed, so that budgets compare. The table has the
-accuracy before and after a fine-tuning, and the latency of the thinned model in ONNX Runtime (one
-thread, CPU time, in turns with the dense one). On a GPU the full schedule is one command:
+Channels are constrained, residual streams stay whole unless `--streams` is given, and every width
+is allowed, so that budgets compare. A table has the accuracy before and after a fine-tuning; rows
+are kept in a journal and not computed again. With `--latency` the thinned models, untrained, are
+timed in ONNX Runtime instead (one thread, in turns with the dense one). On a GPU the full
+schedule, 100 epochs, is one command:
 
     python benchmarks/prune_cifar10.py --data ../shared/data --steps 39100 --device cuda
 """
 
 import argparse
 import copy
+import json
 import statistics
 import tempfile
 import time
@@ -27,7 +30,8 @@ from torch.nn import functional as F
 
 from nncfx import export_onnx
 from nncfx.controllers.weight_costs import WeightCosts
-from nncfx.graph.channels import Channels
+from nncfx.graph import macs
+from nncfx.graph.channels import Channels, GroupSet, Role
 from nncfx.schemes import (
     group_masks,
     group_scores,
@@ -62,7 +66,8 @@ class Task:
     def __init__(self, network: Pretrained, options: argparse.Namespace) -> None:
         """Load weights and images."""
         device = torch.device(options.device)
-        self.model = network.load(options.data).to(device)
+        # half the time of a step on a CPU
+        self.model = network.load(options.data).to(device, memory_format=torch.channels_last)
         test, labels = network.test(options.data)
         self._test = (test[: options.images].to(device), labels[: options.images].to(device))
         images, labels = network.train(options.data, options.train)
@@ -95,46 +100,78 @@ class Task:
         )
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(steps, 1))
         generator = torch.Generator().manual_seed(0)
-        model.train()
+        model.to(memory_format=torch.channels_last).train()
         console = Console(stderr=True)
         for _ in track(range(steps), title, transient=True, console=console):
             chosen = torch.randint(len(images), (self._options.batch,), generator=generator)
             x, y = (one[chosen.to(one.device)] for one in (images, labels))
-            row, column, flip = torch.randint(9, (3,), generator=generator).tolist()
-            x = F.pad(x, (4, 4, 4, 4))[..., row : row + 32, column : column + 32]
-            loss = F.cross_entropy(model(x.flip(3) if flip % 2 else x), y)
+            loss = F.cross_entropy(model(shifted(x, generator)), y)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             schedule.step()
 
 
-def pruned(model: nn.Module, channels: Channels, scores: list[Tensor], level: float) -> nn.Module:
-    """Return `model` thinned so that at least `level` of its MACs go, and hardly more."""
-    weights = dict(model.named_parameters(remove_duplicate=False))
-    costs = WeightCosts.in_macs(model, trace(model, IMAGE.to(next(model.parameters()).device)))
+def shifted(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Return `images`, each moved by up to 4 pixels and flipped at random."""
+    rows, columns, flips = torch.randint(9, (3, len(images)), generator=generator)
+    windows = F.pad(images, (4, 4, 4, 4)).unfold(2, 32, 1).unfold(3, 32, 1)
+    moved = windows[torch.arange(len(images)), :, rows, columns]
+    mirrored = (flips % 2 == 1).view(-1, 1, 1, 1).to(images.device)
+    return torch.where(mirrored, moved.flip(3), moved)
 
-    def masks(groups: float) -> dict[str, Tensor]:
-        return group_masks(channels, keep_groups(scores, groups), weights)
 
-    low, high = 0.0, 0.99
-    for _ in range(12):
-        middle = (low + high) / 2
-        enough = costs.saved(masks(middle)) >= level
-        low, high = (low, middle) if enough else (middle, high)
-    masked = copy.deepcopy(model)
-    with torch.no_grad():
-        for name, mask in masks(high).items():
-            masked.get_parameter(name).masked_fill_(~mask, 0)
-    image = IMAGE.to(next(model.parameters()).device)
-    return thin(masked, image, channels=channels).model
+def without_streams(channels: Channels) -> Channels:
+    """Return the channels that one layer alone creates; sums of several layers are left out."""
+
+    def layers(group_set: GroupSet) -> set[str]:
+        return {one.parameter.rpartition(".")[0] for one in group_set.by_role(Role.PRODUCER)}
+
+    return Channels(tuple(one for one in channels if len(layers(one)) == 1))
+
+
+class Thinned:
+    """Gives thinned copies of a task's network, by importance.
+
+    Attributes:
+        image: One image, all zeros.
+    """
+
+    def __init__(self, task: Task, options: argparse.Namespace) -> None:
+        """Analyse the network once for all importances."""
+        self.image = IMAGE.to(options.device)
+        self._model, self._options = task.model, options
+        channels = prunable_channels(task.model, self.image)
+        self._channels = channels if options.streams else without_streams(channels)
+        self._weights = dict(task.model.named_parameters(remove_duplicate=False))
+        self._gradients = task.gradients()
+        self._costs = WeightCosts.in_macs(task.model, trace(task.model, self.image))
+
+    def by(self, importance: str) -> nn.Module:
+        """Return the network without at least `--level` of its MACs, and hardly more."""
+        scores = IMPORTANCES[importance](self._channels, self._weights, self._gradients)
+
+        def masks(groups: float) -> dict[str, Tensor]:
+            keep = keep_groups(scores, groups, scope=self._options.scope)
+            return group_masks(self._channels, keep, self._weights)
+
+        low, high = 0.0, 0.99
+        for _ in range(12):
+            middle = (low + high) / 2
+            enough = self._costs.saved(masks(middle)) >= self._options.level
+            low, high = (low, middle) if enough else (middle, high)
+        masked = copy.deepcopy(self._model)
+        with torch.no_grad():
+            for name, mask in masks(high).items():
+                masked.get_parameter(name).masked_fill_(~mask, 0)
+        return thin(masked, self.image, channels=self._channels).model
 
 
 def latencies(models: Mapping[str, nn.Module], turns: int) -> dict[str, float]:
     """Return the median CPU ms of one image in ONNX Runtime, all models in turns."""
     settings: Any = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = 1
-    times: dict[str, list[float]] = {name: [] for name in models}
+    found: dict[str, list[float]] = {name: [] for name in models}
     with tempfile.TemporaryDirectory() as folder:
         sessions = {}
         for number, (name, model) in enumerate(models.items()):
@@ -145,31 +182,49 @@ def latencies(models: Mapping[str, nn.Module], turns: int) -> dict[str, float]:
             for name, session in sessions.items():
                 began = time.process_time()
                 session.run(None, {session.get_inputs()[0].name: IMAGE.numpy()})
-                times[name].append(1000 * (time.process_time() - began))
-    return {name: statistics.median(each) for name, each in times.items()}
+                found[name].append(1000 * (time.process_time() - began))
+    return {name: statistics.median(each) for name, each in found.items()}
 
 
-def measure(name: str, options: argparse.Namespace) -> None:
-    """Print the rows of one network."""
-    torch.manual_seed(0)
+def journaled(path: Path | None) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the rows that a journal has, by network and importance."""
+    if path is None or not path.exists():
+        return {}
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return {(one["network"], one["importance"]): one for one in rows}
+
+
+def accuracies(name: str, options: argparse.Namespace) -> None:
+    """Print the accuracies of one network."""
+    known = journaled(options.journal)
     task = Task(NETWORKS[name], options)
-    channels = prunable_channels(task.model, IMAGE.to(options.device))
-    weights = dict(task.model.named_parameters(remove_duplicate=False))
-    gradients = task.gradients()
-    count = sum(one.numel() for one in task.model.parameters())
-    print(f"| {name} | dense | | {task.accuracy(task.model):.1f} | {count:,} | | |", flush=True)
-    for importance, score in IMPORTANCES.items():
-        scores = score(channels, weights, gradients)
-        model = pruned(task.model, channels, scores, options.level)
-        before = task.accuracy(model)
-        task.fine_tune(model, f"{name}, {importance}")
-        times = latencies({"dense": task.model, importance: model}, options.turns)
-        count = sum(one.numel() for one in model.parameters())
-        figures = (
-            f"{before:.1f} | {task.accuracy(model):.1f} | {count:,} | {times[importance]:.2f}"
-        )
-        ratio = times["dense"] / times[importance]
-        print(f"| {name} | {importance} | {figures} | {ratio:.2f}x |", flush=True)
+    thinned = Thinned(task, options)
+    for importance in ("dense", *IMPORTANCES):
+        found = known.get((name, importance))
+        if found is None:
+            model = task.model if importance == "dense" else thinned.by(importance)
+            found = {"network": name, "importance": importance, "pruned": task.accuracy(model)}
+            found["parameters"] = sum(one.numel() for one in model.parameters())
+            found["macs"] = sum(macs(trace(model, thinned.image)).values())
+            if importance != "dense":
+                task.fine_tune(model, f"{name}, {importance}")
+                found["tuned"] = task.accuracy(model)
+            if options.journal:
+                with options.journal.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(found) + "\n")
+        figures = f"{found['pruned']:.2f} | {found.get('tuned', found['pruned']):.2f}"
+        counts = f"{found['parameters']:,} | {found['macs'] / 1e6:.1f} M"
+        print(f"| {name} | {importance} | {figures} | {counts} |", flush=True)
+
+
+def times(name: str, options: argparse.Namespace) -> None:
+    """Print the latencies of one network."""
+    task = Task(NETWORKS[name], options)
+    thinned = Thinned(task, options)
+    models = {"dense": task.model} | {one: thinned.by(one) for one in IMPORTANCES}
+    found = latencies(models, options.turns)
+    for importance, each in found.items():
+        print(f"| {name} | {importance} | {each:.2f} | {found['dense'] / each:.2f}x |", flush=True)
 
 
 def main() -> None:
@@ -178,19 +233,25 @@ def main() -> None:
     parser.add_argument("networks", nargs="*", default=list(NETWORKS), choices=list(NETWORKS))
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--level", type=float, default=0.5, help="fraction of the MACs that goes")
+    parser.add_argument("--streams", action="store_true", help="prune residual streams as well")
+    parser.add_argument("--scope", choices=["global", "local"], default="global")
     parser.add_argument("--steps", type=int, default=60, help="optimizer steps of fine-tuning")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--train", type=int, help="use so many training images, not all")
     parser.add_argument("--images", type=int, default=10000, help="test images")
+    parser.add_argument("--journal", type=Path, help="keeps rows; those in it are not recomputed")
+    parser.add_argument("--latency", action="store_true", help="time, and train nothing")
     parser.add_argument("--turns", type=int, default=100, help="runs of each model for latency")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print("| network | importance | pruned, % | tuned, % | parameters | CPU ms | speed |")
-    print("|---|---|---:|---:|---:|---:|---:|")
+    head = "ms | speed" if options.latency else "pruned, % | tuned, % | parameters | MACs"
+    print(f"| network | importance | {head} |")
+    print(f"|---|---|{'---:|' * (head.count('|') + 1)}")
     for name in options.networks:
-        measure(name, options)
+        torch.manual_seed(0)
+        (times if options.latency else accuracies)(name, options)
 
 
 if __name__ == "__main__":
