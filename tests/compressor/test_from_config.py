@@ -25,8 +25,8 @@ from nncfx.errors import ArgumentError, ConfigError
 from nncfx.lc import ADMM, DC, LC, DCFineTuned
 from nncfx.objectives import macs
 from nncfx.runtimes.latency_table import fitted_table
-from nncfx.schemes import Compose, FilterPrune, LowRank, Quantize
-from nncfx.search import SearchSettings
+from nncfx.schemes import AtLevel, Cluster, Compose, FilterPrune, LowRank, Prune, Quantize
+from nncfx.search import Choice, Range, SearchSettings, Space, SpaceSettings
 from nncfx.tracing import trace
 
 SEARCH: dict[str, Any] = {
@@ -45,7 +45,11 @@ SEARCH: dict[str, Any] = {
 
 def test_every_key_arrives(trained: nn.Module, task: dict[str, Any]) -> None:
     compressor = Compressor.from_config(
-        {"search": SEARCH | {"margin": 0.01, "upper": 0.9, "seed": 3, "title": "t", "name": "n"}},
+        {
+            "search": SEARCH
+            | {"margin": 0.01, "upper": 0.9, "seed": 3, "title": "t", "name": "n"}
+            | {"warm_start": True, "stop_hopeless": True}
+        },
         model=trained,
         criterion=F.cross_entropy,
         **task,
@@ -57,19 +61,43 @@ def test_every_key_arrives(trained: nn.Module, task: dict[str, Any]) -> None:
         tolerance=0.05, max_evaluations=3, upper=0.9, seed=3
     )
     assert (compressor.eps, compressor.margin, compressor.runtime) == (0.1, 0.01, "torch")
+    assert compressor.warm_start
+    assert compressor.stop_hopeless
     assert (compressor.title, compressor.name, compressor.folder) == ("t", "n", None)
 
 
 @pytest.mark.slow
-def test_a_search_from_a_file_runs(
+def test_a_search_from_a_file_finds_what_the_one_from_python_finds(
     trained: nn.Module, task: dict[str, Any], tmp_path: Path
 ) -> None:
     path = tmp_path / "search.json"
-    path.write_text(json.dumps({"search": SEARCH}))
+    optimizer = {"algorithm": "DCFineTuned", "epochs": 3, "lr": 0.02}
+    path.write_text(json.dumps({"search": SEARCH | {"optimizer": optimizer}}))
     config = nncfx.NNCFConfig.from_json(path)
-    result = Compressor.from_config(config, model=trained, criterion=F.cross_entropy, **task).run()
-    assert 1 < len(result.search.trials) <= 7
-    assert result.search.threshold == pytest.approx(result.reference - 0.1)
+    rest = {"model": trained, "criterion": F.cross_entropy, **task}
+    from_file = Compressor.from_config(config, **rest).run()
+    by_hand = Compressor(
+        objective=macs,
+        scheme=Compose([FilterPrune("l1norm", align=4), Quantize("float16")]),
+        optimizer=DCFineTuned(epochs=3, lr=0.02),
+        eps=0.1,
+        settings=SearchSettings(tolerance=0.05, max_evaluations=3),
+        runtime="torch",
+        **rest,
+    ).run()
+    seen = [
+        [(one.level, one.measurement) for one in result.search.trials]
+        for result in (from_file, by_hand)
+    ]
+    assert seen[0] == seen[1]
+    assert from_file.search.threshold == pytest.approx(from_file.reference - 0.1)
+    levels = [level for level, _ in seen[0]]
+    assert 0 < from_file.level in levels
+    evidence = from_file.evidence
+    assert evidence.compressed.macs < evidence.dense.macs
+    weights = [one for one in from_file.model.parameters() if one.ndim > 1]
+    # in the working dtype, the numbers are those of float16 all the same
+    assert all(torch.equal(one, one.half().to(one.dtype)) for one in weights)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +141,71 @@ def test_faults_name_their_place(config: dict[str, Any], said: str) -> None:
 def test_a_search_is_not_silently_left_out_of_training() -> None:
     with pytest.raises(ConfigError, match="search: a search has a training loop of its own"):
         nncfx.create_compressed_model(nn.Linear(2, 2), {"search": SEARCH}, torch.ones(1, 2))
+
+
+SPACE: dict[str, Any] = {
+    "objective": "footprint",
+    "schemes": [
+        {"name": "Prune", "layers": "conv2d", "level": [0.2, 0.9]},
+        {"name": "Prune", "layers": "linear"},
+        {"name": "Cluster", "choices": {"bits": [2, 4, 6]}},
+        {"name": "Quantize", "dtype": "float16"},
+    ],
+    "optimizer": {"algorithm": "DC"},
+    "upper": 0.5,
+    "eps": 0.1,
+    "max_evaluations": 4,
+    "runtime": "torch",
+}
+
+
+def test_levels_and_choices_of_schemes_are_a_space() -> None:
+    found = arguments_from(NNCFConfig.from_dict({"search": SPACE}))
+    assert found["space"] == Space(
+        [
+            Range("level", 0.0, 0.5),
+            Range("Prune level", 0.2, 0.9),
+            Choice("Cluster bits", (2, 4, 6)),
+        ]
+    )
+    candidate = {"level": 0.1, "Prune level": 0.7, "Cluster bits": 4}
+    assert found["scheme"](candidate) == Compose(
+        [
+            AtLevel(Prune(layers=("conv2d",)), 0.7),
+            Prune(layers=("linear",)),
+            Cluster(bits=4),
+            Quantize("float16"),
+        ]
+    )
+    assert found["settings"] == SpaceSettings(max_evaluations=4)
+
+
+def test_a_space_from_a_file_is_searched(trained: nn.Module, task: dict[str, Any]) -> None:
+    result = Compressor.from_config(
+        {"search": SPACE}, model=trained, criterion=F.cross_entropy, **task
+    ).run()
+    assert set(result.candidate) == {"level", "Prune level", "Cluster bits"}
+    assert len(result.model.inner.weight.unique()) <= 2 ** int(result.candidate["Cluster bits"])
+
+
+@pytest.mark.parametrize(
+    ("scheme", "said"),
+    [
+        ({"name": "Prune", "level": [0.5]}, r"schemes\[0\]\.level: \[0\.5\] is no range"),
+        ({"name": "Prune", "level": [0.5, 0.2]}, "is no range"),
+        ({"name": "Cluster", "choices": {"rank": [1, 2]}}, "of 'Cluster' can be chosen: bits"),
+        ({"name": "Cluster", "choices": {"bits": [4]}}, "is no choice"),
+        ({"name": "Cluster", "bits": 4, "choices": {"bits": [2, 4]}}, "choices.bits"),
+    ],
+)
+def test_what_is_no_range_and_no_choice_is_refused(scheme: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        arguments_from({"search": SEARCH | {"schemes": [scheme]}})
+
+
+def test_hopeless_trials_of_a_space_are_not_known() -> None:
+    with pytest.raises(ConfigError, match="stop_hopeless"):
+        arguments_from({"search": SPACE | {"stop_hopeless": True}})
 
 
 def test_schemes_take_kinds_of_layers_and_ranks_from_the_config() -> None:
