@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from nncfx.compressor.codec import read_text
+from nncfx.compressor.space_config import SchemeOfCandidate, space_of
 from nncfx.config import Fault, NNCFConfig, SearchConfig, config_error
 from nncfx.errors import ArgumentError
 from nncfx.lc import ADMM, DC, LC, DCFineTuned, Recovery
@@ -19,7 +20,7 @@ from nncfx.objectives import (
 )
 from nncfx.runtimes.latency_table import LatencyTable, predicted_latency
 from nncfx.schemes.from_config import schemes_from
-from nncfx.search import SearchSettings
+from nncfx.search import SearchSettings, SpaceSettings
 from nncfx.tracing import ExampleInputs
 
 __all__ = ["arguments_from"]
@@ -38,7 +39,10 @@ _RECOVERIES: Final[Mapping[str, Any]] = MappingProxyType(
     {one.__name__: one for one in (ADMM, DC, DCFineTuned, LC)},
 )
 _SETTINGS: Final = ("tolerance", "max_evaluations", "upper", "seed")
-_PASSED_ON: Final = ("eps", "margin", "runtime", "folder", "name", "title")
+_PASSED_ON: Final = (
+    *("eps", "margin", "warm_start", "stop_hopeless"),
+    *("runtime", "folder", "name", "title"),
+)
 
 
 def arguments_from(
@@ -58,13 +62,24 @@ def arguments_from(
     search = config.search
     if search is None or config.compression:
         raise config_error(list(_faults(config)))
-    settings = {name: getattr(search, name) for name in _SETTINGS}
     return {
         "objective": _objective(search, example_inputs),
-        "scheme": schemes_from(search.schemes),
         "optimizer": _recovery(search),
-        "settings": SearchSettings(**settings),
+        **(_of_space(search) if search.is_space else _of_level(search)),
         **{name: getattr(search, name) for name in _PASSED_ON},
+    }
+
+
+def _of_level(search: SearchConfig) -> dict[str, Any]:
+    settings = SearchSettings(**{name: getattr(search, name) for name in _SETTINGS})
+    return {"scheme": schemes_from(search.schemes), "settings": settings}
+
+
+def _of_space(search: SearchConfig) -> dict[str, Any]:
+    return {
+        "scheme": SchemeOfCandidate(search.schemes),
+        "space": space_of(search.schemes, search.upper),
+        "settings": SpaceSettings(max_evaluations=search.max_evaluations, seed=search.seed),
     }
 
 

@@ -37,6 +37,7 @@ from nncfx.config.search import (
     DCRecovery,
     LCRecovery,
     SearchConfig,
+    SearchedScheme,
 )
 from nncfx.config.section import Section
 from nncfx.config.sparsity import (
@@ -89,6 +90,7 @@ __all__ = [
     "RBSparsityParams",
     "SchemeConfig",
     "SearchConfig",
+    "SearchedScheme",
     "Section",
     "SparseStructure",
     "SparsityParams",

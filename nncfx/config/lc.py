@@ -13,10 +13,10 @@ from nncfx.config.registry import AlgorithmConfig, register_algorithm_config
 from nncfx.config.section import Section
 from nncfx.config.sparsity import SparsityParams, SparsityScheduleName
 
-__all__ = ["LCConfig", "LCParams", "SchemeConfig"]
+__all__ = ["KEYS_OF_SCHEMES", "LCConfig", "LCParams", "SchemeConfig"]
 
 _STRUCTURED: Final = frozenset({"criteria", "align"})
-_KEYS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+KEYS_OF_SCHEMES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         "BlockPrune": frozenset({"bs", "criteria", "layers"}),
         "Cluster": frozenset({"bits", "layers"}),
@@ -69,8 +69,8 @@ class SchemeConfig(Section):
     def rules(self) -> Iterator[Fault]:
         """Yield the faults of keys that the scheme does not know."""
         for key in self.settings:
-            if key not in _KEYS[self.name]:
-                known = ", ".join(sorted(_KEYS[self.name])) or "none"
+            if key not in KEYS_OF_SCHEMES[self.name]:
+                known = ", ".join(sorted(KEYS_OF_SCHEMES[self.name])) or "none"
                 yield Fault(
                     path=key,
                     problem=f"'{self.name}' does not know it; its keys are: {known}. Take it out.",

@@ -8,11 +8,18 @@ from typing import Any, ClassVar, Final, Literal
 from typing_extensions import override
 
 from nncfx.config.faults import Fault
-from nncfx.config.lc import SchemeConfig
+from nncfx.config.lc import KEYS_OF_SCHEMES, SchemeConfig
 from nncfx.config.option import LEVEL, Limits, option, required
 from nncfx.config.section import Section
 
-__all__ = ["ADMMRecovery", "DCFineTunedRecovery", "DCRecovery", "LCRecovery", "SearchConfig"]
+__all__ = [
+    "ADMMRecovery",
+    "DCFineTunedRecovery",
+    "DCRecovery",
+    "LCRecovery",
+    "SearchConfig",
+    "SearchedScheme",
+]
 
 _COUNT: Final = Limits(minimum=0)
 _SOME: Final = Limits(minimum=1)
@@ -93,9 +100,58 @@ _RECOVERIES: Final[Mapping[str, type]] = MappingProxyType(
 )
 
 
+_VALUES: Final = MappingProxyType({"type": "array", "items": {"type": ["number", "string"]}})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchedScheme(SchemeConfig):
+    """A scheme of a search, of which more than the common level may be searched."""
+
+    level: tuple[float, ...] = option(
+        (), "the lowest and the highest level of a level of its own", limits=LEVEL
+    )
+    choices: Mapping[str, list[Any]] | None = option(
+        None,
+        "keys of the scheme with the values to choose from, such as {'bits': [2, 4, 8]}",
+        schema={"type": "object", "additionalProperties": dict(_VALUES)},
+    )
+
+    @property
+    @override
+    def settings(self) -> dict[str, Any]:
+        """The keys that are given and fixed, beside the name."""
+        given = super().settings
+        return {key: one for key, one in given.items() if key not in ("level", "choices")}
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the faults of the scheme, of a range, and of choices that are none."""
+        yield from super().rules()
+        if self.level and (len(self.level) != 2 or self.level[0] >= self.level[1]):  # noqa: PLR2004 (two ends)
+            yield Fault(
+                path="level",
+                problem=f"{list(self.level)} is no range: give the lowest and the highest level, "
+                "such as [0.3, 0.9].",
+            )
+        for key, values in (self.choices or {}).items():
+            if key not in KEYS_OF_SCHEMES[self.name] or key in self.settings:
+                known = ", ".join(sorted(KEYS_OF_SCHEMES[self.name] - set(self.settings)))
+                yield Fault(
+                    path=f"choices.{key}",
+                    problem=f"of '{self.name}' can be chosen: {known or 'nothing'}. Take it out.",
+                )
+            elif len(values) < 2 or len(set(values)) != len(values):  # noqa: PLR2004 (one is none)
+                yield Fault(
+                    path=f"choices.{key}",
+                    problem=f"{values} is no choice: give at least two different values.",
+                )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchConfig(Section):
-    """A search of the level, as `nncfx.Compressor.from_config` runs it.
+    """A search of the level, or of a space, as `nncfx.Compressor.from_config` runs it.
+
+    There is a space once a scheme has a `level` or `choices` of its own.
 
     Source: Condensa (Joseph et al. 2020), Listing 1.
     """
@@ -109,7 +165,7 @@ class SearchConfig(Section):
         "predicted",
         "throughput",
     ] = required("what to improve")
-    schemes: tuple[SchemeConfig, ...] = required(
+    schemes: tuple[SearchedScheme, ...] = required(
         "what compresses; several are applied in their order",
         single=True,
         limits=Limits(min_items=1),
@@ -121,12 +177,14 @@ class SearchConfig(Section):
     )
     eps: float = option(0.02, "how far the metric may fall", limits=_COUNT)
     margin: float = option(0.0, "how much of eps is kept in reserve", limits=_COUNT)
+    warm_start: bool = option(default=False, doc="whether trials begin with the nearest one")
+    stop_hopeless: bool = option(default=False, doc="whether trials without prospect end early")
     tolerance: float = option(
         0.01,
         "how closely levels are resolved",
         limits=Limits(above=0, maximum=0.25),
     )
-    max_evaluations: int = option(10, "the most evaluations of a stage", limits=_SOME)
+    max_evaluations: int = option(10, "the most of a stage, or in a space", limits=_SOME)
     upper: float = option(1.0, "the open upper end of levels", limits=Limits(above=0, maximum=1))
     seed: int = option(0, "seeds the search")
     runtime: str = option("onnxruntime", "where time is measured")
@@ -137,6 +195,11 @@ class SearchConfig(Section):
     name: str | None = option(None, "how the report calls this search")
     title: str | None = option(None, "how the report calls the whole")
 
+    @property
+    def is_space(self) -> bool:
+        """Whether more than one level is searched."""
+        return any(one.level or one.choices for one in self.schemes)
+
     @override
     def rules(self) -> Iterator[Fault]:
         """Yield the faults of a reserve above the budget, and of a table without its objective."""
@@ -145,6 +208,12 @@ class SearchConfig(Section):
                 path="latency_table",
                 problem="objective 'predicted' reads this file and no other objective does. Give "
                 "both or neither; nncfx.runtimes.LatencyTable.to_json writes such a file.",
+            )
+        if self.stop_hopeless and self.is_space:
+            yield Fault(
+                path="stop_hopeless",
+                problem="it compares trials of one scheme, and those of a space have schemes of "
+                "their own. Take it out.",
             )
         if self.margin > self.eps:
             yield Fault(

@@ -14,7 +14,7 @@ from nncfx.schemes.quantization import Quantize
 from nncfx.schemes.scheme import Scheme
 from nncfx.schemes.structured import FilterPrune, NeuronPrune, StructurePrune
 
-__all__ = ["schemes_from"]
+__all__ = ["scheme_from", "schemes_from"]
 
 _CLASSES: Final[Mapping[str, Any]] = MappingProxyType(
     {
@@ -34,6 +34,16 @@ _CLASSES: Final[Mapping[str, Any]] = MappingProxyType(
 )
 
 
+def scheme_from(config: SchemeConfig, **more: Any) -> Scheme:  # noqa: ANN401 (of any scheme)
+    """Return the scheme of `config`, with settings beside those that it gives.
+
+    Raises:
+        ArgumentError: a criterion, dtype or kind of layer is not known.
+    """
+    scheme: Scheme = _CLASSES[config.name](**config.settings, **more)
+    return scheme
+
+
 def schemes_from(configs: Sequence[SchemeConfig], ignored: Sequence[str] = ()) -> Scheme:
     """Return the one scheme of `configs`, or their composition in this order.
 
@@ -44,7 +54,5 @@ def schemes_from(configs: Sequence[SchemeConfig], ignored: Sequence[str] = ()) -
     Raises:
         ArgumentError: there is none, or a criterion, dtype or kind of layer is not known.
     """
-    schemes: list[Scheme] = [
-        _CLASSES[one.name](**one.settings, ignored=tuple(ignored)) for one in configs
-    ]
+    schemes = [scheme_from(one, ignored=tuple(ignored)) for one in configs]
     return schemes[0] if len(schemes) == 1 else Compose(schemes)

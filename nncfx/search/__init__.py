@@ -9,7 +9,7 @@ from nncfx.search.problem import Problem, SpaceSettings
 from nncfx.search.results import LevelResult, ObjectiveResult, SearchResult
 from nncfx.search.search_space import SpaceResult, search_space
 from nncfx.search.settings import SearchSettings
-from nncfx.search.space import Candidate, Choice, Range, Space
+from nncfx.search.space import Candidate, Choice, Dimension, Range, Space
 from nncfx.search.stages import search_level
 from nncfx.search.study import Study
 from nncfx.search.trials import JSONValue, Measurement, Observation, Trial
@@ -21,6 +21,7 @@ __all__ = [
     "CandidateTrial",
     "Choice",
     "Curve",
+    "Dimension",
     "JSONValue",
     "LevelResult",
     "Measurement",
