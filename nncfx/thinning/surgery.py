@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from nncfx.thinning.attention import narrow_attention
 from nncfx.tracing.tensors import tensors_in
@@ -134,7 +135,9 @@ def _forget(model: nn.Module) -> None:
 
 
 def _own(module: nn.Module) -> list[torch.Tensor]:
-    return [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+    """Return the tensors of a module itself, and those that its tensors are made from."""
+    made = module.parametrizations.parameters() if is_parametrized(module) else ()
+    return [*module.parameters(recurse=False), *module.buffers(recurse=False), *made]
 
 
 def _alike(tensor: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
@@ -158,7 +161,10 @@ def _resize(module: nn.Module) -> Sizes:
 
 
 def _weight(module: nn.Module) -> torch.Tensor:
-    return module.get_parameter("weight")
+    """Return the weight; what a hook makes anew in every forward has the shape of `weight_v`."""
+    weight = dict(module.named_parameters(recurse=False)).get("weight_v", module.weight)
+    assert isinstance(weight, torch.Tensor)  # noqa: S101 (a module with sizes has a weight)
+    return weight
 
 
 def _conv(module: nn.Module) -> Sizes:

@@ -76,21 +76,24 @@ def weighted_product(
     call: TracedCall,
     grid: torch.Tensor,
     what: tuple[str, int, int],
+    *,
+    axis: int = -1,
 ) -> None:
-    """Follow a product with a matrix along the last axis.
+    """Follow a product with a matrix along one axis of the other operand.
 
     Args:
         state: takes up what is found.
         call: the product.
         grid: ids of the other operand.
         what: the matrix's parameter, and its axes that are read and that are created.
+        axis: of the other operand and of the result, from the end.
     """
     name, consumed, produced = what
-    size = call.result.shape[-1]
-    _consume(state, call, grid, (name, consumed, -1))
+    size = call.result.shape[axis]
+    _consume(state, call, grid, (name, consumed, axis))
     ids = state.ledger.carried(name, produced, size)
     state.ledger.carry(name, produced, ids, Role.PRODUCER)
-    state.set_grid(call.result, along(ids, -1, call.result.shape))
+    state.set_grid(call.result, along(ids, axis, call.result.shape))
 
 
 def convolution(state: ChannelState, call: TracedCall) -> None:
@@ -172,7 +175,10 @@ def _bias(state: ChannelState, call: TracedCall, ids: Ids) -> None:
     bias = argument(call, 2, "bias")
     if bias is None:
         return
-    found = state.rows(bias)
+    found, grid = state.rows(bias), state.grid(bias)
+    if grid is not None and grid.dim() == 1:  # of several parameters, one after the other
+        state.ledger.tie(grid.numpy(), ids, place_of(call))
+        return
     if found is None:
         state.ledger.tie(ids, np.full(len(ids), NO_CHANNEL), place_of(call))
         state.fix_tensor(bias, f"'{place_of(call)}' has a bias that is no parameter")

@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 import torch
 
+from nncfx.graph.channels import Role
 from nncfx.tracing.channel_calls import argument, place_of, unknown
 from nncfx.tracing.channel_ids import NO_CHANNEL, sequence, spread, varying_axes
 from nncfx.tracing.channel_state import ChannelState, Source
@@ -21,6 +22,7 @@ __all__ = [
     "per_channel",
     "pointwise",
     "reduction",
+    "unit_length",
     "window",
 ]
 
@@ -69,8 +71,17 @@ def window(state: ChannelState, call: TracedCall) -> None:
 
 def along_axis(state: ChannelState, call: TracedCall) -> None:
     """Follow a function along one axis that keeps the shape (softmax, cumulative sum, sort)."""
+    _along(state, call, argument(call, 1, "dim", -1))
+
+
+def unit_length(state: ChannelState, call: TracedCall) -> None:
+    """Follow `normalize`, which divides vectors along an axis by their length."""
+    _along(state, call, argument(call, 2, "dim", 1))
+
+
+def _along(state: ChannelState, call: TracedCall, axis: object) -> None:
     data = call.args[0]
-    grid, axis = state.ids(data), argument(call, 1, "dim", -1)
+    grid = state.ids(data)
     if state.source(data) is not None or not isinstance(axis, int):
         return unknown(state, call)
     grid = state.mix(grid, [axis % grid.dim()], (place_of(call), "computes across its channels"))
@@ -112,7 +123,13 @@ def per_channel(state: ChannelState, call: TracedCall) -> None:
     data, *others = tensors_in((call.args, call.kwargs))
     grid = state.ids(data)
     across = (1,) * (grid.dim() - 1 - _CHANNEL_AXIS)
+    ids = sequence(grid, _CHANNEL_AXIS) if varying_axes(grid) == (_CHANNEL_AXIS,) else None
     for tensor in others:
+        name = state.names.get(id(tensor))
+        if ids is not None and name is not None and tensor.shape == ids.shape:
+            # nearly every norm: one entry per channel, nothing to look for
+            state.ledger.carry(name, 0, ids, Role.FOLLOWER)
+            continue
         source = state.source(tensor)
         if tensor.numel() == 1 and source is None:
             continue

@@ -45,6 +45,8 @@ class ChannelLedger:
     def find(self, ids: Ids) -> Ids:
         """Return for each id the one that stands for its group; constants stay constants."""
         known = ids != NO_CHANNEL
+        if known.all():
+            return self._sets.find(ids)
         roots = ids.copy()
         roots[known] = self._sets.find(ids[known])
         return roots
@@ -54,9 +56,17 @@ class ChannelLedger:
         for ident in np.unique(ids[ids != NO_CHANNEL]).tolist():
             self._reasons.setdefault(ident, reason)
 
+    def are_fixed(self, ids: Ids) -> bool:
+        """Return whether all channels `ids` must stay, as far as is known by now."""
+        fixed = np.fromiter(self._reasons, dtype=np.int64, count=len(self._reasons))
+        return bool(np.isin(self.find(ids), self.find(fixed)).all())
+
     def tie(self, first: Ids, second: Ids, place: str) -> None:
         """Note that `first[i]` and `second[i]` are one channel, fixed where one is a constant."""
         one, other = first != NO_CHANNEL, second != NO_CHANNEL
+        if one.all() and other.all():
+            self._sets.union(first, second)
+            return
         self._sets.union(first[one & other], second[one & other])
         reason = _CONSTANT.format(place=place)
         self.fix(first[one & ~other], reason)
@@ -73,17 +83,19 @@ class ChannelLedger:
             return known
         return self.create(size)
 
-    def carry(self, parameter: str, axis: int, ids: Ids, role: Role) -> None:
+    def carry(self, parameter: str, axis: int, ids: Ids, role: Role | None) -> None:
         """Note that entry `i` of `axis` of `parameter` carries the channel `ids[i]`.
 
-        An axis that is noted twice, as of a shared module, ties the channels of both notes.
+        What it does with it may be left to a later note (None). An axis that is noted twice, as
+        of a shared module, ties the channels of both notes.
         """
         key = (parameter, axis)
         known = self._carriers.setdefault(key, ids)
-        self.tie(known, ids, parameter)
-        self._carriers[key] = np.where(known == NO_CHANNEL, ids, known)
+        if known is not ids:
+            self.tie(known, ids, parameter)
+            self._carriers[key] = np.where(known == NO_CHANNEL, ids, known)
         roles = self._roles.setdefault(key, [])
-        if role not in roles:
+        if role is not None and role not in roles:
             roles.append(role)
 
     def count(self, module: str, attribute: str, ids: Ids) -> None:

@@ -7,16 +7,17 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from nncfx.graph.channels import Role
 from nncfx.tracing.channel_calls import argument, place_of, unknown
 from nncfx.tracing.channel_ids import (
     NO_CHANNEL,
     compact,
-    in_order,
     narrowed,
     same_channels,
     spread,
     varying_axes,
 )
+from nncfx.tracing.channel_sizes import note_sizes, note_width
 from nncfx.tracing.channel_state import ChannelState, Source, Split
 from nncfx.tracing.named_integers import NamedInteger
 from nncfx.tracing.tensors import replaced, tensors_in
@@ -25,7 +26,6 @@ from nncfx.tracing.tracer import TracedCall
 __all__ = ["RULES"]
 
 _VIEWS = (torch.Tensor.view, torch.Tensor.view_as)
-_SIZED = frozenset(["view", "reshape", "unflatten"])
 _PIXEL_AXES = 3  # channels, rows, columns
 
 
@@ -35,57 +35,14 @@ def reshape(state: ChannelState, call: TracedCall) -> None:
     if grid is None:
         return unknown(state, call, "cannot be repeated on channels")
     _put(state, call, grid)
-    return _note_sizes(state, call)
-
-
-def _note_sizes(state: ChannelState, call: TracedCall) -> None:
-    """Note which sizes of the result the code has given, and from which integers of the module."""
-    grid = state.grid(call.result)
-    if grid is None or not varying_axes(grid):
-        return
-    name = call.func.__name__
-    if call.operation is not None and call.operation.module_type == "MultiheadAttention":
-        _note_heads(state, call, grid)
-    sizes = _sizes(call) if name in _SIZED else []
-    offset = argument(call, 1, "dim", 0) % call.args[0].dim() if name == "unflatten" else 0
-    places = range(offset, offset + len(sizes))
-    given = dict(zip(places, sizes, strict=True))
-    free = tuple(axis for axis, size in given.items() if size == -1)
-    widths = {
-        axis: (size.module, size.attribute)
-        for axis, size in given.items()
-        if isinstance(size, NamedInteger) and size == size.whole > 1
-    }
-    state.split(Split(grid, place_of(call), free, widths))
-
-
-def _note_heads(state: ChannelState, call: TracedCall, grid: torch.Tensor) -> None:
-    """Note that `nn.MultiheadAttention` lays channels out by heads, which go as a whole.
-
-    It divides by the root of a head's width.
-    """
-    assert call.operation is not None  # noqa: S101 (the caller has looked)
-    moving, last = varying_axes(grid), grid.dim() - 1
-    if call.func is not torch.Tensor.view or last not in moving:
-        return
-    if len(moving) == 1 and call.result.shape == call.args[0].shape:
-        state.fix(grid, f"'{place_of(call)}' has one head only, which must stay")
-    elif len(moving) > 1:
-        heads = state.unite_along(grid, [last], place_of(call))
-        state.ledger.count(call.operation.module, "num_heads", in_order(heads))
-
-
-def _sizes(call: TracedCall) -> list[Any]:
-    given = call.args[1:] if call.func.__name__ != "unflatten" else call.args[2:]
-    values = [*given, *(call.kwargs[k] for k in ("shape", "size", "sizes") if k in call.kwargs)]
-    return list(values[0]) if values and isinstance(values[0], Sequence) else values
+    return note_sizes(state, call)
 
 
 def select(state: ChannelState, call: TracedCall) -> None:
     """Follow a function that may take some elements and leave others."""
     before, after = _data(state, call), _again(state, call)
     _, *indices = tensors_in((call.args, call.kwargs))
-    if after is None or any(state.grid(index) is not None for index in indices):
+    if after is None or any(varying_axes(state.ids(index)) for index in indices):
         return unknown(state, call, "cannot be repeated on channels")
     if isinstance(before, torch.Tensor) and not _all_same(before, after):
         return _put(state, call, _by_position(state, call, before))
@@ -125,21 +82,41 @@ def _by_position(
 
 
 def split(state: ChannelState, call: TracedCall) -> None:
-    """Follow a split into parts of a given size; equal parts lose the same channels."""
+    """Follow a split into parts of given sizes; equal parts lose the same channels.
+
+    Parts whose sizes are integers of a module lose channels on their own, and the integers fall.
+    """
     axis = argument(call, 2, "dim", 0)
+    name = "split_size_or_sections" if call.func is torch.split else "split_size"
+    sizes = argument(call, 1, name)
+    if isinstance(sizes, Sequence) and any(isinstance(one, NamedInteger) for one in sizes):
+        return _split_by_names(state, call, sizes, axis)
     chunk(state, call)
-    size = argument(
-        call, 1, "split_size_or_sections" if call.func is torch.split else "split_size"
-    )
-    size = size[0] if isinstance(size, Sequence) else size
-    if not isinstance(size, NamedInteger):
-        return
-    for tensor in (call.args[0], next(tensors_in(call.result))):  # the whole, or a part
-        grid = state.grid(tensor)
-        if grid is not None and tensor.shape[axis] == size.whole:
-            widths = {axis % grid.dim(): (size.module, size.attribute)}
-            state.split(Split(grid, place_of(call), (), widths))
-            return
+    if isinstance(sizes, NamedInteger):
+        for tensor in (call.args[0], next(tensors_in(call.result))):  # the whole, or a part
+            if tensor.shape[axis] == sizes.whole:
+                return note_width(state, call, tensor, (axis, sizes))
+    return None
+
+
+def _split_by_names(
+    state: ChannelState,
+    call: TracedCall,
+    sizes: Sequence[int],
+    axis: int,
+) -> None:
+    before, parts = _data(state, call), _again(state, call)
+    if not isinstance(before, torch.Tensor) or not isinstance(parts, Sequence):
+        return select(state, call)
+    _put(state, call, parts)
+    if all(same_channels(before, part) for part in parts):
+        return None
+    for size, tensor in zip(sizes, call.result, strict=True):
+        if isinstance(size, NamedInteger) and size == size.whole:
+            note_width(state, call, tensor, (axis, size))
+        else:
+            state.fix_tensor(tensor, f"'{place_of(call)}' takes some channels by their position")
+    return None
 
 
 def chunk(state: ChannelState, call: TracedCall) -> None:
@@ -188,7 +165,9 @@ def concatenate(state: ChannelState, call: TracedCall) -> None:
     """Follow a concatenation, along channels or along any other axis."""
     tensors, axis = _joined(call)
     parts = [tensor for tensor in tensors if tensor.numel()]
-    _join(state, call, parts, axis % call.result.dim())
+    if call.result.dim() == 1 and all(state.whole_parameter(tensor) for tensor in parts):
+        return _join_vectors(state, call, parts)
+    return _join(state, call, parts, axis % call.result.dim())
 
 
 def stack(state: ChannelState, call: TracedCall) -> None:
@@ -238,6 +217,18 @@ def assign(state: ChannelState, call: TracedCall) -> None:
     if isinstance(value, torch.Tensor):
         state.merge_grids([region, state.ids(value)], region.shape, place_of(call))
     return state.set_grid(target, grid)
+
+
+def _join_vectors(state: ChannelState, call: TracedCall, parts: list[torch.Tensor]) -> None:
+    """Follow parameters that are laid end to end, as the biases of queries, keys and values."""
+    joined = []
+    for tensor in parts:
+        name = state.whole_parameter(tensor)
+        assert name is not None  # noqa: S101 (the caller has looked)
+        ids = state.ledger.carried(name, 0, len(tensor))
+        state.ledger.carry(name, 0, ids, Role.FOLLOWER)
+        joined.append(torch.from_numpy(ids))
+    state.set_grid(call.result, torch.cat(joined))
 
 
 def _joined(call: TracedCall) -> tuple[list[torch.Tensor], int]:

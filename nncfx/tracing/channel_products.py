@@ -34,6 +34,8 @@ def matrix_product(state: ChannelState, call: TracedCall) -> None:
         return unknown(state, call)
     if state.source(first) is None and state.source(second) is not None:
         return _weighted(state, call)
+    if state.source(first) is not None and state.source(second) is None:
+        return _weighted_left(state, call)
     if any(state.source(tensor) is not None for tensor in (first, second)):
         return unknown(state, call, "multiplies with a parameter as a matrix")
     batch = _LETTERS[: max(first.dim(), second.dim()) - 2]
@@ -56,6 +58,15 @@ def _weighted(state: ChannelState, call: TracedCall) -> None:
     else:
         return unknown(state, call, "multiplies with a parameter as a matrix")
     return weighted_product(state, call, state.ids(data), (source.parameter, *axes))
+
+
+def _weighted_left(state: ChannelState, call: TracedCall) -> None:
+    """Follow a product of a parameter `o x i` with the last axis but one."""
+    weight, data = list(tensors_in((call.args, call.kwargs)))[:2]
+    name = state.whole_parameter(weight)
+    if name is None or weight.dim() != 2:  # noqa: PLR2004 (a matrix has two axes)
+        return unknown(state, call, "multiplies with a parameter as a matrix")
+    return weighted_product(state, call, state.ids(data), (name, 1, 0), axis=-2)
 
 
 def batched_add_product(state: ChannelState, call: TracedCall) -> None:

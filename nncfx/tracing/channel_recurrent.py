@@ -42,9 +42,6 @@ def _follow(state: ChannelState, call: TracedCall, counts: tuple[int, int, int])
     gates, directions, per_cell = counts
     data, hidden, weights = call.args[:3]
     place = place_of(call)
-    reason = f"'{place}' reads them as a state"
-    for tensor in tensors_in(hidden):
-        state.fix(state.ids(tensor), reason)
     read: Ids | None = state.sequence(state.ids(data), -1, place)
     if read is None:
         return unknown(state, call, "reads channels from several axes")
@@ -63,11 +60,18 @@ def _follow(state: ChannelState, call: TracedCall, counts: tuple[int, int, int])
     last = units[-directions:]
     output, *states = tensors_in(call.result)
     state.set_grid(output, along(np.concatenate(last), -1, output.shape))
+    rows = torch.from_numpy(np.stack(units))
     for tensor in states:
-        rows = torch.from_numpy(np.stack(units))
-        across = [len(units), *([1] * (tensor.dim() - 2)), rows.shape[1]]
-        state.set_grid(tensor, rows.reshape(across).expand(tensor.shape))
+        state.set_grid(tensor, _of_states(rows, tensor))
+    for tensor in tensors_in(hidden):
+        state.merge_grids([state.ids(tensor), _of_states(rows, tensor)], tensor.shape, place)
     return None
+
+
+def _of_states(rows: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Return the ids of a state, first or last: one row of units for each cell."""
+    across = [len(rows), *([1] * (tensor.dim() - 2)), rows.shape[1]]
+    return rows.reshape(across).expand(tensor.shape)
 
 
 def _cell(

@@ -19,6 +19,7 @@ from nncfx.tracing.channel_elementwise import (
     per_channel,
     pointwise,
     reduction,
+    unit_length,
     window,
 )
 from nncfx.tracing.channel_products import (
@@ -29,6 +30,7 @@ from nncfx.tracing.channel_products import (
 )
 from nncfx.tracing.channel_recurrent import recurrent
 from nncfx.tracing.channel_state import ChannelState
+from nncfx.tracing.channel_weights import batch_normalisation, weight_normalisation
 from nncfx.tracing.tracer import TracedCall
 
 __all__ = ["RULES", "Rule"]
@@ -79,7 +81,10 @@ RULES: Final[Mapping[str, Rule]] = {
     **_spelt(_WINDOWS, window),
     **_spelt(_ALONG, along_axis),
     **_spelt(_REDUCTIONS, reduction),
-    **dict.fromkeys(["batch_norm", "instance_norm", "prelu"], per_channel),
+    "normalize": unit_length,
+    "batch_norm": batch_normalisation,
+    **dict.fromkeys(["instance_norm", "prelu"], per_channel),
+    "_weight_norm": weight_normalisation,
     **dict.fromkeys(["layer_norm", "rms_norm"], normalisation),
     "group_norm": group_normalisation,
     "local_response_norm": channel_normalisation,

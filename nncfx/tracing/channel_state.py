@@ -1,5 +1,6 @@
 """What is known of every tensor while a trace follows channels."""
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -132,6 +133,9 @@ class ChannelState:
 
         A whole parameter has all of them. None for any other tensor.
         """
+        name = self.names.get(id(tensor))
+        if name is not None and tensor.dim() and tensor.numel():
+            return name, range(len(tensor))
         source = self.source(tensor)
         if source is None or not tensor.dim() or not tensor.numel():
             return None
@@ -159,6 +163,26 @@ class ChannelState:
             self.ledger.tie(one, grid.reshape(-1).numpy(), place)
             grid = first
         return grid
+
+    def tie_axes(self, grid: torch.Tensor, axes: tuple[int, ...], ids: Ids, place: str) -> None:
+        """Tie the channels along adjacent axes, in order, to `ids`, whose number is their size.
+
+        Where they are the same channels in another order, they are as many anyway.
+
+        Args:
+            grid: ids.
+            axes: ascending.
+            ids: as many channels as there are along `axes` together.
+            place: the address of the function that has been given the size.
+        """
+        moving = varying_axes(grid)
+        if set(axes).isdisjoint(moving):
+            return
+        small = self.unite_along(grid, [axis for axis in moving if axis not in axes], place)
+        shape = [grid.shape[a] if a in axes else 1 for a in range(grid.dim())]
+        found = small.expand(shape).reshape(-1).numpy()
+        if not np.array_equal(*(np.sort(self.ledger.find(one)) for one in (found, ids))):
+            self.ledger.tie(found, ids, place)
 
     def mix(
         self,
@@ -275,7 +299,7 @@ class ChannelState:
         place: str,
     ) -> torch.Tensor:
         """Tie the ids of grids that are broadcast to `shape`, and return the ids there."""
-        lifted = [_lift(grid, len(shape)) for grid in grids]
+        lifted = self._apart([_lift(grid, len(shape)) for grid in grids], shape, place)
         moving = {axis for grid in lifted for axis in varying_axes(grid)}
         kept = []
         for grid in lifted:
@@ -290,6 +314,32 @@ class ChannelState:
             self.ledger.tie(one.reshape(-1).numpy(), other.reshape(-1).numpy(), place)
             merged = torch.where(one == NO_CHANNEL, other, one)
         return compact(_lift(merged, len(shape)).expand(tuple(shape)))
+
+    def _apart(
+        self,
+        grids: Sequence[torch.Tensor],
+        shape: Sequence[int],
+        place: str,
+    ) -> list[torch.Tensor]:
+        """Return grids no two of which are broadcast over each other's channels.
+
+        Of two that are, as in an outer product, one gives up its channels, which must stay: that
+        whose channels must stay anyway, else the one that has fewer.
+        """
+        grids = list(grids)
+        for one, other in itertools.combinations(range(len(grids)), 2):
+            pair = (grids[one], grids[other])
+            if all(_is_broadcast(*order, shape) for order in (pair, pair[::-1])):
+                costs = [self._cost(grid) for grid in pair]
+                loser = one if costs[0] <= costs[1] else other
+                self.fix(grids[loser], f"'{place}' broadcasts it over other channels")
+                grids[loser] = torch.tensor(NO_CHANNEL).expand(grids[loser].shape)
+        return grids
+
+    def _cost(self, grid: torch.Tensor) -> int:
+        """Return how many channels of a grid may still go, at most."""
+        ids = narrowed(grid).reshape(-1).numpy()
+        return 0 if self.ledger.are_fixed(ids) else len(np.unique(ids))
 
     def follow(self, grid: torch.Tensor, source: Source, place: str) -> None:
         """Note that a parameter, broadcast to a grid, has one entry per channel along one axis."""
@@ -308,6 +358,11 @@ class ChannelState:
                 self.ledger.carry(source.parameter, axis, entries, Role.FOLLOWER)
                 return
         self.fix(grid, f"'{place}' combines it with '{source.parameter}' in no order by channel")
+
+
+def _is_broadcast(grid: torch.Tensor, other: torch.Tensor, shape: Sequence[int]) -> bool:
+    """Return whether `grid` is repeated along an axis along which the channels of `other` lie."""
+    return any(grid.shape[axis] == 1 < shape[axis] for axis in varying_axes(other))
 
 
 def _lift(grid: torch.Tensor, dim: int) -> torch.Tensor:

@@ -7,26 +7,29 @@ from typing import Final
 
 import torch
 from torch import nn
+from typing_extensions import override
 
 from nncfx.graph.channels import Channels
 from nncfx.tracing.channel_calls import place_of, unknown
+from nncfx.tracing.channel_constants import CONSTRUCTORS, constant
+from nncfx.tracing.channel_ids import sequence, varying_axes
 from nncfx.tracing.channel_rules import RULES
 from nncfx.tracing.channel_state import ChannelState
 from nncfx.tracing.dynamic_class import HookedModule
 from nncfx.tracing.inputs import ExampleInputs
 from nncfx.tracing.installation import uninstall
 from nncfx.tracing.living import AVERAGES
-from nncfx.tracing.named_integers import named_integers
+from nncfx.tracing.named_integers import named_integers, named_size
 from nncfx.tracing.spelling import spelling
 from nncfx.tracing.tensors import tensors_in
-from nncfx.tracing.tracer import TracedCall, trace_of_shapes
+from nncfx.tracing.tracer import SizeObserver, TracedCall, trace_of_shapes
 
 __all__ = ["ChannelObserver", "analyze_channels"]
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class ChannelObserver:
+class ChannelObserver(SizeObserver):
     """Follows channels through a trace.
 
     Every activation gets a grid of channel ids. Functions that move elements are executed again
@@ -47,6 +50,10 @@ class ChannelObserver:
         """Follow the channels through one call."""
         self.state.names = call.parameter_names
         self.state.calls += call.func in AVERAGES
+        name = spelling(call.func)
+        if name in CONSTRUCTORS:
+            constant(self.state, call)
+            return
         operands = list(tensors_in((call.args, call.kwargs)))
         for tensor in operands:
             self.state.read(tensor)
@@ -56,8 +63,18 @@ class ChannelObserver:
         if reason is not None:
             for tensor in operands:
                 self.state.fix_tensor(tensor, reason)
-        rule = RULES.get(spelling(call.func), unknown)
+        rule = RULES.get(name, unknown)
         rule(self.state, call)
+
+    @override
+    def on_shape(self, tensor: torch.Tensor) -> torch.Size:
+        """Let the width along which channels lie remember them."""
+        shape, grid = tensor.shape, self.state.grid(tensor)
+        moving = () if grid is None else varying_axes(grid)
+        if grid is None or len(moving) != 1:
+            return shape
+        ids = sequence(grid, moving[0])
+        return shape if ids is None else named_size(shape, moving[0], ids)
 
     def on_output(self, tensor: torch.Tensor) -> None:
         """Fix the channels of an output of the model."""

@@ -15,7 +15,8 @@ __all__ = ["AVERAGES", "LAYER_NORMS", "LivingChannels"]
 
 LAYER_NORMS: Final = frozenset([F.layer_norm, F.rms_norm])
 """Functions that normalise over the last axes."""
-AVERAGES: Final = frozenset([*LAYER_NORMS, F.group_norm, torch.mean, torch.Tensor.mean])
+_MEANS: Final = frozenset([torch.mean, torch.Tensor.mean])
+AVERAGES: Final = frozenset([*LAYER_NORMS, *_MEANS, F.group_norm, F.batch_norm])
 """Functions whose statistics over channels can be those of living channels."""
 
 
@@ -54,8 +55,11 @@ class LivingChannels(TorchFunctionMode):
         data = args[0]
         alive = np.setdiff1d(np.arange(data.shape[axis]), dead)
         index = torch.from_numpy(alive).to(data.device)
-        if func not in LAYER_NORMS and func is not F.group_norm:
+        if func in _MEANS:
             return func(data.index_select(axis, index), *args[1:], **kwargs)
+        if func is F.batch_norm:  # of a weight, whose rows have statistics of their own
+            normal = func(data.index_select(axis, index), *args[1:], **kwargs)
+            return torch.zeros_like(data).index_copy(axis, index, normal)
         short = _shortened(args[2:], index)
         named = {key: _shortened([value], index)[0] for key, value in kwargs.items()}
         if "normalized_shape" in named:

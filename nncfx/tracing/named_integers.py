@@ -1,13 +1,16 @@
-"""Integers that remember which attribute of which module they are."""
+"""Integers that remember which attribute of which module they are, or which axis's width."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import nn
 from typing_extensions import override
 
-__all__ = ["NamedInteger", "named_integers"]
+from nncfx.graph.union_find import Ids
+
+__all__ = ["NamedInteger", "NamedSize", "named_integers", "named_size"]
 
 
 class NamedInteger(int):
@@ -42,6 +45,41 @@ class NamedInteger(int):
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
         """Copy and pickle as a plain integer."""
         return (int, (int(self),))
+
+
+class NamedSize(int):
+    """The width of an axis along which channels lie, or that width divided by an integer.
+
+    Attributes:
+        ids: the channels along the axis.
+    """
+
+    ids: Ids
+
+    @classmethod
+    def named(cls, value: int, ids: Ids) -> "NamedSize":
+        """Return `value` with the channels that it counts."""
+        made = cls(value)
+        made.ids = ids
+        return made
+
+    @override
+    def __floordiv__(self, other: Any) -> Any:
+        """Return the quotient; it keeps the channels if it leaves no rest."""
+        value = int(self) // other
+        if type(value) is not int or value * other != int(self):
+            return value
+        return NamedSize.named(value, self.ids)
+
+    @override
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        """Copy and pickle as a plain integer."""
+        return (int, (int(self),))
+
+
+def named_size(size: torch.Size, axis: int, ids: Ids) -> torch.Size:
+    """Return a shape whose entry `axis` counts the channels `ids`."""
+    return torch.Size([NamedSize.named(n, ids) if a == axis else n for a, n in enumerate(size)])
 
 
 @contextmanager

@@ -1,10 +1,11 @@
 """Run a model once and write down every operation: `trace`."""
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import torch
 from torch import nn
@@ -25,6 +26,7 @@ from nncfx.tracing.tensors import describe, tensors_in
 
 __all__ = [
     "Observer",
+    "SizeObserver",
     "Trace",
     "TracedCall",
     "trace",
@@ -65,6 +67,14 @@ class Observer(Protocol):
 
     def on_output(self, tensor: torch.Tensor) -> None:
         """See the next output tensor of the model, after the forward."""
+
+
+class SizeObserver(ABC):
+    """An observer that also says what code gets when it asks a tensor for its shape."""
+
+    @abstractmethod
+    def on_shape(self, tensor: torch.Tensor) -> torch.Size:
+        """Return the shape of a tensor, of integers that may know more than their value."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +196,9 @@ def _explained(model: nn.Module) -> Iterator[None]:
         ) from error
 
 
+_SIZES: Final = frozenset([torch.Tensor.shape.__get__, torch.Tensor.size])
+
+
 class _TracingMode(TorchFunctionMode):
     """Turns every call that torch reports into a `TracedCall`, and operations into nodes."""
 
@@ -201,6 +214,7 @@ class _TracingMode(TorchFunctionMode):
         self._shortcut = shortcut
         self._stack = stack
         self._observers = observers
+        self._sizes = [one for one in observers if isinstance(one, SizeObserver)]
         self._calls: Counter[tuple[str, str]] = Counter()
 
     @override
@@ -218,10 +232,7 @@ class _TracingMode(TorchFunctionMode):
         inputs = list(tensors_in((args, kwargs)))
         infos = tuple(describe(tensor) for tensor in inputs)
         name = spelling(func, kwargs)
-        if self._shortcut is None:
-            result = func(*args, **kwargs)
-        else:
-            result = self._shortcut.run(func, name, args, kwargs, inputs)
+        result = self._run(func, name, args, kwargs, inputs)
         # an assignment to elements returns nothing and changes its first argument
         produced = [args[0]] if name == "__setitem__" else list(tensors_in(result))
         if not produced:
@@ -241,6 +252,24 @@ class _TracingMode(TorchFunctionMode):
         call = TracedCall(func, args, kwargs, result, operation, self.flow.parameter_names)
         _each(self._observers, "on_call", call)
         return result
+
+    def _run(
+        self,
+        func: Callable[..., Any],
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        inputs: list[torch.Tensor],
+    ) -> Any:
+        if func in _SIZES:
+            return self._size(*args, **kwargs)
+        if self._shortcut is None:
+            return func(*args, **kwargs)
+        return self._shortcut.run(func, name, args, kwargs, inputs)
+
+    def _size(self, tensor: torch.Tensor, dim: int | None = None) -> Any:
+        shape = self._sizes[0].on_shape(tensor) if self._sizes else tensor.shape
+        return shape if dim is None else shape[dim]
 
     def _operation(
         self,

@@ -1,0 +1,90 @@
+"""Note which sizes of tensors a model's code gives, and from what it has them."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+
+from nncfx.tracing.channel_calls import argument, place_of
+from nncfx.tracing.channel_ids import in_order, varying_axes
+from nncfx.tracing.channel_state import ChannelState, Split
+from nncfx.tracing.named_integers import NamedInteger, NamedSize
+from nncfx.tracing.tracer import TracedCall
+
+__all__ = ["note_sizes", "note_width"]
+
+_SIZED: Final = frozenset(["view", "reshape", "unflatten"])
+
+
+def note_width(
+    state: ChannelState,
+    call: TracedCall,
+    tensor: torch.Tensor,
+    width: tuple[int, NamedInteger],
+) -> None:
+    """Note that an axis has the size that an integer of a module gives."""
+    grid, (axis, size) = state.grid(tensor), width
+    if grid is not None:
+        widths = {axis % grid.dim(): (size.module, size.attribute)}
+        state.split(Split(grid, place_of(call), (), widths))
+
+
+def note_sizes(state: ChannelState, call: TracedCall) -> None:
+    """Note which sizes of the result the code has given, and from which integers of the module."""
+    grid = state.grid(call.result)
+    if grid is None or not varying_axes(grid):
+        return
+    name = call.func.__name__
+    if call.operation is not None and call.operation.module_type == "MultiheadAttention":
+        _note_heads(state, call, grid)
+    sizes = _sizes(call) if name in _SIZED else []
+    offset = argument(call, 1, "dim", 0) % call.args[0].dim() if name == "unflatten" else 0
+    places = range(offset, offset + len(sizes))
+    given = dict(zip(places, sizes, strict=True))
+    free = tuple(axis for axis, size in given.items() if size == -1)
+    widths = {
+        axis: (size.module, size.attribute)
+        for axis, size in given.items()
+        if isinstance(size, NamedInteger) and size == size.whole > 1
+    }
+    for axis, size in given.items():
+        if isinstance(size, NamedSize):
+            _note_size(state, call, axis, size)
+    state.split(Split(grid, place_of(call), free, widths))
+
+
+def _note_size(state: ChannelState, call: TracedCall, axis: int, size: NamedSize) -> None:
+    """Note that code has given an axis, or two adjacent ones, the width of another tensor.
+
+    Where it has divided that width by a number of heads, an axis beside has that number.
+    """
+    grid, whole = state.ids(call.result), len(size.ids)
+    near = [(axis,), (axis - 1, axis), (axis, axis + 1)]
+    for axes in near:
+        there = axes[0] >= 0 and axes[-1] < grid.dim()
+        if there and math.prod(grid.shape[a] for a in axes) == whole:
+            return state.tie_axes(grid, axes, size.ids, place_of(call))
+    return None
+
+
+def _note_heads(state: ChannelState, call: TracedCall, grid: torch.Tensor) -> None:
+    """Note that `nn.MultiheadAttention` lays channels out by heads, which go as a whole.
+
+    It divides by the root of a head's width.
+    """
+    assert call.operation is not None  # noqa: S101 (the caller has looked)
+    moving, last = varying_axes(grid), grid.dim() - 1
+    if call.func is not torch.Tensor.view or last not in moving:
+        return
+    if len(moving) == 1 and call.result.shape == call.args[0].shape:
+        state.fix(grid, f"'{place_of(call)}' has one head only, which must stay")
+    elif len(moving) > 1:
+        heads = state.unite_along(grid, [last], place_of(call))
+        state.ledger.count(call.operation.module, "num_heads", in_order(heads))
+
+
+def _sizes(call: TracedCall) -> list[Any]:
+    given = call.args[1:] if call.func.__name__ != "unflatten" else call.args[2:]
+    values = [*given, *(call.kwargs[k] for k in ("shape", "size", "sizes") if k in call.kwargs)]
+    return list(values[0]) if values and isinstance(values[0], Sequence) else values
