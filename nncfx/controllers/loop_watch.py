@@ -89,7 +89,9 @@ class LoopWatch:
 
     def epoch_begins(self) -> None:
         """Note `epoch_step()`."""
-        self._look()
+        has_stepped = self._look()
+        if self._is_left_out(has_stepped=has_stepped):
+            self._warn(_NOT_ADDED)
         if self._epochs and self._was_trained and not (self._calls or self._is_trained):
             self._warn(_TWICE)
         if self._epochs and self._is_trained and self.algorithm and not self._losses:
@@ -103,9 +105,9 @@ class LoopWatch:
 
     def step_begins(self, current_epoch: int) -> None:
         """Note `step()`, at which `current_epoch` holds."""
-        self._look()
+        has_stepped = self._look()
         self._steps += 1
-        for message in self._missing(current_epoch):
+        for message in self._missing(current_epoch, has_stepped=has_stepped):
             self._warn(message)
         self._calls += 1
 
@@ -114,10 +116,8 @@ class LoopWatch:
         if torch.compiler.is_compiling():
             return
         has_stepped = self._look()
-        if self._is_pending and has_stepped and self.algorithm:
-            self._warn(_NOT_ADDED)
         self._losses += 1
-        for message in self._missing(current_epoch):
+        for message in self._missing(current_epoch, has_stepped=has_stepped):
             self._warn(message)
         self._calls += 1
         self._is_pending = loss.requires_grad
@@ -127,8 +127,14 @@ class LoopWatch:
     def _is_differentiated(self, _: Tensor) -> None:
         self._is_pending = False
 
-    def _missing(self, current_epoch: int) -> Iterator[str]:
+    def _is_left_out(self, *, has_stepped: bool) -> bool:
+        """Return whether the optimizer went on without the loss that was asked for."""
+        return self._is_pending and has_stepped and bool(self.algorithm)
+
+    def _missing(self, current_epoch: int, *, has_stepped: bool) -> Iterator[str]:
         """Yield what a step or a loss in `current_epoch` says is missing."""
+        if self._is_left_out(has_stepped=has_stepped):
+            yield _NOT_ADDED
         if not self._is_trained:
             return
         if current_epoch < 0 and self._calls > 0:

@@ -274,6 +274,35 @@ def test_a_loss_that_is_not_added_is_told() -> None:
         one_step(controller, model, adds=False)
 
 
+def test_a_loss_that_is_not_added_is_told_in_a_loop_that_steps_the_schedule() -> None:
+    controller, model = created(["rb_sparsity", "magnitude_sparsity"])
+    controller.scheduler.epoch_step()
+    controller.scheduler.step()
+    one_step(controller, model, adds=False)
+    with pytest.warns(TrainingLoopWarning, match="not differentiated before the opt") as caught:
+        controller.scheduler.step()
+    assert caught[0].filename == __file__
+
+
+def test_a_loss_that_is_not_added_is_told_at_the_end_of_an_epoch_of_one_step() -> None:
+    controller, model = created(["rb_sparsity"])
+    controller.scheduler.epoch_step()
+    one_step(controller, model, adds=False)
+    with pytest.warns(TrainingLoopWarning, match="not differentiated before the optimizer"):
+        controller.scheduler.epoch_step()
+
+
+def test_a_loss_that_is_asked_for_once_more_is_no_fault() -> None:
+    controller, model = created(["rb_sparsity"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        controller.scheduler.epoch_step()
+        for _ in range(3):
+            controller.scheduler.step()
+            one_step(controller, model)
+            controller.loss()  # to be written into a log
+
+
 def test_a_schedule_may_be_tried_without_training() -> None:
     controller, _ = created(["magnitude_sparsity"])
     with warnings.catch_warnings():
