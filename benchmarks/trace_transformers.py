@@ -80,6 +80,22 @@ TRANSFORMERS: Final[Mapping[str, tuple[str, dict[str, Any]]]] = MappingProxyType
         "DebertaV2Model": (IDS, {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}),
         "DeiTModel": (PIXELS, {}),
         "Dinov2Model": (PIXELS, {}),
+        "DetrModel": (
+            PIXELS,
+            {
+                "num_queries": 5,
+                "backbone": None,
+                "use_timm_backbone": False,
+                "use_pretrained_backbone": False,
+                "backbone_config": {
+                    "model_type": "resnet",
+                    "embedding_size": 16,
+                    "hidden_sizes": [16, 32],
+                    "depths": [1, 1],
+                    "out_features": ["stage2"],
+                },
+            },
+        ),
         "DistilBertModel": (IDS, {}),
         "ElectraModel": (IDS, {"embedding_size": 16}),
         "FNetModel": ("ids only", {}),
