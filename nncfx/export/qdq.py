@@ -42,7 +42,8 @@ def write_quantized(model: "ir.Model", target: Target) -> None:
     fold_into_constants(model)
     weights = integer_weights(graph, target)
     fold_batch_norms(graph, weights)
-    use_matrix_products(graph, weights)
+    if target.pixel_products:
+        use_matrix_products(graph, weights)
     if target.image_blocks:
         read_image_by_blocks(graph, weights)
     weights = look_up_integers(model, weights, target)

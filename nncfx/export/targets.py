@@ -21,6 +21,8 @@ class Target:
         symmetric: it computes in integers on int8 with zero point 0 only; without, activations
             are written as uint8.
         integer_bias: biases are int32, in the scale of the sums they are added to.
+        pixel_products: it has no integer convolution that ends in float, and convolutions of one
+            pixel are written as matrix products.
         image_blocks: its first integer convolution is faster on blocks of pixels.
         block_weights: it has ONNX Runtime's `MatMulNBits` for weights quantized group by group.
     """
@@ -31,6 +33,7 @@ class Target:
     symmetric: bool = False
     integer_bias: bool = True
     block_weights: bool = False
+    pixel_products: bool = True
     image_blocks: bool = False
 
 
@@ -39,7 +42,7 @@ TARGETS: Final[Mapping[str, Target]] = MappingProxyType(
         "onnxruntime": Target(
             "onnxruntime", opset=21, newest_opset=23, block_weights=True, image_blocks=True
         ),
-        "openvino": Target("openvino", opset=21, newest_opset=23),
+        "openvino": Target("openvino", opset=21, newest_opset=23, pixel_products=False),
         "tensorrt": Target(
             "tensorrt", opset=21, newest_opset=22, symmetric=True, integer_bias=False
         ),

@@ -48,7 +48,8 @@ class QuantizeOptions:
             batch norms.
         smooth: Move outliers of activations into the weights first (SmoothQuant).
         rounding: "nearest", or a rounding of weights that is fitted to data: "gptq" or "adaptive".
-        correct_biases: Remove the mean error of each layer's output.
+        correct_biases: Remove the mean error of each layer's output, by its bias or by that of
+            the batch norm behind it.
     """
 
     placement: PlacementOptions = field(default_factory=PlacementOptions)
@@ -178,7 +179,7 @@ def _quantize(
     if _sees_data_again(options):
         inputs = list(inputs)
     per_tensor = not hardware.per_channel_weights or placement.weights.per_channel is False
-    if per_tensor or options.equalize or options.correct_biases:
+    if per_tensor or options.equalize:
         # with one scale per channel, folding changes nothing that is rounded (decision 0006)
         fold_batch_norms(model, model.nncf.example_inputs)
     if options.equalize:

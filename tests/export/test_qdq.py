@@ -176,6 +176,30 @@ def test_four_bits_of_an_activation_stay_four_bits(rounding: Rounding, tmp_path:
     assert run(path, x).tolist() == [[0.0, 7.0, 15.0]]
 
 
+@pytest.mark.parametrize(
+    ("target", "operator"), [("onnxruntime", "Gemm"), ("openvino", "Conv"), ("tensorrt", "Gemm")]
+)
+def test_a_convolution_of_one_pixel_has_the_form_that_ends_in_float(
+    rounding: Rounding, tmp_path: Path, target: str, operator: str
+) -> None:
+    class Head(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(8, 5, 1)
+            self.input_q = rounding(STEP, (-127, 127))
+            self.weight_q = rounding(torch.full((5,), 0.01), (-127, 127), axis=0)
+
+        @override
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            weight = self.weight_q(self.conv.weight)
+            return F.conv2d(self.input_q(x), weight, self.conv.bias).flatten(1)
+
+    x = torch.randn(2, 8, 1, 1)
+    file = export_onnx(Head().eval(), tmp_path / "head.onnx", x, target=target).path
+    found = [one.op_type for one in onnx.load(file).graph.node]
+    assert operator in found
+
+
 def test_a_range_that_is_not_frozen_is_refused(tmp_path: Path) -> None:
     class Open(nn.Module):
         @override

@@ -187,6 +187,16 @@ def test_methods_of_more_passes_work_from_a_generator(options: QuantizeOptions) 
     assert error(quantize(fresh(), iter(data()), weight_bits=5, options=options)) < 1.2 * plain
 
 
+def test_correcting_biases_leaves_batch_norms_where_they_are() -> None:
+    model = quantize(fresh(), data(), weight_bits=4, options=QuantizeOptions(correct_biases=True))
+    assert isinstance(model.get_submodule("norm"), nn.BatchNorm2d)
+    x = torch.cat(data())
+    with torch.no_grad():
+        exact = fresh()(x).mean(0)
+        plain = quantize(fresh(), data(), weight_bits=4)(x).mean(0)
+        assert (model(x).mean(0) - exact).norm() < 0.5 * (plain - exact).norm()
+
+
 def test_a_quantized_model_comes_back_from_its_file(tmp_path: Any) -> None:  # noqa: ANN401
     model = quantize(fresh(), data(), preset="performance", weight_bits=4)
     nncfx.save(tmp_path / "model.safetensors", model)
