@@ -94,8 +94,8 @@ def ratio(plain: Step, compressed: Step, rounds: int, what: str) -> tuple[float,
 def small_network() -> nn.Module:
     """Return three convolutions with batch norms and a classifier."""
     layers: list[nn.Module] = []
-    for before, channels in ((3, 16), (16, 32), (32, 32)):
-        conv = nn.Conv2d(before, channels, 3, stride=2, padding=1, bias=False)
+    for before, channels, stride in ((3, 16, 2), (16, 32, 1), (32, 32, 4)):
+        conv = nn.Conv2d(before, channels, 3, stride=stride, padding=1, bias=False)
         layers += [conv, nn.BatchNorm2d(channels), nn.ReLU()]
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(512, 10))
 

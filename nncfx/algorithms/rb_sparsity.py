@@ -211,19 +211,25 @@ class RBLoss(CompressionLoss):
 
     Attributes:
         masks: The learned masks, each once.
+        is_local: Whether each of them has a density of its own; the loss is their mean then.
         level: The level that is asked for.
     """
 
-    def __init__(self, masks: Sequence[LearnedMask]) -> None:
+    def __init__(self, masks: Sequence[LearnedMask], *, is_local: bool = False) -> None:
         self.masks = tuple(masks)
+        self.is_local = is_local
         self.level = 0.0
 
     @override
     def __call__(self) -> Tensor:
         """Return `((kept / n - (1 - level)) / 0.05)^2`, with a gradient to all scores."""
-        kept = torch.stack([one.kept() for one in self.masks]).sum()
-        total = sum(one.scores.numel() for one in self.masks)
-        return ((kept / total - (1 - self.level)) / _WIDTH).square()
+        sizes = [one.scores.numel() for one in self.masks]
+        if self.is_local:
+            shares = [one.kept() / size for one, size in zip(self.masks, sizes, strict=True)]
+            density = torch.stack(shares)
+        else:
+            density = torch.stack([one.kept() for one in self.masks]).sum() / sum(sizes)
+        return ((density - (1 - self.level)) / _WIDTH).square().mean()
 
 
 @final
@@ -246,7 +252,8 @@ class RBSparsityController(Controller):
         super().__init__(model, ALGORITHM, [config])
         self.config = config
         self.masks = dict(masks)
-        self._rb_loss = RBLoss(list(self.masks.values()))
+        is_local = config.params.sparsity_level_setting_mode == "local"
+        self._rb_loss = RBLoss(list(self.masks.values()), is_local=is_local)
         self.compression_loss = self._rb_loss
         self.level = config.sparsity_init
         self.scheduler = sparsity_scheduler(self, config.params, reached=self._reached)

@@ -178,17 +178,6 @@ class RBSparsityParams(SparsityParams):
         "how the level goes from sparsity_init to sparsity_target",
     )
 
-    @override
-    def rules(self) -> Iterator[Fault]:
-        """Yield the faults of a schedule, and of one per layer."""
-        yield from super().rules()
-        if self.sparsity_level_setting_mode == "local":
-            yield Fault(
-                path="sparsity_level_setting_mode",
-                problem="the loss of rb_sparsity asks for one level of the whole model; where it "
-                "goes is learned. Remove the key, or use 'magnitude_sparsity'.",
-            )
-
 
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)

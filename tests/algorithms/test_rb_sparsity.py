@@ -40,6 +40,21 @@ def test_the_loss_is_the_squared_distance_in_twentieths(level: float, loss: floa
     assert float(controller.loss().detach()) == pytest.approx(loss, rel=1e-5)
 
 
+@pytest.mark.parametrize(("mode", "loss"), [("global", 4.0), ("local", 50.0)])
+def test_a_level_per_layer_is_the_mean_of_their_losses(mode: str, loss: float) -> None:
+    item = {"algorithm": "rb_sparsity", "params": {"sparsity_level_setting_mode": mode}}
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 16))
+    controller, _ = create_compressed_model(model, {"compression": item}, torch.ones(1, 4))
+    assert isinstance(controller, RBSparsityController)
+    controller.level = 0.5
+    first, second = controller.masks.values()
+    with torch.no_grad():
+        first.scores.fill_(-1.0)  # of 16 weights none stays
+        second.scores.fill_(-1.0)
+        second.scores.view(-1)[:32].fill_(1.0)  # of 64 a half does
+    assert float(controller.loss().detach()) == pytest.approx(loss)
+
+
 def test_without_a_level_there_is_no_loss() -> None:
     assert float(applied().loss().detach()) == 0
 

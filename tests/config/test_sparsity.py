@@ -9,7 +9,6 @@ from nncfx.config import (
     MagnitudeSparsityParams,
     NMSparsityParams,
     RBSparsityConfig,
-    RBSparsityParams,
     SparsityParams,
 )
 from nncfx.errors import ConfigError
@@ -64,11 +63,6 @@ def test_batch_norm_adaptation_takes_nncfs_default_number_of_samples() -> None:
 
 def test_rb_sparsity_rises_exponentially_by_default() -> None:
     assert RBSparsityConfig().params.schedule == "exponential"
-
-
-def test_rb_sparsity_has_no_level_per_layer() -> None:
-    with pytest.raises(ConfigError, match="sparsity_level_setting_mode: the loss of rb_sparsity"):
-        RBSparsityParams(sparsity_level_setting_mode="local")
 
 
 def test_a_pattern_that_removes_nothing_is_a_fault() -> None:
