@@ -1,7 +1,7 @@
 """A former `nncfx benchmark --json` as the baseline of a new one."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,15 @@ from nncfx.cli.timing import Series
 from nncfx.compressor.machine import machine_facts
 from nncfx.errors import ArgumentError, StorageError
 
-__all__ = ["Change", "changes"]
+__all__ = ["Baseline", "Change", "changes", "read_baseline"]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What a former run has measured, and where it is kept."""
+
+    path: Path
+    document: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,7 @@ class Change:
     is_regression: bool
 
 
-def changes(found: Sequence[Series], baseline: Path, tolerance: float) -> list[Change]:
+def changes(found: Sequence[Series], baseline: Baseline, tolerance: float) -> list[Change]:
     """Return the change of each model that the baseline has measured too.
 
     Models are matched by file name, runtime, batch and threads. Overlapping intervals are no
@@ -39,26 +47,15 @@ def changes(found: Sequence[Series], baseline: Path, tolerance: float) -> list[C
 
     Args:
         found: measured now.
-        baseline: a file that `nncfx benchmark --json` has printed.
+        baseline: as `read_baseline` returned it.
         tolerance: the share by which the time may grow, at least 0.
 
     Raises:
-        ArgumentError: the tolerance is negative, the baseline is of another processor, or has
-            none of these models.
-        StorageError: there is no such file, or it is no baseline.
+        ArgumentError: the baseline has none of these models.
     """
-    if not tolerance >= 0:
-        raise ArgumentError(f"--tolerance is {tolerance}; it is a share, at least 0: 0.05 is 5 %.")
-    document = _read(baseline)
-    here, there = machine_facts().get("processor"), document["machine"].get("processor")
-    if here != there:
-        raise ArgumentError(
-            f"The baseline '{baseline}' was measured on '{there}', and this is '{here}'; their "
-            "times do not compare. Measure a baseline here.",
-        )
     before = {
         (Path(model["path"]).name, series["runtime"], series["batch"], series["threads"]): model
-        for series in document["series"]
+        for series in baseline.document["series"]
         for model in series["models"]
     }
     matched = [
@@ -69,7 +66,7 @@ def changes(found: Sequence[Series], baseline: Path, tolerance: float) -> list[C
     ]
     if not matched:
         raise ArgumentError(
-            f"The baseline '{baseline}' has none of these models on these runtimes with this "
+            f"The baseline '{baseline.path}' has none of these models on these runtimes with this "
             f"batch and these threads; it has {'; '.join(_spelt(key) for key in before)}.",
         )
     return [
@@ -88,7 +85,13 @@ def _spelt(key: tuple[str, str, int, int | None]) -> str:
     return f"{name} on {runtime}, batch {batch}, threads {threads or 'as the runtime chose'}"
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_baseline(path: Path) -> Baseline:
+    """Return the baseline that `nncfx benchmark --json` has printed to the file at `path`.
+
+    Raises:
+        ArgumentError: it is of another processor.
+        StorageError: there is no such file, or it is no baseline.
+    """
     if not path.is_file():
         raise StorageError(
             f"There is no baseline '{path}'. Write one: nncfx benchmark ... --json > {path}",
@@ -105,4 +108,10 @@ def _read(path: Path) -> dict[str, Any]:
             f"'{path}' is no baseline: {type(error).__name__}: {error}. "
             "Write one with: nncfx benchmark ... --json",
         ) from error
-    return document
+    here, there = machine_facts().get("processor"), document["machine"]["processor"]
+    if here != there:
+        raise ArgumentError(
+            f"The baseline '{path}' was measured on '{there}', and this is '{here}'; their "
+            "times do not compare. Measure a baseline here.",
+        )
+    return Baseline(path, document)

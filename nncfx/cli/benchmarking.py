@@ -10,9 +10,10 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from nncfx.cli.baseline import Change, changes
+from nncfx.cli.baseline import Change, changes, read_baseline
 from nncfx.cli.faults import FAULT, fault_text
-from nncfx.cli.timing import Series, TimingRequest, signature_inputs, time_files
+from nncfx.cli.signature import signature_inputs
+from nncfx.cli.timing import Series, TimingRequest, time_files
 from nncfx.cli.timing_output import layer_table, series_json, series_table
 from nncfx.errors import ArgumentError
 from nncfx.export import modules_in_file
@@ -43,10 +44,15 @@ def run_benchmark(request: TimingRequest, output: BenchmarkOutput) -> int:
     """
     if output.layers and set(request.runtimes) != {"onnxruntime"}:
         raise ArgumentError("Only onnxruntime tells the time of layers; leave --layers out.")
+    if not output.tolerance >= 0:
+        raise ArgumentError(
+            f"--tolerance is {output.tolerance}; it is a share, at least 0: 0.05 is 5 %.",
+        )
+    baseline = None if output.baseline is None else read_baseline(output.baseline)
     found, failures = time_files(request)
     if not found:
         raise failures[0].error
-    compared = [] if output.baseline is None else changes(found, output.baseline, output.tolerance)
+    compared = [] if baseline is None else changes(found, baseline, output.tolerance)
     if output.as_json:
         sys.stdout.write(json.dumps(series_json(found, failures), indent=1) + "\n")
     else:

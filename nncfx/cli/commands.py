@@ -60,7 +60,7 @@ def benchmark(  # noqa: PLR0913 (each is an option of the command)
     ] = None,
     seconds: Annotated[float, typer.Option(help="Time to measure each model for.")] = 3.0,
     batch: Annotated[
-        list[int] | None, typer.Option(min=1, help="Size of an open axis 0; several in turn.")
+        list[int] | None, typer.Option(min=1, help="Examples in a call; several in turn.")
     ] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of one call.")] = None,
     cpus: Annotated[str | None, typer.Option(help="Processors to run on: 0,1.")] = None,
@@ -73,7 +73,7 @@ def benchmark(  # noqa: PLR0913 (each is an option of the command)
         typer.Option(
             "--input-shape",
             "--shape",
-            help="Shape of an input with open axes: NAME=1x3x224x224.",
+            help="Shape of an input with open axes: NAME=1x3x224x224, or 1x3x224x224.",
         ),
     ] = None,
     setting: Annotated[
@@ -89,13 +89,14 @@ def benchmark(  # noqa: PLR0913 (each is an option of the command)
 ) -> None:
     """Time ONNX files on a runtime, interleaved, with intervals."""
     from nncfx.cli.benchmarking import BenchmarkOutput, run_benchmark
-    from nncfx.cli.timing import TimingRequest, parse_cpus, parse_settings, parse_shapes
+    from nncfx.cli.timing import TimingRequest
+    from nncfx.cli.timing_options import parse_cpus, parse_settings, parse_shapes
     from nncfx.runtimes import BuildOptions, TimingPlan
 
     request = TimingRequest(
         paths=tuple(models),
         runtimes=tuple(runtime or ("onnxruntime",)),
-        batches=tuple(batch or (1,)),
+        batches=tuple(batch or (None,)),
         shapes=parse_shapes(input_shape or ()),
         options=BuildOptions(threads=threads, settings=parse_settings(setting or ()), cache=cache),
         plan=TimingPlan(seconds=seconds, clock=clock),

@@ -1,19 +1,18 @@
 """`nncfx benchmark`: time ONNX files against each other on inputs made from their signatures."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, cast, runtime_checkable
 
-import torch
+from rich.console import Console
 
-from nncfx.errors import ArgumentError, NNCFXError, did_you_mean
+from nncfx.cli.signature import Shape, signature_inputs
+from nncfx.errors import ArgumentError, NNCFXError
 from nncfx.runtimes import (
     RUNTIMES,
     BuildOptions,
     Runtime,
-    Session,
     Timing,
     TimingPlan,
     Verdict,
@@ -23,28 +22,15 @@ from nncfx.runtimes import (
     runtime_named,
     verdict,
 )
-from nncfx.runtimes.named_inputs import InputSpec
+from nncfx.runtimes.named_inputs import examples_in
 
 __all__ = [
     "Comparison",
     "Failure",
     "Series",
     "TimingRequest",
-    "parse_cpus",
-    "parse_settings",
-    "parse_shapes",
-    "signature_inputs",
     "time_files",
 ]
-
-Shape = tuple[int, ...]
-
-
-@runtime_checkable
-class _Described(Protocol):
-    """A session that knows the signature of its model, as all that read files do."""
-
-    inputs: tuple[InputSpec, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +40,9 @@ class TimingRequest:
     Attributes:
         paths: ONNX files; the others are compared with the first.
         runtimes: names of the runtimes, measured one after the other.
-        batches: sizes of an open axis 0, measured one after the other.
-        shapes: of inputs by name, where axes besides the batch are open.
+        batches: sizes of axis 0, measured one after the other; None for the model's own, which
+            is 1 where it is open.
+        shapes: of inputs by name, where axes besides the batch are open; `""` for the only one.
         options: of every session.
         plan: how long and how carefully.
         cpus: processors that everything runs on; none for all.
@@ -66,7 +53,7 @@ class TimingRequest:
 
     paths: tuple[Path, ...]
     runtimes: tuple[str, ...]
-    batches: tuple[int, ...] = (1,)
+    batches: tuple[int | None, ...] = (None,)
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     options: BuildOptions = field(default_factory=BuildOptions)
     plan: TimingPlan = field(default_factory=TimingPlan)
@@ -94,7 +81,7 @@ class Series:
     Attributes:
         runtime: its name.
         version: of the runtime.
-        batch: size of an open axis 0.
+        batch: examples in one call.
         threads: CPU threads of one call; None where the runtime chose.
         comparisons: one for each file.
     """
@@ -111,7 +98,7 @@ class Failure:
     """A runtime that could not measure the files with this batch, and why."""
 
     runtime: str
-    batch: int
+    batch: int | None
     error: NNCFXError
 
 
@@ -126,6 +113,7 @@ def time_files(request: TimingRequest) -> tuple[list[Series], list[Failure]]:
     with pinned(request.cpus) if request.cpus else contextlib.nullcontext():
         for name in request.runtimes:
             for batch in request.batches:
+                _tell(name, batch, request)
                 try:
                     found.append(_series(runtime_named(name), batch, request))
                 except NNCFXError as error:
@@ -133,58 +121,13 @@ def time_files(request: TimingRequest) -> tuple[list[Series], list[Failure]]:
     return found, failures
 
 
-def parse_shapes(texts: Sequence[str]) -> dict[str, Shape]:
-    """Return the shapes by input name that texts such as "x=1x3x224x224" spell.
-
-    Raises:
-        ArgumentError: a text is not of this form.
-
-    >>> parse_shapes(["x=1x3x32x32"])
-    {'x': (1, 3, 32, 32)}
-    """
-    shapes = {}
-    for text in texts:
-        name, _, sizes = text.rpartition("=")
-        parts = sizes.split("x")
-        if not name or not all(part.isdecimal() and int(part) for part in parts):
-            raise ArgumentError(
-                f"--input-shape {text!r} does not name an input and its sizes. "
-                "Write --input-shape x=1x3x224x224.",
-            )
-        shapes[name] = tuple(map(int, parts))
-    return shapes
-
-
-def parse_settings(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Return the settings that texts such as "computeCapability=8.9" spell.
-
-    Raises:
-        ArgumentError: a text is not of this form.
-
-    >>> parse_settings(["mode=max-autotune"])
-    (('mode', 'max-autotune'),)
-    """
-    for text in texts:
-        if "=" not in text[1:]:
-            raise ArgumentError(f"--setting {text!r} is no NAME=VALUE.")
-    return tuple((name, value) for name, _, value in (text.partition("=") for text in texts))
-
-
-def parse_cpus(text: str | None) -> tuple[int, ...]:
-    """Return the processors that a text such as "0,2" names; none for None.
-
-    Raises:
-        ArgumentError: the text is no list of numbers.
-
-    >>> parse_cpus("0,2")
-    (0, 2)
-    """
-    if text is None:
-        return ()
-    parts = text.split(",")
-    if not all(part.isdecimal() for part in parts):
-        raise ArgumentError(f"--cpus {text!r} is no list of processors. Write --cpus 0,1.")
-    return tuple(map(int, parts))
+def _tell(runtime: str, batch: int | None, request: TimingRequest) -> None:
+    """Say on a terminal what takes so long; a bar that moves would be timed too."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        seconds = len(request.paths) * (request.plan.seconds + request.plan.warm_up_seconds)
+        what = runtime if batch is None else f"{runtime}, batch {batch}"
+        console.print(f"Measuring in {what}: about {seconds:.0f} s", style="dim")
 
 
 def _reader(name: str) -> Runtime:
@@ -198,24 +141,23 @@ def _reader(name: str) -> Runtime:
     return chosen
 
 
-def _series(runtime: Runtime, batch: int, request: TimingRequest) -> Series:
+def _series(runtime: Runtime, batch: int | None, request: TimingRequest) -> Series:
     with contextlib.ExitStack() as stack:
-        calls, sessions = {}, []
-        examples = 1
+        calls, sessions, examples = {}, [], {}
         for number, path in enumerate(request.paths):
             session = stack.enter_context(runtime.build(path, request.options))
             sessions.append(session)
             inputs = signature_inputs(session, path, request.shapes, batch)
-            sizes = [value.shape[0] for value in inputs.values() if value.ndim]
-            examples = sizes[0] if sizes else 1
+            examples[str(path)] = examples_in(inputs)
             calls[str(number)] = session.bind(inputs)
+        size = _common(examples)
         plan = admissible_plan(request.plan, sessions)
-        timings = list(compare(calls, plan=plan, examples=examples).values())
+        timings = list(compare(calls, plan=plan, examples=size).values())
     names = [str(path) for path in request.paths]
     return Series(
         runtime=runtime.name,
         version=runtime.version(),
-        batch=batch,
+        batch=size,
         threads=request.options.threads,
         comparisons=tuple(
             Comparison(
@@ -230,47 +172,13 @@ def _series(runtime: Runtime, batch: int, request: TimingRequest) -> Series:
     )
 
 
-def signature_inputs(
-    session: Session,
-    path: Path,
-    shapes: Mapping[str, Shape],
-    batch: int,
-) -> dict[str, torch.Tensor]:
-    """Return inputs of the model's own signature: random numbers, zeros for whole ones and flags.
-
-    `shapes` by input name settle open axes; of the others axis 0 is `batch`.
-
-    Raises:
-        ArgumentError: `shapes` names an input that the model has not, or an axis stays open.
-    """
-    assert isinstance(session, _Described)  # noqa: S101 (all sessions that read files are)
-    names = [spec.name for spec in session.inputs]
-    for name in shapes:
-        if name not in names:
+def _common(examples: Mapping[str, int]) -> int:
+    """Return the number of examples in a call, which must be the same for all files."""
+    (first, size), *others = examples.items()
+    for name, other in others:
+        if other != size:
             raise ArgumentError(
-                f"'{path}' has no input '{name}'; its inputs are {', '.join(names)}."
-                f"{did_you_mean(name, names)}",
+                f"One call of '{first}' computes {size} examples and one of '{name}' {other}; "
+                "they do not compare. Give a --batch that both take, or export them alike.",
             )
-    generator = torch.Generator().manual_seed(0)
-    return {
-        spec.name: _filled(spec, shapes.get(spec.name) or _settled(spec, path, batch), generator)
-        for spec in session.inputs
-    }
-
-
-def _settled(spec: InputSpec, path: Path, batch: int) -> Shape:
-    sizes = [batch if axis == 0 and size is None else size for axis, size in enumerate(spec.shape)]
-    if None in sizes:
-        spelt = "x".join("?" if size is None else str(size) for size in sizes)
-        raise ArgumentError(
-            f"Input '{spec.name}' of '{path}' has open axes: {spelt}. "
-            f"Settle them with --input-shape {spec.name}=... and a number for each.",
-        )
-    return cast("Shape", tuple(sizes))
-
-
-def _filled(spec: InputSpec, shape: Shape, generator: torch.Generator) -> torch.Tensor:
-    dtype = getattr(torch, spec.dtype)
-    if dtype.is_floating_point:
-        return torch.randn(shape, generator=generator).to(dtype)
-    return torch.zeros(shape, dtype=dtype)
+    return size

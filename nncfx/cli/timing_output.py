@@ -10,7 +10,7 @@ from rich.table import Table
 from nncfx.cli.timing import Comparison, Failure, Series
 from nncfx.compressor.machine import machine_facts, version_facts
 from nncfx.report.format import prefix_text, ratio_text, significant_text
-from nncfx.runtimes import Profile, Verdict
+from nncfx.runtimes import LayerTime, Profile, Verdict
 
 __all__ = ["layer_table", "series_json", "series_table"]
 
@@ -67,7 +67,8 @@ def series_json(found: Sequence[Series], failures: Sequence[Failure]) -> dict[st
 def layer_table(profiles: Mapping[Path, Profile]) -> Table:
     """Return the milliseconds of each layer, of several files side by side, slowest first.
 
-    With two files the last column is their ratio. A dash stands where a file has no such layer.
+    Layers that only later files have follow at the end. With two files the last column is their
+    ratio. A dash stands where a file has no such layer.
     """
     table = Table(box=box.SIMPLE_HEAD, title="Time of each layer (ms)", title_justify="left")
     table.add_column("Layer", overflow="fold", min_width=12)
@@ -75,19 +76,22 @@ def layer_table(profiles: Mapping[Path, Profile]) -> Table:
     table.add_column("MACs", justify="right", no_wrap=True)
     for path in profiles:
         table.add_column(path.name, justify="right", overflow="fold")
-    first, *others = profiles.values()
-    if len(others) == 1:
+    if len(profiles) == 2:  # noqa: PLR2004 (a pair has a ratio)
         table.add_column("Speed-up", justify="right", no_wrap=True)
-    for layer in sorted(first.layers, key=lambda one: -one.ms):
-        times = [layer.ms, *(other.ms_of(layer.module) for other in others)]
+    layers: dict[str, LayerTime] = {}
+    for profile in profiles.values():
+        for layer in sorted(profile.layers, key=lambda one: -one.ms):
+            layers.setdefault(layer.module, layer)
+    for layer in layers.values():
+        times = [profile.ms_of(layer.module) for profile in profiles.values()]
         row = [
             layer.module or "(the model)",
             "x".join(map(str, layer.output_shape)),
             prefix_text(layer.macs) if layer.macs else "",
             *(significant_text(ms) if ms else "-" for ms in times),
         ]
-        if len(others) == 1:
-            row.append(ratio_text(times[0] / times[1]) if times[1] else "-")
+        if len(times) == 2:  # noqa: PLR2004 (a pair has a ratio)
+            row.append(ratio_text(times[0] / times[1]) if all(times) else "-")
         table.add_row(*row)
     return table
 

@@ -84,10 +84,19 @@ def measured_table(
 
 
 def _told(variants: Sequence[Variant]) -> Iterable[Variant]:
-    """Yield `variants`, with a bar on standard error while it is a terminal."""
+    """Yield `variants`, with a bar on standard error while it is a terminal.
+
+    The bar is drawn between two variants only: a thread that draws it would be timed too.
+    """
     from rich.console import Console
     from rich.progress import track
 
     console = Console(stderr=True)
-    title = "Measuring the latency table"
-    return track(variants, title, console=console, transient=True, disable=not console.is_terminal)
+    return track(
+        variants,
+        "Measuring the latency table",
+        console=console,
+        auto_refresh=False,
+        transient=True,
+        disable=not console.is_terminal,
+    )

@@ -19,7 +19,7 @@ from nncfx.tracing import ExampleInputs
 
 __all__ = ["OnnxRuntime", "OnnxRuntimeSession"]
 
-_ERRORS_ONLY: Final = 3
+_FATAL_ONLY: Final = 4  # what it refuses reaches us as an exception
 _TYPES: Final = {
     "tensor(float)": "float32",
     "tensor(double)": "float64",
@@ -63,7 +63,7 @@ class OnnxRuntimeSession(Session):
         package = _package()
         self._folder = tempfile.TemporaryDirectory() if options.profile else None
         settings = package.SessionOptions()
-        settings.log_severity_level = _ERRORS_ONLY
+        settings.log_severity_level = _FATAL_ONLY
         settings.intra_op_num_threads = options.threads or 0
         settings.inter_op_num_threads = 1
         # Idle workers of one session would otherwise spin while another session is timed.

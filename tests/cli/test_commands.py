@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import nncfx.storage
 from nncfx.cli.commands import application
-from nncfx.cli.timing import parse_shapes
+from nncfx.cli.timing_options import parse_shapes
 from nncfx.compressor.evidence import Evidence, ModelFacts
 from nncfx.errors import ArgumentError, NNCFXError, StorageError
 from nncfx.export import export_onnx
@@ -134,6 +134,49 @@ def test_benchmark_shows_the_layers(onnx_file: Path) -> None:
     assert "2x2" in text  # the output of the only layer
 
 
+@pytest.fixture(scope="module")
+def batch_of_five(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("onnx") / "five.onnx"
+    export_onnx(torch.nn.Linear(3, 2), path, torch.zeros(5, 3), dynamic_batch=False)
+    return path
+
+
+def test_benchmark_takes_the_batch_of_the_file(batch_of_five: Path) -> None:
+    (series,) = json.loads(run("benchmark", batch_of_five, "--seconds", "0.02", "--json"))[
+        "series"
+    ]
+    assert (series["batch"], series["models"][0]["examples"]) == (5, 5)
+
+
+def test_benchmark_refuses_a_batch_that_the_file_does_not_take(batch_of_five: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"computes batches of 5 and no others.* --batch 4"):
+        run("benchmark", batch_of_five, "--batch", "4")
+
+
+def test_benchmark_compares_equal_batches_only(onnx_file: Path, batch_of_five: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"computes 1 examples and one of .*five.onnx' 5"):
+        run("benchmark", onnx_file, batch_of_five)
+    assert "five.onnx" in run(
+        "benchmark", onnx_file, batch_of_five, "--batch", "5", "--seconds", "0.02"
+    )
+
+
+def test_benchmark_takes_the_shape_of_the_only_input_without_its_name(onnx_file: Path) -> None:
+    arguments = ["benchmark", onnx_file, "--seconds", "0.02", "--input-shape", "7x3", "--json"]
+    (series,) = json.loads(run(*arguments))["series"]
+    assert series["batch"] == 7
+
+
+def test_benchmark_says_which_clock_and_how_many_threads(onnx_file: Path) -> None:
+    arguments = ["benchmark", onnx_file, "--seconds", "0.02", "--threads", "1", "--clock", "cpu"]
+    (series,) = json.loads(run(*arguments, "--json"))["series"]
+    assert (series["threads"], series["clock"]) == (1, "cpu")
+    assert 0 <= series["held_up"] <= 1
+    text = run(*arguments)
+    assert "1 thread" in text
+    assert "CPU time of the one thread" in text
+
+
 def test_benchmark_on_the_cpu_clock_needs_one_thread(onnx_file: Path) -> None:
     arguments = ["benchmark", onnx_file, "--seconds", "0.02", "--clock", "cpu", "--threads"]
     assert "linear.onnx" in run(*arguments, "1")
@@ -188,8 +231,8 @@ def test_a_file_that_is_no_baseline_is_refused(onnx_file: Path, tmp_path: Path, 
     [
         (["--runtime", "torch"], "runs modules and reads no ONNX files"),
         (["--runtime", "onnxrutime"], "Did you mean 'onnxruntime'?"),
-        (["--shape", "y=1x3"], "has no input 'y'"),
-        (["--shape", "3"], "does not name an input"),
+        (["--shape", "y=1x3"], "names input 'y'; the inputs of"),
+        (["--shape", "x3"], "does not name an input"),
         (["--threads", "0"], "threads is 0"),
         (["--cpus", "a"], "is no list of processors"),
         (["--cpus", "99999"], "this process may run on"),
@@ -209,7 +252,7 @@ def test_benchmark_refuses_with_a_reason(
     assert message in str(refusal.value)
 
 
-@pytest.mark.parametrize("text", ["x=", "x=1x", "=1x2", "x=1x0", "x=-1", "x=axb"])
+@pytest.mark.parametrize("text", ["", "x=", "x=1x", "=1x2", "x=1x0", "x=-1", "x=axb"])
 def test_a_shape_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ArgumentError, match="does not name an input and its sizes"):
         parse_shapes([text])
