@@ -5,6 +5,7 @@ Every function returns one score per group of each prunable set, in the order of
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -17,10 +18,14 @@ __all__ = [
     "activation_scores",
     "fisher_scores",
     "mean_magnitude",
+    "mean_rank",
     "nonzero_share",
     "norm_scale_scores",
     "taylor_scores",
 ]
+
+_PIXELS: Final = 2
+"""Axes of one image."""
 
 
 def taylor_scores(
@@ -122,6 +127,32 @@ def nonzero_share(activation: Tensor, axis: int = 1) -> Tensor:
     return found.movedim(axis, 0).flatten(1).double().mean(dim=1).to(activation.dtype)
 
 
+def mean_rank(activation: Tensor, axis: int = 1) -> Tensor:
+    """Return the mean rank of each channel's images: how much its feature map says.
+
+    Args:
+        activation: images, `n x c x h x w` where `axis` is 1; the last two axes are pixels.
+        axis: the axis of the channels; neither of the last two.
+
+    Raises:
+        CompressionError: the channels have no images: `activation` has fewer than three axes, or
+            `axis` is among the last two.
+
+    Source: Lin et al., "HRank: Filter Pruning using High-Rank Feature Map", 2020, eq. 4.
+
+    >>> mean_rank(torch.stack([torch.eye(3), torch.ones(3, 3)])[None])
+    tensor([3., 1.])
+    """
+    if activation.dim() <= _PIXELS or axis % activation.dim() >= activation.dim() - _PIXELS:
+        raise CompressionError(
+            f"An activation of the shape {tuple(activation.shape)} has no image for each index of "
+            f"axis {axis}, so its channels have no rank. Pass what a convolution gives, "
+            "n x c x h x w, or use mean_magnitude.",
+        )
+    images = activation.detach().movedim(axis, 0).flatten(1, -3)
+    return torch.linalg.matrix_rank(images).to(activation.dtype).mean(dim=1)
+
+
 def activation_scores(
     channels: Channels,
     activity: Mapping[str, Tensor],
@@ -133,8 +164,8 @@ def activation_scores(
     Args:
         channels: the channel analysis of the model.
         activity: by the dotted name of a producing weight, one number per channel that it makes,
-            such as the mean over batches of `mean_magnitude` or `nonzero_share` of what its layer
-            gives. Of the producers of a set those that are there count alike; one is enough.
+            such as the mean over batches of `mean_magnitude`, `nonzero_share` or `mean_rank` of
+            what its layer gives. Of the producers of a set those that are there count alike; one is enough.
         normalize: divide by the mean of the set.
 
     Raises:

@@ -11,6 +11,7 @@ from nncfx.schemes import (
     fisher_scores,
     keep_groups,
     mean_magnitude,
+    mean_rank,
     nonzero_share,
     norm_scale_scores,
     taylor_scores,
@@ -118,3 +119,17 @@ def test_producers_that_share_channels_count_alike() -> None:
 def test_a_set_without_activity_is_an_error_with_its_weights(channels: Channels) -> None:
     with pytest.raises(CompressionError, match=r"No activity is given for '0'.*one of 0\.weight"):
         activation_scores(channels, {})
+
+
+def test_a_rank_is_that_of_the_images_of_a_channel_averaged_over_the_batch() -> None:
+    rows = torch.arange(3.0)
+    first = torch.stack([torch.eye(3), rows[:, None] * rows])  # ranks 3 and 1
+    second = torch.stack([torch.diag(torch.tensor([1.0, 1.0, 0.0])), torch.zeros(3, 3)])  # 2, 0
+    assert mean_rank(torch.stack([first, second])).tolist() == [2.5, 0.5]
+    assert mean_rank(torch.stack([first, second], dim=1), axis=0).tolist() == [2.5, 0.5]
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((2, 3, 4), 1), ((2, 3), 1), ((2, 3, 4, 4), -1)])
+def test_channels_without_images_have_no_rank(shape: tuple[int, ...], axis: int) -> None:
+    with pytest.raises(CompressionError, match="no image for each index"):
+        mean_rank(torch.zeros(shape), axis)
