@@ -59,3 +59,27 @@ def test_an_open_end_is_approached_by_decades() -> None:
 def test_a_failure_without_a_metric_is_followed_by_halving() -> None:
     seen = [Observation(level=0.0, value=0.93), Observation(level=0.85, value=None)]
     assert next_level(seen, 0.91, SETTINGS, free=1) == pytest.approx(0.425)
+
+
+def test_a_steep_curve_is_resolved_below_the_tolerance() -> None:
+    seen = [
+        Observation(level=0.0, value=0.93),
+        Observation(level=0.40, value=0.93),
+        Observation(level=0.50, value=0.924),
+        Observation(level=0.51, value=0.89),
+        Observation(level=0.60, value=0.5),
+    ]
+    level = next_level(seen, 0.91, SETTINGS, free=1)
+    assert level is not None
+    assert 0.50 < level < 0.51
+
+
+def test_noise_on_a_flat_curve_is_not_chased() -> None:
+    """The metric falls by 0.0008 over the bracket, and noise of 0.003 lies on both of its ends."""
+    curve = {level: 0.93 - 0.08 * level**2 for level in (0.0, 0.2, 0.4, 0.49, 0.5, 0.6, 0.8)}
+    noise = {0.49: 0.003, 0.5: -0.003}
+    seen = [
+        Observation(level=level, value=value + noise.get(level, 0.0))
+        for level, value in curve.items()
+    ]
+    assert next_level(seen, 0.91, SETTINGS, free=1) is None
