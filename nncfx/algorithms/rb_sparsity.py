@@ -274,7 +274,7 @@ class RBSparsityController(Controller):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self._rb_loss.level = self.level
-        self._epoch_begun(self.scheduler.current_epoch)
+        self._epoch_begun(self.scheduler.schedule_epoch)
 
     @override
     def statistics(self) -> SparsityStatistics:

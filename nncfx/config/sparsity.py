@@ -76,7 +76,8 @@ class SparsityParams(Section):
     )
     steps_per_epoch: int | None = option(
         None,
-        "optimizer steps in an epoch; without it, the first epoch is used to count them",
+        "optimizer steps in an epoch; without it, the first epoch only counts them, and the "
+        "schedule begins after it",
         limits=Limits(minimum=1),
     )
     multistep_steps: tuple[int, ...] = option(

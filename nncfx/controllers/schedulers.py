@@ -40,7 +40,7 @@ class Scheduler(abc.ABC):
         current_step: Optimizer steps begun, minus one: -1 before the first.
         watch: Is told of every call; None where nobody watches.
         is_held: Whether epochs and steps are only counted, and the level stays as it is.
-        on_epoch: Is called with the epoch that has begun, after the level is set.
+        on_epoch: Is called with `schedule_epoch`, after the level is set.
     """
 
     def __init__(self) -> None:
@@ -60,6 +60,11 @@ class Scheduler(abc.ABC):
     def final_level(self) -> float:
         """The level at the end."""
 
+    @property
+    def schedule_epoch(self) -> int:
+        """The epoch of the schedule that holds: the current one, unless that one only counts."""
+        return self.current_epoch
+
     def epoch_step(self, next_epoch: int | None = None) -> None:
         """Begin an epoch: the next one, or `next_epoch`, and set its level.
 
@@ -72,7 +77,7 @@ class Scheduler(abc.ABC):
         if not self.is_held:
             self._on_epoch()
         if self.on_epoch is not None:
-            self.on_epoch(self.current_epoch)
+            self.on_epoch(self.schedule_epoch)
 
     def step(self, next_step: int | None = None) -> None:
         """Begin an optimizer step: the next one, or `next_step`.
@@ -159,7 +164,10 @@ class StepScheduler(Scheduler):
     """Sets the level of a schedule at the beginning of each epoch and of each optimizer step.
 
     The n-th step of an epoch, counted from 0, stands at the fraction n / steps of it. Without
-    `steps_per_epoch` the first epoch keeps its first level and its steps are counted.
+    `steps_per_epoch` the first epoch keeps its first level and its steps are counted; the
+    schedule begins with the epoch after it.
+
+    Source: NNCF 2.19, `PolynomialSparsityScheduler`, for what is done where steps are not known.
 
     Attributes:
         target: What it drives.
@@ -188,10 +196,15 @@ class StepScheduler(Scheduler):
 
     @property
     @override
+    def schedule_epoch(self) -> int:
+        return max(self.current_epoch - self.steps.counting_epochs, min(self.current_epoch, 0))
+
+    @property
+    @override
     def level(self) -> float:
         if self.current_epoch < 0:
             return self.target.level
-        epoch = self.current_epoch + self.steps.fraction
+        epoch = self.schedule_epoch + self.steps.fraction
         return self.schedule.level(min(epoch, self.freeze_epoch))
 
     @property
@@ -219,7 +232,7 @@ class StepScheduler(Scheduler):
         self._update()
 
     def _update(self) -> None:
-        if 0 <= self.current_epoch < self.freeze_epoch or self.target.level != self.level:
+        if 0 <= self.schedule_epoch < self.freeze_epoch or self.target.level != self.level:
             self.target.level = self.level
 
 

@@ -12,10 +12,12 @@ class StepCounter:
 
     Attributes:
         steps_per_epoch: Optimizer steps in an epoch; None until they are known.
+        counting_epochs: Epochs that only tell how many steps make one: 1, or 0 if it is given.
     """
 
     def __init__(self, steps_per_epoch: int | None = None) -> None:
         self.steps_per_epoch = steps_per_epoch
+        self.counting_epochs = int(steps_per_epoch is None)
         self._begun = 0
 
     @property

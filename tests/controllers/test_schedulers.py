@@ -89,12 +89,42 @@ def test_steps_move_within_the_epoch_when_their_number_is_known() -> None:
 def test_the_first_epoch_counts_the_steps_when_their_number_is_unknown() -> None:
     target = Target()
     scheduler = StepScheduler(target, LINE, freeze_epoch=99)
-    for _ in range(2):
+    for _ in range(3):
         scheduler.epoch_step()
         scheduler.step()
         scheduler.step()
     assert scheduler.steps_per_epoch == 2
-    assert target.seen == pytest.approx([0, 0, 0, 0.2, 0.2, 0.3])
+    assert target.seen == pytest.approx([0, 0, 0, 0, 0, 0.1, 0.2, 0.2, 0.3])
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_steps_of_a_convex_polynomial_take_nncfs_published_levels(*, counted: bool) -> None:
+    target = Target()
+    square = PolynomialSchedule(initial=0.1, target=0.5, epochs=3, power=2, concave=False)
+    scheduler = StepScheduler(
+        target, square, freeze_epoch=4, steps_per_epoch=None if counted else 3
+    )
+    levels = []
+    for _ in range(3):
+        scheduler.epoch_step()
+        for _ in range(3):
+            scheduler.step()
+            levels.append(target.level)
+    first = [0.1, 85 / 810, 97 / 810]
+    second = [13 / 90, 145 / 810, 181 / 810]
+    expected = [0.1, 0.1, 0.1, *first, *second] if counted else [*first, *second]
+    assert levels[: len(expected)] == pytest.approx(expected, abs=1e-7)
+
+
+def test_the_masks_freeze_as_many_epochs_later_as_steps_are_counted() -> None:
+    target = Target()
+    seen: list[int] = []
+    scheduler = StepScheduler(target, LINE, freeze_epoch=1)
+    scheduler.on_epoch = seen.append
+    for _ in range(3):
+        scheduler.epoch_step()
+        scheduler.step()
+    assert seen == [0, 0, 1]
 
 
 def test_the_adaptive_level_rises_after_patient_epochs_up_to_its_maximum() -> None:
