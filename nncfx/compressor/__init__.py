@@ -11,6 +11,7 @@ from nncfx.compressor.evidence import (
     Sample,
     StudyEvidence,
 )
+from nncfx.compressor.latency_budget import groups_within_latency, measured_widths
 from nncfx.compressor.machine import machine_facts, version_facts
 from nncfx.compressor.metrics import Metric, accuracy
 from nncfx.compressor.result import CompressionResult
@@ -27,8 +28,10 @@ __all__ = [
     "StudyEvidence",
     "accuracy",
     "create_compressed_model",
+    "groups_within_latency",
     "load",
     "machine_facts",
+    "measured_widths",
     "save",
     "version_facts",
 ]

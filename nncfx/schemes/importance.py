@@ -165,7 +165,8 @@ def activation_scores(
         channels: the channel analysis of the model.
         activity: by the dotted name of a producing weight, one number per channel that it makes,
             such as the mean over batches of `mean_magnitude`, `nonzero_share` or `mean_rank` of
-            what its layer gives. Of the producers of a set those that are there count alike; one is enough.
+            what its layer gives. Of the producers of a set those that are there count alike; one
+            is enough.
         normalize: divide by the mean of the set.
 
     Raises:

@@ -1,0 +1,148 @@
+"""Prune channels until the latency that a table predicts is within a budget."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nncfx.errors import ArgumentError, CompressionError
+from nncfx.export import export_onnx
+from nncfx.graph import NNCFGraph
+from nncfx.graph.channels import Channels, GroupSet
+from nncfx.runtimes import LatencyTable, Variant, measured_table
+from nncfx.schemes import keep_groups
+from nncfx.schemes.alignment import ALIGNMENTS, Alignment
+from nncfx.thinning.removal import Removal, removed
+from nncfx.thinning.selection import Selection
+from nncfx.thinning.surgery import sized_on_the_way
+from nncfx.tracing import ExampleInputs
+from nncfx.tracing.tracer import trace_of_shapes
+
+__all__ = ["groups_within_latency", "measured_widths"]
+
+_STEPS: Final = 12
+"""Halvings of the level: to one of 4096 groups."""
+
+
+def measured_widths(
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    channels: Channels,
+    *,
+    variants: int = 8,
+    seed: int = 0,
+) -> LatencyTable:
+    """Return the table of the layers of `model` at several widths, timed in ONNX Runtime here.
+
+    The model itself is the first variant; the others have widths at random that suit ONNX
+    Runtime. One thread is used.
+
+    Args:
+        model: left as it is.
+        example_inputs: what one timed call takes.
+        channels: which widths there are, from `prunable_channels`.
+        variants: how many models are exported and timed, at least 2; a second or two each.
+        seed: of the widths.
+
+    Raises:
+        ArgumentError: `variants` is below 2.
+        RuntimeFailure: ONNX Runtime refuses the model.
+        MissingExtraError: ONNX Runtime or the exporter is not installed.
+    """
+    if variants < 2:  # noqa: PLR2004 (a line)
+        raise ArgumentError(
+            f"variants is {variants}; times between widths are read off several models. Ask for "
+            "at least 2.",
+        )
+    generator = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory(prefix="nncfx-") as folder:
+        made = []
+        for number in range(variants):
+            keep = [
+                torch.arange(one.size) < _width(one, generator.random() if number else 1.0)
+                for one in channels.prunable
+            ]
+            removal = _without(model, channels, keep)
+            graph = _graph(removal, example_inputs)
+            file = export_onnx(removal.model, Path(folder) / f"{number}.onnx", example_inputs)
+            made.append(Variant(graph=graph, path=file, modules=file.modules))
+        return measured_table(made, example_inputs)
+
+
+def groups_within_latency(
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    channels: Channels,
+    scores: Sequence[Tensor],
+    *,
+    table: LatencyTable,
+    limit_ms: float,
+) -> list[Tensor]:
+    """Return which channel groups stay so that the predicted latency is at most `limit_ms`.
+
+    One ranking over all sets; as few groups go as the limit asks for, to widths that suit the
+    table's runtime. `group_masks` makes masks of the result.
+
+    Args:
+        model: dense or masked; left as it is.
+        example_inputs: what the table was measured on.
+        channels: from `prunable_channels`.
+        scores: as `group_scores` gives them.
+        table: from `measured_widths`, or measured on the target machine and read with
+            `LatencyTable.from_json`.
+        limit_ms: milliseconds of one call.
+
+    Raises:
+        CompressionError: the limit is below what the narrowest model takes.
+        RuntimeFailure: the table lacks a kind of module.
+    """
+    entries = [one.origin.indices.shape[1] for one in channels.prunable]
+    alignment = ALIGNMENTS.get(table.machine.get("runtime", ""), Alignment(1))
+
+    def kept(level: float) -> list[Tensor]:
+        return keep_groups(scores, level, align=alignment, entries=entries)
+
+    def predicted(level: float) -> float:
+        removal = _without(model, channels, kept(level))
+        return table.predict_ms(_graph(removal, example_inputs))
+
+    low, high = 0.0, 1 - 2.0**-_STEPS
+    if predicted(low) <= limit_ms:
+        return kept(low)
+    least = predicted(high)
+    if least > limit_ms:
+        raise CompressionError(
+            f"The narrowest model is predicted to take {least:.3g} ms, above the limit of "
+            f"{limit_ms:g} ms: the rest is in layers that may not lose channels. Raise limit_ms, "
+            "or see the reasons in channels.fixed.",
+        )
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if predicted(middle) <= limit_ms else (middle, high)
+    return kept(high)
+
+
+def _width(group_set: GroupSet, share: float) -> int:
+    """Return how many groups stay, of the counts that suit ONNX Runtime the one at `share`."""
+    entries = group_set.origin.indices.shape[1]
+    suits = ALIGNMENTS["onnxruntime"].allows
+    counts = [n for n in range(1, group_set.size) if suits(n * entries)] + [group_set.size]
+    return counts[min(int(share * len(counts)), len(counts) - 1)]
+
+
+def _without(model: nn.Module, channels: Channels, keep: Sequence[Tensor]) -> Removal:
+    groups: Mapping[str, np.ndarray[tuple[int], np.dtype[np.int64]]] = {
+        one.name: np.flatnonzero(~mask.cpu().numpy())
+        for one, mask in zip(channels.prunable, keep, strict=True)
+        if not mask.all()
+    }
+    return removed(model, channels, Selection(groups=groups, kept={}))
+
+
+def _graph(removal: Removal, example_inputs: ExampleInputs) -> NNCFGraph:
+    with sized_on_the_way(removal.model, removal.sizes):
+        return trace_of_shapes(removal.model, example_inputs).graph

@@ -1,0 +1,105 @@
+"""Channels go until a predicted latency is reached."""
+
+import pytest
+import torch
+from torch import nn
+
+from nncfx.compressor import groups_within_latency, measured_widths
+from nncfx.errors import ArgumentError, CompressionError
+from nncfx.graph.channels import Channels
+from nncfx.runtimes import LatencyTable, fitted_table
+from nncfx.schemes import group_masks, group_scores
+from nncfx.thinning import prunable_channels, thin
+from nncfx.tracing import trace
+
+_IMAGE = torch.zeros(1, 3, 8, 8)
+
+
+def _network(*widths: int) -> nn.Module:
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    before = 3
+    for width in widths:
+        layers += [nn.Conv2d(before, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
+        before = width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, 10))
+
+
+def _table(runtime: str = "none") -> LatencyTable:
+    """Return a table of a machine where a channel of a convolution takes a millisecond."""
+    graphs, times = [], []
+    for widths in ((2, 2), (10, 20), (40, 40), (30, 5), (1, 40)):
+        graphs.append(trace(_network(*widths).eval(), _IMAGE))
+        times.append({"0": float(widths[0]), "3": float(widths[1])})
+    sums = [sum(one.values()) for one in times]
+    return fitted_table(graphs, times, sums, machine={"runtime": runtime})
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    return _network(40, 40).eval()
+
+
+@pytest.fixture
+def channels(model: nn.Module) -> Channels:
+    return prunable_channels(model, _IMAGE)
+
+
+def _scores(model: nn.Module, channels: Channels) -> list[torch.Tensor]:
+    return group_scores(channels, dict(model.named_parameters()), "l1norm")
+
+
+@pytest.mark.parametrize("limit", [60.0, 33.0, 10.0])
+def test_as_few_channels_go_as_the_limit_asks_for(
+    model: nn.Module, channels: Channels, limit: float
+) -> None:
+    scores = _scores(model, channels)
+    keep = groups_within_latency(model, _IMAGE, channels, scores, table=_table(), limit_ms=limit)
+    # a channel takes a millisecond; the table interpolates within a few per cent
+    assert 0.85 * limit <= sum(int(mask.sum()) for mask in keep) <= 1.1 * limit
+    weights = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, mask in group_masks(channels, keep, weights).items():
+            weights[name].masked_fill_(~mask, 0)
+    result = thin(model, _IMAGE, channels=channels)
+    assert _table().predict_ms(trace(result.model, _IMAGE)) <= limit
+
+
+def test_a_model_within_the_limit_loses_nothing(model: nn.Module, channels: Channels) -> None:
+    keep = groups_within_latency(
+        model, _IMAGE, channels, _scores(model, channels), table=_table(), limit_ms=100
+    )
+    assert all(mask.all() for mask in keep)
+
+
+def test_widths_suit_the_runtime_of_the_table(model: nn.Module, channels: Channels) -> None:
+    table = _table("onnxruntime")
+    keep = groups_within_latency(
+        model, _IMAGE, channels, _scores(model, channels), table=table, limit_ms=50
+    )
+    assert all(int(mask.sum()) in {4, 8, 12, 16, 32, 40} for mask in keep)
+
+
+def test_a_limit_below_the_narrowest_model_is_an_error_with_its_time(
+    model: nn.Module, channels: Channels
+) -> None:
+    before = {name: one.clone() for name, one in model.state_dict().items()}
+    with pytest.raises(CompressionError, match=r"narrowest model .* above the limit of 0.001 ms"):
+        groups_within_latency(
+            model, _IMAGE, channels, _scores(model, channels), table=_table(), limit_ms=0.001
+        )
+    assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
+
+
+def test_a_measured_table_knows_every_width(model: nn.Module, channels: Channels) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    table = measured_widths(model, _IMAGE, channels, variants=3)
+    assert table.machine["runtime"] == "onnxruntime"
+    dense = table.predict_ms(trace(model, _IMAGE))
+    assert 0 < table.predict_ms(trace(_network(8, 8).eval(), _IMAGE)) <= 1.5 * dense
+
+
+def test_one_variant_is_not_enough_for_a_table(model: nn.Module, channels: Channels) -> None:
+    with pytest.raises(ArgumentError, match="at least 2"):
+        measured_widths(model, _IMAGE, channels, variants=1)
