@@ -10,7 +10,7 @@ from nncfx.export.graph_edits import constant_of, consumers, input_of, insert_af
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["arrange_quantizers", "is_movement"]
+__all__ = ["arrange_quantizers", "is_movement", "is_quantized"]
 
 # Operators whose outputs are elements of input 0: rounding before or after them is the same.
 _MOVEMENTS: Final = frozenset(
@@ -36,6 +36,14 @@ _MOVEMENTS: Final = frozenset(
 def is_movement(node: "ir.Node") -> bool:
     """Return whether the outputs of `node` are elements of its input 0, as they are."""
     return node.op_type in _MOVEMENTS and not node.domain
+
+
+def is_quantized(value: "ir.Value") -> bool:
+    """Return whether the elements of `value` come from a fake-quantize, moved or not."""
+    producer = value.producer()
+    while producer is not None and is_movement(producer):
+        producer = input_of(producer).producer()
+    return is_fake_quantize(producer)
 
 
 def arrange_quantizers(graph: "ir.Graph") -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from nncfx.export.fake_quantize import is_fake_quantize
+from nncfx.export.fusion import is_quantized
 from nncfx.export.graph_edits import (
     add_constant,
     constant_of,
@@ -18,7 +19,7 @@ from nncfx.export.integer_weights import IntegerWeight
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["use_global_pooling", "use_matrix_products"]
+__all__ = ["scale_after_products", "use_global_pooling", "use_matrix_products"]
 
 _IMAGE_NDIM: Final = 4
 _IMAGE_AXES: Final = [2, 3]
@@ -40,6 +41,47 @@ def use_matrix_products(graph: "ir.Graph", weights: Iterable[IntegerWeight]) -> 
         layer = sole_consumer(weight.node.outputs[0])
         if layer is not None and layer.op_type == "Conv" and _is_on_one_pixel(layer):
             _use_matrix_product(layer, weight, graph)
+
+
+def scale_after_products(graph: "ir.Graph") -> None:
+    """Let a product of two quantized tensors read them as they are, and scale its result instead.
+
+    Attention is exported with queries and keys scaled before their product, which would then read
+    floats.
+    """
+    for node in list(graph):
+        if node.op_type != "MatMul" or node.domain:
+            continue
+        scaled = [_scaled(input_of(node, index)) for index in (0, 1)]
+        if None in scaled:
+            continue
+        (left, one), (right, other) = (each for each in scaled if each is not None)
+        _scale_result(node, (left, right), one * other, graph)
+
+
+def _scaled(value: "ir.Value") -> "tuple[ir.Value, np.float32] | None":
+    """Return a quantized tensor and the number that it is multiplied by; None for others."""
+    node = value.producer()
+    if node is None or node.op_type != "Mul" or len(value.uses()) > 1:
+        return None
+    factor = constant_of(node.inputs[1])
+    if factor is None or factor.size != 1 or not is_quantized(input_of(node)):
+        return None
+    return input_of(node), np.float32(factor.item())
+
+
+def _scale_result(
+    node: "ir.Node", operands: "tuple[ir.Value, ir.Value]", factor: np.float32, graph: "ir.Graph"
+) -> None:
+    import onnx_ir as ir
+
+    metadata = dict(node.metadata_props)
+    product = ir.node("MatMul", operands, metadata_props=metadata)
+    graph.insert_before(node, product)
+    result, name = product.outputs[0], node.outputs[0].name
+    result.type, result.shape = node.outputs[0].type, node.outputs[0].shape
+    scale = add_constant(graph, f"{name}_factor", factor)
+    replace_node(node, ir.node("Mul", [result, scale], metadata_props=metadata), graph)
 
 
 def _is_mean_over_image(node: "ir.Node") -> bool:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from nncfx.export.fake_quantize import is_fake_quantize
-from nncfx.export.fusion import is_movement
+from nncfx.export.fusion import is_quantized
 from nncfx.export.graph_edits import add_constant, input_of, replace_node, sole_consumer
 from nncfx.export.integer_weights import IntegerWeight
 
@@ -51,7 +50,7 @@ def pack_weights(model: "ir.Model", weights: list[IntegerWeight]) -> list[Intege
 
 def _packed(weight: IntegerWeight, graph: "ir.Graph") -> bool:
     layer = sole_consumer(weight.node.outputs[0])
-    if layer is None or layer.domain or _is_quantized(input_of(layer)):
+    if layer is None or layer.domain or is_quantized(input_of(layer)):
         return False
     matrix = _matrix(layer, weight)
     if matrix is None:
@@ -59,13 +58,6 @@ def _packed(weight: IntegerWeight, graph: "ir.Graph") -> bool:
     replace_node(layer, _product(layer, matrix, graph), graph)
     graph.remove(weight.node, safe=True)
     return True
-
-
-def _is_quantized(value: "ir.Value") -> bool:
-    producer = value.producer()
-    while producer is not None and is_movement(producer):
-        producer = input_of(producer).producer()
-    return is_fake_quantize(producer)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -11,7 +11,11 @@ from nncfx.export.fusion import arrange_quantizers
 from nncfx.export.graph_edits import add_constant, input_of, replace_node
 from nncfx.export.image_blocks import read_image_by_blocks
 from nncfx.export.integer_biases import add_integer_biases
-from nncfx.export.integer_forms import use_global_pooling, use_matrix_products
+from nncfx.export.integer_forms import (
+    scale_after_products,
+    use_global_pooling,
+    use_matrix_products,
+)
 from nncfx.export.integer_weights import fold_into_constants, integer_weights, store
 from nncfx.export.number_types import activation_grid, number_type
 from nncfx.export.packed_weights import pack_weights
@@ -52,6 +56,7 @@ def write_quantized(model: "ir.Model", target: Target) -> None:
     for weight in weights:
         store(weight, graph)
     use_global_pooling(graph)
+    scale_after_products(graph)
     arrange_quantizers(graph)
     for node in [one for one in graph if is_fake_quantize(one)]:
         _write_pair(node, activation_grid(grid_of(node), target), graph)

@@ -41,6 +41,11 @@ def operands_of(operation: Operation) -> Operands:
         for port, one in enumerate(operation.inputs)
         if one is not None and one.dtype in _FLOATS
     ]
+    if kind == "attention":
+        # queries and keys; what is multiplied by the values is computed inside
+        inside = operation.function != "scaled_dot_product_attention"
+        problem = "its projections are inside" if inside else ""
+        return Operands(tuple(port for port in floats if port in (0, 1)), problem=problem)
     if kind not in _WITH_WEIGHT:
         ports = tuple(port for port in floats if port not in operation.parameters)
         return Operands(ports, problem=_elementwise_problem(kind, ports))

@@ -144,7 +144,7 @@ class _Planner:
                 passes = kind in _FOLLOWING or kind == "batch_norm" or address in inside
                 is_integer[address] = is_read and passes
                 continue
-            sums = kind in CONTRACTIONS or asker.operands.weight is not None
+            sums = kind in {*CONTRACTIONS, "attention"} or asker.operands.weight is not None
             is_integer[address] = sums or is_read
             if not is_integer[address]:
                 del by_address[address]

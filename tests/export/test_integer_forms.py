@@ -5,7 +5,11 @@ from collections.abc import Callable
 import onnx_ir as ir
 import pytest
 
-from nncfx.export.integer_forms import use_global_pooling, use_matrix_products
+from nncfx.export.integer_forms import (
+    scale_after_products,
+    use_global_pooling,
+    use_matrix_products,
+)
 from nncfx.export.integer_weights import integer_weights
 from nncfx.export.targets import TARGETS
 
@@ -57,3 +61,15 @@ def test_a_convolution_of_one_pixel_is_a_matrix_product(
     use_matrix_products(model.graph, weights)
     assert operators(model)[1:] == expected
     assert weights[0].integers.ndim == (2 if size == 1 else 4)
+
+
+def test_tensors_that_are_not_quantized_are_scaled_before_their_product(
+    parsed: Parse, operators: Operators
+) -> None:
+    model = parsed("""
+    g (float[2,2] x) => (float[2,2] y) <float f = {0.5}> {
+      q = Mul (x, f)
+      k = Mul (x, f)
+      y = MatMul (q, k) }""")
+    scale_after_products(model.graph)
+    assert operators(model) == ["Mul", "Mul", "MatMul"]

@@ -1,5 +1,7 @@
 """Where quantizers go, on small models whose answer is plain, and on real ones."""
 
+import dataclasses
+
 import pytest
 import torch
 from pytorchcv.models.densenet import densenet121
@@ -10,7 +12,7 @@ from torch.nn import functional as F
 
 import nncfx
 from nncfx.errors import ArgumentError, GraphError
-from nncfx.hardware import Hardware, hardware_named
+from nncfx.hardware import Descriptor, Hardware, hardware_named
 from nncfx.quantization import (
     PlacementOptions,
     QuantizationPlan,
@@ -140,6 +142,29 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.table(x)
         return (self.q(x) @ self.k(x).transpose(1, 2) / 8**0.5).softmax(-1)
+
+
+class FusedAttention(nn.Module):
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+
+HEADS = (*(torch.randn(1, 2, 4, 8) for _ in range(3)), torch.zeros(4, 4))
+
+
+def test_attention_has_quantized_queries_and_keys_where_the_hardware_says_so() -> None:
+    attention = (Descriptor(inputs=("uint8",), output="float32"),)
+    hardware = dataclasses.replace(CPU, operations={**CPU.operations, "attention": attention})
+    plan = planned(FusedAttention(), hardware, HEADS)
+    place = "FusedAttention/scaled_dot_product_attention_0"
+    assert [one.name for one in plan.activations] == [f"{place}|INPUT0", f"{place}|INPUT1"]
+
+
+def test_attention_stays_in_float_on_hardware_that_gains_nothing_by_integers() -> None:
+    plan = planned(FusedAttention(), CPU, HEADS)
+    assert [one.reason for one in plan.float_operations] == [
+        "onnxruntime has no integer kernel for it"
+    ]
 
 
 def test_the_factors_of_an_attention_product_are_quantized_and_the_scaling_is_not() -> None:
