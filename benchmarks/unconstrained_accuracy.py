@@ -1,21 +1,24 @@
 """What constraints cost: accuracy after pruning on CIFAR-10, without any training.
 
 At every level each layer loses the input channels that weigh least: all layers that share
-channels the same ones (constrained), or each its own (unconstrained). Five importances. The
-table has the mean accuracy over the levels; `--curves FILE` draws all curves.
+channels the same ones (constrained), or each its own (unconstrained). At level 1 each keeps one.
+Five importances. The table has the mean accuracy over the levels; `--picture FILE` draws all
+curves. `--journal FILE` keeps what is done, so that a run that was stopped goes on. The DenseNet
+is trained first where `--weights` is not there yet.
 
-    python benchmarks/unconstrained_accuracy.py resnet20 --data ../shared/data --curves curves.png
+    python benchmarks/unconstrained_accuracy.py resnet20 densenet resnet56 --journal curves.json
 """
 
 import argparse
 import copy
 import importlib
+import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -38,6 +41,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "examples" / "cifar10"))
 INPUTS: Final = torch.zeros(1, 3, 32, 32)
 GROWTH: Final = 12
 STATISTICS_IMAGES: Final = 512
+BATCH: Final = 250
+NEARLY_ALL: Final = 1 - 1e-9
 
 
 class DenseBlock(nn.Module):
@@ -95,12 +100,14 @@ def trained_densenet(folder: Path, options: argparse.Namespace) -> nn.Module:
     optimizer = torch.optim.SGD(
         model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-4
     )
+    model = model.to(memory_format=torch.channels_last)
     steps = options.epochs * len(batches)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=steps)
     for epoch in range(options.epochs):
         for batch, target in batches:
             optimizer.zero_grad()
-            loss = F.cross_entropy(model(batch), target)
+            logits = model(batch.contiguous(memory_format=torch.channels_last))
+            loss = F.cross_entropy(logits, target)
             loss.backward()
             optimizer.step()
             schedule.step()
@@ -169,118 +176,141 @@ def gradients(
     return {name: (one * one.grad).detach() for name, one in named if one.grad is not None}
 
 
-@torch.no_grad()
-def accuracy(model: nn.Module, batches: Any) -> float:  # noqa: ANN401 (an example's own class)
+def accuracy(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:
     """Return the share of images that are recognised, in percent."""
-    right = sum(int((model(x).argmax(1) == y).sum()) for x, y in batches)
-    return 100 * right / batches.count
+    with torch.inference_mode():
+        found = torch.cat([model(batch).argmax(1) for batch in images.split(BATCH)])
+    return 100 * float((found == labels).double().mean())
 
 
-def curve(
-    model: nn.Module,
-    batches: Any,  # noqa: ANN401 (an example's own class)
-    masks_at: Callable[[float], Mapping[str, torch.Tensor]],
-    levels: list[float],
-) -> list[float]:
-    """Return the accuracy at each level."""
-    found = []
-    for level in levels:
-        masked = copy.deepcopy(model)
-        weights = dict(masked.named_parameters())
-        with torch.no_grad():
-            for name, mask in masks_at(level).items():
-                weights[name].mul_(mask)
-        found.append(accuracy(masked, batches))
-    return found
+class Trial:
+    """A trained network, and how well it does under masks."""
 
+    def __init__(self, name: str, options: argparse.Namespace) -> None:
+        data = importlib.import_module("data")
+        model = pretrained(name, options.data, options)
+        self.model = model.to(memory_format=torch.channels_last)
+        images, labels = data._test(options.data)  # noqa: SLF001 (an example's own module)
+        (images, self.labels), *_ = data.Batches(
+            images[: options.images], labels[: options.images], options.images
+        )
+        self.images = images.contiguous(memory_format=torch.channels_last)
+        train = data.Batches(*data._train(options.data), STATISTICS_IMAGES)  # noqa: SLF001 (as above)
+        self.products = gradients(self.model, *next(iter(train)))
+        self.channels = analyze_channels(self.model, INPUTS)
+        self.weights = {name: one.detach() for name, one in self.model.named_parameters()}
 
-def report(options: argparse.Namespace) -> None:
-    """Print a row per importance."""
-    data = importlib.import_module("data")
-    model = pretrained(options.model, options.data, options)
-    images, labels = data._test(options.data)  # noqa: SLF001 (an example's own module)
-    batches = data.Batches(images[: options.images], labels[: options.images], 250)
-    train = data.Batches(*data._train(options.data), STATISTICS_IMAGES)  # noqa: SLF001 (as above)
-    products = gradients(model, *next(iter(train)))
-    channels = analyze_channels(model, INPUTS)
-    weights = {name: one.detach() for name, one in model.named_parameters()}
-    levels = [n * options.step / 100 for n in range(int(100 / options.step))]
-    print(
-        f"{options.model}, {options.images} images, {len(levels)} levels, "
-        f"dense {accuracy(model, batches):.2f} %\n",
-    )
-    print("| importance | constrained | unconstrained | mean gain | largest gain | at level |")
-    print("|---|---|---|---|---|---|", flush=True)
-    curves: dict[str, tuple[list[float], list[float]]] = {}
-    for name in options.importances:
-        one = IMPORTANCES[name]
-        scored = products if one.on_gradients else weights
+    def masks(self, one: Importance, level: float, *, tied: bool) -> Mapping[str, torch.Tensor]:
+        """Return masks by parameter."""
+        scored = self.products if one.on_gradients else self.weights
+        level = min(level, NEARLY_ALL)
+        if tied:
+            return tied_masks(self.channels, self.weights, level, one, scored)
         ranking = Ranking(criterion=one.criterion, scope=one.scope)
-        tied = curve(
-            model,
-            batches,
-            lambda level, one=one, scored=scored: tied_masks(
-                channels, weights, level, one, scored
-            ),
-            levels,
-        )
-        free = curve(
-            model,
-            batches,
-            lambda level, ranking=ranking, scored=scored: unconstrained_masks(
-                channels, weights, level, ranking, scored=scored
-            ),
-            levels,
-        )
-        curves[name] = (tied, free)
-        gains = [b - a for a, b in zip(tied, free, strict=True)]
-        best = max(range(len(gains)), key=gains.__getitem__)
-        print(
-            f"| {name} | {sum(tied) / len(tied):.2f} | {sum(free) / len(free):.2f} "
-            f"| {sum(gains) / len(gains):+.2f} | {gains[best]:+.2f} | {levels[best]:.3f} |",
-            flush=True,
-        )
-    gain = sum(b - a for tied, free in curves.values() for a, b in zip(tied, free, strict=True))
-    print(f"\nMean gain: {gain / len(levels) / len(curves):+.2f} points.")
-    if options.curves:
-        draw(levels, curves, options)
+        return unconstrained_masks(self.channels, self.weights, level, ranking, scored=scored)
+
+    def curve(self, one: Importance, levels: list[float], *, tied: bool) -> list[float]:
+        """Return the accuracy at each level."""
+        found = []
+        for level in levels:
+            masked = copy.deepcopy(self.model)
+            weights = dict(masked.named_parameters())
+            with torch.no_grad():
+                for name, mask in self.masks(one, level, tied=tied).items():
+                    weights[name].mul_(mask)
+            found.append(accuracy(masked, self.images, self.labels))
+        return found
 
 
-def draw(
-    levels: list[float],
-    curves: Mapping[str, tuple[list[float], list[float]]],
-    options: argparse.Namespace,
-) -> None:
-    """Draw a panel per importance."""
+Curves: TypeAlias = dict[str, dict[str, list[float]]]
+"""`model importance` to the accuracies at all levels, `constrained` and `unconstrained`."""
+
+
+def report(options: argparse.Namespace, levels: list[float]) -> Curves:
+    """Print a row per model and importance, and return the curves."""
+    journal: Curves = json.loads(options.journal.read_text()) if options.journal.exists() else {}
+    print(f"{options.images} images, {len(levels)} levels\n")
+    print("| model | importance | constrained | unconstrained | mean gain | largest, at level |")
+    print("|---|---|---|---|---|---|", flush=True)
+    shown: Curves = {}
+    for model in options.models:
+        trial = None
+        for name in options.importances:
+            key = f"{model} {name}"
+            if key not in journal:
+                trial = trial or Trial(model, options)
+                one = IMPORTANCES[name]
+                journal[key] = {
+                    "constrained": trial.curve(one, levels, tied=True),
+                    "unconstrained": trial.curve(one, levels, tied=False),
+                }
+                options.journal.write_text(json.dumps(journal))
+            shown[key] = journal[key]
+            row(key, shown[key], levels)
+        of_model = [gain(one) for key, one in shown.items() if key.startswith(f"{model} ")]
+        print(f"| {model} | mean | | | {sum(of_model) / len(of_model):+.2f} | |", flush=True)
+    return shown
+
+
+def gain(curves: Mapping[str, list[float]]) -> float:
+    """Return by how many points the mean over the levels is higher without constraints."""
+    tied, free = curves["constrained"], curves["unconstrained"]
+    return (sum(free) - sum(tied)) / len(tied)
+
+
+def row(key: str, curves: Mapping[str, list[float]], levels: list[float]) -> None:
+    """Print the means of two curves."""
+    tied, free = curves["constrained"], curves["unconstrained"]
+    best = max(range(len(levels)), key=lambda index: free[index] - tied[index])
+    print(
+        f"| {key.replace(' ', ' | ')} | {sum(tied) / len(tied):.2f} "
+        f"| {sum(free) / len(free):.2f} | {gain(curves):+.2f} "
+        f"| {free[best] - tied[best]:+.2f}, {levels[best]:.3f} |",
+        flush=True,
+    )
+
+
+def draw(curves: Curves, levels: list[float], options: argparse.Namespace) -> None:
+    """Draw a row of panels per model, a panel per importance."""
     pyplot = importlib.import_module("matplotlib.pyplot")
-    figure, panels = pyplot.subplots(1, len(curves), figsize=(3 * len(curves), 3), sharey=True)
-    for panel, (name, (tied, free)) in zip(panels, curves.items(), strict=True):
-        panel.plot(levels, tied, label="constrained")
-        panel.plot(levels, free, label="unconstrained")
-        panel.set(title=name, xlabel="level")
-    panels[0].set_ylabel("accuracy, %")
-    panels[0].legend()
-    figure.suptitle(options.model)
+    down, across = len(options.models), len(options.importances)
+    figure, panels = pyplot.subplots(
+        down, across, figsize=(2.4 * across, 2.1 * down), sharex=True, sharey=True, squeeze=False
+    )
+    for (key, pair), panel in zip(curves.items(), panels.flat, strict=True):
+        for kind, style in (("constrained", "--"), ("unconstrained", "-")):
+            panel.plot(levels, pair[kind], style, label=kind, linewidth=1.2)
+        panel.set_title(f"{key.replace(' ', ', ')}: {gain(pair):+.1f}", fontsize=9)
+        panel.grid(alpha=0.3)
+    for panel in panels[-1]:
+        panel.set_xlabel("level")
+    for panel in panels[:, 0]:
+        panel.set_ylabel("accuracy, %")
+    panels[0, 0].legend(fontsize=7)
     figure.tight_layout()
-    figure.savefig(options.curves)
+    figure.savefig(options.picture)
 
 
 def main() -> None:
     """Print a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", choices=["resnet20", "resnet56", "densenet"])
+    parser.add_argument("models", nargs="+", choices=["resnet20", "resnet56", "densenet"])
     folder = os.environ.get("NNCFX_DATA", "../shared/data")
     parser.add_argument("--data", type=Path, default=Path(folder), help="where the data lies")
     parser.add_argument("--images", type=int, default=10_000, help="images of the test set")
     parser.add_argument("--step", type=float, default=2.5, help="percent between two levels")
     parser.add_argument("--importances", nargs="+", choices=IMPORTANCES, default=[*IMPORTANCES])
-    parser.add_argument("--curves", type=Path, help="picture to draw")
+    parser.add_argument("--journal", type=Path, default=Path("unconstrained_accuracy.json"))
+    parser.add_argument("--picture", type=Path, help="picture to draw, of any type by its suffix")
     parser.add_argument("--weights", type=Path, default=Path("densenet.safetensors"))
     parser.add_argument("--epochs", type=int, default=8, help="of training the DenseNet")
     parser.add_argument("--images-per-epoch", type=int, default=50_000)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    report(options)
+    levels = [n * options.step / 100 for n in range(int(100 / options.step) + 1)]
+    curves = report(options, levels)
+    if options.picture:
+        draw(curves, levels, options)
 
 
 if __name__ == "__main__":

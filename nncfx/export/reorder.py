@@ -13,7 +13,7 @@ from nncfx.export.kept_inputs import Keep, keep_inputs
 from nncfx.export.producers import producers
 from nncfx.export.rewriting import Kind, LayerRead, LayerWrite, new_places, rewritten
 from nncfx.export.segments import segment_orders
-from nncfx.export.selection_cost import SelectionCost, selection_cost_of
+from nncfx.export.selection_cost import UNMEASURED, SelectionCost, selection_cost_of
 from nncfx.thinning import ThinResult, thin
 from nncfx.thinning.verification import verify
 from nncfx.tracing import ExampleInputs, NNCFNetwork, analyze_channels, strip, trace
@@ -34,6 +34,7 @@ class ReorderResult:
         orders: Name of a group set to the new order of its groups, where it changed.
         max_error: max |reordered - masked| / max |masked| over the outputs on the example inputs.
         thinned: What removing the channels that no layer reads has given before.
+        note: What the costs could not decide, and why; empty where they did.
     """
 
     model: nn.Module
@@ -42,6 +43,7 @@ class ReorderResult:
     orders: Mapping[str, tuple[int, ...]]
     max_error: float
     thinned: ThinResult
+    note: str = ""
 
     @property
     def copied(self) -> int:
@@ -69,7 +71,7 @@ class ReorderResult:
             f"({self.copied:,} channels copied), {self.count('all')} read all.\n"
             f"Layers that compute a part of their output only: {len(self.writes)}.\n"
             f"Relative error against the masked model: {self.max_error:.1e}."
-        )
+        ) + (f"\n{self.note}" if self.note else "")
 
 
 def reorder_channels(
@@ -97,8 +99,9 @@ def reorder_channels(
             Their sizes count for the costs: pass the batch and the resolution that will run.
         keeps: dotted name of a layer to the input channels that it keeps (one bool each, or the
             ids), where the columns do not say so already.
-        target: the runtime whose costs decide ("torch", "onnxruntime"), or costs of your own;
-            None: no layer reads what it does not need.
+        target: the runtime whose costs decide ("torch", "onnxruntime", "openvino"), or costs of
+            your own. None, and "tensorrt", whose costs have not been measured (`note` says so):
+            no layer reads what it does not need.
         reorder: False leaves the order as it is, so that nearly every layer gathers.
         tolerance: the largest relative error accepted; None for 1e-5 in float32, 1e-12 in
             float64.
@@ -124,7 +127,8 @@ def reorder_channels(
     masked = strip(model) if isinstance(model, NNCFNetwork) else model
     if keeps is not None:
         masked = keep_inputs(masked, example_inputs, keeps)
-    thinned = thin(masked, example_inputs, tolerance=tolerance)
+    align = 1 if cost is None else cost.alignment
+    thinned = thin(masked, example_inputs, align=align, tolerance=tolerance)
     channels = analyze_channels(thinned.model, example_inputs, living_norms=True)
     graph = trace(thinned.model, example_inputs)
     reading = consumers(thinned.model, channels, graph)
@@ -151,6 +155,16 @@ def reorder_channels(
         orders={name: tuple(order) for name, order in orders.items()},
         max_error=error,
         thinned=thinned,
+        note=_note(target),
+    )
+
+
+def _note(target: str | SelectionCost | None) -> str:
+    if not isinstance(target, str) or target not in UNMEASURED:
+        return ""
+    return (
+        f"What selecting channels costs in {target} is not known ({UNMEASURED[target]}): layers "
+        "read what they need and no more, whatever that costs."
     )
 
 

@@ -14,7 +14,7 @@ from nncfx.export.channel_placement import place_after
 from nncfx.export.channel_selection import SharedGathers, select_before
 from nncfx.export.consumers import Consumer
 from nncfx.export.producers import Producer
-from nncfx.export.selection_cost import SelectionCost, cheapest_positions, is_placing_cheaper
+from nncfx.export.selection_cost import SelectionCost, cheapest_readings, is_placing_cheaper
 from nncfx.graph.channels import Channels
 from nncfx.thinning.surgery import copy_without, named_tensors
 
@@ -113,9 +113,9 @@ def rewritten(
     selected: list[tuple[Consumer, _Positions]] = []
     placed: list[tuple[Producer, _Positions]] = []
     gathered: set[Hashable] = set()
-    for one in consumers:
-        live = _moved(one.live, places, (one.weight, one.weight_axis))
-        positions = _positions(one, live, cost)
+    listed = list(consumers)
+    lives = [_moved(one.live, places, (one.weight, one.weight_axis)) for one in listed]
+    for one, live, positions in zip(listed, lives, _positions(listed, lives, cost), strict=True):
         kind = _kind(positions, len(live), gathered, (one.source, tuple(positions.tolist())))
         reads[one.weight.rpartition(".")[0]] = LayerRead(
             kind=kind,
@@ -184,13 +184,25 @@ def _cut(
 
 
 def _positions(
-    one: Consumer,
-    live: npt.NDArray[np.bool_],
+    consumers: list[Consumer],
+    lives: list[npt.NDArray[np.bool_]],
     cost: SelectionCost | None,
-) -> _Positions:
-    if not one.layers:
-        return np.arange(len(live))
-    return np.flatnonzero(live) if cost is None else cheapest_positions(live, one, cost)
+) -> list[_Positions]:
+    """Return which channels each consumer reads."""
+    found = [np.arange(len(live)) for live in lives]
+    readers: dict[Hashable, list[int]] = defaultdict(list)
+    for number, one in enumerate(consumers):
+        if one.layers and cost is None:
+            found[number] = np.flatnonzero(lives[number])
+        elif one.layers:
+            readers[number if one.source is None else one.source].append(number)
+    for numbers in readers.values() if cost is not None else ():
+        chosen = cheapest_readings(
+            [lives[n] for n in numbers], [consumers[n] for n in numbers], cost
+        )
+        for number, positions in zip(numbers, chosen, strict=True):
+            found[number] = positions
+    return found
 
 
 def _kind(positions: _Positions, width: int, gathered: set[Hashable], what: Hashable) -> Kind:

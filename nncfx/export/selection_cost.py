@@ -1,10 +1,11 @@
 """What selecting channels costs in a runtime, and the cheapest way to read them.
 
 A layer can read exactly its channels (a slice where they are neighbours, else a gather), or the
-shortest run that holds them, or everything; what it reads too much meets columns of zeros.
+shortest run that holds them, or everything; what it reads too much meets columns of zeros. Where a
+runtime computes channels in blocks, what is read fills blocks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol
@@ -13,16 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.schemes.alignment import Alignment
 
 __all__ = [
     "COSTS",
+    "UNMEASURED",
     "Reading",
     "SelectionCost",
     "Work",
-    "cheapest_positions",
+    "cheapest_readings",
     "is_placing_cheaper",
     "selection_cost_of",
 ]
+
+_ANY_WIDTH: Final = Alignment(1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +41,10 @@ class SelectionCost:
         gather_ns: Per gather.
         gather_number_ns: Per number that a gather copies.
         mac_ns: Per multiply-accumulate of a convolution or a linear layer.
+        read_number_ns: Per number that a convolution or a linear layer reads, beside that.
+        layout_number_ns: Per number of a tensor of which anything is selected: a runtime that
+            holds channels in blocks puts it back in rows first. Once, whoever selects.
+        alignment: The widths that are computed without waste; others cost as the next of them.
     """
 
     slice_ns: float
@@ -44,45 +53,68 @@ class SelectionCost:
     gather_ns: float
     gather_number_ns: float
     mac_ns: float
+    read_number_ns: float = 0.0
+    layout_number_ns: float = 0.0
+    alignment: Alignment = _ANY_WIDTH
 
 
 COSTS: Final[Mapping[str, SelectionCost]] = MappingProxyType(
     {
         "torch": SelectionCost(
-            slice_ns=5000,
+            slice_ns=3000,
             slice_number_ns=0.3,
             is_slice_view=True,
-            gather_ns=5000,
-            gather_number_ns=0.3,
-            mac_ns=0.025,
+            gather_ns=3000,
+            gather_number_ns=0.26,
+            mac_ns=0.02,
+            read_number_ns=0.5,
         ),
         "onnxruntime": SelectionCost(
-            slice_ns=1500,
-            slice_number_ns=0.28,
+            slice_ns=2000,
+            slice_number_ns=0.19,
             is_slice_view=False,
-            gather_ns=1000,
-            gather_number_ns=0.3,
+            gather_ns=2000,
+            gather_number_ns=0.19,
             mac_ns=0.008,
+            layout_number_ns=0.1,
+            alignment=Alignment(16),
+        ),
+        "openvino": SelectionCost(
+            slice_ns=1500,
+            slice_number_ns=0.33,
+            is_slice_view=False,
+            gather_ns=5000,
+            gather_number_ns=0.31,
+            mac_ns=0.006,
+            layout_number_ns=0.09,
+            alignment=Alignment(16),
         ),
     },
 )
-"""Costs by runtime, as `benchmarks/unconstrained_costs.py` measures them."""
+"""Costs by runtime, as `benchmarks/unconstrained_costs.py` measures them and whole networks bear
+them out."""
+
+UNMEASURED: Final[Mapping[str, str]] = MappingProxyType(
+    {"tensorrt": "no GPU was at hand when costs were measured"},
+)
+"""Runtimes without costs, and why."""
 
 
-def selection_cost_of(target: str | SelectionCost) -> SelectionCost:
-    """Return the costs of a runtime, or `target` itself if it is some.
+def selection_cost_of(target: str | SelectionCost) -> SelectionCost | None:
+    """Return the costs of a runtime, or `target` itself if it is some; None for `UNMEASURED` ones.
 
     Raises:
-        ArgumentError: no costs of that runtime are known.
+        ArgumentError: there is no runtime of that name.
     """
     if isinstance(target, SelectionCost):
         return target
-    if target not in COSTS:
+    if target not in COSTS and target not in UNMEASURED:
+        known = [*sorted(COSTS), *UNMEASURED]
         raise ArgumentError(
             f"target is {target!r}; what selecting channels costs there is not known. Use one of "
-            f"{', '.join(sorted(COSTS))}, or pass a SelectionCost.{did_you_mean(target, COSTS)}",
+            f"{', '.join(known)}, or pass a SelectionCost.{did_you_mean(target, known)}",
         )
-    return COSTS[target]
+    return COSTS.get(target)
 
 
 class Work(Protocol):
@@ -105,32 +137,36 @@ class Reading(Work, Protocol):
         """Whether a slice of its input is contiguous in memory."""
 
 
-def cheapest_positions(
-    live: npt.NDArray[np.bool_],
-    reading: Reading,
+def cheapest_readings(
+    lives: Sequence[npt.NDArray[np.bool_]],
+    readings: Sequence[Reading],
     cost: SelectionCost,
-) -> npt.NDArray[np.int64]:
-    """Return the channels to read: those that live, the run around them, or all.
+) -> list[npt.NDArray[np.int64]]:
+    """Return which channels of one tensor each layer reads that reads it.
 
-    At equal cost fewer are read.
+    A layer reads those that live, the run around them, or all; at equal cost the fewer. All
+    layers read all where that is cheaper in total.
 
     Args:
-        live: for each channel whether the layer needs it; at least one.
-        reading: how the layer reads.
+        lives: for each layer, for each channel whether it is needed; at least one is.
+        readings: how each layer reads.
         cost: of the runtime.
 
     >>> from types import SimpleNamespace
     >>> live = np.array([True, False, True, True, False, False])
     >>> small = SimpleNamespace(pixels=1, macs=10, is_sliced_free=True)
-    >>> cheapest_positions(live, small, COSTS["torch"])
-    array([0, 1, 2, 3, 4, 5])
+    >>> cheapest_readings([live], [small], COSTS["torch"])
+    [array([0, 1, 2, 3, 4, 5])]
     >>> large = SimpleNamespace(pixels=3136, macs=1e6, is_sliced_free=True)
-    >>> cheapest_positions(live, large, COSTS["torch"])
-    array([0, 2, 3])
+    >>> cheapest_readings([live], [large], COSTS["torch"])
+    [array([0, 2, 3])]
     """
-    exact = np.flatnonzero(live)
-    choices = [exact, np.arange(exact[0], exact[-1] + 1), np.arange(len(live))]
-    return min(choices, key=lambda chosen: _cost(chosen, len(live), reading, cost))
+    pairs = list(zip(lives, readings, strict=True))
+    chosen = [_cheapest(live, reading, cost) for live, reading in pairs]
+    everything = [np.arange(len(live)) for live in lives]
+    layout = max(len(live) * reading.pixels for live, reading in pairs) * cost.layout_number_ns
+    selecting = layout + _total(chosen, pairs, cost)
+    return chosen if selecting < _total(everything, pairs, cost) else everything
 
 
 def is_placing_cheaper(live: npt.NDArray[np.bool_], work: Work, cost: SelectionCost) -> bool:
@@ -141,8 +177,48 @@ def is_placing_cheaper(live: npt.NDArray[np.bool_], work: Work, cost: SelectionC
         work: of the layer for one channel.
         cost: of the runtime. Placing costs what gathering all channels does.
     """
-    saved = float((~live).sum()) * work.macs * cost.mac_ns
-    return saved > cost.gather_ns + len(live) * work.pixels * cost.gather_number_ns
+    computed = _aligned(int(live.sum()), cost.alignment)
+    saved = (_aligned(len(live), cost.alignment) - computed) * work.macs * cost.mac_ns
+    each = cost.gather_number_ns + cost.layout_number_ns
+    return saved > cost.gather_ns + len(live) * work.pixels * each
+
+
+def _total(
+    chosen: Sequence[npt.NDArray[np.int64]],
+    pairs: Sequence[tuple[npt.NDArray[np.bool_], Reading]],
+    cost: SelectionCost,
+) -> float:
+    each = zip(chosen, pairs, strict=True)
+    return sum(_cost(one, len(live), reading, cost) for one, (live, reading) in each)
+
+
+def _cheapest(
+    live: npt.NDArray[np.bool_], reading: Reading, cost: SelectionCost
+) -> npt.NDArray[np.int64]:
+    exact = np.flatnonzero(live)
+    run = np.arange(exact[0], exact[-1] + 1)
+    choices = [_filled(one, len(live), cost.alignment) for one in (exact, run)]
+    choices.append(np.arange(len(live)))
+    return min(choices, key=lambda chosen: _cost(chosen, len(live), reading, cost))
+
+
+def _filled(
+    chosen: npt.NDArray[np.int64], width: int, alignment: Alignment
+) -> npt.NDArray[np.int64]:
+    """Return `chosen` with as many of its neighbours as make an aligned width, or all."""
+    count = _aligned(len(chosen), alignment)
+    if count >= width:
+        return np.arange(width)
+    others = np.setdiff1d(np.arange(width), chosen)
+    distance = np.abs(others[:, None] - chosen).min(axis=1)
+    nearest = others[np.argsort(distance, kind="stable")][: count - len(chosen)]
+    return np.sort(np.concatenate([chosen, nearest]))
+
+
+def _aligned(count: int, alignment: Alignment) -> int:
+    while not alignment.allows(count):
+        count += 1
+    return count
 
 
 def _cost(
@@ -151,7 +227,8 @@ def _cost(
     reading: Reading,
     cost: SelectionCost,
 ) -> float:
-    computed = len(chosen) * reading.macs * cost.mac_ns
+    each = reading.macs * cost.mac_ns + reading.pixels * cost.read_number_ns
+    computed = _aligned(len(chosen), cost.alignment) * each
     if len(chosen) == width:
         return computed
     numbers = len(chosen) * reading.pixels

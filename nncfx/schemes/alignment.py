@@ -45,12 +45,14 @@ ALIGNMENTS: Final[Mapping[str, Alignment]] = MappingProxyType(
 bytes."""
 
 
-def resolve_alignment(align: int | str) -> Alignment:
-    """Return the alignment that a multiple or the name of a runtime stands for.
+def resolve_alignment(align: int | str | Alignment) -> Alignment:
+    """Return the alignment that a multiple or the name of a runtime stands for; one as it is.
 
     Raises:
         ArgumentError: `align` is less than 1 or the name of no runtime.
     """
+    if isinstance(align, Alignment):
+        return align
     if isinstance(align, str):
         if align not in ALIGNMENTS:
             raise ArgumentError(

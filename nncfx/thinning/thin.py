@@ -71,7 +71,7 @@ def thin(
     model: nn.Module,
     example_inputs: ExampleInputs,
     *,
-    align: int | str = 1,
+    align: int | str | Alignment = 1,
     tolerance: float | None = None,
     channels: Channels | None = None,
     living_norms: bool = False,

@@ -320,6 +320,18 @@ def test_what_layers_keep_can_be_said_instead_of_masked() -> None:
     assert torch.allclose(said.model(image()), model(image()), rtol=0, atol=1e-12)
 
 
+def test_a_runtime_without_measured_costs_selects_exactly_and_says_so() -> None:
+    model = mask(made(Fork), 0.5)
+    exact = reorder_channels(model, image(), target=None)
+    result = reorder_channels(model, image(), target="tensorrt")
+    assert result.reads == exact.reads
+    assert exact.note == ""
+    assert str(result).endswith(
+        "What selecting channels costs in tensorrt is not known (no GPU was at hand when costs "
+        "were measured): layers read what they need and no more, whatever that costs."
+    )
+
+
 def test_an_unknown_target_is_refused_with_the_nearest() -> None:
     with pytest.raises(ArgumentError, match=r"Did you mean 'onnxruntime'\?"):
         reorder_channels(made(Fork), image(), target="onnxruntim")
