@@ -1,10 +1,11 @@
 """Measure what thinning takes: analysis, masks, removal and proof, against one training step.
 
-CPU time on one thread; half of all channel groups go globally by L1. With Torch-Pruning 1.6.1
+CPU time on one thread; half of all channel groups go globally by L1. Of our time the proof, a
+forward of both models, is told as well. With Torch-Pruning 1.6.1
 importable, its whole work (building the groups, scoring, pruning) stands beside ours; runs take
 turns and the best of each counts.
 
-    PYTHONPATH=../shared/tools:FOLDER python benchmarks/thinning_time.py resnet50 densenet201
+    PYTHONPATH=../shared/tools:FOLDER python benchmarks/thinning_time.py resnet50 timm:resnest14d
 """
 
 import argparse
@@ -22,18 +23,20 @@ from torch import Tensor, nn
 
 from nncfx.schemes import group_masks, group_scores, keep_groups
 from nncfx.thinning import thin
+from nncfx.thinning.verification import verify
 from nncfx.tracing import analyze_channels
 
 
-def thin_with_nncfx(model: nn.Module, inputs: Tensor) -> None:
-    """Analyse, mask, remove and prove."""
+def thin_with_nncfx(model: nn.Module, inputs: Tensor) -> Callable[[], float]:
+    """Analyse, mask, remove and prove; return what proves it once more."""
     channels = analyze_channels(model, inputs)
     weights = dict(model.named_parameters(remove_duplicate=False))
     keep = keep_groups(group_scores(channels, weights, "l1norm", normalize=True), 0.5)
     with torch.no_grad():
         for name, mask in group_masks(channels, keep, weights).items():
             weights[name].masked_fill_(~mask, 0)
-    thin(model, inputs, channels=channels)
+    result = thin(model, inputs, channels=channels)
+    return lambda: verify(model, result.model, inputs, None)
 
 
 def thin_with_torch_pruning(model: nn.Module, inputs: Tensor) -> None:
@@ -51,7 +54,7 @@ def thin_with_torch_pruning(model: nn.Module, inputs: Tensor) -> None:
     ).step()
 
 
-def seconds(work: Callable[[nn.Module, Tensor], None], model: nn.Module, inputs: Tensor) -> float:
+def seconds(work: Callable[[nn.Module, Tensor], Any], model: nn.Module, inputs: Tensor) -> float:
     """Return the CPU seconds of `work` on a copy of `model`."""
     copied = copy.deepcopy(model)
     began = time.process_time()
@@ -59,33 +62,53 @@ def seconds(work: Callable[[nn.Module, Tensor], None], model: nn.Module, inputs:
     return time.process_time() - began
 
 
+def proof(model: nn.Module, inputs: Tensor) -> float:
+    """Return the CPU seconds of the proof alone."""
+    again = thin_with_nncfx(copy.deepcopy(model), inputs)
+    began = time.process_time()
+    again()
+    return time.process_time() - began
+
+
+def network(name: str) -> nn.Module:
+    """Return the network of torchvision, or of timm where the name starts with `timm:`."""
+    library, _, own = name.rpartition(":")
+    if library:
+        made: nn.Module = importlib.import_module(library).create_model(own)
+        return made
+    zoo: Any = importlib.import_module("torchvision.models")
+    found: nn.Module = zoo.get_model(name, weights=None)
+    return found
+
+
 def main() -> None:
     """Print one row per model as a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("models", nargs="+", help="names of torchvision models")
+    parser.add_argument("models", nargs="+", help="of torchvision, or timm:NAME")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--alone", action="store_true", help="leave Torch-Pruning out")
     options = parser.parse_args()
     torch.set_num_threads(1)
     importlib.import_module("torchvision_on_cpu")
-    zoo: Any = importlib.import_module("torchvision.models")
     works = [step, thin_with_nncfx]
-    if importlib.util.find_spec("torch_pruning"):
+    if importlib.util.find_spec("torch_pruning") and not options.alone:
         works.append(thin_with_torch_pruning)
-    print("| model | batch | forward + backward | nncfx | | Torch-Pruning |")
-    print("|---|---:|---:|---:|---:|---:|")
+    print("| model | batch | forward + backward | nncfx | | of it proof | Torch-Pruning |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
     for name in options.models:
         torch.manual_seed(0)
-        model = scattered(zoo.get_model(name, weights=None)).eval()
+        model = scattered(network(name)).eval()
         inputs = torch.randn(options.batch, 3, 224, 224)
         turns = []
         for turn in range(options.turns):
             print(f"{name}: turn {turn + 1} of {options.turns}", file=sys.stderr)
             turns.append([seconds(work, model, inputs) for work in works])
         best = [min(column) for column in zip(*turns, strict=True)]
-        theirs = f"{best[2]:.2f}" if len(best) > len(works[:2]) else "not installed"
+        proves = min(proof(model, inputs) for _ in range(options.turns))
+        theirs = f"{best[2]:.2f}" if len(best) > len(works[:2]) else "not run"
         row = f"| {name} | {options.batch} | {best[0]:.2f} | {best[1]:.2f} |"
-        print(f"{row} {best[1] / best[0]:.1f}x | {theirs} |")
+        print(f"{row} {best[1] / best[0]:.1f}x | {proves:.2f} | {theirs} |", flush=True)
 
 
 if __name__ == "__main__":
