@@ -41,7 +41,10 @@ def linear(state: ChannelState, call: TracedCall) -> None:
         mixed = spread(grid, call.result.shape)
         assert mixed is not None  # noqa: S101 (only the last axis changes its size)
         return state.set_grid(call.result, mixed)
-    found = state.rows(weight)
+    found, one = state.rows(weight), state.matrix(weight)
+    if found is None and one is not None and argument(call, 2, "bias") is None:
+        name, produced, consumed = one  # one matrix of a stack
+        return weighted_product(state, call, grid, (name, consumed, produced))
     if found is None:
         return unknown(state, call, "has a weight that is no parameter")
     name, rows = found

@@ -231,6 +231,21 @@ def _join_vectors(state: ChannelState, call: TracedCall, parts: list[torch.Tenso
     state.set_grid(call.result, torch.cat(joined))
 
 
+def add_at(state: ChannelState, call: TracedCall) -> None:
+    """Follow `index_add` and the like: parts are added to some places of an axis."""
+    target, axis, index, part = call.args[:4]
+    grid, added = state.ids(target), state.ids(part)
+    axis %= grid.dim()
+    if axis in (*varying_axes(grid), *varying_axes(added)) or varying_axes(state.ids(index)):
+        return unknown(state, call, "adds to some channels by their position")
+    shape = [1 if a == axis else size for a, size in enumerate(grid.shape)]
+    small = [one.narrow(axis, 0, 1) for one in (grid, added)]
+    merged = state.merge_grids(small, shape, place_of(call)).expand(grid.shape)
+    for tensor in tensors_in(call.result):
+        state.set_grid(tensor, merged)
+    return None
+
+
 def _joined(call: TracedCall) -> tuple[list[torch.Tensor], int]:
     tensors = list(argument(call, 0, "tensors"))
     axis = argument(call, 1, "axis" if "axis" in call.kwargs else "dim", 0)
@@ -352,4 +367,5 @@ RULES = {
     "stack": stack,
     "pad": pad,
     "__setitem__": assign,
+    **dict.fromkeys(["index_add", "index_add_", "index_copy", "index_copy_"], add_at),
 }

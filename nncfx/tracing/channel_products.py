@@ -12,11 +12,11 @@ import torch
 from nncfx.tracing.channel_calls import argument, place_of, unknown
 from nncfx.tracing.channel_contraction import weighted_product
 from nncfx.tracing.channel_ids import compact, narrowed, varying_axes
-from nncfx.tracing.channel_state import ChannelState, Source
+from nncfx.tracing.channel_state import ChannelState
 from nncfx.tracing.tensors import tensors_in
 from nncfx.tracing.tracer import TracedCall
 
-__all__ = ["attention", "batched_add_product", "einsum", "matrix_product"]
+__all__ = ["attention", "batched_add_product", "einsum", "grouped_product", "matrix_product"]
 
 _SUMS = "sums over its channels"
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -46,18 +46,20 @@ def matrix_product(state: ChannelState, call: TracedCall) -> None:
 
 
 def _weighted(state: ChannelState, call: TracedCall) -> None:
-    """Follow a product with a parameter `i x o`, or with the transpose of one, `o x i`."""
+    """Follow a product with a parameter `i x o`, a stack of such, or with transposed ones."""
     data, weight = list(tensors_in((call.args, call.kwargs)))[:2]
-    source = state.source(weight)
-    if source is not None and source.is_whole:
-        axes = (0, 1)
-    elif (
-        source is not None and Source(source.parameter, source.shape, source.elements.mT).is_whole
-    ):
-        axes = (1, 0)
-    else:
+    found = state.matrix(weight)
+    if found is None:
         return unknown(state, call, "multiplies with a parameter as a matrix")
-    return weighted_product(state, call, state.ids(data), (source.parameter, *axes))
+    return weighted_product(state, call, state.ids(data), found)
+
+
+def grouped_product(state: ChannelState, call: TracedCall) -> None:
+    """Follow a product of groups of rows with one matrix each of a stack (mixtures of experts)."""
+    data = next(tensors_in((call.args, call.kwargs)))
+    if state.source(data) is not None or call.result.dim() != data.dim():
+        return unknown(state, call, "multiplies groups of rows")
+    return _weighted(state, call)
 
 
 def _weighted_left(state: ChannelState, call: TracedCall) -> None:

@@ -26,6 +26,7 @@ from nncfx.tracing.channel_products import (
     attention,
     batched_add_product,
     einsum,
+    grouped_product,
     matrix_product,
 )
 from nncfx.tracing.channel_recurrent import recurrent
@@ -97,6 +98,7 @@ RULES: Final[Mapping[str, Rule]] = {
     ),
     **channel_movement.RULES,
     **dict.fromkeys(["__matmul__", "matmul", "bmm"], matrix_product),
+    **dict.fromkeys(["_grouped_mm", "grouped_mm"], grouped_product),
     "addmm": added_product,
     "baddbmm": batched_add_product,
     "einsum": einsum,

@@ -146,6 +146,22 @@ class ChannelState:
             return None
         return source.parameter, range(first // inner, (first + count) // inner)
 
+    def matrix(self, tensor: torch.Tensor) -> tuple[str, int, int] | None:
+        """Return the parameter of which a tensor is a matrix, and the axes of it that are its two.
+
+        The tensor is the parameter itself, a stack of matrices, or some of the stack, perhaps
+        transposed. None for any other tensor, and for single rows.
+        """
+        source = self.source(tensor)
+        if source is None or min(len(source.shape), tensor.dim()) < 2:  # noqa: PLR2004 (a matrix)
+            return None
+        last = len(source.shape) - 1
+        if _is_stack(source.elements, source.shape):
+            return source.parameter, last - 1, last
+        if _is_stack(source.elements.mT, source.shape):
+            return source.parameter, last, last - 1
+        return None
+
     def _united(self, grid: torch.Tensor) -> torch.Tensor:
         """Return the grid with one id per group where it varies along several axes."""
         if len(varying_axes(grid)) <= 1:
@@ -358,6 +374,15 @@ class ChannelState:
                 self.ledger.carry(source.parameter, axis, entries, Role.FOLLOWER)
                 return
         self.fix(grid, f"'{place}' combines it with '{source.parameter}' in no order by channel")
+
+
+def _is_stack(elements: torch.Tensor, shape: tuple[int, ...]) -> bool:
+    """Return whether elements are those of whole matrices, in order, of a tensor of `shape`."""
+    if tuple(elements.shape[-2:]) != shape[-2:] or not elements.numel():
+        return False
+    rows = elements.reshape(-1, shape[-2] * shape[-1])
+    first, inner = rows[:, :1], torch.arange(rows.shape[1])
+    return bool((rows - first == inner).all() and (first % rows.shape[1] == 0).all())
 
 
 def _is_broadcast(grid: torch.Tensor, other: torch.Tensor, shape: Sequence[int]) -> bool:

@@ -180,6 +180,40 @@ def test_a_recurrence_in_code_loses_state_and_rank() -> None:
     assert result.model.decay.shape == (3, 2)
 
 
+class Experts(nn.Module):
+    """Two experts in stacked weights, of which every row takes one."""
+
+    def __init__(self, grouped: bool) -> None:
+        super().__init__()
+        self.grouped = grouped
+        self.first, self.last = nn.Linear(3, 8), nn.Linear(8, 2)
+        self.up = nn.Parameter(torch.rand(2, 16, 8))
+        self.down = nn.Parameter(torch.rand(2, 8, 16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        if self.grouped:
+            stacked = x.reshape(2, -1, x.shape[-1])
+            hidden = torch.bmm(torch.bmm(stacked, self.up.mT).relu(), self.down.mT)
+            return self.last(hidden.flatten(0, 1))
+        total = torch.zeros_like(x)
+        for expert in range(2):
+            rows = torch.arange(expert, len(x), 2)
+            hidden = F.linear(F.linear(x[rows], self.up[expert]).relu(), self.down[expert])
+            total.index_add_(0, rows, hidden)
+        return self.last(total)
+
+
+@pytest.mark.parametrize("grouped", [True, False], ids=["one product", "a loop"])
+def test_stacked_weights_of_experts_lose_channels(grouped: bool) -> None:
+    result = halved(Experts(grouped), torch.rand(4, 3))
+    # the loop adds to zeros that are like its input, whose channels so are those of its output
+    assert result.removed.keys() - {"down"} == {"first", "up"}
+    assert ("down" in result.removed) == grouped
+    assert result.model.up.shape == (2, 8, 4)
+    assert result.model.down.shape == (2, 4, 8)
+
+
 def test_of_an_outer_product_the_longer_axis_loses_channels() -> None:
     class Outer(nn.Module):
         def __init__(self) -> None:
