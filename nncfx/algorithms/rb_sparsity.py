@@ -131,7 +131,10 @@ class _Count(torch.autograd.Function):
     @override
     def forward(ctx: Any, scores: Tensor) -> Tensor:
         ctx.save_for_backward(scores)
-        return (scores > 0).sum().to(scores.dtype)
+        # a sum of floats takes a fourth of the time of one of bools
+        ones = scores.new_ones(1).expand_as(scores)
+        kept: Tensor = torch.ops.aten.threshold_backward(ones, scores, 0)
+        return kept.sum()
 
     @staticmethod
     @override
