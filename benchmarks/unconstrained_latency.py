@@ -20,6 +20,7 @@ what they are to others.
 import argparse
 import copy
 import importlib
+import random
 import statistics
 import time
 import warnings
@@ -147,10 +148,15 @@ def timed(options: argparse.Namespace) -> None:
 
 
 def interleaved(runs: Mapping[str, Run], rounds: int) -> dict[str, float]:
-    """Return the median processor milliseconds of each, run in turns."""
+    """Return the median processor milliseconds of each, run in turns.
+
+    The order is another in every round: what follows a large model finds its caches empty.
+    """
     times: dict[str, list[float]] = {key: [] for key in runs}
+    order, chance = list(runs.items()), random.Random(0)
     for number in range(rounds + WARM_UP):
-        for key, run in runs.items():
+        chance.shuffle(order)
+        for key, run in order:
             began = time.process_time_ns()
             run()
             if number >= WARM_UP:
