@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from nncfx.compressor.candidate import Forge
+from nncfx.compressor.spelling import candidate_words
 from nncfx.compressor.trials import Plan, Trials
 from nncfx.search import (
     Candidate,
@@ -48,7 +49,7 @@ def search_by_candidate(
     def evaluate(candidate: Candidate) -> dict[str, float]:
         number = len(journal.trials)
         plan = Plan(
-            place=f"trial {number}, {_words(candidate)}",
+            place=f"trial {number}, {candidate_words(candidate)}",
             name=f"trial-{number}",
             level=float(candidate.get(_LEVEL, 0.0)),
             start=_start(journal, candidate, space) if warm_start else None,
@@ -85,10 +86,3 @@ def _start(journal: CandidateStudy, candidate: Candidate, space: Space) -> str |
     ]
     nearest = nearest_trial(below, candidate, space)
     return None if nearest is None else weights_of(nearest)
-
-
-def _words(candidate: Candidate) -> str:
-    return ", ".join(
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in candidate.items()
-    )

@@ -34,7 +34,7 @@ from nncfx.compressor.preflight import (
 from nncfx.compressor.progress import Narrator, narrated
 from nncfx.compressor.proof import Exhibits, StudyWords, evidence, fingerprint, study
 from nncfx.compressor.result import CompressionResult
-from nncfx.compressor.spelling import spelt
+from nncfx.compressor.spelling import candidate_words, spelt
 from nncfx.compressor.states import TrialStates
 from nncfx.compressor.trials import Trials
 from nncfx.config import NNCFConfig
@@ -300,7 +300,7 @@ class _Run:
                 warm_start=settings.warm_start,
             )
         best = search.best
-        self._tell_choice(f"{dict(best.candidate)}", len(search.trials))
+        self._tell_choice(candidate_words(best.candidate), len(search.trials))
         forge = forge_of(best.candidate)
         return search, trials.chosen(forge, by_candidate.weights_of(best)), forge.scheme
 

@@ -3,7 +3,7 @@
 from torch import nn
 
 from nncfx.compressor.preflight import reach_note
-from nncfx.compressor.spelling import spelt
+from nncfx.compressor.spelling import candidate_words
 from nncfx.objectives import Objective
 from nncfx.schemes import Scheme
 from nncfx.search import SearchResult, SpaceResult
@@ -20,11 +20,8 @@ def notes_on(
     reach = reach_note(reached, sum(sizes.values()))
     notes = (reach,) if reach else ()
     if isinstance(search, SpaceResult):
-        chosen = (
-            f"chose {dict(search.best.candidate)} out of {len(search.trials)} candidates that "
-            f"were tried; scheme {spelt(scheme)}."
-        )
-        return (*notes, chosen)
+        words = candidate_words(search.best.candidate)
+        return (*notes, f"chose {words} out of {len(search.trials)} candidates.")
     if search.level > 0.0:
         return notes
     nothing = (

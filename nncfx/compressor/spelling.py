@@ -2,8 +2,9 @@
 
 import dataclasses
 import re
+from collections.abc import Mapping
 
-__all__ = ["number", "spelt"]
+__all__ = ["candidate_words", "number", "spelt"]
 
 _LARGE = 1000
 
@@ -15,6 +16,18 @@ def number(value: float) -> str:
     ['299,114', '253,690', '1.675', '0']
     """
     return f"{value:,.0f}" if abs(value) >= _LARGE else f"{value:.4g}"
+
+
+def candidate_words(candidate: Mapping[str, float | int | str]) -> str:
+    """Return a candidate of a search as a person reads it.
+
+    >>> candidate_words({"level": 0.48204321, "bits": 4})
+    'level 0.482, bits 4'
+    """
+    return ", ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in candidate.items()
+    )
 
 
 def spelt(value: object) -> str:

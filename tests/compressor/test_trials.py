@@ -157,7 +157,10 @@ def test_the_parts_of_the_model_have_the_levels_of_the_candidate(
 
 
 def test_the_report_says_what_was_chosen(chosen: CompressionResult) -> None:
-    assert any("out of 6 candidates" in note for note in chosen.evidence.notes)
+    (note,) = (note for note in chosen.evidence.notes if "chose" in note)
+    bits = chosen.candidate["bits"]
+    assert note.endswith(f", bits {bits} out of 6 candidates.")
+    assert note.startswith("footprint: chose convolutions 0.")
     with pytest.raises(SearchError, match="Read 'candidate'"):
         _ = chosen.level
 
