@@ -136,6 +136,19 @@ def test_the_adaptive_level_rises_after_patient_epochs_up_to_its_maximum() -> No
     assert target.seen == pytest.approx([0, 0.2, 0.2, 0.2, 0.4, 0.4, 0.5])
 
 
+def test_the_adaptive_level_takes_nncfs_published_values() -> None:
+    target = Target(0.2)
+    reached = [0.3, 0.2, 0.22, 0.31, 0.34, 0.37, 0.48]
+    scheduler = adaptive(
+        target, reached, maximum=0.4, increment=0.05, patience=1, eps=0.03, freeze_epoch=7
+    )
+    seen = []
+    for _ in reached:
+        scheduler.epoch_step()
+        seen.append(target.level)
+    assert seen == pytest.approx([0.25, 0.25, 0.3, 0.35, 0.4, 0.4, 0.4], abs=1e-7)
+
+
 def test_the_adaptive_level_stands_from_the_freeze_epoch_on() -> None:
     target = Target()
     scheduler = adaptive(target, [0] * 9, patience=1, freeze_epoch=1)

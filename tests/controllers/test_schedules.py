@@ -57,6 +57,17 @@ def test_pruning_exponential_with_warm_up_gives_the_published_values() -> None:
     assert levels(schedule, 6) == pytest.approx(published, abs=1e-7)
 
 
+def test_biased_exponential_with_warm_up_gives_the_published_values() -> None:
+    schedule = WarmUp(epochs=3, then=BiasedExponentialSchedule(initial=0.1, target=0.7, epochs=4))
+    published = [0, 0, 0, 0.1, 0.6489741, 0.6956869, 0.6996617, 0.7, 0.7]
+    assert levels(schedule, 9) == pytest.approx(published, abs=1e-7)
+
+
+def test_multistep_gives_the_published_values() -> None:
+    schedule = MultistepSchedule(steps=(2, 3, 4), levels=(0.2, 0.4, 0.5, 0.6))
+    assert levels(schedule, 6) == [0.2, 0.2, 0.4, 0.5, 0.6, 0.6]
+
+
 def test_multistep_goes_up_at_the_epoch_of_the_step() -> None:
     schedule = MultistepSchedule(steps=(2, 4), levels=(0.1, 0.3, 0.5))
     assert levels(schedule, 6) == [0.1, 0.1, 0.3, 0.3, 0.5, 0.5]
