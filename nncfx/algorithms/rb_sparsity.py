@@ -225,7 +225,12 @@ class RBLoss(CompressionLoss):
 
     @override
     def __call__(self) -> Tensor:
-        """Return `((kept / n - (1 - level)) / 0.05)^2`, with a gradient to all scores."""
+        """Return `((kept / n - (1 - level)) / 0.05)^2`, with a gradient to all scores.
+
+        It is 0 once the masks are frozen.
+        """
+        if not any(one.is_noisy for one in self.masks):
+            return self.masks[0].scores.new_zeros(())
         sizes = [one.scores.numel() for one in self.masks]
         if self.is_local:
             shares = [one.kept() / size for one, size in zip(self.masks, sizes, strict=True)]

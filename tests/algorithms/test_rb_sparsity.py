@@ -55,6 +55,22 @@ def test_a_level_per_layer_is_the_mean_of_their_losses(mode: str, loss: float) -
     assert float(controller.loss().detach()) == pytest.approx(loss)
 
 
+def test_the_loss_takes_nncfs_published_values_epoch_by_epoch() -> None:
+    params = {
+        "schedule": "polynomial",
+        "power": 1,
+        "sparsity_target": 0.6,
+        "sparsity_target_epoch": 2,
+        "sparsity_freeze_epoch": 3,
+    }
+    controller = applied(sparsity_init=0.2, params=params)
+    losses = []
+    for _ in range(4):
+        controller.scheduler.epoch_step()
+        losses.append(float(controller.loss().detach()))
+    assert losses == pytest.approx([16, 64, 144, 0], abs=1e-3)
+
+
 def test_without_a_level_there_is_no_loss() -> None:
     assert float(applied().loss().detach()) == 0
 
