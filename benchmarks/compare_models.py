@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--runtime", default="onnxruntime", choices=sorted(RUNTIMES))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3.0, help="for each file")
+    parser.add_argument("--clock", default="auto", help="wall, cpu, or auto")
     parser.add_argument("--layers", action="store_true", help="also the time of each layer")
     chosen = parser.parse_args()
     inputs = torch.randn(*(int(size) for size in chosen.shape.split(",")))
@@ -52,7 +53,8 @@ def timing_table(
         runtime.build(files["second"], options) as second,
     ):
         sessions = {"first": first, "second": second}
-        timings = time_sessions(sessions, inputs, plan=TimingPlan(seconds=chosen.seconds))
+        plan = TimingPlan(seconds=chosen.seconds, clock=chosen.clock)
+        timings = time_sessions(sessions, inputs, plan=plan)
     names = (files["first"].name, files["second"].name)
     rows = [
         "| model | median ms | 95 % interval | p90 ms | first ms | examples/s | calls |",
@@ -60,6 +62,7 @@ def timing_table(
         *(timing_row(name, timing) for name, timing in zip(names, timings.values(), strict=True)),
         "",
         verdict(timings["first"], timings["second"], names=names).text,
+        f"Times are {timings['first'].clock} time.",
         "",
     ]
     return "\n".join(rows)

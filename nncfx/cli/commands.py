@@ -81,6 +81,9 @@ def benchmark(  # noqa: PLR0913 (each is an option of the command)
     ] = None,
     cache: Annotated[Path | None, typer.Option(help="Folder that keeps built engines.")] = None,
     layers: Annotated[bool, typer.Option("--layers", help="Also the time of each layer.")] = False,
+    energy: Annotated[
+        bool, typer.Option("--energy", help="Also the energy of a call (RAPL, NVML).")
+    ] = False,
     baseline: Annotated[
         Path | None, typer.Option(help="A former --json; exit code 3 on a regression.")
     ] = None,
@@ -101,6 +104,7 @@ def benchmark(  # noqa: PLR0913 (each is an option of the command)
         options=BuildOptions(threads=threads, settings=parse_settings(setting or ()), cache=cache),
         plan=TimingPlan(seconds=seconds, clock=clock),
         cpus=parse_cpus(cpus),
+        energy=energy,
     )
     output = BenchmarkOutput(
         as_json=as_json, layers=layers, baseline=baseline, tolerance=tolerance

@@ -12,12 +12,14 @@ from nncfx.errors import ArgumentError, NNCFXError
 from nncfx.runtimes import (
     RUNTIMES,
     BuildOptions,
+    Energy,
     Runtime,
     Timing,
     TimingPlan,
     Verdict,
     admissible_plan,
     compare,
+    energy_per_call,
     pinned,
     runtime_named,
     verdict,
@@ -46,9 +48,12 @@ class TimingRequest:
         options: of every session.
         plan: how long and how carefully.
         cpus: processors that everything runs on; none for all.
+        energy: also measure the energy of a call, for as long again.
 
     Raises:
         ArgumentError: a runtime does not exist or reads no files.
+        RuntimeFailure: energy is asked for, and the platform does not tell it.
+        MissingExtraError: likewise, and nvidia-ml-py is not installed for the GPU here.
     """
 
     paths: tuple[Path, ...]
@@ -58,20 +63,31 @@ class TimingRequest:
     options: BuildOptions = field(default_factory=BuildOptions)
     plan: TimingPlan = field(default_factory=TimingPlan)
     cpus: tuple[int, ...] = ()
+    energy: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what would fail only after the first measurements."""
         for name in self.runtimes:
             _reader(name)
+        if self.energy:
+            energy_per_call(lambda: None, seconds=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The timing of one file, and how it stands against the first; None for the first itself."""
+    """The timing of one file, and how it stands against the first.
+
+    Attributes:
+        path: of the file.
+        timing: of its calls.
+        verdict: against the first file; None for the first itself.
+        energy: of a call; None where it was not asked for.
+    """
 
     path: Path
     timing: Timing
     verdict: Verdict | None
+    energy: Energy | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +169,10 @@ def _series(runtime: Runtime, batch: int | None, request: TimingRequest) -> Seri
         size = _common(examples)
         plan = admissible_plan(request.plan, sessions)
         timings = list(compare(calls, plan=plan, examples=size).values())
+        energies = [
+            energy_per_call(call, seconds=plan.seconds) if request.energy else None
+            for call in calls.values()
+        ]
     names = [str(path) for path in request.paths]
     return Series(
         runtime=runtime.name,
@@ -166,6 +186,7 @@ def _series(runtime: Runtime, batch: int | None, request: TimingRequest) -> Seri
                 verdict=verdict(timings[0], timing, names=(names[0], names[number]))
                 if number
                 else None,
+                energy=energies[number],
             )
             for number, (path, timing) in enumerate(zip(request.paths, timings, strict=True))
         ),

@@ -27,6 +27,8 @@ def series_table(series: Series) -> Table:
     table.add_column("Model", overflow="fold", min_width=10)
     for head in ("Median (ms)", "95 % interval", "Examples/s", "Speed-up"):
         table.add_column(head, justify="right", no_wrap=True)
+    if with_energy := any(item.energy for item in series.comparisons):
+        table.add_column("mJ", justify="right", no_wrap=True)
     names = [item.path.name for item in series.comparisons]
     for item in series.comparisons:
         low, high = item.timing.interval_ms
@@ -36,6 +38,7 @@ def series_table(series: Series) -> Table:
             f"{significant_text(low)} to {significant_text(high)}",
             prefix_text(item.timing.throughput),
             _against(item.verdict),
+            *([_millijoules(item)] if with_energy else []),
         )
     return table
 
@@ -110,6 +113,8 @@ def _caption(series: Series) -> str | None:
     if timing.clock == "cpu":
         held_up = f"{timing.held_up or 0:.0%}"
         told.append(f"CPU time of the one thread; other work held up {held_up} of the calls.")
+    if any(item.energy for item in series.comparisons):
+        told.append("mJ: energy of one example, with all else that the devices do.")
     restless = [item.path.name for item in series.comparisons if not item.timing.settled]
     if restless:
         told.append(f"Not at rest after the warm-up: {', '.join(restless)}.")
@@ -127,10 +132,17 @@ def _model_json(item: Comparison) -> dict[str, Any]:
         "examples": timing.examples,
         "throughput": timing.throughput,
         "settled": timing.settled,
+        "joules": item.energy.joules if item.energy else None,
+        "watts": item.energy.watts if item.energy else None,
         "speed_up": against.speed_up if against else None,
         "speed_up_interval": list(against.speed_up_interval) if against else None,
         "decided": against.winner is not None if against else None,
     }
+
+
+def _millijoules(item: Comparison) -> str:
+    joules = item.energy.joules if item.energy else 0.0
+    return significant_text(1000 * joules / item.timing.examples)
 
 
 def _against(result: Verdict | None) -> str:

@@ -13,9 +13,10 @@ import nncfx.storage
 from nncfx.cli.commands import application
 from nncfx.cli.timing_options import parse_shapes
 from nncfx.compressor.evidence import Evidence, ModelFacts
-from nncfx.errors import ArgumentError, NNCFXError, StorageError
+from nncfx.errors import ArgumentError, NNCFXError, RuntimeFailure, StorageError
 from nncfx.export import export_onnx
 from nncfx.report import render_report
+from nncfx.runtimes import EnergyCounter
 
 
 def run(*arguments: str | Path) -> str:
@@ -175,6 +176,38 @@ def test_benchmark_says_which_clock_and_how_many_threads(onnx_file: Path) -> Non
     text = run(*arguments)
     assert "1 thread" in text
     assert "CPU time of the one thread" in text
+
+
+class Meter:
+    """A counter that has gone up by half a joule at each reading."""
+
+    def __init__(self) -> None:
+        self.reading = 0.0
+
+    def joules(self) -> float:
+        self.reading += 0.5
+        return self.reading
+
+
+def test_benchmark_tells_the_energy_of_a_call(
+    onnx_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counters = (EnergyCounter("stand-in", Meter().joules),)
+    monkeypatch.setattr("nncfx.runtimes.energy.energy_counters", lambda: counters)
+    arguments = ["benchmark", onnx_file, "--seconds", "0", "--energy", "--batch", "4"]
+    (series,) = json.loads(run(*arguments, "--json"))["series"]
+    assert series["models"][0]["joules"] == 0.5  # no seconds: one call, between two readings
+    text = run(*arguments)
+    assert "125" in text.split("mJ")[1]
+    assert "mJ: energy of one example" in text
+
+
+def test_benchmark_without_counters_measures_nothing(
+    onnx_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nncfx.runtimes.energy.energy_counters", tuple)
+    with pytest.raises(RuntimeFailure, match="no energy counters"):
+        run("benchmark", onnx_file, "--energy")
 
 
 def test_benchmark_on_the_cpu_clock_needs_one_thread(onnx_file: Path) -> None:
