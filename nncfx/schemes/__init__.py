@@ -1,5 +1,6 @@
 """Condensa's operators and schemes, and the masks that every pruning algorithm shares."""
 
+from nncfx.schemes.branches import branch_sets, keep_branches
 from nncfx.schemes.clustering import Cluster
 from nncfx.schemes.composition import AtLevel, Compose, FunctionScheme, SchemeLike, as_scheme
 from nncfx.schemes.criteria import CRITERIA, Criterion, RandomScores
@@ -66,6 +67,7 @@ __all__ = [
     "activation_scores",
     "as_scheme",
     "blockprune",
+    "branch_sets",
     "dequantize",
     "factorize",
     "filter_prune",
@@ -74,6 +76,7 @@ __all__ = [
     "group_masks",
     "group_scores",
     "int8_grid",
+    "keep_branches",
     "keep_groups",
     "kept_count",
     "kept_units",

@@ -150,7 +150,8 @@ def mean_rank(activation: Tensor, axis: int = 1) -> Tensor:
             "n x c x h x w, or use mean_magnitude.",
         )
     images = activation.detach().movedim(axis, 0).flatten(1, -3)
-    return torch.linalg.matrix_rank(images).to(activation.dtype).mean(dim=1)
+    ranks: Tensor = torch.linalg.matrix_rank(images)
+    return ranks.to(activation.dtype).mean(dim=1)
 
 
 def activation_scores(

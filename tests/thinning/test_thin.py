@@ -433,12 +433,13 @@ def test_the_69_channels_that_group_lasso_left_unread_are_found() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not ZEROED.exists(), reason=f"the data pack is not at {DATA}")
-def test_without_them_the_logits_of_test_images_are_equal() -> None:
+def test_without_them_the_logits_of_all_test_images_are_equal() -> None:
     model = ResNet20().eval()
     model.load_state_dict(load_file(ZEROED), strict=False)
-    pixels = np.load(DATA / "data/cifar10_test.npz")["x"][::20]
+    pixels = np.load(DATA / "data/cifar10_test.npz")["x"]
+    assert len(pixels) == 10_000
     images = torch.from_numpy(pixels).float().div(127.5).sub(1)
     thinned = thin(model, images[:2]).model
     with torch.no_grad():
-        for some in images.split(500):
+        for some in images.split(250):
             torch.testing.assert_close(thinned(some), model(some), rtol=0, atol=1e-4)
