@@ -188,15 +188,16 @@ def _positions(
     lives: list[npt.NDArray[np.bool_]],
     cost: SelectionCost | None,
 ) -> list[_Positions]:
-    """Return which channels each consumer reads."""
+    """Return which channels each consumer reads; where none can be selected, all."""
     found = [np.arange(len(live)) for live in lives]
+    if cost is None:
+        pairs = zip(consumers, lives, found, strict=True)
+        return [np.flatnonzero(live) if one.layers else every for one, live, every in pairs]
     readers: dict[Hashable, list[int]] = defaultdict(list)
     for number, one in enumerate(consumers):
-        if one.layers and cost is None:
-            found[number] = np.flatnonzero(lives[number])
-        elif one.layers:
+        if one.layers:
             readers[number if one.source is None else one.source].append(number)
-    for numbers in readers.values() if cost is not None else ():
+    for numbers in readers.values():
         chosen = cheapest_readings(
             [lives[n] for n in numbers], [consumers[n] for n in numbers], cost
         )
