@@ -1,0 +1,35 @@
+"""On a trained network ONNX Runtime's integers are those of the simulation."""
+
+import importlib
+import os
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from nncfx.export import export_onnx
+
+BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
+DATA = Path(os.environ.get("NNCFX_DATA", "../shared/data"))
+
+
+@pytest.fixture
+def agreement(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("integer_agreement")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"no trained weights at {DATA}; set NNCFX_DATA")
+def test_each_kernel_returns_the_simulations_integers_to_one_step(
+    agreement: ModuleType, tmp_path: Path
+) -> None:
+    model, images = agreement.subject("resnet20-A", DATA)
+    file = export_onnx(model, tmp_path / "int8.onnx", images).path
+    found = agreement.agreements(model, file, images, by_kernel=True)
+    # 19 convolutions, 9 sums and the pooling, with the image
+    assert len(found) == 30
+    assert max(one.steps for one in found.values()) <= 1
+    assert sum(one.differing for one in found.values()) < 1e-3 * sum(
+        one.elements for one in found.values()
+    )
