@@ -122,7 +122,8 @@ def check(subject: Subject, options: argparse.Namespace) -> Outcome:
             model.set_experts_implementation("eager")
         model, inputs = model.double(), as_double(inputs)
     began = time.perf_counter()
-    step(model, inputs)
+    backward(model, inputs)
+    model.zero_grad()  # the model is used on, so that nothing may become NaN times zero
     step_s = time.perf_counter() - began
     began = time.perf_counter()
     channels = prunable_channels(model, inputs, living_norms=options.living_norms)
@@ -184,12 +185,17 @@ def as_double(inputs: Any) -> Any:
 
 def step(model: nn.Module, inputs: Any) -> None:
     """Run forward, backward and one step of gradient descent of size zero."""
+    backward(model, inputs)
+    torch.optim.SGD(model.parameters(), lr=0.0).step()
+    model.zero_grad()
+
+
+def backward(model: nn.Module, inputs: Any) -> None:
+    """Run forward and backward."""
     model.zero_grad()
     outputs = run(model, inputs)
     floats = [tensor for tensor in tensors_in(outputs) if tensor.requires_grad]
     sum(tensor.square().mean() for tensor in floats).backward()
-    torch.optim.SGD(model.parameters(), lr=0.0).step()
-    model.zero_grad()
 
 
 def main() -> None:

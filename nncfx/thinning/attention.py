@@ -91,7 +91,10 @@ def narrow_attention(module: nn.Module) -> bool:
     """Make a module a `NarrowAttention`, in place, if it needs that; return whether it did."""
     if type(module) is not nn.MultiheadAttention or module.bias_k is not None:
         return False
-    if module.add_zero_attn or module.out_proj.in_features == module.out_proj.out_features:
+    own = dict(module.named_parameters(recurse=False))
+    queries = own["in_proj_weight"] if "in_proj_weight" in own else own["q_proj_weight"]
+    widths = {module.out_proj.in_features, module.out_proj.out_features, queries.shape[1]}
+    if module.add_zero_attn or widths == {module.embed_dim}:
         return False
     module.__class__ = NarrowAttention
     module._qkv_same_embed_dim = False  # noqa: SLF001 (nn.TransformerEncoderLayer asks it)

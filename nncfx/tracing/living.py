@@ -10,6 +10,7 @@ from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
 from nncfx.graph.union_find import Ids
+from nncfx.tracing.interception import COMPOSITE, composite_apart
 
 __all__ = ["AVERAGES", "LAYER_NORMS", "LivingChannels"]
 
@@ -45,6 +46,9 @@ class LivingChannels(TorchFunctionMode):
     ) -> Any:
         """Run one function."""
         kwargs = kwargs or {}
+        if func is COMPOSITE:  # taken apart as in a trace, which has numbered the calls
+            with self:
+                return composite_apart(*args, **kwargs)
         if func not in AVERAGES:
             return func(*args, **kwargs)
         self._calls += 1

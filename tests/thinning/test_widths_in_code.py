@@ -272,3 +272,18 @@ def test_a_width_computed_in_another_way_still_fails_the_trial_and_is_fixed() ->
             return self.last(hidden.reshape(-1, side, side).flatten(1))
 
     assert "holds a width" in prunable_channels(Hidden(), torch.rand(4, 3)).fixed["first"]
+
+
+def test_norms_behind_an_attention_that_averages_its_weights_see_living_channels() -> None:
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.attention = nn.Linear(3, 8), nn.MultiheadAttention(8, 2)
+            self.norm, self.last = nn.LayerNorm(8), nn.Linear(8, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.first(x)
+            return self.last(self.norm(self.attention(x, x, x)[0]))
+
+    result = halved(Pooled(), torch.rand(4, 5, 3), living_norms=True)
+    assert len(result.removed["attention.out_proj"]) == 4
