@@ -1,5 +1,8 @@
 """What recovery tells of itself while it runs."""
 
+from dataclasses import replace
+
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -39,3 +42,13 @@ def test_fine_tuning_tells_epoch_and_minibatch() -> None:
 
 def test_direct_compression_tells_that_it_judges() -> None:
     assert told(DC()) == ["judging"]
+
+
+@pytest.mark.parametrize("method", [LC(steps=5, mb_iterations_per_l=1), DCFineTuned(epochs=4)])
+def test_a_stop_ends_recovery_with_the_best_until_then(
+    method: LC | DCFineTuned, toy: RecoveryData
+) -> None:
+    stopping = replace(toy, stop=lambda steps: len(steps) == 3)
+    stopped = method.recover(nn.Linear(3, 2), Prune(), 0.5, stopping)
+    assert [record.step for record in stopped.history] == [0, 1, 2]
+    assert stopped.metric == max(record.metric for record in stopped.history)
