@@ -11,7 +11,9 @@ from nncfx.hago.costs import (
     weight_bytes,
 )
 from nncfx.hago.evaluation import Evaluator, top1_accuracy
+from nncfx.hago.fitted_weights import FittedWeights
 from nncfx.hago.graph import Node, NodeKind, QuantEdge, QuantGraph, prepare_graph
+from nncfx.hago.hessian import hessian_sensitivities
 from nncfx.hago.integer_kernels import IntegerCall, integer_kernel
 from nncfx.hago.log import TrialRecord, best_strategy, read_log
 from nncfx.hago.quantizer import Quantizer, create_quantizer
@@ -40,6 +42,7 @@ __all__ = [
     "BayesianTuner",
     "DefaultSettingTuner",
     "Evaluator",
+    "FittedWeights",
     "GreedySearchTuner",
     "GreedySquashTuner",
     "IntegerCall",
@@ -68,6 +71,7 @@ __all__ = [
     "create_quantizer",
     "create_sample_hardware",
     "edge_sensitivities",
+    "hessian_sensitivities",
     "infer_scale",
     "integer_kernel",
     "prepare_graph",

@@ -21,6 +21,7 @@ __all__ = [
     "budgeted",
     "cost_table",
     "running_cost",
+    "weight_bits",
     "weight_bytes",
 ]
 
@@ -37,7 +38,7 @@ def weight_bytes(graph: QuantGraph, strategy: Strategy) -> float:
 
     A parameter that several calls read counts once, at the most bits of them. Biases take 32.
     """
-    widest = _weight_bits(graph, strategy)
+    widest = weight_bits(graph, strategy)
     total = 0
     for name, parameter in graph.model.named_parameters():
         total += parameter.numel() * widest.get(name, _FLOAT_BITS)
@@ -46,7 +47,7 @@ def weight_bytes(graph: QuantGraph, strategy: Strategy) -> float:
 
 def average_weight_bits(graph: QuantGraph, strategy: Strategy) -> float:
     """Return the mean bits of a quantized weight's element; NaN where no weight is quantized."""
-    widest = _weight_bits(graph, strategy)
+    widest = weight_bits(graph, strategy)
     counts = {name: graph.model.get_parameter(name).numel() for name in widest}
     if not counts:
         return math.nan
@@ -161,7 +162,8 @@ def allocate_bits(
     return tuple(bits for (_, bits), taken in zip(places, found.x, strict=True) if taken > 1 / 2)
 
 
-def _weight_bits(graph: QuantGraph, strategy: Strategy) -> dict[str, int]:
+def weight_bits(graph: QuantGraph, strategy: Strategy) -> dict[str, int]:
+    """Return the bits of each quantized parameter by name: the most of all that read it."""
     widest: dict[str, int] = {}
     numbers = strategy.topology.quantized_edges
     for number, bits in zip(numbers, strategy.bits, strict=True):

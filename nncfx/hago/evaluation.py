@@ -77,6 +77,7 @@ class Evaluator:
         strategy: Topology and thresholds of all candidates; its bits are replaced.
         batches: The calibration data.
         evaluate: What a model is worth on them.
+        fitted: Gives a strategy the thresholds that suit its bits; None keeps those of `strategy`.
     """
 
     graph: QuantGraph
@@ -84,6 +85,7 @@ class Evaluator:
     strategy: Strategy
     batches: LabelledBatches
     evaluate: Evaluate
+    fitted: Callable[[Strategy], Strategy] | None = None
     _simulated: SimulatedGraph | None = None
 
     def __call__(self, bits: Bits) -> float:
@@ -100,9 +102,14 @@ class Evaluator:
             )
         return quality
 
+    def strategy_of(self, bits: Bits) -> Strategy:
+        """Return the strategy that a candidate stands for."""
+        strategy = replace(self.strategy, bits=bits)
+        return strategy if self.fitted is None else self.fitted(strategy)
+
     def simulated(self, bits: Bits) -> SimulatedGraph:
         """Return the graph simulated with `bits`; the next call changes it."""
-        plan = make_plan(self.graph, self.hardware, replace(self.strategy, bits=bits))
+        plan = make_plan(self.graph, self.hardware, self.strategy_of(bits))
         if self._simulated is None:
             self._simulated = SimulatedGraph(self.graph, plan, torch.float32)
         else:

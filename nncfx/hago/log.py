@@ -26,6 +26,12 @@ __all__ = [
 LOG_VERSION: Final = 1
 """Written in every line."""
 
+_HAGO_VERSION: Final = 0.1
+"""Written in every line of Hago's own logs."""
+
+_HAGO_RESULTS: Final = ("accuracy", "quant_acc", "sim_acc")
+"""What Hago calls the accuracy: December 2020, then January 2020; integers go before simulated."""
+
 _SHOWN: Final = 80
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -84,7 +90,10 @@ def append_record(path: PathLike, record: TrialRecord) -> None:
 def read_log(path: PathLike) -> list[TrialRecord]:
     """Return the trials of the log at `path`, in order; none if it does not exist.
 
-    A last line without its end, left by a process that was killed, is left out.
+    A last line without its end, left by a process that was killed, is left out. Lines that Hago
+    wrote (version 0.1) are read as well: the score is their accuracy, there are no settings, and
+    the topology is empty where they name none, so that bits and accuracies can be replayed, and
+    nothing can be quantized by them.
 
     Raises:
         StorageError: a line is no record of a trial, or of another version.
@@ -104,7 +113,7 @@ class TrialLog:
 
     Args:
         path: The file; None keeps nothing.
-        strategy: Whose model, topology and thresholds all trials share.
+        strategy: Whose model and topology all trials share.
         settings: JSON values that all trials share.
 
     Raises:
@@ -122,19 +131,19 @@ class TrialLog:
         for record in self._records:
             require_hash(record.strategy, strategy.model_hash)
             self._compare("topology", record.strategy.topology, strategy.topology)
-            self._compare("thresholds", record.strategy.thresholds, strategy.thresholds)
             for name in sorted({*record.settings, *settings}):
                 self._compare(name, record.settings.get(name), settings.get(name))
 
-    def upcoming(self, candidates: Sequence[tuple[int, ...]]) -> list[float]:
+    def upcoming(self, candidates: Sequence[Strategy]) -> list[float]:
         """Return the accuracies of those first of `candidates` that are on record.
 
         Raises:
             SearchError: the record says that another candidate was asked for.
         """
         known = self._records[self._count : self._count + len(candidates)]
-        for bits, record in zip(candidates, known, strict=False):
-            self._compare("bits", record.strategy.bits, bits)
+        for asked, record in zip(candidates, known, strict=False):
+            self._compare("bits", record.strategy.bits, asked.bits)
+            self._compare("thresholds", record.strategy.thresholds, asked.thresholds)
         return [one.accuracy for one in known]
 
     def keep(self, strategy: Strategy, score: float, accuracy: float) -> TrialRecord:
@@ -189,14 +198,13 @@ def _record(line: bytes, place: str) -> TrialRecord:
     try:
         document = json.loads(line)
         version = document["version"]
-        if version != LOG_VERSION:
+        if version not in (LOG_VERSION, _HAGO_VERSION):
             raise StorageError(
-                f"{place} is of log version {version}, and this nncfx reads version "
-                f"{LOG_VERSION}. Search again, or read it with the nncfx that wrote it.",
+                f"{place} is of log version {version}, and this nncfx reads versions "
+                f"{_HAGO_VERSION} and {LOG_VERSION}. Search again, or read it with the nncfx that "
+                "wrote it.",
             )
-        accuracy, score = (float(document["result"][one]) for one in ("accuracy", "score"))
-        settings = dict(document["settings"])
-        strategy = Strategy.from_json(document["strategy"])
+        record = (_own_record if version == LOG_VERSION else _hago_record)(document)
     except (ValueError, TypeError, KeyError) as error:
         if isinstance(error, StorageError):
             raise StorageError(f"{place}: {error}") from error
@@ -204,9 +212,29 @@ def _record(line: bytes, place: str) -> TrialRecord:
             f"{place} is no record of a trial ({type(error).__name__}: {error}), so the log is "
             "damaged. Restore it from a copy, or delete it to search again.",
         ) from error
-    if not (math.isfinite(accuracy) and math.isfinite(score)):
+    if not (math.isfinite(record.accuracy) and math.isfinite(record.score)):
         raise StorageError(f"{place} has a result that is not finite, so the log is damaged.")
-    return TrialRecord(strategy, score, accuracy, settings)
+    return record
+
+
+def _own_record(document: Mapping[str, Any]) -> TrialRecord:
+    accuracy, score = (float(document["result"][one]) for one in ("accuracy", "score"))
+    strategy = Strategy.from_json(document["strategy"])
+    return TrialRecord(strategy, score, accuracy, dict(document["settings"]))
+
+
+def _hago_record(document: Mapping[str, Any]) -> TrialRecord:
+    result = document["result"] if "result" in document else document["results"]
+    named = [one for one in _HAGO_RESULTS if result.get(one) is not None]
+    if not named:
+        raise KeyError(" or ".join(_HAGO_RESULTS))
+    accuracy = float(result[named[0]])
+    told = document["strategy"]
+    untold = {"topology": {"node_conds": [], "edge_conds": []}}
+    # as here, what is all zero has the threshold 1
+    thresholds = {"thresholds": [1.0 if one == 0 else one for one in told["thresholds"]]}
+    strategy = Strategy.from_json(untold | told | thresholds)
+    return TrialRecord(strategy, accuracy, accuracy, {})
 
 
 def _short(value: object) -> str:

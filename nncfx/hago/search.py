@@ -3,7 +3,7 @@
 import hashlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -19,6 +19,7 @@ from nncfx.hago.evaluation import (
     labelled,
     top1_accuracy,
 )
+from nncfx.hago.fitted_weights import FittedWeights
 from nncfx.hago.graph import QuantGraph
 from nncfx.hago.log import PathLike, TrialLog, TrialRecord, better_record
 from nncfx.hago.strategy import Strategy
@@ -69,6 +70,8 @@ class QuantizeSettings:
 
     Attributes:
         thresholds: The estimate of thresholds, a name of `THRESHOLD_METHODS`.
+        fits_weights: Whether weights have the thresholds of least squared error for their bits,
+            instead of their largest magnitudes.
         min_bits: The fewest bits that an edge may have, at least 2.
         evaluate: The quality of a model on the data; top-1 accuracy if not given.
         score: What is maximised; the quality itself if not given.
@@ -81,6 +84,7 @@ class QuantizeSettings:
     """
 
     thresholds: str = "avg_range"
+    fits_weights: bool = False
     min_bits: int = MIN_BITS
     evaluate: Evaluate = top1_accuracy
     score: Score | None = None
@@ -163,13 +167,15 @@ def search_quantize_strategy(
     batches = labelled(dataset)
     space = search_space(graph, hardware, batches, settings)
     name, make = _tuner(tuner)
-    evaluator = Evaluator(graph, hardware, space.strategy, batches, settings.evaluate)
+    fitted = FittedWeights(graph) if settings.fits_weights else None
+    evaluator = Evaluator(graph, hardware, space.strategy, batches, settings.evaluate, fitted)
     described = {
         "tuner": name,
         "hardware": hardware.name,
         "hardware_hash": hashlib.sha256(hardware.to_json().encode()).hexdigest()[:16],
         "min_bits": settings.min_bits,
         "thresholds": settings.thresholds,
+        **({"fits_weights": True} if settings.fits_weights else {}),
     }
     trials = TrialLog(log, space.strategy, described)
     best = run_search(make(space.choices), evaluator, trials, settings)
@@ -217,7 +223,7 @@ def _judged(
     known: dict[Bits, float],
 ) -> Iterator[tuple[Strategy, float]]:
     """Yield each candidate's strategy and accuracy, as soon as it is there."""
-    logged = trials.upcoming(candidates)
+    logged = trials.upcoming([evaluator.strategy_of(one) for one in candidates])
     known.update(zip(candidates, logged, strict=False))
     fresh = list(dict.fromkeys(one for one in candidates if one not in known))
     accuracies = zip(fresh, evaluate(fresh), strict=True)
@@ -225,7 +231,7 @@ def _judged(
         while bits not in known:
             evaluated, accuracy = next(accuracies)
             known[evaluated] = accuracy
-        yield replace(evaluator.strategy, bits=bits), known[bits]
+        yield evaluator.strategy_of(bits), known[bits]
 
 
 def _tuner(tuner: str | Callable[[Choices], Tuner]) -> tuple[str, Callable[[Choices], Tuner]]:

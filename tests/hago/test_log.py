@@ -124,12 +124,64 @@ def test_a_log_of_other_settings_is_refused(path: Path, strategy: hago.Strategy)
 
 def test_a_log_of_other_thresholds_is_refused(path: Path, strategy: hago.Strategy) -> None:
     append_record(path, record_of(strategy, 0.5))
+    log = TrialLog(path, strategy, SETTINGS)
     with pytest.raises(SearchError, match="'thresholds' differ"):
-        TrialLog(path, replace(strategy, thresholds=(2.0, 2.0)), SETTINGS)
+        log.upcoming([replace(strategy, thresholds=(2.0, 2.0))])
 
 
 def test_a_log_that_asked_for_other_bits_is_refused(path: Path, strategy: hago.Strategy) -> None:
     append_record(path, record_of(strategy, 0.5))
     log = TrialLog(path, strategy, SETTINGS)
     with pytest.raises(SearchError, match="'bits' differ"):
-        log.upcoming([(8, 5)])
+        log.upcoming([replace(strategy, bits=(8, 5))])
+
+
+def hago_line(result: dict[str, float | None], bits: list[int], **more: object) -> str:
+    strategy = {"model_hash": -7, "bits": bits, "thresholds": [0.0, 2.5], **more}
+    return json.dumps({"version": 0.1, "strategy": strategy, "result": result}) + "\n"
+
+
+def test_a_log_that_hago_wrote_is_read(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text(hago_line({"accuracy": 0.625, "kl_distance": None}, [8, 7]))
+    [record] = hago.read_log(path)
+    assert (record.score, record.accuracy, record.strategy.bits) == (0.625, 0.625, (8, 7))
+    assert record.strategy.model_hash == -7
+    assert record.strategy.topology == hago.Topology((), ())
+    assert record.strategy.thresholds == (1.0, 2.5)
+
+
+def test_a_log_of_hagos_first_version_has_topology_and_both_accuracies(path: Path) -> None:
+    topology = {"node_conds": [False, True], "edge_conds": [True]}
+    path.parent.mkdir()
+    path.write_text(hago_line({"sim_acc": 0.5, "quant_acc": 0.75}, [8], topology=topology))
+    [record] = hago.read_log(path)
+    assert record.accuracy == 0.75
+    assert record.strategy.topology == hago.Topology((False, True), (True,))
+
+
+def test_a_log_of_hagos_with_no_accuracy_is_refused(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text(hago_line({"accuracy": None}, [8]))
+    with pytest.raises(StorageError, match="accuracy or quant_acc or sim_acc"):
+        hago.read_log(path)
+
+
+def test_greedy_search_replays_a_log_that_hago_wrote(path: Path) -> None:
+    # the description of Hago's greedy search, followed by hand over two edges
+    recorded = [
+        ([8, 6], 0.61),
+        ([7, 6], 0.61),  # a tie goes to fewer bits
+        ([6, 6], 0.60),  # worse than the best: the edge is decided
+        ([7, 6], 0.61),
+        ([7, 5], 0.63),
+        ([7, 4], 0.63),
+    ]
+    path.parent.mkdir()
+    path.write_text("".join(hago_line({"accuracy": score}, bits) for bits, score in recorded))
+    tuner = hago.GreedySearchTuner(((8, 7, 6, 5, 4), (6, 5, 4)))
+    for record in hago.read_log(path):
+        assert tuner.ask() == [record.strategy.bits]
+        tuner.tell([record.strategy.bits], [record.score])
+    assert tuner.ask() == []
+    assert tuner.best == hago.best_strategy(path).bits == (7, 4)

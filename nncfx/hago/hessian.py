@@ -1,0 +1,127 @@
+"""How much each edge suffers from fewer bits, by the trace of the Hessian: no trial per choice."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.errors import ArgumentError
+from nncfx.hago.choice_space import Choices
+from nncfx.hago.copying import plain_copy
+from nncfx.hago.edge_plan import EdgePlan, make_plan
+from nncfx.hago.evaluation import Evaluator
+from nncfx.hago.simulation import HookSites, SimQ
+from nncfx.quantization.observation import tracked
+from nncfx.tracing import Insertion, NNCFNetwork, Priority, run, wrap
+from nncfx.tracing.tensors import tensors_in
+
+__all__ = ["hessian_sensitivities"]
+
+
+def hessian_sensitivities(
+    evaluator: Evaluator, choices: Choices, probes: int = 4, seed: int = 0
+) -> list[dict[int, float]]:
+    """Return the divergence that each choice of bits at each edge is expected to bring, alone.
+
+    That is half the mean eigenvalue of the Hessian, by the values on the edge, times the squared
+    error of rounding them, as if that had no preferred direction. The Hessian is that of
+    the divergence from the model in floats, which needs no labels; its trace is estimated by
+    Hutchinson's method with random signs at the logits. It costs `probes` backward passes over
+    the data in all, however many edges and choices there are, and compares with what
+    `edge_sensitivities` measures. An edge with one choice has 0.
+
+    Args:
+        evaluator: Its model's first output is n x classes.
+        choices: The bits of every edge.
+        probes: Random vectors for each batch; more make the estimate surer.
+        seed: Of the signs.
+
+    Raises:
+        ArgumentError: there is no probe.
+
+    Source: Dong et al., HAWQ-V2, 2020, equation 2; Hutchinson 1989.
+    """
+    if probes < 1:
+        raise ArgumentError(f"{probes} probes estimate nothing. Give at least 1.")
+    model = wrap(plain_copy(evaluator.graph.model), evaluator.graph.example_inputs)
+    hooks = _watched(model, evaluator, choices)
+    generator = torch.Generator().manual_seed(seed)
+    table = [dict.fromkeys(one, 0.0) for one in choices]
+    samples = 0
+    for inputs, labels in tracked(evaluator.batches, "Hessian"):
+        with torch.enable_grad():
+            logits = next(tensors_in(run(model, inputs)))
+        samples += len(labels)
+        for edge, trace in _traces(logits, hooks, probes, generator).items():
+            curvature = trace / hooks[edge].zeros.numel()
+            for bits, error in hooks[edge].errors.items():
+                table[edge][bits] += curvature * error / 2
+    return [{bits: harm / samples for bits, harm in one.items()} for one in table]
+
+
+class _Watch(nn.Module):
+    """A hook that adds zeros, for their gradient, and keeps the error of every choice of bits."""
+
+    def __init__(self, plans: Mapping[int, EdgePlan]) -> None:
+        super().__init__()
+        self._rounded = {bits: SimQ(plan, is_exact=False) for bits, plan in plans.items()}
+        self.errors: dict[int, float] = {}
+        self.zeros = torch.empty(0)
+
+    @override
+    def forward(self, data: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.errors = {
+                bits: float((one(data) - data).square().sum())
+                for bits, one in self._rounded.items()
+            }
+        self.zeros = torch.zeros_like(data, requires_grad=True)
+        return data + self.zeros
+
+
+def _watched(model: NNCFNetwork, evaluator: Evaluator, choices: Choices) -> dict[int, _Watch]:
+    """Put a hook on every edge that has a choice; return them by place among quantized edges."""
+    numbers = evaluator.strategy.topology.quantized_edges
+    most = tuple(one[0] for one in choices)
+    sites = HookSites(evaluator.graph)
+    hooks = {}
+    for edge, each in enumerate(choices):
+        if len(each) > 1:
+            asked = {bits: (*most[:edge], bits, *most[edge + 1 :]) for bits in each}
+            hooks[edge] = _Watch(
+                {bits: _plan(evaluator, numbers[edge], one) for bits, one in asked.items()}
+            )
+    model.nncf.register(
+        Insertion(sites.of_edge(numbers[edge]), hook, Priority.STATISTICS, "hessian")
+        for edge, hook in hooks.items()
+    )
+    model.nncf.commit()
+    return hooks
+
+
+def _plan(evaluator: Evaluator, number: int, bits: tuple[int, ...]) -> EdgePlan:
+    plan = make_plan(evaluator.graph, evaluator.hardware, evaluator.strategy_of(bits))
+    return plan.edges[number]
+
+
+def _traces(
+    logits: Tensor, hooks: Mapping[int, _Watch], probes: int, generator: torch.Generator
+) -> dict[int, float]:
+    """Return the trace of the Hessian of the summed divergence, by what each hook has seen.
+
+    Where logits f have probabilities p, the Hessian by f is `diag(p) - p p^T = B B^T` with
+    `B = diag(sqrt(p)) - p sqrt(p)^T`. With J the derivative of f by the values of an edge and v
+    random signs, the squared length of `J^T B v` is the trace of `J^T B B^T J` on average.
+    """
+    leaves: Sequence[Tensor] = [one.zeros for one in hooks.values()]
+    p = logits.detach().softmax(1)
+    found = dict.fromkeys(hooks, 0.0)
+    for _ in range(probes):
+        signs = torch.randint(0, 2, p.shape, generator=generator) * 2.0 - 1
+        weighted = p.sqrt() * signs
+        weighted = weighted - p * weighted.sum(1, keepdim=True)
+        gradients = torch.autograd.grad(logits, leaves, weighted, retain_graph=True)
+        for edge, gradient in zip(hooks, gradients, strict=True):
+            found[edge] += float(gradient.square().sum()) / probes
+    return found
