@@ -173,9 +173,9 @@ class Histogram(TensorStatistic):
             self._count_zeros(x.numel())
             return
         self._fit(math.frexp(peak)[1] - (self.bins.bit_length() - 2))
-        edge = self.bins / 2 * self.width
-        counts = torch.histc(_sampled(x.detach()).double().cpu(), self.bins, -edge, edge)
-        self.counts += counts.to(torch.int64)
+        # exact, since the width is a power of two, and faster than torch.histc
+        places = _sampled(x.detach()).double().cpu().flatten().div_(self.width).floor_()
+        self.counts += torch.bincount(places.long().add_(self.bins // 2), minlength=self.bins)
 
     @property
     def width(self) -> float:
