@@ -7,10 +7,9 @@ channels by L1 norm. Tables in Markdown:
   implementation on its own masks (`--reference DIR`; get it with
   `pip install --no-deps --target DIR apple-upscale`).
 * `exact`: the relative error in float64 against the masked model, input and output side.
-* `latency`: milliseconds of one forward at batch 1, interleaved in one process: torch, traced.
-* `onnxruntime`: the same in ONNX Runtime.
 
-Needs torchvision; on a CPU build of torch with `PYTHONPATH=../shared/tools`.
+`unconstrained_latency.py` times the same models. Needs torchvision; on a CPU build of torch with
+`PYTHONPATH=../shared/tools`.
 
     python benchmarks/unconstrained_export.py copies --reference DIR
 """
@@ -18,20 +17,16 @@ Needs torchvision; on a CPU build of torch with `PYTHONPATH=../shared/tools`.
 import argparse
 import copy
 import importlib
-import statistics
 import sys
-import tempfile
-import time
 import warnings
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
 from thin_coverage import scattered
 from torch import nn
 
-from nncfx.export import ReorderResult, export_onnx, reorder_channels
+from nncfx.export import ReorderResult, reorder_channels
 from nncfx.export.channel_selection import ChannelSelection
 from nncfx.schemes import Ranking, unconstrained_masks
 from nncfx.tracing import analyze_channels, trace
@@ -174,122 +169,17 @@ def parameters(model: nn.Module) -> int:
     return sum(one.numel() for one in model.parameters())
 
 
-def zero_copy(result: ReorderResult) -> nn.Module:
-    """Return the model with a slice in place of every gather: wrong, and the bound on speed."""
-    bound = copy.deepcopy(result.model)
-    for module in bound.modules():
-        if isinstance(module, ChannelSelection):
-            module.start, module.positions = 0, None
-    return bound
-
-
-def variants(
-    model: nn.Module,
-    inputs: torch.Tensor,
-    options: argparse.Namespace,
-    target: str,
-) -> dict[str, nn.Module]:
-    """Return what is timed, by name."""
-    exact = reorder_channels(model, inputs, target=None)
-    ours = reorder_channels(model, inputs, target=target)
-    found = {
-        "masked": model,
-        "gather": reorder_channels(model, inputs, target=None, reorder=False).model,
-        "slices": exact.model,
-        "zero copies": zero_copy(exact),
-        "nncfx": ours.model,
-    }
-    if options.reference:
-        reference = Reference(options.reference)
-        found["upscale gather"] = reference.pruned(model, inputs, baseline=True)[0]
-        found["upscale"] = reference.pruned(model, inputs)[0]
-    return found
-
-
-def masked_model(name: str, inputs: torch.Tensor, options: argparse.Namespace) -> nn.Module:
-    """Return a model with the masks of the published implementation, or with ours."""
-    model = made(name, double=False)
-    if not options.reference:
-        return mask(model, inputs, options.level, "input")
-    model.load_state_dict(Reference(options.reference).masked_state(model, options.level))
-    return model
-
-
-def report_latency(options: argparse.Namespace) -> None:
-    """Print milliseconds in torch."""
-    for name in subjects(options, COPIES):
-        inputs = torch.randn(1, 3, options.size, options.size)
-        model = masked_model(name, inputs, options)
-        found = variants(model, inputs, options, "torch")
-        runs: dict[str, Callable[[], object]] = {}
-        with torch.no_grad():
-            for key, one in found.items():
-                traced = torch.jit.trace(one.eval(), inputs)
-                runs[key] = lambda traced=traced, inputs=inputs: traced(inputs)
-            row(name, interleaved(runs, options.rounds))
-
-
-def report_onnxruntime(options: argparse.Namespace) -> None:
-    """Print milliseconds in ONNX Runtime."""
-    onnxruntime = importlib.import_module("onnxruntime")
-    settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = 1
-    for name in subjects(options, COPIES):
-        inputs = torch.randn(1, 3, options.size, options.size)
-        model = masked_model(name, inputs, options)
-        runs: dict[str, Callable[[], object]] = {}
-        with tempfile.TemporaryDirectory() as folder:
-            for number, (key, one) in enumerate(
-                variants(model, inputs, options, "onnxruntime").items()
-            ):
-                path = Path(folder) / f"{number}.onnx"
-                export_onnx(one, path, inputs, dynamic_batch=False)
-                session = onnxruntime.InferenceSession(
-                    path, settings, providers=["CPUExecutionProvider"]
-                )
-                feed = {session.get_inputs()[0].name: inputs.numpy()}
-                runs[key] = lambda session=session, feed=feed: session.run(None, feed)
-            row(name, interleaved(runs, options.rounds))
-
-
-def interleaved(runs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Return the median processor milliseconds of each, run in turns."""
-    times: dict[str, list[float]] = {key: [] for key in runs}
-    for number in range(rounds + 3):
-        for key, run in runs.items():
-            began = time.process_time()
-            run()
-            if number >= 3:  # noqa: PLR2004 (the first rounds warm up)
-                times[key].append(1000 * (time.process_time() - began))
-    return {key: statistics.median(one) for key, one in times.items()}
-
-
-_TITLED: list[bool] = []
-
-
-def row(name: str, medians: Mapping[str, float]) -> None:
-    """Print a row, and the titles before the first."""
-    if not _TITLED:
-        print(f"| model | {' | '.join(medians)} |")
-        print("|---" * (1 + len(medians)) + "|")
-        _TITLED.append(True)
-    print(f"| {name} | {' | '.join(f'{one:.2f}' for one in medians.values())} |", flush=True)
-
-
 def main() -> None:
     """Print the chosen table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     tables = {
         "copies": report_copies,
         "exact": report_exact,
-        "latency": report_latency,
-        "onnxruntime": report_onnxruntime,
     }
     parser.add_argument("table", choices=tables)
     parser.add_argument("--only", nargs="*", default=[], help="names of models")
     parser.add_argument("--level", type=float, default=0.5, help="fraction of channels that go")
     parser.add_argument("--size", type=int, default=224, help="height and width of the image")
-    parser.add_argument("--rounds", type=int, default=25, help="runs of each, in turns")
     parser.add_argument("--reference", metavar="DIR", help="where apple-upscale is installed")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
