@@ -112,7 +112,8 @@ def trained_densenet(folder: Path, options: argparse.Namespace) -> nn.Module:
             optimizer.step()
             schedule.step()
         print(f"epoch {epoch + 1} of {options.epochs}: loss {loss.item():.2f}", file=sys.stderr)
-    save_file(model.state_dict(), options.weights)
+    state = {name: one.contiguous() for name, one in model.state_dict().items()}
+    save_file(state, options.weights)
     return model.eval()
 
 
