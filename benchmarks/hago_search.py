@@ -178,7 +178,7 @@ def front(
     )
     print(f"Sensitivities: {time.process_time() - started:.0f} s of CPU time", file=sys.stderr)
     judge = Judge(graph, evaluator, test, options.alone)
-    print(f"float32: {hago.top1_accuracy(graph.model, test):.2%}\n")
+    print(f"float32: {judge.accuracy:.2%}\n")
     print(
         "| weight bits | mean | kB | weights alone, nats | whole, nats | as float32 | top-1 |\n"
         "|---|---:|---:|---:|---:|---:|---:|"
@@ -232,6 +232,10 @@ class Judge:
         with torch.no_grad():
             self._logits = [(images, graph.model(images)) for images, _ in test]
         self._alone = self._logits[: math.ceil(alone / len(test[0][1]))]
+        expected = torch.cat([one for _, one in self._logits])
+        self._labels = torch.cat([labels for _, labels in test])
+        self._expected = expected
+        self.accuracy = float((expected.argmax(1) == self._labels).float().mean())
 
     def judged(self, name: str, bits: tuple[int, ...], journal: Path | None) -> Point:
         """Return what `bits` are worth, and write it to the journal."""
@@ -252,8 +256,6 @@ class Judge:
         with torch.no_grad():
             found = [model(images) for images, _ in self._test]
         logits = torch.cat(found)
-        expected = torch.cat([one for _, one in self._logits])
-        labels = torch.cat([one for _, one in self._test])
         classes = logits.argmax(1)
         model.restrict_to(
             [
@@ -270,13 +272,13 @@ class Judge:
             float(
                 functional.kl_div(
                     logits.log_softmax(1),
-                    expected.log_softmax(1),
+                    self._expected.log_softmax(1),
                     reduction="batchmean",
                     log_target=True,
                 )
             ),
-            float((classes == expected.argmax(1)).float().mean()),
-            float((classes == labels).float().mean()),
+            float((classes == self._expected.argmax(1)).float().mean()),
+            float((classes == self._labels).float().mean()),
         )
 
 

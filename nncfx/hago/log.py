@@ -230,7 +230,7 @@ def _hago_record(document: Mapping[str, Any]) -> TrialRecord:
         raise KeyError(" or ".join(_HAGO_RESULTS))
     accuracy = float(result[named[0]])
     told = document["strategy"]
-    untold = {"topology": {"node_conds": [], "edge_conds": []}}
+    untold: dict[str, Any] = {"topology": {"node_conds": [], "edge_conds": []}}
     # as here, what is all zero has the threshold 1
     thresholds = {"thresholds": [1.0 if one == 0 else one for one in told["thresholds"]]}
     strategy = Strategy.from_json(untold | told | thresholds)
