@@ -136,7 +136,7 @@ def _forget(model: nn.Module) -> None:
 
 def _own(module: nn.Module) -> list[torch.Tensor]:
     """Return the tensors of a module itself, and those that its tensors are made from."""
-    made = module.parametrizations.parameters() if is_parametrized(module) else ()
+    made = module.get_submodule("parametrizations").parameters() if is_parametrized(module) else ()
     return [*module.parameters(recurse=False), *module.buffers(recurse=False), *made]
 
 

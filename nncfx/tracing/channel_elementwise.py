@@ -8,7 +8,14 @@ import torch
 
 from nncfx.graph.channels import Role
 from nncfx.tracing.channel_calls import argument, place_of, unknown
-from nncfx.tracing.channel_ids import NO_CHANNEL, sequence, spread, varying_axes
+from nncfx.tracing.channel_ids import (
+    NO_CHANNEL,
+    along,
+    compact,
+    sequence,
+    spread,
+    varying_axes,
+)
 from nncfx.tracing.channel_state import ChannelState, Source
 from nncfx.tracing.living import AVERAGES, LAYER_NORMS
 from nncfx.tracing.tensors import tensors_in
@@ -60,13 +67,31 @@ def _parameters_only(
 
 def window(state: ChannelState, call: TracedCall) -> None:
     """Follow a function of windows of pixels, each channel on its own (pools, resizing)."""
-    before = state.ids(next(tensors_in((call.args, call.kwargs))))
+    data = next(tensors_in((call.args, call.kwargs)))
+    source = state.source(data)
+    before = state.ids(data) if source is None else _of_positions(state, source)
     for tensor in tensors_in(call.result):
         grid = spread(before, tensor.shape)
         if grid is None:
             return unknown(state, call, "moves a window over its channels")
         state.set_grid(tensor, grid)
     return None
+
+
+def _of_positions(state: ChannelState, source: Source) -> torch.Tensor:
+    """Return the ids of a parameter that is resized, as a grid of positions is.
+
+    They are the entries of that axis of it which lies along the tensor's axis of channels only.
+    """
+    coordinates = np.unravel_index(source.elements.numpy(), source.shape)
+    for axis, places in enumerate(coordinates):
+        grid = compact(torch.from_numpy(np.ascontiguousarray(places)))
+        order = sequence(grid, _CHANNEL_AXIS)
+        if varying_axes(grid) == (_CHANNEL_AXIS,) and order is not None:
+            ids = state.ledger.carried(source.parameter, axis, source.shape[axis])
+            state.ledger.carry(source.parameter, axis, ids, Role.FOLLOWER)
+            return along(ids[order], _CHANNEL_AXIS, source.elements.shape)
+    return torch.tensor(NO_CHANNEL).expand(source.elements.shape)
 
 
 def along_axis(state: ChannelState, call: TracedCall) -> None:

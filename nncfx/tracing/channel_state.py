@@ -197,7 +197,8 @@ class ChannelState:
         small = self.unite_along(grid, [axis for axis in moving if axis not in axes], place)
         shape = [grid.shape[a] if a in axes else 1 for a in range(grid.dim())]
         found = small.expand(shape).reshape(-1).numpy()
-        if not np.array_equal(*(np.sort(self.ledger.find(one)) for one in (found, ids))):
+        before, after = (np.sort(self.ledger.find(one)) for one in (ids, found))
+        if not np.array_equal(before, after):
             self.ledger.tie(found, ids, place)
 
     def mix(

@@ -196,7 +196,8 @@ def _explained(model: nn.Module) -> Iterator[None]:
         ) from error
 
 
-_SIZES: Final = frozenset([torch.Tensor.shape.__get__, torch.Tensor.size])
+_SHAPE: Any = torch.Tensor.shape  # a descriptor, of which torch reports the getter
+_SIZES: Final = frozenset([_SHAPE.__get__, torch.Tensor.size])
 
 
 class _TracingMode(TorchFunctionMode):

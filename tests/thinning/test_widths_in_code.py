@@ -260,6 +260,21 @@ def test_rows_picked_by_an_index_from_the_input_keep_channels_apart() -> None:
     assert halved(Pick(), tokens).removed == {"table": (0, 1, 2)}
 
 
+def test_positions_that_are_resized_follow_the_channels() -> None:
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Conv2d(3, 6, 1), nn.Conv2d(6, 2, 1)
+            self.places = nn.Parameter(torch.rand(1, 16, 6))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            places = self.places.reshape(1, 4, 4, -1).permute(0, 3, 1, 2)
+            return self.last(self.first(x) + F.interpolate(places, size=(8, 8), mode="bilinear"))
+
+    result = halved(Positions(), torch.rand(2, 3, 8, 8))
+    assert result.model.places.shape == (1, 16, 3)
+
+
 def test_a_width_computed_in_another_way_still_fails_the_trial_and_is_fixed() -> None:
     class Hidden(nn.Module):
         def __init__(self) -> None:
