@@ -80,7 +80,7 @@ def _scale_result(
     graph.insert_before(node, product)
     result, name = product.outputs[0], node.outputs[0].name
     result.type, result.shape = node.outputs[0].type, node.outputs[0].shape
-    scale = add_constant(graph, f"{name}_factor", factor)
+    scale = add_constant(graph, f"{name}_factor", np.asarray(factor))
     replace_node(node, ir.node("Mul", [result, scale], metadata_props=metadata), graph)
 
 

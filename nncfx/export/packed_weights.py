@@ -111,7 +111,7 @@ def _product(layer: "ir.Node", matrix: _Matrix, graph: "ir.Graph") -> "ir.Node":
     blocks = matrix.scale.shape[1]
     padded = np.pad(matrix.integers, ((0, 0), (0, blocks * matrix.block - length)))
     packed = _bytes(padded, matrix.bits).reshape(outputs, blocks, -1)
-    inputs = [
+    inputs: list[ir.Value | None] = [
         input_of(layer),
         add_constant(graph, f"{matrix.name}_integers", packed),
         add_constant(graph, f"{matrix.name}_scale", matrix.scale),
@@ -120,7 +120,7 @@ def _product(layer: "ir.Node", matrix: _Matrix, graph: "ir.Graph") -> "ir.Node":
         zero_points = _bytes(matrix.zero_point, matrix.bits)
         inputs.append(add_constant(graph, f"{matrix.name}_zero_point", zero_points))
     if bias := layer.inputs[2:]:
-        inputs += [None] * (5 - len(inputs)) + list(bias)
+        inputs += [*[None] * (5 - len(inputs)), *bias]
     return ir.node(
         "MatMulNBits",
         inputs,
