@@ -31,7 +31,7 @@ def know_shapes() -> bool:
     """
     if _kept:
         return True
-    library = torch.library.Library("aten", "IMPL")
+    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]  # torch gives no types
     for names, shapes in ((_WITH_MASK, _values_and_mask), (_LEARNABLE, _values)):
         for name in names:
             has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001 (the only way to ask)
