@@ -37,8 +37,8 @@ def _hooked(name: str) -> property:
     attribute = weight_attribute(name)
 
     def read(self: nn.Module) -> Any:
-        stored = self._parameters
-        return carried(self, attribute, (stored if name in stored else self._buffers)[name])
+        stored: dict[str, Any] = self._parameters if name in self._parameters else self._buffers
+        return carried(self, attribute, stored[name])
 
     return property(read)
 
