@@ -50,6 +50,7 @@ def main() -> None:
     parser.add_argument("--probes", type=int, default=4, help="of the Hessian's trace")
     parser.add_argument("--alone", type=int, default=2000, help="images for weights alone")
     parser.add_argument("--sizes", type=float, nargs="+", default=[5, 6, 4.5, 7, 4, 4.25, 8])
+    parser.add_argument("--batch", type=int, default=128, help="images of a forward")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--picture", type=Path, help="where to draw the front, as SVG")
@@ -72,7 +73,8 @@ def batches(options: argparse.Namespace) -> tuple[Batches, Batches]:
     images = (images.float() - data.MEAN) / data.STD
 
     def cut(start: int, stop: int) -> Batches:
-        return list(zip(images[start:stop].split(128), labels[start:stop].split(128), strict=True))
+        parts = (one[start:stop].split(options.batch) for one in (images, labels))
+        return list(zip(*parts, strict=True))
 
     first = options.calibration
     return cut(0, first), cut(first, min(first + options.test, len(images)))
