@@ -24,7 +24,7 @@ from nncfx.export.preparation import inferring, plain, run_once
 from nncfx.export.qdq import write_quantized
 from nncfx.export.targets import Target, target_named
 from nncfx.quantization.operator_shapes import know_shapes
-from nncfx.tracing import ExampleInputs, as_call
+from nncfx.tracing import ExampleInputs, as_call, inputs_for
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -37,7 +37,7 @@ _CHATTY: Final = ("onnx_ir", "onnxscript", "torch")
 def export_onnx(
     model: nn.Module,
     path: str | os.PathLike[str],
-    example_inputs: ExampleInputs,
+    example_inputs: ExampleInputs | None = None,
     target: str = "onnxruntime",
     *,
     dynamic_batch: bool = True,
@@ -60,7 +60,8 @@ def export_onnx(
     Args:
         model: any `nn.Module`, wrapped by nncfx or not.
         path: the file to write; an existing one is replaced.
-        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs; a
+            wrapped model has its own.
         target: the runtime that is to read it: `"onnxruntime"`, `"openvino"`, `"tensorrt"`.
         dynamic_batch: leave axis 0 open in every input that is as long there as the first;
             False fixes all shapes, which a runtime may use and which exports faster.
@@ -68,7 +69,7 @@ def export_onnx(
 
     Raises:
         ArgumentError: an unknown target, an operator set that it does not read, a folder that
-            does not exist, or example inputs of the wrong kind.
+            does not exist, or example inputs that are missing or of the wrong kind.
         ExportError: the model does not run on `example_inputs`, uses an operation that has no
             ONNX form, or fixes a batch that was to stay open.
         MissingExtraError: onnx or onnxscript is not installed.
@@ -76,7 +77,7 @@ def export_onnx(
     runtime = target_named(target)
     wanted = _opset_for(runtime, opset)
     destination = _destination(path)
-    call = as_call(example_inputs)
+    call = as_call(inputs_for(model, example_inputs))
     _require_packages()
     model = plain(model)
     with inferring(model):

@@ -16,7 +16,7 @@ from nncfx.export.segments import segment_orders
 from nncfx.export.selection_cost import UNMEASURED, SelectionCost, selection_cost_of
 from nncfx.thinning import ThinResult, thin
 from nncfx.thinning.verification import verify
-from nncfx.tracing import ExampleInputs, NNCFNetwork, analyze_channels, strip, trace
+from nncfx.tracing import ExampleInputs, NNCFNetwork, analyze_channels, inputs_for, strip, trace
 
 __all__ = ["ReorderResult", "reorder_channels"]
 
@@ -76,7 +76,7 @@ class ReorderResult:
 
 def reorder_channels(
     model: nn.Module,
-    example_inputs: ExampleInputs,
+    example_inputs: ExampleInputs | None = None,
     *,
     keeps: Mapping[str, Keep] | None = None,
     target: str | SelectionCost | None = "torch",
@@ -95,8 +95,9 @@ def reorder_channels(
 
     Args:
         model: any module; a wrapped one is stripped first. It is never changed.
-        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
-            Their sizes count for the costs: pass the batch and the resolution that will run.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs; a
+            wrapped model has its own. Their sizes count for the costs: pass the batch and the
+            resolution that will run.
         keeps: dotted name of a layer to the input channels that it keeps (one bool each, or the
             ids), where the columns do not say so already.
         target: the runtime whose costs decide ("torch", "onnxruntime", "openvino"), or costs of
@@ -124,6 +125,7 @@ def reorder_channels(
     cost = None if target is None else selection_cost_of(target)
     if tolerance is not None and not tolerance >= 0:
         raise ArgumentError(f"tolerance is {tolerance}; a relative error is at least 0.")
+    example_inputs = inputs_for(model, example_inputs)
     masked = strip(model) if isinstance(model, NNCFNetwork) else model
     if keeps is not None:
         masked = keep_inputs(masked, example_inputs, keeps)

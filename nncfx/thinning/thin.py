@@ -17,7 +17,7 @@ from nncfx.thinning.removal import Removal, removed
 from nncfx.thinning.selection import Selection, select_removable
 from nncfx.thinning.surgery import Sizes, named_tensors, sized_on_the_way
 from nncfx.thinning.verification import first_divergence, verify
-from nncfx.tracing import ExampleInputs, NNCFNetwork, analyze_channels, strip
+from nncfx.tracing import ExampleInputs, NNCFNetwork, analyze_channels, inputs_for, strip
 
 __all__ = ["ThinResult", "thin"]
 
@@ -69,7 +69,7 @@ class ThinResult:
 
 def thin(
     model: nn.Module,
-    example_inputs: ExampleInputs,
+    example_inputs: ExampleInputs | None = None,
     *,
     align: int | str | Alignment = 1,
     tolerance: float | None = None,
@@ -84,7 +84,8 @@ def thin(
 
     Args:
         model: any module; a wrapped one is stripped first. It is never changed.
-        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs;
+            a wrapped model has its own.
         align: every width that changes is a multiple of this, or suits the runtime of this name
             (`ALIGNMENTS`: "onnxruntime", "tensorrt" ...); dead channels are kept for it.
         tolerance: the largest relative error accepted; None for 1e-5 in float32, 1e-12 in
@@ -97,7 +98,7 @@ def thin(
 
     Raises:
         ArgumentError: `align` is less than 1 or no runtime, `tolerance` is negative, or
-            `example_inputs` is of no accepted form.
+            `example_inputs` are missing or of no accepted form.
         TracingError: the model refuses the inputs, or a hook cannot be baked in.
         ThinningError: the copy fails or differs; the message names the first operation that
             does. Nothing is changed.
@@ -112,6 +113,7 @@ def thin(
     alignment = resolve_alignment(align)
     if tolerance is not None and not tolerance >= 0:
         raise ArgumentError(f"tolerance is {tolerance}; a relative error is at least 0.")
+    example_inputs = inputs_for(model, example_inputs)
     masked = strip(model) if isinstance(model, NNCFNetwork) else model
     work = _Work(masked, example_inputs, alignment, tolerance)
     if channels is None:

@@ -2,7 +2,7 @@
 
 from nncfx.tracing.channel_trace import analyze_channels
 from nncfx.tracing.inputs import ExampleInputs, as_call, run
-from nncfx.tracing.network import InsertionHandle, NNCFInterface, NNCFNetwork
+from nncfx.tracing.network import InsertionHandle, NNCFInterface, NNCFNetwork, inputs_for
 from nncfx.tracing.no_trace import no_nncf_trace
 from nncfx.tracing.sites import Insertion, PostSite, PreSite, Priority, Site, WeightSite
 from nncfx.tracing.strip import bake, is_strippable, strip
@@ -25,6 +25,7 @@ __all__ = [
     "analyze_channels",
     "as_call",
     "bake",
+    "inputs_for",
     "is_strippable",
     "no_nncf_trace",
     "run",

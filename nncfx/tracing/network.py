@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from typing_extensions import override
 
-from nncfx.errors import TracingError
+from nncfx.errors import ArgumentError, TracingError
 from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels
 from nncfx.tracing.channel_trace import analyze_channels
@@ -20,10 +20,18 @@ from nncfx.tracing.inputs import ExampleInputs
 from nncfx.tracing.installation import install, uninstall
 from nncfx.tracing.module_stack import Wiring
 from nncfx.tracing.sites import Insertion
+from nncfx.tracing.tensors import replaced
 from nncfx.tracing.tracer import trace
 from nncfx.tracing.validation import check_insertion
 
-__all__ = ["STATE", "InsertionHandle", "NNCFInterface", "NNCFNetwork", "WrapState"]
+__all__ = [
+    "STATE",
+    "InsertionHandle",
+    "NNCFInterface",
+    "NNCFNetwork",
+    "WrapState",
+    "inputs_for",
+]
 
 STATE: Final = "_nncf_state"
 """The instance attribute of a wrapped model: its `WrapState`."""
@@ -185,8 +193,13 @@ class NNCFInterface:
 
     @property
     def example_inputs(self) -> ExampleInputs:
-        """The inputs with which the model was traced."""
-        return self._state.example_inputs
+        """The inputs with which the model was traced, on the device where it is now."""
+        given: ExampleInputs = self._state.example_inputs
+        device = next((one.device for one in self._model.parameters()), None)
+        if device is None:
+            return given
+        # what has no values cannot be moved
+        return replaced(given, lambda one: one if one.is_meta else one.to(device))
 
     @property
     def hooks(self) -> tuple[Insertion, ...]:
@@ -264,3 +277,19 @@ class NNCFInterface:
             if number in fresh:
                 insertion.hook.train(self._model.training)
         state.committed = tuple(ordered)
+
+
+def inputs_for(model: nn.Module, example_inputs: ExampleInputs | None) -> ExampleInputs:
+    """Return `example_inputs`, or those with which a wrapped `model` was traced if None.
+
+    Raises:
+        ArgumentError: they are None, and `model` is not wrapped.
+    """
+    if example_inputs is not None:
+        return example_inputs
+    if isinstance(model, NNCFNetwork):
+        return model.nncf.example_inputs
+    raise ArgumentError(
+        f"There are no example inputs, and {type(model).__name__} is not wrapped, so that it "
+        "brings none. Pass a tensor, a tuple of positional or a mapping of keyword inputs.",
+    )

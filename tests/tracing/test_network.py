@@ -19,6 +19,7 @@ from nncfx.tracing import (
     Priority,
     Site,
     WeightSite,
+    inputs_for,
     run,
     unwrap,
     wrap,
@@ -281,8 +282,30 @@ def test_data_parallel_is_refused(halved: NNCFNetwork) -> None:
         halved._replicate_for_data_parallel()
 
 
-def test_example_inputs_are_those_of_wrap(make: Make, inputs: Inputs) -> None:
-    assert wrap(make("Mixed"), inputs("Mixed")).nncf.example_inputs is inputs("Mixed")
+def test_example_inputs_are_those_of_wrap() -> None:
+    x = torch.ones(1, 3)
+    model = wrap(nn.Linear(3, 2), {"input": x})
+    assert model.nncf.example_inputs == {"input": x}
+
+
+def test_example_inputs_follow_the_model_to_another_device() -> None:
+    model = wrap(nn.Linear(3, 2), torch.ones(1, 3)).to("meta")
+    given = model.nncf.example_inputs
+    assert isinstance(given, torch.Tensor)
+    assert given.device.type == "meta"
+
+
+def test_inputs_for_a_wrapped_model_are_its_own_unless_given() -> None:
+    x = torch.ones(1, 3)
+    model = wrap(nn.Linear(3, 2), x)
+    assert inputs_for(model, None) is x
+    other = torch.zeros(2, 3)
+    assert inputs_for(model, other) is other
+
+
+def test_a_model_that_is_not_wrapped_brings_no_inputs() -> None:
+    with pytest.raises(ArgumentError, match="Linear is not wrapped"):
+        inputs_for(nn.Linear(3, 2), None)
 
 
 def test_channels_are_those_of_the_model_without_its_hooks() -> None:
