@@ -1,6 +1,7 @@
 """Promises of wrapped models in training: several processes, checkpoints, mixed precision."""
 
 import copy
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -153,11 +154,22 @@ def train_distributed(rank: int, folder: str) -> None:
         model(X[2 * rank : 2 * rank + 2]).square().mean().backward()
         optimizer.step()
     torch.save(model.module.state_dict(), f"{folder}/{rank}.pt")
+    del model  # its reducer uses the group, and may wait for it forever once it is gone
+    dist.barrier()
     dist.destroy_process_group()
 
 
 def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
-    mp.start_processes(train_distributed, (str(tmp_path),), nprocs=2, start_method="spawn")
+    processes = mp.start_processes(
+        train_distributed, (str(tmp_path),), nprocs=2, join=False, start_method="spawn"
+    )
+    assert processes is not None
+    ends = time.monotonic() + 300
+    while not processes.join(timeout=10):
+        if time.monotonic() > ends:
+            for one in processes.processes:
+                one.kill()
+            pytest.fail("the two processes did not end in 300 s")
     torch.manual_seed(0)
     alone = hooked(Net())
     optimizer = torch.optim.SGD(alone.parameters(), 0.1)
