@@ -199,7 +199,8 @@ class NNCFInterface:
         if device is None:
             return given
         # what has no values cannot be moved
-        return replaced(given, lambda one: one if one.is_meta else one.to(device))
+        moved: ExampleInputs = replaced(given, lambda one: one if one.is_meta else one.to(device))
+        return moved
 
     @property
     def hooks(self) -> tuple[Insertion, ...]:
