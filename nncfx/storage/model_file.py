@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from nncfx.errors import StorageError
+from nncfx.errors import ArgumentError, StorageError
 from nncfx.storage.container import (
     Contents,
     Header,
@@ -52,7 +52,13 @@ def save(
     Raises:
         StorageError: The state holds something that is no plain dense tensor, or the file cannot
             be written.
+        ArgumentError: `model` is no module.
     """
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(
+            f"save takes a path and then the nn.Module, which is a {type(model).__name__} here. "
+            "Write save(path, model).",
+        )
     contents = _contents(model, signed_zeros=signed_zeros, metadata=metadata or {})
     return write_whole(Path(path), [pack(contents)])
 

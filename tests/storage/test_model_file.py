@@ -12,7 +12,7 @@ from pytorchcv.models.resnet_cifar import resnet20_cifar10
 from safetensors.torch import load_file
 from torch import nn
 
-from nncfx.errors import StorageError
+from nncfx.errors import ArgumentError, StorageError
 from nncfx.storage.model_file import load, load_state, save
 
 DATA = Path(os.environ.get("NNCFX_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -277,3 +277,8 @@ def test_a_damaged_file_never_changes_the_model(tmp_path: Path) -> None:
         with pytest.raises(StorageError):
             load(path, model)
     assert same_bits(model.state_dict(), filled(small(), 1.0).state_dict())
+
+
+def test_a_model_in_the_place_of_the_path_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"Write save\(path, model\)"):
+        save(nn.Linear(2, 2), str(tmp_path / "m.nncfx"))  # type: ignore[arg-type]  # the mistake
