@@ -4,7 +4,8 @@ For each model: wrap it, put a no-op hook at every site, and check that the outp
 of the raw model, that every hook was called with a tensor of the traced shape, that every output
 is reachable in the graph from every input that it depends on, and that tracing without computing
 gives the graph that tracing with values gives; --traces checks this last alone, in less time, and
---compiled that the hooked model compiles without graph breaks where the raw one does.
+--compiled that the hooked model compiles without graph breaks where the raw one does. A sweep that
+broke off goes on with --journal FILE, which takes up each row as it comes.
 
 python benchmarks/trace_coverage.py transformers --slice 0:20
 torchvision and timm import on CPU builds of torch only after shared/tools/torchvision_on_cpu.py;
@@ -20,16 +21,16 @@ import signal
 import sys
 import time
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
 
 import networkx as nx
 import torch
 from torch import nn
+from trace_rows import Row, entered, table, told
 from trace_zoos import ZOOS, Subject
 from typing_extensions import override
 
@@ -55,32 +56,6 @@ class Witness(nn.Identity):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         self.seen.append(tuple(input.shape))
         return input
-
-
-@dataclass
-class Row:
-    """What one model gave.
-
-    Attributes:
-        name: The model.
-        operations: Nodes in its graph.
-        sites: Hooks that stood in it.
-        refused: Sites that nncfx refuses to hook, by function.
-        independent: Pairs of input and output without a path, where the output does not change
-            with the input either.
-        uncompiled: Whether torch does not compile the raw model in one graph.
-        seconds: For all of it.
-        faults: What is wrong; none is a pass.
-    """
-
-    name: str
-    operations: int = 0
-    sites: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    independent: int = 0
-    uncompiled: bool = False
-    seconds: float = 0.0
-    faults: list[str] = field(default_factory=list)
 
 
 def check(subject: Subject, examine: Callable[[Row, nn.Module, Inputs], None]) -> Row:
@@ -306,6 +281,29 @@ def limited(seconds: int) -> Iterator[None]:
         signal.alarm(0)
 
 
+def swept(
+    subjects: Sequence[Subject],
+    examine: Callable[[Row, nn.Module, Inputs], None],
+    seconds: int,
+    journal: Path | None,
+) -> list[Row]:
+    """Return a row for each subject, from the journal where it has one."""
+    known = told(journal) if journal else {}
+    rows = []
+    for number, subject in enumerate(subjects, 1):
+        row = known.get(subject.name)
+        if row is None:
+            with limited(seconds):
+                row = check(subject, examine)
+            if journal:
+                entered(row, journal)
+            state = "; ".join(row.faults) or "ok"
+            progress = f"[{number}/{len(subjects)}] {subject.name} {row.seconds:.1f} s: {state}"
+            sys.stderr.write(f"{progress}\n")
+        rows.append(row)
+    return rows
+
+
 def main() -> None:
     """Parse the command line, check, print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -315,6 +313,7 @@ def main() -> None:
     parser.add_argument("--traces", action="store_true", help="compare traces only")
     parser.add_argument("--compiled", action="store_true", help="compile hooked models only")
     parser.add_argument("--seconds", type=int, default=120, help="limit for each model")
+    parser.add_argument("--journal", type=Path, help="file of rows, to go on with")
     parser.add_argument("--shim", help="folder of torchvision_on_cpu.py")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -327,32 +326,8 @@ def main() -> None:
     if chosen.only:
         subjects = [one for one in subjects if one.name in chosen.only]
     checked = compare_traces if chosen.traces else compile_hooked if chosen.compiled else examine
-    rows = []
-    for number, subject in enumerate(subjects, 1):
-        with limited(chosen.seconds):
-            rows.append(check(subject, checked))
-        state = "; ".join(rows[-1].faults) or "ok"
-        progress = f"[{number}/{len(subjects)}] {subject.name} {rows[-1].seconds:.1f} s: {state}"
-        sys.stderr.write(f"{progress}\n")
+    rows = swept(subjects, checked, chosen.seconds, chosen.journal)
     sys.stdout.write(table(chosen.zoo, rows))
-
-
-def table(zoo: str, rows: list[Row]) -> str:
-    """Return the summary and the failures as Markdown."""
-    passed = sum(not row.faults for row in rows)
-    refused: Counter[str] = sum((row.refused for row in rows), Counter())
-    independent = sum(row.independent for row in rows)
-    lines = [
-        f"| {zoo} | {passed} of {len(rows)} |",
-        f"| operations | {sum(row.operations for row in rows)} |",
-        f"| hooks | {sum(row.sites for row in rows)} |",
-        f"| sites refused | {refused.total()} |",
-        f"| pairs of input and output that are independent | {independent} |",
-        f"| raw models that torch does not compile | {sum(row.uncompiled for row in rows)} |",
-        *(f"| refused | {name} | {count} |" for name, count in refused.most_common()),
-        *(f"| {row.name} | {'; '.join(row.faults)} |" for row in rows if row.faults),
-    ]
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
