@@ -199,7 +199,7 @@ def accuracies(name: str, options: argparse.Namespace) -> None:
     known = journaled(options.journal)
     task = Task(NETWORKS[name], options)
     thinned = Thinned(task, options)
-    for importance in ("dense", *IMPORTANCES):
+    for importance in options.importances:
         found = known.get((name, importance))
         if found is None:
             model = task.model if importance == "dense" else thinned.by(importance)
@@ -233,6 +233,8 @@ def main() -> None:
     parser.add_argument("networks", nargs="*", default=list(NETWORKS), choices=list(NETWORKS))
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--level", type=float, default=0.5, help="fraction of the MACs that goes")
+    choices = ["dense", *IMPORTANCES]
+    parser.add_argument("--importances", nargs="+", default=choices, choices=choices)
     parser.add_argument("--streams", action="store_true", help="prune residual streams as well")
     parser.add_argument("--scope", choices=["global", "local"], default="global")
     parser.add_argument("--steps", type=int, default=60, help="optimizer steps of fine-tuning")
