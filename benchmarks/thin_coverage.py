@@ -65,6 +65,9 @@ voca""".split(),  # noqa: SIM905 (a word list)
 )
 """Families of pytorchcv that do something else."""
 
+FIXED_IMAGES: Final = ("vit", "swin", "maxvit")
+"""Kinds of torchvision's models whose weights or windows fit one size of image."""
+
 EXPERTS: Final = frozenset(
     {
         *("GptOssForCausalLM", "MixtralForCausalLM", "OlmoeForCausalLM"),
@@ -116,6 +119,8 @@ def check(subject: Subject, options: argparse.Namespace) -> Outcome:
     """Thin one model; raises whatever goes wrong."""
     torch.manual_seed(0)
     model, inputs = subject.make()
+    if options.pixels and not subject.name.startswith(FIXED_IMAGES):
+        inputs = inputs[..., : options.pixels, : options.pixels]
     model = scattered(model).eval()
     if not options.single:
         if subject.name in EXPERTS:
@@ -206,6 +211,7 @@ def main() -> None:
     parser.add_argument("--table", type=Path, help="file of rows; models in it are not run again")
     parser.add_argument("--level", type=float, default=0.5, help="fraction of the groups that go")
     parser.add_argument("--living-norms", action="store_true", help="norms let channels go")
+    parser.add_argument("--pixels", type=int, help="side of images, where a model takes any")
     parser.add_argument("--single", action="store_true", help="float32, to 1e-5 (MoE kernels)")
     parser.add_argument("--trace", action="store_true", help="print tracebacks")
     options = parser.parse_args()
