@@ -22,11 +22,16 @@ from safetensors.torch import load_file, save
 from torch.nn.functional import cross_entropy
 
 from nncfx.lc import DC, LC, DCFineTuned, Recovery, RecoveryData
-from nncfx.schemes import Compose, Prune, Quantize, footprint_bytes
+from nncfx.schemes import BlockPrune, Compose, Prune, Quantize, Scheme, footprint_bytes
 
 LEVELS = (0.5, 0.8, 0.9, 0.93, 0.95, 0.97, 0.98)
 GRADUAL = "DC fine-tuned, level by level"
 METHODS = ("DC", "DC fine-tuned", GRADUAL, "L-C")
+PRUNE: dict[str, Scheme] = {
+    "magnitude": Prune(),
+    # single weights as blocks of one: ranked within their layer first, so that none runs empty
+    "lamp": BlockPrune("lamp", bs=1, layers=("conv2d", "linear")),
+}
 
 
 def arguments() -> argparse.Namespace:
@@ -45,6 +50,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=0.02, help="it falls a hundredfold; 0.02")
     parser.add_argument("--mu", type=float, nargs=2, default=(1e-3, 1.0), help="first and last")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    parser.add_argument("--criterion", choices=PRUNE, default="magnitude", help="of the weights")
     parser.add_argument("--amp", choices=("bfloat16", "float16"), help="mixed precision")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--quick", action="store_true", help="one level and a few minibatches")
@@ -131,6 +137,7 @@ def main() -> None:
     options = arguments()
     options.output.mkdir(parents=True, exist_ok=True)
     model = networks.pretrained(options.network, options.data).to(options.device)
+    model.to(memory_format=torch.channels_last)  # a step of VGG-19 takes a sixth less on a CPU
     train, chosen, test = data.parts(
         options.data, options.images, (options.chosen, options.tested), options.batch
     )
@@ -140,8 +147,8 @@ def main() -> None:
     with torch.no_grad():
         dense = accuracy(model, test)
     size = footprint_bytes(model)
-    scheme = Compose([Prune(), Quantize("float16")])
-    path = options.output / f"{options.network}.json"
+    scheme = Compose([PRUNE[options.criterion], Quantize("float16")])
+    path = options.output / f"{options.network}-{options.criterion}.json"
     rows = json.loads(path.read_text()) if path.exists() else []
     print(f"{options.network}: {dense:.4f} of {test.count} test images, {size:,} bytes\n")
     print("| level | method | accuracy | change | footprint |\n|---|---|---|---|---|")
@@ -160,7 +167,8 @@ def main() -> None:
                 flush=True,
             )
             if name == GRADUAL:
-                replace(stepping_stone(path, level), save(found.model.state_dict()))
+                state = {name: one.contiguous() for name, one in found.model.state_dict().items()}
+                replace(stepping_stone(path, level), save(state))
             rows.append({"level": level, "method": name, "accuracy": reached, "footprint": times})
             replace(path, json.dumps(rows, indent=1).encode())
             draw(path.with_suffix(".svg"), rows, dense)
