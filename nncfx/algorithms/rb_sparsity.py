@@ -47,6 +47,9 @@ _CERTAIN = math.log(0.99 / 0.01)
 _BITS: Final = 16
 _LANES: Final = 4
 """Numbers of 16 bits in one of 64."""
+_BLOCK: Final = 2**17
+"""Entries whose intermediate values are held at once: fresh memory for all of them costs more than
+to compute them."""
 
 
 def initial_scores(weight: Tensor) -> Tensor:
@@ -89,17 +92,13 @@ def logistic_noise(like: Tensor) -> Tensor:
     parts = 2**_BITS
     if torch.compiler.is_compiling() or like.device.type != "cpu":
         return torch.logit(torch.rand_like(like).clamp(0.5 / parts, 1 - 0.5 / parts))
-    packed = torch.empty(-(-like.numel() // _LANES), dtype=torch.int64)
-    # without an upper end all 64 bits are drawn
-    lanes = packed.random_(-(2**63), None).view(torch.int16)[: like.numel()]
-    middles = lanes.to(like.dtype).add_((parts + 1) / 2).mul_(1 / parts)
-    return middles.logit_().view_as(like)
-
-
-def _slope(scores: Tensor) -> Tensor:
-    """Return the derivative of the sigmoid."""
-    probability = scores.sigmoid()
-    return probability.addcmul_(probability, probability, value=-1)
+    middles = torch.empty(like.numel(), dtype=like.dtype)
+    packed = torch.empty(min(_BLOCK, like.numel() + _LANES) // _LANES, dtype=torch.int64)
+    for block in middles.split(_BLOCK):
+        # without an upper end all 64 bits are drawn
+        lanes = packed[: -(-block.numel() // _LANES)].random_(-(2**63), None)
+        block.copy_(lanes.view(torch.int16)[: block.numel()])
+    return middles.add_((parts + 1) / 2).mul_(1 / parts).logit_().view_as(like)
 
 
 class _Kept(torch.autograd.Function):
@@ -111,17 +110,18 @@ class _Kept(torch.autograd.Function):
     @staticmethod
     @override
     def forward(ctx: Any, weight: Tensor, scores: Tensor, noisy: Tensor) -> Tensor:
-        ctx.save_for_backward(weight, noisy)
-        # relu's backward keeps what stands where another tensor is above 0
+        # relu's backward keeps what stands where another tensor is above a number
         kept: Tensor = torch.ops.aten.threshold_backward(weight, noisy, 0)
+        # in the memory of the noisy scores, which nobody else reads
+        ctx.save_for_backward(weight, noisy.sigmoid_())
         return kept
 
     @staticmethod
     @override
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        weight, noisy = ctx.saved_tensors
-        of_scores = _slope(noisy).mul_(grads[0]).mul_(weight)
-        return torch.ops.aten.threshold_backward(grads[0], noisy, 0), of_scores, None
+        weight, probability = ctx.saved_tensors
+        of_scores = torch.ops.aten.sigmoid_backward(grads[0], probability).mul_(weight)
+        return torch.ops.aten.threshold_backward(grads[0], probability, 0.5), of_scores, None
 
 
 class _Count(torch.autograd.Function):
@@ -131,16 +131,20 @@ class _Count(torch.autograd.Function):
     @override
     def forward(ctx: Any, scores: Tensor) -> Tensor:
         ctx.save_for_backward(scores)
+        one = scores.new_ones(1)
         # a sum of floats takes a fourth of the time of one of bools
-        ones = scores.new_ones(1).expand_as(scores)
-        kept: Tensor = torch.ops.aten.threshold_backward(ones, scores, 0)
-        return kept.sum()
+        parts = (
+            torch.ops.aten.threshold_backward(one.expand_as(block), block, 0).sum()
+            for block in scores.reshape(-1).split(_BLOCK)
+        )
+        return torch.stack(list(parts)).sum()
 
     @staticmethod
     @override
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         (scores,) = ctx.saved_tensors
-        return _slope(scores).mul_(grads[0])
+        probability = scores.sigmoid()
+        return probability.addcmul_(probability, probability, value=-1).mul_(grads[0])
 
 
 @final
