@@ -30,6 +30,7 @@ from torch import Tensor
 import nncfx
 from nncfx.quantization import Quantizer
 from nncfx.quantization.observation import quantizers_of
+from nncfx.runtimes import EXACT_BYTE_SUMS
 from nncfx.tracing import NNCFNetwork, Site, WeightSite
 
 Integers = npt.NDArray[np.int64]
@@ -103,7 +104,9 @@ def executed_integers(file: Path, x: Tensor) -> dict[Key, list[Integers]]:
     for one in kept:
         kind = onnx.helper.np_dtype_to_tensor_dtype(constants[one.input[2]].dtype)
         model.graph.output.append(onnx.helper.make_tensor_value_info(one.output[0], kind, None))
-    session = onnxruntime.InferenceSession(model.SerializeToString())
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry(*EXACT_BYTE_SUMS)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
     names = [one.output[0] for one in kept]
     results = session.run(names, {session.get_inputs()[0].name: x.numpy()})
     found: dict[Key, list[Integers]] = {}

@@ -33,6 +33,7 @@ from torch.nn import functional as F
 import nncfx
 from nncfx.quantization import QuantizeOptions, quantize
 from nncfx.quantization.observation import quantizers_of
+from nncfx.runtimes import EXACT_BYTE_SUMS
 
 CALIBRATION_IMAGES = 300
 FITTED = QuantizeOptions(rounding="gptq", correct_biases=True)
@@ -80,6 +81,7 @@ class Subject:
         """Return the accuracy of a file in ONNX Runtime, in percent."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
+        options.add_session_config_entry(*EXACT_BYTE_SUMS)
         session = onnxruntime.InferenceSession(str(file), options)
         name = session.get_inputs()[0].name
         found = [session.run(None, {name: one.numpy()})[0] for one in self.images.split(250)]

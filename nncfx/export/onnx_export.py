@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from nncfx.errors import ArgumentError, ExportError, MissingExtraError
+from nncfx.export.byte_sums import tell_of_overflow
 from nncfx.export.dynamic_batch import Call, batch_size, batched_call
 from nncfx.export.export_failure import as_export_error
 from nncfx.export.export_result import ExportResult
@@ -53,6 +54,9 @@ def export_onnx(
     integers: weights are stored as int8, activations pass a `QuantizeLinear` and a
     `DequantizeLinear` placed so that `target` fuses them into integer kernels.
 
+    A file whose integers the CPU at hand would sum up wrongly (an x86 without VNNI, weights of 8
+    bits) is told in the log, with the mends.
+
     The file is checked before it takes its name, so that no half-written or refused file ever
     stands at `path`; weights go into a second file (`path` + `.data`) only from 2 GB on. Nodes
     are named after the modules that they compute.
@@ -87,6 +91,7 @@ def export_onnx(
     _name_outputs(graph, outputs)
     write_quantized(program.model, runtime)
     modules = name_nodes(graph, model)
+    tell_of_overflow(graph, runtime)
     size_bytes = _write(program, destination)
     return ExportResult(
         path=destination,

@@ -11,6 +11,7 @@ from nncfx.errors import CompressionError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.hardware import Hardware, hardware_named
 from nncfx.quantization.insertions import PlacedQuantizer
+from nncfx.quantization.overflow_fix import with_overflow_fix
 from nncfx.quantization.placement import plan_quantizers
 from nncfx.quantization.plan import (
     PlacementOptions,
@@ -47,18 +48,12 @@ def plan_of_config(config: QuantizationConfig, graph: NNCFGraph) -> Quantization
         )
     _tell_idle_keys(config)
     bits = _manual_bits(config, plan)
-    first = next((one.name for one in plan.weights), None)
     quantizers = [
-        dataclasses.replace(
-            one,
-            spec=one.spec.replace(
-                bits=bits.get(one.name, one.spec.bits),
-                half_range=_is_half_range(config, one, is_first=one.name == first),
-            ),
-        )
+        dataclasses.replace(one, spec=one.spec.replace(bits=bits.get(one.name, one.spec.bits)))
         for one in plan.quantizers
     ]
-    return dataclasses.replace(plan, quantizers=tuple(quantizers))
+    plan = dataclasses.replace(plan, quantizers=tuple(quantizers))
+    return with_overflow_fix(plan, config.overflow_fix)
 
 
 def _refuse_hawq(config: QuantizationConfig) -> None:
@@ -203,14 +198,6 @@ def _ignored(section: WeightQuantizers | None, graph: NNCFGraph) -> tuple[str, .
         inside = _addresses(graph, section.target_scopes)
         outside = [address for address in graph.addresses if address not in inside]
     return (*section.ignored_scopes, *outside)
-
-
-def _is_half_range(
-    config: QuantizationConfig, planned: PlannedQuantizer, *, is_first: bool
-) -> bool:
-    if planned.role == "activation" or config.overflow_fix == "disable":
-        return False
-    return is_first or config.overflow_fix == "enable"
 
 
 def _manual_bits(config: QuantizationConfig, plan: QuantizationPlan) -> dict[str, int]:

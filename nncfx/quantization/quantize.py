@@ -21,6 +21,7 @@ from nncfx.quantization.insertions import (
     place_quantizers,
 )
 from nncfx.quantization.layer_rounding import round_weights
+from nncfx.quantization.overflow_fix import OverflowFix, with_overflow_fix
 from nncfx.quantization.placement import plan_quantizers
 from nncfx.quantization.plan import PlacementOptions, QuantizationPlan, SpecRequest
 from nncfx.quantization.ranges import RangeRequest
@@ -50,6 +51,8 @@ class QuantizeOptions:
         rounding: "nearest", or a rounding of weights that is fitted to data: "gptq" or "adaptive".
         correct_biases: Remove the mean error of each layer's output, by its bias or by that of
             the batch norm behind it.
+        overflow_fix: "enable": weights use 7 of their 8 bits, so that x86 processors without VNNI
+            compute what is simulated; "first_layer_only": those of the first layer do.
     """
 
     placement: PlacementOptions = field(default_factory=PlacementOptions)
@@ -59,6 +62,7 @@ class QuantizeOptions:
     smooth: bool = False
     rounding: Literal["nearest", "gptq", "adaptive"] = "nearest"
     correct_biases: bool = False
+    overflow_fix: OverflowFix = "disable"
 
 
 def quantize(  # noqa: PLR0913 (keyword-only, the front door)
@@ -187,6 +191,7 @@ def _quantize(
     if options.smooth:
         smooth_layers(model, inputs, model.nncf.example_inputs)
     plan = plan_quantizers(model.nncf.graph, hardware, placement)
+    plan = with_overflow_fix(plan, options.overflow_fix)
     _report(plan)
     placed = place_quantizers(model, plan)
     set_weight_ranges(model, placed, lambda _: options.weight_range)

@@ -20,6 +20,7 @@ from nncfx.runtimes.latency_table import (
 from nncfx.runtimes.measured_table import Variant, measured_table
 from nncfx.runtimes.memory import MemoryUse, memory_use
 from nncfx.runtimes.named_inputs import InputSpec
+from nncfx.runtimes.onnx_runtime import EXACT_BYTE_SUMS
 from nncfx.runtimes.operator_form import write_operator_form
 from nncfx.runtimes.profile import (
     UNATTRIBUTED,
@@ -34,6 +35,7 @@ from nncfx.runtimes.timing import Timing, TimingPlan, compare, measure
 from nncfx.runtimes.verdict import Verdict, verdict
 
 __all__ = [
+    "EXACT_BYTE_SUMS",
     "RUNTIMES",
     "UNATTRIBUTED",
     "BuildOptions",

@@ -17,7 +17,14 @@ from nncfx.runtimes.onnx_runtime_provider import CPU_PROVIDER, check_started, ch
 from nncfx.runtimes.runtime import BuildOptions, ModelSource, Outputs, Runtime, Session
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["OnnxRuntime", "OnnxRuntimeSession"]
+__all__ = ["EXACT_BYTE_SUMS", "OnnxRuntime", "OnnxRuntimeSession"]
+
+EXACT_BYTE_SUMS: Final = ("session.x64quantprecision", "1")
+"""The entry of a session's config with which products of bytes are exact on every CPU.
+
+Without it, ONNX Runtime on an x86 without VNNI saturates sums of two products at 16 bits, and a
+quantized model with 8 bits of weights computes something else. On other CPUs it does nothing.
+"""
 
 _FATAL_ONLY: Final = 4  # what it refuses reaches us as an exception
 _TYPES: Final = {
@@ -38,9 +45,10 @@ class OnnxRuntime(Runtime):
 
     Settings: `provider`, the execution provider (`"cpu"`, `"cuda"`, `"tensorrt"`, `"openvino"`,
     or ONNX Runtime's own name of any other), `provider.KEY`, an option of that provider, and
-    otherwise entries of ONNX Runtime's session config. What a provider leaves over runs on the
-    CPU; the setting `session.disable_cpu_ep_fallback` with `"1"` refuses that. A provider on
-    another device copies inputs and outputs in every call.
+    otherwise entries of ONNX Runtime's session config. Of these, `EXACT_BYTE_SUMS` holds if no
+    other value is given. What a provider leaves over runs on the CPU; the setting
+    `session.disable_cpu_ep_fallback` with `"1"` refuses that. A provider on another device
+    copies inputs and outputs in every call.
     """
 
     name = "onnxruntime"
@@ -69,7 +77,7 @@ class OnnxRuntimeSession(Session):
         # Idle workers of one session would otherwise spin while another session is timed.
         settings.add_session_config_entry("session.force_spinning_stop", "1")
         provider = chosen_provider(options, package.get_available_providers())
-        for key, value in provider.session_entries:
+        for key, value in {**dict([EXACT_BYTE_SUMS]), **dict(provider.session_entries)}.items():
             settings.add_session_config_entry(key, value)
         if self._folder is not None:
             settings.enable_profiling = True

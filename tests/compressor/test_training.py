@@ -15,6 +15,7 @@ from nncfx.compressor import create_compressed_model, load, save
 from nncfx.controllers import Controller, TrainingLoopWarning, registered_algorithms
 from nncfx.errors import ArgumentError
 from nncfx.export import export_onnx
+from nncfx.runtimes import BuildOptions, runtime_named
 from nncfx.tracing import NNCFNetwork, unwrap
 
 ITEMS: Mapping[str, dict[str, Any]] = {
@@ -383,7 +384,7 @@ def test_quantization_with_all_the_others_is_prepared_for_export_and_runs_alike(
         expected = model.eval()(inputs)
         assert torch.equal(ready(inputs), expected)
     export_onnx(ready, tmp_path / "model.onnx", inputs)
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    (output,) = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})
+    with runtime_named("onnxruntime").build(tmp_path / "model.onnx", BuildOptions()) as session:
+        (output,) = session.run(inputs)
     step = float(expected.abs().max()) / 255
     assert torch.allclose(torch.from_numpy(output), expected, atol=4 * step, rtol=0)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -13,6 +12,7 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from nncfx.export import export_onnx
+from nncfx.runtimes import BuildOptions, runtime_named
 
 LENGTH, OUTPUTS = 64, 24
 
@@ -50,8 +50,8 @@ class WeightOnly(nn.Module):
 def exported(model: nn.Module, folder: Path, target: str) -> tuple[Path, np.ndarray, np.ndarray]:
     indices = torch.tensor([[1, 2, 3], [7, 7, 0]])
     path = export_onnx(model, folder / "m.onnx", indices, target).path
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    outputs = session.run(None, {session.get_inputs()[0].name: indices.numpy()})[0]
+    with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
+        (outputs,) = session.run(indices)
     return path, outputs, model(indices).detach().numpy()
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -16,7 +15,7 @@ from typing_extensions import override
 
 from nncfx.errors import ExportError
 from nncfx.export import export_onnx
-from nncfx.runtimes import integer_kernels
+from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
 from nncfx.tracing import Insertion, Priority, WeightSite, wrap
 
 Rounding = Callable[..., nn.Module]
@@ -75,8 +74,8 @@ def file(
 
 
 def run(path: Path, x: torch.Tensor) -> np.ndarray:
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    return session.run(None, {session.get_inputs()[0].name: x.numpy()})[0]
+    with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
+        return session.run(x)[0]
 
 
 def initializers(path: Path) -> dict[str, Any]:

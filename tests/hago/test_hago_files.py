@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
@@ -11,7 +13,12 @@ from nncfx import hago
 from nncfx.errors import RuntimeFailure
 from nncfx.hago.evaluation import LabelledBatches
 from nncfx.hardware import Hardware
-from nncfx.runtimes import write_operator_form
+from nncfx.runtimes import BuildOptions, runtime_named, write_operator_form
+
+
+def run(path: Path, images: torch.Tensor) -> npt.NDArray[np.float32]:
+    with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
+        return session.run(images)[0]
 
 
 @pytest.fixture
@@ -27,13 +34,12 @@ def test_the_exported_file_predicts_what_is_simulated(
     tmp_path: Path,
 ) -> None:
     onnx = pytest.importorskip("onnx")
-    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxruntime")
     quantizer = hago.create_quantizer(graph, vnni, strategy)
     images = dataset[0][0]
     path = tmp_path / "model.onnx"
     nncfx.export_onnx(quantizer.exportable(), path, images[:1])
-    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    [found] = session.run(None, {session.get_inputs()[0].name: images.numpy()})
+    found = run(path, images)
     with torch.no_grad():
         expected = quantizer.simulate()(images)
     # both round to 8 bits, the runtime with scales in float32: a few integers differ by one
@@ -44,8 +50,7 @@ def test_the_exported_file_predicts_what_is_simulated(
     assert onnx.TensorProto.INT8 in stored
     fused = write_operator_form(path, tmp_path / "fused.onnx")
     assert "QLinearConv" in {one.op_type for one in onnx.load(fused).graph.node}
-    session = runtime.InferenceSession(str(fused), providers=["CPUExecutionProvider"])
-    [again] = session.run(None, {session.get_inputs()[0].name: images.numpy()})
+    again = run(fused, images)
     assert (again == found).all()
 
 

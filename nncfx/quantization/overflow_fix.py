@@ -1,0 +1,58 @@
+"""Weights that use half of their integers, for processors whose sums of two products overflow.
+
+x86 processors without VNNI multiply bytes of activations (unsigned) with bytes of weights
+(signed) by an instruction that adds two products in 16 bits and saturates there: 2 x 255 x 127 is
+twice what fits. With 7 bits of weights, 2 x 255 x 63 fits.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+
+from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.quantization.plan import PlannedQuantizer, QuantizationPlan
+
+__all__ = ["OverflowFix", "byte_sums_saturate", "with_overflow_fix"]
+
+OverflowFix = Literal["enable", "disable", "first_layer_only"]
+_CHOICES = ("enable", "disable", "first_layer_only")
+_BYTE = 8
+
+
+def with_overflow_fix(plan: QuantizationPlan, fix: OverflowFix) -> QuantizationPlan:
+    """Return `plan` with 7 bits instead of 8 for all weights, or for the first, or for none.
+
+    Weights of fewer bits are as they were: their sums fit.
+
+    Raises:
+        ArgumentError: there is no such fix.
+
+    Source: NNCF, `overflow_fix`.
+    """
+    if fix not in _CHOICES:
+        raise ArgumentError(
+            f"overflow_fix is '{fix}'; it is one of {', '.join(_CHOICES)}."
+            f"{did_you_mean(fix, _CHOICES)}",
+        )
+    first = next((one.name for one in plan.weights), None)
+
+    def halved(one: PlannedQuantizer) -> PlannedQuantizer:
+        asked = fix == "enable" or (fix == "first_layer_only" and one.name == first)
+        if one.role == "activation" or one.spec.bits != _BYTE or one.spec.is_float8 or not asked:
+            return one
+        return replace(one, spec=one.spec.replace(half_range=True))
+
+    return replace(plan, quantizers=tuple(halved(one) for one in plan.quantizers))
+
+
+def byte_sums_saturate() -> bool:
+    """Return whether the CPU at hand adds products of bytes in 16 bits, which overflow.
+
+    It does if it is an x86 without VNNI. Before torch 2.11 nothing is known, and the answer no.
+    """
+    known: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    if known.get("architecture") not in ("x86", "x86_64"):
+        return False
+    return not (known.get("avx512_vnni", False) or known.get("avx_vnni", False))

@@ -1,0 +1,73 @@
+"""Which weights lose a bit, and on which processors that is needed."""
+
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import nn
+
+from nncfx.errors import ArgumentError
+from nncfx.quantization import QuantizeOptions, Quantizer, SpecRequest, quantize
+from nncfx.quantization.overflow_fix import OverflowFix, byte_sums_saturate
+from nncfx.quantization.plan import PlacementOptions
+from nncfx.tracing import WeightSite
+
+
+def largest_integers(fix: OverflowFix, bits: int = 8) -> list[int]:
+    """Return the ends of the grids of three weights."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)))
+    placement = PlacementOptions(weights=SpecRequest(bits=bits))
+    options = QuantizeOptions(overflow_fix=fix, placement=placement)
+    hooks = quantize(model, [torch.randn(8, 4)], options=options).nncf.hooks
+    return [
+        cast("Quantizer", one.hook).spec.quant_max
+        for one in hooks
+        if isinstance(one.site, WeightSite)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fix", "expected"),
+    [
+        ("disable", [127, 127, 127]),
+        ("first_layer_only", [63, 127, 127]),
+        ("enable", [63, 63, 63]),
+    ],
+)
+def test_bytes_lose_a_bit(fix: OverflowFix, expected: list[int]) -> None:
+    assert largest_integers(fix) == expected
+
+
+def test_four_bits_stay_four() -> None:
+    assert largest_integers("enable", bits=4) == [7, 7, 7]
+
+
+def test_an_unknown_fix_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ArgumentError, match=r"'enabled'; it is one of .*Did you mean 'enable'"):
+        largest_integers(cast("OverflowFix", "enabled"))
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ({"architecture": "x86_64", "avx2": True}, True),
+        ({"architecture": "x86_64", "avx512_f": True, "avx512_vnni": False}, True),
+        ({"architecture": "x86_64", "avx512_vnni": True}, False),
+        ({"architecture": "x86_64", "avx_vnni": True}, False),
+        ({"architecture": "aarch64", "neon": True}, False),
+        ({}, False),
+    ],
+)
+def test_an_x86_without_vnni_saturates(
+    monkeypatch: pytest.MonkeyPatch,
+    known: dict[str, Any],
+    expected: bool,
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known, raising=False)
+    assert byte_sums_saturate() is expected
+
+
+def test_an_old_torch_knows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    assert byte_sums_saturate() is False
