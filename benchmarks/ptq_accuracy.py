@@ -7,7 +7,7 @@ squared error (`mse`, the default) everywhere. nncf needs an environment of its 
 where another one with the same journal was ended:
 
     python benchmarks/ptq_accuracy.py --data ../shared/data --journal accuracy.jsonl \
-        [--only resnet20-A] [--nncf-python /path/to/python]
+        [--only resnet20-A] [--rows "nncfx W8A8"] [--nncf-python /path/to/python]
 """
 
 import argparse
@@ -49,6 +49,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--steps", type=int, default=300, help="of quantization-aware training; 0: none"
     )
+    parser.add_argument("--rows", nargs="+", help="only what has one of these labels")
     parser.add_argument("--quick", action="store_true", help="nothing that runs in torch")
     parser.add_argument("--images", type=int, default=10_000, help="of the test set")
     return parser.parse_args()
@@ -254,7 +255,8 @@ def main() -> None:
     for name in options.only:
         with tempfile.TemporaryDirectory() as folder:
             for label, measure in rows(Subject(name, options, Path(folder))):
-                if (name, label) not in found:
+                is_asked = options.rows is None or label in options.rows
+                if is_asked and (name, label) not in found:
                     found[name, label] = measure()
                     with options.journal.open("a") as file:
                         file.write(json.dumps([name, label, found[name, label]]) + "\n")
