@@ -45,11 +45,13 @@ class Agreement:
         elements: How many it has.
         differing: How many differ.
         steps: The largest difference, in quantization steps.
+        far: How many differ by more than one step.
     """
 
     elements: int
     differing: int
     steps: int
+    far: int
 
 
 def agreements(
@@ -78,7 +80,12 @@ def agreements(
             return None  # the file moves the quantizer elsewhere: behind a pooling, for instance
         nearest = min(candidates, key=lambda one: np.count_nonzero(one - integers))
         apart = np.abs(nearest - integers)
-        found[site] = Agreement(apart.size, int(np.count_nonzero(apart)), int(apart.max()))
+        found[site] = Agreement(
+            elements=apart.size,
+            differing=int(np.count_nonzero(apart)),
+            steps=int(apart.max()),
+            far=int(np.count_nonzero(apart > 1)),
+        )
         values = torch.from_numpy(nearest - zero) * hook.scale
         return values.to(output.dtype) if by_kernel else None
 
@@ -135,20 +142,25 @@ def main() -> None:
     parser.add_argument("--tensors", action="store_true", help="list those beyond one step")
     chosen = parser.parse_args()
     print(
-        "| model | tensors | kernel: differing | most steps | whole: differing | most steps |\n"
-        "|---|---:|---:|---:|---:|---:|"
+        "| model | tensors | kernel: differing | most steps "
+        "| whole: differing | by more than one step | most steps |\n"
+        "|---|---:|---:|---:|---:|---:|---:|"
     )
     for name in chosen.models:
         model, x = subject(name, chosen.data)
         with tempfile.TemporaryDirectory() as folder:
             file = nncfx.export_onnx(model, Path(folder) / "int8.onnx", x).path
             both = [agreements(model, file, x, by_kernel=one) for one in (True, False)]
+        kernel, whole = (list(found.values()) for found in both)
+        elements = sum(one.elements for one in kernel)
         cells = [
-            f"{sum(one.differing for one in each) / sum(one.elements for one in each):.4%} "
-            f"| {max(one.steps for one in each)}"
-            for each in (list(found.values()) for found in both)
+            f"{sum(one.differing for one in kernel) / elements:.4%}",
+            f"{max(one.steps for one in kernel)}",
+            f"{sum(one.differing for one in whole) / elements:.2%}",
+            f"{sum(one.far for one in whole) / elements:.3%}",
+            f"{max(one.steps for one in whole)}",
         ]
-        print(f"| {name} | {len(both[0])} | {' | '.join(cells)} |", flush=True)
+        print(f"| {name} | {len(kernel)} | {' | '.join(cells)} |", flush=True)
         for site, one in both[0].items() if chosen.tensors else ():
             if one.steps > 1:
                 print(f"  {site}: {one.differing} of {one.elements}, {one.steps} steps")
