@@ -1,5 +1,6 @@
 """From bits and thresholds to what happens to every tensor on its way: scales, widths, clips."""
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,9 +16,10 @@ from nncfx.hago.fixed_point import FixedPoint, fixed_point
 from nncfx.hago.graph import QuantGraph
 from nncfx.hago.rules import output_scale, rectified_scales
 from nncfx.hago.strategy import Strategy
+from nncfx.hago.topology import Topology
 from nncfx.hardware import DTYPES, Descriptor, Hardware, operation_kind
 
-__all__ = ["BiasPlan", "EdgePlan", "Plan", "has_channel_scales", "make_plan"]
+__all__ = ["BiasPlan", "EdgePlan", "Plan", "Planner", "has_channel_scales", "make_plan"]
 
 _NARROW: Final = 8
 """Kernels whose output has at most so many bits sum in the accumulator and requantize at last."""
@@ -92,6 +94,13 @@ class _Integers:
     def register(self) -> int:
         return (1 << (self.bits - 1)) - 1
 
+    def equals(self, other: "_Integers | None") -> bool:
+        return (
+            other is not None
+            and (self.bits, self.largest) == (other.bits, other.largest)
+            and torch.equal(self.scale, other.scale)
+        )
+
     def edge(self) -> EdgePlan:
         return EdgePlan(
             in_scale=self.scale, in_bits=self.bits, overflows=self.largest > self.register
@@ -105,16 +114,7 @@ def make_plan(graph: QuantGraph, hardware: Hardware, strategy: Strategy) -> Plan
         CompressionError: the strategy is of another shape than the graph, or no descriptor is
             wide enough.
     """
-    _check_shape(graph, strategy)
-    descriptors = select_descriptors(graph, strategy.topology, hardware, strategy.bits)
-    planner = _Planner(graph, hardware, strategy, descriptors)
-    for number, _, operation in graph.calls():
-        if strategy.topology.node_conds[number]:
-            planner.add_quantized(number, operation)
-        else:
-            planner.add_float(number)
-    outputs = {number: one.edge() for number, one in planner.produced.items()}
-    return Plan(planner.edges, outputs, planner.biases, descriptors, planner.first_scales)
+    return Planner(graph, hardware).plan(strategy)
 
 
 def has_channel_scales(graph: QuantGraph, number: int) -> bool:
@@ -128,60 +128,117 @@ def has_channel_scales(graph: QuantGraph, number: int) -> bool:
     )
 
 
-class _Planner:
-    def __init__(
-        self,
-        graph: QuantGraph,
-        hardware: Hardware,
-        strategy: Strategy,
-        descriptors: Mapping[int, Descriptor],
-    ) -> None:
-        self.produced: dict[int, _Integers] = {}
-        self.edges: dict[int, EdgePlan] = {}
-        self.biases: dict[int, BiasPlan] = {}
-        self.first_scales: dict[int, Tensor] = {}
-        self._graph, self._hardware, self._strategy = graph, hardware, strategy
-        self._descriptors = descriptors
-        self._bits = dict(zip(strategy.topology.quantized_edges, strategy.bits, strict=True))
+class Planner:
+    """Makes plans for one graph and hardware, one after the other.
 
-    def add_float(self, number: int) -> None:
+    Calls of which a strategy says the same as the one before are planned alike: their part of
+    the plan is the same objects. A search changes few edges at a time.
+
+    Args:
+        graph: What is quantized.
+        hardware: For which.
+    """
+
+    def __init__(self, graph: QuantGraph, hardware: Hardware) -> None:
+        self._graph, self._hardware = graph, hardware
+        self._topology: Topology | None = None
+        self._forget()
+
+    def plan(self, strategy: Strategy) -> Plan:
+        """Return what `strategy` says happens on every edge.
+
+        Raises:
+            CompressionError: the strategy is of another shape than the graph, or no descriptor
+                is wide enough.
+        """
+        graph, topology = self._graph, strategy.topology
+        _check_shape(graph, strategy)
+        self._descriptors = select_descriptors(graph, topology, self._hardware, strategy.bits)
+        if topology != self._topology:
+            self._forget()
+        self._strategy, self._topology = strategy, topology
+        self._bits = dict(zip(topology.quantized_edges, strategy.bits, strict=True))
+        for number, _, operation in graph.calls():
+            said, arriving = self._said(number)
+            known = self._known.get(number)
+            if (
+                known is not None
+                and known[0] == said
+                and all(map(operator.is_, known[1], arriving))
+            ):
+                continue
+            self._known.pop(number, None)
+            if topology.node_conds[number]:
+                self._add_quantized(number, operation)
+            else:
+                self._add_float(number)
+            self._known[number] = said, arriving
+        return Plan(
+            dict(self._edges),
+            dict(self._outputs),
+            dict(self._biases),
+            self._descriptors,
+            dict(self._first_scales),
+        )
+
+    def _forget(self) -> None:
+        self._known: dict[int, tuple[object, tuple[_Integers | None, ...]]] = {}
+        self._produced: dict[int, _Integers] = {}
+        self._edges: dict[int, EdgePlan] = {}
+        self._outputs: dict[int, EdgePlan] = {}
+        self._biases: dict[int, BiasPlan] = {}
+        self._first_scales: dict[int, Tensor] = {}
+
+    def _said(self, number: int) -> tuple[object, tuple["_Integers | None", ...]]:
+        """Return all that the plan of a call depends on: compared by value, and by identity."""
+        incoming = self._graph.incoming[number]
+        thresholds = self._strategy.thresholds
+        return (
+            self._descriptors.get(number),
+            tuple(self._bits.get(one) for one in incoming),
+            tuple(thresholds[self._graph.edges[one].source] for one in incoming),
+        ), tuple(self._arriving(one) for one in incoming)
+
+    def _add_float(self, number: int) -> None:
         for one in self._graph.incoming[number]:
             arriving = self._arriving(one)
             if arriving is not None:
-                self.edges[one] = arriving.edge()
+                self._edges[one] = arriving.edge()
 
-    def add_quantized(self, number: int, operation: Operation) -> None:
+    def _add_quantized(self, number: int, operation: Operation) -> None:
         incoming = self._graph.incoming[number]
         given = self._given_scales(operation, incoming, is_described=number in self._descriptors)
         largest = []
         for one, scale in zip(incoming, given, strict=True):
-            self.edges[one] = self._edge(one, scale)
+            self._edges[one] = self._edge(one, scale)
             source = self._arriving(one)
-            kept = source is not None and self.edges[one].is_kept
-            largest.append(source.largest if kept and source else self.edges[one].largest)
+            kept = source is not None and self._edges[one].is_kept
+            largest.append(source.largest if kept and source else self._edges[one].largest)
         shown = [
             scale[..., 0] if has_channel_scales(self._graph, one) and scale.ndim else scale
             for one, scale in zip(incoming, given, strict=True)
         ]
-        self.first_scales[number] = shown[0]
+        self._first_scales[number] = shown[0]
         scale, bits = output_scale(operation, shown), self._register(number)
         bias = 0.0
         if number in self._graph.biases:
             register = (1 << (bits - 1)) - 1
-            self.biases[number] = BiasPlan(scale, register)
+            self._biases[number] = BiasPlan(scale, register)
             values = self._graph.model.get_parameter(self._graph.biases[number]).detach().double()
             steps = values / scale.flatten()
             bias = min(float(steps.abs().max()) + 1, register)
-        self.produced[number] = _Integers(scale, bits, largest_sum(operation, largest) + bias)
+        produced = _Integers(scale, bits, largest_sum(operation, largest) + bias)
+        if not produced.equals(self._produced.get(number)):
+            self._produced[number], self._outputs[number] = produced, produced.edge()
 
     def _arriving(self, edge: int) -> _Integers | None:
-        return self.produced.get(self._graph.edges[edge].source)
+        return self._produced.get(self._graph.edges[edge].source)
 
     def _register(self, number: int) -> int:
         """Return the width of what the call puts out: that of its input if nothing changes it."""
-        kept = [one for one in self._graph.incoming[number] if self.edges[one].is_kept]
+        kept = [one for one in self._graph.incoming[number] if self._edges[one].is_kept]
         if kept:
-            return self.edges[kept[0]].in_bits
+            return self._edges[kept[0]].in_bits
         descriptor = self._descriptors.get(number)
         if descriptor is None:
             return _WIDEST

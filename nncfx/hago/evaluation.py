@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from nncfx.errors import ArgumentError, SearchError
-from nncfx.hago.edge_plan import make_plan
+from nncfx.hago.edge_plan import Planner
 from nncfx.hago.graph import QuantGraph
 from nncfx.hago.simulation import SimulatedGraph
 from nncfx.hago.strategy import Strategy
@@ -86,6 +86,7 @@ class Evaluator:
     batches: LabelledBatches
     evaluate: Evaluate
     fitted: Callable[[Strategy], Strategy] | None = None
+    _planner: Planner | None = None
     _simulated: SimulatedGraph | None = None
 
     def __call__(self, bits: Bits) -> float:
@@ -109,7 +110,9 @@ class Evaluator:
 
     def simulated(self, bits: Bits) -> SimulatedGraph:
         """Return the graph simulated with `bits`; the next call changes it."""
-        plan = make_plan(self.graph, self.hardware, self.strategy_of(bits))
+        if self._planner is None:
+            self._planner = Planner(self.graph, self.hardware)
+        plan = self._planner.plan(self.strategy_of(bits))
         if self._simulated is None:
             self._simulated = SimulatedGraph(self.graph, plan, torch.float32)
         else:

@@ -12,7 +12,7 @@ from torch import nn
 
 from nncfx.errors import ArgumentError
 from nncfx.graph import NNCFGraph, Operation
-from nncfx.graph.operations import INPUT_FUNCTION
+from nncfx.graph.operations import INPUT_FUNCTION, OUTPUT_FUNCTION
 from nncfx.hago.copying import plain_copy
 from nncfx.hardware import operation_kind
 from nncfx.quantization.batch_norm_folding import fold_batch_norms
@@ -118,6 +118,15 @@ class QuantGraph:
         for number, edge in enumerate(self.edges):
             found[edge.target].append(number)
         return tuple(map(tuple, found))
+
+    @cached_property
+    def returned(self) -> frozenset[tuple[str, int]]:
+        """Name and output port of the nodes that the model returns."""
+        return frozenset(
+            (edge.source, edge.source_port)
+            for edge in self.model.nncf.graph.edges
+            if edge.target.startswith(f"/{OUTPUT_FUNCTION}")
+        )
 
     def calls(self) -> Iterator[tuple[int, Node, Operation]]:
         """Yield the number, the node and the operation of every call, in post-order."""

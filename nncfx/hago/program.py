@@ -9,12 +9,13 @@ from torch import Tensor, nn
 
 from nncfx.errors import CompressionError
 from nncfx.graph import Operation, input_address
+from nncfx.hago.overwriting import changes_in_place
 from nncfx.tracing import ExampleInputs, TracedCall, run, trace
 from nncfx.tracing.hook_chain import substitute
 from nncfx.tracing.spelling import Kind, kind, spelling
 from nncfx.tracing.tensors import tensors_in
 
-__all__ = ["Program", "Step", "Value", "changes_in_place", "record"]
+__all__ = ["Program", "Step", "Value", "record"]
 
 
 @dataclass(frozen=True)
@@ -78,15 +79,6 @@ def record(model: nn.Module, inputs: ExampleInputs) -> Program:
     count = len(list(tensors_in(result)))
     empty = {port: _returning(_EMPTY) for port in range(count)}
     return Program(tuple(recorder.steps), tuple(recorder.results), substitute(result, empty)[0])
-
-
-def changes_in_place(function: str) -> bool:
-    """Return whether the function, as addresses spell it, changes its first argument.
-
-    >>> changes_in_place("relu_"), changes_in_place("__iadd__"), changes_in_place("__add__")
-    (True, True, False)
-    """
-    return function[:3] == "__i" or (function[-1] == "_" and function[-2:] != "__")
 
 
 _EMPTY: Final = torch.empty(0)

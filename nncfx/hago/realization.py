@@ -13,7 +13,8 @@ from nncfx.hago.edge_plan import EdgePlan, Plan
 from nncfx.hago.fixed_point import rescaled_integers
 from nncfx.hago.graph import NodeKind, QuantGraph
 from nncfx.hago.integer_kernels import IntegerCall, integer_result, narrow
-from nncfx.hago.program import Program, Step, Value, changes_in_place, record
+from nncfx.hago.overwriting import changes_in_place
+from nncfx.hago.program import Program, Step, Value, record
 from nncfx.hago.simulation import as_floats
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.tensors import tensors_in

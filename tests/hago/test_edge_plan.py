@@ -1,6 +1,7 @@
 """Scales, clips and widths on every edge, by hand."""
 
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from nncfx import hago
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.hago import rules
-from nncfx.hago.edge_plan import Plan, make_plan
+from nncfx.hago.edge_plan import Plan, Planner, make_plan
 from nncfx.hago.rules import infer_scale, keeps_scale, rectified_scales
 from nncfx.hardware import Hardware
 
@@ -121,3 +122,58 @@ def test_a_rule_of_the_user_is_taken_for_its_function(monkeypatch: pytest.Monkey
 def test_a_rule_for_no_function_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"'convv' is neither.*Did you mean 'conv'"):
         infer_scale("convv")
+
+
+def test_one_planner_gives_the_plans_that_new_ones_give(
+    graph: hago.QuantGraph, narrow_sums: Hardware, sample: Hardware, vnni: Hardware
+) -> None:
+    drawn = random.Random(0)  # noqa: S311 (a test, no secret)
+    for hardware in (narrow_sums, sample, vnni):
+        topology = hago.quantize_topology(graph, hardware)
+        choices = hago.choice_space(graph, topology, hardware)
+        bits = [one[0] for one in choices]
+        planner = Planner(graph, hardware)
+        for _ in range(30):
+            changed = drawn.randrange(len(bits))
+            bits[changed] = drawn.choice(choices[changed])
+            thresholds = [drawn.choice([1.0, 2.5]) for _ in graph.nodes]
+            strategy = hago.Strategy(graph.model_hash, topology, tuple(bits), tuple(thresholds))
+            for again in (strategy, replace(strategy, bits=tuple(one[0] for one in choices))):
+                _assert_same(planner.plan(again), make_plan(graph, hardware, again))
+
+
+def test_a_planner_keeps_what_does_not_change(graph: hago.QuantGraph, vnni: Hardware) -> None:
+    topology = hago.quantize_topology(graph, vnni)
+    most = tuple(one[0] for one in hago.choice_space(graph, topology, vnni))
+    strategy = hago.Strategy(graph.model_hash, topology, most, (1.0,) * len(graph.nodes))
+    planner = Planner(graph, vnni)
+    before = planner.plan(strategy)
+    after = planner.plan(replace(strategy, bits=(*most[:-1], most[-1] - 1)))
+    kept = [number for number, one in before.edges.items() if one is after.edges[number]]
+    assert kept == sorted(before.edges)[: len(kept)]  # all but what the last call reads
+    assert len(before.edges) - len(kept) == 2
+
+
+def _assert_same(one: Plan, other: Plan) -> None:
+    assert one.descriptors == other.descriptors
+    for name in ("edges", "outputs", "biases", "first_scales"):
+        found, expected = getattr(one, name), getattr(other, name)
+        assert found.keys() == expected.keys()
+        for number, each in expected.items():
+            torch.testing.assert_close(
+                _values(found[number]), _values(each), rtol=0, atol=0, equal_nan=True
+            )
+
+
+def _values(one: object) -> object:
+    if isinstance(one, torch.Tensor):
+        return one
+    return {name: value for name, value in _flat(one) if value is not None}
+
+
+def _flat(one: object) -> Iterator[tuple[str, object]]:
+    for name, value in vars(one).items():
+        if hasattr(value, "multiplier"):
+            yield from vars(value).items()
+        else:
+            yield name, value
