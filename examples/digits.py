@@ -47,9 +47,9 @@ for inputs, labels in data["trainloader"] * 15:
 
 # What follows is nncfx: first fewer channels for speed, then fewer and shared weights for size.
 lc = LC(steps=8, lr=0.05, lr_end=0.0025, mb_iterations_per_l=30, mu_init=0.01, mu_multiplier=2)
-setup = data | {"optimizer": lc, "criterion": F.cross_entropy, "eps": 0.02, "title": "Digits"}
+setup = data | {"optimizer": lc, "criterion": F.cross_entropy, "eps": 0.02, "threads": 1}
 faster = nncfx.Compressor(
-    model=model, scheme=Compose([FilterPrune(align=4), Quantize("float16")]),
+    model=model, title="Digits", scheme=Compose([FilterPrune(align=4), Quantize("float16")]),
     objective=Maximize(throughput), margin=0.015, folder=OUT / "throughput", **setup,
 ).run()  # fmt: skip
 smaller = nncfx.Compressor(

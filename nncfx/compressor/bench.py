@@ -30,17 +30,19 @@ class Bench:
 
     The machine's speed drifts, and a search compares candidates measured minutes apart: so the
     dense model runs beside every candidate, and `throughput` is the candidate's advantage over
-    the dense model times the dense model's first throughput. A context manager; it owns a
-    temporary folder for the exported files.
+    the dense model times the dense model's first throughput. Where other work holds up many
+    calls, one thread is timed by its CPU time. A context manager; it owns a temporary folder for
+    the exported files.
 
     Args:
         dense: the model to compare with.
         example_inputs: what one timed call takes; throughput counts its axis 0 as examples.
         runtime: name of the runtime, such as `"onnxruntime"` or `"torch"`.
         seconds: time to spend on each model of a comparison.
+        threads: CPU threads that one call may use; None leaves the choice to the runtime.
 
     Raises:
-        ArgumentError: no runtime has that name.
+        ArgumentError: no runtime has that name, or `threads` is below 1.
     """
 
     def __init__(
@@ -50,8 +52,10 @@ class Bench:
         runtime: str,
         *,
         seconds: float = 0.5,
+        threads: int | None = None,
     ) -> None:
         self._runtime = runtime_named(runtime)
+        self._options = BuildOptions(threads=threads)
         self._example_inputs = example_inputs
         self._seconds = seconds
         self._dense = dense
@@ -67,7 +71,7 @@ class Bench:
     def dense_throughput(self) -> float:
         """Return examples per second of the dense model, measured once."""
         if self._reference is None:
-            plan = TimingPlan(seconds=self._seconds)
+            plan = TimingPlan(seconds=self._seconds, clock="auto")
             sessions = {"dense": self._dense_session()}
             timing = time_sessions(sessions, self._example_inputs, plan=plan)["dense"]
             self._reference = timing.throughput
@@ -95,7 +99,7 @@ class Bench:
             ExportError: the model cannot be exported.
             RuntimeFailure: the runtime refuses it.
         """
-        plan = TimingPlan(seconds=self._seconds if seconds is None else seconds)
+        plan = TimingPlan(seconds=self._seconds if seconds is None else seconds, clock="auto")
         with self._session_of(model, "candidate") as candidate:
             sessions = {"dense": self._dense_session(), "candidate": candidate}
             times = time_sessions(sessions, self._example_inputs, plan=plan)
@@ -151,7 +155,7 @@ class Bench:
 
     def _session_of(self, model: nn.Module, name: str) -> Session:
         source = model if self._runtime.reads_modules else self._export(model, name).path
-        return self._runtime.build(source, BuildOptions())
+        return self._runtime.build(source, self._options)
 
     def _dense_session(self) -> Session:
         if self._session is None:

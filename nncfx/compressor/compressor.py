@@ -92,6 +92,8 @@ class Compressor:
         folder: Where the journal and the trials' weights are kept, so that a run that was
             killed goes on where it stopped. None: in memory only.
         runtime: Where time is measured: `"onnxruntime"`, `"openvino"`, `"torch"`.
+        threads: CPU threads of a timed call; None leaves the choice to the runtime. With 1, a
+            machine that is busy with other work is measured by CPU time, which stays steady.
         space: What to choose from, instead of one level. `scheme` is then a function from a
             candidate of the space to its scheme, applied at the candidate's "level", if it has
             one; `nncfx.schemes.AtLevel` gives parts of a scheme levels of their own.
@@ -125,6 +127,7 @@ class Compressor:
     example_inputs: ExampleInputs | None = None
     folder: str | Path | None = None
     runtime: str = "onnxruntime"
+    threads: int | None = None
     space: Space | None = None
     settings: SearchSettings | SpaceSettings | None = None
     name: str | None = None
@@ -249,7 +252,8 @@ class _Run:
     def result(self) -> CompressionResult:
         """Search, compress to the chosen level or candidate, prove, and return the result."""
         settings = self._settings
-        with Bench(self._dense, self._inputs, settings.runtime) as bench:
+        runtime, threads = settings.runtime, settings.threads
+        with Bench(self._dense, self._inputs, runtime, threads=threads) as bench:
             search, chosen, scheme = (
                 self._of_levels(bench) if settings.space is None else self._of_candidates(bench)
             )
@@ -350,6 +354,7 @@ class _Run:
             "runtime": settings.runtime,
             "model": fingerprint(self._model),
             # absent where off: as in the journals of earlier versions
+            **({"threads": settings.threads} if settings.threads else {}),
             **({"warm_start": True} if settings.warm_start else {}),
             **({"stop_hopeless": True} if settings.stop_hopeless else {}),
         }
@@ -378,12 +383,13 @@ class _Run:
                 dense=self._dense,
                 chosen=chosen,
                 bench=bench,
+                study=self.name,
                 metric=settings.metric,
                 heldout=self._heldout,
                 example_inputs=self._inputs,
             ),
             study(words, search, settings.objective) if isinstance(search, SearchResult) else None,
             title=settings.title,
-            notes=tuple(f"{self.name}: {note}" for note in (self._sample, *notes) if note),
+            notes=tuple(note for note in (self._sample, *notes) if note),
             earlier=None if self._previous is None else self._previous.evidence,
         )

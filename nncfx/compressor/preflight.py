@@ -59,14 +59,14 @@ def check_model(model: object) -> None:
 
 
 def check_instances(parts: Mapping[str, object]) -> None:
-    """Refuse an objective, scheme, recovery, criterion, metric or runtime of the wrong kind.
+    """Refuse an objective, scheme, recovery, criterion, metric, runtime or threads that are wrong.
 
     Args:
         parts: the settings of a compressor by name.
 
     Raises:
-        ArgumentError: one of them is a class instead of an object, no objective, no function, or
-            a runtime that does not exist.
+        ArgumentError: one of them is a class instead of an object, no objective, no function, a
+            runtime that does not exist, or a number of threads below 1.
     """
     for name in ("objective", "scheme", "optimizer"):
         part = parts[name]
@@ -88,6 +88,12 @@ def check_instances(parts: Mapping[str, object]) -> None:
         raise ArgumentError(
             f"There is no runtime {runtime!r}; the runtimes are {', '.join(sorted(RUNTIMES))}."
             f"{did_you_mean(str(runtime), RUNTIMES)}",
+        )
+    threads = parts["threads"]
+    if threads is not None and not (isinstance(threads, int) and threads > 0):
+        raise ArgumentError(
+            f"threads is {threads!r}; a timed call computes in at least 1. Leave it out to let "
+            "the runtime choose.",
         )
 
 

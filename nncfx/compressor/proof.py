@@ -52,6 +52,7 @@ class Exhibits:
         dense: The model that came in first.
         chosen: The candidate that came out.
         bench: The stopwatch, which compares with `dense`.
+        study: How the report calls the study; its notes begin with that.
         metric: How accuracy is counted.
         heldout: The batches that it is counted on.
         example_inputs: What one timed call takes.
@@ -60,6 +61,7 @@ class Exhibits:
     dense: nn.Module
     chosen: Candidate
     bench: Bench
+    study: str
     metric: Metric
     heldout: Iterable[Any]
     example_inputs: ExampleInputs
@@ -96,8 +98,21 @@ def evidence(
         layers=layer_rows(dense, chosen.model, one, bench.layer_times(chosen.model)),
         max_thinning_error=max(errors, default=None),
         files={},
-        notes=(*earlier.notes, *notes) if earlier else notes,
+        notes=(
+            *(earlier.notes if earlier else ()),
+            *(f"{exhibits.study}: {note}" for note in (*notes, *_clock_notes(before))),
+        ),
         command=" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+    )
+
+
+def _clock_notes(timing: Timing) -> tuple[str, ...]:
+    """Return what must be known of latencies that are not time on the clock."""
+    if timing.clock == "wall":
+        return ()
+    held_up = timing.held_up or 0.0
+    return (
+        f"latencies are CPU time of one thread: other work held up {held_up:.0%} of the calls.",
     )
 
 

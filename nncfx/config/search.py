@@ -188,6 +188,9 @@ class SearchConfig(Section):
     upper: float = option(1.0, "the open upper end of levels", limits=Limits(above=0, maximum=1))
     seed: int = option(0, "seeds the search")
     runtime: str = option("onnxruntime", "where time is measured")
+    threads: int | None = option(
+        None, "CPU threads of a timed call; null: the runtime's choice", limits=_SOME
+    )
     latency_table: str | None = option(
         None, "the file of measured modules that objective 'predicted' reads"
     )

@@ -53,3 +53,16 @@ def test_a_runtime_without_a_profile_tells_nothing() -> None:
 def test_an_unknown_runtime_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ArgumentError, match="Did you mean 'onnxruntime'"):
         Bench(net(16), INPUTS, "onnxruntim")
+
+
+def test_one_thread_is_timed_by_a_clock_that_other_work_does_not_reach(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where half of the calls wait for others, the ratio is that of the work, not of the waits."""
+    monkeypatch.setattr("nncfx.runtimes.timing.held_up_share", lambda _: 0.5)
+    with Bench(net(16), INPUTS, "onnxruntime", seconds=0.05, threads=1) as bench:
+        timings = bench.compare(net(16))
+    assert {timing.clock for timing in timings} == {"cpu"}
+    with Bench(net(16), INPUTS, "onnxruntime", seconds=0.05) as bench:
+        timings = bench.compare(net(16))
+    assert {timing.clock for timing in timings} == {"wall"}  # of several threads it is a sum

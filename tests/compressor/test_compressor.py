@@ -232,6 +232,42 @@ def test_a_negative_budget_is_refused(trained: nn.Module, task: dict[str, Batche
         )
 
 
+def test_a_timed_call_computes_in_one_thread_at_least(
+    trained: nn.Module, task: dict[str, Batches]
+) -> None:
+    with pytest.raises(ArgumentError, match="threads is 0; a timed call computes in at least 1"):
+        Compressor(
+            model=trained,
+            objective=macs,
+            scheme=FILTERS,
+            optimizer=DC(),
+            criterion=F.cross_entropy,
+            threads=0,
+            **task,
+        )
+
+
+def test_the_evidence_says_that_latencies_are_cpu_time(
+    trained: nn.Module, task: dict[str, Batches], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nncfx.runtimes.timing.held_up_share", lambda _: 0.4)
+    result = Compressor(
+        model=trained,
+        objective=Minimize(footprint),
+        scheme=Prune(),
+        optimizer=DC(),
+        criterion=F.cross_entropy,
+        eps=EPS,
+        runtime="torch",
+        threads=1,
+        settings=QUICK,
+        **task,
+    ).run()
+    assert result.evidence.notes[-1] == (
+        "footprint: latencies are CPU time of one thread: other work held up 40% of the calls."
+    )
+
+
 def test_a_journal_of_another_model_is_refused(
     trained: nn.Module, task: dict[str, Batches], tmp_path: Path
 ) -> None:

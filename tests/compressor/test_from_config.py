@@ -48,7 +48,7 @@ def test_every_key_arrives(trained: nn.Module, task: dict[str, Any]) -> None:
         {
             "search": SEARCH
             | {"margin": 0.01, "upper": 0.9, "seed": 3, "title": "t", "name": "n"}
-            | {"warm_start": True, "stop_hopeless": True}
+            | {"warm_start": True, "stop_hopeless": True, "threads": 2}
         },
         model=trained,
         criterion=F.cross_entropy,
@@ -63,6 +63,7 @@ def test_every_key_arrives(trained: nn.Module, task: dict[str, Any]) -> None:
     assert (compressor.eps, compressor.margin, compressor.runtime) == (0.1, 0.01, "torch")
     assert compressor.warm_start
     assert compressor.stop_hopeless
+    assert compressor.threads == 2
     assert (compressor.title, compressor.name, compressor.folder) == ("t", "n", None)
 
 
