@@ -79,7 +79,9 @@ def _explain(violation: _Violation, homes: Mapping[str, list[str]]) -> Iterator[
     elif violation.word == "required":
         for key in violation.expected:
             if key not in value:
-                yield Fault(path=path, problem=_missing_key(key, known.get(key, {})))
+                strangers = [one for one in value if one not in known]
+                problem = _missing_key(key, known.get(key, {}), strangers)
+                yield Fault(path=path, problem=problem)
     else:
         explain = _EXPLANATIONS[violation.word]
         yield Fault(path=path, problem=explain(violation))
@@ -105,8 +107,11 @@ def _refusal(reason: str) -> str:
     return f"known to NNCF, not supported yet by nncfx {__version__}: {reason}."
 
 
-def _missing_key(key: str, schema: Mapping[str, Any]) -> str:
+def _missing_key(key: str, schema: Mapping[str, Any], strangers: list[str]) -> str:
     missing = f"the key '{key}' is missing, without which this object says nothing."
+    if did_you_mean(key, strangers):
+        nearest = next(one for one in strangers if did_you_mean(key, [one]))
+        missing += f" Here is '{nearest}', which is not known: is it meant to be '{key}'?"
     if "enum" in schema:
         return f"{missing} Set it to one of: {_listed(schema['enum'])}."
     return f"{missing} Add it: {schema.get('description', key)}."

@@ -108,8 +108,18 @@ def _construct(cls: type[S], data: object, path: str, faults: list[Fault]) -> S 
         object.__setattr__(section, field.name, value)
     own = [f for f in faults if _is_at_or_below(f.path, path)]
     if all(any(_is_at_or_below(f.path, place) for place in nested) for f in own):
-        faults += [fault.below(path) for fault in section.rules()]
+        faults += [fault.below(path) for fault in _rule_faults(section, is_sound=not own)]
     return section
+
+
+def _rule_faults(section: Section, *, is_sound: bool) -> list[Fault]:
+    try:
+        return list(section.rules())
+    except TypeError:
+        if is_sound:
+            raise
+        # a rule has compared a value below, whose type is a fault that is told already
+        return []
 
 
 def _value(
