@@ -9,7 +9,7 @@ regularization", 2017, from which it takes the idea.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final, final
+from typing import Any, ClassVar, Final, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -166,7 +166,8 @@ class LearnedMask(nn.Module):
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
         self.scores = nn.Parameter(initial_scores(weight))
-        self.register_buffer("flags", torch.tensor([False, True], device=weight.device))
+        # floats can be averaged by whoever averages all buffers
+        self.register_buffer("flags", torch.tensor([0.0, 1.0], device=weight.device))
         self.is_active, self.is_noisy = False, True
 
     @override
@@ -204,12 +205,22 @@ class LearnedMask(nn.Module):
         self.flags.copy_(torch.tensor([is_active, is_noisy]))
 
     @override
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode, and read the flags: buffers of a copy may follow those of the model."""
+        self._read_flags()
+        return super().train(mode)
+
+    def _read_flags(self) -> None:
+        if not self.flags.is_meta:
+            self.is_active, self.is_noisy = (one > 0 for one in self.flags.tolist())
+
+    @override
     def _load_from_state_dict(
         self, state_dict: Mapping[str, Any], prefix: str, *rest: Any
     ) -> None:
         super()._load_from_state_dict(state_dict, prefix, *rest)
         if f"{prefix}flags" in state_dict:
-            self.is_active, self.is_noisy = state_dict[f"{prefix}flags"].tolist()
+            self._read_flags()
 
 
 @final

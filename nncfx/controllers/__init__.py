@@ -6,6 +6,7 @@ from nncfx.controllers.accuracy_aware import (
     TrainingTask,
     train_to_accuracy,
 )
+from nncfx.controllers.averages import keep_hooks
 from nncfx.controllers.batch_norms import adapt_batch_norms
 from nncfx.controllers.builder import (
     Builder,
@@ -83,6 +84,7 @@ __all__ = [
     "ZeroLoss",
     "adapt_batch_norms",
     "builder_for",
+    "keep_hooks",
     "plan_on_weights",
     "register_algorithm",
     "registered_algorithms",

@@ -1,7 +1,7 @@
 """Masks on weights: the hook that applies one, and the set of them that a controller moves."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import final
+from typing import Self, final
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,25 @@ class MaskHook(nn.Module):
     @override
     def forward(self, weight: Tensor) -> Tensor:
         return weight * self.mask
+
+    @override
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode; in evaluation mode the mask is what is claimed, and must be one.
+
+        Raises:
+            CompressionError: the mask is no longer of zeros and ones.
+        """
+        super().train(mode)
+        if not mode and not self.mask.is_meta:
+            fractions = self.mask[(self.mask != 0) & (self.mask != 1)]
+            if fractions.numel():
+                raise CompressionError(
+                    f"A mask holds {float(fractions[0]):.3g}, and {fractions.numel()} such values "
+                    "in all, which removes nothing: it was averaged with the weights, as by "
+                    "AveragedModel(use_buffers=True). Call nncfx.controllers.keep_hooks(averaged, "
+                    "model) after averaging, or leave use_buffers False.",
+                )
+        return self
 
 
 @final
