@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Self
 
 import networkx as nx
+from typing_extensions import override
 
 from nncfx.errors import GraphError, did_you_mean
 from nncfx.graph import selection
@@ -45,6 +47,15 @@ class NNCFGraph:
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
 
+    @override
+    def __reduce__(self) -> Any:
+        # without the tables that are made when they are asked for
+        return (NNCFGraph, (self.operations, self.edges, self.inputs, self.outputs))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # nothing in it changes: a copy of a wrapped model shares it
+        return self
+
     @property
     def addresses(self) -> list[str]:
         """The addresses of the operations (not of inputs and outputs), in execution order."""
@@ -55,11 +66,11 @@ class NNCFGraph:
         return {one.address: one for one in self.operations}
 
     @cached_property
-    def _incoming(self) -> dict[str, list[Edge]]:
+    def _incoming(self) -> dict[str, tuple[Edge, ...]]:
         return _grouped((edge.target, edge) for edge in self.edges)
 
     @cached_property
-    def _outgoing(self) -> dict[str, list[Edge]]:
+    def _outgoing(self) -> dict[str, tuple[Edge, ...]]:
         return _grouped((edge.source, edge) for edge in self.edges)
 
     def find(self, address: str) -> Operation:
@@ -78,11 +89,11 @@ class NNCFGraph:
 
     def incoming(self, address: str) -> Sequence[Edge]:
         """Return the edges into `address`, by port; none for an address without any."""
-        return tuple(self._incoming.get(address, ()))
+        return self._incoming.get(address, ())
 
     def outgoing(self, address: str) -> Sequence[Edge]:
         """Return the edges out of `address`, in order of consumption."""
-        return tuple(self._outgoing.get(address, ()))
+        return self._outgoing.get(address, ())
 
     def select(self, patterns: Iterable[str]) -> list[Operation]:
         """Return the operations that `patterns` select, in execution order; none for none.
@@ -156,8 +167,8 @@ class NNCFGraph:
         return graph
 
 
-def _grouped(pairs: Iterable[tuple[str, Edge]]) -> dict[str, list[Edge]]:
+def _grouped(pairs: Iterable[tuple[str, Edge]]) -> dict[str, tuple[Edge, ...]]:
     grouped: dict[str, list[Edge]] = {}
     for address, edge in pairs:
         grouped.setdefault(address, []).append(edge)
-    return grouped
+    return {address: tuple(edges) for address, edges in grouped.items()}

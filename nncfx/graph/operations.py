@@ -1,18 +1,23 @@
 """What a graph is made of: tensors by shape and dtype, operations, edges."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final
 
 from typing_extensions import override
 
-__all__ = ["INPUT_FUNCTION", "OUTPUT_FUNCTION", "Edge", "Operation", "TensorInfo"]
+__all__ = [
+    "INPUT_FUNCTION",
+    "NO_PARAMETERS",
+    "OUTPUT_FUNCTION",
+    "Edge",
+    "Operation",
+    "OwnParameters",
+    "TensorInfo",
+]
 
 INPUT_FUNCTION: Final = "nncf_model_input"
 OUTPUT_FUNCTION: Final = "nncf_model_output"
-
-_NO_PARAMETERS: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +45,53 @@ class TensorInfo:
         return count
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnParameters(Mapping[int, str]):
+    """Input port to dotted name, for parameters of one module; equal to the dict that it spells.
+
+    A graph keeps one for each operation: this is a quarter of a dict with its strings, since
+    layers of a kind share `names`.
+
+    Attributes:
+        module: Dotted name of the module; "" is the root.
+        names: Port and name in the module, by port.
+
+    >>> OwnParameters("fc", ((1, "weight"),))
+    {1: 'fc.weight'}
+    """
+
+    module: str
+    names: tuple[tuple[int, str], ...]
+
+    @override
+    def __getitem__(self, port: int) -> str:
+        for known, name in self.names:
+            if known == port:
+                return f"{self.module}.{name}" if self.module else name
+        raise KeyError(port)
+
+    @override
+    def __iter__(self) -> Iterator[int]:
+        return (port for port, _ in self.names)
+
+    @override
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @override
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+NO_PARAMETERS: Final = OwnParameters("", ())
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One traced call of a torch function: a node of the graph.
 
     Attributes:
         address: `scope/function_callnumber`, unique in the graph.
-        scope: Place in the module tree, for instance `ResNet/Sequential[layer1]/BasicBlock[0]`.
         function: The function's name in NNCF's spelling, for instance `conv2d` or `__iadd__`.
         call_number: Counts calls of `function` in `scope` within one forward, from 0.
         index: Position in execution order, from 0.
@@ -62,7 +107,6 @@ class Operation:
     """
 
     address: str
-    scope: str
     function: str
     call_number: int
     index: int
@@ -70,17 +114,13 @@ class Operation:
     module_type: str
     inputs: tuple[TensorInfo | None, ...]
     outputs: tuple[TensorInfo, ...]
-    parameters: Mapping[int, str] = field(default_factory=lambda: _NO_PARAMETERS, hash=False)
+    parameters: Mapping[int, str] = field(default_factory=lambda: NO_PARAMETERS, hash=False)
     equation: str = ""
 
-    @override
-    def __reduce__(self) -> tuple[object, ...]:
-        # a mapping proxy does not pickle; the plain dict does
-        values = (
-            *(self.address, self.scope, self.function, self.call_number, self.index),
-            *(self.module, self.module_type, self.inputs, self.outputs),
-        )
-        return (Operation, (*values, dict(self.parameters), self.equation))
+    @property
+    def scope(self) -> str:
+        """Place in the module tree, for instance `ResNet/Sequential[layer1]/BasicBlock[0]`."""
+        return self.address.rpartition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)

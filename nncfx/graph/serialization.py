@@ -94,7 +94,6 @@ def _read_operation(value: Mapping[str, Any]) -> Operation:
     inputs = (None if info is None else _read_tensor(info) for info in value["inputs"])
     return Operation(
         address=value["address"],
-        scope=value["scope"],
         function=value["function"],
         call_number=value["call_number"],
         index=value["index"],

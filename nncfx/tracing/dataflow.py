@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from nncfx.graph import Edge, NNCFGraph, Operation, TensorInfo, input_address, output_address
+from nncfx.graph.operations import NO_PARAMETERS, OwnParameters
 from nncfx.tracing.tensors import describe, own_tensors
 
 __all__ = ["Dataflow"]
@@ -24,9 +26,15 @@ class _Produced:
 
 @dataclass(frozen=True)
 class _Stored:
-    """The data is a parameter or a buffer; all its dotted names, the first first."""
+    """The data is a parameter or a buffer: the modules that hold it, and its name in each."""
 
-    names: tuple[str, ...]
+    names: dict[str, str]
+
+    def dotted(self, reader: str | None = None) -> str:
+        """Return the name in the module `reader`, or else the first."""
+        module = reader if reader in self.names else next(iter(self.names))
+        name = self.names[module]
+        return f"{module}.{name}" if module else name
 
 
 _Origin: TypeAlias = _Produced | _Stored
@@ -44,16 +52,18 @@ class Dataflow:
         self._edges: list[Edge] = []
         self._inputs: list[TensorInfo] = []
         self._outputs: list[TensorInfo] = []
-        names: dict[int, list[str]] = {}
-        stored: dict[int, torch.Tensor] = {}
+        self._ports: dict[tuple[tuple[int, str], ...], tuple[tuple[int, str], ...]] = {}
+        self._stored: dict[int, _Stored] = {}
         for module_name, module in model.named_modules(remove_duplicate=False):
-            prefix = f"{module_name}." if module_name else ""
             for name, tensor in own_tensors(module).items():
-                names.setdefault(id(tensor), []).append(prefix + name)
-                stored[id(tensor)] = tensor
-        for key, tensor in stored.items():
-            self._origin[tensor] = _Stored(tuple(names[key]))
-        self.parameter_names: Mapping[int, str] = {key: all_[0] for key, all_ in names.items()}
+                stored = self._stored.setdefault(id(tensor), _Stored({}))
+                stored.names.setdefault(module_name, name)
+                self._origin[tensor] = stored
+
+    @cached_property
+    def parameter_names(self) -> Mapping[int, str]:
+        """`id` of every parameter and buffer to its first dotted name."""
+        return {key: stored.dotted() for key, stored in self._stored.items()}
 
     @property
     def operation_count(self) -> int:
@@ -95,18 +105,22 @@ class Dataflow:
             for one in produced:
                 self._origin[one] = origin
 
-    def parameters_of(self, tensors: Sequence[torch.Tensor], reader: str) -> dict[int, str]:
+    def parameters_of(self, tensors: Sequence[torch.Tensor], reader: str) -> Mapping[int, str]:
         """Return port to name for those `tensors` that are parameters or buffers.
 
         A tensor with several names gets the one that the module `reader` has for it, if any.
         """
-        found: dict[int, str] = {}
-        for port, tensor in enumerate(tensors):
-            origin = self._origin.get(tensor)
-            if isinstance(origin, _Stored):
-                own = [name for name in origin.names if name.rpartition(".")[0] == reader]
-                found[port] = (own or origin.names)[0]
-        return found
+        stored = [
+            (port, origin)
+            for port, tensor in enumerate(tensors)
+            if isinstance(origin := self._origin.get(tensor), _Stored)
+        ]
+        if not stored:
+            return NO_PARAMETERS
+        if all(reader in one.names for _, one in stored):
+            ports = tuple([(port, one.names[reader]) for port, one in stored])
+            return OwnParameters(reader, self._ports.setdefault(ports, ports))
+        return {port: one.dotted(reader) for port, one in stored}
 
     def graph(self) -> NNCFGraph:
         """Return the finished graph."""

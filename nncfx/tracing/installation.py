@@ -126,7 +126,7 @@ def _plan(name: str, load: _Load, wiring: Wiring, functions: Mapping[str, str]) 
         (functions[one], place.ordinal): CallHooks(dict(load.before[one]), dict(load.after[one]))
         for place, one in zip(places, addresses, strict=True)
     }
-    traced = {function: wiring.counts[name, function] for function, _ in calls}
+    traced = {function: wiring.counts.get((name, function), 1) for function, _ in calls}
     return CallPlan(name, functions=calls, traced=traced, is_repeated=repeated)
 
 

@@ -72,22 +72,23 @@ def merged_wirings(wirings: Sequence[Wiring]) -> Wiring:
     callees: dict[str, dict[str, None]] = {}
     calls: dict[str, int] = {}
     counts: dict[tuple[str, str], int] = {}
+    called = [wiring.called for wiring in wirings]
     for wiring in wirings:
-        for name, called in wiring.callees.items():
-            callees.setdefault(name, {}).update(dict.fromkeys(called))
+        for name, below in wiring.callees.items():
+            callees.setdefault(name, {}).update(dict.fromkeys(below))
         for name, count in wiring.calls.items():
             calls[name] = max(count, calls.get(name, 0))
         for call, count in wiring.counts.items():
             counts[call] = max(count, counts.get(call, 0))
     return Wiring(
-        places={address: _place(address, wirings) for address in addresses},
+        places={address: _place(address, wirings, called) for address in addresses},
         calls=calls,
-        callees={name: tuple(called) for name, called in callees.items()},
+        callees={name: tuple(below) for name, below in callees.items()},
         counts=counts,
     )
 
 
-def _place(address: str, wirings: Sequence[Wiring]) -> Place:
+def _place(address: str, wirings: Sequence[Wiring], called: Sequence[set[str]]) -> Place:
     found = [wiring.places[address] for wiring in wirings if address in wiring.places]
     place = found[0]
     if any((one.module, one.ordinal) != (place.module, place.ordinal) for one in found):
@@ -96,6 +97,6 @@ def _place(address: str, wirings: Sequence[Wiring]) -> Place:
             "a hook there would not know its place. Wrap the model with one of them.",
         )
     # it is its module's only call if it is so whenever the module is called
-    callers = [wiring for wiring in wirings if wiring.calls.get(place.module)]
+    callers = [one for one, names in zip(wirings, called, strict=True) if place.module in names]
     is_always = all(wiring.places.get(address) == place for wiring in callers)
     return place if is_always else replace(place, boundary=None)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import torch
@@ -49,15 +50,22 @@ class Wiring:
 
     Attributes:
         places: Address to place.
-        calls: Dotted name of a module to how often it is called in one forward.
+        calls: Dotted name of a module to how often it is called in one forward, where that is
+            more than once.
         callees: Dotted name of a module to the dotted names of the modules that it calls.
-        counts: Dotted name of a module and function to how often it calls that in one forward.
+        counts: Dotted name of a module and function to how often it calls that in one forward,
+            where that is more than once.
     """
 
     places: Mapping[str, Place]
     calls: Mapping[str, int]
     callees: Mapping[str, tuple[str, ...]]
     counts: Mapping[tuple[str, str], int]
+
+    @property
+    def called(self) -> set[str]:
+        """The dotted names of all modules that are called."""
+        return {"", *chain.from_iterable(self.callees.values())}
 
 
 @dataclass
@@ -152,7 +160,9 @@ class ModuleStack:
     def wiring(self) -> Wiring:
         """Return what was learnt."""
         callees = {name: tuple(called) for name, called in self._callees.items()}
-        return Wiring(dict(self._places), dict(self._calls), callees, dict(self._ordinals))
+        calls = {name: count for name, count in self._calls.items() if count > 1}
+        counts = {call: count for call, count in self._ordinals.items() if count > 1}
+        return Wiring(dict(self._places), calls, callees, counts)
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._frames:

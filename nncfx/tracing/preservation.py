@@ -39,8 +39,9 @@ def preserved(model: nn.Module, *, train: bool = False) -> Iterator[None]:
         finally:
             for module, flag, own in zip(modules, flags, buffers, strict=True):
                 module.training = flag
-                module._buffers.clear()  # noqa: SLF001 (as above)
-                module._buffers.update(own)  # noqa: SLF001 (as above)
+                if not _is_same(own, module._buffers):  # noqa: SLF001 (as above)
+                    module._buffers.clear()  # noqa: SLF001 (as above)
+                    module._buffers.update(own)  # noqa: SLF001 (as above)
             with torch.no_grad():
                 for buffer, value in values:
                     # versions do not tell (batch norm leaves them alone), and writing to a buffer

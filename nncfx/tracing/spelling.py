@@ -6,6 +6,7 @@ by identity, to NNCF's spelling; every other function is spelt by its own name. 
 torch reports does not say whether `x + y` or `x.add(y)` was written, so both are `__add__`.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -86,7 +87,8 @@ def spelling(func: Callable[..., Any], kwargs: Mapping[str, Any] | None = None) 
     known = _SPELLINGS.get(func)
     if known is not None:
         return known
-    name = str(func.__name__)
+    # built-in functions spell their name anew each time, and graphs keep it
+    name = sys.intern(func.__name__)
     if name != "__get__":
         return name
     # an attribute such as x.T arrives as the bound __get__ of its descriptor

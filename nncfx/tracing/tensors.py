@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -10,7 +10,7 @@ from torch import nn
 
 from nncfx.graph.operations import TensorInfo
 
-__all__ = ["describe", "own_tensors", "replaced", "tensors_in"]
+__all__ = ["Describer", "describe", "own_tensors", "replaced", "tensors_in"]
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
@@ -53,13 +53,34 @@ def describe(tensor: torch.Tensor) -> TensorInfo:
     >>> describe(torch.zeros(2, 3))
     TensorInfo(shape=(2, 3), dtype='float32')
     """
-    return _info(tuple(tensor.shape), tensor.dtype)
+    return TensorInfo(tuple(tensor.shape), _dtype_name(tensor.dtype))
 
 
-@lru_cache(maxsize=4096)
-def _info(shape: tuple[int, ...], dtype: torch.dtype) -> TensorInfo:
-    # most shapes of a model come again and again: one object each
-    return TensorInfo(shape, str(dtype).removeprefix("torch."))
+@cache
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+class Describer:
+    """Describes tensors as `describe` does, equal ones by one object.
+
+    Most shapes of a model, and what its layers take and return, come again and again.
+    """
+
+    def __init__(self) -> None:
+        self._one: dict[tuple[Any, ...], TensorInfo] = {}
+        self._several: dict[tuple[Any, ...], tuple[TensorInfo, ...]] = {}
+
+    def __call__(self, tensors: Iterable[torch.Tensor]) -> tuple[TensorInfo, ...]:
+        """Return the description of each."""
+        keys = tuple([(one.shape, one.dtype) for one in tensors])
+        known = self._several.get(keys)
+        if known is None:
+            known = self._several[keys] = tuple([self._described(*key) for key in keys])
+        return known
+
+    def _described(self, shape: torch.Size, dtype: torch.dtype) -> TensorInfo:
+        return self._one.setdefault((shape, dtype), TensorInfo(tuple(shape), _dtype_name(dtype)))
 
 
 def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:

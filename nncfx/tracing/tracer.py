@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
 from nncfx.errors import NNCFXError, TracingError
-from nncfx.graph import NNCFGraph, Operation
+from nncfx.graph import NNCFGraph, Operation, TensorInfo
 from nncfx.tracing.dataflow import Dataflow
 from nncfx.tracing.inputs import ExampleInputs, as_call
 from nncfx.tracing.interception import COMPOSITE, composite_apart
@@ -22,7 +22,7 @@ from nncfx.tracing.no_trace import is_left_out
 from nncfx.tracing.preservation import preserved, without_keeping
 from nncfx.tracing.shortcut import Shortcut, ValuesNeeded
 from nncfx.tracing.spelling import Kind, kind, spelling
-from nncfx.tracing.tensors import describe, tensors_in
+from nncfx.tracing.tensors import Describer, tensors_in
 
 __all__ = [
     "Observer",
@@ -212,6 +212,7 @@ class _TracingMode(TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.flow = Dataflow(model)
+        self._describe = Describer()
         self._shortcut = shortcut
         self._stack = stack
         self._observers = observers
@@ -231,7 +232,7 @@ class _TracingMode(TorchFunctionMode):
             with self:
                 return composite_apart(*args, **kwargs)
         inputs = list(tensors_in((args, kwargs)))
-        infos = tuple(describe(tensor) for tensor in inputs)
+        infos = self._describe(inputs)
         name = spelling(func, kwargs)
         result = self._run(func, name, args, kwargs, inputs)
         # an assignment to elements returns nothing and changes its first argument
@@ -250,8 +251,9 @@ class _TracingMode(TorchFunctionMode):
         elif what == Kind.PASSING:
             self.flow.pass_on(inputs[0], produced)
         self._stack.saw_call(operation, name, inputs, produced)
-        call = TracedCall(func, args, kwargs, result, operation, self.flow.parameter_names)
-        _each(self._observers, "on_call", call)
+        if self._observers:
+            call = TracedCall(func, args, kwargs, result, operation, self.flow.parameter_names)
+            _each(self._observers, "on_call", call)
         return result
 
     def _run(
@@ -276,7 +278,7 @@ class _TracingMode(TorchFunctionMode):
         self,
         name: str,
         inputs: list[torch.Tensor],
-        infos: tuple[Any, ...],
+        infos: tuple[TensorInfo, ...],
         produced: list[torch.Tensor],
     ) -> Operation:
         frame = self._stack.top
@@ -284,13 +286,12 @@ class _TracingMode(TorchFunctionMode):
         self._calls[frame.scope, name] += 1
         return Operation(
             address=f"{frame.scope}/{name}_{number}",
-            scope=frame.scope,
             function=name,
             call_number=number,
             index=self.flow.operation_count,
             module=frame.module,
             module_type=frame.module_type,
             inputs=infos,
-            outputs=tuple(describe(tensor) for tensor in produced),
+            outputs=self._describe(produced),
             parameters=self.flow.parameters_of(inputs, frame.module),
         )

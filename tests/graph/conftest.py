@@ -13,7 +13,6 @@ MAP = TensorInfo((1, 4, 6, 6), "float32")
 def graph() -> NNCFGraph:
     conv = Operation(
         address="Net/Conv2d[conv]/conv2d_0",
-        scope="Net/Conv2d[conv]",
         function="conv2d",
         call_number=0,
         index=0,
@@ -23,8 +22,8 @@ def graph() -> NNCFGraph:
         outputs=(MAP,),
         parameters={1: "conv.weight"},
     )
-    relu = Operation("Net/relu_0", "Net", "relu", 0, 1, "", "Net", (MAP,), (MAP,))
-    add = Operation("Net/__add___0", "Net", "__add__", 0, 2, "", "Net", (MAP, MAP), (MAP,))
+    relu = Operation("Net/relu_0", "relu", 0, 1, "", "Net", (MAP,), (MAP,))
+    add = Operation("Net/__add___0", "__add__", 0, 2, "", "Net", (MAP, MAP), (MAP,))
     return NNCFGraph(
         operations=(conv, relu, add),
         edges=(

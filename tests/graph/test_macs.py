@@ -8,7 +8,7 @@ from nncfx.graph import NNCFGraph, Operation, TensorInfo, macs, total_macs
 def count(function: str, inputs: list[tuple[int, ...]], output: tuple[int, ...]) -> int:
     infos = tuple(TensorInfo(shape, "float32") for shape in inputs)
     out = TensorInfo(output, "float32")
-    one = Operation("Net/f_0", "Net", function, 0, 0, "", "Net", infos, (out,))
+    one = Operation("Net/f_0", function, 0, 0, "", "Net", infos, (out,))
     return total_macs(NNCFGraph((one,), (), infos[:1], (out,)))
 
 
@@ -62,5 +62,5 @@ def test_a_packed_sequence_counts_its_real_steps() -> None:
         TensorInfo((3,), "int64"),
         *(TensorInfo(shape, "float32") for shape in [(1, 2, 3), (9, 4), (9, 3)]),
     )
-    one = Operation("Net/gru_0", "Net", "gru", 0, 0, "", "Net", infos, (infos[0],))
+    one = Operation("Net/gru_0", "gru", 0, 0, "", "Net", infos, (infos[0],))
     assert total_macs(NNCFGraph((one,), (), (), ())) == 6 * 9 * 7
