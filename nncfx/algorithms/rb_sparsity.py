@@ -94,7 +94,7 @@ def logistic_noise(like: Tensor) -> Tensor:
         return torch.logit(torch.rand_like(like).clamp(0.5 / parts, 1 - 0.5 / parts))
     middles = torch.empty(like.numel(), dtype=like.dtype)
     packed = torch.empty(min(_BLOCK, like.numel() + _LANES) // _LANES, dtype=torch.int64)
-    for block in middles.split(_BLOCK):
+    for block in torch.split(middles, _BLOCK):
         # without an upper end all 64 bits are drawn
         lanes = packed[: -(-block.numel() // _LANES)].random_(-(2**63), None)
         block.copy_(lanes.view(torch.int16)[: block.numel()])
@@ -135,7 +135,7 @@ class _Count(torch.autograd.Function):
         # a sum of floats takes a fourth of the time of one of bools
         parts = (
             torch.ops.aten.threshold_backward(one.expand_as(block), block, 0).sum()
-            for block in scores.reshape(-1).split(_BLOCK)
+            for block in torch.split(scores.reshape(-1), _BLOCK)
         )
         return torch.stack(list(parts)).sum()
 
@@ -143,8 +143,9 @@ class _Count(torch.autograd.Function):
     @override
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         (scores,) = ctx.saved_tensors
-        probability = scores.sigmoid()
-        return probability.addcmul_(probability, probability, value=-1).mul_(grads[0])
+        slope: Tensor = scores.sigmoid()
+        slope.addcmul_(slope, slope, value=-1)
+        return slope.mul_(grads[0])
 
 
 @final

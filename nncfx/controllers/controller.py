@@ -123,6 +123,9 @@ class Controller(abc.ABC):
         the model is in.
         """
         assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
+        if self.compression_stage() != CompressionStage.FULLY_COMPRESSED:
+            levels = (self.level, self.scheduler.final_level)
+            self._watch.is_stripped(self.scheduler.current_epoch, levels)
         self._before_strip()
         if is_strippable(self.model):
             return strip(self.model)

@@ -32,6 +32,12 @@ _NO_GROUPS = (
     "the optimizer was not made from controller.parameter_groups(), so that the multiplier has no "
     "effect. Write optimizer = SGD(controller.parameter_groups(lr=0.1))."
 )
+_ONLY_ONCE = (
+    "scheduler.epoch_step() was called once in {count} steps of training, and the schedule is not "
+    "at its end: the level is {level:.3g}, and would be {final:.3g}. Call controller.scheduler."
+    "epoch_step() at the beginning of each epoch; if there was to be one epoch only, let the "
+    "schedule end in it."
+)
 _TWICE = (
     "scheduler.epoch_step() was called twice with no training in between, so that the schedule "
     "runs ahead of the training. Call it once, at the beginning of each epoch."
@@ -124,6 +130,15 @@ class LoopWatch:
         if loss.requires_grad:
             loss.register_hook(self._is_differentiated)  # type: ignore[no-untyped-call]  # torch
 
+    def is_stripped(self, current_epoch: int, levels: tuple[float, float]) -> None:
+        """Note that the model is stripped, at the first of `levels` instead of the second."""
+        self._look()
+        steps = max(self._steps, self._losses)
+        # of later epochs a longer one is told while it lasts
+        if current_epoch == 0 and self._is_trained and steps > 1:
+            level, final = levels
+            self._warn(_ONLY_ONCE, count=steps, level=level, final=final)
+
     def _is_differentiated(self, _: Tensor) -> None:
         self._is_pending = False
 
@@ -161,14 +176,15 @@ class LoopWatch:
         trained = (one for one in self.model.parameters() if one.requires_grad)
         return sum(one._version for one in itertools.islice(trained, 8))  # noqa: SLF001 (no public counter)
 
-    def _warn(self, message: str) -> None:
+    def _warn(self, message: str, **values: float) -> None:
         if message not in self._given:
             self._given.add(message)
-            text = message.format(
-                algorithm=self.algorithm,
-                multiplied=", ".join(sorted(self._multiplied)),
-                count=_LONGER * self._longest,
-            )
+            known = {
+                "algorithm": self.algorithm,
+                "multiplied": ", ".join(sorted(self._multiplied)),
+                "count": _LONGER * self._longest,
+            }
+            text = message.format(**(known | values))
             # the line of the user's loop: above this, the watch, and what calls the watch
             warnings.warn(text, TrainingLoopWarning, stacklevel=4)
 

@@ -77,3 +77,29 @@ def test_a_multiplier_that_is_used_or_has_nothing_to_multiply_gets_no_warning(
         warnings.simplefilter("error")
         controller.scheduler.epoch_step()
         train(controller, model, optimizer, 3)
+
+
+def test_epoch_step_called_once_for_all_epochs_is_told_when_stripped() -> None:
+    controller, model = created({"algorithm": "magnitude_sparsity"})
+    controller.scheduler.epoch_step()
+    train(controller, model, sgd(model), 9)
+    with pytest.warns(
+        TrainingLoopWarning, match=r"once in 9 steps.*is 0, and would be 0.5"
+    ) as all_:
+        controller.strip()
+    assert all_[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        controller.strip()
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_a_schedule_at_its_end_or_further_on_is_stripped_without_a_warning(epochs: int) -> None:
+    params = {"sparsity_target_epoch": 2 * (epochs - 1)}
+    controller, model = created({"algorithm": "magnitude_sparsity", "params": params})
+    for _ in range(epochs):
+        controller.scheduler.epoch_step()
+        train(controller, model, sgd(model), 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        controller.strip()
