@@ -16,7 +16,8 @@ from nncfx.export.consumers import Consumer
 from nncfx.export.producers import Producer
 from nncfx.export.selection_cost import SelectionCost, cheapest_readings, is_placing_cheaper
 from nncfx.graph.channels import Channels
-from nncfx.thinning.surgery import copy_without, named_tensors
+from nncfx.thinning.surgery import copy_without
+from nncfx.tracing.module_walk import all_tensors
 
 __all__ = [
     "Kind",
@@ -146,7 +147,7 @@ def _moved(
 def _permuted(model: nn.Module, places: Places) -> nn.Module:
     """Return a copy of `model` with entries in other places."""
     copied, _ = copy_without(model, {})
-    tensors = named_tensors(copied)
+    tensors = all_tensors(copied)
     with torch.no_grad():
         for (name, axis), order in places.items():
             tensor = tensors[name]

@@ -59,13 +59,14 @@ class Member:
         indices = np.asarray(self.indices, dtype=np.int64)
         if indices.flags.writeable:
             indices = indices.copy()
+            indices.flags.writeable = False
         if indices.ndim != 2:  # noqa: PLR2004 (the two axes of g x m)
             raise ArgumentError(
                 f"indices of '{self.parameter}' have the shape {indices.shape}; a member has one "
                 "row of entries per group. Give an array of groups x entries.",
             )
-        indices.flags.writeable = False
-        object.__setattr__(self, "indices", indices)
+        if indices is not self.indices:
+            object.__setattr__(self, "indices", indices)
 
     def entries(self, groups: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the entries along `axis` that belong to `groups`, ascending.

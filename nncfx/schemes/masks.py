@@ -151,7 +151,8 @@ def group_scores(
     score = resolve_criterion(criterion)
     scores = []
     for group_set in channels.prunable:
-        values = score(torch.cat(_producer_slices(group_set, weights), dim=1))
+        slices = _producer_slices(group_set, weights)
+        values = score(slices[0] if len(slices) == 1 else torch.cat(slices, dim=1))
         scores.append(comparable(group_set, values, normalize=normalize))
     return scores
 
@@ -316,9 +317,10 @@ def _producer_slices(group_set: GroupSet, weights: Mapping[str, Tensor]) -> list
 
 def _slices(member: Member, tensor: Tensor) -> Tensor:
     """Return the entries of `tensor` that belong to each group, as a `g x m` matrix."""
-    indices = _indices(member).to(tensor.device)
-    rows = tensor.detach().index_select(member.axis, indices.flatten())
-    return rows.movedim(member.axis, 0).reshape(indices.shape[0], -1)
+    rows, width = tensor.detach(), tensor.shape[member.axis]
+    if not np.array_equal(member.indices.ravel(), np.arange(width)):  # else they are the tensor
+        rows = rows.index_select(member.axis, _indices(member).to(tensor.device).flatten())
+    return rows.movedim(member.axis, 0).reshape(len(member.indices), -1)
 
 
 def _indices(member: Member) -> Tensor:

@@ -12,7 +12,8 @@ from torch.optim import Optimizer
 
 from nncfx.errors import ThinningError, did_you_mean
 from nncfx.thinning.attention import narrow_attention
-from nncfx.thinning.surgery import Sizes, copy_without, named_tensors
+from nncfx.thinning.surgery import Sizes, copy_without
+from nncfx.tracing.module_walk import all_modules, all_tensors
 
 __all__ = ["ThinRecipe", "rebuild", "thin_optimizer"]
 
@@ -199,7 +200,7 @@ def _size(value: int | list[int]) -> int | tuple[int, ...]:
 
 
 def _check(model: nn.Module, recipe: ThinRecipe) -> None:
-    tensors, modules = named_tensors(model), dict(model.named_modules())
+    tensors, modules = all_tensors(model), dict(all_modules(model))
     for (name, axis), gone in recipe.removed.items():
         if name not in tensors:
             raise ThinningError(

@@ -1,9 +1,7 @@
 """Copy a model without some entries of its parameters and buffers."""
 
-import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -12,17 +10,12 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from nncfx.thinning.attention import narrow_attention
-from nncfx.tracing.tensors import tensors_in
+from nncfx.thinning.copying import copied
+from nncfx.tracing.module_walk import all_modules, all_tensors
 
-__all__ = ["Sizes", "copy_without", "named_tensors", "narrow_widths", "sized_on_the_way"]
+__all__ = ["Sizes", "copy_without", "narrow_widths", "sized_on_the_way"]
 
 Sizes = dict[str, int | tuple[int, ...]]
-
-
-def named_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return every parameter and buffer, under each of its names."""
-    parameters = model.named_parameters(remove_duplicate=False)
-    return dict(chain(parameters, model.named_buffers(remove_duplicate=False)))
 
 
 def copy_without(
@@ -40,7 +33,7 @@ def copy_without(
     Returns:
         The copy, and module name to the attributes that changed with their new values.
     """
-    tensors = named_tensors(model)
+    tensors = all_tensors(model)
     smaller: dict[str, torch.Tensor] = {}
     for (name, axis), removed in entries.items():
         tensor = smaller.get(name, tensors[name].detach())
@@ -51,16 +44,15 @@ def copy_without(
     # deepcopy takes from its memo what is there, so that shrunk tensors land in every place
     memo = {id(tensors[name]): _alike(tensors[name], new) for name, new in smaller.items()}
     touched = {id(tensor) for tensor in memo.values()}
-    memo |= {id(tensor): tensor.detach().clone() for tensor in _results(model)}
-    copied = copy.deepcopy(model, memo)
-    _forget(copied)
+    smaller_model = copied(model, memo)
+    _forget(smaller_model)
     changed = {}
-    for name, module in copied.named_modules():
+    for name, module in all_modules(smaller_model):
         if any(id(tensor) in touched for tensor in _own(module)):
             sizes = _resize(module)
             if sizes:
                 changed[name] = sizes
-    return copied, changed
+    return smaller_model, changed
 
 
 def narrow_widths(
@@ -85,7 +77,7 @@ def narrow_widths(
             value: int = vars(module)[attribute] - fall
             setattr(module, attribute, value)
             sizes.setdefault(name, {})[attribute] = value
-    for module in model.modules():
+    for _, module in all_modules(model):
         narrow_attention(module)
 
 
@@ -109,7 +101,7 @@ def sized_on_the_way(model: nn.Module, sizes: dict[str, Sizes]) -> Iterator[None
         module.register_forward_pre_hook(
             lambda module, args, name=name: learn(name, module, args[0]),
         )
-        for name, module in model.named_modules()
+        for name, module in all_modules(model)
         if type(module) in _BARE and not _own(module)
     ]
     try:
@@ -119,16 +111,12 @@ def sized_on_the_way(model: nn.Module, sizes: dict[str, Sizes]) -> Iterator[None
             handle.remove()
 
 
-def _results(model: nn.Module) -> Iterator[torch.Tensor]:
-    """Yield tensors that modules keep of an earlier forward; deepcopy refuses those."""
-    for module in model.modules():
-        for value in vars(module).values():
-            yield from (t for t in tensors_in(value) if not t.is_leaf)
-
-
 def _forget(model: nn.Module) -> None:
     """Let modules drop what they keep for evaluation, as they do at the start of training."""
-    modes = {module: module.training for module in model.modules()}
+    modules = [module for _, module in all_modules(model)]
+    if all(type(module).train is nn.Module.train for module in modules):
+        return
+    modes = {module: module.training for module in modules}
     model.train()
     for module, mode in modes.items():
         module.training = mode
@@ -137,7 +125,9 @@ def _forget(model: nn.Module) -> None:
 def _own(module: nn.Module) -> list[torch.Tensor]:
     """Return the tensors of a module itself, and those that its tensors are made from."""
     made = module.get_submodule("parametrizations").parameters() if is_parametrized(module) else ()
-    return [*module.parameters(recurse=False), *module.buffers(recurse=False), *made]
+    tables = (module._parameters, module._buffers)  # noqa: SLF001 (asked of every module)
+    own = [one for table in tables for one in table.values() if one is not None]
+    return [*own, *made]
 
 
 def _alike(tensor: torch.Tensor, new: torch.Tensor) -> torch.Tensor:

@@ -15,9 +15,10 @@ from nncfx.thinning.probing import prunable_channels
 from nncfx.thinning.recipe import ThinRecipe
 from nncfx.thinning.removal import Removal, removed
 from nncfx.thinning.selection import Selection, select_removable
-from nncfx.thinning.surgery import Sizes, named_tensors, sized_on_the_way
+from nncfx.thinning.surgery import Sizes, sized_on_the_way
 from nncfx.thinning.verification import first_divergence, verify
 from nncfx.tracing import ExampleInputs, NNCFNetwork, analyze_channels, inputs_for, strip
+from nncfx.tracing.module_walk import all_modules, all_tensors
 
 __all__ = ["ThinResult", "thin"]
 
@@ -140,7 +141,7 @@ class _Work:
         Raises:
             ThinningError: it fails or differs; the message names the operation if asked to.
         """
-        selection = select_removable(channels, named_tensors(self.masked), self.alignment)
+        selection = select_removable(channels, all_tensors(self.masked), self.alignment)
         removal = removed(self.masked, channels, selection)
         try:
             with sized_on_the_way(removal.model, removal.sizes):
@@ -158,7 +159,7 @@ class _Work:
             model=removal.model,
             exchanged={
                 name: NarrowAttention.__qualname__
-                for name, module in removal.model.named_modules()
+                for name, module in all_modules(removal.model)
                 if type(module) is NarrowAttention
             },
             removed=_removed(channels, selection),

@@ -30,16 +30,15 @@ NO_CHANNEL: Final = -1
 
 def varying_axes(grid: torch.Tensor) -> tuple[int, ...]:
     """Return the axes of a compact grid along which ids change."""
-    sizes = zip(grid.shape, grid.stride(), strict=True)
-    return tuple(axis for axis, (size, stride) in enumerate(sizes) if size > 1 and stride)
+    shape, strides = grid.shape, grid.stride()
+    return tuple([axis for axis in range(len(shape)) if shape[axis] > 1 and strides[axis]])
 
 
 def narrowed(grid: torch.Tensor) -> torch.Tensor:
     """Return the grid with size 1 on every axis that is expanded."""
-    for axis, stride in enumerate(grid.stride()):
-        if stride == 0 and grid.shape[axis] > 1:
-            grid = grid.narrow(axis, 0, 1)
-    return grid
+    shape, strides = grid.shape, grid.stride()
+    small = [size if stride else min(size, 1) for size, stride in zip(shape, strides, strict=True)]
+    return grid if len(small) == 0 or small == list(shape) else grid.as_strided(small, strides)
 
 
 def compact(grid: torch.Tensor) -> torch.Tensor:
@@ -47,11 +46,15 @@ def compact(grid: torch.Tensor) -> torch.Tensor:
     if grid.numel() == 0:
         return grid
     small = narrowed(grid)
+    ids, start = small.numpy(), (0,) * grid.dim()
     for axis in varying_axes(small):
-        first = small.narrow(axis, 0, 1)
-        if bool((small == first).all()):
-            small = first
-    return small.contiguous().expand(grid.shape)
+        second = (*start[:axis], 1, *start[axis + 1 :])
+        if ids[start] != ids[second]:  # as nearly always where ids change at all
+            continue
+        first = ids[(slice(None),) * axis + (slice(0, 1),)]
+        if (ids == first).all():
+            ids = first
+    return torch.from_numpy(np.ascontiguousarray(ids)).expand(grid.shape)
 
 
 def along(ids: Ids, axis: int, shape: Sequence[int]) -> torch.Tensor:

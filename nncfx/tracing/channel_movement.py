@@ -319,7 +319,9 @@ def _again(
         return None
     if any(tensor.dtype != torch.int64 for tensor in found):
         return None
-    return found if not isinstance(moved, torch.Tensor) else moved
+    if not isinstance(data, Source):
+        found = [compact(one) for one in found]
+    return found if not isinstance(moved, torch.Tensor) else found[0]
 
 
 def _put(

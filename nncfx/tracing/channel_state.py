@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -41,16 +42,27 @@ class Source:
     Attributes:
         parameter: name of the parameter or buffer.
         shape: shape of the parameter.
-        elements: indices into the flattened parameter, in the shape of the tensor.
+        moved: indices into the flattened parameter, in the shape of the tensor; None for the
+            parameter as it is.
     """
 
     parameter: str
     shape: tuple[int, ...]
-    elements: torch.Tensor
+    moved: torch.Tensor | None = None
+
+    @cached_property
+    def elements(self) -> torch.Tensor:
+        """Indices into the flattened parameter, in the shape of the tensor."""
+        # as many as the parameter has, so that they are made only where they are asked for
+        if self.moved is not None:
+            return self.moved
+        return torch.arange(math.prod(self.shape)).view(self.shape)
 
     @property
     def is_whole(self) -> bool:
         """Whether the tensor has the parameter's own layout."""
+        if self.moved is None:
+            return True
         count = self.elements.numel()
         if tuple(self.elements.shape) != self.shape:
             return False
@@ -107,8 +119,7 @@ class ChannelState:
         """Return from which parameter the elements of a tensor come, None where from none."""
         name = self.names.get(id(tensor))
         if name is not None:
-            elements = torch.arange(tensor.numel()).reshape(tensor.shape)
-            return Source(name, tuple(tensor.shape), elements)
+            return Source(name, tuple(tensor.shape))
         return self._sources.get(tensor)
 
     def set_source(self, tensor: torch.Tensor, source: Source) -> None:
@@ -156,7 +167,7 @@ class ChannelState:
         if source is None or min(len(source.shape), tensor.dim()) < 2:  # noqa: PLR2004 (a matrix)
             return None
         last = len(source.shape) - 1
-        if _is_stack(source.elements, source.shape):
+        if (source.moved is None and tensor.numel()) or _is_stack(source.elements, source.shape):
             return source.parameter, last - 1, last
         if _is_stack(source.elements.mT, source.shape):
             return source.parameter, last, last - 1

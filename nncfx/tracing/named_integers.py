@@ -9,6 +9,7 @@ from torch import nn
 from typing_extensions import override
 
 from nncfx.graph.union_find import Ids
+from nncfx.tracing.module_walk import all_modules
 
 __all__ = ["NamedInteger", "NamedSize", "named_integers", "named_size"]
 
@@ -87,7 +88,7 @@ def named_integers(model: nn.Module) -> Iterator[None]:
     """Let the integers of all modules of `model` be `NamedInteger`s, and put them back."""
     plain = [
         (module, name, key, value)
-        for name, module in model.named_modules()
+        for name, module in all_modules(model)
         for key, value in vars(module).items()
         if type(value) is int
     ]

@@ -8,11 +8,13 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from nncfx.tracing.module_walk import all_modules
 from nncfx.tracing.tensors import tensors_in
 
 __all__ = ["preserved", "without_keeping"]
 
 _REGISTRIES: Final = frozenset({"_parameters", "_buffers", "_modules"})
+_TABLES: Final = (list, dict)
 
 
 @contextmanager
@@ -22,23 +24,26 @@ def preserved(model: nn.Module, *, train: bool = False) -> Iterator[None]:
     Training flags are restored module by module, buffers by value and by identity, and the
     random state of the CPU and of the model's CUDA devices.
     """
-    modules = list(model.modules())
+    modules = [module for _, module in all_modules(model)]
     flags = [module.training for module in modules]
     buffers = [dict(module._buffers) for module in modules]  # noqa: SLF001 (rebinding must be seen)
     held = [
         one for one in chain.from_iterable(each.values() for each in buffers) if one is not None
     ]
     values = [(one, one.detach().clone()) for one in held if not one.is_meta]
-    tensors = chain(model.parameters(), held)
+    tables = [module._parameters.values() for module in modules]  # noqa: SLF001 (as above)
+    tensors = chain((one for one in chain.from_iterable(tables) if one is not None), held)
     devices = sorted({one.device.index or 0 for one in tensors if one.device.type == "cuda"})
     with torch.random.fork_rng(devices=devices):
         try:
             for module in modules:
-                module.training = train
+                if module.training is not train:  # a module takes long to set anything
+                    module.training = train
             yield
         finally:
             for module, flag, own in zip(modules, flags, buffers, strict=True):
-                module.training = flag
+                if module.training is not flag:
+                    module.training = flag
                 if not _is_same(own, module._buffers):  # noqa: SLF001 (as above)
                     module._buffers.clear()  # noqa: SLF001 (as above)
                     module._buffers.update(own)  # noqa: SLF001 (as above)
@@ -57,7 +62,7 @@ def without_keeping(model: nn.Module) -> Iterator[None]:
     Some models compute a value in their first forward and use it ever after. What they keep in
     an attribute, or in a list or dict that is one, is put back as it was.
     """
-    modules = list(model.modules())
+    modules = [module for _, module in all_modules(model)]
     before = [_attributes(module) for module in modules]
     try:
         yield
@@ -69,7 +74,7 @@ def without_keeping(model: nn.Module) -> Iterator[None]:
 def _attributes(module: nn.Module) -> dict[str, tuple[Any, Any]]:
     """Return the attributes by name, each with a copy of what it holds if it is a list or dict."""
     return {
-        name: (value, value.copy() if isinstance(value, list | dict) else None)
+        name: (value, value.copy() if isinstance(value, _TABLES) else None)
         for name, value in module.__dict__.items()
         if name not in _REGISTRIES
     }
@@ -84,7 +89,10 @@ def _put_back(module: nn.Module, held: dict[str, tuple[Any, Any]]) -> None:
                 del own[name]
         elif value is not old and _holds_tensors(value):
             own[name] = old
-        if content is not None and not _is_same(old, content) and _holds_tensors(old):
+        # most attributes are tables of hooks, empty before and after
+        if content is None or not (old or content) or _is_same(old, content):
+            continue
+        if _holds_tensors(old):
             old.clear()
             (old.update if isinstance(old, dict) else old.extend)(content)
 

@@ -1,0 +1,108 @@
+"""Copy a module and all that it holds, as `copy.deepcopy` does, in less time: `copied`."""
+
+import copy
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from nncfx.tracing.tensors import tensors_in
+
+# ruff: noqa: ANN401 (modules hold anything)
+
+__all__ = ["copied"]
+
+_ATOMS: Final = frozenset(
+    {bool, bytes, complex, float, int, str, type(None), type, torch.device, torch.dtype}
+)
+"""What never changes, so that a copy may hold it; most attributes of modules are these."""
+
+_PLAIN: Final = (
+    *("__reduce_ex__", "__reduce__", "__getstate__", "__deepcopy__"),
+    *("__new__", "__slots__"),
+)
+"""What a class would define to be copied in its own way."""
+
+
+def copied(model: nn.Module, memo: dict[int, Any]) -> nn.Module:
+    """Return what `copy.deepcopy(model, memo)` does; tensors of an earlier forward come along.
+
+    Most of what modules hold are empty tables of hooks and numbers, which need no general
+    machinery. Whatever is neither these nor a plain module is left to `copy.deepcopy`, with the
+    same memo, so that what was shared stays shared.
+
+    Args:
+        model: left as it is.
+        memo: `id` of an object to its copy; takes up what is copied.
+    """
+    made: nn.Module = _copy(model, memo)
+    return made
+
+
+def _copy(value: Any, memo: dict[int, Any]) -> Any:
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    known = memo.get(id(value))
+    return _RULES.get(kind, _other)(value, memo) if known is None else known
+
+
+def _mapping(value: dict[Any, Any], memo: dict[int, Any]) -> Any:
+    if type(value) is not dict and vars(value):  # an OrderedDict may have attributes
+        return _other(value, memo)
+    table: dict[Any, Any] = type(value)()
+    memo[id(value)] = table
+    for key, one in value.items():
+        table[_copy(key, memo)] = _copy(one, memo)
+    return table
+
+
+def _list(value: list[Any], memo: dict[int, Any]) -> list[Any]:
+    items: list[Any] = []
+    memo[id(value)] = items
+    items += [_copy(one, memo) for one in value]
+    return items
+
+
+def _tuple(value: tuple[Any, ...], memo: dict[int, Any]) -> tuple[Any, ...]:
+    parts = tuple([_copy(one, memo) for one in value])
+    is_same = all(new is old for new, old in zip(parts, value, strict=True))
+    return value if is_same else memo.setdefault(id(value), parts)
+
+
+def _set(value: set[Any], memo: dict[int, Any]) -> Any:
+    if not _ATOMS.issuperset(map(type, value)):
+        return _other(value, memo)
+    return memo.setdefault(id(value), set(value))
+
+
+_RULES: Final[Mapping[type, Callable[[Any, dict[int, Any]], Any]]] = {
+    dict: _mapping,
+    OrderedDict: _mapping,
+    list: _list,
+    tuple: _tuple,
+    set: _set,
+}
+
+
+def _other(value: Any, memo: dict[int, Any]) -> Any:
+    kind = type(value)
+    if isinstance(value, nn.Module) and _is_plain(kind.__mro__):
+        module: Any = object.__new__(kind)
+        memo[id(value)] = module
+        module.__setstate__({name: _copy(one, memo) for name, one in vars(value).items()})
+        return module
+    for tensor in tensors_in(value):  # deepcopy refuses those that were computed
+        if not tensor.is_leaf and id(tensor) not in memo:
+            memo[id(tensor)] = tensor.detach().clone()
+    return copy.deepcopy(value, memo)
+
+
+@cache
+def _is_plain(classes: tuple[type, ...]) -> bool:
+    """Return whether `copy.deepcopy` would make an object and give its state a copy, no more."""
+    kind = classes[0]
+    return all(getattr(kind, name, None) is getattr(nn.Module, name, None) for name in _PLAIN)
