@@ -116,10 +116,11 @@ def stepping_stone(path: Path, level: float) -> Path:
 
 
 def before(
-    path: Path, model: torch.nn.Module, rows: Sequence[dict[str, float | str]]
+    path: Path, model: torch.nn.Module, rows: Sequence[dict[str, float | str]], level: float
 ) -> torch.nn.Module:
-    """Return `model` as it was left at the highest level that was reached level by level."""
-    done = [float(row["level"]) for row in rows if row["method"] == GRADUAL]
+    """Return `model` as it was left at the highest level below `level` that was reached."""
+    reached = [float(row["level"]) for row in rows if row["method"] == GRADUAL]
+    done = [one for one in reached if one < level]
     start = copy.deepcopy(model)
     if done:
         start.load_state_dict(load_file(stepping_stone(path, max(done))))
@@ -156,7 +157,7 @@ def main() -> None:
         for name in options.methods:
             if any((row["level"], row["method"]) == (level, name) for row in rows):
                 continue
-            start = before(path, model, rows) if name == GRADUAL else model
+            start = before(path, model, rows, level) if name == GRADUAL else model
             found = methods(options)[name].recover(start, scheme, level, recovery)
             times = size / footprint_bytes(found.compressed)
             with torch.no_grad():
