@@ -21,6 +21,8 @@ from torch.nn import functional as F
 from torch.overrides import (
     TorchFunctionMode,
     _get_current_function_mode_stack,
+    _pop_mode,
+    _push_mode,
     get_overridable_functions,
 )
 from torch.utils import checkpoint
@@ -134,6 +136,13 @@ class CallPlan:
     ) -> Any:
         if self.is_called_by_hooked:
             mode = _innermost()
+            if mode is not None and not torch.compiler.is_compiling() and _is_on_top(mode):
+                # off the stack it costs the calls made here nothing; compiled code cannot do that
+                _pop_mode()  # type: ignore[no-untyped-call]  # torch leaves it so
+                try:
+                    return self._hooked(forward, args, kwargs)
+                finally:
+                    _push_mode(mode)  # type: ignore[no-untyped-call]  # as above
             if mode is not None:
                 mode.suspensions += 1
                 try:
@@ -256,6 +265,10 @@ def _innermost() -> _SiteMode | None:
         if isinstance(mode, _SiteMode):
             return mode
     return None
+
+
+def _is_on_top(mode: _SiteMode) -> bool:
+    return bool(_get_current_function_mode_stack()[-1] is mode)  # type: ignore[no-untyped-call]  # as above
 
 
 def is_known_function(name: str) -> bool:
