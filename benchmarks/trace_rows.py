@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 __all__ = ["Row", "entered", "table", "told"]
@@ -38,7 +38,7 @@ class Row:
 def entered(row: Row, journal: Path) -> None:
     """Append `row` to the journal, as a line of JSON."""
     with journal.open("a") as file:
-        file.write(f"{json.dumps(asdict(row))}\n")
+        file.write(f"{json.dumps(vars(row))}\n")
 
 
 def told(journal: Path) -> dict[str, Row]:
