@@ -43,7 +43,7 @@ def narrowed(grid: torch.Tensor) -> torch.Tensor:
 
 def compact(grid: torch.Tensor) -> torch.Tensor:
     """Return an equal grid, expanded on every axis along which ids do not change."""
-    if grid.numel() == 0:
+    if grid.numel() == 0 or grid.dim() == 0:
         return grid
     small = narrowed(grid)
     ids, start = small.numpy(), (0,) * grid.dim()

@@ -63,3 +63,8 @@ def test_channels_are_the_same_if_they_appear_in_the_same_order() -> None:
     assert same_channels(before, torch.tensor([0, 1, 2, 0, 1, 2]))
     assert not same_channels(before, torch.tensor([1, 0, 2]))
     assert not same_channels(before, torch.tensor([0, 1]))
+
+
+def test_a_grid_without_axes_is_compact() -> None:
+    grid = torch.tensor(3)
+    assert torch.equal(compact(grid), grid)
