@@ -228,6 +228,7 @@ def rows(subject: Subject) -> Iterator[tuple[str, Callable[[], float]]]:
     """Yield what is measured, and how."""
     yield "float", lambda: subject.executed(subject.float_file)
     yield "nncfx W8A8", lambda: subject.executed(subject.exported(nearest(subject)))
+    yield "nncfx W8A8, fitted", lambda: subject.executed(subject.exported(fitted(subject, 8, 8)))
     yield "ONNX Runtime W8A8", lambda: subject.executed(onnxruntime_file(subject))
     if subject.options.nncf_python:
         yield "nncf 3.4 W8A8", lambda: subject.executed(nncf_file(subject))

@@ -159,7 +159,7 @@ def _transpose(weight: IntegerWeight, order: list[int]) -> None:
 def _took_shape(weight: IntegerWeight, shape: npt.NDArray[np.int64] | None) -> bool:
     """Make of rows, each with its scale, a matrix of blocks of that length, if that is `shape`."""
     rows = weight.integers
-    if shape is None or shape.size != rows.ndim != 2 or weight.grid.axis != 0:  # noqa: PLR2004 (a matrix)
+    if shape is None or not shape.size == rows.ndim == 2 or weight.grid.axis != 0:  # noqa: PLR2004 (a matrix)
         return False
     matrix = rows.reshape(tuple(shape))
     (_, block), (outputs, inputs) = rows.shape, matrix.shape
@@ -203,4 +203,6 @@ def store(weight: IntegerWeight, graph: "ir.Graph") -> None:
         attributes,
         metadata_props=dict((reader or weight.node).metadata_props),
     )
+    if weight.node.outputs[0].type is None:  # the exporter knows no types behind its own nodes
+        weight.node.outputs[0].type = input_of(weight.node).type
     replace_node(weight.node, node, graph)

@@ -19,6 +19,7 @@ from nncfx.export.integer_forms import (
 from nncfx.export.integer_weights import fold_into_constants, integer_weights, store
 from nncfx.export.number_types import activation_grid, number_type
 from nncfx.export.packed_weights import pack_weights
+from nncfx.export.recurrent_weights import arrange_recurrent_weights
 from nncfx.export.targets import Target
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def write_quantized(model: "ir.Model", target: Target) -> None:
     if not any(is_fake_quantize(node) for node in graph.all_nodes()):
         return
     fold_into_constants(model)
+    arrange_recurrent_weights(model)
     weights = integer_weights(graph, target)
     fold_batch_norms(graph, weights)
     if target.pixel_products:

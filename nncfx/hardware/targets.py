@@ -52,6 +52,7 @@ _ONNXRUNTIME: Final = Hardware(
     operations={
         **_byte_kernels("uint8", "int8", _CPU),
         "embedding": _one("int8", output="float32"),
+        "recurrent": _one("float32", "int8", output="float32"),
     },
     quantized_outputs=_OUTPUTS,
     unified_scales=("concat",),

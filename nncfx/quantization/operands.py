@@ -22,13 +22,14 @@ class Operands:
 
     Attributes:
         activations: Ports of float tensors that are no parameters and enter the computation.
-        weight: Port of the parameter that is multiplied or looked up, None without one.
-        axis: The axis of that parameter which makes output channels; counted from 0.
+        weights: Ports of the parameters that are multiplied or looked up; one, but for recurrent
+            layers.
+        axis: The axis of those parameters which makes output channels; counted from 0.
         problem: Why the operation cannot be quantized; "" if it can.
     """
 
     activations: tuple[int, ...]
-    weight: int | None = None
+    weights: tuple[int, ...] = ()
     axis: int | None = None
     problem: str = ""
 
@@ -46,6 +47,10 @@ def operands_of(operation: Operation) -> Operands:
         inside = operation.function != "scaled_dot_product_attention"
         problem = "its projections are inside" if inside else ""
         return Operands(tuple(port for port in floats if port in (0, 1)), problem=problem)
+    if kind == "recurrent":
+        # each gate of each unit is a row of a matrix; biases are vectors
+        matrices = [port for port in operation.parameters if len(_shape(operation, port)) > 1]
+        return Operands((), tuple(matrices), axis=0)
     if kind not in _WITH_WEIGHT:
         ports = tuple(port for port in floats if port not in operation.parameters)
         return Operands(ports, problem=_elementwise_problem(kind, ports))
@@ -66,7 +71,7 @@ def operands_of(operation: Operation) -> Operands:
         return Operands(activations, problem=problem)
     if len(weights) > 1 or (not activations and kind != "embedding"):
         return Operands(activations, problem="it multiplies parameters only")
-    return Operands(activations, weights[0], _axis(operation, kind, weights[0]))
+    return Operands(activations, (weights[0],), _axis(operation, kind, weights[0]))
 
 
 def _shape(operation: Operation, port: int) -> tuple[int, ...]:

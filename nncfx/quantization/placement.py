@@ -70,6 +70,11 @@ class _Asker:
     descriptor: Descriptor
     operands: Operands
 
+    @property
+    def reads_floats(self) -> bool:
+        """Whether its sums are of floats, and only its weights are integers."""
+        return DTYPES[self.descriptor.input(0)] >= 16  # noqa: PLR2004 (half a float)
+
 
 class _Planner:
     def __init__(self, graph: NNCFGraph, hardware: Hardware, options: PlacementOptions) -> None:
@@ -144,7 +149,12 @@ class _Planner:
                 passes = kind in _FOLLOWING or kind == "batch_norm" or address in inside
                 is_integer[address] = is_read and passes
                 continue
-            sums = kind in {*CONTRACTIONS, "attention"} or asker.operands.weight is not None
+            if asker.reads_floats:
+                is_integer[address] = False
+                reason = f"only its weights are stored as {asker.descriptor.input(1)}"
+                self.float_operations.append(FloatOperation(address, kind, reason))
+                continue
+            sums = kind in {*CONTRACTIONS, "attention"} or bool(asker.operands.weights)
             is_integer[address] = sums or is_read
             if not is_integer[address]:
                 del by_address[address]
@@ -169,7 +179,7 @@ class _Planner:
             reason = "it is in the ignored scopes"
         elif operation.address not in self._targets:
             reason = "it is not in the target scopes"
-        elif not operands.activations and operands.weight is None:
+        elif not operands.activations and not operands.weights:
             reason = "none of its inputs is a float activation"
         if reason or descriptor is None:
             self.float_operations.append(FloatOperation(operation.address, kind, reason))
@@ -179,7 +189,7 @@ class _Planner:
     def _ask(self, asker: _Asker, requests: Requests) -> None:
         operation = asker.operation
         kind = operation_kind(operation.function)
-        if operation.address in self._ignored_activations:
+        if operation.address in self._ignored_activations or asker.reads_floats:
             return
         unified = self.hardware.unified_scales
         tensors: list[Tensor] = []
@@ -275,24 +285,25 @@ class _Planner:
     def _weights(self, askers: Sequence[_Asker]) -> list[PlannedQuantizer]:
         found: dict[str, PlannedQuantizer] = {}
         for one in askers:
-            address, port = one.operation.address, one.operands.weight
-            if port is None or address in self._ignored_weights:
-                continue
-            name = one.operation.parameters[port]
-            if name in found:
-                continue
-            readers = [
-                each.operation.address
-                for each in askers
-                if name in each.operation.parameters.values()
-            ]
-            found[name] = PlannedQuantizer(
-                name=f"{address}|WEIGHT",
-                role="weight",
-                spec=self._weight_spec(one),
-                sites=(WeightSite.of(name),),
-                operations=tuple(readers),
-            )
+            address, ports = one.operation.address, one.operands.weights
+            for port in () if address in self._ignored_weights else ports:
+                name = one.operation.parameters[port]
+                if name in found:
+                    continue
+                readers = [
+                    each.operation.address
+                    for each in askers
+                    if name in each.operation.parameters.values()
+                ]
+                # NNCF names one weight of an operation; of several, each has its name behind it
+                own = f"[{name.rpartition('.')[2]}]" if len(ports) > 1 else ""
+                found[name] = PlannedQuantizer(
+                    name=f"{address}|WEIGHT{own}",
+                    role="weight",
+                    spec=self._weight_spec(one),
+                    sites=(WeightSite.of(name),),
+                    operations=tuple(readers),
+                )
         return list(found.values())
 
     def _weight_spec(self, asker: _Asker) -> QuantizerSpec:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from typing_extensions import override
 
+from nncfx.errors import ArgumentError
 from nncfx.quantization.spec import Mode, QuantizerSpec
 from nncfx.tracing import Site, WeightSite
 
@@ -37,6 +38,12 @@ class SpecRequest:
     mode: Mode | None = None
     signed: bool | None = None
     per_channel: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.bits is not None and type(self.bits) is not int:
+            raise ArgumentError(
+                f"bits is {self.bits!r}; it is a whole number, at least 2. Write 8, or nothing.",
+            )
 
     def over(self, other: "SpecRequest") -> "SpecRequest":
         """Return this request, with what it leaves open taken from `other`."""

@@ -2,7 +2,7 @@
 
 import itertools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -113,8 +113,9 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
     >>> len(quantized.nncf.hooks)
     4
     """
-    hardware = hardware_named(target) if isinstance(target, str) else target
     options = options or QuantizeOptions()
+    _check(model, calibration_batches, ignored_scopes, options)
+    hardware = hardware_named(target) if isinstance(target, str) else target
     requests = preset_requests(preset, hardware)
     asked = options.placement
     placement = replace(
@@ -135,6 +136,31 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
             unwrap(network)
         raise
     return network
+
+
+def _check(model: object, batches: object, ignored_scopes: object, options: object) -> None:
+    """Refuse what Python would take for something else, such as a tensor for its rows."""
+    mends = {
+        "model": (isinstance(model, nn.Module), model, "Pass a torch.nn.Module."),
+        "calibration_batches": (
+            not isinstance(batches, (torch.Tensor, Mapping, str)),
+            batches,
+            "It is an iterable of batches: pass a loader, or a list: [batch], images.split(32).",
+        ),
+        "ignored_scopes": (
+            not isinstance(ignored_scopes, str),
+            ignored_scopes,
+            f"It is a sequence of scopes: write [{ignored_scopes!r}].",
+        ),
+        "options": (
+            isinstance(options, QuantizeOptions),
+            options,
+            "Pass nncfx.quantization.QuantizeOptions(...).",
+        ),
+    }
+    for name, (is_right, value, mend) in mends.items():
+        if not is_right:
+            raise ArgumentError(f"{name} is a {type(value).__name__}. {mend}")
 
 
 def preset_requests(preset: Preset, hardware: Hardware) -> tuple[SpecRequest, SpecRequest]:

@@ -1,4 +1,4 @@
-"""Weight-only quantization: matrices and embeddings in 8 or 4 bits, activations in float."""
+"""Weight-only quantization: matrices, embeddings, recurrent layers; activations in float."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal
@@ -8,8 +8,10 @@ from torch import Tensor, nn
 
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph, Operation
+from nncfx.hardware import operation_kind
 from nncfx.quantization.grid import fake_quantize, qparams_from_range
 from nncfx.quantization.layer_rounding import round_weights
+from nncfx.quantization.operands import operands_of
 from nncfx.quantization.quantizer import Quantizer
 from nncfx.quantization.spec import QuantizerSpec
 from nncfx.tracing import ExampleInputs, Insertion, NNCFNetwork, Priority, WeightSite, wrap
@@ -23,7 +25,9 @@ Method = Literal["gptq", "round"]
 
 _METHODS: Final = ("gptq", "round")
 _FUNCTIONS: Final = frozenset(["linear", "embedding"])
+_RECURRENT: Final = "recurrent"
 _GROUP: Final = 32
+_BYTE: Final = 8
 
 
 def quantize_weights(  # noqa: PLR0913 (the front door of one method)
@@ -36,12 +40,13 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
     ignored_scopes: Sequence[str] = (),
     example_inputs: ExampleInputs | None = None,
 ) -> NNCFNetwork:
-    """Hang quantizers on the weights of linear layers and embeddings; return the wrapped model.
+    """Hang quantizers on weights of linear, embedding and recurrent layers; return the model.
 
     With 8 bits a row of a matrix (an output of a linear layer, a token of an embedding) has one
     scale, and its grid is symmetric. With 4 bits, or a `group_size`, so many neighbours in a row
     share scale and zero point. Grids of 8 bits hold the largest weight; those of 4 bits may clip
-    it (`best_shares`).
+    it (`best_shares`). Recurrent layers have 8 bits and a scale per row in any case: no runtime
+    reads them in groups.
 
     Args:
         model: Plain or wrapped; it is wrapped in place.
@@ -112,19 +117,22 @@ def _insertions(
     quantizers: dict[int, Quantizer] = {}
     insertions: dict[WeightSite, Insertion] = {}
     for operation in _readers(model.nncf.graph, ignored_scopes):
-        name = operation.parameters[1]
-        weight = stored.get(name)
-        if weight is None:
-            continue  # a buffer, or a weight that is computed
-        if id(weight) not in quantizers:
-            quantizers[id(weight)] = _quantizer(name, weight.detach(), bits, group)
-        site = WeightSite.of(name)
-        hook = quantizers[id(weight)]
-        insertions[site] = Insertion(site, hook, Priority.QUANTIZATION, ALGORITHM)
+        by_row = operation_kind(operation.function) == _RECURRENT
+        for port in operands_of(operation).weights:
+            name = operation.parameters[port]
+            weight = stored.get(name)
+            if weight is None:
+                continue  # a buffer, or a weight that is computed
+            if id(weight) not in quantizers:
+                form = (_BYTE, None) if by_row else (bits, group)
+                quantizers[id(weight)] = _quantizer(name, weight.detach(), *form)
+            site = WeightSite.of(name)
+            hook = quantizers[id(weight)]
+            insertions[site] = Insertion(site, hook, Priority.QUANTIZATION, ALGORITHM)
     if not insertions:
         raise GraphError(
-            "The model has no linear layer and no embedding outside of ignored_scopes, so there "
-            "is no weight to quantize. Convolutions are quantized by nncfx.quantize.",
+            "The model has no linear, embedding or recurrent layer outside of ignored_scopes, so "
+            "there is no weight to quantize. Convolutions are quantized by nncfx.quantize.",
         )
     return list(insertions.values())
 
@@ -136,11 +144,13 @@ def _readers(graph: NNCFGraph, ignored_scopes: Sequence[str]) -> list[Operation]
             f"{did_you_mean(scope, graph.addresses)} 'model.nncf.graph.addresses' lists all.",
         )
     ignored = {one.address for one in graph.select(ignored_scopes)}
-    return [
-        one
-        for one in graph.operations
-        if one.function in _FUNCTIONS and 1 in one.parameters and one.address not in ignored
-    ]
+    return [one for one in graph.operations if _is_read(one) and one.address not in ignored]
+
+
+def _is_read(operation: Operation) -> bool:
+    if operation.function in _FUNCTIONS:
+        return 1 in operation.parameters
+    return operation_kind(operation.function) == _RECURRENT
 
 
 def _quantizer(name: str, weight: Tensor, bits: int, group: int | None) -> Quantizer:

@@ -356,7 +356,7 @@ def test_a_scale_per_channel_of_an_activation_is_refused_with_the_reason() -> No
         planned(Chain(), activations=SpecRequest(per_channel=True))
 
 
-def test_a_recurrent_layer_stays_in_float_with_the_reason() -> None:
+def test_of_a_recurrent_layer_only_the_weights_are_integers_and_that_is_told() -> None:
     class Recurrent(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -366,7 +366,17 @@ def test_a_recurrent_layer_stays_in_float_with_the_reason() -> None:
             return self.fc(self.lstm(x)[0])
 
     plan = planned(Recurrent(), inputs=torch.ones(3, 2, 4))
-    assert [one.parameter for one in plan.weights] == ["fc.weight"]
+    assert [(one.parameter, one.spec.axis) for one in plan.weights] == [
+        ("lstm.weight_ih_l0", 0),
+        ("lstm.weight_hh_l0", 0),
+        ("fc.weight", 0),
+    ]
+    assert len({one.name for one in plan.quantizers}) == 4
+    assert [one.role for one in plan.quantizers if one.tensors] == ["activation"]  # of the linear
     assert [(one.kind, one.reason) for one in plan.float_operations] == [
-        ("recurrent", "onnxruntime has no integer kernel for it"),
+        ("recurrent", "only its weights are stored as int8"),
+    ]
+    other = planned(Recurrent(), hardware_named("tensorrt"), inputs=torch.ones(3, 2, 4))
+    assert [(one.kind, one.reason) for one in other.float_operations] == [
+        ("recurrent", "tensorrt has no integer kernel for it"),
     ]

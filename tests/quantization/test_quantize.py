@@ -62,6 +62,26 @@ def quantizers(model: NNCFNetwork) -> list[Quantizer]:
     return [one.hook for one in model.nncf.hooks if isinstance(one.hook, Quantizer)]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"model": "net"}, r"model is a str. Pass a torch.nn.Module"),
+        ({"calibration_batches": torch.zeros(8, 3, 8, 8)}, r"is a Tensor. .*images.split"),
+        ({"calibration_batches": {"x": torch.zeros(8, 3, 8, 8)}}, r"is a dict. .*\[batch\]"),
+        ({"ignored_scopes": "Net/Conv2d[conv]"}, r"is a str. .*\['Net/Conv2d\[conv\]'\]"),
+        ({"options": {"rounding": "gptq"}}, r"options is a dict. Pass .*QuantizeOptions"),
+        ({"weight_bits": 3.5}, r"bits is 3.5; it is a whole number"),
+        ({"activation_bits": "8"}, r"bits is '8'; it is a whole number"),
+    ],
+)
+def test_what_python_would_take_for_something_else_is_refused(
+    wrong: dict[str, Any], message: str
+) -> None:
+    arguments: dict[str, Any] = {"model": fresh(), "calibration_batches": data(), **wrong}
+    with pytest.raises(ArgumentError, match=message):
+        quantize(**arguments)
+
+
 @pytest.mark.parametrize("target", sorted(HARDWARE))
 def test_on_every_target_the_outputs_stay_near(target: str) -> None:
     # power-of-two scales lose up to a bit, float8_e4m3 has three bits of mantissa

@@ -175,5 +175,5 @@ def test_a_scope_that_matches_nothing_is_refused() -> None:
 
 
 def test_a_model_without_matrices_is_refused() -> None:
-    with pytest.raises(GraphError, match="no linear layer and no embedding"):
+    with pytest.raises(GraphError, match="no linear, embedding or recurrent layer"):
         quantize_weights(nn.Conv2d(3, 4, 1), example_inputs=torch.zeros(1, 3, 2, 2))
