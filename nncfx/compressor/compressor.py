@@ -43,6 +43,7 @@ from nncfx.graph.channels import Channels
 from nncfx.lc import DC, Recovery, RecoveryData
 from nncfx.objectives import Objective
 from nncfx.schemes import Scheme, SchemeLike, as_scheme
+from nncfx.schemes.code_digest import code_digest
 from nncfx.search import Candidate as Point
 from nncfx.search import (
     CandidateStudy,
@@ -344,6 +345,8 @@ class _Run:
     def _header(self) -> dict[str, JSONValue]:
         """What must be the same for a journal to go on; else its trials mean something else."""
         settings = self._settings
+        parts = ("scheme", "optimizer", "objective", "metric", "criterion")
+        code = code_digest(*(getattr(settings, name) for name in parts))
         return {
             "objective": settings.objective.name,
             "scheme": spelt(settings.scheme),
@@ -354,6 +357,7 @@ class _Run:
             "runtime": settings.runtime,
             "model": fingerprint(self._model),
             # absent where off: as in the journals of earlier versions
+            **({"code of functions": code} if code else {}),
             **({"threads": settings.threads} if settings.threads else {}),
             **({"warm_start": True} if settings.warm_start else {}),
             **({"stop_hopeless": True} if settings.stop_hopeless else {}),

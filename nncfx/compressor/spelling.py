@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Mapping
+from types import FunctionType
 
 __all__ = ["candidate_words", "number", "spelt"]
 
@@ -33,9 +34,9 @@ def candidate_words(candidate: Mapping[str, float | int | str]) -> str:
 def spelt(value: object) -> str:
     """Return `value` as the shortest call that makes it: defaults are left out.
 
-    The first field of a dataclass is written without its name, and always if it is a word. What
-    is no dataclass, list or tuple is written as its `repr`, without the memory address, which
-    changes with the process.
+    The first field of a dataclass is written without its name, and always if it is a word; a
+    function is written as its name. Anything else is written as its `repr`, without the memory
+    address, which changes with the process.
 
     >>> from nncfx.schemes import Compose, Prune, Quantize
     >>> spelt(Compose([Prune(), Quantize("float16")]))
@@ -43,6 +44,8 @@ def spelt(value: object) -> str:
     """
     if isinstance(value, list | tuple):
         return f"[{', '.join(spelt(one) for one in value)}]"
+    if isinstance(value, FunctionType):
+        return value.__name__
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
     written = []

@@ -16,6 +16,7 @@ from nncfx.errors import StorageError
 from nncfx.lc.lagrangian import Lagrangian
 from nncfx.lc.projection import Best, Projection
 from nncfx.lc.recovery import StepRecord
+from nncfx.schemes.code_digest import code_digest
 
 __all__ = ["Unfinished", "identity"]
 
@@ -27,9 +28,10 @@ _PARTS: Final = ("learner", "compressed", "model")
 def identity(model: nn.Module, settings: Mapping[str, object]) -> str:
     """Return a digest of a model's values and of `settings`, the same in every process.
 
-    Functions count by their name only.
+    Functions count by their names and their code.
     """
     digest = hashlib.sha256(_ADDRESS.sub("", repr(sorted(settings.items()))).encode())
+    digest.update(code_digest(*(settings[name] for name in sorted(settings))).encode())
     for name, tensor in _tensors(model).items():
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.cpu().flatten().contiguous().view(torch.uint8).numpy().tobytes())

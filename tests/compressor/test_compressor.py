@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -290,6 +291,39 @@ def test_a_journal_of_another_model_is_refused(
     other.head.bias.data += 1e-6
     with pytest.raises(SearchError, match="'model'"):
         run(other)
+
+
+def test_a_journal_is_refused_when_the_user_has_rewritten_the_scheme(
+    trained: nn.Module, task: dict[str, Batches], tmp_path: Path
+) -> None:
+    """Of the same name, but its trials would not be those that the journal has."""
+
+    def run(scheme: Callable[[nn.Module, float], None]) -> None:
+        Compressor(
+            model=trained,
+            objective=Minimize(footprint),
+            scheme=scheme,
+            optimizer=DC(),
+            criterion=F.cross_entropy,
+            eps=0.5,
+            runtime="torch",
+            settings=SearchSettings(max_evaluations=1),
+            folder=tmp_path,
+            **task,
+        ).run()
+
+    def mine(model: nn.Module, level: float) -> None:
+        model.head.weight.mul_(1 - level)
+
+    first = mine
+    run(first)
+    run(first)
+
+    def mine(model: nn.Module, level: float) -> None:  # type: ignore[no-redef]
+        model.head.weight.mul_(1 - level / 2)
+
+    with pytest.raises(SearchError, match="'code of functions'"):
+        run(mine)
 
 
 SCRIPT = """

@@ -1,0 +1,59 @@
+"""Whether the functions of a user are still those that an unfinished run began with."""
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Iterable, Iterator
+from types import CodeType, FunctionType
+
+__all__ = ["code_digest"]
+
+_DIGITS = 16
+
+
+def code_digest(*values: object) -> str:
+    """Return a digest of the code of all functions in `values`; "" where there is none.
+
+    Functions are looked for in dataclasses, lists, tuples and partials. Those of nncfx do not
+    count: its version is written down elsewhere. Comments and line breaks do not count either.
+    What a function calls or reads from outside is not seen, and another version of Python may
+    compile the same text to other code.
+
+    >>> code_digest(1, [None])
+    ''
+    """
+    texts = [_text(one.__code__) for value in values for one in _functions(value)]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:_DIGITS] if texts else ""
+
+
+def _functions(value: object) -> Iterator[FunctionType]:
+    if isinstance(value, FunctionType):
+        if (value.__module__ or "").partition(".")[0] != "nncfx":
+            yield value
+        return
+    for part in _parts(value):
+        yield from _functions(part)
+
+
+def _parts(value: object) -> Iterable[object]:
+    if isinstance(value, functools.partial):
+        return (value.func, *value.args, *value.keywords.values())
+    if isinstance(value, list | tuple):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [getattr(value, field.name) for field in dataclasses.fields(value)]
+    return ()
+
+
+def _text(code: CodeType) -> str:
+    """Return the instructions of `code` with the names and constants that they use."""
+    constants = [_constant(one) for one in code.co_consts]
+    return repr((code.co_code, code.co_names, code.co_varnames, constants))
+
+
+def _constant(value: object) -> str:
+    if isinstance(value, CodeType):
+        return _text(value)
+    if isinstance(value, frozenset):  # whose order changes with the process
+        return repr(sorted(map(repr, value)))
+    return repr(value)
