@@ -91,9 +91,12 @@ def __getattr__(name: str) -> object:
         return importlib.import_module(f"nncfx.{name}")
     from nncfx.errors import did_you_mean
 
-    raise AttributeError(
-        f"nncfx has no '{name}'.{did_you_mean(name, [*__all__, *_PACKAGES])}",
-    )
+    guess = did_you_mean(name, [*__all__, *_PACKAGES])
+    if not name.startswith("_"):
+        from nncfx.controllers.nncf_names import instead_of
+
+        guess = instead_of(name) or guess
+    raise AttributeError(f"nncfx has no '{name}'.{guess}")
 
 
 def __dir__() -> list[str]:

@@ -3,7 +3,7 @@
 import abc
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, final
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from typing_extensions import override
 from nncfx.config import AlgorithmConfig
 from nncfx.controllers.loop_watch import LoopWatch
 from nncfx.controllers.losses import CompressionLoss, ZeroLoss
+from nncfx.controllers.nncf_names import instead_of
 from nncfx.controllers.schedulers import CompositeScheduler, Scheduler
 from nncfx.controllers.stage import CompressionStage
 from nncfx.controllers.states import check_keys
@@ -54,6 +55,13 @@ class Controller(abc.ABC):
         self._composite: CompositeScheduler | None = None
         multiplied = [one.algorithm for one in self.configs if one.lr_multiplier != 1]
         self._watch = LoopWatch(model, algorithm if self.needs_loss else "", multiplied)
+
+    if not TYPE_CHECKING:  # it would make every name a known one
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise AttributeError, with the name that one of NNCF's has here."""
+            text = f"'{type(self).__name__}' object has no attribute '{name}'.{instead_of(name)}"
+            raise AttributeError(text, name=name, obj=self)
 
     @property
     def scheduler(self) -> Scheduler:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from typing_extensions import override
 
+import nncfx
 from nncfx.controllers import (
     BaselineSchedule,
     CompositeController,
@@ -168,3 +169,16 @@ def test_a_held_schedule_only_counts_and_its_state_says_so() -> None:
     again.load_state_dict(controller.state_dict())
     again.scheduler.epoch_step()
     assert (again.level, again.scheduler.current_epoch) == (0, 1)
+
+
+def test_a_name_of_nncf_is_an_error_that_says_what_it_is_here() -> None:
+    made = {"compression": {"algorithm": "magnitude_sparsity"}}
+    controller, _ = nncfx.create_compressed_model(nn.Linear(4, 4), made, torch.ones(1, 4))
+    expected = (
+        "'MagnitudeSparsityController' object has no attribute 'disable_scheduler'. NNCF's "
+        "'disable_scheduler' is here: scheduler.hold()."
+    )
+    with pytest.raises(AttributeError) as caught:
+        getattr(controller, "disable_scheduler")  # noqa: B009 (no such name)
+    assert str(caught.value) == expected
+    assert not hasattr(controller, "__no_such_protocol__")
