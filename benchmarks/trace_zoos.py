@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import torch
+from deformable import provide
 from torch import nn
 from trace_transformers import TRANSFORMERS, make_transformers
 
@@ -51,6 +52,8 @@ def pytorchcv() -> list[Subject]:
 
 def make_pytorchcv(family: str) -> Made:
     """Return the variant with the fewest parameters, and its inputs."""
+    if family in {"propainter", "propainter_rfc"}:
+        provide()
     module = importlib.import_module(f"pytorchcv.models.{family}")
     prefixes = ("get_", "calc_")
     # features of audio come from librosa, which a model's graph does not hold
@@ -86,16 +89,22 @@ def inputs_of(family: str, model: Any) -> Any:  # noqa: ANN401 (as pytorchcv tak
         "visemenet": lambda: (torch.randn(34, 8, 195), torch.full((34, 76), 3)),
         "nvpattexp": lambda: (torch.randn(2, 8, 16, 29), torch.full((2,), 3)),
         "raft": lambda: (torch.randn(1, 3, 128, 128), torch.randn(1, 3, 128, 128)),
-        **dict.fromkeys(
-            ("propainter", "propainter_rfc"),
-            lambda: (torch.randn(1, 5, 2, 240, 432), torch.randn(1, 5, 1, 240, 432)),
+        "propainter": lambda: (
+            *(torch.randn(1, 5, 3, 60, 108), torch.rand(1, 5, 1, 60, 108).round()),
+            *(torch.rand(1, 5, 1, 60, 108).round(), torch.randn(1, 2, 4, 60, 108), 3),
+        ),
+        "propainter_rfc": lambda: (
+            *(torch.randn(1, 5, 2, 64, 64), torch.rand(1, 5, 1, 64, 64).round()),
         ),
         "propainter_ip": lambda: (
             *(torch.randn(5, 3, 240, 432), torch.randn(5, 1, 240, 432)),
             *(torch.randn(4, 4, 240, 432), "nearest"),
         ),
         "prnet": lambda: torch.randn(1, 3, 256, 256),
-        "superpointnet": lambda: torch.randn(1, 1, 240, 320),
+        # some operations for each interest point, of which there are as many as pixels
+        "superpointnet": lambda: torch.randn(1, 1, 48, 64),
+        # made for 1024 x 2048, of which a hundred forwards take minutes
+        **dict.fromkeys(("segnet", "sqnet", "unet"), lambda: torch.randn(1, 3, 256, 512)),
         "pfpcnet": lambda: torch.randn(1, 1, 320, 240),
         "lffd": lambda: torch.randn(1, 3, 320, 320),
         "ntsnet_cub": lambda: torch.randn(1, 3, 448, 448),
