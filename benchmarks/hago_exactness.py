@@ -93,6 +93,7 @@ def untrained(make: Callable[[], nn.Module], *shape: int) -> tuple[nn.Module, Te
 MODELS: dict[str, Callable[[Path], tuple[nn.Module, Tensor]]] = {
     "transformer": lambda _: untrained(Transformer, 16, 24),
     "resnet20-A": trained("resnet20-A"),
+    "resnet56-A": trained("resnet56-A"),
     "MobileNetV2 0.25": lambda _: untrained(lambda: mobilenetv2_wd4(num_classes=10), 3, 224, 224),
     "VGG-like": lambda _: untrained(vgg, 3, 32, 32),
 }
