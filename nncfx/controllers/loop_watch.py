@@ -74,7 +74,7 @@ class LoopWatch:
         self.algorithm = algorithm
         self._multiplied = frozenset(multiplied)
         self._given: set[str] = set()
-        self._version: int | None = self._versions()
+        self._seen = self._versions()
         self._epochs = 0
         self._calls = 0
         self._steps = 0
@@ -87,7 +87,7 @@ class LoopWatch:
     @override
     def __getstate__(self) -> dict[str, Any]:
         # a copy's parameters count anew, and no loss of the original reaches it
-        return self.__dict__ | {"_version": None, "_is_pending": False}
+        return self.__dict__ | {"_seen": {}, "_is_pending": False}
 
     def groups_are_made(self) -> None:
         """Note `parameter_groups()`."""
@@ -164,17 +164,17 @@ class LoopWatch:
 
     def _look(self) -> bool:
         """Note whether parameters have changed since the last look; return it."""
-        version = self._versions()
-        has_stepped = self._version is not None and version != self._version
-        self._version = version
+        before, self._seen = self._seen, self._versions()
+        # parameters that were frozen in between are in one of the looks only
+        has_stepped = any(before.get(key, one) != one for key, one in self._seen.items())
         # what changed before the first call was loaded, not trained
         self._is_trained |= has_stepped and (self._calls > 0 or self._epochs > 0)
         return has_stepped
 
-    def _versions(self) -> int:
+    def _versions(self) -> dict[int, int]:
         # a few will do: an optimizer moves all that it has
         trained = (one for one in self.model.parameters() if one.requires_grad)
-        return sum(one._version for one in itertools.islice(trained, 8))  # noqa: SLF001 (no public counter)
+        return {id(one): one._version for one in itertools.islice(trained, 8)}  # noqa: SLF001 (no public counter)
 
     def _warn(self, message: str, **values: float) -> None:
         if message not in self._given:

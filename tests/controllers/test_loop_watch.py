@@ -103,3 +103,20 @@ def test_a_schedule_at_its_end_or_further_on_is_stripped_without_a_warning(epoch
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         controller.strip()
+
+
+def test_scores_that_are_frozen_are_no_training() -> None:
+    params = {
+        "warmup_start_epoch": 0,
+        "warmup_end_epoch": 2,
+        "importance_regularization_factor": 0.1,
+        "enable_structured_masking": False,
+    }
+    controller, model = created({"algorithm": "movement_sparsity", "params": params})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            controller.scheduler.epoch_step()
+            controller.scheduler.epoch_step()
+            train(controller, model, sgd(model), 3)
+    assert ["called twice" in str(one.message) for one in caught] == [True]
