@@ -1,6 +1,7 @@
 """The algorithms, one module each; importing this package registers them all."""
 
 from nncfx.algorithms.block_pruning import BlockPruningBuilder, BlockPruningController
+from nncfx.algorithms.branch_pruning import BranchPruningBuilder
 from nncfx.algorithms.const_sparsity import ConstSparsityBuilder, ConstSparsityController
 from nncfx.algorithms.filter_pruning import FilterPruningBuilder
 from nncfx.algorithms.head_pruning import HeadPruningBuilder
@@ -36,6 +37,7 @@ from nncfx.algorithms.weight_clustering import (
 __all__ = [
     "BlockPruningBuilder",
     "BlockPruningController",
+    "BranchPruningBuilder",
     "ClusteringStatistics",
     "ConstSparsityBuilder",
     "ConstSparsityController",

@@ -17,6 +17,7 @@ import nncfx.lc  # noqa: F401 (importing the two registers their algorithms)
 from nncfx._version import __version__
 from nncfx.config import (
     AlgorithmConfig,
+    ChannelPruningConfig,
     Fault,
     InputInfo,
     NNCFConfig,
@@ -299,12 +300,23 @@ def _need_no_data(config: NNCFConfig) -> None:
         )
     for one in config.compression:
         if one.calibration_samples:
+            what, instead = _from_data(one)
             raise ArgumentError(
-                f"'{one.algorithm}' finds its ranges from {one.calibration_samples} samples, and "
-                "there are no data. Pass calibration_batches, such as the training loader, or set "
-                "'num_init_samples' of 'initializer.range' to 0, to begin with the ranges of "
-                "example_inputs.",
+                f"'{one.algorithm}' finds {what} from {one.calibration_samples} samples, and "
+                f"there are no data. Pass calibration_batches, such as the training loader, or "
+                f"{instead}.",
             )
+
+
+def _from_data(one: AlgorithmConfig) -> tuple[str, str]:
+    """Return what an algorithm finds from data, and what to write to go without."""
+    if isinstance(one, ChannelPruningConfig):
+        return "which channels go first", "set 'filter_importance' to 'L2'"
+    instead = (
+        "set 'num_init_samples' of 'initializer.range' to 0, to begin with the ranges of "
+        "example_inputs"
+    )
+    return "its ranges", instead
 
 
 class _Reread(Iterable[Any]):

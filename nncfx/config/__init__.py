@@ -14,6 +14,8 @@ from nncfx.config.movement import (
 )
 from nncfx.config.option import Limits, option, required
 from nncfx.config.pruning import (
+    BranchPruningConfig,
+    BranchPruningParams,
     ChannelPruningConfig,
     ChannelPruningParams,
     FilterPruningConfig,
@@ -60,6 +62,8 @@ __all__ = [
     "BatchNormAdaptation",
     "BlockPruningConfig",
     "BlockPruningParams",
+    "BranchPruningConfig",
+    "BranchPruningParams",
     "ChannelPruningConfig",
     "ChannelPruningParams",
     "ConstSparsityConfig",

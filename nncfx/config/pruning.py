@@ -12,6 +12,8 @@ from nncfx.config.registry import InitializedAlgorithmConfig, register_algorithm
 from nncfx.config.section import Section
 
 __all__ = [
+    "BranchPruningConfig",
+    "BranchPruningParams",
     "Budget",
     "ChannelPruningConfig",
     "ChannelPruningParams",
@@ -25,6 +27,26 @@ __all__ = [
 Budget: TypeAlias = Literal["groups", "macs", "parameters"]
 """Of what a level is a fraction: channel groups, multiply-accumulates, or parameters."""
 
+Importance: TypeAlias = Literal[
+    "L2",
+    "L1",
+    "max",
+    "geometric_median",
+    "LAMP",
+    "random",
+    "batch_norm_scale",
+    "mean_activation",
+    "APoZ",
+    "HRank",
+]
+"""How groups are scored: by weights that produce them, by norms' scales, by activations."""
+
+_OF_DATA = frozenset({"APoZ", "HRank", "mean_activation"})
+_OF_GROUPS = _OF_DATA | {"batch_norm_scale"}
+_NO_GRADIENTS = (
+    "gradients of a loss are needed, which a config does not have. Score the groups by "
+    "nncfx.schemes.{} and thin the model, or use 'L2'"
+)
 _NO_LEGR = "learned global ranking (LeGR) is not built. Use 'unweighted_ranking'"
 
 
@@ -65,9 +87,19 @@ class ChannelPruningParams(Section):
         "epochs from the first pruning to the target",
         limits=Limits(minimum=1),
     )
-    filter_importance: Literal["L2", "L1", "geometric_median"] = option(
+    filter_importance: Importance = option(  # noqa: RUF009 (option makes a field)
         "L2",
-        "the score of a group: the norm of the weights that produce it, or its distance to others",
+        "the score of a group: of the weights that produce it, of the norms behind it, or of what "
+        "the layers that read it are given",
+        refused={
+            "Taylor": _NO_GRADIENTS.format("taylor_scores"),
+            "Fisher": _NO_GRADIENTS.format("fisher_scores"),
+        },
+    )
+    importance_samples: int = option(
+        256,
+        "how many examples of calibration_batches mean_activation, APoZ and HRank see",
+        limits=Limits(minimum=1),
     )
     all_weights: bool = option(
         default=False,
@@ -91,6 +123,11 @@ class ChannelPruningParams(Section):
         "none is given 16, and below that 4, as CPUs compute them best",
         limits=Limits(minimum=1),
     )
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether groups are scored by activations."""
+        return self.filter_importance in _OF_DATA
 
     @property
     def target_key(self) -> str:
@@ -118,6 +155,13 @@ class ChannelPruningParams(Section):
                 path="pruning_side",
                 problem="has no say where 'constrained' is true: both sides lose the same. Leave "
                 "it out, or set 'constrained' to false.",
+            )
+        if not self.constrained and self.filter_importance in _OF_GROUPS:
+            yield Fault(
+                path="filter_importance",
+                problem=f"'{self.filter_importance}' scores channels, and where 'constrained' is "
+                "false layers choose by their own weights. Use 'L2', or set 'constrained' to "
+                "true.",
             )
         first, *others = [key for key in _BUDGETS if getattr(self, key) is not None] or [""]
         for other in others:
@@ -174,6 +218,11 @@ class ChannelPruningConfig(InitializedAlgorithmConfig):
         "when which level holds, and which groups go first",
     )
 
+    @property
+    @override
+    def calibration_samples(self) -> int:
+        return self.params.importance_samples if self.params.needs_data else 0
+
 
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -209,3 +258,32 @@ class StructurePruningConfig(ChannelPruningConfig):
     """Zero channel groups of any kind: filters, neurons, heads (ours, not NNCF's)."""
 
     algorithm: ClassVar[str] = "structure_pruning"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BranchPruningParams(ChannelPruningParams):
+    """The parameters of channel pruning that have a meaning for whole branches."""
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the faults of keys that say which channels of a branch go."""
+        yield from super().rules()
+        for key in ("align", "all_weights", "constrained", "pruning_side"):
+            if getattr(self, key) != getattr(ChannelPruningParams(), key):
+                yield Fault(
+                    path=key,
+                    problem="has no say here: branches go whole, those of the smallest mean score "
+                    "first. Leave it out.",
+                )
+
+
+@register_algorithm_config
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BranchPruningConfig(ChannelPruningConfig):
+    """Zero whole branches of residual networks: pruning in depth (ours, not NNCF's)."""
+
+    algorithm: ClassVar[str] = "branch_pruning"
+    params: BranchPruningParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+        BranchPruningParams(),
+        "when which level, a fraction of the branches, holds, and which go first",
+    )

@@ -11,7 +11,7 @@ from nncfx.errors import ArgumentError
 from nncfx.schemes.masks import check_at_least
 from nncfx.tracing import NNCFNetwork
 
-__all__ = ["adapt_batch_norms"]
+__all__ = ["adapt_batch_norms", "examples_in", "run_batch"]
 
 Forward = Callable[[nn.Module, Any], object]
 
@@ -50,7 +50,7 @@ def adapt_batch_norms(
     norms = [one for one in norms if one.track_running_stats]
     if not norms:
         return 0
-    call = _call if forward is None else forward
+    call = run_batch if forward is None else forward
     modes = {module: module.training for module in model.modules()}
     seen = 0
     try:
@@ -60,7 +60,7 @@ def adapt_batch_norms(
         with torch.no_grad():
             for batch in batches if samples else ():
                 call(model, batch)
-                seen += _size(batch)
+                seen += examples_in(batch)
                 if progress is not None:
                     progress(min(seen, samples), samples)
                 if seen >= samples:
@@ -78,7 +78,12 @@ def _own_modules(model: nn.Module) -> list[nn.Module]:
     return [one for one in model.modules() if id(one) not in of_hooks]
 
 
-def _call(model: nn.Module, batch: object) -> object:
+def run_batch(model: nn.Module, batch: object) -> object:
+    """Call `model` with a batch: a tensor, the first of a tuple or list, or keyword inputs.
+
+    Raises:
+        ArgumentError: `batch` is none of these.
+    """
     device = next((one.device for one in model.parameters()), torch.device("cpu"))
     if isinstance(batch, Tensor):
         return model(batch.to(device))
@@ -97,7 +102,7 @@ def _moved(value: object, device: torch.device) -> object:
     return value.to(device) if isinstance(value, Tensor) else value
 
 
-def _size(batch: object) -> int:
+def examples_in(batch: object) -> int:
     """Return how many examples `batch` holds: axis 0 of its first tensor, else 1."""
     if isinstance(batch, Tensor):
         return batch.shape[0] if batch.ndim else 1

@@ -9,14 +9,15 @@ Source: NNCF 2.19, "Filter pruning".
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Final, final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from nncfx.config import ChannelPruningConfig, ChannelPruningParams
+from nncfx.config import BranchPruningConfig, ChannelPruningConfig, ChannelPruningParams
+from nncfx.controllers.channel_activity import channel_activity
 from nncfx.controllers.controller import Controller
 from nncfx.controllers.masking import MaskSet
 from nncfx.controllers.pruned_channels import ChannelPruningStatistics, PrunedChannels
@@ -28,6 +29,7 @@ from nncfx.controllers.schedules import (
     Schedule,
     WarmUp,
 )
+from nncfx.controllers.states import check_keys
 from nncfx.controllers.weight_costs import WeightCosts
 from nncfx.controllers.weights import raw_parameters
 from nncfx.errors import CompressionError
@@ -39,11 +41,14 @@ from nncfx.schemes import (
     Ranking,
     group_masks,
     group_scores,
+    keep_branches,
     keep_groups,
     kept_units,
+    norm_scale_scores,
     unconstrained_masks,
 )
 from nncfx.schemes.alignment import ALIGNMENTS, Alignment
+from nncfx.schemes.masks import comparable
 
 __all__ = ["ChannelPruningController", "PruningSubject", "keep_channels", "pruning_schedule"]
 
@@ -52,7 +57,10 @@ _LOGGER = logging.getLogger(__name__)
 _CRITERIA: Final[Mapping[str, Criterion]] = {
     "L1": "l1norm",
     "L2": "l2norm",
+    "LAMP": "lamp",
     "geometric_median": "geometric_median",
+    "max": "max",
+    "random": "random",
 }
 
 
@@ -88,8 +96,30 @@ def keep_channels(
         ArgumentError: `level` is not in [0, 1).
         CompressionError: weights have NaN entries.
     """
-    criterion = _CRITERIA[params.filter_importance]
-    scores = group_scores(channels, weights, criterion, normalize=params.all_weights)
+    scores = _weight_scores(channels, weights, params, normalize=params.all_weights)
+    return _keep_best(channels, scores, level, params)
+
+
+def _weight_scores(
+    channels: Channels,
+    weights: Mapping[str, Tensor],
+    params: ChannelPruningParams,
+    *,
+    normalize: bool,
+) -> list[Tensor]:
+    """Return the scores of the groups by weights; by their L2 norm where data are to say more."""
+    if params.filter_importance == "batch_norm_scale":
+        return norm_scale_scores(channels, weights, normalize=normalize)
+    criterion = _CRITERIA.get(params.filter_importance, "l2norm")
+    return group_scores(channels, weights, criterion, normalize=normalize)
+
+
+def _keep_best(
+    channels: Channels,
+    scores: Sequence[Tensor],
+    level: float,
+    params: ChannelPruningParams,
+) -> list[Tensor]:
     entries = [one.origin.indices.shape[1] for one in channels.prunable]
     scope = _scope(params)
     return keep_groups(scores, level, align=_alignment(params), scope=scope, entries=entries)
@@ -142,6 +172,7 @@ class ChannelPruningController(Controller):
         self.masks = masks
         self.channels = subject.channels
         self._subject = subject
+        self._activity: dict[str, Tensor] = {}
         self._costs = {"macs": subject.macs, "parameters": subject.parameters}.get(params.budget)
         if self._costs is not None:
             self._masks_that_save(params.target, self._costs)  # out of reach is said now
@@ -186,7 +217,49 @@ class ChannelPruningController(Controller):
         return self._wanted(masks)
 
     def _keep(self, group_level: float) -> list[Tensor]:
-        return keep_channels(self.channels, self._weights(), group_level, self.config.params)
+        params, is_whole = self.config.params, isinstance(self.config, BranchPruningConfig)
+        normalize = params.all_weights and not is_whole
+        if self._activity:
+            scores = [
+                comparable(one, self._activity[one.name], normalize=normalize)
+                for one in self.channels.prunable
+            ]
+        else:
+            scores = _weight_scores(self.channels, self._weights(), params, normalize=normalize)
+        if is_whole:
+            return keep_branches(self.channels, scores, group_level)
+        return _keep_best(self.channels, scores, group_level, params)
+
+    @override
+    def calibrate(self, batches: Iterable[Any]) -> None:
+        """Score the groups by what the model does on `batches`, and apply the level anew.
+
+        Raises:
+            ArgumentError: a batch is of an unknown form.
+            CompressionError: no layer shows some channels, or there is no batch.
+        """
+        params = self.config.params
+        if not params.needs_data:
+            return
+        importance, samples = params.filter_importance, params.importance_samples
+        self._activity = channel_activity(self.model, self.channels, batches, importance, samples)
+        self.level = self._level
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        activity = {name: scores.tolist() for name, scores in self._activity.items()}
+        return super().state_dict() | ({"activity": activity} if activity else {})
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if not self.config.params.needs_data:
+            super().load_state_dict(state)
+            return
+        super().load_state_dict({key: one for key, one in state.items() if key != "activity"})
+        names = [one.name for one in self.channels.prunable]
+        activity = state.get("activity", {})
+        check_keys(activity, names, f"The activity in the state of '{self.algorithm}'")
+        self._activity = {name: torch.tensor(activity[name]) for name in names}
 
     def _masks(self, keep: Sequence[Tensor]) -> dict[str, Tensor]:
         return self._wanted(group_masks(self.channels, keep, self._weights()))

@@ -10,6 +10,7 @@ from torch.nn.modules.conv import _ConvNd
 from nncfx.controllers.weights import WEIGHT_FUNCTIONS, aliases
 from nncfx.graph import NNCFGraph, Operation, input_address, output_address
 from nncfx.graph.channels import Channels, GroupSet, Role
+from nncfx.schemes import branch_sets
 
 __all__ = [
     "NOTHING_SPARED",
@@ -17,6 +18,7 @@ __all__ = [
     "producing_operations",
     "read_within",
     "spare",
+    "take_branches",
     "take_heads",
     "take_neurons",
 ]
@@ -62,6 +64,17 @@ def spare(
         tuple(
             _fixed(one, next((reasons[m.address] for m in found if m.address in reasons), None))
             for one, found in zip(channels.group_sets, makers, strict=True)
+        )
+    )
+
+
+def take_branches(channels: Channels) -> Channels:
+    """Return `channels` with all sets fixed but those through which alone a branch passes."""
+    names = {one.name for one in branch_sets(channels)}
+    return Channels(
+        tuple(
+            one if one.name in names else _fixed(one, "no residual branch goes with it")
+            for one in channels
         )
     )
 

@@ -20,6 +20,7 @@ from nncfx.tracing import NNCFNetwork, unwrap
 
 ITEMS: Mapping[str, dict[str, Any]] = {
     "block_pruning": {"params": {"sparsity_target_epoch": 2, "block": [2, 3]}},
+    "branch_pruning": {"params": {"pruning_steps": 2}},
     "const_sparsity": {},
     "filter_pruning": {
         "params": {"pruning_target": 0.25, "pruning_steps": 2, "prune_first_conv": True},

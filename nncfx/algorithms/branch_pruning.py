@@ -1,0 +1,28 @@
+"""Branch pruning: whole residual branches are zero but for a constant: pruning in depth."""
+
+from collections.abc import Iterable
+from typing import final
+
+from typing_extensions import override
+
+from nncfx.config import BranchPruningConfig
+from nncfx.controllers import register_algorithm
+from nncfx.controllers.channel_pruning_builder import ChannelPruningBuilder
+from nncfx.controllers.channel_scopes import NOTHING_SPARED, spare, take_branches
+from nncfx.graph import Operation
+from nncfx.graph.channels import Channels
+from nncfx.tracing import NNCFNetwork
+
+__all__ = ["BranchPruningBuilder"]
+
+
+@final
+@register_algorithm(BranchPruningConfig)
+class BranchPruningBuilder(ChannelPruningBuilder[BranchPruningConfig]):
+    """Takes the channels through which alone a residual branch passes."""
+
+    @override
+    def taken(self, model: NNCFNetwork, considered: Iterable[Operation]) -> Channels:
+        graph = model.nncf.graph
+        channels = take_branches(model.nncf.channels)
+        return spare(channels, model, graph, considered, NOTHING_SPARED)

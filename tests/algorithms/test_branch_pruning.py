@@ -1,0 +1,56 @@
+"""Branch pruning: whole residual branches go, the rest stays whole."""
+
+import pytest
+import torch
+from pytorchcv.models.resnet_cifar import resnet20_cifar10
+from torch import nn
+
+from nncfx.algorithms.branch_pruning import BranchPruningBuilder
+from nncfx.compressor.create import create_compressed_model
+from nncfx.config import BranchPruningConfig
+from nncfx.errors import CompressionError, ConfigError
+from nncfx.thinning import thin
+from nncfx.tracing import wrap
+
+IMAGE = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
+def test_half_of_the_branches_of_a_resnet_go_whole_and_thin_exactly() -> None:
+    """Of nine branches four go, of which thinning leaves one channel; no other loses any."""
+    torch.manual_seed(0)
+    model = resnet20_cifar10().eval()
+    params = {"pruning_target": 0.5}
+    item = {"algorithm": "branch_pruning", "pruning_init": 0.5, "params": params}
+    controller, wrapped = create_compressed_model(model, {"compression": item}, IMAGE)
+    found = controller.statistics().channels
+    assert len(found) == 9
+    assert sorted(one.before - one.after for one in found if one.after < one.before) == sorted(
+        one.before for one in found if not one.after
+    )
+    assert sum(not one.after for one in found) == 4
+    result = thin(wrapped)
+    assert result.max_error < 1e-5
+    widths = [
+        unit.body.conv1.conv.out_channels
+        for stage in list(result.model.features)[1:4]
+        for unit in stage
+    ]
+    assert widths.count(1) == 4
+    assert set(widths) == {1, 16, 32, 64} & set(widths)
+
+
+def test_a_model_without_branches_is_told() -> None:
+    """A chain has none; the reason of each set is given."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU(), nn.Conv2d(8, 2, 1))
+    with pytest.raises(CompressionError, match="no residual branch goes with it"):
+        BranchPruningBuilder(BranchPruningConfig()).plan(wrap(model, IMAGE))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("align", 8), ("all_weights", True), ("constrained", False), ("pruning_side", "output")],
+)
+def test_keys_that_choose_single_channels_are_refused(key: str, value: object) -> None:
+    """Nothing that a user writes is ignored."""
+    with pytest.raises(ConfigError, match=f"{key}.*branches go whole"):
+        BranchPruningConfig.from_dict({"params": {key: value}})
