@@ -222,15 +222,16 @@ class NNCFInterface:
         known = set(self.graph.addresses)
         return [one for one in trace(model, example_inputs).addresses if one not in known]
 
-    def register(self, insertions: Iterable[Insertion]) -> InsertionHandle:
-        """Plan to put `insertions` in place; nothing changes until `commit`.
+    def register(self, insertions: Insertion | Iterable[Insertion]) -> InsertionHandle:
+        """Plan to put one insertion or several in place; nothing changes until `commit`.
 
         Raises:
-            ArgumentError: a hook is no module, or an algorithm's name cannot be part of a key.
+            ArgumentError: they are no insertions, a hook is no module, or an algorithm's name
+                cannot be part of a key.
             GraphError: an address, a port, a module or a parameter does not exist, or cannot be
                 hooked. None of `insertions` is registered then.
         """
-        planned = list(insertions)
+        planned = [insertions] if isinstance(insertions, Insertion) else list(insertions)
         modules = dict(self._model.named_modules(remove_duplicate=False))
         state = self._state
         for insertion in planned:

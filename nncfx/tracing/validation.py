@@ -1,6 +1,7 @@
 """Refuse an insertion that has no place in the model, before anything changes."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from torch import nn
 
@@ -20,9 +21,11 @@ def check_insertion(
     """Return if `insertion` can be committed.
 
     Raises:
-        ArgumentError: the hook is no module, or the algorithm's name cannot be part of a key.
+        ArgumentError: it is no insertion, its site no site, its priority no integer, the hook no
+            module, or the algorithm's name cannot be part of a key.
         GraphError: its address, port, module or parameter does not exist, or cannot be hooked.
     """
+    _check_types(insertion)
     if not isinstance(insertion.hook, nn.Module):
         raise ArgumentError(
             f"The hook at '{insertion.site}' is a {type(insertion.hook).__name__}; a hook is an "
@@ -38,6 +41,25 @@ def check_insertion(
         _check_weight(site, modules)
     else:
         _check_activation(site, graph.find(site.address), wiring)
+
+
+def _check_types(insertion: Any) -> None:
+    """Return if `insertion` and its parts, the hook aside, are what their annotations say."""
+    if not isinstance(insertion, Insertion):
+        raise ArgumentError(
+            f"A {type(insertion).__name__} cannot be registered. Register insertions: "
+            "Insertion(site, hook, priority, algorithm).",
+        )
+    if not isinstance(insertion.site, WeightSite | PreSite | PostSite):
+        raise ArgumentError(
+            f"{insertion.site!r} is a {type(insertion.site).__name__}, not a site. Write "
+            "PostSite(address), PreSite(address, port) or WeightSite.of(parameter).",
+        )
+    if not isinstance(insertion.priority, int):
+        raise ArgumentError(
+            f"The priority of the hook at '{insertion.site}' is {insertion.priority!r}; hooks at "
+            "a site are sorted by priority, an integer, smaller first. See tracing.Priority.",
+        )
 
 
 def _check_weight(site: WeightSite, modules: Mapping[str, nn.Module]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import cast
 
+import torch
 from torch import nn
 
 from nncfx.errors import ArgumentError, TracingError
@@ -37,9 +38,9 @@ def wrap(
 
     Raises:
         ArgumentError: `model` is no module, or `example_inputs` are not in an accepted form.
-        TracingError: the model, or a part of it, is wrapped already or sharded (FSDP); it refuses
-            the inputs; it returns no tensor; its class cannot be extended. The model is left as
-            it was.
+        TracingError: the model, or a part of it, is wrapped already, compiled, scripted or sharded
+            (FSDP); it refuses the inputs; it returns no tensor; its class cannot be extended. The
+            model is left as it was.
 
     >>> import torch
     >>> model = wrap(nn.Sequential(nn.Linear(2, 3)), torch.zeros(1, 2))
@@ -51,13 +52,7 @@ def wrap(
             f"wrap takes an nn.Module, not a {type(model).__name__}. Pass the model itself.",
         )
     for name, module in model.named_modules():
-        refuse_sharded(type(module))
-        if isinstance(module, NNCFNetwork):
-            where = f"its module '{name}' is" if name else "it is"
-            raise TracingError(
-                f"{type(model).__name__} cannot be wrapped: {where} wrapped already. "
-                "Use model.nncf of the wrapped one, or nncfx.unwrap it first.",
-            )
+        _refuse_part(model, name, module)
     traces = [trace_of_shapes(model, one) for one in (example_inputs, *further_inputs)]
     graph = merged_graphs([one.graph for one in traces]) if further_inputs else traces[0].graph
     wiring = merged_wirings([one.wiring for one in traces]) if further_inputs else traces[0].wiring
@@ -71,6 +66,29 @@ def wrap(
     model.__dict__[STORE] = HookStore()
     model.__dict__[STATE] = WrapState(graph, wiring, example_inputs)
     return cast("NNCFNetwork", model)
+
+
+def _refuse_part(model: nn.Module, name: str, module: nn.Module) -> None:
+    """Return if `module`, the part of `model` of that name, can be wrapped with it."""
+    refuse_sharded(type(module))
+    where = f"its module '{name}' is" if name else "it is"
+    if isinstance(module, NNCFNetwork):
+        raise TracingError(
+            f"{type(model).__name__} cannot be wrapped: {where} wrapped already. "
+            "Use model.nncf of the wrapped one, or nncfx.unwrap it first.",
+        )
+    # by the module's name, since importing torch._dynamo takes a second
+    is_made = type(module).__module__.startswith("torch._dynamo.eval_frame")
+    if is_made or module._compiled_call_impl is not None:  # noqa: SLF001 (what nn.Module.compile sets)
+        raise TracingError(
+            f"{type(model).__name__} cannot be wrapped: {where} compiled, and what it calls is no "
+            "longer seen. Wrap the model first, and compile what nncfx.wrap returns.",
+        )
+    if isinstance(module, torch.jit.ScriptModule):
+        raise TracingError(
+            f"{type(model).__name__} cannot be wrapped: {where} TorchScript, whose calls are not "
+            "seen. Wrap the Python module that it was made from.",
+        )
 
 
 def unwrap(model: nn.Module) -> nn.Module:

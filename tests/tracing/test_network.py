@@ -321,3 +321,30 @@ def test_channels_are_those_of_the_model_without_its_hooks() -> None:
     model.nncf.commit()
     assert str(model.nncf.channels) == before
     assert [group_set.size for group_set in model.nncf.channels.prunable] == [4]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (PostSite("Sequential/Linear[0]/linear_0"), "A PostSite cannot be registered"),
+        (Insertion("Net/relu_0", nn.Identity(), 0, "a"), "'Net/relu_0' is a str, not a site"),  # type: ignore[arg-type]  # the mistake
+        (
+            Insertion(WeightSite("0", "weight"), nn.Identity(), "high", "a"),  # type: ignore[arg-type]  # the mistake
+            "The priority of the hook at '0.weight' is 'high'",
+        ),
+    ],
+)
+def test_what_is_no_insertion_is_told_before_anything_changes(given: object, told: str) -> None:
+    model: Any = wrap(nn.Sequential(nn.Linear(2, 3)), torch.zeros(1, 2))
+    with pytest.raises(ArgumentError, match=told):
+        model.nncf.register([given])
+    model.nncf.commit()
+    assert model.nncf.hooks == ()
+
+
+def test_one_insertion_can_be_registered_by_itself() -> None:
+    model: Any = wrap(nn.Sequential(nn.Linear(2, 3)), torch.zeros(1, 2))
+    one = Insertion(WeightSite("0", "weight"), nn.Identity(), 0, "a")
+    model.nncf.register(one)
+    model.nncf.commit()
+    assert model.nncf.hooks == (one,)

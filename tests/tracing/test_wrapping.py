@@ -66,6 +66,27 @@ def test_an_unwrapped_model_can_be_wrapped_again(make: Make, inputs: Inputs) -> 
     assert isinstance(wrap(model, inputs("Shared")), NNCFNetwork)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit")  # torch._dynamo's own, at import
+def test_a_compiled_model_is_refused_before_anything_runs() -> None:
+    with pytest.raises(TracingError, match=r"it is compiled.*compile what nncfx\.wrap returns"):
+        wrap(torch.compile(nn.Linear(2, 3)), torch.zeros(1, 2))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")  # torch._dynamo's own, at import
+def test_a_part_that_was_compiled_in_place_is_named() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+    model[0].compile()
+    with pytest.raises(TracingError, match="its module '0' is compiled"):
+        wrap(model, torch.zeros(1, 2))
+    assert type(model) is nn.Sequential
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_torch_script_is_refused() -> None:
+    with pytest.raises(TracingError, match="it is TorchScript"):
+        wrap(torch.jit.script(nn.Linear(2, 3)), torch.zeros(1, 2))
+
+
 def test_wrapping_twice_is_refused(make: Make, inputs: Inputs) -> None:
     model = wrap(make("Shared"), inputs("Shared"))
     with pytest.raises(TracingError, match="Shared cannot be wrapped: it is wrapped already"):
