@@ -112,8 +112,9 @@ class _Kept(torch.autograd.Function):
     def forward(ctx: Any, weight: Tensor, scores: Tensor, noisy: Tensor) -> Tensor:
         # relu's backward keeps what stands where another tensor is above a number
         kept: Tensor = torch.ops.aten.threshold_backward(weight, noisy, 0)
-        # in the memory of the noisy scores, which nobody else reads
-        ctx.save_for_backward(weight, noisy.sigmoid_())
+        # in the memory of the noisy scores, which nobody else reads; compilers do that themselves
+        is_compiled = torch.compiler.is_compiling()
+        ctx.save_for_backward(weight, noisy.sigmoid() if is_compiled else noisy.sigmoid_())
         return kept
 
     @staticmethod
@@ -132,12 +133,14 @@ class _Count(torch.autograd.Function):
     def forward(ctx: Any, scores: Tensor) -> Tensor:
         ctx.save_for_backward(scores)
         one = scores.new_ones(1)
+        is_compiled = torch.compiler.is_compiling()
+        blocks = [scores] if is_compiled else torch.split(scores.reshape(-1), _BLOCK)
         # a sum of floats takes a fourth of the time of one of bools
-        parts = (
+        parts = [
             torch.ops.aten.threshold_backward(one.expand_as(block), block, 0).sum()
-            for block in torch.split(scores.reshape(-1), _BLOCK)
-        )
-        return torch.stack(list(parts)).sum()
+            for block in blocks
+        ]
+        return torch.stack(parts).sum()
 
     @staticmethod
     @override
