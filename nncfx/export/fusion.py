@@ -51,7 +51,8 @@ def arrange_quantizers(graph: "ir.Graph") -> None:
 
     Equal ones of one tensor become one. One behind a movement (reshape, transpose, max pooling,
     ...) moves before it and is repeated behind it, so that the movement itself is done on
-    integers. A ReLU or Clip that its quantizer implies is removed.
+    integers; so is a concatenation of tensors on one grid. A ReLU or Clip that its quantizer
+    implies is removed.
     """
     _merge_equal(graph)
     _pull_before_movements(graph)
@@ -101,10 +102,8 @@ def _movement_before(node: "ir.Node") -> "ir.Node | None":
 
 def _repeat_behind_movements(graph: "ir.Graph") -> None:
     for node in list(graph):
-        if not is_movement(node) or node.inputs[0] is None:
-            continue
-        before = node.inputs[0].producer()
-        if before is None or not is_fake_quantize(before) or grid_of(before).axis is not None:
+        before = _quantizer_of_inputs(node)
+        if before is None:
             continue
         for value in node.outputs:
             readers = consumers(value)
@@ -113,6 +112,20 @@ def _repeat_behind_movements(graph: "ir.Graph") -> None:
             copy = _quantizer_like(before, value)
             graph.insert_after(node, copy)
             _read_instead(value, copy)
+
+
+def _quantizer_of_inputs(node: "ir.Node") -> "ir.Node | None":
+    """Return a quantizer on whose grid the outputs of `node` lie because its inputs do."""
+    joins = node.op_type == "Concat" and not node.domain
+    if not (joins or is_movement(node)):
+        return None
+    moved = node.inputs if joins else node.inputs[:1]
+    before = [None if value is None else value.producer() for value in moved]
+    quantizers = [one for one in before if one is not None and is_fake_quantize(one)]
+    grids = [grid_of(one) for one in quantizers]
+    if len(quantizers) < len(moved) or not all(one.equals(grids[0]) for one in grids):
+        return None
+    return quantizers[0] if grids[0].axis is None else None
 
 
 def _read_instead(value: "ir.Value", node: "ir.Node") -> None:

@@ -17,6 +17,7 @@ from nncfx.errors import ArgumentError
 __all__ = ["Extremes", "Histogram", "MeanQuantiles", "TensorStatistic"]
 
 _PLENTY = 2**13
+_LARGEST_EXPONENT = 127
 _FIXED_POINT = 149
 """A float32 times 2^149 is a whole number."""
 
@@ -174,8 +175,16 @@ class Histogram(TensorStatistic):
             return
         self._fit(math.frexp(peak)[1] - (self.bins.bit_length() - 2))
         # exact, since the width is a power of two, and faster than torch.histc
-        places = _sampled(x.detach()).double().cpu().flatten().div_(self.width).floor_()
-        self.counts += torch.bincount(places.long().add_(self.bins // 2), minlength=self.bins)
+        sample = _sampled(x.detach()).cpu().to(self._exact_type(x.dtype))
+        places = (sample / self.width).flatten().floor_()
+        self.counts += torch.bincount(places.int().add_(self.bins // 2), minlength=self.bins)
+
+    def _exact_type(self, dtype: torch.dtype) -> torch.dtype:
+        """Return the narrowest type in which dividing by the width rounds nothing."""
+        assert self.exponent is not None  # noqa: S101 (there is a width)
+        # numbers become larger, by a factor that a float32 holds
+        grows = dtype != torch.float64 and -_LARGEST_EXPONENT < self.exponent <= 0
+        return torch.float32 if grows else torch.float64
 
     @property
     def width(self) -> float:

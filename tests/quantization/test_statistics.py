@@ -78,6 +78,19 @@ def test_a_histogram_counts_every_number_where_it_lies() -> None:
     assert torch.equal(statistic.counts, torch.bincount(place, minlength=statistic.bins))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("exponent", [-125, -100, -3, 0, 11, 12, 30, 120])
+def test_counts_are_those_of_an_exact_division_at_every_magnitude(
+    exponent: int, dtype: torch.dtype
+) -> None:
+    x = (torch.randn(2, 500, dtype=torch.float64) * 2.0**exponent).to(dtype)
+    x[0, :3] = torch.tensor([1e-45, -1e-45, -0.0])
+    statistic = Histogram()
+    statistic.update(x)
+    places = (x.double() / statistic.width).floor().long().flatten() + statistic.bins // 2
+    assert torch.equal(statistic.counts, torch.bincount(places, minlength=statistic.bins))
+
+
 def test_a_histogram_of_zeros_has_no_width_until_something_else_comes() -> None:
     statistic = Histogram()
     statistic.update(torch.zeros(7))
