@@ -8,7 +8,7 @@ from torch import nn
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.tracing.activation_hooks import is_known_function
-from nncfx.tracing.module_stack import Wiring
+from nncfx.tracing.module_stack import Boundary, Wiring
 from nncfx.tracing.sites import Insertion, PostSite, PreSite, WeightSite
 from nncfx.tracing.tensors import own_tensors
 
@@ -93,8 +93,20 @@ def _check_activation(site: PreSite | PostSite, operation: Operation, wiring: Wi
             f"'{site.address}' assigns to elements of its first input and returns nothing; a "
             "hook could replace neither. Hook the operation that reads the tensor next.",
         )
-    if wiring.places[site.address].boundary is None and not is_known_function(operation.function):
+    if is_known_function(operation.function):
+        return
+    if not _is_at_boundary(site, wiring.places[site.address].boundary):
+        mend = "Call it in a module of its own."
+        if isinstance(site, PreSite) and site.port in operation.parameters:
+            mend = f"Hook the weight: WeightSite.of('{operation.parameters[site.port]}')."
         raise GraphError(
             f"'{site.address}' calls '{operation.function}', which is no function of torch by "
-            "that name, and cannot be hooked. Call it in a module of its own.",
+            f"that name, and cannot be hooked. {mend}",
         )
+
+
+def _is_at_boundary(site: PreSite | PostSite, boundary: Boundary | None) -> bool:
+    """Return whether a hook around the module's forward sees the tensor at `site`."""
+    if boundary is None:
+        return False
+    return boundary.is_result if isinstance(site, PostSite) else site.port in boundary.arguments

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 import torch
 from torch import nn
+from typing_extensions import override
 
 from nncfx.errors import ArgumentError, GraphError, TracingError
 from nncfx.tracing import (
@@ -348,3 +349,45 @@ def test_one_insertion_can_be_registered_by_itself() -> None:
     model.nncf.register(one)
     model.nncf.commit()
     assert model.nncf.hooks == (one,)
+
+
+class Scaled(nn.Module):
+    """Calls an operator that torch does not list, on its argument and on a weight."""
+
+    library = torch.library.Library("nncfx_test_network", "FRAGMENT")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = torch.ops.nncfx_test_network.scaled(x, self.weight)
+        return result
+
+
+Scaled.library.define("scaled(Tensor x, Tensor weight) -> Tensor")
+Scaled.library.impl("scaled", torch.mul, "CPU")
+
+
+def test_around_an_operator_of_another_library_hooks_stand_where_its_module_is_entered() -> None:
+    model: Any = wrap(nn.Sequential(Scaled()), torch.ones(1, 3))
+    address = "Sequential/Scaled[0]/scaled_0"
+    with pytest.raises(GraphError, match=r"cannot be hooked.*WeightSite\.of\('0\.weight'\)"):
+        model.nncf.register(Insertion(PreSite(address, 1), nn.Identity(), 0, "a"))
+    halves = nn.Hardtanh(0, 0.5)
+    sites = [PreSite(address, 0), WeightSite("0", "weight"), PostSite(address)]
+    model.nncf.register([Insertion(one, halves, 0, "a") for one in sites])
+    model.nncf.commit()
+    assert torch.equal(model(torch.ones(1, 3)), torch.full((1, 3), 0.25))
+
+
+def test_an_operator_of_another_library_beside_other_calls_cannot_be_hooked() -> None:
+    class Beside(Scaled):
+        @override
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) + 1
+
+    model: Any = wrap(Beside(), torch.ones(1, 3))
+    with pytest.raises(GraphError, match="Call it in a module of its own"):
+        model.nncf.register(Insertion(PostSite("Beside/scaled_0"), nn.Identity(), 0, "a"))
