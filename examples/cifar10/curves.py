@@ -26,7 +26,7 @@ from nncfx.schemes import BlockPrune, Compose, Prune, Quantize, Scheme, footprin
 
 LEVELS = (0.5, 0.8, 0.9, 0.93, 0.95, 0.97, 0.98)
 GRADUAL = "DC fine-tuned, level by level"
-METHODS = ("DC", "DC fine-tuned", GRADUAL, "L-C")
+METHODS = ("DC", "DC, norms recalibrated", "DC fine-tuned", GRADUAL, "L-C")
 PRUNE: dict[str, Scheme] = {
     "magnitude": Prune(),
     # single weights as blocks of one: ranked within their layer first, so that none runs empty
@@ -65,12 +65,13 @@ def arguments() -> argparse.Namespace:
 def methods(options: argparse.Namespace) -> dict[str, Recovery]:
     """Return the ways of recovery; fine-tuning sees as many minibatches as L-C."""
     count = (options.steps - 1) * options.iterations
+    recalibrated = {"recalibration_batches": max(8, options.iterations // 30)}
     shared = {
         "lr": options.lr,
         "lr_end": options.lr / 100,
         "weight_decay": 1e-4,
-        "recalibration_batches": max(8, options.iterations // 30),
         "amp": options.amp,
+        **recalibrated,
     }
     tuned = DCFineTuned(epochs=max(1, round(count * options.batch / options.images)), **shared)
     first, last = options.mu
@@ -83,7 +84,8 @@ def methods(options: argparse.Namespace) -> dict[str, Recovery]:
         resume_folder=options.output / "unfinished",
         **shared,
     )
-    return dict(zip(METHODS, (DC(), tuned, tuned, learned), strict=True))
+    ways = (DC(), DC(**recalibrated), tuned, tuned, learned)
+    return dict(zip(METHODS, ways, strict=True))
 
 
 def accuracy(model: torch.nn.Module, batches: data.Batches) -> float:

@@ -1,5 +1,6 @@
 """A stopwatch that times candidates against the dense model on one runtime."""
 
+import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Self, final
 
 from torch import nn
 
+from nncfx.compressor.codec import decode, load_object, read_text, write_text
 from nncfx.export import ExportResult, export_onnx
 from nncfx.runtimes import (
     BuildOptions,
@@ -19,6 +21,7 @@ from nncfx.runtimes import (
     time_sessions,
     verdict,
 )
+from nncfx.runtimes.named_inputs import examples_in
 from nncfx.tracing import ExampleInputs
 
 __all__ = ["Bench"]
@@ -29,8 +32,8 @@ class Bench:
     """Times models on one runtime, each interleaved with the dense model.
 
     The machine's speed drifts, and a search compares candidates measured minutes apart: so the
-    dense model runs beside every candidate, and `throughput` is the candidate's advantage over
-    the dense model times the dense model's first throughput. Where other work holds up many
+    dense model runs beside every candidate, and what is told is the candidate's advantage over
+    the dense model, counted from the dense model's first latency. Where other work holds up many
     calls, one thread is timed by its CPU time. A context manager; it owns a temporary folder for
     the exported files.
 
@@ -40,6 +43,8 @@ class Bench:
         runtime: name of the runtime, such as `"onnxruntime"` or `"torch"`.
         seconds: time to spend on each model of a comparison.
         threads: CPU threads that one call may use; None leaves the choice to the runtime.
+        kept: a file for the dense model's first latency, so that a run that goes on after a kill
+            counts from the same; None: it is measured afresh.
 
     Raises:
         ArgumentError: no runtime has that name, or `threads` is below 1.
@@ -53,11 +58,13 @@ class Bench:
         *,
         seconds: float = 0.5,
         threads: int | None = None,
+        kept: Path | None = None,
     ) -> None:
         self._runtime = runtime_named(runtime)
         self._options = BuildOptions(threads=threads)
         self._example_inputs = example_inputs
         self._seconds = seconds
+        self._kept = kept
         self._dense = dense
         self._session: Session | None = None
         self._reference: float | None = None
@@ -68,28 +75,29 @@ class Bench:
         """The name of the runtime."""
         return self._runtime.name
 
-    def dense_throughput(self) -> float:
-        """Return examples per second of the dense model, measured once."""
-        if self._reference is None:
-            plan = TimingPlan(seconds=self._seconds, clock="auto")
-            sessions = {"dense": self._dense_session()}
-            timing = time_sessions(sessions, self._example_inputs, plan=plan)["dense"]
-            self._reference = timing.throughput
-        return self._reference
-
     def throughput(self, model: nn.Module) -> float:
-        """Return examples per second of `model`, on the scale of `dense_throughput`.
+        """Return examples per second of `model`: as many as `latency_ms` leaves time for.
 
         Raises:
             MissingExtraError: the runtime or the exporter is not installed.
             ExportError: the model cannot be exported.
             RuntimeFailure: the runtime refuses it.
         """
+        return 1000 * examples_in(self._example_inputs) / self.latency_ms(model)
+
+    def latency_ms(self, model: nn.Module) -> float:
+        """Return milliseconds of one call of `model`, as if measured when the dense one was.
+
+        Raises:
+            MissingExtraError: the runtime or the exporter is not installed.
+            ExportError: the model cannot be exported.
+            RuntimeFailure: the runtime refuses it.
+        """
+        reference = self._dense_latency_ms()
         if model is self._dense:
-            return self.dense_throughput()
-        reference = self.dense_throughput()
+            return reference
         dense, candidate = self.compare(model)
-        return verdict(dense, candidate).speed_up * reference
+        return reference / verdict(dense, candidate).speed_up
 
     def compare(self, model: nn.Module, *, seconds: float | None = None) -> tuple[Timing, Timing]:
         """Return the timings of the dense model and of `model`, interleaved.
@@ -147,6 +155,20 @@ class Bench:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _dense_latency_ms(self) -> float:
+        """Return milliseconds of the dense model, measured once in the life of a run."""
+        if self._reference is None and self._kept is not None and self._kept.exists():
+            written = load_object(read_text(self._kept), "latency")
+            self._reference = decode(float, written.get("latency_ms"), "$.latency_ms")
+        if self._reference is None:
+            plan = TimingPlan(seconds=self._seconds, clock="auto")
+            sessions = {"dense": self._dense_session()}
+            timing = time_sessions(sessions, self._example_inputs, plan=plan)["dense"]
+            self._reference = timing.median_ms
+            if self._kept is not None:
+                write_text(self._kept, json.dumps({"latency_ms": self._reference}) + "\n")
+        return self._reference
 
     def _export(self, model: nn.Module, name: str) -> ExportResult:
         path = Path(self._folder.name) / f"{name}.onnx"

@@ -56,7 +56,7 @@ class Candidate:
 
     def latency_ms(self) -> float:
         """Return the milliseconds of one call on the example inputs."""
-        return self.bench.compare(self.model)[1].median_ms
+        return self.bench.latency_ms(self.model)
 
     def file_bytes(self) -> float:
         """Return the bytes of the model as a `.nncfx` file."""

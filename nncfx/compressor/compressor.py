@@ -18,6 +18,7 @@ from nncfx.compressor.by_level import search_by_level
 from nncfx.compressor.candidate import Candidate, Forge
 from nncfx.compressor.evidence import Evidence
 from nncfx.compressor.from_config import arguments_from
+from nncfx.compressor.journal_header import digest, journal_header
 from nncfx.compressor.metrics import Metric, accuracy, metric_name, metric_value
 from nncfx.compressor.notes import notes_on
 from nncfx.compressor.preflight import (
@@ -32,7 +33,7 @@ from nncfx.compressor.preflight import (
     small_sample_note,
 )
 from nncfx.compressor.progress import Narrator, narrated
-from nncfx.compressor.proof import Exhibits, StudyWords, evidence, fingerprint, study
+from nncfx.compressor.proof import Exhibits, StudyWords, evidence, study
 from nncfx.compressor.result import CompressionResult
 from nncfx.compressor.spelling import candidate_words, spelt
 from nncfx.compressor.states import TrialStates
@@ -43,7 +44,6 @@ from nncfx.graph.channels import Channels
 from nncfx.lc import DC, Recovery, RecoveryData
 from nncfx.objectives import Objective
 from nncfx.schemes import Scheme, SchemeLike, as_scheme
-from nncfx.schemes.code_digest import code_digest
 from nncfx.search import Candidate as Point
 from nncfx.search import (
     CandidateStudy,
@@ -253,8 +253,7 @@ class _Run:
     def result(self) -> CompressionResult:
         """Search, compress to the chosen level or candidate, prove, and return the result."""
         settings = self._settings
-        runtime, threads = settings.runtime, settings.threads
-        with Bench(self._dense, self._inputs, runtime, threads=threads) as bench:
+        with self._bench() as bench:
             search, chosen, scheme = (
                 self._of_levels(bench) if settings.space is None else self._of_candidates(bench)
             )
@@ -268,10 +267,21 @@ class _Run:
                 reference=self._reference,
             )
 
+    def _bench(self) -> Bench:
+        settings = self._settings
+        return Bench(
+            self._dense,
+            self._inputs,
+            settings.runtime,
+            threads=settings.threads,
+            # with the journal goes the time that its throughputs and latencies count from
+            kept=self._path(f"dense-{digest(self._header)}.json"),
+        )
+
     def _of_levels(self, bench: Bench) -> tuple[SearchResult, Candidate, Scheme]:
         settings, trials = self._settings, self._trials()
         forge = self._forge(bench, cast("SchemeLike", settings.scheme))
-        with Study(self._path("journal.jsonl"), self._header()) as journal:
+        with Study(self._path("journal.jsonl"), self._header) as journal:
             search = search_by_level(
                 trials,
                 forge,
@@ -295,7 +305,7 @@ class _Run:
         def forge_of(candidate: Point) -> Forge:
             return self._forge(bench, settings.scheme_at(candidate))
 
-        with CandidateStudy(self._path("journal.jsonl"), self._header()) as journal:
+        with CandidateStudy(self._path("journal.jsonl"), self._header) as journal:
             search = search_by_candidate(
                 trials,
                 forge_of,
@@ -342,26 +352,9 @@ class _Run:
         folder = self._settings.folder
         return None if folder is None else Path(folder) / name
 
+    @functools.cached_property
     def _header(self) -> dict[str, JSONValue]:
-        """What must be the same for a journal to go on; else its trials mean something else."""
-        settings = self._settings
-        parts = ("scheme", "optimizer", "objective", "metric", "criterion")
-        code = code_digest(*(getattr(settings, name) for name in parts))
-        return {
-            "objective": settings.objective.name,
-            "scheme": spelt(settings.scheme),
-            "optimizer": spelt(settings.optimizer),
-            "metric": metric_name(settings.metric),
-            "eps": settings.eps,
-            "margin": settings.margin,
-            "runtime": settings.runtime,
-            "model": fingerprint(self._model),
-            # absent where off: as in the journals of earlier versions
-            **({"code of functions": code} if code else {}),
-            **({"threads": settings.threads} if settings.threads else {}),
-            **({"warm_start": True} if settings.warm_start else {}),
-            **({"stop_hopeless": True} if settings.stop_hopeless else {}),
-        }
+        return journal_header(vars(self._settings), self._model)
 
     def _validate(self, model: nn.Module) -> float:
         return metric_value(self._settings.metric, model, self._settings.valloader)

@@ -1,0 +1,48 @@
+"""What must be the same for a journal to go on; else its trials mean something else."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from nncfx.compressor.metrics import metric_name
+from nncfx.compressor.proof import fingerprint
+from nncfx.compressor.spelling import spelt
+from nncfx.schemes.code_digest import code_digest
+from nncfx.search import JSONValue
+
+__all__ = ["digest", "journal_header"]
+
+_WITH_CODE = ("scheme", "optimizer", "objective", "metric", "criterion")
+
+
+def journal_header(settings: Mapping[str, Any], model: nn.Module) -> dict[str, JSONValue]:
+    """Return the header of the journal of a run.
+
+    Args:
+        settings: of a compressor, by the names of its attributes.
+        model: what is compressed.
+    """
+    code = code_digest(*(settings[name] for name in _WITH_CODE))
+    return {
+        "objective": settings["objective"].name,
+        "scheme": spelt(settings["scheme"]),
+        "optimizer": spelt(settings["optimizer"]),
+        "metric": metric_name(settings["metric"]),
+        "eps": settings["eps"],
+        "margin": settings["margin"],
+        "runtime": settings["runtime"],
+        "model": fingerprint(model),
+        # absent where off: as in the journals of earlier versions
+        **({"code of functions": code} if code else {}),
+        **({"threads": settings["threads"]} if settings["threads"] else {}),
+        **({"warm_start": True} if settings["warm_start"] else {}),
+        **({"stop_hopeless": True} if settings["stop_hopeless"] else {}),
+    }
+
+
+def digest(header: Mapping[str, JSONValue]) -> str:
+    """Return eight characters that differ for different headers."""
+    return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()[:8]
