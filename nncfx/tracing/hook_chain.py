@@ -68,8 +68,13 @@ def is_alike(result: Any, given: torch.Tensor) -> bool:
         isinstance(result, torch.Tensor)
         and result.shape == given.shape
         and result.device == given.device
-        and (result.dtype == given.dtype or torch.is_autocast_enabled(given.device.type))
+        and (result.dtype == given.dtype or _casts(given.device.type))
     )
+
+
+def _casts(device: str) -> bool:
+    # whether autocast is on cannot be asked of a device that has none, such as meta
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def carry(module: nn.Module, chains: Mapping[str, HookChain]) -> None:

@@ -106,6 +106,13 @@ def test_a_hook_that_returns_something_else_is_named_with_its_site(
         model(x)
 
 
+def test_on_meta_where_there_is_no_autocast_a_changed_dtype_is_told_as_well() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 3)).to("meta"), torch.zeros(1, 4, device="meta")
+    hook(wrap(model, x), WeightSite("0", "weight"), _Faulty(lambda one: one.double()))
+    with pytest.raises(HookError, match=r"returned torch.float64 for torch.float32"):
+        model(x)
+
+
 def test_autocast_may_change_the_dtype() -> None:
     model, x = nn.Sequential(nn.Linear(4, 3)), torch.ones(1, 4)
     hook(wrap(model, x), WeightSite("0", "weight"), _Faulty(lambda w: w @ torch.eye(4)))
