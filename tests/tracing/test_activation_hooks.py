@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.overrides import _get_current_function_mode_stack
 
 from nncfx.errors import TracingError
 from nncfx.tracing import Insertion, NNCFNetwork, PostSite, PreSite, run, wrap
@@ -272,3 +273,48 @@ def test_a_call_met_later_is_reported_once() -> None:
         model(torch.ones(4, 3))
     assert len(caught) == 1
     model(torch.ones(5, 3))
+
+
+class Inner(nn.Module):
+    """Says which function modes are on, and fails on request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+        self.fails = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.append(len(_get_current_function_mode_stack()))
+        if self.fails:
+            raise ValueError
+        return F.relu(x)
+
+
+class Outer(nn.Module):
+    """Calls relu before and after a child that calls it too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.relu(x)
+        try:
+            x = self.inner(x)
+        except ValueError:
+            x = -x
+        return F.relu(x) - 1
+
+
+def test_a_child_pays_nothing_for_hooks_of_its_caller() -> None:
+    model = wrap(Outer(), torch.ones(2))
+    hook(model, PostSite("Outer/relu_1"), PostSite("Outer/Inner[inner]/relu_0"))
+    inner = model.inner
+    assert isinstance(inner, Inner)
+    inner.seen.clear()
+    assert model(torch.ones(2)).tolist() == [3, 3]  # doubled twice, less one
+    assert inner.seen == [0]  # the only call of its module needs no mode, and gets none
+    inner.fails = True  # the caller's hooks are back, whatever happens to the child
+    assert model(-torch.ones(2)).tolist() == [-1, -1]
+    inner.fails = False
+    assert model(torch.ones(2)).tolist() == [3, 3]
