@@ -23,6 +23,7 @@ from nncfx.export.fake_quantize import translations
 from nncfx.export.node_modules import name_nodes
 from nncfx.export.preparation import inferring, plain, run_once
 from nncfx.export.qdq import write_quantized
+from nncfx.export.qdq_check import tell_of_floats
 from nncfx.export.targets import Target, target_named
 from nncfx.quantization.operator_shapes import know_shapes
 from nncfx.tracing import ExampleInputs, as_call, inputs_for
@@ -55,7 +56,8 @@ def export_onnx(
     `DequantizeLinear` placed so that `target` fuses them into integer kernels.
 
     A file whose integers the CPU at hand would sum up wrongly (an x86 without VNNI, weights of 8
-    bits) is told in the log, with the mends.
+    bits) is told in the log, with the mends; so are layers with integer weights that the target
+    computes in float all the same.
 
     The file is checked before it takes its name, so that no half-written or refused file ever
     stands at `path`; weights go into a second file (`path` + `.data`) only from 2 GB on. Nodes
@@ -92,6 +94,7 @@ def export_onnx(
     write_quantized(program.model, runtime)
     modules = name_nodes(graph, model)
     tell_of_overflow(graph, runtime)
+    tell_of_floats(graph, runtime)
     size_bytes = _write(program, destination)
     return ExportResult(
         path=destination,

@@ -1,5 +1,6 @@
 """Check that every convolution and matrix product of a file can run in integers."""
 
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,12 +13,14 @@ from nncfx.export.targets import Target, target_named
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["QDQViolation", "qdq_violations"]
+__all__ = ["QDQViolation", "qdq_violations", "tell_of_floats"]
 
+_LOGGER = logging.getLogger(__name__)
 _CONTRACTIONS: Final = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _WITHOUT_KERNEL: Final = frozenset({"ConvTranspose"})
 _CLAMPS: Final = frozenset({"Clip", "Relu"})
 _ZERO_POINT: Final = 2
+_SHOWN: Final = 5
 _LEAST: Final = {"INT8": -128, "UINT8": 0}
 
 
@@ -59,6 +62,41 @@ def qdq_violations(
         if node.op_type in _CONTRACTIONS and not node.domain
         for reason in _reasons(node, wanted)
     )
+
+
+def tell_of_floats(graph: "ir.Graph", target: Target) -> None:
+    """Warn, in the log, of layers with stored integers that `target` computes in float anyway.
+
+    A graph without quantized activations has weights alone quantized, and is not looked at; nor
+    is one for OpenVINO, whose convolutions may end in float.
+    """
+    nodes = [one for one in graph if not one.domain]
+    is_quantized = any(one.op_type == "QuantizeLinear" for one in nodes)
+    if target.name == "openvino" or not is_quantized:
+        return
+    left = {
+        str(node.name): reason
+        for node in nodes
+        if node.op_type in _CONTRACTIONS and _has_integer_weight(node)
+        for reason in _reasons(node, target)
+    }
+    if left:
+        shown = "; ".join(f"{name}: {reason}" for name, reason in list(left.items())[:_SHOWN])
+        _LOGGER.warning(
+            "%s computes %d layers of the file in float, though their weights are integers "
+            "(%s%s). qdq_violations lists them all.",
+            target.name,
+            len(left),
+            shown,
+            "; ..." if len(left) > _SHOWN else "",
+        )
+
+
+def _has_integer_weight(node: "ir.Node") -> bool:
+    source = input_of(node, 1).producer()
+    if source is None or source.op_type != "DequantizeLinear":
+        return False
+    return constant_of(source.inputs[0]) is not None
 
 
 def _read(path: str | os.PathLike[str]) -> "ir.Graph":

@@ -5,9 +5,13 @@ from pathlib import Path
 
 import onnx_ir as ir
 import pytest
+import torch
+from torch import nn
 
+import nncfx
 from nncfx.errors import ArgumentError, ExportError
-from nncfx.export import qdq_violations
+from nncfx.export import export_onnx, qdq_violations
+from nncfx.quantization import quantize_weights
 
 MODEL = """
 g (uint8[1,1,4,4] x) => (%s y)
@@ -66,3 +70,34 @@ def test_an_unknown_target_and_a_file_that_is_none_are_refused(tmp_path: Path) -
         qdq_violations(tmp_path / "m.onnx", "trt")
     with pytest.raises(ExportError, match="cannot be read as an ONNX model"):
         qdq_violations(tmp_path / "m.onnx")
+
+
+class Upscaling(nn.Module):
+    """A convolution, and a transposed one, for which ONNX Runtime has no integer kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.up = nn.Conv2d(3, 4, 3), nn.ConvTranspose2d(4, 3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.up(torch.relu(self.conv(x))).flatten(1)
+
+
+def test_an_export_tells_which_layers_with_integer_weights_run_in_float(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    x = torch.randn(1, 3, 8, 8)
+    export_onnx(nncfx.quantize(Upscaling(), [x]), tmp_path / "m.onnx", x)
+    told = [one.getMessage() for one in caplog.records if "in float" in one.getMessage()]
+    assert len(told) == 1
+    assert "onnxruntime computes 1 layers" in told[0]
+    assert "no integer kernel for ConvTranspose" in told[0]
+
+
+def test_weights_alone_in_integers_are_as_asked_and_told_by_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    x = torch.randn(2, 64)
+    model = quantize_weights(nn.Sequential(nn.Linear(64, 32), nn.ReLU()), [x])
+    export_onnx(model, tmp_path / "m.onnx", x, target="tensorrt")
+    assert "in float" not in caplog.text
