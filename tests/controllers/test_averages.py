@@ -27,7 +27,10 @@ ITEMS = {
     },
     "weight_clustering": {},
     "lc": {"schemes": [{"name": "Prune"}], "params": {"sparsity_target": 0.5}},
-    "quantization": {"initializer": {"range": {"num_init_samples": 0}}},
+    "quantization": {
+        "initializer": {"range": {"num_init_samples": 0}},
+        "params": {"activations_quant_start_epoch": 1, "weights_quant_start_epoch": 2},
+    },
 }
 EMA: Any = get_ema_multi_avg_fn(0.6)
 
