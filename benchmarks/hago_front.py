@@ -1,7 +1,7 @@
 """The front of searched bits on CIFAR-10: quality against size and against measured latency.
 
 python benchmarks/hago_front.py --data ../shared/data --points FOLDER [--table] [--picture FILE]
-python benchmarks/hago_front.py --data ../shared/data --points FOLDER --latency
+python benchmarks/hago_front.py --data ../shared/data --points FOLDER --latency float32 "kl 6"
 
 Bits of weights come from an integer program over what each choice does alone to the outputs on
 the calibration images, or are the same everywhere; activations have the most bits. Both clip
@@ -76,7 +76,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--uniform", type=int, nargs="+", default=[4, 5, 6, 7, 8])
     parser.add_argument("--table", action="store_true", help="only of what the folder has")
     parser.add_argument("--picture", type=Path, help="where to draw the front, as SVG")
-    parser.add_argument("--latency", action="store_true", help="time the exported models")
+    parser.add_argument("--latency", nargs="+", metavar="POINT", help="time these, exported")
     parser.add_argument("--runtime", default="openvino", help="which times them")
     return parser.parse_args()
 
@@ -161,7 +161,8 @@ def compute(searched: Searched, options: argparse.Namespace, test: Batches) -> N
         torch.save((logits, bits, sizes), options.points / f"{name}.pt")
 
     if not (options.points / f"{FLOAT}.pt").exists():
-        keep(FLOAT, searched.graph.model, (), [32, math.nan])
+        kilobytes = sum(one.numel() for one in searched.graph.model.parameters()) * 4 / 1000
+        keep(FLOAT, searched.graph.model, (), [32, kilobytes])
     for name, bits in tracked(list(candidates(searched, options)), "Points"):
         path = options.points / f"{name}.pt"
         if path.exists():
@@ -246,7 +247,8 @@ def time_points(searched: Searched, options: argparse.Namespace, calibration: Ba
     """Time points of the folder, exported, in turns: one image, one thread, in milliseconds."""
     runtime, inputs = runtime_named(options.runtime), calibration[0][0][:1]
     sessions = {}
-    for path in sorted(options.points.glob("*.pt")):
+    for name in options.latency:
+        path = options.points / f"{name}.pt"
         file = path.with_suffix(".onnx")
         if not file.exists():
             model: torch.nn.Module = searched.graph.model
