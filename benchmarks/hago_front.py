@@ -296,9 +296,8 @@ def draw(rows: dict[str, Row], times: dict[str, float], path: Path) -> None:
     for one in axes[:2]:
         one.set_xlabel("weights and biases, kB")
     if times:
-        axes[2].axvline(times[FLOAT], color="grey", lw=0.8, label=FLOAT)
-        axes[2].set_yscale("log")
-        axes[2].set_xlim(0, None)
+        axes[2].plot([times[FLOAT]], [0], "k*", label=FLOAT)
+        axes[2].set_xlim(0, 1.1 * max(times.values()))
         axes[2].set_ylabel("divergence from float32, nats")
         axes[2].set_xlabel("measured latency of an image, ms")
     for one in axes:
