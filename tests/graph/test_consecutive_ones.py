@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nncfx.errors import ArgumentError
@@ -19,9 +19,6 @@ from nncfx.graph.consecutive_ones import (
 )
 
 Order = tuple[int, ...]
-
-# No deadline: every permutation is tried.
-brute_force = settings(deadline=None)
 
 
 @st.composite
@@ -54,7 +51,6 @@ def orders_of(tree: PQTree) -> Iterator[Order]:
             yield tuple(itertools.chain(*inner))
 
 
-@brute_force
 @given(families())
 def test_an_order_is_found_exactly_when_brute_force_finds_one(
     family: tuple[int, list[int]],
@@ -65,7 +61,6 @@ def test_an_order_is_found_exactly_when_brute_force_finds_one(
     assert (tuple(order) in expected) if order is not None else not expected
 
 
-@brute_force
 @given(families(most=6))
 def test_the_tree_stands_for_every_admissible_order_each_once(
     family: tuple[int, list[int]],
@@ -78,7 +73,6 @@ def test_the_tree_stands_for_every_admissible_order_each_once(
         assert set(orders) == expected
 
 
-@brute_force
 @given(families())
 def test_the_frontier_ascends_exactly_when_the_ascending_order_is_admissible(
     family: tuple[int, list[int]],

@@ -5,7 +5,7 @@ import itertools
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nncfx.errors import ArgumentError
@@ -25,8 +25,6 @@ def dearest(sets: list[int], costs: list[int], required: list[int]) -> int:
     return max(values)
 
 
-# No deadline: every subset is tried.
-@settings(deadline=None)
 @given(families, st.data())
 def test_the_subset_has_the_property_and_the_greatest_cost(
     sets: list[int], data: st.DataObject
@@ -37,8 +35,6 @@ def test_the_subset_has_the_property_and_the_greatest_cost(
     assert sum(costs[index] for index in chosen) == dearest(sets, costs, [])
 
 
-# No deadline: every subset is tried.
-@settings(deadline=None)
 @given(families, st.integers(1, 7))
 def test_required_sets_stay_contiguous_beside_the_chosen(sets: list[int], cut: int) -> None:
     required = [(1 << cut) - 1, (1 << 8) - (1 << cut)]

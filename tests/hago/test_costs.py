@@ -38,7 +38,7 @@ def space(graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches) -> S
     ),
     st.floats(0, 30),
 )
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_the_integer_program_finds_what_trying_all_finds(
     numbers: list[list[tuple[float, float]]], budget: float
 ) -> None:

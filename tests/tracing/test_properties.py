@@ -65,7 +65,7 @@ modules: Any = st.recursive(
 X = torch.linspace(-2, 2, 4 * WIDTH).view(4, WIDTH)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(modules)
 def test_wrapping_holds_its_laws(model: nn.Module) -> None:
     model.eval()
