@@ -87,7 +87,11 @@ def channel_activity(
 
 def _listening(module: nn.Module, mean: _Mean, *, before: bool) -> RemovableHandle:
     if before:
-        return module.register_forward_pre_hook(lambda _, args: mean.add(args[0]))
+        return module.register_forward_pre_hook(
+            # the only input may be given by its name
+            lambda _, args, named: mean.add(args[0] if args else named["input"]),
+            with_kwargs=True,
+        )
     return module.register_forward_hook(lambda *call: mean.add(call[-1]))
 
 

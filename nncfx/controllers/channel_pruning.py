@@ -234,6 +234,8 @@ class ChannelPruningController(Controller):
     def calibrate(self, batches: Iterable[Any]) -> None:
         """Score the groups by what the model does on `batches`, and apply the level anew.
 
+        Meanwhile nothing is masked: a channel that is masked would show no activity.
+
         Raises:
             ArgumentError: a batch is of an unknown form.
             CompressionError: no layer shows some channels, or there is no batch.
@@ -242,7 +244,9 @@ class ChannelPruningController(Controller):
         if not params.needs_data:
             return
         importance, samples = params.filter_importance, params.importance_samples
-        self._activity = channel_activity(self.model, self.channels, batches, importance, samples)
+        with self.masks.lifted():
+            found = channel_activity(self.model, self.channels, batches, importance, samples)
+        self._activity = found
         self.level = self._level
 
     @override

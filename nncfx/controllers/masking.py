@@ -1,6 +1,7 @@
 """Masks on weights: the hook that applies one, and the set of them that a controller moves."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Self, final
 
 import torch
@@ -105,6 +106,16 @@ class MaskSet:
                         hook.mask.copy_(masks[parameter].expand_as(hook.mask))
                     else:
                         hook.mask.fill_(1)
+
+    @contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Let all entries stay within the context, and put the masks back behind it."""
+        masks = {name: hooks[0].mask.clone() for name, hooks in self.hooks.items()}
+        self.set({})
+        try:
+            yield
+        finally:
+            self.set(masks)
 
     def removed(self, parameter: str, shape: torch.Size) -> int:
         """Return how many entries of `parameter`, which has `shape`, are masked."""

@@ -118,7 +118,8 @@ def _insertions(
     insertions: dict[WeightSite, Insertion] = {}
     for operation in _readers(model.nncf.graph, ignored_scopes):
         by_row = operation_kind(operation.function) == _RECURRENT
-        for port in operands_of(operation).weights:
+        # a linear layer may multiply two parameters, which `operands_of` leaves alone
+        for port in operands_of(operation).weights if by_row else (1,):
             name = operation.parameters[port]
             weight = stored.get(name)
             if weight is None:

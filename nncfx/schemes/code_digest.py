@@ -3,26 +3,30 @@
 import dataclasses
 import functools
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType
 
 __all__ = ["code_digest"]
 
 _DIGITS = 16
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def code_digest(*values: object) -> str:
     """Return a digest of the code of all functions in `values`; "" where there is none.
 
     Functions are looked for in dataclasses, lists, tuples and partials. Those of nncfx do not
-    count: its version is written down elsewhere. Comments and line breaks do not count either.
+    count: its version is written down elsewhere. Comments and line breaks do not count either;
+    defaults of arguments do.
     What a function calls or reads from outside is not seen, and another version of Python may
     compile the same text to other code.
 
     >>> code_digest(1, [None])
     ''
     """
-    texts = [_text(one.__code__) for value in values for one in _functions(value)]
+    functions = [one for value in values for one in _functions(value)]
+    texts = [_text(one.__code__) + _defaults(one) for one in functions]
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:_DIGITS] if texts else ""
 
 
@@ -49,6 +53,12 @@ def _text(code: CodeType) -> str:
     """Return the instructions of `code` with the names and constants that they use."""
     constants = [_constant(one) for one in code.co_consts]
     return repr((code.co_code, code.co_names, code.co_varnames, constants))
+
+
+def _defaults(function: FunctionType) -> str:
+    """Return the defaults of arguments, without memory addresses, "" where there are none."""
+    given = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
+    return _ADDRESS.sub("", repr([_constant(one) for one in given])) if given else ""
 
 
 def _constant(value: object) -> str:

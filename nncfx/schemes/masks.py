@@ -152,7 +152,9 @@ def group_scores(
     scores = []
     for group_set in channels.prunable:
         slices = _producer_slices(group_set, weights)
-        values = score(slices[0] if len(slices) == 1 else torch.cat(slices, dim=1))
+        # a user's criterion may write to its copy; ours only read, also the weight itself
+        is_shared = isinstance(criterion, str) and len(slices) == 1
+        values = score(slices[0] if is_shared else torch.cat(slices, dim=1))
         scores.append(comparable(group_set, values, normalize=normalize))
     return scores
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from nncfx.compressor.create import create_compressed_model
 from nncfx.controllers.channel_activity import channel_activity
@@ -139,3 +140,36 @@ def test_scales_of_norms_decide_if_asked() -> None:
     item = {"algorithm": "structure_pruning", "pruning_init": 0.4, "params": params}
     _, wrapped = create_compressed_model(model, {"compression": item}, IMAGES)
     assert strip(wrapped)[0].weight.flatten().tolist() == [1, 2, 0]
+
+
+def test_what_weights_would_remove_at_first_is_scored_as_it_would_be_active() -> None:
+    """Masks of the first level, which weights choose, are no part of what is measured."""
+    model = net()
+    with torch.no_grad():
+        model[0].weight[0] /= 2  # now of the smallest norm, and not of the smallest activity
+    params = {"align": 1, "pruning_target": 0.4, "filter_importance": "mean_activation"}
+    item = {"algorithm": "structure_pruning", "pruning_init": 0.4, "params": params}
+    controller, masked = create_compressed_model(
+        model, {"compression": item}, IMAGES, calibration_batches=[IMAGES]
+    )
+    assert controller.state_dict()["activity"] == {"0": pytest.approx([0.75, 0, 6])}
+    assert strip(masked)[0].weight.flatten(1).any(dim=1).tolist() == [True, False, True]
+
+
+def test_a_layer_may_be_given_its_input_by_name() -> None:
+    """A call `conv(input=x)` shows what `conv(x)` does."""
+
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = net()
+
+        @override
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.layers[2](input=self.layers[1](self.layers[0](x)))
+            return y
+
+    model = Named()
+    channels = analyze_channels(model, IMAGES)
+    (found,) = channel_activity(model, channels, [IMAGES], "mean_activation", 2).values()
+    assert found.tolist() == pytest.approx([1.5, 0, 6])

@@ -60,3 +60,15 @@ def test_hooks_on_a_shared_weight_are_found_under_its_first_name() -> None:
         "0.weight": 2,
         "1.bias": 1,
     }
+
+
+def test_lifted_masks_come_back_also_after_an_error() -> None:
+    hook = MaskHook(torch.tensor([1.0, 0.0]))
+    masks = MaskSet([("a", hook)])
+    seen: list[float] = []
+    with pytest.raises(ZeroDivisionError), masks.lifted():
+        seen = [*hook.mask.tolist(), 1 / 0]
+    with masks.lifted():
+        seen = hook.mask.tolist()
+    assert seen == [1, 1]
+    assert hook.mask.tolist() == [1, 0]

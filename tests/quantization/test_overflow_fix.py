@@ -46,6 +46,8 @@ def test_four_bits_stay_four() -> None:
 def test_an_unknown_fix_is_refused_with_the_nearest() -> None:
     with pytest.raises(ArgumentError, match=r"'enabled'; it is one of .*Did you mean 'enable'"):
         largest_integers(cast("OverflowFix", "enabled"))
+    with pytest.raises(ArgumentError, match="overflow_fix is 'True'"):
+        largest_integers(cast("OverflowFix", True))
 
 
 @pytest.mark.parametrize(

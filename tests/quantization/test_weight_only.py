@@ -177,3 +177,20 @@ def test_a_scope_that_matches_nothing_is_refused() -> None:
 def test_a_model_without_matrices_is_refused() -> None:
     with pytest.raises(GraphError, match="no linear, embedding or recurrent layer"):
         quantize_weights(nn.Conv2d(3, 4, 1), example_inputs=torch.zeros(1, 3, 2, 2))
+
+
+def test_a_layer_that_reads_a_parameter_is_quantized_too() -> None:
+    """Learned queries are a parameter as well; the weight is the second operand."""
+
+    class Queries(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.queries, self.mix = nn.Parameter(torch.randn(4, 8)), nn.Linear(8, 8)
+
+        @override
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = x + self.mix(self.queries)
+            return y
+
+    model = quantize_weights(Queries(), example_inputs=torch.randn(2, 4, 8))
+    assert [str(one.site) for one in model.nncf.hooks] == ["mix.weight"]

@@ -34,6 +34,17 @@ def test_another_constant_name_or_order_is_another_function(text: str) -> None:
     assert code_digest(function(text)) != code_digest(function(FIRST))
 
 
+def test_another_default_is_another_function() -> None:
+    texts = ["def f(model, power=1): ...", "def f(model, power=2): ..."]
+    texts += ["def f(model, *, power=1): ...", "def f(model, *, power=2): ..."]
+    assert len({code_digest(function(text)) for text in texts}) == 4
+
+
+def test_a_default_counts_without_its_address() -> None:
+    text = "def f(model, loader=object()): ..."
+    assert code_digest(function(text)) == code_digest(function(text))
+
+
 def test_comments_and_empty_lines_make_no_other_function() -> None:
     text = FIRST.replace(":\n", ":  # remark\n\n", 1)
     assert code_digest(function(text)) == code_digest(function(FIRST))

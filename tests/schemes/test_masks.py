@@ -251,3 +251,14 @@ def test_masks_of_the_wrong_length_are_refused(
             [torch.ones(8, dtype=torch.bool)],
             dict(convnet.named_parameters()),
         )
+
+
+def test_a_criterion_that_writes_to_its_blocks_leaves_the_weights(
+    convnet: nn.Module, convnet_channels: Channels
+) -> None:
+    weights = {name: one.detach() for name, one in convnet.named_parameters()}
+    before = {name: one.clone() for name, one in weights.items()}
+    written = group_scores(convnet_channels, weights, lambda blocks: blocks.abs_().sum(dim=1))
+    assert all(torch.equal(one, before[name]) for name, one in weights.items())
+    for one, other in zip(written, group_scores(convnet_channels, weights, "l1norm"), strict=True):
+        torch.testing.assert_close(one, other)
