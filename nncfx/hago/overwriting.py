@@ -69,7 +69,8 @@ def _owns_result(
     if kind not in _PERHAPS_IN_PLACE and not changes_in_place(operation.function):
         return False
     changed = [graph.edges[one] for one in graph.incoming[number] if graph.edges[one].port == 0]
-    return all(
+    # what it changes may be no node: a tensor that a module keeps as a plain attribute
+    return bool(changed) and all(
         len(readers[one.source, one.source_port]) == 1 and _owns_result(graph, one.source, readers)
         for one in changed
     )

@@ -146,10 +146,9 @@ class Remembered(nn.Module):
     def __init__(self, hook: SimQ | SimulatedBias) -> None:
         super().__init__()
         self._hook = hook
-        # in tuples, so that the parameter is none of this module's
-        self._seen: tuple[object, ...] = (None, None)
-        self._place = (0, 0)
-        self._result: tuple[Tensor, ...] = ()
+        # a tuple, so that the parameter is none of this module's; one, for threads: it is read and
+        # set at once
+        self._memory: tuple[tuple[object, object], tuple[int, int], Tensor] | None = None
 
     @override
     def forward(self, parameter: Tensor) -> Tensor:
@@ -159,9 +158,10 @@ class Remembered(nn.Module):
             return result
         seen = self._hook.state, parameter
         place = parameter.data_ptr(), parameter._version  # noqa: SLF001 (torch's count of changes)
-        if place != self._place or not all(map(operator.is_, seen, self._seen)):
-            self._seen, self._place, self._result = seen, place, (self._hook(parameter),)
-        return self._result[0]
+        memory = self._memory
+        if memory is None or place != memory[1] or not all(map(operator.is_, seen, memory[0])):
+            memory = self._memory = seen, place, self._hook(parameter)
+        return memory[2]
 
 
 class SimulatedGraph(nn.Module):

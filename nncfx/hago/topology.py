@@ -43,7 +43,9 @@ def quantize_topology(
 
     Inputs and constants are not. A call without an integer descriptor is not; one whose sources
     are all in float, and that has a float descriptor, is not; any other call is. All edges into a
-    call are as the call. A call that only moves data and is not described follows its source.
+    call are as the call. A call that only moves data and is not described follows its source. A
+    call that reads what is no node, such as a tensor that a module keeps as a plain attribute, is
+    not quantized, whatever `override` says: nothing is known of what arrives there.
 
     Args:
         graph: What to decide on.
@@ -59,6 +61,8 @@ def quantize_topology(
             forced = override(node) if override is not None else None
             forced = default_override(node) if forced is None else forced
         sources = [conds[graph.edges[one].source] for one in graph.incoming[number]]
+        if _reads_unknown(graph, number):
+            forced = False
         conds.append(_condition(node, hardware, sources) if forced is None else forced)
     return Topology(tuple(conds), tuple(conds[edge.target] for edge in graph.edges))
 
@@ -92,6 +96,15 @@ def default_override(node: Node) -> bool | None:
 def moves_freely(node: Node, hardware: Hardware) -> bool:
     """Return whether the call only moves data, and `hardware` says nothing of it."""
     return node.work in MOVEMENTS and not hardware.descriptors(node.work)
+
+
+def _reads_unknown(graph: QuantGraph, number: int) -> bool:
+    """Return whether the node reads a tensor that comes from no node."""
+    operation = graph.nodes[number].operation
+    if operation is None:
+        return False
+    given = sum(one is not None for one in operation.inputs)
+    return given > len(graph.incoming[number]) + (number in graph.biases)
 
 
 def _condition(node: Node, hardware: Hardware, sources: list[bool]) -> bool:

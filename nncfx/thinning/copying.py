@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from nncfx.tracing.module_walk import all_modules
 from nncfx.tracing.tensors import tensors_in
 
 # ruff: noqa: ANN401 (modules hold anything)
@@ -95,7 +96,10 @@ def _other(value: Any, memo: dict[int, Any]) -> Any:
         memo[id(value)] = module
         module.__setstate__({name: _copy(one, memo) for name, one in vars(value).items()})
         return module
-    for tensor in tensors_in(value):  # deepcopy refuses those that were computed
+    # a class that copies itself does so with all the modules in it
+    parts = all_modules(value) if isinstance(value, nn.Module) else ()
+    for tensor in tensors_in([value, *(vars(module) for _, module in parts)]):
+        # deepcopy refuses those that were computed
         if not tensor.is_leaf and id(tensor) not in memo:
             memo[id(tensor)] = tensor.detach().clone()
     return copy.deepcopy(value, memo)

@@ -231,7 +231,7 @@ class NNCFInterface:
             GraphError: an address, a port, a module or a parameter does not exist, or cannot be
                 hooked. None of `insertions` is registered then.
         """
-        planned = [insertions] if isinstance(insertions, Insertion) else list(insertions)
+        planned = list(insertions) if isinstance(insertions, Iterable) else [insertions]
         modules = dict(self._model.named_modules(remove_duplicate=False))
         state = self._state
         for insertion in planned:

@@ -8,9 +8,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from nncfx import hago
-from nncfx.hago.edge_plan import make_plan
+from nncfx.hago.edge_plan import EdgePlan, make_plan
 from nncfx.hago.overwriting import overwritable_edges
-from nncfx.hago.simulation import SimQ, SimulatedGraph
+from nncfx.hago.simulation import Remembered, SimQ, SimulatedGraph
 from nncfx.hardware import Hardware, hardware_named
 
 
@@ -21,6 +21,7 @@ class _Branches(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.first, self.second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.table = torch.rand(8, 8) + 1 / 3  # neither a parameter nor a buffer
         self.ways = ways
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -60,6 +61,10 @@ def _returned_too(own: _Branches, y: torch.Tensor) -> tuple[torch.Tensor, torch.
     return own.second(y), y
 
 
+def _attribute_in_place(own: _Branches, y: torch.Tensor) -> torch.Tensor:
+    return own.second(y) + F.relu(own.table, inplace=True)
+
+
 def _matmul_of_a_view(own: _Branches, y: torch.Tensor) -> torch.Tensor:
     turned = y.transpose(2, 3)
     return torch.matmul(y, turned) + torch.matmul(turned, own.second(y))
@@ -67,7 +72,7 @@ def _matmul_of_a_view(own: _Branches, y: torch.Tensor) -> torch.Tensor:
 
 _WAYS = [
     *(_twice, _view_first, _relu_in_place, _relu_said_by_place, _added_in_place),
-    *(_with_itself, _returned_too, _matmul_of_a_view),
+    *(_with_itself, _returned_too, _matmul_of_a_view, _attribute_in_place),
 ]
 
 
@@ -130,6 +135,10 @@ def test_a_relu_in_place_shares_the_memory_of_what_nobody_else_reads() -> None:
     assert "_Branches/relu__0 -> _Branches/__add___0|INPUT1" in found
 
 
+def test_a_tensor_that_is_no_node_is_left_alone() -> None:
+    assert not any("relu_" in one for one in _overwritten(_attribute_in_place))
+
+
 def test_a_gradient_goes_through_what_could_be_overwritten(vnni: Hardware) -> None:
     graph = hago.prepare_graph(_Branches(_relu_in_place).eval(), torch.zeros(1, 3, 8, 8))
     images = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(2))
@@ -157,3 +166,22 @@ def test_a_changed_weight_is_rounded_again(vnni: Hardware) -> None:
             parameter.mul_(2)
         simulated.restrict_to(None)
         assert torch.equal(simulated(images), before)
+
+
+def test_what_is_remembered_is_never_half_of_something_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def plan(step: float) -> EdgePlan:
+        return EdgePlan(out_scale=torch.tensor(step), largest=127)
+
+    def set_and_called(own: nn.Module, name: str, value: object) -> None:
+        nn.Module.__setattr__(own, name, value)
+        found.append(own(weight))  # as another thread may at any time
+
+    hook, weight = SimQ(plan(0.5), is_exact=False), torch.tensor([0.6, 1.3])
+    remembered, found = Remembered(hook), []
+    remembered(weight)
+    hook.plan = plan(0.25)
+    monkeypatch.setattr(Remembered, "__setattr__", set_and_called)
+    found.append(remembered(weight))
+    assert all(torch.equal(one, torch.tensor([0.5, 1.25])) for one in found)

@@ -192,3 +192,34 @@ def test_numbers_and_integers_of_the_model_stay_in_float() -> None:
     assert not found["Odd/__mul___1"]  # * 2.0
     integers = [one for one in found if found[one] is False and "__add__" in one]
     assert len(integers) == 2  # index + index as well
+
+
+class Kept(nn.Module):
+    """Reads a tensor that is neither a parameter nor a buffer, in one of three ways."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.conv, self.way = nn.Conv2d(3, 4, 1), way
+        self.table = torch.rand(4, 4, 1, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x)
+        if self.way == "mul":
+            return y * self.table
+        if self.way == "conv2d":
+            return nn.functional.conv2d(y, self.table)
+        return y + nn.functional.relu(self.table)
+
+
+@pytest.mark.parametrize("way", ["mul", "conv2d", "relu"])
+def test_what_reads_a_tensor_of_unknown_origin_stays_in_float(way: str, sample: Hardware) -> None:
+    graph = hago.prepare_graph(Kept(way).eval(), torch.zeros(1, 3, 4, 4))
+    topology = hago.quantize_topology(graph, sample, lambda _: True)
+    names = [
+        one.function.strip("_") for number, _, one in graph.calls() if number in _floats(topology)
+    ]
+    assert names == [way]
+
+
+def _floats(topology: hago.Topology) -> list[int]:
+    return [number for number, one in enumerate(topology.node_conds) if not one]

@@ -124,6 +124,23 @@ def test_computed_tensors_come_along() -> None:
     assert torch.equal(other, vars(model)["last"][0])
 
 
+class OwnState(nn.Sequential):
+    """Says itself what its state is, as a class does that leaves a handle out."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all of it."""
+        return dict(vars(self))
+
+
+def test_computed_tensors_come_along_below_a_class_that_copies_itself() -> None:
+    """What a module deep inside such a class has left in an attribute is copied as well."""
+    model = OwnState(nn.Sequential(nn.Linear(2, 2)))
+    vars(model[0][0])["last"] = {"result": model(torch.ones(1, 2))}
+    other = vars(copied(model, {})[0][0])["last"]["result"]
+    assert other.is_leaf
+    assert torch.equal(other, vars(model[0][0])["last"]["result"])
+
+
 def test_a_class_that_copies_itself_does_so() -> None:
     """`__deepcopy__` of a module inside is called."""
     assert copied(nn.Sequential(OwnCopy(3, 3)), {})[0].in_features == 1

@@ -343,6 +343,13 @@ def test_what_is_no_insertion_is_told_before_anything_changes(given: object, tol
     assert model.nncf.hooks == ()
 
 
+@pytest.mark.parametrize("given", [None, 5, PostSite("Sequential/Linear[0]/linear_0"), nn.ReLU()])
+def test_what_is_neither_an_insertion_nor_several_is_told(given: object) -> None:
+    model: Any = wrap(nn.Sequential(nn.Linear(2, 3)), torch.zeros(1, 2))
+    with pytest.raises(ArgumentError, match=f"A {type(given).__name__} cannot be registered"):
+        model.nncf.register(given)
+
+
 def test_one_insertion_can_be_registered_by_itself() -> None:
     model: Any = wrap(nn.Sequential(nn.Linear(2, 3)), torch.zeros(1, 2))
     one = Insertion(WeightSite("0", "weight"), nn.Identity(), 0, "a")
