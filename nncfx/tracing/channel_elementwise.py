@@ -16,7 +16,8 @@ from nncfx.tracing.channel_ids import (
     spread,
     varying_axes,
 )
-from nncfx.tracing.channel_state import ChannelState, Source
+from nncfx.tracing.channel_source import Source
+from nncfx.tracing.channel_state import ChannelState
 from nncfx.tracing.living import AVERAGES, LAYER_NORMS
 from nncfx.tracing.tensors import tensors_in
 from nncfx.tracing.tracer import TracedCall

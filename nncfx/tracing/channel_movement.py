@@ -18,7 +18,8 @@ from nncfx.tracing.channel_ids import (
     varying_axes,
 )
 from nncfx.tracing.channel_sizes import note_sizes, note_width
-from nncfx.tracing.channel_state import ChannelState, Source, Split
+from nncfx.tracing.channel_source import Source
+from nncfx.tracing.channel_state import ChannelState, Split
 from nncfx.tracing.named_integers import NamedInteger
 from nncfx.tracing.tensors import replaced, tensors_in
 from nncfx.tracing.tracer import TracedCall

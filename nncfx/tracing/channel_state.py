@@ -4,7 +4,6 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -14,8 +13,9 @@ from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids
 from nncfx.tracing.channel_ids import NO_CHANNEL, compact, narrowed, sequence, varying_axes
 from nncfx.tracing.channel_ledger import ChannelLedger
+from nncfx.tracing.channel_source import Source
 
-__all__ = ["ChannelState", "Source", "Split"]
+__all__ = ["ChannelState", "Split"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,40 +33,6 @@ class Split:
     place: str
     free: tuple[int, ...] = ()
     widths: Mapping[int, tuple[str, str]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class Source:
-    """A tensor whose elements are those of one parameter, perhaps moved or changed one by one.
-
-    Attributes:
-        parameter: name of the parameter or buffer.
-        shape: shape of the parameter.
-        moved: indices into the flattened parameter, in the shape of the tensor; None for the
-            parameter as it is.
-    """
-
-    parameter: str
-    shape: tuple[int, ...]
-    moved: torch.Tensor | None = None
-
-    @cached_property
-    def elements(self) -> torch.Tensor:
-        """Indices into the flattened parameter, in the shape of the tensor."""
-        # as many as the parameter has, so that they are made only where they are asked for
-        if self.moved is not None:
-            return self.moved
-        return torch.arange(math.prod(self.shape)).view(self.shape)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the tensor has the parameter's own layout."""
-        if self.moved is None:
-            return True
-        count = self.elements.numel()
-        if tuple(self.elements.shape) != self.shape:
-            return False
-        return bool((self.elements.reshape(-1) == torch.arange(count)).all())
 
 
 @dataclass(eq=False)

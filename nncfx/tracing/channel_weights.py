@@ -9,7 +9,8 @@ from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids
 from nncfx.tracing.channel_calls import argument, place_of, unknown
 from nncfx.tracing.channel_elementwise import per_channel
-from nncfx.tracing.channel_state import ChannelState, Source
+from nncfx.tracing.channel_source import Source
+from nncfx.tracing.channel_state import ChannelState
 from nncfx.tracing.tracer import TracedCall
 
 __all__ = ["batch_normalisation", "weight_normalisation"]

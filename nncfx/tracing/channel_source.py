@@ -1,0 +1,43 @@
+"""From which parameter the elements of a tensor come, while a trace follows channels."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+__all__ = ["Source"]
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A tensor whose elements are those of one parameter, perhaps moved or changed one by one.
+
+    Attributes:
+        parameter: name of the parameter or buffer.
+        shape: shape of the parameter.
+        moved: indices into the flattened parameter, in the shape of the tensor; None for the
+            parameter as it is.
+    """
+
+    parameter: str
+    shape: tuple[int, ...]
+    moved: torch.Tensor | None = None
+
+    @cached_property
+    def elements(self) -> torch.Tensor:
+        """Indices into the flattened parameter, in the shape of the tensor."""
+        # as many as the parameter has, so that they are made only where they are asked for
+        if self.moved is not None:
+            return self.moved
+        return torch.arange(math.prod(self.shape)).view(self.shape)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the tensor has the parameter's own layout."""
+        if self.moved is None:
+            return True
+        count = self.elements.numel()
+        if tuple(self.elements.shape) != self.shape:
+            return False
+        return bool((self.elements.reshape(-1) == torch.arange(count)).all())
