@@ -3,7 +3,6 @@
 from typing import Any
 
 from nncfx.tracing.channel_state import ChannelState
-from nncfx.tracing.tensors import tensors_in
 from nncfx.tracing.tracer import TracedCall
 
 __all__ = ["argument", "place_of", "unknown"]
@@ -24,7 +23,7 @@ def argument(call: TracedCall, position: int, name: str, default: Any = None) ->
 def unknown(state: ChannelState, call: TracedCall, why: str = "") -> None:
     """Fix the channels of everything that a call reads; nothing is known of its results."""
     reason = f"'{place_of(call)}' {why or 'is not followed'}"
-    for tensor in tensors_in((call.args, call.kwargs)):
+    for tensor in call.operands:
         state.fix_tensor(tensor, reason)
-    for tensor in tensors_in(call.result):
+    for tensor in call.produced:
         state.set_fixed(tensor, reason)

@@ -8,7 +8,6 @@ from nncfx.graph.union_find import Ids
 from nncfx.tracing.channel_calls import argument, place_of, unknown
 from nncfx.tracing.channel_ids import NO_CHANNEL, along, spread, varying_axes
 from nncfx.tracing.channel_state import ChannelState
-from nncfx.tracing.tensors import tensors_in
 from nncfx.tracing.tracer import TracedCall
 
 __all__ = [
@@ -65,7 +64,7 @@ def _created(state: ChannelState, tensor: torch.Tensor, rows: range) -> Ids:
 
 def added_product(state: ChannelState, call: TracedCall) -> None:
     """Follow `addmm(bias, input, weight)` with a weight `i x o`."""
-    bias, data, weight = list(tensors_in((call.args, call.kwargs)))[:3]
+    bias, data, weight = call.operands[:3]
     name, added = state.whole_parameter(weight), state.whole_parameter(bias)
     if name is None or added is None or state.source(data) is not None:
         return unknown(state, call, "has a weight or a bias that is no parameter")

@@ -19,7 +19,6 @@ from nncfx.tracing.channel_ids import (
 from nncfx.tracing.channel_source import Source
 from nncfx.tracing.channel_state import ChannelState
 from nncfx.tracing.living import AVERAGES, LAYER_NORMS
-from nncfx.tracing.tensors import tensors_in
 from nncfx.tracing.tracer import TracedCall
 
 __all__ = [
@@ -42,8 +41,8 @@ _ORDER_FIRST: Final = frozenset(["norm", "renorm"])
 
 def pointwise(state: ChannelState, call: TracedCall) -> None:
     """Follow a function of each element, or of elements at one place of several operands."""
-    operands = list(tensors_in((call.args, call.kwargs)))
-    results = list(tensors_in(call.result))
+    operands = call.operands
+    results = call.produced
     shape = np.broadcast_shapes(*(tensor.shape for tensor in operands))
     if any(tensor.shape != shape for tensor in results):
         return unknown(state, call)
@@ -58,7 +57,7 @@ def pointwise(state: ChannelState, call: TracedCall) -> None:
 def _parameters_only(
     state: ChannelState,
     call: TracedCall,
-    operands: list[torch.Tensor],
+    operands: Sequence[torch.Tensor],
 ) -> None:
     sources = [source for t in operands if (source := state.source(t)) is not None]
     if len(sources) > 1 or sources[0].elements.shape != call.result.shape:
@@ -68,10 +67,10 @@ def _parameters_only(
 
 def window(state: ChannelState, call: TracedCall) -> None:
     """Follow a function of windows of pixels, each channel on its own (pools, resizing)."""
-    data = next(tensors_in((call.args, call.kwargs)))
+    data = call.operands[0]
     source = state.source(data)
     before = state.ids(data) if source is None else _of_positions(state, source)
-    for tensor in tensors_in(call.result):
+    for tensor in call.produced:
         grid = spread(before, tensor.shape)
         if grid is None:
             return unknown(state, call, "moves a window over its channels")
@@ -111,14 +110,14 @@ def _along(state: ChannelState, call: TracedCall, axis: object) -> None:
     if state.source(data) is not None or not isinstance(axis, int):
         return unknown(state, call)
     grid = state.mix(grid, [axis % grid.dim()], (place_of(call), "computes across its channels"))
-    for tensor in tensors_in(call.result):
+    for tensor in call.produced:
         state.set_grid(tensor, grid)
     return None
 
 
 def reduction(state: ChannelState, call: TracedCall) -> None:
     """Follow a function that reduces axes to one number (mean, sum, maximum, norm)."""
-    operands = list(tensors_in((call.args, call.kwargs)))
+    operands = call.operands
     if len(operands) > 1:
         return pointwise(state, call)
     name = "axis" if "axis" in call.kwargs else "dim"
@@ -139,14 +138,14 @@ def reduction(state: ChannelState, call: TracedCall) -> None:
         return unknown(state, call, "computes across its channels")
     for axis in axes:
         rest = rest.narrow(axis, 0, 1)
-    for tensor in tensors_in(call.result):
+    for tensor in call.produced:
         state.set_grid(tensor, rest.reshape(tensor.shape))
     return None
 
 
 def per_channel(state: ChannelState, call: TracedCall) -> None:
     """Follow a function with one parameter per channel (batch and instance norm, PReLU)."""
-    data, *others = tensors_in((call.args, call.kwargs))
+    data, *others = call.operands
     grid = state.ids(data)
     across = (1,) * (grid.dim() - 1 - _CHANNEL_AXIS)
     ids = sequence(grid, _CHANNEL_AXIS) if varying_axes(grid) == (_CHANNEL_AXIS,) else None
@@ -201,7 +200,7 @@ def channel_normalisation(state: ChannelState, call: TracedCall) -> None:
 
 
 def _normalise(state: ChannelState, call: TracedCall, axes: range) -> None:
-    data, *parameters = tensors_in((call.args, call.kwargs))
+    data, *parameters = call.operands
     grid = state.ids(data)
     if living(state, call, grid, axes):
         across = (1,) * (grid.dim() - 1 - axes[0])

@@ -42,7 +42,7 @@ def reshape(state: ChannelState, call: TracedCall) -> None:
 def select(state: ChannelState, call: TracedCall) -> None:
     """Follow a function that may take some elements and leave others."""
     before, after = _data(state, call), _again(state, call)
-    _, *indices = tensors_in((call.args, call.kwargs))
+    _, *indices = call.operands
     if after is None or any(varying_axes(state.ids(index)) for index in indices):
         return unknown(state, call, "cannot be repeated on channels")
     if isinstance(before, torch.Tensor) and not _all_same(before, after):
@@ -94,7 +94,7 @@ def split(state: ChannelState, call: TracedCall) -> None:
         return _split_by_names(state, call, sizes, axis)
     chunk(state, call)
     if isinstance(sizes, NamedInteger):
-        for tensor in (call.args[0], next(tensors_in(call.result))):  # the whole, or a part
+        for tensor in (call.args[0], call.produced[0]):  # the whole, or a part
             if tensor.shape[axis] == sizes.whole:
                 return note_width(state, call, tensor, (axis, sizes))
     return None
@@ -157,7 +157,7 @@ def pixel_shuffle(state: ChannelState, call: TracedCall) -> None:
 def cast(state: ChannelState, call: TracedCall) -> None:
     """Follow a function that keeps the shape and the order of its first argument."""
     data = _data(state, call)
-    if data is None or any(t.shape != call.args[0].shape for t in tensors_in(call.result)):
+    if data is None or any(t.shape != call.args[0].shape for t in call.produced):
         return unknown(state, call)
     return _put(state, call, data)
 
@@ -242,7 +242,7 @@ def add_at(state: ChannelState, call: TracedCall) -> None:
     shape = [1 if a == axis else size for a, size in enumerate(grid.shape)]
     small = [one.narrow(axis, 0, 1) for one in (grid, added)]
     merged = state.merge_grids(small, shape, place_of(call)).expand(grid.shape)
-    for tensor in tensors_in(call.result):
+    for tensor in call.produced:
         state.set_grid(tensor, merged)
     return None
 
@@ -283,7 +283,7 @@ def _only(grid: torch.Tensor, axis: int) -> torch.Tensor:
 
 
 def _data(state: ChannelState, call: TracedCall) -> torch.Tensor | Source | None:
-    tensor = next(tensors_in((call.args, call.kwargs)))
+    tensor = call.operands[0]
     source = state.source(tensor)
     return state.grid(tensor) if source is None else source
 
@@ -297,7 +297,7 @@ def _again(
 
     `grid` stands in for its ids.
     """
-    first = next(tensors_in((call.args, call.kwargs)))
+    first = call.operands[0]
     data = _data(state, call) if grid is None else grid
     if data is None:
         return None
@@ -315,7 +315,7 @@ def _again(
     except (RuntimeError, IndexError, TypeError, ValueError):
         return None
     found = list(tensors_in(moved))
-    expected = list(tensors_in(call.result))
+    expected = call.produced
     if [t.shape for t in found] != [t.shape for t in expected]:
         return None
     if any(tensor.dtype != torch.int64 for tensor in found):
@@ -334,7 +334,7 @@ def _put(
     if isinstance(moved, Source):
         return state.set_source(call.result, moved)
     parts = [moved] if isinstance(moved, torch.Tensor) else moved
-    for tensor, part in zip(tensors_in(call.result), parts, strict=True):
+    for tensor, part in zip(call.produced, parts, strict=True):
         if isinstance(data, Source):
             state.set_source(tensor, Source(data.parameter, data.shape, part))
             continue

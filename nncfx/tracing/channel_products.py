@@ -29,7 +29,7 @@ class _Operand(NamedTuple):
 
 def matrix_product(state: ChannelState, call: TracedCall) -> None:
     """Follow a product of two activations over the last and the last but one axis."""
-    first, second = list(tensors_in((call.args, call.kwargs)))[:2]
+    first, second = call.operands[:2]
     if min(first.dim(), second.dim()) < 2:  # noqa: PLR2004 (a matrix has two axes)
         return unknown(state, call)
     if state.source(first) is None and state.source(second) is not None:
@@ -47,7 +47,7 @@ def matrix_product(state: ChannelState, call: TracedCall) -> None:
 
 def _weighted(state: ChannelState, call: TracedCall) -> None:
     """Follow a product with a parameter `i x o`, a stack of such, or with transposed ones."""
-    data, weight = list(tensors_in((call.args, call.kwargs)))[:2]
+    data, weight = call.operands[:2]
     found = state.matrix(weight)
     if found is None:
         return unknown(state, call, "multiplies with a parameter as a matrix")
@@ -56,7 +56,7 @@ def _weighted(state: ChannelState, call: TracedCall) -> None:
 
 def grouped_product(state: ChannelState, call: TracedCall) -> None:
     """Follow a product of groups of rows with one matrix each of a stack (mixtures of experts)."""
-    data = next(tensors_in((call.args, call.kwargs)))
+    data = call.operands[0]
     if state.source(data) is not None or call.result.dim() != data.dim():
         return unknown(state, call, "multiplies groups of rows")
     return _weighted(state, call)
@@ -64,7 +64,7 @@ def grouped_product(state: ChannelState, call: TracedCall) -> None:
 
 def _weighted_left(state: ChannelState, call: TracedCall) -> None:
     """Follow a product of a parameter `o x i` with the last axis but one."""
-    weight, data = list(tensors_in((call.args, call.kwargs)))[:2]
+    weight, data = call.operands[:2]
     name = state.whole_parameter(weight)
     if name is None or weight.dim() != 2:  # noqa: PLR2004 (a matrix has two axes)
         return unknown(state, call, "multiplies with a parameter as a matrix")
@@ -73,7 +73,7 @@ def _weighted_left(state: ChannelState, call: TracedCall) -> None:
 
 def batched_add_product(state: ChannelState, call: TracedCall) -> None:
     """Follow `baddbmm`: a sum with a product of two batches of matrices."""
-    addend, first, second = list(tensors_in((call.args, call.kwargs)))[:3]
+    addend, first, second = call.operands[:3]
     if any(state.source(tensor) is not None for tensor in (addend, first, second)):
         return unknown(state, call, "multiplies with a parameter as a matrix")
     operands = (_Operand(state.ids(first), "aXY"), _Operand(state.ids(second), "aYZ"))

@@ -58,7 +58,7 @@ def _follow(state: ChannelState, call: TracedCall, counts: tuple[int, int, int])
         _cell(state, cell, np.tile(ids, gates), (read, ids))
         state.ledger.count(module, "hidden_size", ids)
     last = units[-directions:]
-    output, *states = tensors_in(call.result)
+    output, *states = call.produced
     state.set_grid(output, along(np.concatenate(last), -1, output.shape))
     rows = torch.from_numpy(np.stack(units))
     for tensor in states:

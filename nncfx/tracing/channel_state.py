@@ -2,18 +2,18 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids
 from nncfx.tracing.channel_ids import NO_CHANNEL, compact, narrowed, sequence, varying_axes
 from nncfx.tracing.channel_ledger import ChannelLedger
 from nncfx.tracing.channel_source import Source
+from nncfx.tracing.tensor_table import TensorTable
 
 __all__ = ["ChannelState", "Split"]
 
@@ -51,16 +51,9 @@ class ChannelState:
     living: bool = False
     calls: int = 0
     _splits: list[Split] = field(default_factory=list)
-    _grids: MutableMapping[torch.Tensor, torch.Tensor] = field(
-        default_factory=WeakTensorKeyDictionary,
-    )
-    _sources: MutableMapping[torch.Tensor, Source] = field(
-        default_factory=WeakTensorKeyDictionary,
-    )
-
-    _conditions: MutableMapping[torch.Tensor, tuple[torch.Tensor, str]] = field(
-        default_factory=WeakTensorKeyDictionary,
-    )
+    _grids: TensorTable[torch.Tensor] = field(default_factory=TensorTable)
+    _sources: TensorTable[Source] = field(default_factory=TensorTable)
+    _conditions: TensorTable[tuple[torch.Tensor, str]] = field(default_factory=TensorTable)
 
     def grid(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return the ids of an activation; None for a tensor that carries no channels."""
@@ -255,8 +248,9 @@ class ChannelState:
 
     def read(self, tensor: torch.Tensor) -> None:
         """Note that something reads a tensor."""
-        if self._conditions and tensor in self._conditions:
-            self.fix(*self._conditions[tensor])
+        condition = self._conditions.get(tensor) if self._conditions else None
+        if condition is not None:
+            self.fix(*condition)
 
     def fix_tensor(self, tensor: torch.Tensor, reason: str) -> None:
         """Note that whatever channels a tensor carries must stay."""

@@ -21,7 +21,6 @@ from nncfx.tracing.installation import uninstall
 from nncfx.tracing.living import AVERAGES
 from nncfx.tracing.named_integers import named_integers, named_size
 from nncfx.tracing.spelling import spelling
-from nncfx.tracing.tensors import tensors_in
 from nncfx.tracing.tracer import SizeObserver, TracedCall, trace_of_shapes
 
 __all__ = ["ChannelObserver", "analyze_channels"]
@@ -54,7 +53,7 @@ class ChannelObserver(SizeObserver):
         if name in CONSTRUCTORS:
             constant(self.state, call)
             return
-        operands = list(tensors_in((call.args, call.kwargs)))
+        operands = call.operands
         for tensor in operands:
             self.state.read(tensor)
         if not any(self.state.is_known(tensor) for tensor in operands):

@@ -1,16 +1,16 @@
 """Follow tensors from the call that made them to the calls that read them."""
 
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
 import torch
 from torch import nn
-from torch.utils.weak import WeakIdKeyDictionary
 
 from nncfx.graph import Edge, NNCFGraph, Operation, TensorInfo, input_address, output_address
 from nncfx.graph.operations import NO_PARAMETERS, OwnParameters
+from nncfx.tracing.tensor_table import TensorTable
 from nncfx.tracing.tensors import describe, own_tensors
 
 __all__ = ["Dataflow"]
@@ -47,7 +47,7 @@ class Dataflow:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._origin: MutableMapping[torch.Tensor, _Origin] = WeakIdKeyDictionary()
+        self._origin = TensorTable[_Origin]()
         self._operations: list[Operation] = []
         self._edges: list[Edge] = []
         self._inputs: list[TensorInfo] = []

@@ -46,6 +46,8 @@ class TracedCall:
         result: What the call returned; `None` for `x[i] = y`, which changes `args[0]`.
         operation: The graph's node, or `None` if the call is none (constructors, utilities).
         parameter_names: `id` of every parameter and buffer to its (first) dotted name.
+        operands: The tensors in `args` and `kwargs`, in order.
+        produced: The tensors in `result`, in order.
     """
 
     func: Callable[..., Any]
@@ -54,6 +56,8 @@ class TracedCall:
     result: Any
     operation: Operation | None
     parameter_names: Mapping[int, str]
+    operands: Sequence[torch.Tensor]
+    produced: Sequence[torch.Tensor]
 
 
 class Observer(Protocol):
@@ -236,7 +240,8 @@ class _TracingMode(TorchFunctionMode):
         name = spelling(func, kwargs)
         result = self._run(func, name, args, kwargs, inputs)
         # an assignment to elements returns nothing and changes its first argument
-        produced = [args[0]] if name == "__setitem__" else list(tensors_in(result))
+        results = list(tensors_in(result))
+        produced = [args[0]] if name == "__setitem__" else results
         if not produced:
             return result
         what = kind(name) if inputs else Kind.CONSTRUCTOR
@@ -252,7 +257,8 @@ class _TracingMode(TorchFunctionMode):
             self.flow.pass_on(inputs[0], produced)
         self._stack.saw_call(operation, name, inputs, produced)
         if self._observers:
-            call = TracedCall(func, args, kwargs, result, operation, self.flow.parameter_names)
+            names = self.flow.parameter_names
+            call = TracedCall(func, args, kwargs, result, operation, names, inputs, results)
             _each(self._observers, "on_call", call)
         return result
 

@@ -1,0 +1,55 @@
+"""A table keyed by tensors that keeps none of them alive: `TensorTable`."""
+
+from typing import Final, Generic, TypeVar
+from weakref import ref
+
+import torch
+
+__all__ = ["TensorTable"]
+
+_FIRST_SWEEP: Final = 1024
+
+V = TypeVar("V")
+
+
+class TensorTable(Generic[V]):
+    """Values by tensor, not by what a tensor holds; what died is dropped now and then.
+
+    `torch.utils.weak.WeakIdKeyDictionary` does the same and calls Python several times for each
+    look-up, of which a trace makes some per operation.
+
+    >>> table = TensorTable[str]()
+    >>> one = torch.zeros(2)
+    >>> table[one] = "first"
+    >>> table.get(one), table.get(torch.zeros(2)), one in table
+    ('first', None, True)
+    """
+
+    def __init__(self) -> None:
+        """Make an empty table."""
+        self._entries: dict[int, tuple[ref[torch.Tensor], V]] = {}
+        self._limit = _FIRST_SWEEP
+
+    def get(self, tensor: torch.Tensor) -> V | None:
+        """Return the value of a tensor; None where it has none."""
+        entry = self._entries.get(id(tensor))
+        # a tensor made later may have the id of one that died
+        return entry[1] if entry is not None and entry[0]() is tensor else None
+
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        entry = self._entries.get(id(tensor))
+        return entry is not None and entry[0]() is tensor
+
+    def __setitem__(self, tensor: torch.Tensor, value: V) -> None:
+        entries = self._entries
+        entries[id(tensor)] = (ref(tensor), value)
+        if len(entries) > self._limit:
+            self._entries = {key: one for key, one in entries.items() if one[0]() is not None}
+            self._limit = max(_FIRST_SWEEP, 2 * len(self._entries))
+
+    def __len__(self) -> int:
+        """Return how many entries there are, some perhaps of tensors that died."""
+        return len(self._entries)
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
