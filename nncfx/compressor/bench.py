@@ -75,6 +75,16 @@ class Bench:
         """The name of the runtime."""
         return self._runtime.name
 
+    def open(self) -> None:
+        """Build the dense model for the runtime, so that what it refuses is told before trials.
+
+        Raises:
+            MissingExtraError: the runtime or the exporter is not installed.
+            ExportError: the dense model cannot be exported.
+            RuntimeFailure: the runtime refuses it.
+        """
+        self._dense_session()
+
     def throughput(self, model: nn.Module) -> float:
         """Return examples per second of `model`: as many as `latency_ms` leaves time for.
 

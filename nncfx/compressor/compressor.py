@@ -254,6 +254,8 @@ class _Run:
         """Search, compress to the chosen level or candidate, prove, and return the result."""
         settings = self._settings
         with self._bench() as bench:
+            self._narrator.now(f"building the dense model for {settings.runtime}")
+            bench.open()
             search, chosen, scheme = (
                 self._of_levels(bench) if settings.space is None else self._of_candidates(bench)
             )

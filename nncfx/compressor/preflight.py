@@ -235,7 +235,7 @@ def check_training_step(
         outputs = _attempt(
             lambda: run(learner, inputs),
             f"The model does not run in train mode on the first batch of trainloader "
-            f"({_shapes(inputs)})",
+            f"({_shapes(inputs)}{_how_given(inputs)})",
         )
         loss = _attempt(
             lambda: criterion(outputs, targets),
@@ -304,6 +304,12 @@ def _attempt(function: Callable[[], Any], what: str) -> Any:  # noqa: ANN401 (th
         raise
     except Exception as error:
         raise ArgumentError(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def _how_given(inputs: ExampleInputs) -> str:
+    if not isinstance(inputs, Mapping):
+        return ""
+    return ", as keyword inputs; a forward that takes the mapping whole wants it in a tuple"
 
 
 def _shapes(values: object) -> str:

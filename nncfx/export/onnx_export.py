@@ -1,12 +1,13 @@
 """Export a model to ONNX through torch's exporter."""
 
 import contextlib
+import inspect
 import io
 import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -88,7 +89,7 @@ def export_onnx(
     model = plain(model)
     with inferring(model):
         outputs = _output_names(run_once(model, call))
-        program = _capture(model, call, wanted, dynamic_batch=dynamic_batch)
+        program = _capture(model, _by_name(model, call), wanted, dynamic_batch=dynamic_batch)
     graph = program.model.graph
     _name_outputs(graph, outputs)
     write_quantized(program.model, runtime)
@@ -135,6 +136,17 @@ def _require_packages() -> None:
     except ImportError as error:
         raise MissingExtraError(error.name or "onnx", "export", "exporting to ONNX") from error
     del onnx, onnxscript
+
+
+def _by_name(model: nn.Module, call: Call) -> Call:
+    """Return `call` with its inputs as keywords if the last is a mapping.
+
+    torch.onnx.export would take a mapping at the end for the keywords themselves.
+    """
+    args, kwargs = call
+    if not (args and isinstance(args[-1], Mapping)):
+        return call
+    return (), {**inspect.signature(model.forward).bind(*args).arguments, **kwargs}
 
 
 def _capture(

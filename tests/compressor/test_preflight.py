@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from nncfx.compressor import Compressor, accuracy
 from nncfx.compressor.preflight import check_training_step, first_batch, small_sample_note
-from nncfx.errors import ArgumentError, MissingExtraError, SearchError
+from nncfx.errors import ArgumentError, ExportError, MissingExtraError, SearchError
 from nncfx.lc import DC, LC
 from nncfx.objectives import Minimize, footprint
 from nncfx.schemes import Compose, FilterPrune, Prune, Quantize
@@ -261,3 +261,42 @@ def test_a_scheme_that_reaches_little_of_the_model_is_told_in_the_evidence() -> 
     result = compressor(model=model, trainloader=data, valloader=data).run()
     # Prune takes the weight of the linear layer: 32 of 400 + 34
     assert any("reaches 32 of 434 parameters (7.4 %)" in note for note in result.evidence.notes)
+
+
+class TakesAMapping(nn.Module):
+    """A forward whose only input is a mapping."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = linear()
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        return self.inner(batch["x"])
+
+
+def test_a_mapping_that_is_one_input_is_told_to_come_in_a_tuple() -> None:
+    x, targets = BATCH
+    with pytest.raises(ArgumentError, match="takes the mapping whole wants it in a tuple"):
+        check_training_step(TakesAMapping(), [({"x": x}, targets)], F.cross_entropy)
+    check_training_step(TakesAMapping(), [(({"x": x},), targets)], F.cross_entropy)
+
+
+class BranchOnValues(nn.Module):
+    """Runs, but cannot be exported."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = linear()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x if x.sum() > 0 else -x)
+
+
+def test_a_model_that_the_runtime_cannot_have_is_refused_before_the_first_trial(
+    tmp_path: Path,
+) -> None:
+    model = BranchOnValues()
+    run = compressor(model=model, runtime="onnxruntime", optimizer=DC(), folder=tmp_path).run
+    with pytest.raises(ExportError, match="BranchOnValues cannot be exported"):
+        run()
+    assert not (tmp_path / "journal.jsonl").exists()

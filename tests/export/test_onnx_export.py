@@ -38,6 +38,19 @@ class TwoInputs(nn.Module):
         return {"logits": total, "score": total.sum(1)}
 
 
+class TakesAMapping(nn.Module):
+    """A scale, then a mapping of tensors as the last positional input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = TwoInputs()
+
+    @override
+    def forward(self, scale: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        logits: torch.Tensor = self.inner(**batch)["logits"]
+        return scale * logits
+
+
 class BranchOnValues(nn.Module):
     """What the exporter cannot follow."""
 
@@ -156,6 +169,19 @@ def test_keyword_inputs_and_mapped_outputs_keep_their_names(tmp_path: Path) -> N
     more = {"a": torch.randn(7, 4), "b": torch.randn(7, 2)}
     outputs = session_of(result).run(None, {name: x.numpy() for name, x in more.items()})
     assert_agree(outputs, list(model(**more).values()))
+
+
+@pytest.mark.parametrize("dynamic_batch", [True, False])
+def test_a_mapping_at_the_end_is_one_input_and_not_keywords(
+    tmp_path: Path, *, dynamic_batch: bool
+) -> None:
+    model = TakesAMapping().eval()
+    scale, batch = torch.randn(2, 3), {"a": torch.randn(2, 4), "b": torch.randn(2, 2)}
+    inputs = (scale, batch)
+    result = export_onnx(model, tmp_path / "m.onnx", inputs, dynamic_batch=dynamic_batch)
+    fed = dict(zip(result.inputs, (scale, *batch.values()), strict=True))
+    outputs = session_of(result).run(None, {name: x.numpy() for name, x in fed.items()})
+    assert_agree(outputs, [model(*inputs)])
 
 
 def test_fixed_shapes_are_written_when_the_batch_is_not_to_stay_open(tmp_path: Path) -> None:
