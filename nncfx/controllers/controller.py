@@ -2,8 +2,9 @@
 
 import abc
 import functools
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -58,8 +59,11 @@ class Controller(abc.ABC):
 
     if not TYPE_CHECKING:  # it would make every name a known one
 
-        def __getattr__(self, name: str) -> NoReturn:
+        def __getattr__(self, name: str) -> object:
             """Raise AttributeError, with the name that one of NNCF's has here."""
+            found = inspect.getattr_static(type(self), name, None)
+            if isinstance(found, property):  # whose own AttributeError brought us here
+                return found.__get__(self)
             text = f"'{type(self).__name__}' object has no attribute '{name}'.{instead_of(name)}"
             raise AttributeError(text, name=name, obj=self)
 

@@ -182,3 +182,16 @@ def test_a_name_of_nncf_is_an_error_that_says_what_it_is_here() -> None:
         getattr(controller, "disable_scheduler")  # noqa: B009 (no such name)
     assert str(caught.value) == expected
     assert not hasattr(controller, "__no_such_protocol__")
+
+
+class Mistaken(Recorder):
+    """A user's controller, with a mistake in a property."""
+
+    @property
+    def half(self) -> float:
+        return self.levle / 2
+
+
+def test_a_mistake_in_a_property_is_told_where_it_was_made() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'levle'"):
+        Mistaken().half  # noqa: B018 (reading it is the point)
