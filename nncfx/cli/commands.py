@@ -34,14 +34,15 @@ def version() -> None:
 
 @application.command()
 def report(
-    evidence: Annotated[Path, typer.Argument(help="Evidence file that a run wrote (JSON).")],
+    evidence: Annotated[Path, typer.Argument(help="Folder of a run, or its evidence (JSON).")],
     output: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
 ) -> None:
     """Write the HTML report of a run from its evidence."""
     from nncfx.compressor.evidence import Evidence
     from nncfx.report import write_report
 
-    path = write_report(output, Evidence.read(evidence))
+    file = evidence / "evidence.json" if evidence.is_dir() else evidence
+    path = write_report(output, Evidence.read(file))
     Console().print(f"Report written to {path}", soft_wrap=True, markup=False)
 
 

@@ -91,7 +91,7 @@ class Compressor:
             validation data, and the best of several trials is in part the luckiest one.
         example_inputs: What is traced, thinned and timed; the first validation batch by default.
         folder: Where the journal and the trials' weights are kept, so that a run that was
-            killed goes on where it stopped. None: in memory only.
+            killed goes on where it stopped, and in the end the evidence. None: in memory only.
         runtime: Where time is measured: `"onnxruntime"`, `"openvino"`, `"torch"`.
         threads: CPU threads of a timed call; None leaves the choice to the runtime. With 1, a
             machine that is busy with other work is measured by CPU time, which stays steady.
@@ -259,11 +259,14 @@ class _Run:
             search, chosen, scheme = (
                 self._of_levels(bench) if settings.space is None else self._of_candidates(bench)
             )
+            proof = self._evidence(search, chosen, (bench, scheme))
+            if (path := self._path("evidence.json")) is not None:
+                proof.write(path)
             return CompressionResult(
                 model=chosen.model,
                 dense=self._dense,
                 search=search,
-                evidence=self._evidence(search, chosen, (bench, scheme)),
+                evidence=proof,
                 metric=settings.metric,
                 testloader=self._heldout,
                 reference=self._reference,

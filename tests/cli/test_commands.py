@@ -67,6 +67,9 @@ def test_report_renders_the_evidence(tmp_path: Path) -> None:
     source, page = evidence.write(tmp_path / "evidence.json"), tmp_path / "page.html"
     assert str(page) in run("report", source, "--output", page).replace("\n", "")
     assert page.read_text(encoding="utf-8") == render_report(evidence)
+    page.unlink()
+    run("report", tmp_path, "--output", page)
+    assert page.read_text(encoding="utf-8") == render_report(evidence)
 
 
 def test_inspect_file_lists_every_tensor(tmp_path: Path) -> None:

@@ -269,11 +269,11 @@ def test_the_evidence_says_that_latencies_are_cpu_time(
     )
 
 
-def test_a_journal_of_another_model_is_refused(
+def test_a_run_leaves_its_evidence_and_a_journal_that_is_refused_for_another_model(
     trained: nn.Module, task: dict[str, Batches], tmp_path: Path
 ) -> None:
-    def run(model: nn.Module) -> None:
-        Compressor(
+    def run(model: nn.Module) -> CompressionResult:
+        return Compressor(
             model=model,
             objective=Minimize(footprint),
             scheme=Prune(),
@@ -286,7 +286,7 @@ def test_a_journal_of_another_model_is_refused(
             **task,
         ).run()
 
-    run(trained)
+    assert run(trained).evidence == Evidence.read(tmp_path / "evidence.json")
     other = copy.deepcopy(trained)
     other.head.bias.data += 1e-6
     with pytest.raises(SearchError, match="'model'"):
