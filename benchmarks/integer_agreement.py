@@ -3,13 +3,16 @@
 The file's QuantizeLinear nodes become outputs, and what ONNX Runtime's integer kernels return
 there is compared with the integers of the torch quantizer that has the same scale, zero point and
 size. "kernel": the simulation reads the runtime's tensors before each operation, so that what
-differs is that kernel's own. "whole": it runs by itself, and what differs adds up; how fast
-depends on the network more than on the runtime, and two runtimes in float drift apart likewise.
+differs is that kernel's own. "whole": it runs by itself, in float32, and what differs adds up.
+"integers": it runs by itself and computes as integer kernels do
+(`nncfx.quantization.integer_arithmetic`); what is left comes from operations in float.
 
 Models of pytorchcv have random weights (batch norms settled on random images, as in
-quantized_latency.py); those of the shared data are trained.
+quantized_latency.py), and so have the small transformers; those of the shared data and
+all-MiniLM-L6-v2 (with --minilm) are trained.
 
     python benchmarks/integer_agreement.py --data ../shared/data [--models ...] [--tensors]
+        [--minilm FOLDER]
 """
 
 import argparse
@@ -22,18 +25,26 @@ import numpy.typing as npt
 import onnx
 import onnxruntime
 import torch
+from minilm_quantization import Embedder, sentences, tokens
 from onnx import numpy_helper
 from pretrained import PRETRAINED
 from quantized_latency import MODELS, SHAPE, settled
 from torch import Tensor
+from transformers import (
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
+    ViTConfig,
+    ViTForImageClassification,
+)
 
 import nncfx
-from nncfx.quantization import Quantizer
+from nncfx.quantization import Quantizer, integer_arithmetic
 from nncfx.quantization.observation import quantizers_of
 from nncfx.runtimes import EXACT_BYTE_SUMS
-from nncfx.tracing import NNCFNetwork, Site, WeightSite
+from nncfx.tracing import NNCFNetwork, Site, WeightSite, run
 
 Integers = npt.NDArray[np.int64]
+Inputs = tuple[Tensor, ...]
 Key = tuple[float, int]
 
 
@@ -55,17 +66,17 @@ class Agreement:
 
 
 def agreements(
-    model: NNCFNetwork, file: Path, x: Tensor, *, by_kernel: bool
+    model: NNCFNetwork, file: Path, inputs: Inputs, *, by_kernel: bool
 ) -> dict[Site, Agreement]:
     """Return how the runtime's tensors agree with those of `model`, which `file` was made of.
 
     Args:
         model: Quantized.
         file: Its export.
-        x: The input.
+        inputs: As the model takes them.
         by_kernel: Let each operation of the model read what the runtime's kernels returned.
     """
-    executed = executed_integers(file, x)
+    executed = executed_integers(file, inputs)
     found: dict[Site, Agreement] = {}
 
     def compared(site: Site, hook: Quantizer, output: Tensor) -> Tensor | None:
@@ -96,14 +107,14 @@ def agreements(
     ]
     try:
         with torch.no_grad():
-            model.eval()(x)
+            run(model.eval(), inputs)
     finally:
         for handle in handles:
             handle.remove()
     return found
 
 
-def executed_integers(file: Path, x: Tensor) -> dict[Key, list[Integers]]:
+def executed_integers(file: Path, inputs: Inputs) -> dict[Key, list[Integers]]:
     """Return the integers of all tensors that ONNX Runtime quantizes, by their grid."""
     model = onnx.load(file)
     constants = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
@@ -115,7 +126,8 @@ def executed_integers(file: Path, x: Tensor) -> dict[Key, list[Integers]]:
     options.add_session_config_entry(*EXACT_BYTE_SUMS)
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
     names = [one.output[0] for one in kept]
-    results = session.run(names, {session.get_inputs()[0].name: x.numpy()})
+    fed = zip(session.get_inputs(), inputs, strict=True)
+    results = session.run(names, {one.name: value.numpy() for one, value in fed})
     found: dict[Key, list[Integers]] = {}
     for node, integers in zip(kept, results, strict=True):
         key = float(constants[node.input[1]]), int(constants[node.input[2]])
@@ -123,46 +135,80 @@ def executed_integers(file: Path, x: Tensor) -> dict[Key, list[Integers]]:
     return found
 
 
-def subject(name: str, data: Path) -> tuple[NNCFNetwork, Tensor]:
+def vit() -> tuple[NNCFNetwork, Inputs]:
+    """Return a quantized vision transformer of four layers with random weights."""
+    sizes = {"hidden_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4}
+    config = ViTConfig(intermediate_size=192, image_size=64, patch_size=16, **sizes)
+    batches = [torch.randn(4, 3, 64, 64) for _ in range(5)]
+    return nncfx.quantize(ViTForImageClassification(config).eval(), batches[1:]), (batches[0],)
+
+
+def distilbert() -> tuple[NNCFNetwork, Inputs]:
+    """Return a quantized language model of four layers with random weights."""
+    config = DistilBertConfig(dim=96, n_layers=4, n_heads=4, hidden_dim=192, vocab_size=1000)
+    batches = [torch.randint(1000, (4, 32)) for _ in range(5)]
+    model = DistilBertForSequenceClassification(config).eval()
+    return nncfx.quantize(model, batches[1:]), (batches[0],)
+
+
+TRANSFORMERS = {"vit": vit, "distilbert": distilbert}
+
+
+def subject(name: str, data: Path, minilm: Path | None = None) -> tuple[NNCFNetwork, Inputs]:
     """Return a quantized model and one batch for it."""
+    torch.manual_seed(1)
+    if name == "minilm":
+        folder = Path() if minilm is None else minilm
+        batches = tokens(folder, sentences(data, "test", 36), 4)
+        return nncfx.quantize(Embedder(folder), batches[1:]), batches[0]
+    if name in TRANSFORMERS:
+        return TRANSFORMERS[name]()
     if name in PRETRAINED:
         source = PRETRAINED[name]
         images = source.train(data, 64)[0]
-        return nncfx.quantize(source.load(data), images.split(32)), images[:8]
-    torch.manual_seed(1)
-    return nncfx.quantize(settled(name), [torch.randn(8, *SHAPE[1:])]), torch.randn(SHAPE)
+        return nncfx.quantize(source.load(data), images.split(32)), (images[:8],)
+    return nncfx.quantize(settled(name), [torch.randn(8, *SHAPE[1:])]), (torch.randn(SHAPE),)
+
+
+def row(name: str, three: list[dict[Site, Agreement]]) -> str:
+    """Return a line of the table of one model: by kernel, whole, in integers."""
+    cells = [name, f"{len(three[0])}"]
+    for found in three:
+        tensors = list(found.values())
+        elements = sum(one.elements for one in tensors)
+        cells += [
+            f"{sum(one.differing for one in tensors) / elements:.4%}",
+            f"{sum(one.far for one in tensors) / elements:.3%}",
+            f"{max(one.steps for one in tensors)}",
+        ]
+    del cells[3]  # by kernel none is far
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with data/ and weights/")
-    names = [*MODELS, *PRETRAINED]
-    parser.add_argument("--models", nargs="+", default=names, choices=names)
-    parser.add_argument("--tensors", action="store_true", help="list those beyond one step")
+    parser.add_argument("--minilm", type=Path, help="folder of all-MiniLM-L6-v2")
+    names = [*PRETRAINED, *MODELS, *TRANSFORMERS]
+    parser.add_argument("--models", nargs="+", default=names, choices=[*names, "minilm"])
+    parser.add_argument("--tensors", action="store_true", help="list those that differ")
     chosen = parser.parse_args()
     print(
-        "| model | tensors | kernel: differing | most steps "
-        "| whole: differing | by more than one step | most steps |\n"
-        "|---|---:|---:|---:|---:|---:|---:|"
+        "| model | tensors | kernel: differing | most steps | whole: differing "
+        "| by more than one step | most steps | integers: differing | by more than one step "
+        "| most steps |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
     )
     for name in chosen.models:
-        model, x = subject(name, chosen.data)
+        model, inputs = subject(name, chosen.data, chosen.minilm)
         with tempfile.TemporaryDirectory() as folder:
-            file = nncfx.export_onnx(model, Path(folder) / "int8.onnx", x).path
-            both = [agreements(model, file, x, by_kernel=one) for one in (True, False)]
-        kernel, whole = (list(found.values()) for found in both)
-        elements = sum(one.elements for one in kernel)
-        cells = [
-            f"{sum(one.differing for one in kernel) / elements:.4%}",
-            f"{max(one.steps for one in kernel)}",
-            f"{sum(one.differing for one in whole) / elements:.2%}",
-            f"{sum(one.far for one in whole) / elements:.3%}",
-            f"{max(one.steps for one in whole)}",
-        ]
-        print(f"| {name} | {len(kernel)} | {' | '.join(cells)} |", flush=True)
-        for site, one in both[0].items() if chosen.tensors else ():
-            if one.steps > 1:
+            file = nncfx.export_onnx(model, Path(folder) / "int8.onnx", inputs).path
+            three = [agreements(model, file, inputs, by_kernel=one) for one in (True, False)]
+            with integer_arithmetic(model):
+                three.append(agreements(model, file, inputs, by_kernel=False))
+        print(row(name, three), flush=True)
+        for site, one in three[2].items() if chosen.tensors else ():
+            if one.differing:
                 print(f"  {site}: {one.differing} of {one.elements}, {one.steps} steps")
 
 

@@ -10,6 +10,7 @@ from nncfx.quantization.grid import (
     qparams_from_threshold,
     range_of,
 )
+from nncfx.quantization.integer_arithmetic import integer_arithmetic
 from nncfx.quantization.layer_error import ErrorReport, layer_sensitivities, quantization_errors
 from nncfx.quantization.layer_rounding import round_weights
 from nncfx.quantization.placement import plan_quantizers
@@ -47,6 +48,7 @@ __all__ = [
     "equalize_layers",
     "fake_quantize",
     "fold_batch_norms",
+    "integer_arithmetic",
     "layer_sensitivities",
     "plan_quantizers",
     "qparams_from_range",

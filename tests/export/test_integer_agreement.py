@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 
 from nncfx.export import export_onnx
+from nncfx.quantization import integer_arithmetic
 
 BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
 DATA = Path(os.environ.get("NNCFX_DATA", "../shared/data"))
@@ -33,3 +34,16 @@ def test_each_kernel_returns_the_simulations_integers_to_one_step(
     assert sum(one.differing for one in found.values()) < 1e-3 * sum(
         one.elements for one in found.values()
     )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"no trained weights at {DATA}; set NNCFX_DATA")
+def test_the_whole_network_in_integers_differs_in_no_element(
+    agreement: ModuleType, tmp_path: Path
+) -> None:
+    model, images = agreement.subject("resnet20-A", DATA)
+    file = export_onnx(model, tmp_path / "int8.onnx", images).path
+    with integer_arithmetic(model):
+        found = agreement.agreements(model, file, images, by_kernel=False)
+    assert len(found) == 30
+    assert all(one.differing == 0 for one in found.values())

@@ -1,0 +1,303 @@
+"""Compute a quantized model as integer kernels do.
+
+A simulation in float32 sums up products of rounded numbers, each sum a little beside the exact
+one, and adds a bias that a file holds as an integer. Where a sum is close to the middle of two
+integers it may then be rounded to the other one: one element in some thousands. A layer that
+reads such an element passes the difference on to many, so that after twenty layers one element in
+ten differs. Here nothing is beside: what a kernel returns is returned here, bit by bit.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakIdKeyDictionary
+from typing_extensions import override
+
+from nncfx.quantization.integer_sums import BatchNorm, Lattice, Pending, Sums, added, pooled
+from nncfx.quantization.observation import quantizers_of
+from nncfx.quantization.quantizer import Quantizer
+from nncfx.tracing import NNCFNetwork
+
+__all__ = ["integer_arithmetic"]
+
+_MOST_BITS: Final = 8
+_IMAGE_NDIM: Final = 4
+
+
+@contextmanager
+def integer_arithmetic(model: NNCFNetwork) -> Iterator[None]:
+    """Let the quantized operations of `model` compute as integer kernels in the block.
+
+    Convolutions and linear layers whose input and weight are quantized to at most 8 bits sum up
+    products of integers exactly, with the bias rounded to a whole number of products; batch norms,
+    ReLUs and clamps behind them are part of that. The sum is scaled once, in float32, and rounded,
+    half to even. Sums of two quantized tensors and means over a quantized image are computed from
+    their integers. All else stays as it is, in float, where two libraries may differ in a last
+    bit. For evaluation: without gradients, with batch norms that have constants.
+
+    The formulas are those of ONNX Runtime's CPU kernels, on x86 for sums of two tensors.
+
+    Source: ONNX Runtime 1.31; Jacob et al., "Quantization and training of neural networks for
+    efficient integer-arithmetic-only inference", 2018, section 2.
+    """
+    kernels = _Kernels()
+    with ExitStack() as stack:
+        for hook in quantizers_of(model).values():
+            if not hook.spec.is_float8 and hook.spec.group is None:
+                handle = hook.register_forward_hook(kernels.quantize)
+                stack.callback(handle.remove)
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(kernels)
+        yield
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """A call of a torch function."""
+
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    def run(self) -> Any:  # noqa: ANN401 (what the function returns)
+        return self.func(*self.args, **self.kwargs)
+
+    def named(self, *names: str) -> dict[str, Any]:
+        """Return the arguments by name, of which `names` may be positional."""
+        return dict(zip(names, self.args, strict=False)) | dict(self.kwargs)
+
+    @property
+    def x(self) -> Any:  # noqa: ANN401 (mostly a tensor)
+        return self.args[0] if self.args else self.kwargs["input"]
+
+    def on(self, x: Tensor) -> Any:  # noqa: ANN401 (what the function returns)
+        """Return what the function makes of `x` instead."""
+        if self.args:
+            return self.func(x, *self.args[1:], **self.kwargs)
+        return self.func(**dict(self.kwargs) | {"input": x})
+
+
+@final
+class _Kernels(TorchFunctionMode):
+    """Notes which tensors stand for integers, and computes from those where it can."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lattices: MutableMapping[Tensor, Lattice] = WeakIdKeyDictionary()
+        self._pending: MutableMapping[Tensor, Pending] = WeakIdKeyDictionary()
+        self._sums: MutableMapping[Tensor, Sums] = WeakIdKeyDictionary()
+
+    def quantize(
+        self, hook: nn.Module, inputs: tuple[Tensor, ...], output: Tensor
+    ) -> Tensor | None:
+        """Return what a kernel makes of the input of a quantizer; its forward hook."""
+        assert isinstance(hook, Quantizer)  # noqa: S101 (no other has this hook)
+        if not hook.is_active:
+            return None
+        (x,) = inputs
+        spec, scale, zero = hook.spec, hook.scale, hook.zero_point
+        if spec.axis is None and not isinstance(x, nn.Parameter):
+            pending = self._pending.get(x)
+            steps = torch.round(x / scale) if pending is None else pending(scale, zero)
+            steps = steps.clamp(spec.quant_min - int(zero), spec.quant_max - int(zero))
+            output = (steps * scale).to(output.dtype)
+        self._lattices[output] = Lattice(
+            scale=scale, zero_point=zero, axis=spec.axis, bits=spec.bits
+        )
+        return output
+
+    @override
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        call = _Call(func, args, kwargs or {})
+        rule = _RULES.get(func)
+        if rule is not None:
+            return rule(self, call)
+        name = func.__name__
+        if args and name.endswith("_") and not name.endswith("__"):
+            self._forget(args[0])  # changed in place
+        return call.run()
+
+    def contract(self, call: _Call) -> Tensor:
+        """Return the result of a convolution or a linear layer."""
+        named = call.named("input", "weight", "bias")
+        x, weight, bias = named["input"], named["weight"], named.get("bias")
+        read, factor = self._integers(x), self._integers(weight)
+        if read is None or factor is None or read.axis is not None or factor.axis not in (None, 0):
+            return self._plain(call)
+        rest = {key: call.kwargs[key] for key in call.kwargs.keys() - {"input", "weight", "bias"}}
+        total = call.func(read.steps(x), factor.steps(weight), None, *call.args[3:], **rest)
+        is_linear = call.func is F.linear
+        sums = Sums(
+            total=total,
+            input_scale=read.scale,
+            weight_scale=factor.scale,
+            bias=bias,
+            axis=total.ndim - 1 if is_linear else total.ndim - weight.ndim + 1,
+        )
+        if is_linear and x.ndim > 2 and bias is not None:  # noqa: PLR2004 (a batch of matrices)
+            # such a product is written as MatMul and Add: the bias is a float
+            values: Tensor = replace(sums, bias=None).values() + bias
+            return values
+        return self._summed(sums.values(), sums)
+
+    def norm(self, call: _Call) -> Tensor:
+        """Return the result of a batch norm."""
+        names = ("input", "running_mean", "running_var", "weight", "bias", "training")
+        named = call.named(*names, "momentum", "eps")
+        sums = self._sums.get(named["input"])
+        result = self._plain(call)
+        if sums is None or named.get("training"):
+            return result
+        norm = BatchNorm(
+            mean=named["running_mean"],
+            variance=named["running_var"],
+            weight=named.get("weight"),
+            bias=named.get("bias"),
+            epsilon=named.get("eps", 1e-5),
+        )
+        return self._summed(result, sums.normed(norm))
+
+    def clamp(self, call: _Call) -> Tensor:
+        """Return the result of a ReLU or of another clamp to constants."""
+        pending, bounds = self._pending.get(call.x), _bounds(call)
+        result = self._plain(call)
+        if pending is None or bounds is None:
+            return result
+
+        def clamped(scale: Tensor, zero_point: Tensor) -> Tensor:
+            low, high = (torch.round(torch.as_tensor(one) / scale) for one in bounds)
+            return torch.clamp(pending(scale, zero_point), low, high)
+
+        return self._later(result, clamped)
+
+    def move(self, call: _Call) -> Any:  # noqa: ANN401 (a split returns several)
+        """Return the result of a reordering or of a choice of elements."""
+        if not isinstance(call.x, Tensor) or not _is_choice(call):
+            return self._plain(call)
+        lattice, pending = self._lattices.get(call.x), self._pending.get(call.x)
+        result = call.run()
+        if result is call.x:
+            return result
+        if lattice is not None and lattice.axis is None:
+            for one in (result,) if isinstance(result, Tensor) else result:
+                self._lattices[one] = lattice
+        elif pending is not None and isinstance(result, Tensor):
+            # moved before rounding or after it: the same
+            return self._later(result, lambda *grid: call.on(pending(*grid)))
+        return result
+
+    def join(self, call: _Call) -> Tensor:
+        """Return the result of a concatenation."""
+        parts = call.args[0] if call.args else call.kwargs["tensors"]
+        lattices = [self._lattices.get(one) for one in parts]
+        result = self._plain(call)
+        first = lattices[0]
+        if first is not None and all(one is not None and first.equals(one) for one in lattices):
+            self._lattices[result] = first
+        return result
+
+    def add(self, call: _Call) -> Tensor:
+        """Return the sum of two tensors."""
+        grids = [self._integers(one) for one in call.args]
+        shapes = {one.shape for one in call.args if isinstance(one, Tensor)}
+        sum_ = None
+        if len(grids) == 2 and len(shapes) == 1 and not call.kwargs:  # noqa: PLR2004 (x + y)
+            left, right = grids
+            if left is not None and right is not None:
+                sum_ = added(call.args[0], left, call.args[1], right)
+        result = self._plain(call)
+        return result if sum_ is None else self._later(result, sum_)
+
+    def mean(self, call: _Call) -> Tensor:
+        """Return a mean."""
+        x, lattice = call.x, self._integers(call.x)
+        result = self._plain(call)
+        is_image = isinstance(x, Tensor) and x.ndim == _IMAGE_NDIM
+        if lattice is None or not is_image or result.numel() != x.shape[0] * x.shape[1]:
+            return result
+        total = lattice.steps(x).sum((2, 3)).reshape(result.shape)
+        return self._later(result, pooled(total, x.shape[2] * x.shape[3], lattice.scale))
+
+    def _integers(self, x: object) -> Lattice | None:
+        known = self._lattices.get(x) if isinstance(x, Tensor) else None
+        return known if known is not None and known.bits <= _MOST_BITS else None
+
+    def _plain(self, call: _Call) -> Tensor:
+        """Return what the function returns: nothing is known of it, even if it is its input."""
+        result: Tensor = call.run()
+        self._forget(result)
+        return result
+
+    def _forget(self, x: object) -> None:
+        for known in (self._lattices, self._pending, self._sums):
+            if isinstance(x, Tensor) and x in known:
+                del known[x]
+
+    def _summed(self, result: Tensor, sums: Sums) -> Tensor:
+        self._sums[result] = sums
+        return self._later(result, sums.quantized)
+
+    def _later(self, result: Tensor, pending: Pending) -> Tensor:
+        self._pending[result] = pending
+        return result
+
+
+def _is_choice(call: _Call) -> bool:
+    """Return whether a call of `_MOVES` really yields elements of its input, or 0."""
+    if call.func is F.pad:
+        return not call.named("input", "pad", "mode", "value").get("value")
+    if call.func is F.dropout:
+        return not call.named("input", "p", "training").get("training", True)
+    return True
+
+
+def _bounds(call: _Call) -> tuple[float, float] | None:
+    """Return the least and the largest number that a clamp lets pass; None if not constant."""
+    if call.func in _RELUS:
+        return 0.0, torch.inf
+    if call.func is F.relu6:
+        return 0.0, 6.0
+    is_tanh = call.func is F.hardtanh
+    low, high = ("min_val", "max_val") if is_tanh else ("min", "max")
+    given = {low: -1.0, high: 1.0} if is_tanh else {}
+    given |= call.named("input", low, high)
+    bounds = given.get(low), given.get(high)
+    if any(isinstance(one, Tensor) for one in bounds):
+        return None
+    return (
+        -torch.inf if bounds[0] is None else bounds[0],
+        torch.inf if bounds[1] is None else bounds[1],
+    )
+
+
+_RELUS: Final = frozenset({F.relu, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_})
+_CLAMPS: Final = (F.relu6, F.hardtanh, torch.clamp, torch.Tensor.clamp, torch.Tensor.clamp_)
+_MOVES: Final = (
+    *(F.max_pool2d, torch.max_pool2d, F.pad, F.dropout, F.pixel_shuffle, F.pixel_unshuffle),
+    *(torch.flatten, torch.Tensor.flatten, torch.Tensor.view, torch.Tensor.reshape),
+    *(torch.reshape, torch.Tensor.permute, torch.permute, torch.Tensor.transpose),
+    *(torch.transpose, torch.Tensor.squeeze, torch.squeeze, torch.Tensor.unsqueeze),
+    *(torch.unsqueeze, torch.Tensor.contiguous, torch.Tensor.__getitem__, torch.Tensor.chunk),
+    *(torch.chunk, torch.Tensor.split, torch.split),
+)
+_RULES: Final[Mapping[Callable[..., Any], Callable[[_Kernels, _Call], Any]]] = {
+    **dict.fromkeys((F.conv1d, F.conv2d, F.conv3d, F.linear), _Kernels.contract),
+    **dict.fromkeys((F.batch_norm, torch.batch_norm), _Kernels.norm),
+    **dict.fromkeys((*_RELUS, *_CLAMPS), _Kernels.clamp),
+    **dict.fromkeys((torch.add, torch.Tensor.add, torch.Tensor.add_), _Kernels.add),
+    **dict.fromkeys((F.adaptive_avg_pool2d, torch.mean, torch.Tensor.mean), _Kernels.mean),
+    **dict.fromkeys(_MOVES, _Kernels.move),
+    **dict.fromkeys((torch.cat, torch.concat), _Kernels.join),
+}

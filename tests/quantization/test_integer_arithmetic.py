@@ -1,0 +1,96 @@
+"""A quantized model that computes as integer kernels do returns what ONNX Runtime returns."""
+
+import platform
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from typing_extensions import override
+
+import nncfx
+from nncfx.quantization import integer_arithmetic
+from nncfx.runtimes import BuildOptions, runtime_named
+
+
+class Mixed(nn.Module):
+    """Convolutions with batch norms of either sign, what stands between them, a linear head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+        self.norm = nn.BatchNorm2d(16)
+        self.depthwise = nn.Conv2d(16, 16, 3, padding=1, groups=16, bias=False)
+        self.depthwise_norm = nn.BatchNorm2d(16)
+        self.mix = nn.Conv2d(16, 16, 1)
+        self.after = nn.Conv2d(32, 16, 3, stride=2)
+        self.head = nn.Linear(16, 5)
+        for norm in (self.norm, self.depthwise_norm):
+            norm.running_mean = torch.randn(16)
+            norm.running_var = torch.rand(16) + 0.5
+            norm.weight.data = torch.randn(16)
+            norm.bias.data = torch.randn(16)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.max_pool2d(torch.relu(self.norm(self.stem(x))), 2)
+        y = F.relu6(self.depthwise_norm(self.depthwise(x)))
+        x = torch.relu(x + self.mix(y))
+        x = torch.relu(self.after(torch.cat((x, y), 1)))
+        return self.head(x.mean((2, 3)))
+
+
+def executed(path: Path, x: Tensor) -> Tensor:
+    with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
+        (result,) = session.run(x)
+    return torch.as_tensor(result)
+
+
+@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="sums are those of x86")
+@pytest.mark.parametrize("seed", range(3))
+def test_every_bit_of_the_output_is_the_runtimes(tmp_path: Path, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(16, 3, 16, 16, generator=generator)
+    model = nncfx.quantize(Mixed().eval(), [x])
+    path = nncfx.export_onnx(model, tmp_path / "int8.onnx", x).path
+    expected = executed(path, x)
+    with integer_arithmetic(model):
+        assert torch.equal(model(x), expected)
+    # not so without: what this is for
+    with torch.no_grad():
+        assert not torch.equal(model(x), expected)
+
+
+def test_the_model_simulates_in_float_again_behind_the_block() -> None:
+    x = torch.randn(4, 3, 16, 16)
+    model = nncfx.quantize(Mixed().eval(), [x])
+    with torch.no_grad():
+        before = model(x)
+        with integer_arithmetic(model):
+            model(x)
+        assert torch.equal(model(x), before)
+
+
+def test_what_is_changed_in_place_is_no_integer_any_more() -> None:
+    class Changed(nn.Module):
+        def __init__(self, *, in_place: bool) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+            self.in_place = in_place
+
+        @override
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.first(x)
+            x = x.mul_(0.3) if self.in_place else x * 0.3
+            return self.second(x)
+
+    x = torch.randn(4, 8)
+    results = []
+    for in_place in (True, False):
+        model = nncfx.quantize(Changed(in_place=in_place), [x])
+        with integer_arithmetic(model):
+            results.append(model(x))
+    assert torch.equal(*results)
