@@ -41,8 +41,11 @@ _ORDER_FIRST: Final = frozenset(["norm", "renorm"])
 
 def pointwise(state: ChannelState, call: TracedCall) -> None:
     """Follow a function of each element, or of elements at one place of several operands."""
-    operands = call.operands
-    results = call.produced
+    operands, results = call.operands, call.produced
+    if len(operands) == len(results) == 1 and operands[0].shape == results[0].shape:
+        grid = state.grid(operands[0])
+        if grid is not None:  # nearly all activation functions
+            return state.keep_grid(results[0], grid)
     shape = np.broadcast_shapes(*(tensor.shape for tensor in operands))
     if any(tensor.shape != shape for tensor in results):
         return unknown(state, call)
@@ -163,7 +166,7 @@ def per_channel(state: ChannelState, call: TracedCall) -> None:
             continue
         elements = source.elements.reshape(-1, *across)
         state.follow(grid, Source(source.parameter, source.shape, elements), place_of(call))
-    state.set_grid(call.result, grid)
+    state.keep_grid(call.result, grid)
 
 
 def normalisation(state: ChannelState, call: TracedCall) -> None:

@@ -69,6 +69,10 @@ class ChannelState:
         """Note the ids of an activation."""
         self._grids[tensor] = compact(grid)
 
+    def keep_grid(self, tensor: torch.Tensor, grid: torch.Tensor) -> None:
+        """Note ids that another activation has, which are compact already."""
+        self._grids[tensor] = grid
+
     def set_fixed(self, tensor: torch.Tensor, reason: str) -> None:
         """Note that nothing is known of an activation but the reason why it cannot change."""
         ident = self.ledger.create_fixed(reason)

@@ -19,6 +19,7 @@ from nncfx.tracing.dynamic_class import HookedModule
 from nncfx.tracing.inputs import ExampleInputs
 from nncfx.tracing.installation import uninstall
 from nncfx.tracing.living import AVERAGES
+from nncfx.tracing.module_walk import all_tensors
 from nncfx.tracing.named_integers import named_integers, named_size
 from nncfx.tracing.spelling import spelling
 from nncfx.tracing.tracer import SizeObserver, TracedCall, trace_of_shapes
@@ -83,7 +84,7 @@ class ChannelObserver(SizeObserver):
     def channels(self, model: nn.Module) -> Channels:
         """Return what the trace of `model` found."""
         self.state.settle()
-        buffers = [name for name, _ in model.named_buffers(remove_duplicate=False)]
+        buffers = all_tensors(model, "_buffers")
         return self.state.ledger.channels(buffers)
 
 

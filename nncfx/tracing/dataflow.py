@@ -10,6 +10,7 @@ from torch import nn
 
 from nncfx.graph import Edge, NNCFGraph, Operation, TensorInfo, input_address, output_address
 from nncfx.graph.operations import NO_PARAMETERS, OwnParameters
+from nncfx.tracing.module_walk import named_modules
 from nncfx.tracing.tensor_table import TensorTable
 from nncfx.tracing.tensors import describe, own_tensors
 
@@ -54,7 +55,7 @@ class Dataflow:
         self._outputs: list[TensorInfo] = []
         self._ports: dict[tuple[tuple[int, str], ...], tuple[tuple[int, str], ...]] = {}
         self._stored: dict[int, _Stored] = {}
-        for module_name, module in model.named_modules(remove_duplicate=False):
+        for module_name, module in named_modules(model):
             for name, tensor in own_tensors(module).items():
                 stored = self._stored.setdefault(id(tensor), _Stored({}))
                 stored.names.setdefault(module_name, name)

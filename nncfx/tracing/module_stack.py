@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from nncfx.graph import Operation
+from nncfx.tracing.module_walk import named_modules
 
 __all__ = ["Boundary", "Frame", "ModuleStack", "Place", "Wiring"]
 
@@ -109,7 +111,7 @@ class ModuleStack:
         self._names: dict[int, list[str]] = {}
         self._types: dict[str, str] = {}
         self._modules: list[nn.Module] = []
-        for name, module in model.named_modules(remove_duplicate=False):
+        for name, module in named_modules(model):
             names = self._names.setdefault(id(module), [])
             names.append(name)
             self._types[name] = _class_name(module)
@@ -129,13 +131,15 @@ class ModuleStack:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Keep the stack up to date while the context lasts."""
-        with ExitStack() as stack:
+        handles: list[RemovableHandle] = []
+        try:
             for module in self._modules:
-                enter = module.register_forward_pre_hook(self._enter, with_kwargs=True)
-                stack.callback(enter.remove)
-                leave = module.register_forward_hook(self._leave, always_call=True)
-                stack.callback(leave.remove)
+                handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
+                handles.append(module.register_forward_hook(self._leave, always_call=True))
             yield
+        finally:
+            for handle in handles:
+                handle.remove()
         for module in self._modules:
             for hooks in _hook_tables(module):
                 if not hooks:

@@ -1,9 +1,11 @@
 """List the modules of a model, and their tensors, in one pass each."""
 
+from typing import Literal
+
 import torch
 from torch import nn
 
-__all__ = ["all_modules", "all_tensors"]
+__all__ = ["all_modules", "all_tensors", "named_modules"]
 
 
 def all_modules(model: nn.Module, *, every_name: bool = False) -> list[tuple[str, nn.Module]]:
@@ -25,17 +27,35 @@ def all_modules(model: nn.Module, *, every_name: bool = False) -> list[tuple[str
             continue
         seen.add(id(module))
         found.append((name, module))
-        prefix = f"{name}." if name else ""
-        children = list(module._modules.items())  # noqa: SLF001 (as torch's own walk)
-        left += [(prefix + key, child) for key, child in reversed(children) if child is not None]
+        children = module._modules  # noqa: SLF001 (as torch's own walk)
+        if children:  # most have none
+            prefix = f"{name}." if name else ""
+            below = [(prefix + key, one) for key, one in children.items() if one is not None]
+            left += below[::-1]
     return found
 
 
-def all_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return every parameter, then every buffer, under each of its names."""
+def named_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return what `model.named_modules(remove_duplicate=False)` yields, overridden or not."""
+    found = all_modules(model, every_name=True)
+    if all(type(one).named_modules is nn.Module.named_modules for _, one in found):
+        return found
+    return list(model.named_modules(remove_duplicate=False))
+
+
+def all_tensors(
+    model: nn.Module,
+    *tables: Literal["_parameters", "_buffers"],
+) -> dict[str, torch.Tensor]:
+    """Return every parameter, then every buffer, under each of its names.
+
+    Args:
+        model: any module.
+        tables: which to look into; none for both.
+    """
     modules = all_modules(model, every_name=True)
     found: dict[str, torch.Tensor] = {}
-    for table in ("_parameters", "_buffers"):
+    for table in tables or ("_parameters", "_buffers"):
         for name, module in modules:
             prefix = f"{name}." if name else ""
             for key, tensor in getattr(module, table).items():

@@ -74,7 +74,8 @@ def without_keeping(model: nn.Module) -> Iterator[None]:
 def _attributes(module: nn.Module) -> dict[str, tuple[Any, Any]]:
     """Return the attributes by name, each with a copy of what it holds if it is a list or dict."""
     return {
-        name: (value, value.copy() if isinstance(value, _TABLES) else None)
+        # most attributes are tables of hooks, empty before and after
+        name: (value, (value.copy() if value else ()) if isinstance(value, _TABLES) else None)
         for name, value in module.__dict__.items()
         if name not in _REGISTRIES
     }
@@ -82,14 +83,16 @@ def _attributes(module: nn.Module) -> dict[str, tuple[Any, Any]]:
 
 def _put_back(module: nn.Module, held: dict[str, tuple[Any, Any]]) -> None:
     own = module.__dict__
-    for name in [one for one in own if one not in _REGISTRIES]:
-        value, (old, content) = own[name], held.get(name, (None, None))
+    for name, value in list(own.items()):
+        if name in _REGISTRIES:
+            continue
         if name not in held:
             if _holds_tensors(value):
                 del own[name]
-        elif value is not old and _holds_tensors(value):
+            continue
+        old, content = held[name]
+        if value is not old and _holds_tensors(value):
             own[name] = old
-        # most attributes are tables of hooks, empty before and after
         if content is None or not (old or content) or _is_same(old, content):
             continue
         if _holds_tensors(old):

@@ -11,7 +11,8 @@ from typing import Any, Final
 import torch
 from torch.nn import functional as F
 
-from nncfx.tracing.tensors import replaced
+from nncfx.tracing.tensor_table import TensorTable
+from nncfx.tracing.tensors import replaced, tensors_in
 
 __all__ = ["Shortcut", "ValuesNeeded"]
 
@@ -27,6 +28,11 @@ _CONTRACTIONS: Final = frozenset(
 
 _NORMS: Final = frozenset({F.batch_norm})
 """Functions that are not worth skipping for themselves, but have nothing to compute from."""
+
+_ACTIVATIONS: Final = frozenset(
+    {*(F.relu, F.relu6, F.hardswish, F.hardsigmoid, F.silu, F.gelu), torch.sigmoid, torch.relu}
+)
+"""Functions of each element that give the shape and the type of what they get."""
 
 _READERS: Final = frozenset(
     {
@@ -54,6 +60,8 @@ class Shortcut:
 
     def __init__(self) -> None:
         self._has_skipped = False
+        # results that were not computed; nobody else has their memory
+        self._void = TensorTable[bool]()
 
     def run(
         self,
@@ -70,12 +78,31 @@ class Shortcut:
         """
         if func in _CONTRACTIONS and _can_skip(inputs):
             self._has_skipped = True
-            return _skipped(func, args, kwargs, inputs)
-        if self._has_skipped and func in _NORMS and _keeps_shape(kwargs, inputs):
-            return torch.zeros_like(inputs[0])
-        if self._has_skipped and (name in _READERS or _selects_by_mask(name, args)):
-            raise ValuesNeeded
+            return self._uncomputed(_skipped(func, args, kwargs, inputs))
+        if self._has_skipped:
+            if func in _NORMS and _keeps_shape(kwargs, inputs):
+                return self._like(inputs[0])
+            if func in _ACTIVATIONS and inputs[0] in self._void:
+                return inputs[0] if kwargs.get("inplace") else self._like(inputs[0])
+            if func is torch.cat and all(one in self._void for one in inputs):
+                shape = _joined(*args, **kwargs)
+                if shape is not None:
+                    return self._uncomputed(inputs[0].new_zeros(shape))
+            if name in _READERS or _selects_by_mask(name, args):
+                raise ValuesNeeded
         return func(*args, **kwargs)
+
+    def _like(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return another tensor that is alike, in the same memory if that holds nothing."""
+        # data is no view: for autograd, and for whoever follows changes in place, it is new
+        alike = tensor.data if tensor in self._void else torch.zeros_like(tensor)
+        self._void[alike] = True
+        return alike
+
+    def _uncomputed(self, made: Any) -> Any:
+        for tensor in tensors_in(made):
+            self._void[tensor] = True
+        return made
 
 
 def _skipped(
@@ -122,6 +149,20 @@ def _convolved(
         )
     ]
     return (len(data), len(weight), *sizes) if min(sizes) > 0 else None
+
+
+def _joined(tensors: Any, dim: Any = 0, **named: Any) -> list[int] | None:
+    """Return the shape of a plain concatenation; None where torch has to say it, or to refuse."""
+    first = tensors[0]
+    if named or not isinstance(dim, int) or not -first.dim() <= dim < first.dim():
+        return None
+    plain = {(one.dtype, one.device, one.is_contiguous()) for one in tensors}
+    others = {(*one.shape[:dim], *one.shape[dim:][1:]) for one in tensors}
+    if len(plain) > 1 or len(others) > 1 or not first.is_contiguous():
+        return None
+    shape = list(first.shape)
+    shape[dim] = sum(one.shape[dim] for one in tensors)
+    return shape
 
 
 _IMAGES: Final = 4

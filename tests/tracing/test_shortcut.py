@@ -195,3 +195,70 @@ def test_norms_after_a_skipped_layer_are_not_computed() -> None:
     found = trace_of_shapes(model, torch.zeros(1, 16, 99, 99, dtype=torch.float64))
     assert found.graph.operations[1].outputs[0].dtype == "float64"
     assert not seen[0].isnan().any()
+
+
+class Activated(nn.Module):
+    """Joins, normalises and activates, in place and not, results of convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 16, 3)
+        self.norm = nn.BatchNorm2d(16)
+        self.wide = nn.BatchNorm2d(35)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.conv(x)
+        second = self.norm(first)
+        third = F.relu(second, inplace=True)
+        fourth = F.hardswish(third) + first
+        fourth[:, :2] = torch.sigmoid(first)[:, :2]
+        fifth = torch.cat([first, fourth, F.gelu(x)[..., 1:-1, 1:-1]], dim=-3)
+        sixth = F.silu(self.wide(fifth))
+        return torch.cat([torch.cat([first, third], 1), sixth], 1).flatten(1)
+
+
+def test_what_passes_through_what_was_not_computed_is_traced_as_with_values() -> None:
+    """Aliases of results that hold nothing are results of their own in the graph."""
+    model, inputs = Activated().eval(), torch.rand(2, 3, 130, 130)
+    assert trace_of_shapes(model, inputs) == trace_with_wiring(model, inputs)
+
+
+class Beside(nn.Module):
+    """Convolves its input, and activates a norm of the input and of a parameter in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 16, 3)
+        self.norm = nn.BatchNorm2d(3)
+        self.position = nn.Parameter(torch.randn(1, 3, 150, 150))
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.conv(x)
+        second = F.relu(self.norm(x), inplace=True).add_(7)
+        third = F.relu(self.norm(self.position), inplace=True).add_(7)
+        return first.mean() + second.mean() + third.mean()
+
+
+def test_inputs_and_parameters_are_as_they_were_after_changes_in_place() -> None:
+    """Only results of the trace itself share memory with what is made of them."""
+    model, inputs = Beside().eval(), torch.randn(2, 3, 150, 150)
+    before = inputs.clone(), model.position.detach().clone()
+    trace_of_shapes(model, inputs)
+    assert torch.equal(inputs, before[0])
+    assert torch.equal(model.position, before[1])
+
+
+@pytest.mark.parametrize("dim", [2, -5, 4])
+def test_a_concatenation_that_torch_refuses_is_refused(dim: int) -> None:
+    """Shapes that do not fit, and axes that are not there, are torch's own errors."""
+
+    class Joining(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other = nn.Conv2d(3, 16, 3), nn.Conv2d(3, 8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.one(x), self.other(x)], dim)
+
+    with pytest.raises(TracingError, match="refuses the example inputs"):
+        trace_of_shapes(Joining(), torch.rand(1, 3, 200, 200))
