@@ -257,8 +257,10 @@ def test_a_concatenation_that_torch_refuses_is_refused(dim: int) -> None:
             super().__init__()
             self.one, self.other = nn.Conv2d(3, 16, 3), nn.Conv2d(3, 8, 3)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([self.one(x), self.other(x)], dim)
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat([self.one(x), self.other(x)], dim)
 
-    with pytest.raises(TracingError, match="refuses the example inputs"):
+    with pytest.raises(
+        TracingError, match="refuses the example inputs: (RuntimeError|IndexError)"
+    ):
         trace_of_shapes(Joining(), torch.rand(1, 3, 200, 200))
