@@ -60,22 +60,24 @@ def spare(
     """
     reasons = _reasons(model, graph, considered, spared)
     makers = producing_operations(channels, model, graph)
-    return Channels(
-        tuple(
+    return dataclasses.replace(
+        channels,
+        group_sets=tuple(
             _fixed(one, next((reasons[m.address] for m in found if m.address in reasons), None))
             for one, found in zip(channels.group_sets, makers, strict=True)
-        )
+        ),
     )
 
 
 def take_branches(channels: Channels) -> Channels:
     """Return `channels` with all sets fixed but those through which alone a branch passes."""
     names = {one.name for one in branch_sets(channels)}
-    return Channels(
-        tuple(
+    return dataclasses.replace(
+        channels,
+        group_sets=tuple(
             one if one.name in names else _fixed(one, "no residual branch goes with it")
             for one in channels
-        )
+        ),
     )
 
 
@@ -87,11 +89,12 @@ def take_heads(channels: Channels, model: nn.Module, graph: NNCFGraph) -> Channe
     head, or a dimension of all heads where the model's code lets dimensions go.
     """
     makers = producing_operations(channels, model, graph)
-    return Channels(
-        tuple(
+    return dataclasses.replace(
+        channels,
+        group_sets=tuple(
             one if _is_of_heads(one, found, graph) else _fixed(one, "it is of no attention heads")
             for one, found in zip(channels.group_sets, makers, strict=True)
-        )
+        ),
     )
 
 
@@ -103,7 +106,7 @@ def take_neurons(channels: Channels, model: nn.Module, graph: NNCFGraph) -> Chan
         is_linear = bool(found) and all(maker.function in _LINEAR for maker in found)
         reason = None if is_linear else "not only linear layers make it"
         sets.append(_fixed(one, "it is of heads" if _is_of_heads(one, found, graph) else reason))
-    return Channels(tuple(sets))
+    return dataclasses.replace(channels, group_sets=tuple(sets))
 
 
 def producing_operations(
@@ -133,8 +136,9 @@ def read_within(
     inside = {
         name for one in considered for p in one.parameters.values() for name in names.get(p, ())
     }
-    return Channels(
-        tuple(
+    return dataclasses.replace(
+        channels,
+        group_sets=tuple(
             dataclasses.replace(
                 one,
                 members=tuple(
@@ -142,7 +146,7 @@ def read_within(
                 ),
             )
             for one in channels.group_sets
-        )
+        ),
     )
 
 

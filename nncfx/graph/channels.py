@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -159,9 +159,19 @@ class GroupSet:
 
 @dataclass(frozen=True, eq=False)
 class Channels:
-    """Every set of channel groups of one model, in order of execution."""
+    """Every set of channel groups of one model, in order of execution.
+
+    Attributes:
+        group_sets: the sets.
+        literals: module to the addresses of the calls to which its code gives a number of
+            channels that stands in the code itself, or that it has computed.
+        forms: module to the arguments of its forward (`TensorInfo`s and plain values), if it has
+            to become a graph before integers in its code can fall; these are then `widths`.
+    """
 
     group_sets: tuple[GroupSet, ...] = ()
+    literals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    forms: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check that names are unique.

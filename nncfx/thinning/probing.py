@@ -2,25 +2,50 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 from torch import nn
 
+from nncfx.errors import ArgumentError, ThinningError
 from nncfx.graph.channels import Channels
+from nncfx.graph.operations import Operation
+from nncfx.thinning.forward_arguments import Arguments, forward_arguments
+from nncfx.thinning.forward_graph import ForwardGraph, forward_graph
+from nncfx.thinning.graph_form import with_literals
 from nncfx.thinning.removal import removed
 from nncfx.thinning.selection import Selection
 from nncfx.thinning.surgery import sized_on_the_way
 from nncfx.thinning.verification import failing_operation
 from nncfx.tracing import ExampleInputs, analyze_channels, trace
+from nncfx.tracing.module_walk import all_modules
 
-__all__ = ["prunable_channels"]
+__all__ = ["Form", "check_form", "held_by_code", "prunable_channels"]
+
+Form: TypeAlias = Literal["class", "auto"]
+"""Whether modules keep their classes, or become graphs where their code holds a width."""
 
 _TRIALS: Final = 20
 _TOO_MANY: Final = f"the code holds widths at more than {_TRIALS} places"
 _PARTS: Final = (3, 5, 7, 4)
-_REASON: Final = "'{address}' fails without some of them: the code around it holds a width"
+_HELD: Final = "the code around it holds a width"
+_REASON: Final = f"'{{address}}' fails without some of them: {_HELD}{{more}}"
+_HOW: Final = "; as a graph (form='auto') the module could lose them"
+
+
+def check_form(form: str) -> None:
+    """Raise an error if `form` is none.
+
+    Raises:
+        ArgumentError: it is none.
+    """
+    if form not in ("auto", "class"):
+        raise ArgumentError(
+            f"form is {form!r}. Give 'class' to keep the class of every module, or 'auto' to let "
+            "modules become graphs whose code holds a width."
+        )
 
 
 def prunable_channels(
@@ -28,6 +53,7 @@ def prunable_channels(
     example_inputs: ExampleInputs,
     *,
     living_norms: bool = False,
+    form: Form = "class",
 ) -> Channels:
     """Return the groups of channels of `model`, those fixed that its code does not let go.
 
@@ -37,36 +63,106 @@ def prunable_channels(
     everything in its module, then everything in the module around that, until the trial runs.
     After 20 trials all channels are fixed.
 
+    With `form="auto"` modules whose code holds a width are first taken as graphs, in which it can
+    change (`Channels.forms`); only what fails even so is fixed.
+
     Args:
         model: any module; never changed.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
         living_norms: whether channels may go that norms average over, as for `thin`.
+        form: "class": every module keeps its class; or "auto".
 
     Raises:
-        ArgumentError: `example_inputs` is of no accepted form.
+        ArgumentError: `example_inputs` or `form` is of no accepted form.
         TracingError: the model refuses the inputs.
     """
+    check_form(form)
+    subject = _Subject(model, example_inputs, is_free=form == "auto")
     fixed: dict[str, str] = {}
     failures: Counter[str] = Counter()
     for _ in range(_TRIALS):
-        channels = analyze_channels(
-            model,
-            example_inputs,
-            fixed=fixed,
-            living_norms=living_norms,
-        )
-        trial = removed(model, channels, _some(channels))
-        with sized_on_the_way(trial.model, trial.sizes):
-            failing = failing_operation(model, trial.model, example_inputs)
+        channels = subject.channels(fixed, living_norms=living_norms)
+        if subject.take_as_graphs(held_by_code(channels)):
+            continue
+        failing = subject.trial(channels)
         if failing is None:
             return channels
         addresses = trace(model, example_inputs).addresses
+        if subject.take_as_graphs([*_around(failing.module), *channels.literals]):
+            continue
         found = _counterparts(addresses, failing.address, failures[failing.address])
         failures[failing.address] += 1
-        reason = _REASON.format(address=failing.address)
+        reason = _REASON.format(address=failing.address, more="" if form == "auto" else _HOW)
         fixed |= dict.fromkeys(found - fixed.keys(), reason)
     everything = dict.fromkeys(trace(model, example_inputs).addresses, _TOO_MANY)
     return analyze_channels(model, example_inputs, fixed=everything)
+
+
+def held_by_code(channels: Channels) -> list[str]:
+    """Return the modules because of whose code some channels of `channels` must stay."""
+    reasons = " ".join(channels.fixed.values())
+    return [
+        module
+        for module, places in channels.literals.items()
+        if any(f"'{place}'" in reasons for place in places)
+    ]
+
+
+class _Subject:
+    """A model of which some modules are taken as graphs."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        example_inputs: ExampleInputs,
+        *,
+        is_free: bool,
+    ) -> None:
+        self._model = model
+        self._inputs = example_inputs
+        self._forms: dict[str, ForwardGraph] = {}
+        self._arguments: dict[str, Arguments] = {}
+        self._left = [name for name, one in all_modules(model) if _has_own_code(one)]
+        if not is_free:
+            self._left = []
+
+    def take_as_graphs(self, names: Iterable[str]) -> bool:
+        """Take those modules as graphs that can be; return whether any now are that were not."""
+        wanted = [name for name in self._left if name in set(names)]
+        self._left = [name for name in self._left if name not in wanted]
+        arguments = forward_arguments(self._model, self._inputs, wanted) if wanted else {}
+        before = len(self._forms)
+        for name, given in arguments.items():
+            try:
+                form = forward_graph(self._model.get_submodule(name), given)
+            except ThinningError:
+                continue  # it keeps its class, and its channels if they fail again
+            if form.literals:
+                self._forms[name], self._arguments[name] = form, given
+        return len(self._forms) > before
+
+    def channels(self, fixed: Mapping[str, str], *, living_norms: bool) -> Channels:
+        """Return what is known of the channels; integers of graphs are widths."""
+        subject = with_literals(self._model, self._forms)
+        found = analyze_channels(subject, self._inputs, fixed=fixed, living_norms=living_norms)
+        return replace(found, forms=dict(self._arguments))
+
+    def trial(self, channels: Channels) -> Operation | None:
+        """Return the operation that fails without some of the channels; None if none does."""
+        smaller = removed(self._model, channels, _some(channels))
+        with sized_on_the_way(smaller.model, smaller.sizes):
+            return failing_operation(self._model, smaller.model, self._inputs)
+
+
+def _has_own_code(module: nn.Module) -> bool:
+    """Return whether the forward of a module is not torch's."""
+    return not type(module).__module__.startswith("torch.nn.")
+
+
+def _around(module: str) -> list[str]:
+    """Return the names of a module and of those around it."""
+    parts = module.split(".") if module else []
+    return [".".join(parts[:end]) for end in range(len(parts), -1, -1)]
 
 
 def _counterparts(addresses: Iterable[str], failing: str, height: int) -> set[str]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -12,6 +12,9 @@ from torch.optim import Optimizer
 
 from nncfx.errors import ThinningError, did_you_mean
 from nncfx.thinning.attention import narrow_attention
+from nncfx.thinning.forward_arguments import Arguments, from_plain, plain
+from nncfx.thinning.forward_graph import forward_graph
+from nncfx.thinning.graph_form import exchange
 from nncfx.thinning.surgery import Sizes, copy_without
 from nncfx.tracing.module_walk import all_modules, all_tensors
 
@@ -31,11 +34,14 @@ class ThinRecipe:
         model_class: name of the model's class, with its module.
         removed: (parameter or buffer, axis) to the indices removed along that axis, ascending.
         sizes: module name to the attributes that changed, with their new values.
+        forms: modules that became graphs, with the arguments of their forwards; `sizes` has the
+            integers of their code that changed.
     """
 
     model_class: str
     removed: _Removed
     sizes: Mapping[str, Sizes]
+    forms: Mapping[str, Arguments] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the recipe as JSON text; `from_json` is the inverse."""
@@ -43,13 +49,18 @@ class ThinRecipe:
             {"tensor": name, "axis": axis, "entries": list(entries)}
             for (name, axis), entries in self.removed.items()
         ]
-        content = {
+        content: dict[str, Any] = {
             "format": _FORMAT,
             "version": _VERSION,
             "model_class": self.model_class,
             "removed": removed,
             "sizes": {name: dict(sizes) for name, sizes in self.sizes.items()},
         }
+        if self.forms:
+            content["forms"] = {
+                name: {key: plain(value) for key, value in arguments.items()}
+                for name, arguments in self.forms.items()
+            }
         return json.dumps(content, indent=1)
 
     @classmethod
@@ -75,6 +86,10 @@ class ThinRecipe:
                 sizes={
                     str(name): {str(key): _size(value) for key, value in sizes.items()}
                     for name, sizes in content["sizes"].items()
+                },
+                forms={
+                    str(name): {str(key): from_plain(value) for key, value in arguments.items()}
+                    for name, arguments in content.get("forms", {}).items()
                 },
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -108,12 +123,21 @@ def rebuild(
     >>> rebuild(fresh, recipe, result.model.state_dict())[0]
     Linear(in_features=3, out_features=1, bias=True)
     """
-    _check(model, recipe)
+    forms = {
+        name: forward_graph(model.get_submodule(name), arguments)
+        for name, arguments in recipe.forms.items()
+    }
+    _check(model, recipe, {name: form.literals for name, form in forms.items()})
     entries = {key: np.array(gone, dtype=np.int64) for key, gone in recipe.removed.items()}
     thinned, _ = copy_without(model, entries)
     for name, sizes in recipe.sizes.items():
-        for attribute, value in sizes.items():
-            setattr(thinned.get_submodule(name), attribute, value)
+        values = {key: size for key, size in sizes.items() if isinstance(size, int)}
+        literals = forms[name].literals if name in forms else {}
+        for attribute in sizes.keys() - literals.keys():
+            setattr(thinned.get_submodule(name), attribute, sizes[attribute])
+        if literals:
+            changed = {key: values[key] for key in literals.keys() & values.keys()}
+            thinned = exchange(thinned, name, forms[name], changed)
     for module in thinned.modules():
         narrow_attention(module)
     if state_dict is not None:
@@ -199,7 +223,11 @@ def _size(value: int | list[int]) -> int | tuple[int, ...]:
     return tuple(map(int, value)) if isinstance(value, list) else int(value)
 
 
-def _check(model: nn.Module, recipe: ThinRecipe) -> None:
+def _check(
+    model: nn.Module,
+    recipe: ThinRecipe,
+    literals: Mapping[str, Mapping[str, int]],
+) -> None:
     tensors, modules = all_tensors(model), dict(all_modules(model))
     for (name, axis), gone in recipe.removed.items():
         if name not in tensors:
@@ -214,7 +242,8 @@ def _check(model: nn.Module, recipe: ThinRecipe) -> None:
                 f"'{name}', whose shape is {shape}. Build the model with its original sizes.",
             )
     for name, sizes in recipe.sizes.items():
-        absent = [key for key in sizes if name not in modules or key not in vars(modules[name])]
+        there = [*vars(modules[name]), *literals.get(name, ())] if name in modules else []
+        absent = [key for key in sizes if key not in there]
         if absent:
             raise ThinningError(
                 f"The recipe sets {absent} of module '{name}', which has none. "

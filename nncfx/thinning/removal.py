@@ -9,6 +9,9 @@ import numpy.typing as npt
 from torch import nn
 
 from nncfx.graph.channels import Channels
+from nncfx.thinning.forward_arguments import Arguments
+from nncfx.thinning.forward_graph import forward_graph
+from nncfx.thinning.graph_form import exchange
 from nncfx.thinning.selection import Selection
 from nncfx.thinning.surgery import Sizes, copy_without, narrow_widths
 
@@ -26,20 +29,42 @@ class Removal:
         sizes: module name to the attributes that changed, with their new values.
         entries: (parameter or buffer, axis) to the indices removed along that axis, ascending.
         dead: number of a call that averages over channels to the axis and the entries that went.
+        forms: modules that are graphs now, with the arguments of their forwards.
     """
 
     model: nn.Module
     sizes: dict[str, Sizes]
     entries: Mapping[tuple[str, int], npt.NDArray[np.int64]]
     dead: Mapping[int, tuple[int, npt.NDArray[np.int64]]]
+    forms: Mapping[str, Arguments]
 
 
 def removed(model: nn.Module, channels: Channels, selection: Selection) -> Removal:
     """Return a copy of `model` without the groups of `selection`; `model` stays as it is."""
     entries = _entries(channels, selection)
     smaller, sizes = copy_without(model, entries)
-    narrow_widths(smaller, _widths(channels, selection), sizes)
-    return Removal(model=smaller, sizes=sizes, entries=entries, dead=_dead(channels, selection))
+    falls = _widths(channels, selection)
+    forms: dict[str, Arguments] = {}
+    for name, arguments in channels.forms.items():
+        form = forward_graph(model.get_submodule(name), arguments)
+        values = {
+            key: value - falls.pop((name, key))
+            for key, value in form.literals.items()
+            if falls.get((name, key))
+        }
+        if values:
+            smaller = exchange(smaller, name, form, values)
+            sizes[name] = {**sizes.get(name, {}), **values}
+            forms[name] = arguments
+    falls = {key: fall for key, fall in falls.items() if fall}
+    narrow_widths(smaller, falls, sizes)
+    return Removal(
+        model=smaller,
+        sizes=sizes,
+        entries=entries,
+        dead=_dead(channels, selection),
+        forms=forms,
+    )
 
 
 def _entries(channels: Channels, selection: Selection) -> _Entries:

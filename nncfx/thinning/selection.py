@@ -12,7 +12,7 @@ import torch
 from nncfx.graph.channels import Channels, GroupSet, Role
 from nncfx.schemes.alignment import Alignment
 
-__all__ = ["Selection", "dead_groups", "select_removable"]
+__all__ = ["Selection", "dead_groups", "has_dead_entries", "select_removable"]
 
 _Space = tuple[str, int]
 _ONE = "one channel must stay"
@@ -46,6 +46,20 @@ def dead_groups(
         tensors: parameters and buffers by name.
     """
     return _dead_groups(group_set, _Zeros(tensors))
+
+
+def has_dead_entries(group_set: GroupSet, tensors: Mapping[str, torch.Tensor]) -> bool:
+    """Return whether some weight that reads channels of the set is zero for some entry of them.
+
+    Args:
+        group_set: groups of any size.
+        tensors: parameters and buffers by name.
+    """
+    zeros = _Zeros(tensors)
+    return any(
+        bool(zeros.along(member.parameter, member.axis)[member.indices].any())
+        for member in group_set.by_role(Role.CONSUMER)
+    )
 
 
 class _Zeros:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 from torch import nn
 from typing_extensions import override
@@ -11,10 +12,10 @@ from nncfx.errors import ArgumentError, ThinningError
 from nncfx.graph.channels import Channels
 from nncfx.schemes.alignment import Alignment, resolve_alignment
 from nncfx.thinning.attention import NarrowAttention
-from nncfx.thinning.probing import prunable_channels
+from nncfx.thinning.probing import Form, check_form, held_by_code, prunable_channels
 from nncfx.thinning.recipe import ThinRecipe
 from nncfx.thinning.removal import Removal, removed
-from nncfx.thinning.selection import Selection, select_removable
+from nncfx.thinning.selection import Selection, has_dead_entries, select_removable
 from nncfx.thinning.surgery import Sizes, sized_on_the_way
 from nncfx.thinning.verification import first_divergence, verify
 from nncfx.tracing import ExampleInputs, NNCFNetwork, analyze_channels, inputs_for, strip
@@ -22,13 +23,16 @@ from nncfx.tracing.module_walk import all_modules, all_tensors
 
 __all__ = ["ThinResult", "thin"]
 
+_GRAPH: Final = "GraphModule: widths that stand in the code of {} have changed"
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ThinResult:
     """A thinned model, what went, and the proof.
 
     Attributes:
-        model: a smaller copy, of the same class, in the same mode.
+        model: a smaller copy, of the same class unless `exchanged` says something else, in the
+            same mode.
         exchanged: modules of it whose class cannot hold their widths, with the class they got.
         removed: name of a group set (the module that creates the channels) to the indices of
             the channels removed from it, ascending.
@@ -63,12 +67,15 @@ class ThinResult:
             f"Parameters: {before:,} -> {after:,} (-{share:.1%}).",
             f"Relative error against the masked model: {self.max_error:.1e}.",
         ]
-        lines += [f"'{name}' is now a {kind}." for name, kind in self.exchanged.items()]
+        lines += [
+            f"{repr(name) if name else 'The model'} is now a {kind}."
+            for name, kind in self.exchanged.items()
+        ]
         lines += [f"Dead but kept at '{name}': {why}." for name, why in self.fixed.items()]
         return "\n".join(lines)
 
 
-def thin(
+def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a default)
     model: nn.Module,
     example_inputs: ExampleInputs | None = None,
     *,
@@ -76,6 +83,7 @@ def thin(
     tolerance: float | None = None,
     channels: Channels | None = None,
     living_norms: bool = False,
+    form: Form = "auto",
 ) -> ThinResult:
     """Return a copy of `model` without its dead channels, which computes the same.
 
@@ -96,10 +104,13 @@ def thin(
         living_norms: whether channels may go that a layer, RMS or group norm or a mean averages
             over. The comparison is then with a model whose norms see the living channels only;
             the plain masked model computes something else.
+        form: "class" keeps the class of every module, and with it dead channels whose number
+            stands in its code; "auto" gives such modules, and no others, the form of an
+            `fx.GraphModule` whose integers fit (`exchanged` names them).
 
     Raises:
-        ArgumentError: `align` is less than 1 or no runtime, `tolerance` is negative, or
-            `example_inputs` are missing or of no accepted form.
+        ArgumentError: `align` is less than 1 or no runtime, `tolerance` is negative, `form` is
+            none, or `example_inputs` are missing or of no accepted form.
         TracingError: the model refuses the inputs, or a hook cannot be baked in.
         ThinningError: the copy fails or differs; the message names the first operation that
             does. Nothing is changed.
@@ -111,6 +122,7 @@ def thin(
     >>> thinned.removed, thinned.model[0].out_features
     ({'0': (0, 2)}, 2)
     """
+    check_form(form)
     alignment = resolve_alignment(align)
     if tolerance is not None and not tolerance >= 0:
         raise ArgumentError(f"tolerance is {tolerance}; a relative error is at least 0.")
@@ -120,8 +132,16 @@ def thin(
     if channels is None:
         followed = analyze_channels(masked, example_inputs, living_norms=living_norms)
         with suppress(ThinningError):
-            return work.result(followed)
+            result = work.result(followed)
+            if form == "class" or not work.may_gain(followed):
+                return result
         # the code holds a width, which trials find
+        if form == "auto":
+            freed = prunable_channels(
+                masked, example_inputs, living_norms=living_norms, form="auto"
+            )
+            with suppress(ThinningError):
+                return work.result(freed)
         channels = prunable_channels(masked, example_inputs, living_norms=living_norms)
     return work.result(channels, explain=True)
 
@@ -158,9 +178,15 @@ class _Work:
         return ThinResult(
             model=removal.model,
             exchanged={
-                name: NarrowAttention.__qualname__
-                for name, module in all_modules(removal.model)
-                if type(module) is NarrowAttention
+                **{
+                    name: NarrowAttention.__qualname__
+                    for name, module in all_modules(removal.model)
+                    if type(module) is NarrowAttention
+                },
+                **{
+                    name: _GRAPH.format(type(self.masked.get_submodule(name)).__name__)
+                    for name in removal.forms
+                },
             },
             removed=_removed(channels, selection),
             fixed=dict(selection.kept),
@@ -173,7 +199,19 @@ class _Work:
                 model_class=f"{kind.__module__}.{kind.__qualname__}",
                 removed=taken,
                 sizes=removal.sizes,
+                forms=removal.forms,
             ),
+        )
+
+    def may_gain(self, channels: Channels) -> bool:
+        """Return whether something dead stays because of widths that stand in the code."""
+        held = held_by_code(channels)
+        places = [f"'{place}'" for module in held for place in channels.literals[module]]
+        tensors = all_tensors(self.masked) if held else {}
+        return any(
+            has_dead_entries(one, tensors)
+            for one in channels
+            if any(place in (one.fixed or "") for place in places)
         )
 
     def _explained(self, fault: ThinningError, removal: Removal) -> ThinningError:

@@ -6,6 +6,7 @@ import torch
 from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids
 from nncfx.tracing.channel_calls import argument, place_of, unknown
+from nncfx.tracing.channel_extents import counted
 from nncfx.tracing.channel_ids import NO_CHANNEL, along, spread, varying_axes
 from nncfx.tracing.channel_state import ChannelState
 from nncfx.tracing.tracer import TracedCall
@@ -133,6 +134,7 @@ def _convolve_groups(
     grid, weight = state.ids(argument(call, 0, "input")), argument(call, 1, "weight")
     place, count = place_of(call), call.result.shape[channel_axis]
     members = state.ledger.create(groups)
+    counted(state, call, groups, members)
     outputs = np.repeat(members, count // groups)
     inputs = state.sequence(grid, channel_axis, place)
     state.ledger.carry(name, 0, np.repeat(members, weight.shape[0] // groups), Role.FOLLOWER)

@@ -16,9 +16,11 @@ from nncfx.tracing.channel_ids import (
     spread,
     varying_axes,
 )
+from nncfx.tracing.channel_sizes import note_literal, note_width
 from nncfx.tracing.channel_source import Source
 from nncfx.tracing.channel_state import ChannelState
 from nncfx.tracing.living import AVERAGES, LAYER_NORMS
+from nncfx.tracing.named_integers import NamedInteger
 from nncfx.tracing.tracer import TracedCall
 
 __all__ = [
@@ -173,6 +175,11 @@ def normalisation(state: ChannelState, call: TracedCall) -> None:
     """Follow layer and RMS norm: channels stay where the statistics are taken over them."""
     count = len(argument(call, 1, "normalized_shape"))
     grid = state.ids(call.args[0])
+    for number, size in enumerate(argument(call, 1, "normalized_shape")):
+        if isinstance(size, NamedInteger):
+            note_width(state, call, call.args[0], (grid.dim() - count + number, size))
+        elif grid.dim() - count + number in varying_axes(grid):
+            note_literal(state, call)
     _normalise(state, call, range(grid.dim() - count, grid.dim()))
 
 
@@ -182,9 +189,13 @@ def group_normalisation(state: ChannelState, call: TracedCall) -> None:
     place, ids = place_of(call), state.sequence(state.ids(data), _CHANNEL_AXIS, place_of(call))
     if ids is None or count == 1 or call.operation is None:
         return channel_normalisation(state, call)
+    if not isinstance(count, NamedInteger) or count != count.whole:
+        note_literal(state, call)
+        state.fix(state.ids(data), f"'{place}' has its number of groups from the code")
+        return channel_normalisation(state, call)
     rows = torch.from_numpy(ids).reshape(count, -1)
     first = state.unite_along(rows, [1], place)[:, 0]
-    state.ledger.count(call.operation.module, "num_groups", first.numpy())
+    state.ledger.count(count.module, count.attribute, first.numpy())
     grid = state.ids(data)
     for position, name in ((2, "weight"), (3, "bias")):
         tensor = argument(call, position, name)

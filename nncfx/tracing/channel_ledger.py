@@ -1,7 +1,8 @@
 """The book of a trace: which channels are one, which are fixed, and what carries them."""
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from nncfx.tracing.channel_ids import NO_CHANNEL
 
 __all__ = ["ChannelLedger"]
 
+_NAME = re.compile(r"\[([^\]]*)\]")
 _CONSTANT = "a constant of the model's code takes the place of such a channel at '{place}'"
 
 
@@ -26,6 +28,7 @@ class ChannelLedger:
     _roles: dict[tuple[str, int], list[Role]] = field(default_factory=dict)
     _widths: dict[tuple[str, str], Ids] = field(default_factory=dict)
     _averages: dict[tuple[int, int], Ids] = field(default_factory=dict)
+    _literals: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def unions(self) -> int:
@@ -68,6 +71,7 @@ class ChannelLedger:
             self._sets.union(first, second)
             return
         self._sets.union(first[one & other], second[one & other])
+        self.literal(".".join(_NAME.findall(place.rpartition("/")[0])), place)
         reason = _CONSTANT.format(place=place)
         self.fix(first[one & ~other], reason)
         self.fix(second[other & ~one], reason)
@@ -108,6 +112,10 @@ class ChannelLedger:
         """Note that a call takes statistics over the channels `ids`, those that live."""
         self._averages[call, axis] = ids
 
+    def literal(self, module: str, place: str) -> None:
+        """Note that the code of a module gives the call at `place` a number of channels."""
+        self._literals.setdefault(module, []).append(place)
+
     def channels(self, buffers: Iterable[str]) -> Channels:
         """Return every group of channels that some parameter creates or follows.
 
@@ -129,4 +137,5 @@ class ChannelLedger:
             averages={key: self.find(ids) for key, ids in self._averages.items()},
             reasons=reasons,
         )
-        return grouped(notes, frozenset(buffers))
+        literals = {module: tuple(places) for module, places in self._literals.items()}
+        return replace(grouped(notes, frozenset(buffers)), literals=literals)

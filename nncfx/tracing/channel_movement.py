@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from nncfx.graph.channels import Role
 from nncfx.tracing.channel_calls import argument, place_of, unknown
+from nncfx.tracing.channel_extents import narrowed_by_bounds, repeated, sliced
 from nncfx.tracing.channel_ids import (
     NO_CHANNEL,
     compact,
@@ -17,7 +18,7 @@ from nncfx.tracing.channel_ids import (
     spread,
     varying_axes,
 )
-from nncfx.tracing.channel_sizes import note_sizes, note_width
+from nncfx.tracing.channel_sizes import note_literal, note_sizes, note_width
 from nncfx.tracing.channel_source import Source
 from nncfx.tracing.channel_state import ChannelState, Split
 from nncfx.tracing.named_integers import NamedInteger
@@ -42,10 +43,13 @@ def reshape(state: ChannelState, call: TracedCall) -> None:
 def select(state: ChannelState, call: TracedCall) -> None:
     """Follow a function that may take some elements and leave others."""
     before, after = _data(state, call), _again(state, call)
+    bounds = _BOUNDED.get(call.func.__name__)
     _, *indices = call.operands
     if after is None or any(varying_axes(state.ids(index)) for index in indices):
         return unknown(state, call, "cannot be repeated on channels")
     if isinstance(before, torch.Tensor) and not _all_same(before, after):
+        if bounds is not None and bounds(state, call, before):
+            return _put(state, call, after)
         return _put(state, call, _by_position(state, call, before))
     return _put(state, call, after)
 
@@ -93,6 +97,8 @@ def split(state: ChannelState, call: TracedCall) -> None:
     if isinstance(sizes, Sequence) and any(isinstance(one, NamedInteger) for one in sizes):
         return _split_by_names(state, call, sizes, axis)
     chunk(state, call)
+    if type(sizes) is int or isinstance(sizes, Sequence):
+        note_literal(state, call)
     if isinstance(sizes, NamedInteger):
         for tensor in (call.args[0], call.produced[0]):  # the whole, or a part
             if tensor.shape[axis] == sizes.whole:
@@ -345,9 +351,12 @@ def _put(
     return None
 
 
+_BOUNDED = {"__getitem__": sliced, "narrow": narrowed_by_bounds}
+"""Functions that take what lies between two bounds, and what notes these."""
+
 _RESHAPES = (
-    "T H mT mH adjoint alias atleast_1d atleast_2d atleast_3d broadcast_to "
-    "clone contiguous data detach expand expand_as flatten moveaxis movedim "
+    "T H mT mH adjoint alias atleast_1d atleast_2d atleast_3d "
+    "clone contiguous data detach expand_as flatten moveaxis movedim "
     "permute ravel repeat repeat_interleave requires_grad_ reshape reshape_as squeeze squeeze_ "
     "swapaxes swapdims t t_ tile transpose transpose_ unflatten unsqueeze unsqueeze_ view view_as"
 )
@@ -360,6 +369,7 @@ _CASTS = "to type type_as float double half bfloat16 int long bool cpu cuda"
 
 RULES = {
     **dict.fromkeys(_RESHAPES.split(), reshape),
+    **dict.fromkeys(["broadcast_to", "expand"], repeated(reshape)),
     **dict.fromkeys(_SELECTIONS.split(), select),
     **dict.fromkeys(_CASTS.split(), cast),
     **dict.fromkeys(["chunk", "tensor_split", "unsafe_chunk"], chunk),

@@ -6,15 +6,22 @@ from typing import Any, Final
 
 import torch
 
+from nncfx.graph.channels import Role
 from nncfx.tracing.channel_calls import argument, place_of
 from nncfx.tracing.channel_ids import in_order, varying_axes
 from nncfx.tracing.channel_state import ChannelState, Split
 from nncfx.tracing.named_integers import NamedInteger, NamedSize
 from nncfx.tracing.tracer import TracedCall
 
-__all__ = ["note_sizes", "note_width"]
+__all__ = ["note_literal", "note_sizes", "note_width"]
 
 _SIZED: Final = frozenset(["view", "reshape", "unflatten"])
+
+
+def note_literal(state: ChannelState, call: TracedCall) -> None:
+    """Note that a call is given a number of channels that only its code knows."""
+    if call.operation is not None:
+        state.ledger.literal(call.operation.module, call.operation.address)
 
 
 def note_width(
@@ -33,8 +40,10 @@ def note_width(
 def note_sizes(state: ChannelState, call: TracedCall) -> None:
     """Note which sizes of the result the code has given, and from which integers of the module."""
     grid = state.grid(call.result)
-    if grid is None or not varying_axes(grid):
-        return
+    if grid is None:
+        return _note_parameter(state, call)
+    if not varying_axes(grid):
+        return None
     name = call.func.__name__
     if call.operation is not None and call.operation.module_type == "MultiheadAttention":
         _note_heads(state, call, grid)
@@ -48,10 +57,31 @@ def note_sizes(state: ChannelState, call: TracedCall) -> None:
         for axis, size in given.items()
         if isinstance(size, NamedInteger) and size == size.whole > 1
     }
+    if any(
+        type(size) is int and size > 1 and axis in varying_axes(grid)
+        for axis, size in given.items()
+    ):
+        note_literal(state, call)
     for axis, size in given.items():
         if isinstance(size, NamedSize):
             _note_size(state, call, axis, size)
-    state.split(Split(grid, place_of(call), free, widths))
+    return state.split(Split(grid, place_of(call), free, widths))
+
+
+def _note_parameter(state: ChannelState, call: TracedCall) -> None:
+    """Note the size that code gives a vector, as the scales of channels, along one axis."""
+    source, shape = state.source(call.result), call.result.shape
+    sizes = _sizes(call) if call.func.__name__ in _SIZED - {"unflatten"} else []
+    if source is None or len(source.shape) != 1 or sorted(shape)[:-1] != [1] * (len(shape) - 1):
+        return
+    count = source.shape[0]
+    for size in sizes:
+        if type(size) is int and size == count > 1:
+            note_literal(state, call)
+        elif isinstance(size, NamedInteger) and size == size.whole == count > 1:
+            ids = state.ledger.carried(source.parameter, 0, count)
+            state.ledger.carry(source.parameter, 0, ids, Role.FOLLOWER)
+            state.ledger.count(size.module, size.attribute, ids)
 
 
 def _note_size(state: ChannelState, call: TracedCall, axis: int, size: NamedSize) -> None:

@@ -67,9 +67,9 @@ class HookedModule(nn.Module):
         reduced: Any = super().__reduce_ex__(protocol)
         function, args, *rest = reduced
         spec = spec_of(self)
-        parts = (spec.original, spec.mixin, spec.weights, spec.around)
+        parts = (spec.mixin, spec.weights, spec.around)
         if function is copyreg.__newobj__:  # type: ignore[attr-defined]  # the stubs lack it
-            return (_revive, (*parts, *args[1:]), *rest)
+            return (_revive, (spec.original, *parts, *args[1:]), *rest)
         return (_revive_foreign, (*parts, function, args), *rest)
 
 
@@ -148,7 +148,6 @@ def _revive(
 
 
 def _revive_foreign(
-    original: type[nn.Module],
     mixin: type[HookedModule],
     weights: frozenset[str],
     around: Around,
@@ -156,5 +155,5 @@ def _revive_foreign(
     args: tuple[Any, ...],
 ) -> nn.Module:
     module = function(*args)
-    change_class(module, ClassSpec(original, mixin, weights, around))
+    change_class(module, ClassSpec(original_class(module), mixin, weights, around))
     return module

@@ -325,7 +325,7 @@ def test_channels_whose_width_the_code_holds_stay_with_the_reason() -> None:
     )
     model.second.weight.data[:, :3] = 0
     model.third.weight.data[:, :1] = 0
-    result = thin(model, VECTOR)
+    result = thin(model, VECTOR, form="class")
     assert result.removed == {"second": (0,)}
     assert "'Function/reshape_0' fails without some of them" in result.fixed["first"]
 

@@ -1,0 +1,127 @@
+"""What the modules of a model are called with, as plain data: `forward_arguments`."""
+
+import inspect
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+
+from nncfx.graph.operations import TensorInfo
+from nncfx.tracing import ExampleInputs, run
+from nncfx.tracing.preservation import preserved
+from nncfx.tracing.tensors import describe
+
+# ruff: noqa: ANN401 (arguments of functions are anything)
+
+__all__ = ["Arguments", "forward_arguments", "from_plain", "made", "plain"]
+
+Arguments: TypeAlias = Mapping[str, Any]
+"""Name to a `TensorInfo`, a number, a string, None, or a list or tuple of such."""
+
+_Simple: TypeAlias = bool | int | float | str | None
+
+
+def forward_arguments(
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    names: Iterable[str],
+) -> dict[str, Arguments]:
+    """Return what the forwards of some modules are given, those left out by default included.
+
+    Modules that are never called, or are given anything but tensors and simple values, or more
+    arguments than they name, are left out. Of several calls the first counts.
+
+    Args:
+        model: runs once, in evaluation mode, and is left as it was.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        names: of modules.
+    """
+    found: dict[str, Arguments] = {}
+    with ExitStack() as hooks, torch.no_grad(), preserved(model):
+        for name in names:
+
+            def note(
+                module: nn.Module,
+                args: tuple[Any, ...],
+                kwargs: dict[str, Any],
+                name: str = name,
+            ) -> None:
+                given = _described(module, args, kwargs)
+                if given is not None:
+                    found.setdefault(name, given)
+
+            module = model.get_submodule(name)
+            handle = module.register_forward_pre_hook(note, with_kwargs=True, prepend=True)
+            hooks.callback(handle.remove)
+        run(model, example_inputs)
+    return found
+
+
+def made(value: Any, module: nn.Module) -> Any:
+    """Return an argument as it was described, zeros for a tensor, where `module` computes."""
+    if isinstance(value, TensorInfo):
+        device = next((one.device for one in module.parameters()), None)
+        return torch.zeros(value.shape, dtype=getattr(torch, value.dtype), device=device)
+    if isinstance(value, list | tuple):
+        return type(value)([made(one, module) for one in value])
+    return value
+
+
+def plain(value: Any) -> Any:
+    """Return an argument as JSON holds it; `from_plain` is the inverse."""
+    if isinstance(value, TensorInfo):
+        return {"tensor": list(value.shape), "dtype": value.dtype}
+    if isinstance(value, list | tuple):
+        return {type(value).__name__: [plain(one) for one in value]}
+    return value
+
+
+def from_plain(value: Any) -> Any:
+    """Return the argument that `plain` made data of.
+
+    Raises:
+        KeyError: it did not.
+    """
+    if not isinstance(value, Mapping):
+        return value
+    if "tensor" in value:
+        return TensorInfo(tuple(map(int, value["tensor"])), str(value["dtype"]))
+    if "list" in value:
+        return [from_plain(one) for one in value["list"]]
+    return tuple(from_plain(one) for one in value["tuple"])
+
+
+def _described(
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> Arguments | None:
+    bound = inspect.signature(module.forward).bind(*args, **kwargs)
+    bound.apply_defaults()
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    found = {}
+    for name, value in bound.arguments.items():
+        if bound.signature.parameters[name].kind in variable:
+            if value:
+                return None
+            continue
+        if not _is_simple(value):
+            return None
+        found[name] = _info(value)
+    return found
+
+
+def _is_simple(value: Any) -> bool:
+    if type(value) in (list, tuple):
+        return all(_is_simple(one) for one in value)
+    return isinstance(value, torch.Tensor | _Simple)
+
+
+def _info(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return describe(value)
+    if isinstance(value, list | tuple):
+        return type(value)([_info(one) for one in value])
+    return value

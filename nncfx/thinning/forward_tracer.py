@@ -1,0 +1,232 @@
+"""Trace the forward of one module into an `fx.Graph`: `traced_forward`."""
+
+import functools
+import inspect
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+from torch import fx, nn
+from torch.fx.proxy import Attribute, TraceError
+from typing_extensions import override
+
+from nncfx.thinning.forward_arguments import Arguments, made
+from nncfx.tracing.channel_constants import CONSTRUCTORS
+from nncfx.tracing.preservation import preserved
+
+# ruff: noqa: ANN401 (arguments of functions are anything)
+
+__all__ = ["traced_forward"]
+
+_MAKERS: Final = CONSTRUCTORS | {"arange", "eye", "linspace", "tensor"}
+
+
+def traced_forward(
+    module: nn.Module,
+    arguments: Arguments,
+    *,
+    train: bool,
+) -> tuple[fx.Graph, dict[str, torch.Tensor]]:
+    """Return the graph of one forward, and the tensors that its code has from elsewhere, by name.
+
+    Calls of modules are single nodes. Branches on sizes are taken as for `arguments`, and the
+    graph refuses inputs for which the module would take others.
+
+    Args:
+        module: left as it is.
+        arguments: of a call of its forward.
+        train: whether in training mode; else in evaluation mode.
+
+    Raises:
+        Exception: of many kinds; what the code does cannot be followed, as branches on values.
+    """
+    tracer = _ForwardTracer({name: made(one, module) for name, one in arguments.items()})
+    stand_in: nn.Module = object.__new__(type(module))  # takes up what the tracer notes
+    with torch.no_grad(), preserved(module, train=train), _recorded(tracer, module):
+        vars(stand_in).update(vars(module))
+        graph = tracer.trace(stand_in)
+    # the flag is another one than now, and of all that was noted only tensors matter
+    names = {str(one.target) for one in graph.nodes if one.op == "get_attr"}
+    found = {key: one for key, one in vars(stand_in).items() if isinstance(one, torch.Tensor)}
+    return graph, {key: one for key, one in found.items() if key in names}
+
+
+class _ForwardTracer(fx.Tracer):
+    """Takes each module that is called as a whole, and decides branches by the arguments."""
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.proxy_buffer_attributes = True
+        self.is_computing = False
+        self._arguments = arguments
+        self._values: dict[fx.Node, Any] = {}
+
+    @override
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return True
+
+    @override
+    def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        if self.is_computing:
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
+
+    @override
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        if self.is_computing:
+            return attr_val
+        return super().getattr(attr, attr_val, parameter_proxy_cache)
+
+    @override
+    def create_args_for_root(
+        self,
+        root_fn: Callable[..., Any],
+        is_module: bool,
+        concrete_args: Any = None,
+    ) -> tuple[Any, list[Any]]:
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        parameters = inspect.signature(root_fn).parameters
+        for name, parameter in list(parameters.items())[1:]:
+            if name not in self._arguments:
+                continue  # *args or **kwargs, for which nothing was given
+            default = () if parameter.default is parameter.empty else (parameter.default,)
+            given: Any = self.create_proxy("placeholder", name, default, {})
+            self._values[given.node] = value = self._arguments[name]
+            if value is None or isinstance(value, bool | str):
+                self._require(given, value)
+                given = value
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                named[name] = given
+            else:
+                positional.append(given)
+        return lambda *args: root_fn(*args, **named), [self.root, *positional]
+
+    def _require(self, proxy: fx.Proxy, value: Any) -> None:
+        """Let the graph refuse inputs for which something has another value."""
+        compare = operator.is_ if value is None or isinstance(value, bool) else operator.eq
+        same = self.create_proxy("call_function", compare, (proxy, value), {})
+        text = f"this graph holds where {proxy.node} is {value!r}"
+        self.create_proxy("call_function", torch._assert, (same, text), {})  # noqa: SLF001 (as fx does)
+
+    @override
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
+
+    @override
+    def to_bool(self, obj: fx.Proxy) -> bool:
+        return bool(self.decided(obj, bool))
+
+    @override
+    def iter(self, obj: fx.Proxy) -> Iterator[Any]:
+        count = self.decided(obj, len)
+        return iter([self._item(obj, index) for index in range(count)])
+
+    def _item(self, proxy: fx.Proxy, index: int) -> fx.Proxy:
+        return self.create_proxy("call_function", operator.getitem, (proxy, index), {})
+
+    def decided(self, proxy: fx.Proxy, ask: Callable[[Any], Any]) -> Any:
+        """Return what `ask` says of the value behind a proxy; the graph requires that it does.
+
+        Raises:
+            TraceError: it is asked of the values of a tensor.
+        """
+        value = self._value(proxy.node)
+        if isinstance(value, torch.Tensor) and ask is not len:
+            raise TraceError(f"the code looks at the values of '{proxy.node}'")
+        answer = ask(value)
+        if answer is not value:
+            proxy = self.create_proxy("call_function", ask, (proxy,), {})
+        self._require(proxy, answer)
+        return answer
+
+    def _value(self, node: fx.Node) -> Any:
+        if node not in self._values:
+            args = fx.map_arg(node.args, self._value)
+            kwargs = fx.map_arg(node.kwargs, self._value)
+            self.is_computing = True
+            try:
+                self._values[node] = self._computed(node, args, kwargs)
+            finally:
+                self.is_computing = False
+        return self._values[node]
+
+    def _computed(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        if callable(node.target):
+            return node.target(*args, **kwargs)
+        if node.op == "call_method":
+            return getattr(args[0], node.target)(*args[1:], **kwargs)
+        found = operator.attrgetter(node.target)(self.root)
+        return found(*args, **kwargs) if node.op == "call_module" else found
+
+
+class _Proxy(fx.Proxy):
+    """Stands for a value; where code needs a number of it, it is that for the arguments given."""
+
+    @override
+    def __len__(self) -> int:
+        return int(self._decided(len))
+
+    def __index__(self) -> int:
+        return int(self._decided(operator.index))
+
+    def __int__(self) -> int:
+        return int(self._decided(int))
+
+    def __float__(self) -> float:
+        return float(self._decided(float))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.tracer.create_proxy("call_function", operator.setitem, (self, index, value), {})
+
+    @override
+    def __getattr__(self, k: str) -> "_Attribute":
+        return _Attribute(self, k)
+
+    def _decided(self, ask: Callable[[Any], Any]) -> Any:
+        assert isinstance(self.tracer, _ForwardTracer)  # noqa: S101 (who makes these)
+        return self.tracer.decided(self, ask)
+
+
+class _Attribute(Attribute, _Proxy):
+    """An attribute of what a proxy stands for."""
+
+
+@contextmanager
+def _recorded(tracer: _ForwardTracer, module: nn.Module) -> Iterator[None]:
+    """Let calls of functions that make a tensor of a given size be nodes, and `len` in forward.
+
+    Torch hands those to no proxy, and refuses sizes that are proxies; `len` returns integers only.
+    """
+
+    def as_node(func: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(func)
+        def note(*args: Any, **kwargs: Any) -> Any:
+            if tracer.is_computing:
+                return func(*args, **kwargs)
+            return tracer.create_proxy("call_function", func, args, kwargs)
+
+        return note
+
+    def length(value: Any) -> Any:
+        return as_node(len)(value) if isinstance(value, fx.Proxy) else len(value)
+
+    makers = {name: as_node(func) for name, func in vars(torch).items() if name in _MAKERS}
+    own = inspect.unwrap(type(module).forward).__globals__
+    with _changed(vars(torch), makers), _changed(own, {"len": length}):
+        yield
+
+
+@contextmanager
+def _changed(table: dict[str, Any], values: Mapping[str, Any]) -> Iterator[None]:
+    """Put `values` into a table, and back what was there."""
+    before = {name: table[name] for name in values if name in table}
+    table.update(values)
+    try:
+        yield
+    finally:
+        for name in values:
+            del table[name]
+        table.update(before)

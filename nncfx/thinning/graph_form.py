@@ -1,0 +1,97 @@
+"""A module whose forward is an `fx` graph: `GraphForm`, and how a module becomes one."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from torch import fx, nn
+from typing_extensions import override
+
+from nncfx.thinning.copying import copied
+from nncfx.thinning.forward_graph import ForwardGraph
+from nncfx.thinning.graph_data import NodeData, as_data, from_data
+from nncfx.tracing.module_walk import all_modules, all_tensors
+
+__all__ = ["GraphForm", "exchange", "with_literals"]
+
+
+class GraphForm(fx.GraphModule):
+    """An `fx.GraphModule` that has all the state of the module that it stands for.
+
+    Parameters, buffers, submodules, hooks and attributes are the module's, used by the graph or
+    not, so that keys of the `state_dict` stay. Methods other than `forward` are not there.
+    It is pickled with its graph, and so with what depends on `training`; torch's own class would
+    write Python code and trace that anew.
+    """
+
+    @override
+    def __deepcopy__(self, memo: dict[int, Any]) -> "GraphForm":
+        reduced: Any = self.__reduce_ex__(4)
+        function, arguments, state = reduced[:3]
+        other: Any = function(*arguments)
+        memo[id(self)] = other
+        other.__setstate__(copy.deepcopy(state, memo))
+        return cast("GraphForm", other)
+
+    @override
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = {key: one for key, one in vars(self).items() if key != "_graph"}
+        return (_with_graph, (type(self).__name__, as_data(self.graph)), state)
+
+
+def _with_graph(name: str, nodes: Sequence[NodeData]) -> GraphForm:
+    made = GraphForm(nn.Module(), fx.Graph(), name)
+    made.graph = from_data(nodes)
+    return made
+
+
+def _standing_for(module: nn.Module, form: ForwardGraph, graph: fx.Graph) -> GraphForm:
+    """Return a module with the state of `module` and a graph made of `form`."""
+    made = GraphForm(nn.Module(), fx.Graph(), type(module).__name__)
+    vars(made).update({**vars(module), **form.constants})
+    made.graph = graph
+    return made
+
+
+def exchange(
+    model: nn.Module, name: str, form: ForwardGraph, values: Mapping[str, int]
+) -> nn.Module:
+    """Return `model`, with one module in the form of a graph, whose integers are changed.
+
+    Args:
+        model: changed in place, unless it is itself the module.
+        name: of the module; "" is the model itself.
+        form: of its class.
+        values: literals to their new values; others stay.
+    """
+    module = model.get_submodule(name)
+    return _put(model, module, _standing_for(module, form, form.settled(values)))
+
+
+def with_literals(model: nn.Module, forms: Mapping[str, ForwardGraph]) -> nn.Module:
+    """Return `model` with some modules in the form of graphs, whose integers are attributes.
+
+    Both have the same tensors, by the same names; `model` is left as it is.
+
+    Args:
+        model: any module.
+        forms: by name of the module.
+    """
+    if not forms:
+        return model
+    other = copied(model, {id(one): one for one in all_tensors(model).values()})
+    for name, form in forms.items():
+        module = other.get_submodule(name)
+        made = _standing_for(module, form, copy.deepcopy(form.graph))
+        vars(made).update(form.literals)
+        other = _put(other, module, made)
+    return other
+
+
+def _put(model: nn.Module, module: nn.Module, other: nn.Module) -> nn.Module:
+    if model is module:
+        return other
+    for _, parent in all_modules(model):
+        table = parent._modules  # noqa: SLF001 (a module may have several names)
+        table.update({key: other for key, one in table.items() if one is module})
+    return model
