@@ -6,6 +6,7 @@ from nncfx.lc.direct import DC, DCFineTuned
 from nncfx.lc.lc import LC
 from nncfx.lc.nesterov import Nesterov, OptimizerFactory
 from nncfx.lc.recovery import Recovered, Recovery, RecoveryData, StepRecord
+from nncfx.lc.training_settings import TrainingSettings
 
 __all__ = [
     "ADMM",
@@ -20,4 +21,5 @@ __all__ = [
     "Recovery",
     "RecoveryData",
     "StepRecord",
+    "TrainingSettings",
 ]

@@ -7,8 +7,8 @@ from torch import nn
 
 from nncfx.lc.direct import DCFineTuned
 from nncfx.lc.lc import LC
-from nncfx.lc.nesterov import OptimizerFactory
 from nncfx.lc.recovery import Recovered, RecoveryData
+from nncfx.lc.training_settings import TrainingSettings
 from nncfx.schemes import SchemeLike
 from nncfx.schemes.masks import check_at_least
 
@@ -16,7 +16,7 @@ __all__ = ["ADMM"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ADMM:
+class ADMM(TrainingSettings):
     """Recovers accuracy by ADMM: L-C with a constant penalty, then retraining with held zeros.
 
     With scaled duals u, each iteration trains `L(w) + rho/2 |w - z + u|^2`, projects
@@ -25,22 +25,15 @@ class ADMM:
     retraining, from the best z, in which zeros stay zero. The best of all is returned, of equal
     ones the earliest.
 
+    Rate, optimizer, precision and seed are those of `TrainingSettings`.
+
     Attributes:
         iterations: ADMM iterations after direct compression, at least 1.
         rho: The penalty parameter; above 0.
-        lr: Learning rate at the start of an iteration.
-        lr_end: Learning rate at its end, reached geometrically; None: constant.
         mb_iterations: Minibatches of an iteration.
         retraining_epochs: Passes over the training data with the zeros held; 0: none.
         retraining_lr: Their learning rate; None: `lr`. It falls to `lr_end`, too.
-        momentum: Of the built-in Nesterov SGD; None: 0.9.
-        weight_decay: Of the built-in SGD; None: 0.
-        optimizer_factory: `(parameters, lr) -> Optimizer`, instead of the built-in SGD.
-        clip_norm: As in `LC`.
-        recalibration_batches: As in `LC`.
-        amp: As in `LC`.
         resume_folder: As in `LC`; retraining starts again.
-        seed: As in `LC`.
 
     Raises:
         ArgumentError: a setting is out of range.
@@ -51,19 +44,10 @@ class ADMM:
 
     iterations: int = 10
     rho: float = 1e-2
-    lr: float = 0.01
-    lr_end: float | None = None
     mb_iterations: int = 1000
     retraining_epochs: int = 0
     retraining_lr: float | None = None
-    momentum: float | None = None
-    weight_decay: float | None = None
-    optimizer_factory: OptimizerFactory | None = None
-    clip_norm: float | None = None
-    recalibration_batches: int = 0
-    amp: str | None = None
     resume_folder: str | Path | None = None
-    seed: int = 0
 
     def __post_init__(self) -> None:
         check_at_least("iterations", self.iterations, 1)
@@ -97,31 +81,13 @@ class ADMM:
     def _learning(self) -> LC:
         return LC(
             steps=self.iterations + 1,
-            lr=self.lr,
-            lr_end=self.lr_end,
             mb_iterations_per_l=self.mb_iterations,
             mu_init=self.rho,
             mu_multiplier=1.0,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
-            optimizer_factory=self.optimizer_factory,
-            clip_norm=self.clip_norm,
-            recalibration_batches=self.recalibration_batches,
-            amp=self.amp,
             resume_folder=self.resume_folder,
-            seed=self.seed,
+            **self.shared(),
         )
 
     def _retraining(self) -> DCFineTuned:
-        return DCFineTuned(
-            epochs=max(self.retraining_epochs, 1),
-            lr=self.lr if self.retraining_lr is None else self.retraining_lr,
-            lr_end=self.lr_end,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
-            optimizer_factory=self.optimizer_factory,
-            clip_norm=self.clip_norm,
-            recalibration_batches=self.recalibration_batches,
-            amp=self.amp,
-            seed=self.seed,
-        )
+        rate = self.lr if self.retraining_lr is None else self.retraining_lr
+        return DCFineTuned(epochs=max(self.retraining_epochs, 1), **(self.shared() | {"lr": rate}))

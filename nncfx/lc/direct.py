@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from nncfx.lc.nesterov import OptimizerFactory
 from nncfx.lc.projection import Best, judge, project
 from nncfx.lc.recovery import Recovered, RecoveryData, StepRecord, within
 from nncfx.lc.training import (
@@ -18,6 +17,7 @@ from nncfx.lc.training import (
     seeded,
     train_epoch,
 )
+from nncfx.lc.training_settings import TrainingSettings
 from nncfx.schemes import SchemeLike, as_scheme
 from nncfx.schemes.masks import check_at_least
 
@@ -65,24 +65,17 @@ class DC:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DCFineTuned:
+class DCFineTuned(TrainingSettings):
     """Direct compression, then training in which the zeros stay zero.
 
     After each epoch the trained weights are compressed again and judged; the best, direct
     compression included, is returned. Zeros of every parameter that the scheme constrains are
     held, those that were zero before compression, too.
 
+    Rate, optimizer, precision and seed are those of `TrainingSettings`.
+
     Attributes:
         epochs: Passes over the training data, at least 1.
-        lr: Learning rate of the first epoch.
-        lr_end: Learning rate after the last, reached geometrically; None: constant.
-        momentum: Of the built-in Nesterov SGD; None: 0.9.
-        weight_decay: Of the built-in SGD; None: 0.
-        optimizer_factory: `(parameters, lr) -> Optimizer`, instead of the built-in SGD.
-        clip_norm: Gradients are scaled down to this norm; None: never.
-        recalibration_batches: As in `DC`.
-        amp: "bfloat16" or "float16" for mixed precision in training; None: as the model is.
-        seed: Of torch's generators meanwhile; they are put back.
 
     Raises:
         ArgumentError: a setting is out of range.
@@ -91,15 +84,6 @@ class DCFineTuned:
     """
 
     epochs: int = 5
-    lr: float = 0.01
-    lr_end: float | None = None
-    momentum: float | None = None
-    weight_decay: float | None = None
-    optimizer_factory: OptimizerFactory | None = None
-    clip_norm: float | None = None
-    recalibration_batches: int = 0
-    amp: str | None = None
-    seed: int = 0
 
     def __post_init__(self) -> None:
         check_training(vars(self), {"epochs": self.epochs}, self.optimizer_factory)

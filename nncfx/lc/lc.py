@@ -10,7 +10,6 @@ from torch import nn
 
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.lc.lagrangian import Lagrangian, next_mu
-from nncfx.lc.nesterov import OptimizerFactory
 from nncfx.lc.projection import Best, Projection, judge, project
 from nncfx.lc.recovery import Recovered, RecoveryData, StepRecord, within
 from nncfx.lc.training import (
@@ -23,6 +22,7 @@ from nncfx.lc.training import (
     seeded,
     train_epoch,
 )
+from nncfx.lc.training_settings import TrainingSettings
 from nncfx.lc.unfinished import Unfinished, identity
 from nncfx.schemes import Scheme, SchemeLike, as_scheme
 from nncfx.schemes.masks import check_at_least
@@ -31,7 +31,7 @@ __all__ = ["LC"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LC:
+class LC(TrainingSettings):
     """Recovers accuracy by the L-C algorithm: `min L(w)` subject to `w = decompress(theta)`.
 
     Iteration 0 is direct compression. Every later one trains the uncompressed weights w with the
@@ -45,10 +45,10 @@ class LC:
     user's metric, not the loss, and judged in the working dtype; frozen parameters are only
     compressed.
 
+    Rate, optimizer, precision and seed are those of `TrainingSettings`.
+
     Attributes:
         steps: L-C iterations including iteration 0, at least 1.
-        lr: Learning rate at the start of an L step.
-        lr_end: Learning rate at its end, reached geometrically; None: constant.
         lr_decay: Factor on `lr` in every L-C iteration; iteration j starts with `lr_decay ** j`.
         lr_milestones: L-C iterations after each of which `lr_multiplier` is applied, too.
         lr_multiplier: Factor on `lr` after each milestone.
@@ -58,18 +58,10 @@ class LC:
         mu_multiplier: Factor from one iteration to the next, at least 1.
         mu_cap: mu grows no more once it exceeds this.
         multipliers: False: the quadratic penalty method, lambda stays 0.
-        momentum: Of the built-in Nesterov SGD; None: 0.9.
-        weight_decay: Of the built-in SGD; None: 0.
-        optimizer_factory: `(parameters, lr) -> Optimizer`, instead of the built-in SGD.
-        clip_norm: The gradient, penalty included, is scaled down to this norm; None: never.
-        recalibration_batches: Minibatches over which the compressed model's batch norms estimate
-            their statistics afresh; 0: they are those of w.
-        amp: "bfloat16" or "float16" for mixed precision in L steps; None: as the model is.
         resume_folder: Where the state is kept after every iteration, so that the same call goes on
             after a kill and ends bitwise as if it had not been interrupted, provided that the
             data are the same and are shuffled by torch's global generator, which is kept, too.
             The file is removed at the end. None: nothing is kept.
-        seed: Of torch's generators during recovery (shuffling, dropout); they are put back.
 
     Raises:
         ArgumentError: a setting is out of range.
@@ -78,8 +70,6 @@ class LC:
     """
 
     steps: int = 30
-    lr: float = 0.01
-    lr_end: float | None = None
     lr_decay: float = 1.0
     lr_milestones: tuple[int, ...] = ()
     lr_multiplier: float = 0.1
@@ -89,14 +79,7 @@ class LC:
     mu_multiplier: float = 1.1
     mu_cap: float = 1e4
     multipliers: bool = True
-    momentum: float | None = None
-    weight_decay: float | None = None
-    optimizer_factory: OptimizerFactory | None = None
-    clip_norm: float | None = None
-    recalibration_batches: int = 0
-    amp: str | None = None
     resume_folder: str | Path | None = None
-    seed: int = 0
 
     def __post_init__(self) -> None:
         counts = {

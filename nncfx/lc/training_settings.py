@@ -1,0 +1,41 @@
+"""The settings that all recoveries which train have in common."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from nncfx.lc.nesterov import OptimizerFactory
+
+__all__ = ["TrainingSettings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """How minibatches move the weights, in every recovery that trains.
+
+    Attributes:
+        lr: Learning rate at the beginning: of each L step in `LC`, of each iteration in `ADMM`, of
+            the whole in `DCFineTuned`; above 0.
+        lr_end: Learning rate at the end of the same, reached geometrically; None: constant.
+        momentum: Of the built-in Nesterov SGD; None: 0.9.
+        weight_decay: Of the built-in SGD; None: 0.
+        optimizer_factory: `(parameters, lr) -> Optimizer`, instead of the built-in SGD.
+        clip_norm: The gradient, a penalty included, is scaled down to this norm; None: never.
+        recalibration_batches: Minibatches over which the compressed model's batch norms estimate
+            their statistics afresh; 0: they stay those of training.
+        amp: "bfloat16" or "float16" for mixed precision in training; None: as the model is.
+        seed: Of torch's generators during recovery (shuffling, dropout); they are put back.
+    """
+
+    lr: float = 0.01
+    lr_end: float | None = None
+    momentum: float | None = None
+    weight_decay: float | None = None
+    optimizer_factory: OptimizerFactory | None = None
+    clip_norm: float | None = None
+    recalibration_batches: int = 0
+    amp: str | None = None
+    seed: int = 0
+
+    def shared(self) -> dict[str, Any]:
+        """Return these settings by name, as arguments of another recovery."""
+        return {field.name: getattr(self, field.name) for field in fields(TrainingSettings)}
