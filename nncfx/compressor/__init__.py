@@ -15,10 +15,12 @@ from nncfx.compressor.latency_budget import groups_within_latency, measured_widt
 from nncfx.compressor.machine import machine_facts, version_facts
 from nncfx.compressor.metrics import Metric, accuracy
 from nncfx.compressor.result import CompressionResult
+from nncfx.compressor.settings import CompressorSettings
 
 __all__ = [
     "CompressionResult",
     "Compressor",
+    "CompressorSettings",
     "Curve",
     "Evidence",
     "LayerRow",

@@ -1,126 +1,34 @@
 """The compressor: from a trained model to a compressed one inside an accuracy budget."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self, cast, final
+from typing import Any, Self, final
 
 import torch
-from torch import nn
 
 from nncfx.compressor.from_config import arguments_from
-from nncfx.compressor.metrics import Metric, accuracy
-from nncfx.compressor.preflight import (
-    check_budget,
-    check_instances,
-    check_loaders,
-    check_model,
-    check_space,
-)
 from nncfx.compressor.progress import narrated
 from nncfx.compressor.result import CompressionResult
 from nncfx.compressor.run import Run
+from nncfx.compressor.settings import CompressorSettings
 from nncfx.config import NNCFConfig
-from nncfx.errors import ArgumentError
-from nncfx.lc import Recovery
-from nncfx.objectives import Objective
-from nncfx.schemes import Scheme, SchemeLike
-from nncfx.search import Candidate as Point
-from nncfx.search import SearchSettings, Space, SpaceSettings
-from nncfx.tracing import ExampleInputs
 
 __all__ = ["Compressor"]
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Compressor:
+class Compressor(CompressorSettings):
     """Finds the level that serves an objective best inside an accuracy budget, and compresses.
 
     Each trial compresses a copy of the model to a level with `scheme`, lets `optimizer` recover
     its accuracy, removes the channels that died, and measures the objective. The search first
     finds the highest level that keeps the budget, then the best objective below it.
 
-    Attributes:
-        objective: What to improve: `Maximize(throughput)`, `Minimize(footprint)`, or any.
-        scheme: How to compress, such as `Compose([FilterPrune(), Quantize("float16")])`.
-        optimizer: How to recover accuracy: `LC(...)`, `DC()`, `DCFineTuned(...)`.
-        trainloader: Batches `(inputs, targets)` to recover on; iterable again and again.
-        valloader: Batches on which levels are judged; iterable again and again, as all loaders.
-        criterion: The training loss of `(outputs, targets)`.
-        model: The trained model; it is copied, never changed. Left out when `after` is given.
-        after: A result to go on from: its model is compressed further, its evidence kept, and
-            the budget still counts from the dense model that it began with.
-        testloader: Held-out batches for the accuracies in the evidence; `valloader` by default.
-        metric: What the budget is counted in; higher is better. Accuracy by default.
-        eps: The budget: how far the metric may fall below the dense model's, at least 0.
-        warm_start: Whether recovery begins with the weights of the nearest finished trial of a
-            lower level, instead of the dense model's: the same training gets further, and trials
-            depend on those before them.
-        stop_hopeless: Whether a trial ends early that has no prospect of keeping the budget
-            (`nncfx.search.is_hopeless`).
-        margin: How much of the budget to keep in reserve, in [0, eps]: levels are judged on
-            validation data, and the best of several trials is in part the luckiest one.
-        example_inputs: What is traced, thinned and timed; the first validation batch by default.
-        folder: Where the journal and the trials' weights are kept, so that a run that was
-            killed goes on where it stopped, and in the end the evidence. None: in memory only.
-        runtime: Where time is measured: `"onnxruntime"`, `"openvino"`, `"torch"`.
-        threads: CPU threads of a timed call; None leaves the choice to the runtime. With 1, a
-            machine that is busy with other work is measured by CPU time, which stays steady.
-        space: What to choose from, instead of one level. `scheme` is then a function from a
-            candidate of the space to its scheme, applied at the candidate's "level", if it has
-            one; `nncfx.schemes.AtLevel` gives parts of a scheme levels of their own.
-        settings: How closely and how long to search: `SearchSettings`, or `SpaceSettings` of a
-            space.
-        name: How the report calls this study; the objective's name by default.
-        title: How the report calls the whole; the class of the model by default, or the title of
-            the result that this goes on `after`.
-
-    Raises:
-        ArgumentError: neither or both of `model` and `after`; `eps` or `margin` out of range; a
-            part of the wrong kind, such as a class for an object or a generator for a loader.
+    Its arguments are described at `CompressorSettings`.
 
     Source: Condensa (Joseph et al., 2019), Listing 1 and Algorithm 1.
     """
-
-    objective: Objective
-    scheme: SchemeLike | Callable[[Point], SchemeLike]
-    optimizer: Recovery
-    trainloader: Iterable[Any]
-    valloader: Iterable[Any]
-    criterion: Callable[[Any, Any], torch.Tensor]
-    model: nn.Module | None = None
-    after: CompressionResult | None = None
-    testloader: Iterable[Any] | None = None
-    metric: Metric = accuracy
-    eps: float = 0.02
-    margin: float = 0.0
-    warm_start: bool = False
-    stop_hopeless: bool = False
-    example_inputs: ExampleInputs | None = None
-    folder: str | Path | None = None
-    runtime: str = "onnxruntime"
-    threads: int | None = None
-    space: Space | None = None
-    settings: SearchSettings | SpaceSettings | None = None
-    name: str | None = None
-    title: str | None = None
-
-    def __post_init__(self) -> None:
-        if (self.model is None) == (self.after is None):
-            raise ArgumentError(
-                "A compressor needs either 'model', a trained model, or 'after', the result of "
-                "another compressor to go on from; it got "
-                + ("neither." if self.model is None else "both."),
-            )
-        if self.model is not None:
-            check_model(self.model)
-        check_instances(vars(self))
-        check_space(self.space, self.settings, stop_hopeless=self.stop_hopeless)
-        check_budget(self.eps, self.margin, self.metric)
-        check_loaders(
-            {name: vars(self)[name] for name in ("trainloader", "valloader", "testloader")},
-        )
 
     @classmethod
     def from_config(cls, config: NNCFConfig | Mapping[str, Any], **parts: Any) -> Self:  # noqa: ANN401 (as __init__)
@@ -136,22 +44,6 @@ class Compressor:
             ArgumentError: as for the compressor itself.
         """
         return cls(**(arguments_from(config, parts.get("example_inputs")) | parts))
-
-    def scheme_at(self, candidate: Point) -> SchemeLike:
-        """Return the scheme of a candidate of the space."""
-        if isinstance(self.scheme, Scheme):
-            return self.scheme
-        return cast("Callable[[Point], SchemeLike]", self.scheme)(candidate)
-
-    @property
-    def level_settings(self) -> SearchSettings:
-        """The settings of the search of one level."""
-        return self.settings if isinstance(self.settings, SearchSettings) else SearchSettings()
-
-    @property
-    def space_settings(self) -> SpaceSettings:
-        """The settings of the search of a space."""
-        return self.settings if isinstance(self.settings, SpaceSettings) else SpaceSettings()
 
     def run(self) -> CompressionResult:
         """Search, compress, thin, time, and return the result with its evidence.

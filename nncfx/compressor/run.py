@@ -4,7 +4,7 @@ import copy
 import functools
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, final
+from typing import cast, final
 
 from torch import nn
 
@@ -26,6 +26,7 @@ from nncfx.compressor.preflight import (
 from nncfx.compressor.progress import Narrator
 from nncfx.compressor.proof import Exhibits, StudyWords, evidence, study
 from nncfx.compressor.result import CompressionResult
+from nncfx.compressor.settings import CompressorSettings
 from nncfx.compressor.spelling import candidate_words, spelt
 from nncfx.compressor.states import TrialStates
 from nncfx.compressor.trials import Trials
@@ -36,9 +37,6 @@ from nncfx.schemes import Scheme, SchemeLike, as_scheme
 from nncfx.search import Candidate as Point
 from nncfx.search import CandidateStudy, JSONValue, SearchResult, SpaceResult, Study
 from nncfx.tracing import ExampleInputs, analyze_channels
-
-if TYPE_CHECKING:
-    from nncfx.compressor.compressor import Compressor
 
 __all__ = ["Run"]
 
@@ -52,7 +50,7 @@ class Run:
         narrator: tells a person what is going on.
     """
 
-    def __init__(self, settings: "Compressor", narrator: Narrator) -> None:
+    def __init__(self, settings: CompressorSettings, narrator: Narrator) -> None:
         self._settings = settings
         self._narrator = narrator
         self._previous = settings.after
