@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from nncfx.export.graph_edits import constant_of, input_of
+from nncfx.export.graph_edits import input_of
+from nncfx.export.layer_inputs import CONTRACTIONS, is_dequantized, stored_integers
 from nncfx.export.targets import Target
 from nncfx.quantization.overflow_fix import byte_sums_saturate
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["overflowing_layers", "tell_of_overflow"]
 
 _LOGGER = logging.getLogger(__name__)
-_CONTRACTIONS: Final = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _MOST: Final = 64
 """Two products of it with 255 fit into 16 bits."""
 _MENDS: Final = {
@@ -35,7 +35,7 @@ def overflowing_layers(graph: "ir.Graph") -> tuple[str, ...]:
     return tuple(
         str(node.name)
         for node in graph
-        if node.op_type in _CONTRACTIONS
+        if node.op_type in CONTRACTIONS
         and not node.domain
         and _is_computed_in_integers(input_of(node))
         and _is_beyond(input_of(node, 1))
@@ -61,10 +61,7 @@ def tell_of_overflow(graph: "ir.Graph", target: Target) -> None:
 
 def _is_beyond(value: "ir.Value") -> bool:
     """Return whether `value` is a stored weight with an integer beyond 64."""
-    source = value.producer()
-    if source is None or source.op_type != "DequantizeLinear":
-        return False
-    integers = constant_of(source.inputs[0])
+    integers = stored_integers(value)
     return integers is not None and integers.dtype == np.int8 and _peak(integers) > _MOST
 
 
@@ -74,7 +71,4 @@ def _peak(integers: npt.NDArray[np.int8]) -> int:
 
 def _is_computed_in_integers(value: "ir.Value") -> bool:
     """Return whether `value` is dequantized from what the graph computes."""
-    source = value.producer()
-    if source is None or source.op_type != "DequantizeLinear":
-        return False
-    return constant_of(source.inputs[0]) is None
+    return is_dequantized(value) and stored_integers(value) is None

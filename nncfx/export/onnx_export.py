@@ -22,7 +22,7 @@ from nncfx.export.export_failure import as_export_error
 from nncfx.export.export_result import ExportResult
 from nncfx.export.fake_quantize import translations
 from nncfx.export.node_modules import name_nodes
-from nncfx.export.preparation import inferring, plain, run_once
+from nncfx.export.preparation import inferring, plain, refuse_unwritable, run_once
 from nncfx.export.qdq import write_quantized
 from nncfx.export.qdq_check import tell_of_floats
 from nncfx.export.targets import Target, target_named
@@ -87,6 +87,7 @@ def export_onnx(
     call = as_call(inputs_for(model, example_inputs))
     _require_packages()
     model = plain(model)
+    refuse_unwritable(model)
     with inferring(model):
         outputs = _output_names(run_once(model, call))
         program = _capture(model, _by_name(model, call), wanted, dynamic_batch=dynamic_batch)

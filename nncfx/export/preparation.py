@@ -10,7 +10,7 @@ from nncfx.errors import ExportError
 from nncfx.export.dynamic_batch import Call
 from nncfx.tracing import NNCFNetwork, Priority, WeightSite, strip
 
-__all__ = ["inferring", "plain", "run_once"]
+__all__ = ["inferring", "plain", "refuse_unwritable", "run_once"]
 
 
 def plain(model: nn.Module) -> nn.Module:
@@ -39,6 +39,22 @@ def inferring(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
+
+
+def refuse_unwritable(model: nn.Module) -> None:
+    """Refuse a module for which the exporter would write a file that no runtime reads.
+
+    Raises:
+        ExportError: an LSTM projects its state, which ONNX's LSTM does not.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, nn.LSTM) and module.proj_size:
+            raise ExportError(
+                f"'{name or type(model).__name__}' is an LSTM with proj_size="
+                f"{module.proj_size}, and ONNX's LSTM has no projection of its state: there is "
+                "no file for it. Use proj_size=0, with a smaller hidden_size or a linear layer "
+                "behind it, and train it on.",
+            )
 
 
 def run_once(model: nn.Module, call: Call) -> object:

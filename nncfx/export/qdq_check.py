@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from nncfx.errors import ExportError, MissingExtraError
 from nncfx.export.graph_edits import constant_of, consumers, input_of
+from nncfx.export.layer_inputs import CONTRACTIONS, is_dequantized, stored_integers
 from nncfx.export.targets import Target, target_named
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["QDQViolation", "qdq_violations", "tell_of_floats"]
 
 _LOGGER = logging.getLogger(__name__)
-_CONTRACTIONS: Final = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _WITHOUT_KERNEL: Final = frozenset({"ConvTranspose"})
 _CLAMPS: Final = frozenset({"Clip", "Relu"})
 _ZERO_POINT: Final = 2
@@ -59,7 +59,7 @@ def qdq_violations(
     return tuple(
         QDQViolation(str(node.name), node.op_type, reason)
         for node in graph.all_nodes()
-        if node.op_type in _CONTRACTIONS and not node.domain
+        if node.op_type in CONTRACTIONS and not node.domain
         for reason in _reasons(node, wanted)
     )
 
@@ -77,7 +77,7 @@ def tell_of_floats(graph: "ir.Graph", target: Target) -> None:
     left = {
         str(node.name): reason
         for node in nodes
-        if node.op_type in _CONTRACTIONS and _has_integer_weight(node)
+        if node.op_type in CONTRACTIONS and stored_integers(input_of(node, 1)) is not None
         for reason in _reasons(node, target)
     }
     if left:
@@ -90,13 +90,6 @@ def tell_of_floats(graph: "ir.Graph", target: Target) -> None:
             shown,
             "; ..." if len(left) > _SHOWN else "",
         )
-
-
-def _has_integer_weight(node: "ir.Node") -> bool:
-    source = input_of(node, 1).producer()
-    if source is None or source.op_type != "DequantizeLinear":
-        return False
-    return constant_of(source.inputs[0]) is not None
 
 
 def _read(path: str | os.PathLike[str]) -> "ir.Graph":
@@ -128,7 +121,7 @@ def _reasons(node: "ir.Node", target: Target) -> Iterator[str]:
 
 def _problem(value: "ir.Value", target: Target) -> str:
     source = value.producer()
-    if source is None or source.op_type != "DequantizeLinear":
+    if source is None or not is_dequantized(value):
         return "is not quantized"
     # The zero point, a constant, has a type even where the file names no types in between.
     typed = source.inputs[_ZERO_POINT] if len(source.inputs) > _ZERO_POINT else source.inputs[0]

@@ -249,6 +249,16 @@ def test_inputs_on_which_the_model_does_not_run_are_refused(tmp_path: Path) -> N
         export_onnx(nn.Linear(4, 3), tmp_path / "m.onnx", torch.randn(2, 5))
 
 
+def test_an_lstm_that_projects_its_state_is_refused_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.LSTM(4, 8, proj_size=2))
+    message = r"'1' is an LSTM with proj_size=2, and ONNX's LSTM has no projection .* proj_size=0"
+    with pytest.raises(ExportError, match=message):
+        export_onnx(model, tmp_path / "m.onnx", torch.ones(3, 1, 4))
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"The folder '.*/nowhere' .* does not exist"):
         export_onnx(nn.Linear(4, 3), tmp_path / "nowhere" / "m.onnx", torch.randn(2, 4))
