@@ -8,9 +8,18 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, NNCFXError
 from nncfx.quantization.quantizer import Quantizer
-from nncfx.tracing import ExampleInputs, Insertion, NNCFNetwork, PreSite, Priority, Site, run
+from nncfx.tracing import (
+    ExampleInputs,
+    Insertion,
+    NNCFNetwork,
+    PreSite,
+    Priority,
+    Site,
+    as_call,
+    run,
+)
 from nncfx.tracing.preservation import preserved
 
 __all__ = [
@@ -103,12 +112,12 @@ def run_batches(
         after: Called after each batch.
 
     Raises:
-        ArgumentError: there is none.
+        ArgumentError: there is none, or the model fails on one.
     """
     count = 0
     with torch.no_grad(), preserved(model):
         for batch in batches:
-            run(model, batch)
+            _run_one(model, batch, count)
             count += 1
             if after is not None:
                 after()
@@ -118,6 +127,28 @@ def run_batches(
             "generator that was read before is empty.",
         )
     return count
+
+
+def _run_one(model: nn.Module, batch: ExampleInputs, index: int) -> None:
+    try:
+        run(model, batch)
+    except NNCFXError:
+        raise
+    except Exception as error:
+        args, kwargs = as_call(batch)
+        given = [_shape_text(one) for one in args]
+        given += [f"{name}={_shape_text(one)}" for name, one in kwargs.items()]
+        raise ArgumentError(
+            f"{type(model).__name__} fails on batch {index} (counted from 0), which is "
+            f"{', '.join(given)}: {type(error).__name__}: {error} Every batch must be as the "
+            "forward takes it; look at what your loader yields there.",
+        ) from error
+
+
+def _shape_text(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
+    return type(value).__name__
 
 
 def tracked(items: Iterable[_T], title: str) -> Iterator[_T]:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import nncfx
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, CompressionError
 from nncfx.quantization import Quantizer, QuantizerSpec
 from nncfx.quantization.observation import (
     in_float,
@@ -80,3 +80,24 @@ def test_batches_run_in_evaluation_mode_and_the_mode_is_put_back() -> None:
 def test_no_batches_are_refused() -> None:
     with pytest.raises(ArgumentError, match="a generator that was read before is empty"):
         run_batches(nn.Linear(3, 2), iter(()))
+
+
+def test_a_batch_that_does_not_fit_is_named_with_its_shape_and_the_models_reason() -> None:
+    with pytest.raises(ArgumentError) as caught:
+        run_batches(nn.Linear(3, 2), [torch.ones(4, 3), torch.ones(4, 5)])
+    message = str(caught.value)
+    assert message.startswith("Linear fails on batch 1 (counted from 0), which is float32[4, 5]: ")
+    assert "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x5 and 3x2)" in message
+    assert message.endswith("look at what your loader yields there.")
+
+
+def test_what_a_probe_refuses_is_told_as_it_is() -> None:
+    def refuse(_: torch.Tensor) -> None:
+        raise CompressionError("no such activation")
+
+    model, _ = quantized()
+    with (
+        probing(model, {PreSite(ADDRESS, 0): refuse}),
+        pytest.raises(CompressionError, match="no such activation"),
+    ):
+        run_batches(model, [INPUTS])
