@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from nncfx.errors import ArgumentError, CompressionError, GraphError, did_you_mean
+from nncfx.graph.channel_entries import entries_of
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
 from nncfx.schemes.alignment import Alignment, aligned_counts, resolve_alignment
 from nncfx.schemes.criteria import Criterion, resolve_criterion
@@ -253,23 +253,19 @@ def group_masks(
             f"have {[group_set.size for group_set in prunable]} groups. Give one bool per group, "
             "in the order of channels.prunable.",
         )
-    axes: dict[tuple[str, int], npt.NDArray[np.bool_]] = {}
-    for group_set, mask in zip(prunable, keep, strict=True):
-        gone = (~mask).cpu().numpy().nonzero()[0]
-        for member in group_set.members if len(gone) else ():
-            if member.is_buffer:
-                continue
-            key = (member.parameter, member.axis)
-            if key not in axes:
-                width = named(weights, member.parameter).shape[member.axis]
-                axes[key] = np.ones(width, dtype=np.bool_)
-            axes[key][member.indices[gone]] = False
+    gone = {
+        group_set.name: (~mask).cpu().numpy().nonzero()[0]
+        for group_set, mask in zip(prunable, keep, strict=True)
+    }
+    gone = {name: groups for name, groups in gone.items() if len(groups)}
     masks: dict[str, Tensor] = {}
-    for (name, axis), entries in axes.items():
-        parameter = weights[name]
+    for (name, axis), entries in entries_of(channels, gone, buffers=False).items():
+        parameter = named(weights, name)
+        stays = np.ones(parameter.shape[axis], dtype=np.bool_)
+        stays[entries] = False
         shape = [1] * parameter.ndim
-        shape[axis] = len(entries)
-        view = torch.from_numpy(entries).to(parameter.device).view(shape)
+        shape[axis] = len(stays)
+        view = torch.from_numpy(stays).to(parameter.device).view(shape)
         masks[name] = masks[name] & view if name in masks else view
     return masks
 

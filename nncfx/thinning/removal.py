@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
+from nncfx.graph.channel_entries import entries_of
 from nncfx.graph.channels import Channels
 from nncfx.thinning.forward_arguments import Arguments
 from nncfx.thinning.forward_graph import forward_graph
@@ -16,8 +17,6 @@ from nncfx.thinning.selection import Selection
 from nncfx.thinning.surgery import Sizes, copy_without, narrow_widths
 
 __all__ = ["Removal", "removed"]
-
-_Entries = dict[tuple[str, int], npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,7 +40,7 @@ class Removal:
 
 def removed(model: nn.Module, channels: Channels, selection: Selection) -> Removal:
     """Return a copy of `model` without the groups of `selection`; `model` stays as it is."""
-    entries = _entries(channels, selection)
+    entries = entries_of(channels, selection.groups)
     smaller, sizes = copy_without(model, entries)
     falls = _widths(channels, selection)
     forms: dict[str, Arguments] = {}
@@ -65,22 +64,6 @@ def removed(model: nn.Module, channels: Channels, selection: Selection) -> Remov
         dead=_dead(channels, selection),
         forms=forms,
     )
-
-
-def _entries(channels: Channels, selection: Selection) -> _Entries:
-    found: dict[tuple[str, int], list[npt.NDArray[np.int64]]] = defaultdict(list)
-    for name, groups in selection.groups.items():
-        for member in channels.find(name).members:
-            found[member.parameter, member.axis].append(member.indices[groups].reshape(-1))
-    return {key: _ascending(parts) for key, parts in found.items()}
-
-
-def _ascending(parts: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    """Return every entry of `parts` once, in order, without sorting."""
-    entries = np.concatenate(parts)
-    is_there = np.zeros(entries.max(initial=-1) + 1, dtype=np.bool_)
-    is_there[entries] = True
-    return np.flatnonzero(is_there)
 
 
 def _dead(

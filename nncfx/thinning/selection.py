@@ -81,24 +81,26 @@ class _Zeros:
             dead = ~_has_nonzero(some, axis)
             left = dead.nonzero().flatten()
             if len(left) and some.shape != weight.shape:
-                dead[left] = ~_has_nonzero(weight.index_select(axis, left), axis)
+                rest = weight.index_select(axis, left)
+                if rest.any():  # mostly what a few rows show holds for all
+                    dead[left] = ~_has_nonzero(rest, axis)
             self._found[parameter, axis] = dead.cpu().numpy()
         return self._found[parameter, axis]
 
 
 def _has_nonzero(tensor: torch.Tensor, axis: int) -> torch.Tensor:
     """Return for each index of `axis` whether any entry there is not zero."""
-    found = tensor != 0
-    for other in reversed(range(tensor.dim())):
-        found = found if other == axis else found.any(dim=other)
-    return found
+    others = [one for one in range(tensor.dim()) if one != axis]
+    # without axes to reduce, torch would reduce all
+    return (tensor != 0).any(dim=others) if others else tensor != 0
 
 
 def _dead_groups(group_set: GroupSet, zeros: _Zeros) -> npt.NDArray[np.int64]:
     consumers = group_set.by_role(Role.CONSUMER)
     dead = np.full(group_set.size, bool(consumers))
     for member in consumers:
-        dead &= zeros.along(member.parameter, member.axis)[member.indices].all(axis=1)
+        found = zeros.along(member.parameter, member.axis)[member.indices]
+        dead &= found[:, 0] if found.shape[1] == 1 else found.all(axis=1)
     return np.flatnonzero(dead)
 
 

@@ -35,12 +35,16 @@ def copy_without(
     """
     tensors = all_tensors(model)
     smaller: dict[str, torch.Tensor] = {}
+    kept: dict[tuple[int, int, torch.device], torch.Tensor] = {}
     for (name, axis), removed in entries.items():
         tensor = smaller.get(name, tensors[name].detach())
-        stays = np.ones(tensor.shape[axis], dtype=bool)
-        stays[removed] = False
-        keep = np.flatnonzero(stays)
-        smaller[name] = tensor.index_select(axis, torch.from_numpy(keep).to(tensor.device))
+        # several axes lose the same entries, which are then one array
+        key = (id(removed), tensor.shape[axis], tensor.device)
+        if key not in kept:
+            stays = np.ones(tensor.shape[axis], dtype=bool)
+            stays[removed] = False
+            kept[key] = torch.from_numpy(np.flatnonzero(stays)).to(tensor.device)
+        smaller[name] = tensor.index_select(axis, kept[key])
     # deepcopy takes from its memo what is there, so that shrunk tensors land in every place
     memo = {id(tensors[name]): _alike(tensors[name], new) for name, new in smaller.items()}
     touched = {id(tensor) for tensor in memo.values()}

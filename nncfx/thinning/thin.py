@@ -173,7 +173,9 @@ class _Work:
                 raise self._explained(fault, removal) from fault
             raise
         total = sum(group_set.size for group_set in channels.prunable)
-        taken = {key: tuple(one.tolist()) for key, one in removal.entries.items()}
+        distinct = {id(one): one for one in removal.entries.values()}
+        tuples = {key: tuple(one.tolist()) for key, one in distinct.items()}
+        taken = {key: tuples[id(one)] for key, one in removal.entries.items()}
         kind = type(self.masked)
         return ThinResult(
             model=removal.model,

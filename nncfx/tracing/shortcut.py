@@ -84,7 +84,7 @@ class Shortcut:
                 return self._like(inputs[0])
             if func in _ACTIVATIONS and inputs[0] in self._void:
                 return inputs[0] if kwargs.get("inplace") else self._like(inputs[0])
-            if func is torch.cat and all(one in self._void for one in inputs):
+            if func is torch.cat and any(one in self._void for one in inputs):
                 shape = _joined(*args, **kwargs)
                 if shape is not None:
                     return self._uncomputed(inputs[0].new_zeros(shape))

@@ -261,6 +261,6 @@ def test_a_concatenation_that_torch_refuses_is_refused(dim: int) -> None:
             return torch.cat([self.one(x), self.other(x)], dim)
 
     with pytest.raises(
-        TracingError, match="refuses the example inputs: (RuntimeError|IndexError)"
+        TracingError, match=r"refuses the example inputs: (RuntimeError|IndexError)"
     ):
         trace_of_shapes(Joining(), torch.rand(1, 3, 200, 200))
