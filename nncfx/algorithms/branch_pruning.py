@@ -7,6 +7,7 @@ from typing_extensions import override
 
 from nncfx.config import BranchPruningConfig
 from nncfx.controllers import register_algorithm
+from nncfx.controllers.channel_choice import WHOLE_BRANCHES, ChannelChoice
 from nncfx.controllers.channel_pruning_builder import ChannelPruningBuilder
 from nncfx.controllers.channel_scopes import NOTHING_SPARED, spare, take_branches
 from nncfx.graph import Operation
@@ -26,3 +27,7 @@ class BranchPruningBuilder(ChannelPruningBuilder[BranchPruningConfig]):
         graph = model.nncf.graph
         channels = take_branches(model.nncf.channels)
         return spare(channels, model, graph, considered, NOTHING_SPARED)
+
+    @override
+    def choice(self) -> ChannelChoice:
+        return WHOLE_BRANCHES

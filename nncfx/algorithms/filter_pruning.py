@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from nncfx.config import FilterPruningConfig
 from nncfx.controllers import register_algorithm
-from nncfx.controllers.channel_pruning_builder import ChannelPruningBuilder
+from nncfx.controllers.channel_pruning_builder import GroupPruningBuilder
 from nncfx.controllers.channel_scopes import Spared, spare
 from nncfx.graph import Operation
 from nncfx.graph.channels import Channels
@@ -23,7 +23,7 @@ __all__ = ["FilterPruningBuilder"]
 
 @final
 @register_algorithm(FilterPruningConfig)
-class FilterPruningBuilder(ChannelPruningBuilder[FilterPruningConfig]):
+class FilterPruningBuilder(GroupPruningBuilder[FilterPruningConfig]):
     """Takes all channels, less those of first and of strided convolutions as the config says."""
 
     @override

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from nncfx.config import HeadPruningConfig
 from nncfx.controllers import register_algorithm
-from nncfx.controllers.channel_pruning_builder import ChannelPruningBuilder
+from nncfx.controllers.channel_pruning_builder import GroupPruningBuilder
 from nncfx.controllers.channel_scopes import NOTHING_SPARED, spare, take_heads
 from nncfx.graph import Operation
 from nncfx.graph.channels import Channels
@@ -21,7 +21,7 @@ __all__ = ["HeadPruningBuilder"]
 
 @final
 @register_algorithm(HeadPruningConfig)
-class HeadPruningBuilder(ChannelPruningBuilder[HeadPruningConfig]):
+class HeadPruningBuilder(GroupPruningBuilder[HeadPruningConfig]):
     """Takes the channels that attentions sum over or hand on."""
 
     @override

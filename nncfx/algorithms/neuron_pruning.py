@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from nncfx.config import NeuronPruningConfig
 from nncfx.controllers import register_algorithm
-from nncfx.controllers.channel_pruning_builder import ChannelPruningBuilder
+from nncfx.controllers.channel_pruning_builder import GroupPruningBuilder
 from nncfx.controllers.channel_scopes import NOTHING_SPARED, spare, take_neurons
 from nncfx.graph import Operation
 from nncfx.graph.channels import Channels
@@ -21,7 +21,7 @@ __all__ = ["NeuronPruningBuilder"]
 
 @final
 @register_algorithm(NeuronPruningConfig)
-class NeuronPruningBuilder(ChannelPruningBuilder[NeuronPruningConfig]):
+class NeuronPruningBuilder(GroupPruningBuilder[NeuronPruningConfig]):
     """Takes the channels that only linear layers make, attention heads left out."""
 
     @override

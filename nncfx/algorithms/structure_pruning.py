@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from nncfx.config import StructurePruningConfig
 from nncfx.controllers import register_algorithm
-from nncfx.controllers.channel_pruning_builder import ChannelPruningBuilder
+from nncfx.controllers.channel_pruning_builder import GroupPruningBuilder
 from nncfx.controllers.channel_scopes import NOTHING_SPARED, spare
 from nncfx.graph import Operation
 from nncfx.graph.channels import Channels
@@ -18,7 +18,7 @@ __all__ = ["StructurePruningBuilder"]
 
 @final
 @register_algorithm(StructurePruningConfig)
-class StructurePruningBuilder(ChannelPruningBuilder[StructurePruningConfig]):
+class StructurePruningBuilder(GroupPruningBuilder[StructurePruningConfig]):
     """Takes all channels within the scopes."""
 
     @override

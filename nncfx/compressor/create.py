@@ -17,10 +17,10 @@ import nncfx.lc  # noqa: F401 (importing the two registers their algorithms)
 from nncfx._version import __version__
 from nncfx.config import (
     AlgorithmConfig,
-    ChannelPruningConfig,
     Fault,
     InputInfo,
     NNCFConfig,
+    PruningConfig,
     QuantizationConfig,
     TrainedAlgorithmConfig,
     config_error,
@@ -310,7 +310,7 @@ def _need_no_data(config: NNCFConfig) -> None:
 
 def _from_data(one: AlgorithmConfig) -> tuple[str, str]:
     """Return what an algorithm finds from data, and what to write to go without."""
-    if isinstance(one, ChannelPruningConfig):
+    if isinstance(one, PruningConfig):
         return "which channels go first", "set 'filter_importance' to 'L2'"
     instead = (
         "set 'num_init_samples' of 'initializer.range' to 0, to begin with the ranges of "

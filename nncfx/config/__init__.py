@@ -15,13 +15,14 @@ from nncfx.config.movement import (
 from nncfx.config.option import Limits, option, required
 from nncfx.config.pruning import (
     BranchPruningConfig,
-    BranchPruningParams,
     ChannelPruningConfig,
     ChannelPruningParams,
     FilterPruningConfig,
     FilterPruningParams,
     HeadPruningConfig,
     NeuronPruningConfig,
+    PruningConfig,
+    PruningParams,
     StructurePruningConfig,
 )
 from nncfx.config.quantization import QuantizationConfig
@@ -63,7 +64,6 @@ __all__ = [
     "BlockPruningConfig",
     "BlockPruningParams",
     "BranchPruningConfig",
-    "BranchPruningParams",
     "ChannelPruningConfig",
     "ChannelPruningParams",
     "ConstSparsityConfig",
@@ -89,6 +89,8 @@ __all__ = [
     "NMSparsityParams",
     "NNCFConfig",
     "NeuronPruningConfig",
+    "PruningConfig",
+    "PruningParams",
     "QuantizationConfig",
     "RBSparsityConfig",
     "RBSparsityParams",

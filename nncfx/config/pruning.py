@@ -13,7 +13,6 @@ from nncfx.config.section import Section
 
 __all__ = [
     "BranchPruningConfig",
-    "BranchPruningParams",
     "Budget",
     "ChannelPruningConfig",
     "ChannelPruningParams",
@@ -21,6 +20,8 @@ __all__ = [
     "FilterPruningParams",
     "HeadPruningConfig",
     "NeuronPruningConfig",
+    "PruningConfig",
+    "PruningParams",
     "StructurePruningConfig",
 ]
 
@@ -51,8 +52,8 @@ _NO_LEGR = "learned global ranking (LeGR) is not built. Use 'unweighted_ranking'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ChannelPruningParams(Section):
-    """When which pruning level holds, and which channel groups go first.
+class PruningParams(Section):
+    """When which pruning level holds, and how what may go is scored.
 
     Source: NNCF 2.19, "Filter pruning".
     """
@@ -101,27 +102,9 @@ class ChannelPruningParams(Section):
         "how many examples of calibration_batches mean_activation, APoZ and HRank see",
         limits=Limits(minimum=1),
     )
-    all_weights: bool = option(
-        default=False,
-        doc="whether all groups stand in one ranking, or each layer loses the same fraction",
-    )
     prune_batch_norms: bool = option(
         default=True,
         doc="whether the norm layers after a removed channel are zeroed as well",
-    )
-    constrained: bool = option(
-        default=True,
-        doc="whether all layers that share channels lose the same; false: each chooses its own",
-    )
-    pruning_side: Literal["input", "output"] = option(
-        "input",
-        "who chooses where 'constrained' is false: layers what they read, or what they produce",
-    )
-    align: int | None = option(
-        None,
-        "the number of which kept channel counts shall be multiples (ours; NNCF fixes 8); where "
-        "none is given 16, and below that 4, as CPUs compute them best",
-        limits=Limits(minimum=1),
     )
 
     @property
@@ -149,20 +132,7 @@ class ChannelPruningParams(Section):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the faults of several targets at once, and of a side that has no say."""
-        if self.constrained and self.pruning_side != "input":
-            yield Fault(
-                path="pruning_side",
-                problem="has no say where 'constrained' is true: both sides lose the same. Leave "
-                "it out, or set 'constrained' to false.",
-            )
-        if not self.constrained and self.filter_importance in _OF_GROUPS:
-            yield Fault(
-                path="filter_importance",
-                problem=f"'{self.filter_importance}' scores channels, and where 'constrained' is "
-                "false layers choose by their own weights. Use 'L2', or set 'constrained' to "
-                "true.",
-            )
+        """Yield the faults of several targets at once."""
         first, *others = [key for key in _BUDGETS if getattr(self, key) is not None] or [""]
         for other in others:
             yield Fault(
@@ -177,6 +147,51 @@ _BUDGETS: Mapping[str, Budget] = {
     "pruning_flops_target": "macs",
     "pruning_parameters_target": "parameters",
 }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChannelPruningParams(PruningParams):
+    """When which pruning level holds, and which channel groups go first.
+
+    Source: NNCF 2.19, "Filter pruning".
+    """
+
+    all_weights: bool = option(
+        default=False,
+        doc="whether all groups stand in one ranking, or each layer loses the same fraction",
+    )
+    constrained: bool = option(
+        default=True,
+        doc="whether all layers that share channels lose the same; false: each chooses its own",
+    )
+    pruning_side: Literal["input", "output"] = option(
+        "input",
+        "who chooses where 'constrained' is false: layers what they read, or what they produce",
+    )
+    align: int | None = option(
+        None,
+        "the number of which kept channel counts shall be multiples (ours; NNCF fixes 8); where "
+        "none is given 16, and below that 4, as CPUs compute them best",
+        limits=Limits(minimum=1),
+    )
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the faults of a side and of a score that have no say as well."""
+        yield from super().rules()
+        if self.constrained and self.pruning_side != "input":
+            yield Fault(
+                path="pruning_side",
+                problem="has no say where 'constrained' is true: both sides lose the same. Leave "
+                "it out, or set 'constrained' to false.",
+            )
+        if not self.constrained and self.filter_importance in _OF_GROUPS:
+            yield Fault(
+                path="filter_importance",
+                problem=f"'{self.filter_importance}' scores channels, and where 'constrained' is "
+                "false layers choose by their own weights. Use 'L2', or set 'constrained' to "
+                "true.",
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -205,23 +220,33 @@ class FilterPruningParams(ChannelPruningParams):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ChannelPruningConfig(InitializedAlgorithmConfig):
-    """The keys of every algorithm that zeroes whole channel groups."""
+class PruningConfig(InitializedAlgorithmConfig):
+    """The keys of every algorithm that zeroes whole parts of a model."""
 
     pruning_init: float = option(
         0.0,
         "the level from the start; one above the target falls to it in the first epoch",
         limits=LEVEL,
     )
-    params: ChannelPruningParams = option(  # noqa: RUF009 (a frozen default is safe to share)
-        ChannelPruningParams(),
-        "when which level holds, and which groups go first",
+    params: PruningParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+        PruningParams(),
+        "when which level holds, and what goes first",
     )
 
     @property
     @override
     def calibration_samples(self) -> int:
         return self.params.importance_samples if self.params.needs_data else 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChannelPruningConfig(PruningConfig):
+    """The keys of every algorithm that zeroes channel groups."""
+
+    params: ChannelPruningParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+        ChannelPruningParams(),
+        "when which level holds, and which groups go first",
+    )
 
 
 @register_algorithm_config
@@ -260,30 +285,13 @@ class StructurePruningConfig(ChannelPruningConfig):
     algorithm: ClassVar[str] = "structure_pruning"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BranchPruningParams(ChannelPruningParams):
-    """The parameters of channel pruning that have a meaning for whole branches."""
-
-    @override
-    def rules(self) -> Iterator[Fault]:
-        """Yield the faults of keys that say which channels of a branch go."""
-        yield from super().rules()
-        for key in ("align", "all_weights", "constrained", "pruning_side"):
-            if getattr(self, key) != getattr(ChannelPruningParams(), key):
-                yield Fault(
-                    path=key,
-                    problem="has no say here: branches go whole, those of the smallest mean score "
-                    "first. Leave it out.",
-                )
-
-
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BranchPruningConfig(ChannelPruningConfig):
+class BranchPruningConfig(PruningConfig):
     """Zero whole branches of residual networks: pruning in depth (ours, not NNCF's)."""
 
     algorithm: ClassVar[str] = "branch_pruning"
-    params: BranchPruningParams = option(  # noqa: RUF009 (a frozen default is safe to share)
-        BranchPruningParams(),
+    params: PruningParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+        PruningParams(),
         "when which level, a fraction of the branches, holds, and which go first",
     )

@@ -10,14 +10,15 @@ Source: NNCF 2.19, "Filter pruning".
 import dataclasses
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from nncfx.config import BranchPruningConfig, ChannelPruningConfig, ChannelPruningParams
+from nncfx.config import PruningConfig, PruningParams
 from nncfx.controllers.channel_activity import channel_activity
+from nncfx.controllers.channel_choice import ChannelChoice, weight_scores
 from nncfx.controllers.controller import Controller
 from nncfx.controllers.masking import MaskSet
 from nncfx.controllers.pruned_channels import ChannelPruningStatistics, PrunedChannels
@@ -35,36 +36,15 @@ from nncfx.controllers.weights import raw_parameters
 from nncfx.errors import CompressionError
 from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels, GroupSet, Role
-from nncfx.schemes import (
-    Criterion,
-    MaskScope,
-    Ranking,
-    group_masks,
-    group_scores,
-    keep_branches,
-    keep_groups,
-    kept_units,
-    norm_scale_scores,
-    unconstrained_masks,
-)
-from nncfx.schemes.alignment import ALIGNMENTS, Alignment
+from nncfx.schemes import group_masks, kept_units, unconstrained_masks
 from nncfx.schemes.masks import comparable
 
-__all__ = ["ChannelPruningController", "PruningSubject", "keep_channels", "pruning_schedule"]
+__all__ = ["ChannelPruningController", "PruningSubject", "pruning_schedule"]
 
 _LOGGER = logging.getLogger(__name__)
 
-_CRITERIA: Final[Mapping[str, Criterion]] = {
-    "L1": "l1norm",
-    "L2": "l2norm",
-    "LAMP": "lamp",
-    "geometric_median": "geometric_median",
-    "max": "max",
-    "random": "random",
-}
 
-
-def pruning_schedule(initial: float, params: ChannelPruningParams) -> Schedule:
+def pruning_schedule(initial: float, params: PruningParams) -> Schedule:
     """Return the level by epoch: 0 for `num_init_steps` epochs, then as `params` say.
 
     The target is reached at the last of the `pruning_steps` epochs.
@@ -80,51 +60,6 @@ def pruning_schedule(initial: float, params: ChannelPruningParams) -> Schedule:
     return WarmUp(epochs=params.num_init_steps, then=after)
 
 
-def keep_channels(
-    channels: Channels,
-    weights: Mapping[str, Tensor],
-    level: float,
-    params: ChannelPruningParams,
-) -> list[Tensor]:
-    """Return, for each prunable set of `channels`, which of its groups stay at `level`.
-
-    One ranking over all sets, each set's scores divided by their mean (`all_weights`), or the
-    same fraction of every set; `floor(level * n)` of n groups go, and more where `align` asks for
-    it. No set is emptied.
-
-    Raises:
-        ArgumentError: `level` is not in [0, 1).
-        CompressionError: weights have NaN entries.
-    """
-    scores = _weight_scores(channels, weights, params, normalize=params.all_weights)
-    return _keep_best(channels, scores, level, params)
-
-
-def _weight_scores(
-    channels: Channels,
-    weights: Mapping[str, Tensor],
-    params: ChannelPruningParams,
-    *,
-    normalize: bool,
-) -> list[Tensor]:
-    """Return the scores of the groups by weights; by their L2 norm where data are to say more."""
-    if params.filter_importance == "batch_norm_scale":
-        return norm_scale_scores(channels, weights, normalize=normalize)
-    criterion = _CRITERIA.get(params.filter_importance, "l2norm")
-    return group_scores(channels, weights, criterion, normalize=normalize)
-
-
-def _keep_best(
-    channels: Channels,
-    scores: Sequence[Tensor],
-    level: float,
-    params: ChannelPruningParams,
-) -> list[Tensor]:
-    entries = [one.origin.indices.shape[1] for one in channels.prunable]
-    scope = _scope(params)
-    return keep_groups(scores, level, align=_alignment(params), scope=scope, entries=entries)
-
-
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class PruningSubject:
@@ -137,6 +72,7 @@ class PruningSubject:
         macs: The model's multiply-accumulates by weight.
         parameters: The model's parameters by weight.
         graph: The model as traced.
+        choice: What goes at a level.
     """
 
     channels: Channels
@@ -144,6 +80,7 @@ class PruningSubject:
     macs: WeightCosts
     parameters: WeightCosts
     graph: NNCFGraph
+    choice: ChannelChoice
 
 
 @final
@@ -162,7 +99,7 @@ class ChannelPruningController(Controller):
     def __init__(
         self,
         model: nn.Module,
-        config: ChannelPruningConfig,
+        config: PruningConfig,
         masks: MaskSet,
         subject: PruningSubject,
     ) -> None:
@@ -200,35 +137,24 @@ class ChannelPruningController(Controller):
             self.masks.set(self._masks_that_save(level, self._costs))
 
     def _masks_at(self, group_level: float) -> dict[str, Tensor]:
-        params = self.config.params
-        if params.constrained:
+        ranking = self._subject.choice.ranking
+        if ranking is None:
             return self._masks(self._keep(group_level))
-        ranking = Ranking(
-            side=params.pruning_side,
-            criterion=_CRITERIA[params.filter_importance],
-            scope=_scope(params),
-            normalize=params.all_weights,
-            align=_alignment(params),
-        )
-        graph = self._subject.graph
-        masks = unconstrained_masks(
-            self.channels, self._weights(), group_level, ranking, graph=graph
-        )
+        graph, weights = self._subject.graph, self._weights()
+        masks = unconstrained_masks(self.channels, weights, group_level, ranking, graph=graph)
         return self._wanted(masks)
 
     def _keep(self, group_level: float) -> list[Tensor]:
-        params, is_whole = self.config.params, isinstance(self.config, BranchPruningConfig)
-        normalize = params.all_weights and not is_whole
+        choice, params = self._subject.choice, self.config.params
         if self._activity:
             scores = [
-                comparable(one, self._activity[one.name], normalize=normalize)
+                comparable(one, self._activity[one.name], normalize=choice.is_normalized)
                 for one in self.channels.prunable
             ]
         else:
-            scores = _weight_scores(self.channels, self._weights(), params, normalize=normalize)
-        if is_whole:
-            return keep_branches(self.channels, scores, group_level)
-        return _keep_best(self.channels, scores, group_level, params)
+            weights, normalize = self._weights(), choice.is_normalized
+            scores = weight_scores(self.channels, weights, params, normalize=normalize)
+        return choice.keep(self.channels, scores, group_level)
 
     @override
     def calibrate(self, batches: Iterable[Any]) -> None:
@@ -296,7 +222,7 @@ class ChannelPruningController(Controller):
                 low = middle
             else:
                 high = middle
-        if not self.config.params.constrained:
+        if self._subject.choice.ranking is not None:
             return self._masks_at(high)
         keep = self._keep(high)
         for index, returned in enumerate(self._keep(low)):
@@ -326,11 +252,11 @@ class ChannelPruningController(Controller):
         weights: Mapping[str, Tensor],
         masks: Mapping[str, Tensor],
     ) -> tuple[PrunedChannels, ...]:
-        params = self.config.params
-        if params.constrained:
+        ranking = self._subject.choice.ranking
+        if ranking is None:
             counts = {one.name: (one.size, self._kept(one)) for one in self.channels.prunable}
         else:
-            counts = kept_units(self.channels, weights, masks, params.pruning_side)
+            counts = kept_units(self.channels, weights, masks, ranking.side)
         return tuple(
             PrunedChannels(name=name, before=before, after=after)
             for name, (before, after) in counts.items()
@@ -346,11 +272,3 @@ class ChannelPruningController(Controller):
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: one.detach() for name, one in raw_parameters(self.model).items()}
-
-
-def _scope(params: ChannelPruningParams) -> MaskScope:
-    return "global" if params.all_weights else "local"
-
-
-def _alignment(params: ChannelPruningParams) -> int | Alignment:
-    return ALIGNMENTS["onnxruntime"] if params.align is None else params.align

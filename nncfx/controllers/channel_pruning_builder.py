@@ -6,8 +6,9 @@ from typing import TypeVar, final
 
 from typing_extensions import override
 
-from nncfx.config import ChannelPruningConfig
+from nncfx.config import ChannelPruningConfig, PruningConfig
 from nncfx.controllers.builder import Builder
+from nncfx.controllers.channel_choice import ChannelChoice, choice_of
 from nncfx.controllers.channel_pruning import ChannelPruningController, PruningSubject
 from nncfx.controllers.channel_scopes import read_within
 from nncfx.controllers.masking import MaskHook, MaskSet
@@ -18,9 +19,10 @@ from nncfx.graph import Operation
 from nncfx.graph.channels import Channels
 from nncfx.tracing import Insertion, NNCFNetwork, Priority, WeightSite
 
-__all__ = ["ChannelPruningBuilder"]
+__all__ = ["ChannelPruningBuilder", "GroupPruningBuilder"]
 
-C = TypeVar("C", bound=ChannelPruningConfig)
+C = TypeVar("C", bound=PruningConfig)
+G = TypeVar("G", bound=ChannelPruningConfig)
 
 
 class ChannelPruningBuilder(Builder[C]):
@@ -38,6 +40,10 @@ class ChannelPruningBuilder(Builder[C]):
             model: The wrapped model.
             considered: The operations within the scopes.
         """
+
+    @abc.abstractmethod
+    def choice(self) -> ChannelChoice:
+        """Return how the algorithm chooses among the channels that it takes."""
 
     @override
     @final
@@ -86,15 +92,26 @@ class ChannelPruningBuilder(Builder[C]):
         return self._found[1]
 
     def _find(self, model: NNCFNetwork) -> PruningSubject:
-        params = self.config.params
-        graph = model.nncf.graph
+        graph, choice = model.nncf.graph, self.choice()
         considered = list(self.considered(model))
         channels = self.taken(model, considered)
         norms = norm_parameters(model, graph.operations)
         return PruningSubject(
-            channels=channels if params.constrained else read_within(channels, model, considered),
-            without=frozenset() if params.prune_batch_norms else norms,
+            channels=channels
+            if choice.ranking is None
+            else read_within(channels, model, considered),
+            without=frozenset() if self.config.params.prune_batch_norms else norms,
             macs=WeightCosts.in_macs(model, graph),
             parameters=WeightCosts.in_parameters(model),
             graph=graph,
+            choice=choice,
         )
+
+
+class GroupPruningBuilder(ChannelPruningBuilder[G]):
+    """Plans masks of channel groups, of which the config says how they are chosen."""
+
+    @override
+    @final
+    def choice(self) -> ChannelChoice:
+        return choice_of(self.config.params)

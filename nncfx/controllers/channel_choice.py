@@ -1,0 +1,101 @@
+"""Which channels go at a level: single groups, whole branches, or what each layer chooses."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias, final
+
+from torch import Tensor
+
+from nncfx.config import ChannelPruningParams, PruningParams
+from nncfx.graph.channels import Channels
+from nncfx.schemes import (
+    Criterion,
+    MaskScope,
+    Ranking,
+    group_scores,
+    keep_branches,
+    keep_groups,
+    norm_scale_scores,
+)
+from nncfx.schemes.alignment import ALIGNMENTS
+
+__all__ = ["WHOLE_BRANCHES", "ChannelChoice", "choice_of", "weight_scores"]
+
+Keep: TypeAlias = Callable[[Channels, Sequence[Tensor], float], list[Tensor]]
+
+_CRITERIA: Final[Mapping[str, Criterion]] = {
+    "L1": "l1norm",
+    "L2": "l2norm",
+    "LAMP": "lamp",
+    "geometric_median": "geometric_median",
+    "max": "max",
+    "random": "random",
+}
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChannelChoice:
+    """How an algorithm chooses what goes.
+
+    Attributes:
+        keep: From channels, one score per group of each prunable set, and a level in [0, 1): which
+            groups of each set stay.
+        is_normalized: Whether the scores of a set are divided by their mean, so that sets compare.
+        ranking: How each layer chooses for itself; None where all that share channels lose the
+            same, as `keep` says.
+    """
+
+    keep: Keep
+    is_normalized: bool
+    ranking: Ranking | None = None
+
+
+WHOLE_BRANCHES: Final = ChannelChoice(keep=keep_branches, is_normalized=False)
+"""Residual branches go whole, those of the smallest mean score first."""
+
+
+def choice_of(params: ChannelPruningParams) -> ChannelChoice:
+    """Return how `params` choose among groups of channels.
+
+    One ranking over all sets, each set's scores divided by their mean (`all_weights`), or the same
+    fraction of every set; `floor(level * n)` of n groups go, and more where `align` asks for it.
+    No set is emptied.
+    """
+    alignment = ALIGNMENTS["onnxruntime"] if params.align is None else params.align
+    scope: MaskScope = "global" if params.all_weights else "local"
+
+    def keep(channels: Channels, scores: Sequence[Tensor], level: float) -> list[Tensor]:
+        entries = [one.origin.indices.shape[1] for one in channels.prunable]
+        return keep_groups(scores, level, align=alignment, scope=scope, entries=entries)
+
+    ranking = Ranking(
+        side=params.pruning_side,
+        criterion=_CRITERIA.get(params.filter_importance, "l2norm"),
+        scope=scope,
+        normalize=params.all_weights,
+        align=alignment,
+    )
+    return ChannelChoice(
+        keep=keep,
+        is_normalized=params.all_weights,
+        ranking=None if params.constrained else ranking,
+    )
+
+
+def weight_scores(
+    channels: Channels,
+    weights: Mapping[str, Tensor],
+    params: PruningParams,
+    *,
+    normalize: bool,
+) -> list[Tensor]:
+    """Return the scores of the groups by weights; by their L2 norm where data are to say more.
+
+    Raises:
+        CompressionError: weights have NaN entries.
+    """
+    if params.filter_importance == "batch_norm_scale":
+        return norm_scale_scores(channels, weights, normalize=normalize)
+    criterion = _CRITERIA.get(params.filter_importance, "l2norm")
+    return group_scores(channels, weights, criterion, normalize=normalize)
