@@ -107,6 +107,12 @@ class PruningParams(Section):
         doc="whether the norm layers after a removed channel are zeroed as well",
     )
 
+    form: Literal["class", "auto"] = option(
+        "class",
+        "whether channels stay whose number stands in the model's own code, so that thinning "
+        "keeps the class of every module, or go, so that it makes graph modules of some (ours)",
+    )
+
     @property
     def needs_data(self) -> bool:
         """Whether groups are scored by activations."""

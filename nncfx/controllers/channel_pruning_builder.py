@@ -10,7 +10,7 @@ from nncfx.config import ChannelPruningConfig, PruningConfig
 from nncfx.controllers.builder import Builder
 from nncfx.controllers.channel_choice import ChannelChoice, choice_of
 from nncfx.controllers.channel_pruning import ChannelPruningController, PruningSubject
-from nncfx.controllers.channel_scopes import read_within
+from nncfx.controllers.channel_scopes import keep_classes, read_within
 from nncfx.controllers.masking import MaskHook, MaskSet
 from nncfx.controllers.weight_costs import WeightCosts
 from nncfx.controllers.weights import aliases, norm_parameters, raw_parameters
@@ -95,6 +95,8 @@ class ChannelPruningBuilder(Builder[C]):
         graph, choice = model.nncf.graph, self.choice()
         considered = list(self.considered(model))
         channels = self.taken(model, considered)
+        if self.config.params.form == "class":
+            channels = keep_classes(channels)
         norms = norm_parameters(model, graph.operations)
         return PruningSubject(
             channels=channels

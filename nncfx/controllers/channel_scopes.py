@@ -15,6 +15,7 @@ from nncfx.schemes import branch_sets
 __all__ = [
     "NOTHING_SPARED",
     "Spared",
+    "keep_classes",
     "producing_operations",
     "read_within",
     "spare",
@@ -23,6 +24,10 @@ __all__ = [
     "take_neurons",
 ]
 
+_HELD = (
+    'the code gives \'{place}\' the number of channels; with "form": "auto" in its params the '
+    "algorithm prunes them, and thinning makes the module around it a graph module"
+)
 _CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
 _LINEAR = frozenset({"__matmul__", "__rmatmul__", "addmm", "linear", "matmul", "mm"})
 _PRODUCTS = _LINEAR | {"baddbmm", "bmm", "einsum", "scaled_dot_product_attention"}
@@ -65,6 +70,17 @@ def spare(
         group_sets=tuple(
             _fixed(one, next((reasons[m.address] for m in found if m.address in reasons), None))
             for one, found in zip(channels.group_sets, makers, strict=True)
+        ),
+    )
+
+
+def keep_classes(channels: Channels) -> Channels:
+    """Return `channels` with the sets fixed of whose channels the code gives the number."""
+    return dataclasses.replace(
+        channels,
+        group_sets=tuple(
+            _fixed(one, None if one.held is None else _HELD.format(place=one.held))
+            for one in channels
         ),
     )
 

@@ -1,14 +1,17 @@
 """What pruning of channels has done, as statistics."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import final
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, final
 
 from typing_extensions import override
 
 from nncfx.controllers.statistics import Statistics, table
 
 __all__ = ["ChannelPruningStatistics", "PrunedChannels"]
+
+_MANY: Final = 8
 
 
 @final
@@ -61,4 +64,25 @@ class ChannelPruningStatistics(Statistics):
         rows.append(["all prunable channels", before, after, self.level])
         rows.append(["multiply-accumulates", "", "", self.macs_level])
         rows.append(["parameters", "", "", self.parameter_level])
-        return table(header, rows)
+        return "\n".join([table(header, rows), *self._whole()])
+
+    def _whole(self) -> Iterator[str]:
+        """Yield why some sets keep all their channels."""
+        whole = [one.name for one in self.channels if one.after == one.before]
+        if whole and self.target_level:
+            yield (
+                f"Not pruned, as others matter less or 'align' rounds their widths up: "
+                f"{_listed(whole)}."
+            )
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in self.spared.items():
+            by_reason.setdefault(reason, []).append(name)
+        for reason, names in itertools.islice(by_reason.items(), _MANY):
+            yield f"Whole: {_listed(names)}: {reason}."
+        if len(by_reason) > _MANY:
+            yield f"And {len(by_reason) - _MANY} more reasons, in 'spared'."
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MANY} more" if len(names) > _MANY else ""
+    return ", ".join(names[:_MANY]) + more

@@ -125,6 +125,8 @@ class GroupSet:
         fixed: why none of the groups may go, with the address; None where they may.
         widths: integers of modules that fall with the groups, in order of execution.
         averages: calls that take statistics over the groups; these are of living channels only.
+        held: the address of a call to which the code, and nothing else, gives their number; so
+            that the module around it must become a graph before any can go. None if there is none.
     """
 
     name: str
@@ -133,6 +135,7 @@ class GroupSet:
     fixed: str | None = None
     widths: tuple[Width, ...] = ()
     averages: tuple[Average, ...] = ()
+    held: str | None = None
 
     def __post_init__(self) -> None:
         """Check that every member has `size` groups.

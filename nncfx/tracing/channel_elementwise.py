@@ -18,7 +18,7 @@ from nncfx.tracing.channel_ids import (
 )
 from nncfx.tracing.channel_sizes import note_literal, note_width
 from nncfx.tracing.channel_source import Source
-from nncfx.tracing.channel_state import ChannelState
+from nncfx.tracing.channel_state import ChannelState, Split
 from nncfx.tracing.living import AVERAGES, LAYER_NORMS
 from nncfx.tracing.named_integers import NamedInteger
 from nncfx.tracing.tracer import TracedCall
@@ -180,6 +180,8 @@ def normalisation(state: ChannelState, call: TracedCall) -> None:
             note_width(state, call, call.args[0], (grid.dim() - count + number, size))
         elif grid.dim() - count + number in varying_axes(grid):
             note_literal(state, call)
+            place = place_of(call)
+            state.split(Split(grid, place, literals=(grid.dim() - count + number,)))
     _normalise(state, call, range(grid.dim() - count, grid.dim()))
 
 

@@ -20,6 +20,7 @@ def counted(state: ChannelState, call: TracedCall, size: Any, ids: Ids) -> bool:
     """Note that an integer counts channels; return whether it is one that can be lowered."""
     if not isinstance(size, NamedInteger) or size != size.whole:
         note_literal(state, call)
+        state.ledger.hold(place_of(call), ids)
         return False
     state.ledger.count(size.module, size.attribute, ids)
     return True

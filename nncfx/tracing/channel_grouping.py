@@ -28,6 +28,7 @@ class Notes:
         widths: (module, attribute) to the channels that the integer counts.
         averages: (call, axis) to the channels that a call takes statistics over.
         reasons: channel to why it must stay.
+        held: address to the channels of which the code gives it the number.
     """
 
     count: int
@@ -36,6 +37,7 @@ class Notes:
     widths: Mapping[tuple[str, str], Ids]
     averages: Mapping[tuple[int, int], Ids]
     reasons: Mapping[int, str]
+    held: Mapping[str, Ids] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -84,6 +86,7 @@ def grouped(notes: Notes, buffers: frozenset[str]) -> Channels:
     for (call, axis), ids in notes.averages.items():
         for label, rows in _by_label(numbers[ids], labels, sizes):
             sets[label].averages.append(Average(call=call, axis=axis, indices=rows))
+    held = _held(notes, numbers, labels)
     names: dict[str, int] = defaultdict(int)
     return Channels(
         tuple(
@@ -94,10 +97,21 @@ def grouped(notes: Notes, buffers: frozenset[str]) -> Channels:
                 fixed=reasons[number],
                 widths=tuple(one.widths),
                 averages=tuple(one.averages),
+                held=held.get(label),
             )
-            for one, number in zip(sets, known.tolist(), strict=True)
+            for label, (one, number) in enumerate(zip(sets, known.tolist(), strict=True))
         ),
     )
+
+
+def _held(notes: Notes, numbers: Ids, labels: Ids) -> dict[int, str]:
+    """Return for the sets whose numbers of channels the code gives the first address."""
+    found: dict[int, str] = {}
+    for place, ids in notes.held.items():
+        rows = numbers[ids]
+        for label in np.unique(labels[rows[rows != NO_CHANNEL]]).tolist():
+            found.setdefault(label, place)
+    return found
 
 
 def _by_appearance(carriers: Iterable[Ids], count: int) -> tuple[Ids, Ids]:

@@ -29,6 +29,7 @@ class ChannelLedger:
     _widths: dict[tuple[str, str], Ids] = field(default_factory=dict)
     _averages: dict[tuple[int, int], Ids] = field(default_factory=dict)
     _literals: dict[str, list[str]] = field(default_factory=dict)
+    _held: dict[str, Ids | tuple[str, int]] = field(default_factory=dict)
 
     @property
     def unions(self) -> int:
@@ -116,6 +117,13 @@ class ChannelLedger:
         """Note that the code of a module gives the call at `place` a number of channels."""
         self._literals.setdefault(module, []).append(place)
 
+    def hold(self, place: str, ids: Ids | tuple[str, int]) -> None:
+        """Note that only code knows how many channels a call is given.
+
+        These are the channels `ids`, or those that an axis of a parameter will carry.
+        """
+        self._held[place] = ids
+
     def channels(self, buffers: Iterable[str]) -> Channels:
         """Return every group of channels that some parameter creates or follows.
 
@@ -136,6 +144,11 @@ class ChannelLedger:
             widths={key: self.find(ids) for key, ids in self._widths.items()},
             averages={key: self.find(ids) for key, ids in self._averages.items()},
             reasons=reasons,
+            held={
+                place: self.find(self._carriers[ids] if isinstance(ids, tuple) else ids)
+                for place, ids in self._held.items()
+                if not isinstance(ids, tuple) or ids in self._carriers
+            },
         )
         literals = {module: tuple(places) for module, places in self._literals.items()}
         return replace(grouped(notes, frozenset(buffers)), literals=literals)

@@ -21,7 +21,7 @@ from nncfx.tracing.channel_ids import (
 from nncfx.tracing.channel_sizes import note_literal, note_sizes, note_width
 from nncfx.tracing.channel_source import Source
 from nncfx.tracing.channel_state import ChannelState, Split
-from nncfx.tracing.named_integers import NamedInteger
+from nncfx.tracing.named_integers import NamedInteger, NamedSize
 from nncfx.tracing.tensors import replaced, tensors_in
 from nncfx.tracing.tracer import TracedCall
 
@@ -97,8 +97,10 @@ def split(state: ChannelState, call: TracedCall) -> None:
     if isinstance(sizes, Sequence) and any(isinstance(one, NamedInteger) for one in sizes):
         return _split_by_names(state, call, sizes, axis)
     chunk(state, call)
-    if type(sizes) is int or isinstance(sizes, Sequence):
+    grid = state.grid(call.args[0])
+    if not isinstance(sizes, NamedInteger | NamedSize) and grid is not None:
         note_literal(state, call)
+        state.split(Split(grid, place_of(call), literals=(axis % grid.dim(),)))
     if isinstance(sizes, NamedInteger):
         for tensor in (call.args[0], call.produced[0]):  # the whole, or a part
             if tensor.shape[axis] == sizes.whole:

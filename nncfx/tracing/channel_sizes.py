@@ -57,15 +57,17 @@ def note_sizes(state: ChannelState, call: TracedCall) -> None:
         for axis, size in given.items()
         if isinstance(size, NamedInteger) and size == size.whole > 1
     }
-    if any(
-        type(size) is int and size > 1 and axis in varying_axes(grid)
+    literals = tuple(
+        axis
         for axis, size in given.items()
-    ):
+        if type(size) is int and size > 1 and axis in varying_axes(grid)
+    )
+    if literals:
         note_literal(state, call)
     for axis, size in given.items():
         if isinstance(size, NamedSize):
             _note_size(state, call, axis, size)
-    return state.split(Split(grid, place_of(call), free, widths))
+    return state.split(Split(grid, place_of(call), free, widths, literals))
 
 
 def _note_parameter(state: ChannelState, call: TracedCall) -> None:
@@ -78,6 +80,7 @@ def _note_parameter(state: ChannelState, call: TracedCall) -> None:
     for size in sizes:
         if type(size) is int and size == count > 1:
             note_literal(state, call)
+            state.ledger.hold(place_of(call), (source.parameter, 0))
         elif isinstance(size, NamedInteger) and size == size.whole == count > 1:
             ids = state.ledger.carried(source.parameter, 0, count)
             state.ledger.carry(source.parameter, 0, ids, Role.FOLLOWER)

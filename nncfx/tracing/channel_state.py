@@ -27,12 +27,14 @@ class Split:
         place: the address.
         free: axes whose size follows from the others (a `-1`).
         widths: axis to the integer of a module, (module, attribute), that has given its size.
+        literals: axes whose size only the code knows.
     """
 
     grid: torch.Tensor
     place: str
     free: tuple[int, ...] = ()
     widths: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    literals: tuple[int, ...] = ()
 
 
 @dataclass(eq=False)
@@ -241,6 +243,8 @@ class ChannelState:
                 ids = sequence(grid, axis)
                 if axis in split.widths and ids is not None:
                     self.ledger.count(*split.widths[axis], ids)
+                if axis in split.literals and ids is not None:
+                    self.ledger.hold(split.place, ids)
 
     def fix(self, grid: torch.Tensor, reason: str) -> None:
         """Note that all channels of a grid must stay."""

@@ -11,7 +11,7 @@ from typing_extensions import override
 from nncfx.graph.union_find import Ids
 from nncfx.tracing.module_walk import all_modules
 
-__all__ = ["NamedInteger", "NamedSize", "named_integers", "named_size"]
+__all__ = ["ComputedSize", "NamedInteger", "NamedSize", "named_integers", "named_size"]
 
 
 class NamedInteger(int):
@@ -48,6 +48,23 @@ class NamedInteger(int):
         return (int, (int(self),))
 
 
+class ComputedSize(int):
+    """A product of which a factor is the width of an axis of channels: it falls with that."""
+
+    @override
+    def __mul__(self, other: Any) -> Any:
+        """Return the product."""
+        value = int(self) * other
+        return ComputedSize(value) if type(value) is int else value
+
+    __rmul__ = __mul__
+
+    @override
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        """Copy and pickle as a plain integer."""
+        return (int, (int(self),))
+
+
 class NamedSize(int):
     """The width of an axis along which channels lie, or that width divided by an integer.
 
@@ -71,6 +88,13 @@ class NamedSize(int):
         if type(value) is not int or value * other != int(self):
             return value
         return NamedSize.named(value, self.ids)
+
+    @override
+    def __mul__(self, other: Any) -> Any:
+        """Return the product, which falls with the width."""
+        return ComputedSize(int(self)) * other
+
+    __rmul__ = __mul__
 
     @override
     def __reduce__(self) -> tuple[type[int], tuple[int]]:

@@ -275,3 +275,42 @@ def test_masks_stand_still_after_the_last_pruning_epoch() -> None:
             parameter.copy_(torch.randn_like(parameter))
     levels(controller, 1)
     assert torch.equal(controller.masks.hooks["conv2.bias"][0].mask, before)
+
+
+class Flat(Chain):
+    """The chain, of which the code holds the width of `conv4`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.conv2(self.conv1(x).relu())).sigmoid()
+        return self.fc(self.conv4(self.conv3(x).relu()).mean((2, 3)).view(-1, 16))
+
+
+def flat(form: str) -> ChannelPruningController:
+    torch.manual_seed(0)
+    controller = applied(Flat().double().eval(), form=form)
+    controller.level = 0.5
+    return controller
+
+
+def test_channels_whose_number_the_code_holds_stay_for_the_class_and_the_table_says_how() -> None:
+    controller = flat("class")
+    assert prunable(controller) == ["conv2"]
+    reason = "the code gives 'Flat/view_0' the number of channels"
+    assert controller.statistics().spared["conv4"].startswith(reason)
+    assert f'Whole: conv4: {reason}; with "form": "auto"' in str(controller.statistics())
+    assert type(thin(controller.model).model) is Flat
+
+
+def test_channels_whose_number_the_code_holds_go_in_the_form_of_a_graph() -> None:
+    controller = flat("auto")
+    assert prunable(controller) == ["conv2", "conv4"]
+    result = thin(controller.model)
+    assert result.model.fc.in_features == 8
+    assert result.exchanged.keys() == {""}
+
+
+def test_the_table_names_what_an_alignment_keeps_whole() -> None:
+    controller = applied(align=16, prune_downsample_convs=True)
+    controller.level = 0.4
+    text = str(controller.statistics())
+    assert "Not pruned, as others matter less or 'align' rounds their widths up: conv2" in text
