@@ -10,7 +10,7 @@ from nncfx.export.graph_edits import constant_of, consumers, input_of, insert_af
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["arrange_quantizers", "is_movement", "is_quantized"]
+__all__ = ["arrange_quantizers", "is_movement", "is_quantized", "quantizer_like"]
 
 # Operators whose outputs are elements of input 0: rounding before or after them is the same.
 _MOVEMENTS: Final = frozenset(
@@ -88,7 +88,7 @@ def _pull_before_movements(graph: "ir.Graph") -> None:
             source = input_of(movement)
             if is_fake_quantize(source.producer()) or len(consumers(source)) > 1:
                 break
-            copy = _quantizer_like(node, source)
+            copy = quantizer_like(node, source)
             insert_after_value(source, copy, graph)
             movement.replace_input_with(0, copy.outputs[0])
             node = copy  # noqa: PLW2901 (the walk goes on from the copy)
@@ -109,7 +109,7 @@ def _repeat_behind_movements(graph: "ir.Graph") -> None:
             readers = consumers(value)
             if not readers or all(is_fake_quantize(reader) for reader in readers):
                 continue
-            copy = _quantizer_like(before, value)
+            copy = quantizer_like(before, value)
             graph.insert_after(node, copy)
             _read_instead(value, copy)
 
@@ -135,7 +135,8 @@ def _read_instead(value: "ir.Value", node: "ir.Node") -> None:
             use.node.replace_input_with(use.idx, node.outputs[0])
 
 
-def _quantizer_like(node: "ir.Node", source: "ir.Value") -> "ir.Node":
+def quantizer_like(node: "ir.Node", source: "ir.Value") -> "ir.Node":
+    """Return a copy of a fake-quantize node that reads `source`; it is not in the graph yet."""
     import onnx_ir as ir
 
     copy = ir.node(

@@ -20,6 +20,7 @@ from nncfx.export.integer_weights import fold_into_constants, integer_weights, s
 from nncfx.export.number_types import activation_grid, number_type
 from nncfx.export.packed_weights import pack_weights
 from nncfx.export.recurrent_weights import arrange_recurrent_weights
+from nncfx.export.subsampled_pixels import subsample_pixels
 from nncfx.export.targets import Target
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def write_quantized(model: "ir.Model", target: Target) -> None:
     use_global_pooling(graph)
     scale_after_products(graph)
     arrange_quantizers(graph)
+    subsample_pixels(graph, target)
     for node in [one for one in graph if is_fake_quantize(one)]:
         _write_pair(node, activation_grid(grid_of(node), target), graph)
     if target.integer_bias:

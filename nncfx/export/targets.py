@@ -24,6 +24,8 @@ class Target:
         pixel_products: it has no integer convolution that ends in float, and convolutions of one
             pixel are written as matrix products.
         image_blocks: its first integer convolution is faster on blocks of pixels.
+        subsampled_pixels: it computes in float where all readers of a tensor are convolutions of
+            one pixel that skip pixels, unless these are left out before.
         block_weights: it has ONNX Runtime's `MatMulNBits` for weights quantized group by group.
     """
 
@@ -35,6 +37,7 @@ class Target:
     block_weights: bool = False
     pixel_products: bool = True
     image_blocks: bool = False
+    subsampled_pixels: bool = False
 
 
 TARGETS: Final[Mapping[str, Target]] = MappingProxyType(
@@ -42,7 +45,9 @@ TARGETS: Final[Mapping[str, Target]] = MappingProxyType(
         "onnxruntime": Target(
             "onnxruntime", opset=21, newest_opset=23, block_weights=True, image_blocks=True
         ),
-        "openvino": Target("openvino", opset=21, newest_opset=23, pixel_products=False),
+        "openvino": Target(
+            "openvino", opset=21, newest_opset=23, pixel_products=False, subsampled_pixels=True
+        ),
         "tensorrt": Target(
             "tensorrt", opset=21, newest_opset=22, symmetric=True, integer_bias=False
         ),
