@@ -1,13 +1,16 @@
 """The front of searched bits on CIFAR-10: quality against size and against measured latency.
 
 python benchmarks/hago_front.py --data ../shared/data --points FOLDER [--table] [--picture FILE]
-python benchmarks/hago_front.py --data ../shared/data --points FOLDER --latency float32 "kl 6"
+python benchmarks/hago_front.py --data ../shared/data --points F --latency float32 "smoothed 6"
 
 Bits of weights come from an integer program over what each choice does alone to the outputs on
 the calibration images, or are the same everywhere; activations have the most bits. Both clip
 weights at the least squared error for their bits. Logits of each point are kept in the folder,
 and not computed again; `--table` computes nothing. "Better" is said of pairs: of the same test
-images, the mean difference and its standard error.
+images, the mean difference and its standard error. With `--views` an image is seen mirrored and
+shifted as well, as in training: it counts once, by the mean divergence of its views, which
+differ by how activations happen to be rounded. Between whole bits, "the same everywhere" is
+what lies on the straight line between the neighbours in a picture with a logarithmic axis.
 """
 
 import argparse
@@ -15,7 +18,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +26,7 @@ import torch
 from hago_search import WEIGHTS, Batches, batches, space_of
 from matplotlib.figure import Figure
 from torch import Tensor
+from torch.nn import functional as F
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "cifar10"))
 
@@ -32,11 +36,14 @@ from safetensors.torch import load_file
 import nncfx
 from nncfx import hago
 from nncfx.hago import NodeKind
+from nncfx.hago.choice_space import Choices
 from nncfx.hardware import hardware_named
 from nncfx.quantization.observation import tracked
 from nncfx.runtimes import BuildOptions, TimingPlan, runtime_named, time_sessions
 
 FLOAT = "float32"
+SHIFTS = ((0, 0), (2, 2), (-2, 2), (2, -2), (-2, -2))
+"""Of each two views, one of them mirrored: down and to the right, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--calibration", type=int, default=128, help="images to search with")
     parser.add_argument("--test", type=int, default=9872, help="other images to judge by")
     parser.add_argument("--batch", type=int, default=128, help="images of a forward")
-    parser.add_argument("--harm", choices=["kl", "hessian"], default="kl")
+    parser.add_argument("--harm", choices=["smoothed", "kl", "hessian"], default="smoothed")
+    parser.add_argument("--views", type=int, default=1, help="of each image, at most 10")
     parser.add_argument("--sizes", type=float, nargs="+", default=[6, 5, 7, 4.5, 5.5, 6.5, 4.25])
     parser.add_argument("--uniform", type=int, nargs="+", default=[4, 5, 6, 7, 8])
     parser.add_argument("--table", action="store_true", help="only of what the folder has")
@@ -129,8 +137,12 @@ def harms(searched: Searched, options: argparse.Namespace) -> list[dict[int, flo
     path = options.points / f"harm-{options.harm}.json"
     if path.exists():
         found = json.loads(path.read_text())
-        return [{int(bits): harm for bits, harm in one.items()} for one in found]
-    measure = {"kl": hago.edge_sensitivities, "hessian": hago.hessian_sensitivities}
+        return [{int(bits): float(harm) for bits, harm in one.items()} for one in found]
+    measure: dict[str, Callable[[hago.Evaluator, Choices], list[dict[int, float]]]] = {
+        "smoothed": hago.smoothed_sensitivities,
+        "kl": hago.edge_sensitivities,
+        "hessian": hago.hessian_sensitivities,
+    }
     started = time.process_time()
     harm = measure[options.harm](searched.evaluator, searched.space.choices)
     print(f"Harm: {time.process_time() - started:.0f} s of CPU time", file=sys.stderr)
@@ -153,28 +165,36 @@ def candidates(
 
 
 def compute(searched: Searched, options: argparse.Namespace, test: Batches) -> None:
-    """Write the logits of each point that the folder has not got."""
+    """Write the logits of each point and view that the folder has not got."""
 
     def keep(name: str, model: torch.nn.Module, bits: tuple[int, ...], sizes: list[float]) -> None:
-        with torch.no_grad():
-            logits = torch.cat([model(images) for images, _ in test])
-        torch.save((logits, bits, sizes), options.points / f"{name}.pt")
-
-    if not (options.points / f"{FLOAT}.pt").exists():
-        kilobytes = sum(one.numel() for one in searched.graph.model.parameters()) * 4 / 1000
-        keep(FLOAT, searched.graph.model, (), [32, kilobytes])
-    for name, bits in tracked(list(candidates(searched, options)), "Points"):
         path = options.points / f"{name}.pt"
-        if path.exists():
-            if torch.load(path)[1] != bits:
-                sys.exit(f"{path} has other bits: it is of another search. Take another folder.")
-            continue
+        logits, known, _ = torch.load(path) if path.exists() else ([], bits, sizes)
+        if known != bits:
+            sys.exit(f"{path} has other bits: it is of another search. Take another folder.")
+        with torch.no_grad():
+            for number in range(len(logits), options.views):
+                seen = torch.cat([model(view(images, number)) for images, _ in test])
+                logits = [*logits, seen]
+                torch.save((logits, bits, sizes), path)
+
+    kilobytes = sum(one.numel() for one in searched.graph.model.parameters()) * 4 / 1000
+    keep(FLOAT, searched.graph.model, (), [32, kilobytes])
+    for name, bits in tracked(list(candidates(searched, options)), "Points"):
         strategy = searched.evaluator.strategy_of(bits)
         sizes = [
             hago.average_weight_bits(searched.graph, strategy),
             hago.weight_bytes(searched.graph, strategy) / 1000,
         ]
         keep(name, searched.evaluator.simulated(bits), bits, sizes)
+
+
+def view(images: Tensor, number: int) -> Tensor:
+    """Return n x c x h x w images as they are, or mirrored if odd, and shifted; filled with 0."""
+    down, right = SHIFTS[number // 2]
+    height, width = images.shape[-2:]
+    shifted = F.pad(images, (2, 2, 2, 2))[..., 2 - down :, 2 - right :][..., :height, :width]
+    return shifted.flip(-1) if number % 2 else shifted
 
 
 @dataclass(frozen=True)
@@ -184,9 +204,9 @@ class Row:
     Attributes:
         name: Kind and mean bits of a weight.
         sizes: The latter as reached, and kB of all parameters.
-        divergence: n: from the model in float32, nats.
-        agrees: n: whether the class is that of the model in float32.
-        right: n: whether it is that of the label.
+        divergence: v x n: from the model in float32 in each view, nats.
+        agrees: v x n: 1 where the class is that of the model in float32, else 0.
+        right: v x n: 1 where it is that of the label, else 0.
     """
 
     name: str
@@ -203,37 +223,64 @@ class Row:
 
 def read_points(folder: Path, labels: Tensor) -> dict[str, Row]:
     """Return the points in the folder by name, the smallest first."""
-    real = torch.load(folder / f"{FLOAT}.pt")[0]
-    expected = real.log_softmax(1)
+    real = torch.stack(torch.load(folder / f"{FLOAT}.pt")[0])
     rows = []
     for path in folder.glob("*.pt"):
-        logits, _, sizes = torch.load(path)
-        found = logits.log_softmax(1)
-        divergence = (expected.exp() * (expected - found)).sum(1)
-        classes = logits.argmax(1)
-        rows.append(
-            Row(path.stem, sizes, divergence, classes == real.argmax(1), classes == labels)
-        )
+        seen, _, sizes = torch.load(path)
+        found = torch.stack(seen)
+        expected, classes = real[: len(found)], found.argmax(2)
+        differs = expected.log_softmax(2) - found.log_softmax(2)
+        divergence = (expected.softmax(2) * differs).sum(2)
+        agrees, right = classes == expected.argmax(2), classes == labels
+        rows.append(Row(path.stem, sizes, divergence, agrees.float(), right.float()))
     return {one.name: one for one in sorted(rows, key=lambda one: (one.sizes[0], one.name))}
 
 
 def print_table(rows: dict[str, Row]) -> None:
     """Print each point, and by how much it differs from the same bits everywhere, in pairs."""
     print(
-        "| weight bits | mean | kB | divergence, nats | as uniform | as float32 | top-1 | "
-        "as uniform |\n|---|---:|---:|---:|---:|---:|---:|---:|"
+        "| weight bits | mean | kB | divergence, nats | views | as uniform | as float32 | top-1 | "
+        "as uniform |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|"
     )
     for one in rows.values():
-        same = rows.get(f"uniform {one.name.split()[-1]}", one)
-        further, righter = "", ""
-        if same is not one:
-            further = paired(one.divergence - same.divergence, 1, 4)
-            righter = paired(one.right.float() - same.right.float(), 100, 2)
+        views, further, righter = len(one.divergence), "", ""
+        ends = [] if one.kind in ("uniform", FLOAT) else neighbours(rows, one)
+        if ends:
+            views = min(views, *(len(end.divergence) for end in ends))
+            low, high = (end.divergence[:views].mean(0) for end in ends)
+            same = between(low, high, share(one))
+            further = paired(one.divergence[:views].mean(0) - same, 1, 5)
+            low, high = (end.right[:views].mean(0) for end in ends)
+            same = low + share(one) * (high - low)
+            righter = paired(one.right[:views].mean(0) - same, 100, 2)
         print(
             f"| {one.name} | {one.sizes[0]:.2f} | {one.sizes[1]:.0f} | "
-            f"{one.divergence.mean():.4f} | {further} | {100 * one.agrees.float().mean():.2f} % | "
-            f"{100 * one.right.float().mean():.2f} % | {righter} |"
+            f"{one.divergence[:views].mean():.5f} | {views} | {further} | "
+            f"{100 * one.agrees[:views].mean():.2f} % | "
+            f"{100 * one.right[:views].mean():.2f} % | {righter} |"
         )
+
+
+def share(row: Row) -> float:
+    """Return how far the size asked for is above a whole number of bits."""
+    return float(row.name.split()[1]) % 1
+
+
+def neighbours(rows: dict[str, Row], row: Row) -> list[Row]:
+    """Return the same bits everywhere at the whole sizes below and above; none if not known."""
+    size = float(row.name.split()[1])
+    names = [f"uniform {end:g}" for end in (math.floor(size), math.ceil(size))]
+    return [rows[name] for name in names] if all(name in rows for name in names) else []
+
+
+def between(low: Tensor, high: Tensor, share: float) -> Tensor:
+    """Return for each image what has the geometric mean of two means as its mean.
+
+    That is the linear part of the geometric mean about the two, so that its spread is right too.
+    """
+    means = low.mean(), high.mean()
+    middle = means[0] ** (1 - share) * means[1] ** share
+    return middle * ((1 - share) * low / means[0] + share * high / means[1])
 
 
 def paired(difference: Tensor, factor: float, digits: int) -> str:
@@ -270,26 +317,26 @@ def draw(rows: dict[str, Row], times: dict[str, float], path: Path) -> None:
     figure = Figure(figsize=(12 if times else 8, 3.8))
     axes = figure.subplots(1, 3 if times else 2)
     base = rows[FLOAT]
-    kinds = [("uniform", "s--", "same bits everywhere"), ("kl", "o-", "searched")]
+    kinds = [("uniform", "s--", "same bits everywhere"), ("smoothed", "o-", "searched")]
     for kind, mark, label in kinds:
         found = [one for one in rows.values() if one.kind == kind]
         sizes = [one.sizes[1] for one in found]
-        axes[0].plot(sizes, [float(one.divergence.mean()) for one in found], mark, label=label)
-        lost = [100 * float(one.right.float().mean()) for one in found]
+        axes[0].plot(sizes, [float(one.divergence[0].mean()) for one in found], mark, label=label)
+        kept = [100 * float(one.right[0].mean()) for one in found]
         errors = [
-            100 * float((one.right.float() - base.right.float()).std()) / len(one.right) ** 0.5
+            100 * float((one.right[0] - base.right[0]).std()) / one.right.shape[1] ** 0.5
             for one in found
         ]
-        axes[1].errorbar(sizes, lost, errors, fmt=mark, capsize=2, label=label)
+        axes[1].errorbar(sizes, kept, errors, fmt=mark, capsize=2, label=label)
         timed = [one for one in found if one.name in times]
         if timed:
             axes[2].plot(
                 [times[one.name] for one in timed],
-                [float(one.divergence.mean()) for one in timed],
+                [float(one.divergence[0].mean()) for one in timed],
                 mark[0],
                 label=label,
             )
-    axes[1].axhline(100 * float(base.right.float().mean()), color="grey", lw=0.8, label=FLOAT)
+    axes[1].axhline(100 * float(base.right[0].mean()), color="grey", lw=0.8, label=FLOAT)
     axes[0].set_yscale("log")
     axes[0].set_ylabel("divergence from float32, nats")
     axes[1].set_ylabel("top-1, %, ± standard error of the loss")

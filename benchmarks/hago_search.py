@@ -80,7 +80,10 @@ def trial(
     _: Batches,
     options: argparse.Namespace,
 ) -> None:
-    """Print the CPU time of a trial against that of the plain forward, in turns."""
+    """Print the CPU time of a trial against that of the plain forward, in turns.
+
+    "against plain" is the median over the turns: what slows the machine down slows both in a turn.
+    """
     space = space_of(graph, hardware, calibration, options.thresholds)
     evaluator = hago.Evaluator(graph, hardware, space.strategy, calibration, hago.top1_accuracy)
     plain = ResNet(options.blocks).eval()
@@ -95,11 +98,11 @@ def trial(
             started = time.process_time()
             run()
             times[name].append(time.process_time() - started)
-    base = statistics.median(times["plain forward"])
+    base = times["plain forward"]
     print("| | CPU ms | against plain |\n|---|---:|---:|")
     for name, values in times.items():
-        middle = statistics.median(values)
-        print(f"| {name} | {1000 * middle:.0f} | {middle / base:.2f} |")
+        ratio = statistics.median(a / b for a, b in zip(values, base, strict=True))
+        print(f"| {name} | {1000 * statistics.median(values):.0f} | {ratio:.2f} |")
 
 
 def greedy(

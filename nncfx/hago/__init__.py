@@ -20,7 +20,11 @@ from nncfx.hago.quantizer import Quantizer, create_quantizer
 from nncfx.hago.realization import QuantizedGraph
 from nncfx.hago.rules import infer_scale, rectify
 from nncfx.hago.search import QuantizeSettings, SearchSpace, search_quantize_strategy, search_space
-from nncfx.hago.sensitivity import SensitivityGreedyTuner, edge_sensitivities
+from nncfx.hago.sensitivity import (
+    SensitivityGreedyTuner,
+    edge_sensitivities,
+    smoothed_sensitivities,
+)
 from nncfx.hago.simulation import SimulatedGraph
 from nncfx.hago.strategy import Strategy
 from nncfx.hago.thresholds import THRESHOLD_METHODS
@@ -81,6 +85,7 @@ __all__ = [
     "running_cost",
     "search_quantize_strategy",
     "search_space",
+    "smoothed_sensitivities",
     "top1_accuracy",
     "weight_bytes",
 ]

@@ -3,17 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor, nn
-from typing_extensions import override
+from torch import Tensor
 
 from nncfx.errors import ArgumentError
 from nncfx.hago.choice_space import Choices
-from nncfx.hago.copying import plain_copy
-from nncfx.hago.edge_plan import EdgePlan, make_plan
 from nncfx.hago.evaluation import Evaluator
-from nncfx.hago.simulation import HookSites, SimQ
+from nncfx.hago.rounding_errors import EdgeWatch, watched_model
 from nncfx.quantization.observation import tracked
-from nncfx.tracing import Insertion, NNCFNetwork, Priority, run, wrap
+from nncfx.tracing import run
 from nncfx.tracing.tensors import tensors_in
 
 __all__ = ["hessian_sensitivities"]
@@ -44,8 +41,7 @@ def hessian_sensitivities(
     """
     if probes < 1:
         raise ArgumentError(f"{probes} probes estimate nothing. Give at least 1.")
-    model = wrap(plain_copy(evaluator.graph.model), evaluator.graph.example_inputs)
-    hooks = _watched(model, evaluator, choices)
+    model, hooks = watched_model(evaluator, choices)
     generator = torch.Generator().manual_seed(seed)
     table = [dict.fromkeys(one, 0.0) for one in choices]
     samples = 0
@@ -60,53 +56,8 @@ def hessian_sensitivities(
     return [{bits: harm / samples for bits, harm in one.items()} for one in table]
 
 
-class _Watch(nn.Module):
-    """A hook that adds zeros, for their gradient, and keeps the error of every choice of bits."""
-
-    def __init__(self, plans: Mapping[int, EdgePlan]) -> None:
-        super().__init__()
-        self._rounded = {bits: SimQ(plan, is_exact=False) for bits, plan in plans.items()}
-        self.errors: dict[int, float] = {}
-        self.zeros = torch.empty(0)
-
-    @override
-    def forward(self, data: Tensor) -> Tensor:
-        with torch.no_grad():
-            self.errors = {
-                bits: float((one(data) - data).square().sum())
-                for bits, one in self._rounded.items()
-            }
-        self.zeros = torch.zeros_like(data, requires_grad=True)
-        return data + self.zeros
-
-
-def _watched(model: NNCFNetwork, evaluator: Evaluator, choices: Choices) -> dict[int, _Watch]:
-    """Put a hook on every edge that has a choice; return them by place among quantized edges."""
-    numbers = evaluator.strategy.topology.quantized_edges
-    most = tuple(one[0] for one in choices)
-    sites = HookSites(evaluator.graph)
-    hooks = {}
-    for edge, each in enumerate(choices):
-        if len(each) > 1:
-            asked = {bits: (*most[:edge], bits, *most[edge + 1 :]) for bits in each}
-            hooks[edge] = _Watch(
-                {bits: _plan(evaluator, numbers[edge], one) for bits, one in asked.items()}
-            )
-    model.nncf.register(
-        Insertion(sites.of_edge(numbers[edge]), hook, Priority.STATISTICS, "hessian")
-        for edge, hook in hooks.items()
-    )
-    model.nncf.commit()
-    return hooks
-
-
-def _plan(evaluator: Evaluator, number: int, bits: tuple[int, ...]) -> EdgePlan:
-    plan = make_plan(evaluator.graph, evaluator.hardware, evaluator.strategy_of(bits))
-    return plan.edges[number]
-
-
 def _traces(
-    logits: Tensor, hooks: Mapping[int, _Watch], probes: int, generator: torch.Generator
+    logits: Tensor, hooks: Mapping[int, EdgeWatch], probes: int, generator: torch.Generator
 ) -> dict[int, float]:
     """Return the trace of the Hessian of the summed divergence, by what each hook has seen.
 

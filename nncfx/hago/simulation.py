@@ -2,7 +2,7 @@
 
 import operator
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from nncfx.hago.copying import plain_copy
-from nncfx.hago.edge_plan import BiasPlan, EdgePlan, Plan
+from nncfx.hago.edge_plan import BiasPlan, EdgePlan, Plan, has_channel_scales
 from nncfx.hago.fixed_point import rescaled_floats, wrapped
 from nncfx.hago.graph import Node, NodeKind, QuantGraph
 from nncfx.hago.overwriting import overwritable_edges
@@ -72,11 +72,25 @@ class SimQ(nn.Module):
         overwrites: Whether nobody reads the data again, so that it may be rounded where it lies,
             which saves fresh memory: about a third of the time. Where a gradient is wanted, and
             where `is_exact`, it is left alone.
+        takes_step_of: The hook on the other factor of a product, from which rounded data come in
+            steps: they are multiplied by its scale here. Of a weight, that is done once.
     """
 
-    def __init__(self, plan: EdgePlan, *, is_exact: bool, overwrites: bool = False) -> None:
+    def __init__(
+        self,
+        plan: EdgePlan,
+        *,
+        is_exact: bool,
+        overwrites: bool = False,
+        takes_step_of: "SimQ | None" = None,
+    ) -> None:
         super().__init__()
         self._is_exact, self._overwrites = is_exact, overwrites
+        # in a list, so that it is no module of this one
+        self._others = [] if takes_step_of is None else [takes_step_of]
+        self._leaves_step = False
+        for one in self._others:
+            one._leaves_step = True  # noqa: SLF001 (another of this class)
         self.plan = plan
         self.is_active = True
 
@@ -93,18 +107,36 @@ class SimQ(nn.Module):
         self._inverse = None if self._step is None else self._step.reciprocal()
 
     @property
-    def state(self) -> object:
+    def state(self) -> tuple[object, ...]:
         """What decides on the result, besides the data: compared by identity."""
-        return self._plan if self.is_active else None
+        left = [one.left_step for one in self._others]
+        return (self._plan if self.is_active else None, *left)
+
+    @property
+    def left_step(self) -> Tensor | None:
+        """What the result is still to be multiplied by."""
+        is_left = self._leaves_step and self._rounds and self.is_active
+        return self._step if is_left else None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is done, whatever the data: they are returned as they come."""
+        does = not self._plan.is_kept if self._is_exact else self._rounds or bool(self._others)
+        return not (does or self._plan.overflows)
 
     @override
     def forward(self, data: Tensor) -> Tensor:
-        plan = self._plan
-        if not self.is_active:
-            return data
         if self._is_exact:
-            idle = plan.is_kept and not plan.overflows
-            return data if idle else simulate_quantize(data, plan)
+            is_left_alone = not self.is_active or self.is_idle
+            return data if is_left_alone else simulate_quantize(data, self._plan)
+        result = self._rounded(data) if self.is_active else data
+        for one in self._others:
+            step = one.left_step
+            result = result if step is None else result * step
+        return result
+
+    def _rounded(self, data: Tensor) -> Tensor:
+        plan = self._plan
         overwrites = self._overwrites and not data.requires_grad
         if plan.overflows:
             assert plan.in_scale is not None  # noqa: S101 (only integers overflow)
@@ -115,7 +147,8 @@ class SimQ(nn.Module):
             return data
         assert self._inverse is not None and self._step is not None  # noqa: S101, PT018 (it rounds)
         steps = data.mul_(self._inverse) if overwrites else data * self._inverse
-        return steps.round_().clamp_(-plan.largest, plan.largest).mul_(self._step)
+        steps = steps.round_().clamp_(-plan.largest, plan.largest)
+        return steps if self._leaves_step else steps.mul_(self._step)
 
 
 class SimulatedBias(nn.Module):
@@ -126,9 +159,9 @@ class SimulatedBias(nn.Module):
         self.plan = plan
 
     @property
-    def state(self) -> object:
+    def state(self) -> tuple[object, ...]:
         """What decides on the result, besides the bias: compared by identity."""
-        return self.plan
+        return (self.plan,)
 
     @override
     def forward(self, bias: Tensor) -> Tensor:
@@ -148,7 +181,7 @@ class Remembered(nn.Module):
         self._hook = hook
         # a tuple, so that the parameter is none of this module's; one, for threads: it is read and
         # set at once
-        self._memory: tuple[tuple[object, object], tuple[int, int], Tensor] | None = None
+        self._memory: tuple[tuple[object, ...], tuple[int, int], Tensor] | None = None
 
     @override
     def forward(self, parameter: Tensor) -> Tensor:
@@ -156,7 +189,7 @@ class Remembered(nn.Module):
         if needs_gradient or torch.is_inference_mode_enabled() or parameter.is_inference():
             result: Tensor = self._hook(parameter)
             return result
-        seen = self._hook.state, parameter
+        seen = *self._hook.state, parameter
         place = parameter.data_ptr(), parameter._version  # noqa: SLF001 (torch's count of changes)
         memory = self._memory
         if memory is None or place != memory[1] or not all(map(operator.is_, seen, memory[0])):
@@ -171,7 +204,8 @@ class SimulatedGraph(nn.Module):
     It runs on the CPU.
 
     Attributes:
-        model: The wrapped model, with a hook on every edge from or to integers.
+        model: The wrapped model, with a hook on every edge from or to integers where something
+            is done to the values.
     """
 
     def __init__(self, graph: QuantGraph, plan: Plan, dtype: torch.dtype) -> None:
@@ -183,22 +217,29 @@ class SimulatedGraph(nn.Module):
         self._biases: dict[int, SimulatedBias] = {}
         is_exact = dtype == torch.float64
         sites, unread = HookSites(graph), overwritable_edges(graph)
-        insertions: list[tuple[Site, nn.Module]] = []
+        # hooks to come, where the plan asks for nothing yet: what does nothing costs time as well
+        self._idle: list[tuple[SimQ, list[Site], nn.Module]] = []
         for number, edge in plan.edges.items():
-            hook = SimQ(edge, is_exact=is_exact, overwrites=number in unread)
+            factor = None if is_exact else self._edges.get(_other_factor(graph, number))
+            hook = SimQ(
+                edge,
+                is_exact=is_exact,
+                overwrites=number in unread,
+                takes_step_of=factor,
+            )
             is_constant = graph.nodes[graph.edges[number].source].kind is NodeKind.CONSTANT
             self._edges[number] = hook
-            insertions.append((sites.of_edge(number), Remembered(hook) if is_constant else hook))
+            placed = Remembered(hook) if is_constant else hook
+            self._idle.append((hook, [sites.of_edge(number)], placed))
         for number, edge in plan.outputs.items():
-            self._outputs[number] = SimQ(edge, is_exact=is_exact)
-            insertions += [(one, self._outputs[number]) for one in sites.of_output(number)]
+            hook = self._outputs[number] = SimQ(edge, is_exact=is_exact)
+            self._idle.append((hook, sites.of_output(number), hook))
         for number, bias in plan.biases.items():
-            rounded = self._biases[number] = SimulatedBias(bias)
-            insertions.append((sites.of_bias(number), Remembered(rounded)))
-        self.model.nncf.register(
-            Insertion(site, hook, Priority.QUANTIZATION, ALGORITHM) for site, hook in insertions
+            self._biases[number] = SimulatedBias(bias)
+        self._place(
+            [(sites.of_bias(number), Remembered(one)) for number, one in self._biases.items()]
         )
-        self.model.nncf.commit()
+        self._place_working()
         self.eval()
 
     def set_plan(self, plan: Plan) -> None:
@@ -211,6 +252,19 @@ class SimulatedGraph(nn.Module):
                 output.plan = plan.outputs[number]
         for number, bias in self._biases.items():
             bias.plan = plan.biases[number]
+        self._place_working()
+
+    def _place_working(self) -> None:
+        working = [one for one in self._idle if not one[0].is_idle]
+        if working:
+            self._idle = [one for one in self._idle if one[0].is_idle]
+            self._place([(site, placed) for _, sites, placed in working for site in sites])
+
+    def _place(self, hooks: Iterable[tuple[Site, nn.Module]]) -> None:
+        self.model.nncf.register(
+            Insertion(site, hook, Priority.QUANTIZATION, ALGORITHM) for site, hook in hooks
+        )
+        self.model.nncf.commit()
 
     def restrict_to(self, edges: Collection[int] | None) -> None:
         """Quantize on these edges only, by number; None for all."""
@@ -221,6 +275,14 @@ class SimulatedGraph(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = as_floats((args, kwargs), self._dtype)
         return self.model(*args, **kwargs)
+
+
+def _other_factor(graph: QuantGraph, number: int) -> int:
+    """Return the edge whose values the weight on an edge is multiplied with; -1 for no weight."""
+    edge = graph.edges[number]
+    first = graph.incoming[edge.target][0]
+    is_factor = has_channel_scales(graph, number) and graph.edges[first].port == 0
+    return first if is_factor else -1
 
 
 def as_floats(value: Any, dtype: torch.dtype) -> Any:  # noqa: ANN401 (whatever a model takes)
