@@ -1,14 +1,18 @@
 """Prune channels until the latency that a table predicts is within a budget."""
 
+import copy
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nncfx.compressor.codec import read_text
+from nncfx.config import PruningParams
+from nncfx.controllers.costs import register_costs
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.export import export_onnx
 from nncfx.graph import NNCFGraph
@@ -19,10 +23,10 @@ from nncfx.schemes.alignment import ALIGNMENTS, Alignment
 from nncfx.thinning.removal import Removal, removed
 from nncfx.thinning.selection import Selection
 from nncfx.thinning.surgery import sized_on_the_way
-from nncfx.tracing import ExampleInputs
+from nncfx.tracing import ExampleInputs, NNCFNetwork, inputs_for, unwrap
 from nncfx.tracing.tracer import trace_of_shapes
 
-__all__ = ["groups_within_latency", "measured_widths"]
+__all__ = ["PredictedCosts", "groups_within_latency", "measured_widths"]
 
 _STEPS: Final = 12
 """Halvings of the level: to one of 4096 groups."""
@@ -124,6 +128,81 @@ def groups_within_latency(
         middle = (low + high) / 2
         low, high = (low, middle) if predicted(middle) <= limit_ms else (middle, high)
     return kept(high)
+
+
+@final
+class PredictedCosts:
+    """The latency that a table predicts of a model, and what masks on it would save.
+
+    Attributes:
+        unit: What is counted, in words.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        example_inputs: ExampleInputs,
+        channels: Channels,
+        table: LatencyTable,
+    ) -> None:
+        """Predict the latency of the dense model.
+
+        Args:
+            model: dense, without hooks; kept, and not changed.
+            example_inputs: what the table was measured on.
+            channels: those that may go, the others fixed.
+            table: of this very model's modules.
+
+        Raises:
+            RuntimeFailure: the table lacks a kind of module.
+        """
+        self.unit = "predicted latency"
+        self._model, self._example_inputs = model, example_inputs
+        self._channels, self._table = channels, table
+        self._known: dict[tuple[int, ...], float] = {}
+        self._dense_ms = self._predicted([torch.ones(one.size) for one in channels.prunable])
+
+    def saved(self, masks: Mapping[str, Tensor]) -> float:
+        """Return the fraction of the dense model's latency that goes with masked groups.
+
+        Of a set that goes whole, thinning leaves one group, which counts. Each widths are traced
+        once.
+
+        Args:
+            masks: of producers at least, by first dotted names; broadcastable to the weights.
+        """
+        return 1 - self._predicted([_kept(one, masks) for one in self._channels.prunable]) / (
+            self._dense_ms
+        )
+
+    def _predicted(self, keep: list[Tensor]) -> float:
+        key = tuple(int(mask.sum()) for mask in keep)
+        if key not in self._known:
+            removal = _without(self._model, self._channels, keep)
+            self._known[key] = self._table.predict_ms(_graph(removal, self._example_inputs))
+        return self._known[key]
+
+
+@register_costs("latency")
+def _costs(model: NNCFNetwork, channels: Channels, params: PruningParams) -> PredictedCosts:
+    assert params.latency_table is not None  # noqa: S101 (a rule of the params)
+    table = LatencyTable.from_json(read_text(params.latency_table))
+    # hooks need not go into a prediction, and some cannot
+    plain = unwrap(copy.deepcopy(model))
+    return PredictedCosts(plain, inputs_for(model, None), channels, table)
+
+
+def _kept(group_set: GroupSet, masks: Mapping[str, Tensor]) -> Tensor:
+    """Return which groups of a set the mask of what creates them leaves; one at least."""
+    origin = group_set.origin
+    mask = masks.get(origin.parameter)
+    keep = torch.ones(group_set.size, dtype=torch.bool)
+    if mask is not None and mask.shape[origin.axis] > 1:
+        rows = mask.movedim(origin.axis, 0).flatten(1).ne(0).any(dim=1).cpu()
+        keep = rows[torch.from_numpy(origin.indices[:, 0].copy())]
+    if not keep.any():
+        keep[0] = True
+    return keep
 
 
 def _width(group_set: GroupSet, share: float) -> int:

@@ -25,8 +25,9 @@ __all__ = [
     "StructurePruningConfig",
 ]
 
-Budget: TypeAlias = Literal["groups", "macs", "parameters"]
-"""Of what a level is a fraction: channel groups, multiply-accumulates, or parameters."""
+Budget: TypeAlias = Literal["groups", "macs", "parameters", "latency"]
+"""Of what a level is a fraction: channel groups, multiply-accumulates, parameters, or the latency
+that a table predicts."""
 
 Importance: TypeAlias = Literal[
     "L2",
@@ -77,6 +78,16 @@ class PruningParams(Section):
         None,
         "the fraction of the model's parameters that is removed at the end (ours, not NNCF's)",
         limits=LEVEL,
+    )
+    pruning_latency_target: float | None = option(
+        None,
+        "the fraction of the latency that 'latency_table' predicts which is removed at the end "
+        "(ours)",
+        limits=LEVEL,
+    )
+    latency_table: str | None = option(
+        None,
+        "the file of measured modules that 'pruning_latency_target' reads (ours)",
     )
     num_init_steps: int = option(
         0,
@@ -138,7 +149,13 @@ class PruningParams(Section):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the faults of several targets at once."""
+        """Yield the faults of several targets at once, and of a table without its target."""
+        if (self.pruning_latency_target is None) != (self.latency_table is None):
+            yield Fault(
+                path="latency_table",
+                problem="'pruning_latency_target' reads this file and nothing else does. Give "
+                "both or neither; nncfx.runtimes.LatencyTable.to_json writes such a file.",
+            )
         first, *others = [key for key in _BUDGETS if getattr(self, key) is not None] or [""]
         for other in others:
             yield Fault(
@@ -152,6 +169,7 @@ _BUDGETS: Mapping[str, Budget] = {
     "pruning_target": "groups",
     "pruning_flops_target": "macs",
     "pruning_parameters_target": "parameters",
+    "pruning_latency_target": "latency",
 }
 
 
@@ -183,8 +201,14 @@ class ChannelPruningParams(PruningParams):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the faults of a side and of a score that have no say as well."""
+        """Yield the faults of a side, a score and a latency that have no say as well."""
         yield from super().rules()
+        if not self.constrained and self.pruning_latency_target is not None:
+            yield Fault(
+                path="pruning_latency_target",
+                problem="is of widths that all layers share, and where 'constrained' is false "
+                "each has its own. Use 'pruning_flops_target', or set 'constrained' to true.",
+            )
         if self.constrained and self.pruning_side != "input":
             yield Fault(
                 path="pruning_side",

@@ -20,6 +20,7 @@ from nncfx.config import PruningConfig, PruningParams
 from nncfx.controllers.channel_activity import channel_activity
 from nncfx.controllers.channel_choice import ChannelChoice, weight_scores
 from nncfx.controllers.controller import Controller
+from nncfx.controllers.costs import Costs
 from nncfx.controllers.masking import MaskSet
 from nncfx.controllers.pruned_channels import ChannelPruningStatistics, PrunedChannels
 from nncfx.controllers.schedulers import EpochScheduler
@@ -73,6 +74,7 @@ class PruningSubject:
         parameters: The model's parameters by weight.
         graph: The model as traced.
         choice: What goes at a level.
+        costs: Of what a level is a fraction; None for the number of groups.
     """
 
     channels: Channels
@@ -81,6 +83,7 @@ class PruningSubject:
     parameters: WeightCosts
     graph: NNCFGraph
     choice: ChannelChoice
+    costs: Costs | None
 
 
 @final
@@ -88,7 +91,8 @@ class ChannelPruningController(Controller):
     """Masks channel groups at the level its scheduler asks for.
 
     The level is a fraction of the groups, or of the model's multiply-accumulates or parameters
-    where the config has a `pruning_flops_target` or a `pruning_parameters_target`.
+    where the config has a `pruning_flops_target` or a `pruning_parameters_target`, or of the
+    latency that a table predicts where it has a `pruning_latency_target`.
 
     Attributes:
         config: The algorithm's config.
@@ -110,7 +114,7 @@ class ChannelPruningController(Controller):
         self.channels = subject.channels
         self._subject = subject
         self._activity: dict[str, Tensor] = {}
-        self._costs = {"macs": subject.macs, "parameters": subject.parameters}.get(params.budget)
+        self._costs = subject.costs
         if self._costs is not None:
             self._masks_that_save(params.target, self._costs)  # out of reach is said now
         self.level = config.pruning_init
@@ -197,7 +201,7 @@ class ChannelPruningController(Controller):
     def _wanted(self, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: mask for name, mask in masks.items() if name not in self._subject.without}
 
-    def _masks_that_save(self, level: float, costs: WeightCosts) -> dict[str, Tensor]:
+    def _masks_that_save(self, level: float, costs: Costs) -> dict[str, Tensor]:
         """Return masks so that at least the fraction `level` of `costs` goes, and hardly more.
 
         Bisection finds the level of groups at which the target is met; at that level several

@@ -11,6 +11,7 @@ from nncfx.controllers.builder import Builder
 from nncfx.controllers.channel_choice import ChannelChoice, choice_of
 from nncfx.controllers.channel_pruning import ChannelPruningController, PruningSubject
 from nncfx.controllers.channel_scopes import keep_classes, read_within
+from nncfx.controllers.costs import costs_of
 from nncfx.controllers.masking import MaskHook, MaskSet
 from nncfx.controllers.weight_costs import WeightCosts
 from nncfx.controllers.weights import aliases, norm_parameters, raw_parameters
@@ -107,6 +108,7 @@ class ChannelPruningBuilder(Builder[C]):
             parameters=WeightCosts.in_parameters(model),
             graph=graph,
             choice=choice,
+            costs=costs_of(model, channels, self.config.params),
         )
 
 

@@ -6,8 +6,12 @@ from typing import final
 
 from torch import Tensor, nn
 
+from nncfx.config.pruning import PruningParams
+from nncfx.controllers.costs import register_costs
 from nncfx.controllers.weights import aliases, own_parameters, raw_parameters
 from nncfx.graph import NNCFGraph, macs
+from nncfx.graph.channels import Channels
+from nncfx.tracing import NNCFNetwork
 
 __all__ = ["WeightCosts"]
 
@@ -64,3 +68,13 @@ class WeightCosts:
             if name in self.by_weight
         )
         return gone / self.total if self.total else 0.0
+
+
+@register_costs("macs")
+def _in_macs(model: NNCFNetwork, _: Channels, __: PruningParams) -> WeightCosts:
+    return WeightCosts.in_macs(model, model.nncf.graph)
+
+
+@register_costs("parameters")
+def _in_parameters(model: NNCFNetwork, _: Channels, __: PruningParams) -> WeightCosts:
+    return WeightCosts.in_parameters(model)

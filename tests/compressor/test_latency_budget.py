@@ -1,11 +1,14 @@
 """Channels go until a predicted latency is reached."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
-from nncfx.compressor import groups_within_latency, measured_widths
-from nncfx.errors import ArgumentError, CompressionError
+from nncfx.compressor import create_compressed_model, groups_within_latency, measured_widths
+from nncfx.compressor.latency_budget import PredictedCosts
+from nncfx.errors import ArgumentError, CompressionError, StorageError
 from nncfx.graph.channels import Channels
 from nncfx.runtimes import LatencyTable, fitted_table
 from nncfx.schemes import group_masks, group_scores
@@ -103,3 +106,62 @@ def test_a_measured_table_knows_every_width(model: nn.Module, channels: Channels
 def test_one_variant_is_not_enough_for_a_table(model: nn.Module, channels: Channels) -> None:
     with pytest.raises(ArgumentError, match="at least 2"):
         measured_widths(model, _IMAGE, channels, variants=1)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    """Return a file of the table where a channel takes a millisecond."""
+    path = tmp_path / "table.json"
+    path.write_text(_table().to_json(), encoding="utf-8")
+    return str(path)
+
+
+def test_masks_save_what_the_table_says_of_the_widths_they_leave(
+    model: nn.Module, channels: Channels
+) -> None:
+    """By hand: 80 channels take 80 ms; 30 of the first 40 are a quarter of it, and a little."""
+    costs = PredictedCosts(model, _IMAGE, channels, _table())
+    rows = torch.arange(40).view(40, 1, 1, 1) >= 30
+    assert costs.saved({}) == 0
+    assert costs.saved({"0.weight": rows}) == pytest.approx(30 / 80, abs=0.02)
+    assert costs.saved({"0.weight": rows.expand(40, 3, 3, 3)}) == costs.saved({"0.weight": rows})
+    # of a set that goes whole one stays
+    every = torch.zeros(40, 1, 1, 1)
+    assert costs.saved({"0.weight": every}) == pytest.approx(39 / 80, abs=0.02)
+
+
+@pytest.mark.parametrize("target", [0.3, 0.7])
+def test_a_config_prunes_to_a_fraction_of_the_predicted_latency(
+    model: nn.Module, file: str, target: float
+) -> None:
+    """From JSON, at once: what the table predicts of the thinned model is what was asked for."""
+    table, dense = _table(), trace(model, _IMAGE)
+    params = {"pruning_latency_target": target, "latency_table": file, "align": 1}
+    params |= {"prune_first_conv": True}
+    item = {"algorithm": "filter_pruning", "pruning_init": target, "params": params}
+    _, compressed = create_compressed_model(model, {"compression": item}, _IMAGE)
+    thinned = thin(compressed, _IMAGE).model
+    saved = 1 - table.predict_ms(trace(thinned, _IMAGE)) / table.predict_ms(dense)
+    # at least the target; one channel more is 1/80, and the table is good to a few per cent
+    assert target <= saved <= target + 0.03
+
+
+def test_a_latency_out_of_reach_is_told_before_anything_changes(
+    model: nn.Module, file: str
+) -> None:
+    params = {"pruning_latency_target": 0.99, "latency_table": file}
+    item = {"algorithm": "filter_pruning", "params": params}
+    before = type(model)
+    with pytest.raises(CompressionError, match=r"predicted latency of this model, not 0\.99"):
+        create_compressed_model(model, {"compression": item}, _IMAGE)
+    assert type(model) is before
+
+
+def test_a_table_that_cannot_be_read_is_told(model: nn.Module, tmp_path: Path) -> None:
+    (tmp_path / "no.json").write_text("{}", encoding="utf-8")
+    for name, reason in (("gone.json", "gone.json"), ("no.json", "no latency table")):
+        path = str(tmp_path / name)
+        params = {"pruning_latency_target": 0.5, "latency_table": path}
+        item = {"algorithm": "structure_pruning", "params": params}
+        with pytest.raises(StorageError, match=reason):
+            create_compressed_model(model, {"compression": item}, _IMAGE)

@@ -46,3 +46,23 @@ def test_a_side_that_has_no_say_is_a_fault() -> None:
     with pytest.raises(ConfigError, match="pruning_side: has no say where 'constrained' is true"):
         FilterPruningParams(pruning_side="output")
     assert FilterPruningParams(pruning_side="output", constrained=False).pruning_side == "output"
+
+
+def test_a_latency_and_the_table_that_predicts_it_come_together() -> None:
+    params = ChannelPruningParams(pruning_latency_target=0.4, latency_table="table.json")
+    assert (params.target, params.budget) == (0.4, "latency")
+    for half in ({"pruning_latency_target": 0.4}, {"latency_table": "table.json"}):
+        with pytest.raises(ConfigError, match=r"latency_table: .*Give both or neither"):
+            ChannelPruningParams.from_dict(half)
+
+
+def test_a_latency_has_no_say_where_layers_choose_on_their_own() -> None:
+    with pytest.raises(ConfigError, match="pruning_latency_target: is of widths that all layers"):
+        ChannelPruningParams(
+            pruning_latency_target=0.4, latency_table="table.json", constrained=False
+        )
+
+
+def test_a_misspelt_latency_target_is_an_error_with_the_key_that_was_meant() -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'pruning_latency_target'"):
+        FilterPruningParams.from_dict({"pruning_latency_targt": 0.4, "latency_table": "x.json"})

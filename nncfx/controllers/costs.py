@@ -1,0 +1,67 @@
+"""What a level can be a fraction of: costs that masks save, by the name of the budget."""
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol, TypeAlias
+
+from torch import Tensor
+
+from nncfx.config.pruning import Budget, PruningParams
+from nncfx.errors import ArgumentError
+from nncfx.graph.channels import Channels
+from nncfx.tracing import NNCFNetwork
+
+__all__ = ["Costs", "costs_of", "register_costs"]
+
+
+class Costs(Protocol):
+    """What a model costs, and what masks on its weights would save."""
+
+    @property
+    def unit(self) -> str:
+        """What is counted, in words."""
+
+    def saved(self, masks: Mapping[str, Tensor]) -> float:
+        """Return the fraction of the whole that goes with what `masks` remove.
+
+        Args:
+            masks: By first dotted names; broadcastable to the weights.
+        """
+
+
+Maker: TypeAlias = Callable[[NNCFNetwork, Channels, PruningParams], Costs]
+
+_MAKERS: Final[dict[Budget, Maker]] = {}
+
+
+def register_costs(budget: Budget) -> Callable[[Maker], Maker]:
+    """Return a decorator that names the function which makes the costs of a budget.
+
+    What knows runtimes stands above the controllers and registers itself when it is imported.
+    """
+
+    def register(maker: Maker) -> Maker:
+        _MAKERS[budget] = maker
+        return maker
+
+    return register
+
+
+def costs_of(model: NNCFNetwork, channels: Channels, params: PruningParams) -> Costs | None:
+    """Return what the level of `params` is a fraction of; None for the number of groups.
+
+    Args:
+        model: The wrapped model.
+        channels: Those that may go, the others fixed.
+        params: Name the budget.
+
+    Raises:
+        ArgumentError: nothing that is imported measures the budget.
+    """
+    if params.budget == "groups":
+        return None
+    if params.budget not in _MAKERS:
+        raise ArgumentError(
+            f"'{params.target_key}' is a fraction of {params.budget}, which nothing imported "
+            "measures. Import nncfx.compressor, as nncfx.create_compressed_model does.",
+        )
+    return _MAKERS[params.budget](model, channels, params)
