@@ -131,7 +131,9 @@ def check(subject: Subject, options: argparse.Namespace) -> Outcome:
     model.zero_grad()  # the model is used on, so that nothing may become NaN times zero
     step_s = time.perf_counter() - began
     began = time.perf_counter()
-    channels = prunable_channels(model, inputs, living_norms=options.living_norms)
+    channels = prunable_channels(
+        model, inputs, living_norms=options.living_norms, form=options.form
+    )
     analysis_s = time.perf_counter() - began
     weights = dict(model.named_parameters(remove_duplicate=False))
     keep = keep_groups(group_scores(channels, weights, "l1norm", normalize=True), options.level)
@@ -211,6 +213,9 @@ def main() -> None:
     parser.add_argument("--table", type=Path, help="file of rows; models in it are not run again")
     parser.add_argument("--level", type=float, default=0.5, help="fraction of the groups that go")
     parser.add_argument("--living-norms", action="store_true", help="norms let channels go")
+    parser.add_argument(
+        "--form", choices=["class", "auto"], default="class", help="whether modules become graphs"
+    )
     parser.add_argument("--pixels", type=int, help="side of images, where a model takes any")
     parser.add_argument("--single", action="store_true", help="float32, to 1e-5 (MoE kernels)")
     parser.add_argument("--trace", action="store_true", help="print tracebacks")

@@ -128,7 +128,9 @@ class _Subject:
 
     def take_as_graphs(self, names: Iterable[str]) -> bool:
         """Take those modules as graphs that can be; return whether any now are that were not."""
-        wanted = [name for name in self._left if name in set(names)]
+        # a module that has several names is called by one, and listed by another
+        modules = {self._model.get_submodule(name) for name in names}
+        wanted = [name for name in self._left if self._model.get_submodule(name) in modules]
         self._left = [name for name in self._left if name not in wanted]
         arguments = forward_arguments(self._model, self._inputs, wanted) if wanted else {}
         before = len(self._forms)

@@ -1,5 +1,7 @@
 """Channel rules of functions that read channels and create new ones."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -117,11 +119,27 @@ def _convolve(state: ChannelState, call: TracedCall, axes: tuple[int, int]) -> N
         return unknown(state, call, "has a weight that is no parameter")
     consumed, produced = axes
     groups = argument(call, 6, "groups", 1)
+    moving = varying_axes(grid)
+    if moving and channel_axis % grid.dim() not in moving and _is_of_single_pixels(call, weight):
+        # the channels lie where pixels usually do
+        mixed = spread(grid, call.result.shape)
+        if mixed is not None:
+            return state.set_grid(call.result, mixed)
     if groups == 1:
         _consume(state, call, grid, (name, consumed, channel_axis))
         _produce(state, call, (name, produced, weight.shape[produced]), channel_axis)
         return None
     return _convolve_groups(state, call, (name, groups, channel_axis))
+
+
+def _is_of_single_pixels(call: TracedCall, weight: torch.Tensor) -> bool:
+    """Return whether a convolution reads one pixel for each that it makes, at the same place."""
+    others = ((3, "stride", 1), (4, "padding", 0))
+    return weight[0, 0].numel() == 1 and all(
+        set(given) == {usual} if isinstance(given, Sequence) else given == usual
+        for position, name, usual in others
+        for given in [argument(call, position, name, usual)]
+    )
 
 
 def _convolve_groups(

@@ -388,3 +388,30 @@ def test_any_chain_of_such_code_computes_the_same(
     result = thinned(model, x)
     assert result.max_error < 1e-12
     assert analyze_channels(result.model, x).fixed.keys() >= {"last"}
+
+
+def test_a_module_of_several_names_becomes_one_graph() -> None:
+    class Shared(nn.Module):
+        """Calls one module by two names, the later of which comes first."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Conv2d(3, 16, 1)
+            self.one = nn.ModuleList([Parts()])
+            self.two = self.one[0]
+            self.last = nn.Conv2d(16, 2, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.one[0](self.two(self.stem(x)))).mean((2, 3))
+
+    class Parts(nn.Module):
+        """Exchanges the halves of 16 channels."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            one, other = x[:, :8], x[:, 8:]
+            return torch.cat([other, one * 2], 1)
+
+    torch.manual_seed(0)
+    result = thinned(Shared().eval(), IMAGE)
+    assert result.model.one[0] is result.model.two
+    assert result.model.stem.out_channels == 8

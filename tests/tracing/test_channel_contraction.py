@@ -29,6 +29,23 @@ def test_a_convolution_reads_columns_and_writes_rows(
     }
 
 
+@pytest.mark.parametrize(
+    ("kernel", "settings", "is_free"),
+    [(1, {}, True), (1, {"stride": 2}, False), (1, {"padding": 1}, False), (3, {}, False)],
+    ids=["single pixels", "stride", "padding", "windows"],
+)
+def test_a_convolution_over_tokens_lets_channels_pass_if_it_reads_them_one_by_one(
+    kernel: int, settings: dict[str, int], is_free: bool
+) -> None:
+    """The 6 channels lie along the axis of pixels, 4 tokens along that of channels."""
+    model = nn.Sequential(nn.Linear(3, 6), nn.Conv1d(4, 2, kernel, **settings))
+    width = model(torch.zeros(2, 4, 3)).shape[-1]
+    found = analyze_channels(model.append(nn.Linear(width, 2)), torch.zeros(2, 4, 3))
+    assert (found.find("0").fixed is None) == is_free
+    if is_free:
+        assert axes(found, "0")["2.weight"] == ("consumer", 1)
+
+
 def test_a_transposed_convolution_has_its_axes_swapped() -> None:
     model = nn.Sequential(nn.ConvTranspose2d(3, 4, 2), nn.ConvTranspose2d(4, 2, 2))
     found = analyze_channels(model, torch.zeros(1, 3, 5, 5))
