@@ -90,6 +90,14 @@ class Quantizer(nn.Module):
             for name, parameter in self.named_parameters(recurse=False):
                 parameter.copy_(ends[name])
 
+    def take(self, kept: Tensor) -> None:
+        """Keep the channels (or groups) of these indices, and forget the others."""
+        for name, buffer in list(self.named_buffers(recurse=False)):
+            self.register_buffer(name, buffer[kept])
+        for name, parameter in list(self.named_parameters(recurse=False)):
+            narrow = nn.Parameter(parameter.detach()[kept], parameter.requires_grad)
+            self.register_parameter(name, narrow)
+
     def range(self) -> tuple[Tensor, Tensor]:
         """Return the smallest and the largest number on the grid, shaped as the scale."""
         scale, zero_point = self._qparams()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from torch import nn
@@ -13,6 +13,7 @@ from nncfx.graph.channels import Channels
 from nncfx.schemes.alignment import Alignment, resolve_alignment
 from nncfx.thinning.attention import NarrowAttention
 from nncfx.thinning.probing import Form, check_form, held_by_code, prunable_channels
+from nncfx.thinning.quantizers import is_quantized, quantized_again, without_quantizers
 from nncfx.thinning.recipe import ThinRecipe
 from nncfx.thinning.removal import Removal, removed
 from nncfx.thinning.selection import Selection, has_dead_entries, select_removable
@@ -91,6 +92,10 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
     Channels that can only go together go if all are dead. Of each layer's outputs at least one
     stays. The copy is compared with the original in evaluation mode on `example_inputs`.
 
+    A model with quantizers at activations is thinned without them, with the form "class"; then
+    the thin model, wrapped, gets them back, without the scales of channels that went, and is
+    compared once more.
+
     Args:
         model: any module; a wrapped one is stripped first. It is never changed.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs;
@@ -127,6 +132,18 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
     if tolerance is not None and not tolerance >= 0:
         raise ArgumentError(f"tolerance is {tolerance}; a relative error is at least 0.")
     example_inputs = inputs_for(model, example_inputs)
+    if is_quantized(model):
+        result = thin(
+            without_quantizers(model),
+            example_inputs,
+            align=alignment,
+            tolerance=tolerance,
+            channels=channels,
+            living_norms=living_norms,
+            form="class",
+        )
+        again = quantized_again(result.model, result.entries, model, example_inputs, tolerance)
+        return replace(result, model=again[0], max_error=max(result.max_error, again[1]))
     masked = strip(model) if isinstance(model, NNCFNetwork) else model
     work = _Work(masked, example_inputs, alignment, tolerance)
     if channels is None:

@@ -1,0 +1,134 @@
+"""Thin a quantized model: its quantizers leave, the model is thinned, and they come back."""
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from nncfx.errors import NNCFXError, ThinningError
+from nncfx.quantization import Quantizer, integer_arithmetic
+from nncfx.thinning.verification import default_tolerance, relative_error
+from nncfx.tracing import ExampleInputs, Insertion, NNCFNetwork, WeightSite, run, wrap
+from nncfx.tracing.preservation import preserved
+from nncfx.tracing.tensors import tensors_in
+
+__all__ = ["is_quantized", "quantized_again", "without_quantizers"]
+
+Entries = Mapping[tuple[str, int], tuple[int, ...]]
+
+
+def is_quantized(model: nn.Module) -> bool:
+    """Return whether a wrapped `model` has quantizers at activations, which no strip bakes in."""
+    return isinstance(model, NNCFNetwork) and any(
+        isinstance(one.hook, Quantizer) and not isinstance(one.site, WeightSite)
+        for one in model.nncf.hooks
+    )
+
+
+def without_quantizers(model: nn.Module) -> NNCFNetwork:
+    """Return a copy of `model` without its quantizers; all other hooks stay."""
+    copied = copy.deepcopy(model)
+    assert isinstance(copied, NNCFNetwork)  # noqa: S101 (is_quantized)
+    others = [one for one in copied.nncf.hooks if not isinstance(one.hook, Quantizer)]
+    for algorithm in {one.algorithm for one in copied.nncf.hooks}:
+        copied.nncf.remove(algorithm)
+    copied.nncf.register(others)
+    copied.nncf.commit()
+    return copied
+
+
+def quantized_again(
+    thinned: nn.Module,
+    entries: Entries,
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    tolerance: float | None,
+) -> tuple[NNCFNetwork, float]:
+    """Return `thinned` wrapped, with the quantizers of `model`, and how far it is from `model`.
+
+    A quantizer with a scale per channel loses those of the channels that went; all others stay
+    as they are. Both models run on `example_inputs` and compute as integer kernels do, where
+    a sum does not depend on its order: they agree to the last bit but for operations in float.
+
+    Args:
+        thinned: the thin model, in float.
+        entries: (parameter, axis) to the indices removed along that axis.
+        model: what was thinned; left as it is.
+        example_inputs: as the forward takes them.
+        tolerance: the largest relative error accepted; None for the default.
+
+    Raises:
+        ThinningError: a quantizer cannot lose the channels, or the models differ.
+    """
+    assert isinstance(model, NNCFNetwork)  # noqa: S101 (is_quantized)
+    shapes = {name: one.shape for name, one in model.named_parameters(remove_duplicate=False)}
+    copies: dict[int, Quantizer] = {}
+    insertions = []
+    for one in model.nncf.hooks:
+        if not isinstance(one.hook, Quantizer):
+            continue
+        hook = copies.get(id(one.hook))
+        if hook is None:
+            hook = copies[id(one.hook)] = copy.deepcopy(one.hook)
+            if isinstance(one.site, WeightSite):
+                _narrow(hook, str(one.site), shapes, entries)
+        insertions.append(Insertion(one.site, hook, one.priority, one.algorithm))
+    wrapped = wrap(thinned, example_inputs)
+    try:
+        wrapped.nncf.register(insertions)
+        wrapped.nncf.commit()
+        error = _error(model, wrapped, example_inputs, tolerance)
+    except NNCFXError:
+        raise
+    except Exception as error_:
+        raise ThinningError(
+            f"The thin model does not run with the quantizers of {type(model).__name__}: "
+            f"{error_} A quantizer of activations with a scale per channel cannot follow; use one "
+            "scale per tensor there, or thin before quantizing.",
+        ) from error_
+    return wrapped, error
+
+
+def _narrow(
+    hook: Quantizer, parameter: str, shapes: Mapping[str, torch.Size], entries: Entries
+) -> None:
+    """Let a weight's quantizer forget the channels that went."""
+    gone = {axis: taken for (name, axis), taken in entries.items() if name == parameter}
+    spec, shape = hook.spec, shapes[parameter]
+    if not gone or (spec.axis is None and spec.group is None):
+        return
+    axis = 0 if spec.group is not None or spec.axis is None else spec.axis % len(shape)
+    if spec.group is not None and gone.keys() - {0}:
+        raise ThinningError(
+            f"'{parameter}' is quantized in groups of {spec.group} neighbours, and inputs of it "
+            "go: the groups would be others. Thin first, and quantize the thin model.",
+        )
+    if axis not in gone:
+        return
+    kept = torch.ones(shape[axis], dtype=torch.bool)
+    kept[list(gone[axis])] = False
+    scales = torch.arange(hook.scale.numel()).reshape(shape[axis], -1)
+    hook.take(scales[kept].flatten())
+
+
+def _error(
+    model: NNCFNetwork,
+    thinned: NNCFNetwork,
+    example_inputs: ExampleInputs,
+    tolerance: float | None,
+) -> float:
+    outputs = []
+    for one in (model, thinned):
+        with preserved(one), integer_arithmetic(one):
+            outputs.append(list(tensors_in(run(one.eval(), example_inputs))))
+    expected, actual = outputs
+    error = max(map(relative_error, expected, actual), default=0.0)
+    accepted = default_tolerance(expected) if tolerance is None else tolerance
+    if not error <= accepted:
+        raise ThinningError(
+            f"The thin model agrees in float, but with its quantizers it differs by {error:.1e}, "
+            f"relative to the largest output; {accepted:.1e} is accepted. Nothing is changed. "
+            "Thin before quantizing, or accept more: tolerance=...",
+        )
+    return error

@@ -1,0 +1,117 @@
+"""A pruned and quantized model is thinned with its quantizers, and computes the same."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+import nncfx
+from nncfx.errors import ThinningError
+from nncfx.quantization import Quantizer, QuantizerSpec, integer_arithmetic
+from nncfx.quantization.observation import quantizers_of
+from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
+from nncfx.tracing import Insertion, PostSite, Priority, WeightSite
+
+
+class Residual(nn.Module):
+    """Two convolutions with batch norms around a sum, a linear head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem, self.norm = nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16)
+        self.inner = nn.Conv2d(16, 24, 3, padding=1)
+        self.outer = nn.Conv2d(24, 16, 3, padding=1)
+        self.head = nn.Linear(16, 5)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.norm(self.stem(x)))
+        x = torch.relu(x + self.outer(torch.relu(self.inner(x))))
+        return self.head(x.mean((2, 3)))
+
+
+X = torch.randn(8, 3, 12, 12, generator=torch.Generator().manual_seed(0))
+PRUNING = {
+    "algorithm": "filter_pruning",
+    "pruning_init": 0.5,
+    "params": {"prune_first_conv": True, "all_weights": True},
+}
+
+
+def trained(**quantization: object) -> nn.Module:
+    config = nncfx.NNCFConfig.from_dict(
+        {
+            "input_info": {"sample_size": list(X.shape)},
+            "compression": [PRUNING, {"algorithm": "quantization", **quantization}],
+        }
+    )
+    _, model = nncfx.create_compressed_model(
+        Residual(), config, example_inputs=X, calibration_batches=[X]
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model.train()(X).square().mean().backward()
+        optimizer.step()
+    return model.eval()
+
+
+def test_one_config_prunes_and_quantizes_and_the_thin_model_computes_the_same() -> None:
+    model = trained()
+    result = nncfx.thin(model)
+    assert result.model.inner.out_channels == 16  # a multiple of 8 of the 24
+    assert set(quantizers_of(result.model)) == set(quantizers_of(model))
+    assert result.max_error < 1e-5
+    with integer_arithmetic(model):
+        expected = model(X)
+    with integer_arithmetic(result.model):
+        assert torch.equal(result.model(X), expected)
+
+
+def test_scales_of_channels_that_stay_are_the_old_ones() -> None:
+    model = trained()
+    result = nncfx.thin(model)
+    site = WeightSite("inner", "weight")
+    before, after = (quantizers_of(one)[site].scale for one in (model, result.model))
+    gone = result.entries["inner.weight", 0]
+    assert torch.equal(after, before[[i for i in range(24) if i not in gone]])
+    assert len(after) == 16
+
+
+def test_it_exports_smaller_integers_that_run(tmp_path: Path) -> None:
+    model = trained()
+    thin = nncfx.thin(model).model
+    files = [
+        nncfx.export_onnx(one, tmp_path / f"{index}.onnx", X)
+        for index, one in enumerate((model, thin))
+    ]
+    assert files[1].size_bytes < 0.8 * files[0].size_bytes
+    assert integer_kernels(files[1].path, X).float == ()
+    results = []
+    for file in files:
+        with runtime_named("onnxruntime").build(file.path, BuildOptions()) as session:
+            results.append(session.run(X)[0])
+    np.testing.assert_array_equal(*results)
+
+
+def test_it_trains_on() -> None:
+    model = nncfx.thin(trained()).model
+    model.train()(X).sum().backward()
+    gradients = {name: one.grad for name, one in model.named_parameters()}
+    assert gradients["inner.weight"].shape == (16, 4, 3, 3)
+    assert all(one is not None and one.abs().sum() > 0 for one in gradients.values())
+
+
+def test_a_scale_per_channel_of_an_activation_is_refused() -> None:
+    model = trained()
+    hook = Quantizer(QuantizerSpec(axis=1), (24,))
+    hook.set_range(-torch.ones(24), torch.ones(24))
+    site = PostSite("Residual/Conv2d[inner]/conv2d_0")
+    model.nncf.register([Insertion(site, hook, Priority.QUANTIZATION, "quantization")])
+    model.nncf.commit()
+    with pytest.raises(ThinningError, match=r"with a scale per channel cannot follow; use one"):
+        nncfx.thin(model)
