@@ -47,6 +47,11 @@ _READERS: Final = frozenset(
 _WORTH_IT: Final = 2**16
 """Smaller contractions, in elements of all operands, are computed as fast as skipped."""
 
+_WORTH_LITTLE: Final = 2**12
+"""So are smaller ones of those functions whose shapes are found here, without torch."""
+
+_SHAPED: Final = frozenset({F.conv2d, F.linear, F.batch_norm})
+
 
 class ValuesNeeded(BaseException):
     """The model looked at a value that was not computed.
@@ -76,11 +81,11 @@ class Shortcut:
         Raises:
             ValuesNeeded: values matter, and some were not computed.
         """
-        if func in _CONTRACTIONS and _can_skip(inputs):
+        if func in _CONTRACTIONS and _can_skip(func, inputs):
             self._has_skipped = True
             return self._uncomputed(_skipped(func, args, kwargs, inputs))
         if self._has_skipped:
-            if func in _NORMS and _keeps_shape(kwargs, inputs):
+            if func in _NORMS and _keeps_shape(func, kwargs, inputs):
                 return self._like(inputs[0])
             if func in _ACTIVATIONS and inputs[0] in self._void:
                 return inputs[0] if kwargs.get("inplace") else self._like(inputs[0])
@@ -172,20 +177,22 @@ _LAYOUT: Final = (tuple, tuple, tuple, int)
 """What `nn.Conv2d` gives as stride, padding, dilation and groups."""
 
 
-def _keeps_shape(kwargs: Mapping[str, Any], inputs: Sequence[torch.Tensor]) -> bool:
+def _keeps_shape(
+    func: Callable[..., Any], kwargs: Mapping[str, Any], inputs: Sequence[torch.Tensor]
+) -> bool:
     """Return whether a batch norm only evaluates: gives what it was given in shape and type.
 
     torch reports these arguments by name, however they were given.
     """
     evaluates = kwargs.get("training") is False and len({one.dtype for one in inputs}) == 1
     vectors = {one.shape for one in inputs[1:]}
-    return evaluates and vectors == {inputs[0].shape[1:2]} and _can_skip(inputs)
+    return evaluates and vectors == {inputs[0].shape[1:2]} and _can_skip(func, inputs)
 
 
-def _can_skip(inputs: Sequence[torch.Tensor]) -> bool:
+def _can_skip(func: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> bool:
     """Return whether the operands are plain tensors on one real device, and many numbers."""
     return (
-        sum(one.numel() for one in inputs) >= _WORTH_IT
+        sum(one.numel() for one in inputs) >= (_WORTH_LITTLE if func in _SHAPED else _WORTH_IT)
         and all(type(one) in {torch.Tensor, torch.nn.Parameter} for one in inputs)
         and len({one.device for one in inputs}) == 1
         and not inputs[0].is_meta
