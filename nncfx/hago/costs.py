@@ -127,6 +127,7 @@ def allocate_bits(
         budget: The most that all choices together may cost.
 
     Raises:
+        ArgumentError: a choice has no finite sensitivity or cost.
         SearchError: nothing is that cheap.
         MissingExtraError: SciPy is not installed.
 
@@ -140,6 +141,14 @@ def allocate_bits(
     except ImportError as error:
         raise MissingExtraError("scipy", "search", "the integer program") from error
     places = [(edge, bits) for edge, each in enumerate(choices) for bits in each]
+    for what, table in (("sensitivities", sensitivities), ("costs", costs)):
+        for edge, bits in places:
+            value = table[edge].get(bits, math.nan) if edge < len(table) else math.nan
+            if not math.isfinite(value):
+                raise ArgumentError(
+                    f"The {what} have no finite number for {bits} bits at edge {edge}. Give one "
+                    "for every choice.",
+                )
     columns = range(len(places))
     rows = [edge for edge, _ in places]
     one_each = csr_array(([1.0] * len(places), (rows, columns)), shape=(len(choices), len(places)))

@@ -1,5 +1,6 @@
 """From bits and thresholds to what happens to every tensor on its way: scales, widths, clips."""
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from nncfx.hago.choice_space import select_descriptors
 from nncfx.hago.fixed_point import FixedPoint, fixed_point
 from nncfx.hago.graph import QuantGraph
 from nncfx.hago.rules import output_scale, rectified_scales
-from nncfx.hago.strategy import Strategy
+from nncfx.hago.strategy import FEWEST_BITS, MOST_BITS, Strategy
 from nncfx.hago.topology import Topology
 from nncfx.hardware import DTYPES, Descriptor, Hardware, operation_kind
 
@@ -148,11 +149,11 @@ class Planner:
         """Return what `strategy` says happens on every edge.
 
         Raises:
-            CompressionError: the strategy is of another shape than the graph, or no descriptor
-                is wide enough.
+            CompressionError: the strategy is of another shape than the graph, has bits or
+                thresholds out of range, or no descriptor is wide enough.
         """
         graph, topology = self._graph, strategy.topology
-        _check_shape(graph, strategy)
+        _check(graph, strategy)
         self._descriptors = select_descriptors(graph, topology, self._hardware, strategy.bits)
         if topology != self._topology:
             self._forget()
@@ -296,7 +297,22 @@ class Planner:
         return scale
 
 
-def _check_shape(graph: QuantGraph, strategy: Strategy) -> None:
+def _check(graph: QuantGraph, strategy: Strategy) -> None:
+    """Refuse what fits no graph, and what is no strategy of this one."""
+    for place, bits in enumerate(strategy.bits):
+        if bits not in range(FEWEST_BITS, MOST_BITS + 1):
+            raise CompressionError(
+                f"The strategy has {bits!r} bits at place {place}, and integers have "
+                f"{FEWEST_BITS} to {MOST_BITS}. Use the strategy that the search returned.",
+            )
+    for number, threshold in enumerate(strategy.thresholds):
+        values = threshold if isinstance(threshold, tuple) else (threshold,)
+        if not all(0 < one < math.inf for one in values):
+            raise CompressionError(
+                f"The strategy has the threshold {threshold!r} at node {number}; it is the "
+                "largest magnitude represented, positive and finite. Use the strategy that the "
+                "search returned.",
+            )
     topology = strategy.topology
     counts = (
         ("node_conds", len(topology.node_conds), len(graph.nodes), "nodes"),

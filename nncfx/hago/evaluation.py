@@ -21,7 +21,15 @@ from nncfx.hardware import Hardware
 from nncfx.tracing import ExampleInputs, run
 from nncfx.tracing.tensors import tensors_in
 
-__all__ = ["Evaluate", "Evaluator", "LabelledBatches", "evaluations", "labelled", "top1_accuracy"]
+__all__ = [
+    "Evaluate",
+    "Evaluator",
+    "LabelledBatches",
+    "evaluations",
+    "finite",
+    "labelled",
+    "top1_accuracy",
+]
 
 _Candidate = TypeVar("_Candidate")
 
@@ -58,13 +66,42 @@ def top1_accuracy(model: nn.Module, batches: LabelledBatches) -> float:
     """Return the share of samples whose label has the highest logit, in [0, 1].
 
     The logits are the model's first output, n x classes; of equals the first class wins.
+
+    Raises:
+        ArgumentError: there is no sample, or a batch has another number of labels than of logits.
     """
     right = total = 0
-    for inputs, labels in batches:
+    for number, (inputs, labels) in enumerate(batches):
         logits = next(tensors_in(run(model, inputs)))
+        if tuple(labels.shape) != (len(logits),):
+            raise ArgumentError(
+                f"Batch {number} has labels of shape {tuple(labels.shape)} for logits of shape "
+                f"{tuple(logits.shape)}; the accuracy needs one class number for each sample. "
+                "Give those, or an `evaluate` of your own.",
+            )
         right += int((logits.argmax(1) == labels).sum())
         total += len(labels)
+    if not total:
+        raise ArgumentError("The batches hold no sample, so nothing can be judged. Give some.")
     return right / total
+
+
+def finite(value: object, what: str, bits: Bits) -> float:
+    """Return `value`, what a user's function made of `bits`, as a number that can be compared.
+
+    Raises:
+        SearchError: it is no finite number.
+    """
+    try:
+        number = float(value)  # type: ignore[arg-type]  # what is no number is refused
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise SearchError(
+            f"The {what} returned {value!r} for bits {bits}, and nothing can be compared "
+            "with that. Return a finite number, higher for a better model.",
+        )
+    return number
 
 
 @dataclass
@@ -95,13 +132,7 @@ class Evaluator:
         Raises:
             SearchError: the quality is no finite number.
         """
-        quality = float(self.evaluate(self.simulated(bits), self.batches))
-        if not math.isfinite(quality):
-            raise SearchError(
-                f"The evaluation returned {quality} for bits {bits}, and nothing can be compared "
-                "with that. Return a finite number, higher for a better model.",
-            )
-        return quality
+        return finite(self.evaluate(self.simulated(bits), self.batches), "evaluation", bits)
 
     def strategy_of(self, bits: Bits) -> Strategy:
         """Return the strategy that a candidate stands for."""

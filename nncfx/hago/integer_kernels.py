@@ -10,6 +10,7 @@ from torch import Tensor
 from nncfx.errors import CompressionError
 from nncfx.graph import Operation
 from nncfx.hago.fixed_point import wrapped
+from nncfx.hago.rules import registration
 from nncfx.hardware import operation_kind
 
 __all__ = ["IntegerCall", "IntegerKernel", "integer_kernel", "integer_result", "narrow"]
@@ -48,13 +49,14 @@ _KERNELS: Final[dict[str, IntegerKernel]] = {}
 
 
 def integer_kernel(work: str) -> Callable[[IntegerKernel], IntegerKernel]:
-    """Register the decorated function for a kind of operation, or a function such as "conv2d"."""
+    """Register the decorated function for a kind of operation, or a function such as "conv2d".
 
-    def register(kernel: IntegerKernel) -> IntegerKernel:
-        _KERNELS[work] = kernel
-        return kernel
+    A kernel for a function goes before that for its kind, and a later one before an earlier one.
 
-    return register
+    Raises:
+        ArgumentError: `work` is neither a kind nor a function of torch.
+    """
+    return registration(_KERNELS, work)
 
 
 def integer_result(call: IntegerCall) -> Any:  # noqa: ANN401 (a tensor, or several)

@@ -32,6 +32,9 @@ _HAGO_VERSION: Final = 0.1
 _HAGO_RESULTS: Final = ("accuracy", "quant_acc", "sim_acc")
 """What Hago calls the accuracy: December 2020, then January 2020; integers go before simulated."""
 
+_LATER: Final = ("judged_by",)
+"""Settings that logs of this version did not name from the beginning."""
+
 _SHOWN: Final = 80
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -96,12 +99,18 @@ def read_log(path: PathLike) -> list[TrialRecord]:
     nothing can be quantized by them.
 
     Raises:
-        StorageError: a line is no record of a trial, or of another version.
+        StorageError: a line is no record of a trial, or of another version, or the path is none
+            of a file that can be read.
     """
     log = Path(path)
     if not log.exists():
         return []
-    whole = log.read_bytes()[: _whole_bytes(log)]
+    try:
+        whole = log.read_bytes()[: _whole_bytes(log)]
+    except OSError as error:
+        raise StorageError(
+            f"The log '{path}' cannot be read ({error}). Give the path of a file.",
+        ) from error
     return [
         _record(line, f"Line {number} of '{path}'")
         for number, line in enumerate(whole.splitlines(), start=1)
@@ -130,9 +139,10 @@ class TrialLog:
         self._count = 0
         for record in self._records:
             require_hash(record.strategy, strategy.model_hash)
-            self._compare("topology", record.strategy.topology, strategy.topology)
             for name in sorted({*record.settings, *settings}):
-                self._compare(name, record.settings.get(name), settings.get(name))
+                if name in record.settings or name not in _LATER:
+                    self._compare(name, record.settings.get(name), settings.get(name))
+            self._compare("topology", record.strategy.topology, strategy.topology)
 
     def upcoming(self, candidates: Sequence[Strategy]) -> list[float]:
         """Return the accuracies of those first of `candidates` that are on record.

@@ -1,7 +1,7 @@
 """What a model does with inputs of given shapes, as a list of calls that can be run again."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, Final
 
 import torch
@@ -53,16 +53,25 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """The steps of one forward, and where the tensors that it returns come from."""
+    """The steps of one forward, and where the tensors that it returns come from.
+
+    Attributes:
+        steps: In execution order.
+        results: Where each tensor of the result comes from.
+        template: The result, with other tensors in it.
+        kind: Of the result: a mapping has become a plain dict in the template.
+    """
 
     steps: tuple[Step, ...]
     results: tuple[Value, ...]
     template: Any
+    kind: type
 
     def returned(self, tensors: Sequence[Tensor]) -> Any:  # noqa: ANN401 (whatever the model returns)
         """Return what the model returns, with these tensors in it."""
         chains = {port: _returning(one) for port, one in enumerate(tensors)}
-        return substitute(self.template, chains)[0]
+        made = substitute(self.template, chains)[0]
+        return self.kind(**made) if isinstance(made, dict) and _is_record(self.kind) else made
 
 
 def record(model: nn.Module, inputs: ExampleInputs) -> Program:
@@ -78,7 +87,13 @@ def record(model: nn.Module, inputs: ExampleInputs) -> Program:
         result = run(model, inputs)
     count = len(list(tensors_in(result)))
     empty = {port: _returning(_EMPTY) for port in range(count)}
-    return Program(tuple(recorder.steps), tuple(recorder.results), substitute(result, empty)[0])
+    template = substitute(result, empty)[0]
+    return Program(tuple(recorder.steps), tuple(recorder.results), template, type(result))
+
+
+def _is_record(kind: type) -> bool:
+    """Return whether it is a mapping with named fields, as the outputs of transformers are."""
+    return is_dataclass(kind) and issubclass(kind, Mapping)
 
 
 _EMPTY: Final = torch.empty(0)

@@ -9,7 +9,7 @@ from nncfx.hago.graph import QuantGraph
 from nncfx.hago.inspection import GraphStatistics, inspect_plan, simulated_outputs
 from nncfx.hago.realization import QuantizedGraph
 from nncfx.hago.simulation import SimulatedGraph
-from nncfx.hago.strategy import Strategy, require_same_model
+from nncfx.hago.strategy import Strategy, require_inputs, require_same_model
 from nncfx.hardware import Hardware
 from nncfx.tracing import ExampleInputs, NNCFNetwork
 
@@ -87,8 +87,10 @@ def create_quantizer(graph: QuantGraph, hardware: Hardware, strategy: Strategy) 
     """Return what quantizes `graph` for `hardware` as `strategy` says.
 
     Raises:
-        CompressionError: the strategy is of another model or other weights, or a descriptor that
-            it needs is missing.
+        ArgumentError: graph or hardware is something else.
+        CompressionError: the strategy is of another model or other weights, has bits or thresholds
+            out of range, or a descriptor that it needs is missing.
     """
+    require_inputs(graph, hardware)
     require_same_model(graph, strategy)
     return Quantizer(graph, hardware, strategy)

@@ -20,6 +20,7 @@ __all__ = [
     "output_scale",
     "rectified_scales",
     "rectify",
+    "registration",
 ]
 
 InferScale: TypeAlias = Callable[[Sequence[Tensor], Operation], Tensor]
@@ -45,7 +46,7 @@ def infer_scale(work: str) -> Callable[[InferScale], InferScale]:
     Raises:
         ArgumentError: `work` is neither a kind nor a function of torch.
     """
-    return _registration(_INFER, work)
+    return registration(_INFER, work)
 
 
 def rectify(work: str) -> Callable[[Rectify], Rectify]:
@@ -56,7 +57,7 @@ def rectify(work: str) -> Callable[[Rectify], Rectify]:
     Raises:
         ArgumentError: `work` is neither a kind nor a function of torch.
     """
-    return _registration(_RECTIFY, work)
+    return registration(_RECTIFY, work)
 
 
 def has_scale_rule(function: str) -> bool:
@@ -102,7 +103,12 @@ def keeps_scale(function: str) -> bool:
     return rectified_scales(function, [arriving], [wanted])[0] is arriving
 
 
-def _registration(table: dict[str, _Rule], work: str) -> Callable[[_Rule], _Rule]:
+def registration(table: dict[str, _Rule], work: str) -> Callable[[_Rule], _Rule]:
+    """Return what enters the decorated function into `table` for a kind or function `work`.
+
+    Raises:
+        ArgumentError: `work` is neither a kind nor a function of torch.
+    """
     if work not in KINDS and not is_known_function(work):
         raise ArgumentError(
             f"'{work}' is neither a kind of operation nor a function of torch, as addresses "

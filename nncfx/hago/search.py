@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+import torch
+
 from nncfx.errors import ArgumentError, SearchError, did_you_mean
 from nncfx.hago.bayesian import BayesianTuner
 from nncfx.hago.calibration import estimate_thresholds
@@ -16,13 +18,14 @@ from nncfx.hago.evaluation import (
     Evaluator,
     LabelledBatches,
     evaluations,
+    finite,
     labelled,
     top1_accuracy,
 )
 from nncfx.hago.fitted_weights import FittedWeights
 from nncfx.hago.graph import QuantGraph
 from nncfx.hago.log import PathLike, TrialLog, TrialRecord, better_record
-from nncfx.hago.strategy import Strategy
+from nncfx.hago.strategy import FEWEST_BITS, Strategy, require_inputs
 from nncfx.hago.topology import Override, quantize_topology
 from nncfx.hago.tuners import (
     BatchedGreedySearchTuner,
@@ -36,6 +39,7 @@ from nncfx.hago.tuners import (
 )
 from nncfx.hardware import Hardware
 from nncfx.quantization.observation import tracked
+from nncfx.tracing.tensors import tensors_in
 
 __all__ = [
     "TUNERS",
@@ -93,13 +97,13 @@ class QuantizeSettings:
     most_trials: int | None = None
 
     def __post_init__(self) -> None:
-        least = {"min_bits": 2, "processes": 1, "most_trials": 1}
+        least = {"min_bits": FEWEST_BITS, "processes": 1, "most_trials": 1}
         for name, bound in least.items():
             value = getattr(self, name)
-            if value is not None and value < bound:
+            if value is not None and not (isinstance(value, int) and value >= bound):
                 raise ArgumentError(
-                    f"{name} is {value}, and must be at least {bound}. Leave it out for the "
-                    "default.",
+                    f"{name} is {value!r}, and must be a whole number of at least {bound}. Leave "
+                    "it out for the default.",
                 )
 
 
@@ -157,13 +161,15 @@ def search_quantize_strategy(
         settings: How the search is run.
 
     Raises:
-        ArgumentError: the dataset holds no pairs, or there is no such tuner or estimate.
+        ArgumentError: the dataset holds no pairs, or there is no such tuner or estimate, or
+            graph and hardware are something else.
         CompressionError: no descriptor is feasible, or the log is of another model.
         SearchError: the hardware computes nothing of the model in integers, or the log is of
             another search.
         StorageError: the log is damaged.
     """
     settings = settings or QuantizeSettings()
+    require_inputs(graph, hardware)
     batches = labelled(dataset)
     space = search_space(graph, hardware, batches, settings)
     name, make = _tuner(tuner)
@@ -176,6 +182,7 @@ def search_quantize_strategy(
         "min_bits": settings.min_bits,
         "thresholds": settings.thresholds,
         **({"fits_weights": True} if settings.fits_weights else {}),
+        "judged_by": _digest(settings.evaluate, batches),
     }
     trials = TrialLog(log, space.strategy, described)
     best = run_search(make(space.choices), evaluator, trials, settings)
@@ -198,7 +205,9 @@ def run_search(
         for candidates in tracked(_batches(tuner, settings.most_trials), "Trials"):
             found = []
             for strategy, accuracy in _judged(candidates, evaluator, evaluate, trials, known):
-                score = settings.score(strategy, accuracy) if settings.score else accuracy
+                score = accuracy
+                if settings.score:
+                    score = finite(settings.score(strategy, accuracy), "score", strategy.bits)
                 found.append(trials.keep(strategy, score, accuracy))
             tuner.tell(candidates, [one.score for one in found])
             best = better_record([*([] if best is None else [best]), *found])
@@ -232,6 +241,21 @@ def _judged(
             evaluated, accuracy = next(accuracies)
             known[evaluated] = accuracy
         yield evaluator.strategy_of(bits), known[bits]
+
+
+def _digest(evaluate: Evaluate, batches: LabelledBatches) -> str:
+    """Return what tells apart the labels, and the functions that judge by them, by their names.
+
+    Inputs show in the thresholds.
+    """
+    digest = hashlib.sha256()
+    for tensor in tensors_in([labels for _, labels in batches]):
+        digest.update(f"{tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        digest.update(
+            tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+        )
+    name = getattr(evaluate, "__qualname__", type(evaluate).__qualname__)
+    return f"{name} {digest.hexdigest()[:16]}"
 
 
 def _tuner(tuner: str | Callable[[Choices], Tuner]) -> tuple[str, Callable[[Choices], Tuner]]:

@@ -2,15 +2,28 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import jsonschema
 
-from nncfx.errors import CompressionError, StorageError
+from nncfx.errors import ArgumentError, CompressionError, StorageError
 from nncfx.hago.graph import QuantGraph
 from nncfx.hago.topology import Topology
+from nncfx.hardware import Hardware
 
-__all__ = ["Strategy", "Threshold", "require_hash", "require_same_model"]
+__all__ = [
+    "FEWEST_BITS",
+    "MOST_BITS",
+    "Strategy",
+    "Threshold",
+    "require_hash",
+    "require_inputs",
+    "require_same_model",
+]
+
+FEWEST_BITS: Final = 2
+MOST_BITS: Final = 32
+"""What integers have at least, with a sign, and at most."""
 
 Threshold = float | tuple[float, ...]
 """The largest magnitude that is represented: one, or one per output channel of a weight."""
@@ -80,6 +93,24 @@ def require_same_model(graph: QuantGraph, strategy: Strategy) -> None:
     require_hash(strategy, graph.model_hash)
 
 
+def require_inputs(graph: object, hardware: object) -> None:
+    """Return if these are a graph and a description of hardware.
+
+    Raises:
+        ArgumentError: one is something else, such as a model or the name of a hardware.
+    """
+    if not isinstance(graph, QuantGraph):
+        raise ArgumentError(
+            f"The graph is a {type(graph).__name__}. Give what "
+            "hago.prepare_graph(model, example_inputs) returns.",
+        )
+    if not isinstance(hardware, Hardware):
+        raise ArgumentError(
+            f"The hardware is {hardware!r}. Give a nncfx.hardware.Hardware, such as "
+            "hardware_named('onnxruntime').",
+        )
+
+
 def require_hash(strategy: Strategy, model_hash: int) -> None:
     """Return if `strategy` was found for the model with this hash.
 
@@ -100,6 +131,7 @@ def _threshold(value: float | Sequence[float]) -> Threshold:
 
 _CONDITIONS = {"type": "array", "items": {"type": "boolean"}}
 _POSITIVE = {"type": "number", "exclusiveMinimum": 0}
+_BITS = {"type": "integer", "minimum": FEWEST_BITS, "maximum": MOST_BITS}
 _SCHEMA = {
     "type": "object",
     "required": ["model_hash", "topology", "bits", "thresholds"],
@@ -112,7 +144,7 @@ _SCHEMA = {
             "additionalProperties": False,
             "properties": {"node_conds": _CONDITIONS, "edge_conds": _CONDITIONS},
         },
-        "bits": {"type": "array", "items": {"type": "integer", "minimum": 2, "maximum": 32}},
+        "bits": {"type": "array", "items": _BITS},
         "thresholds": {
             "type": "array",
             "items": {"anyOf": [_POSITIVE, {"type": "array", "items": _POSITIVE, "minItems": 1}]},

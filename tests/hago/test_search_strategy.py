@@ -96,20 +96,19 @@ def test_several_processes_find_what_one_finds(
 def test_a_search_goes_on_after_its_log(
     graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches, tmp_path: Path
 ) -> None:
-    whole = tmp_path / "whole.jsonl"
-    expected = hago.search_quantize_strategy(
-        graph, vnni, dataset, log=whole, settings=hago.QuantizeSettings(most_trials=20)
-    )
-    lines = whole.read_bytes().splitlines(keepends=True)
-    part = tmp_path / "part.jsonl"
-    part.write_bytes(b"".join(lines[:7]) + lines[7][:100])
     evaluated = []
 
     def counted(model: nn.Module, batches: object) -> float:
         evaluated.append(1)
         return hago.top1_accuracy(model, batches)
 
+    whole = tmp_path / "whole.jsonl"
     settings = hago.QuantizeSettings(most_trials=20, evaluate=counted)
+    expected = hago.search_quantize_strategy(graph, vnni, dataset, log=whole, settings=settings)
+    lines = whole.read_bytes().splitlines(keepends=True)
+    part = tmp_path / "part.jsonl"
+    part.write_bytes(b"".join(lines[:7]) + lines[7][:100])
+    evaluated.clear()
     found = hago.search_quantize_strategy(graph, vnni, dataset, log=part, settings=settings)
     assert found == expected
     assert part.read_bytes() == whole.read_bytes()
@@ -222,7 +221,9 @@ def test_an_evaluation_that_gives_nan_is_refused(
 
 
 def test_settings_out_of_range_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="processes is 0, and must be at least 1"):
+    with pytest.raises(
+        ArgumentError, match="processes is 0, and must be a whole number of at least 1"
+    ):
         hago.QuantizeSettings(processes=0)
 
 

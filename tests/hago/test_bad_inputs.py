@@ -1,0 +1,165 @@
+"""What a user gets wrong, and what is said then."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from nncfx import hago
+from nncfx.errors import ArgumentError, CompressionError, SearchError, StorageError
+from nncfx.hago.evaluation import LabelledBatches
+from nncfx.hardware import Hardware
+
+
+def search(
+    graph: hago.QuantGraph,
+    hardware: Hardware,
+    dataset: LabelledBatches,
+    **more: Any,  # noqa: ANN401 (passed on)
+) -> tuple[hago.Strategy, float]:
+    return hago.search_quantize_strategy(graph, hardware, dataset, tuner="default", **more)
+
+
+@pytest.mark.parametrize("bits", [-3, 0, 1, 7.5, 33])
+def test_bits_that_no_integer_has_are_refused(
+    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches, bits: int
+) -> None:
+    strategy, _ = search(graph, vnni, dataset)
+    wrong = replace(strategy, bits=(bits, *strategy.bits[1:]))
+    with pytest.raises(CompressionError, match=rf"{bits} bits at place 0, .* 2 to 32"):
+        hago.create_quantizer(graph, vnni, wrong)
+
+
+@pytest.mark.parametrize("threshold", [0.0, -1.0, float("nan"), float("inf"), (1.0, 0.0)])
+def test_thresholds_that_represent_nothing_are_refused(
+    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches, threshold: float
+) -> None:
+    strategy, _ = search(graph, vnni, dataset)
+    wrong = replace(strategy, thresholds=(threshold, *strategy.thresholds[1:]))
+    with pytest.raises(CompressionError, match=r"at node 0; .* positive and finite"):
+        hago.create_quantizer(graph, vnni, wrong)
+
+
+@pytest.mark.parametrize(
+    ("cut", "match"),
+    [
+        (lambda x, y: (x[:0], y[:0]), "no sample"),
+        (lambda x, y: (x, y[:5]), r"shape \(5,\) for logits of shape \(32, 4\)"),
+        (lambda x, y: (x, y[:, None]), r"shape \(32, 1\)"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(
+    graph: hago.QuantGraph,
+    dataset: LabelledBatches,
+    cut: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]],
+    match: str,
+) -> None:
+    images, labels = dataset[0]
+    assert isinstance(images, torch.Tensor)
+    with pytest.raises(ArgumentError, match=match):
+        hago.top1_accuracy(graph.model, [cut(images, labels)])
+
+
+@pytest.mark.parametrize("value", [None, "much", float("nan"), float("inf")])
+def test_what_cannot_be_compared_is_refused(
+    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches, value: float
+) -> None:
+    for what, settings in (
+        ("evaluation", hago.QuantizeSettings(evaluate=lambda _, __: value)),
+        ("score", hago.QuantizeSettings(score=lambda _, __: value)),
+    ):
+        with pytest.raises(SearchError, match=f"The {what} returned {value!r} for bits"):
+            search(graph, vnni, dataset, settings=settings)
+
+
+@pytest.mark.parametrize("few", [1, 4.5, "four"])
+def test_fewest_bits_are_a_whole_number(few: int) -> None:
+    with pytest.raises(ArgumentError, match=rf"min_bits is {few!r}, and must be a whole number"):
+        hago.QuantizeSettings(min_bits=few)
+
+
+def test_the_name_of_a_hardware_and_a_model_are_refused(
+    model: nn.Module, graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches
+) -> None:
+    strategy, _ = search(graph, vnni, dataset)
+    name: Any = "onnxruntime"
+    plain: Any = model
+    for call in (
+        lambda g, h: search(g, h, dataset),
+        lambda g, h: hago.create_quantizer(g, h, strategy),
+    ):
+        with pytest.raises(ArgumentError, match=r"hardware is 'onnxruntime'\. Give .* hardware_n"):
+            call(graph, name)
+        with pytest.raises(ArgumentError, match=r"graph is a Residual\. Give what hago\.prepare"):
+            call(plain, vnni)
+
+
+def test_other_labels_or_another_judge_do_not_go_on_from_a_log(
+    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches, tmp_path: Path
+) -> None:
+    log = tmp_path / "log.jsonl"
+    found = search(graph, vnni, dataset, log=log)
+    assert search(graph, vnni, dataset, log=log) == found
+    others = [(images, 3 - labels) for images, labels in dataset]
+    with pytest.raises(SearchError, match="its 'judged_by' differ"):
+        search(graph, vnni, others, log=log)
+    half = hago.QuantizeSettings(evaluate=lambda _, __: 0.5)
+    with pytest.raises(SearchError, match=r"its 'judged_by' differ.*In the log: top1_accuracy "):
+        search(graph, vnni, dataset, log=log, settings=half)
+
+
+def test_a_log_from_before_labels_were_named_goes_on(
+    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches, tmp_path: Path
+) -> None:
+    log = tmp_path / "log.jsonl"
+    found = search(graph, vnni, dataset, log=log)
+    line = json.loads(log.read_text())
+    del line["settings"]["judged_by"]
+    log.write_text(json.dumps(line, sort_keys=True) + "\n")
+    assert search(graph, vnni, dataset, log=log) == found
+    assert len(log.read_text().splitlines()) == 1
+
+
+def test_a_log_of_another_hardware_is_told_by_its_name(
+    graph: hago.QuantGraph,
+    vnni: Hardware,
+    sample: Hardware,
+    dataset: LabelledBatches,
+    tmp_path: Path,
+) -> None:
+    """Not by the topology, which differs as well."""
+    search(graph, vnni, dataset, log=tmp_path / "log.jsonl")
+    with pytest.raises(
+        SearchError, match=r"'hardware' differ.* In the log: onnxruntime; now: hago"
+    ):
+        search(graph, sample, dataset, log=tmp_path / "log.jsonl")
+
+
+def test_a_folder_is_no_log(
+    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches, tmp_path: Path
+) -> None:
+    for read in (
+        hago.read_log,
+        hago.best_strategy,
+        lambda at: search(graph, vnni, dataset, log=at),
+    ):
+        with pytest.raises(StorageError, match=r"cannot be read .* Give the path of a file"):
+            read(tmp_path)
+
+
+def test_a_table_without_a_number_for_a_choice_is_refused() -> None:
+    costs = [{8: 8.0, 4: 4.0}]
+    with pytest.raises(ArgumentError, match="sensitivities have no finite number for 4 bits at"):
+        hago.allocate_bits(((8, 4),), [{8: 0.0, 4: float("nan")}], costs, 8)
+    with pytest.raises(ArgumentError, match="costs have no finite number for 8 bits at edge 1"):
+        hago.allocate_bits(((8, 4), (8, 4)), [costs[0]] * 2, costs, 8)
+
+
+def test_a_kernel_for_what_does_not_exist_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"'conv2e' is neither .* Did you mean 'conv'"):
+        hago.integer_kernel("conv2e")
