@@ -98,7 +98,10 @@ def _described(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
 ) -> Arguments | None:
-    bound = inspect.signature(module.forward).bind(*args, **kwargs)
+    try:
+        bound = inspect.signature(module.forward).bind(*args, **kwargs)
+    except (TypeError, ValueError):  # it has no signature, or a false one
+        return None
     bound.apply_defaults()
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     found = {}

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 from torch import nn
 
-from nncfx.errors import ArgumentError, ThinningError
+from nncfx.errors import ArgumentError, ThinningError, TracingError
 from nncfx.graph.channels import Channels
 from nncfx.graph.operations import Operation
 from nncfx.thinning.forward_arguments import Arguments, forward_arguments
@@ -21,6 +21,7 @@ from nncfx.thinning.surgery import sized_on_the_way
 from nncfx.thinning.verification import failing_operation
 from nncfx.tracing import ExampleInputs, analyze_channels, trace
 from nncfx.tracing.module_walk import all_modules
+from nncfx.tracing.tracer import trace_of_shapes
 
 __all__ = ["Form", "check_form", "held_by_code", "prunable_channels"]
 
@@ -145,9 +146,20 @@ class _Subject:
 
     def channels(self, fixed: Mapping[str, str], *, living_norms: bool) -> Channels:
         """Return what is known of the channels; integers of graphs are widths."""
+        if self._forms and not self._runs(self._forms):
+            # a module that is called in several ways refuses some of them as a graph
+            alone = {name: form for name, form in self._forms.items() if self._runs({name: form})}
+            self._forms = alone if self._runs(alone) else {}
         subject = with_literals(self._model, self._forms)
         found = analyze_channels(subject, self._inputs, fixed=fixed, living_norms=living_norms)
-        return replace(found, forms=dict(self._arguments))
+        return replace(found, forms={name: self._arguments[name] for name in self._forms})
+
+    def _runs(self, forms: Mapping[str, ForwardGraph]) -> bool:
+        try:
+            trace_of_shapes(with_literals(self._model, forms), self._inputs)
+        except TracingError:
+            return False
+        return True
 
     def trial(self, channels: Channels) -> Operation | None:
         """Return the operation that fails without some of the channels; None if none does."""

@@ -415,3 +415,35 @@ def test_a_module_of_several_names_becomes_one_graph() -> None:
     result = thinned(Shared().eval(), IMAGE)
     assert result.model.one[0] is result.model.two
     assert result.model.stem.out_channels == 8
+
+
+def test_a_module_that_is_called_in_two_ways_keeps_its_class() -> None:
+    class Masked(nn.Module):
+        """Exchanges the halves of 16 channels, and multiplies them with a mask if it has one."""
+
+        def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+            x = torch.cat([x[:, 8:], x[:, :8]], 1)
+            return x if mask is None else x * mask
+
+    class Twice(nn.Module):
+        """Calls one module without a mask and with one, and another one once."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Conv2d(3, 16, 1)
+            self.both = Masked()
+            self.middle = nn.Conv2d(16, 16, 1)
+            self.once = Masked()
+            self.last = nn.Conv2d(16, 2, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.stem(x)
+            x = self.both(self.both(x), torch.ones(1, 1, 16, 16))
+            return self.last(self.once(self.middle(x).relu())).mean((2, 3))
+
+    torch.manual_seed(0)
+    model = Twice().eval()
+    channels = prunable_channels(model, IMAGE, form="auto")
+    assert channels.forms.keys() == {"once"}
+    result = thinned(model, IMAGE)
+    assert (result.model.stem.out_channels, result.model.middle.out_channels) == (16, 8)
