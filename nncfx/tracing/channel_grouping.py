@@ -150,10 +150,23 @@ def _labels(notes: Notes, numbers: Ids, reasons: Sequence[str | None]) -> Ids:
 
 def _refine(labels: Ids, rows: Ids) -> None:
     """Tell apart, in place, the groups that occur in `rows` differently often."""
-    present, counts = np.unique(rows[rows != NO_CHANNEL], return_counts=True)
-    if len(present):
-        pairs = labels[present] * (counts.max() + 1) + counts
-        labels[present] = labels.max() + 1 + np.unique(pairs, return_inverse=True)[1]
+    counts = np.bincount(rows[rows != NO_CHANNEL])
+    present = np.flatnonzero(counts)
+    if not len(present):
+        return
+    often = _ranks(counts[present])
+    labels[present] = labels.max() + 1 + _ranks(labels[present] * (often.max() + 1) + often)
+
+
+def _ranks(values: Ids) -> Ids:
+    """Return for each value how many smaller ones there are among the different `values`.
+
+    A table of which occur takes less than sorting: labels are few, and counts nearly all alike.
+    """
+    occurs = np.zeros(values.max() + 1, dtype=np.bool_)
+    occurs[values] = True
+    ranks: Ids = (np.cumsum(occurs) - 1)[values]
+    return ranks
 
 
 def _by_label(rows: Ids, labels: Ids, sizes: Sequence[int]) -> Iterator[tuple[int, Ids]]:
