@@ -285,6 +285,7 @@ def _bounds(call: _Call) -> tuple[float, float] | None:
 _RELUS: Final = frozenset({F.relu, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_})
 _CLAMPS: Final = (F.relu6, F.hardtanh, torch.clamp, torch.Tensor.clamp, torch.Tensor.clamp_)
 _MOVES: Final = (
+    *(F.adaptive_max_pool2d, torch.amax, torch.Tensor.amax, torch.amin, torch.Tensor.amin),
     *(F.max_pool2d, torch.max_pool2d, F.pad, F.dropout, F.pixel_shuffle, F.pixel_unshuffle),
     *(torch.flatten, torch.Tensor.flatten, torch.Tensor.view, torch.Tensor.reshape),
     *(torch.reshape, torch.Tensor.permute, torch.permute, torch.Tensor.transpose),

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 import nncfx
 from nncfx.quantization import integer_arithmetic
-from nncfx.runtimes import BuildOptions, runtime_named
+from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
 
 
 class Mixed(nn.Module):
@@ -61,6 +61,21 @@ def test_every_bit_of_the_output_is_the_runtimes(tmp_path: Path, seed: int) -> N
     # not so without: what this is for
     with torch.no_grad():
         assert not torch.equal(model(x), expected)
+
+
+def test_the_largest_of_integers_is_an_integer_and_its_reader_computes_in_integers(
+    tmp_path: Path,
+) -> None:
+    x = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(3, 32, 3), nn.ReLU(), nn.AdaptiveMaxPool2d(1), nn.Flatten())
+    model = nncfx.quantize(nn.Sequential(*layers, nn.Linear(32, 32)), [x])
+    path = nncfx.export_onnx(model, tmp_path / "int8.onnx", x).path
+    kernels = integer_kernels(path, x)
+    assert len(kernels.integer) == 2
+    assert "MatMulNBits" not in kernels.operators
+    with integer_arithmetic(model):
+        assert torch.equal(model(x), executed(path, x))
 
 
 def test_the_model_simulates_in_float_again_behind_the_block() -> None:
