@@ -170,12 +170,15 @@ def reasons(channels: Channels) -> str:
 
 
 def scattered(model: nn.Module) -> nn.Module:
-    """Give vectors values at which nothing is zero or one by accident."""
+    """Give vectors, and weights of zeros, values at which nothing is zero or one by accident."""
     generator = torch.Generator().manual_seed(7)
     for name, tensor in model.state_dict().items():
         if tensor.is_floating_point() and tensor.dim() == 1:
             shift = torch.rand(tensor.shape, generator=generator) - 0.5
             tensor.add_(shift if "bias" in name or "mean" in name else shift / 2)
+        elif name.endswith("weight") and tensor.dim() > 1 and not tensor.any():
+            # a classifier of zeros, as torchvision's ViT has, would read nothing
+            tensor.copy_(torch.randn(tensor.shape, generator=generator) / tensor.shape[-1] ** 0.5)
     return model
 
 
