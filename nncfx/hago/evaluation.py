@@ -47,6 +47,11 @@ def labelled(dataset: Iterable[Any]) -> LabelledBatches:
     Raises:
         ArgumentError: there is none, or one is no pair of inputs and labels.
     """
+    if not isinstance(dataset, Iterable):
+        raise ArgumentError(
+            f"The dataset is a {type(dataset).__name__}; it must hold batches, pairs of the "
+            "model's inputs and their labels: a list or a DataLoader.",
+        )
     batches = list(dataset)
     for number, batch in enumerate(batches):
         if not isinstance(batch, tuple | list) or len(batch) != 2:  # noqa: PLR2004 (a pair)

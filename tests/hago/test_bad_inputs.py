@@ -163,3 +163,13 @@ def test_a_table_without_a_number_for_a_choice_is_refused() -> None:
 def test_a_kernel_for_what_does_not_exist_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"'conv2e' is neither .* Did you mean 'conv'"):
         hago.integer_kernel("conv2e")
+
+
+@pytest.mark.parametrize("dataset", [None, 7])
+def test_what_holds_no_batches_is_no_dataset(
+    graph: hago.QuantGraph,
+    vnni: Hardware,
+    dataset: Any,  # noqa: ANN401 (no dataset)
+) -> None:
+    with pytest.raises(ArgumentError, match="it must hold batches"):
+        search(graph, vnni, dataset)
