@@ -1,6 +1,7 @@
 """Which channels go at a level: single groups, whole branches, or what each layer chooses."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, final
 
@@ -17,7 +18,7 @@ from nncfx.schemes import (
     keep_groups,
     norm_scale_scores,
 )
-from nncfx.schemes.alignment import ALIGNMENTS
+from nncfx.schemes.alignment import ALIGNMENTS, Alignment
 
 __all__ = ["WHOLE_BRANCHES", "ChannelChoice", "choice_of", "weight_scores"]
 
@@ -65,10 +66,7 @@ def choice_of(params: ChannelPruningParams) -> ChannelChoice:
     alignment = ALIGNMENTS["onnxruntime"] if params.align is None else params.align
     scope: MaskScope = "global" if params.all_weights else "local"
 
-    def keep(channels: Channels, scores: Sequence[Tensor], level: float) -> list[Tensor]:
-        entries = [one.origin.indices.shape[1] for one in channels.prunable]
-        return keep_groups(scores, level, align=alignment, scope=scope, entries=entries)
-
+    keep = functools.partial(_keep, align=alignment, scope=scope)  # which pickles
     ranking = Ranking(
         side=params.pruning_side,
         criterion=_CRITERIA.get(params.filter_importance, "l2norm"),
@@ -81,6 +79,18 @@ def choice_of(params: ChannelPruningParams) -> ChannelChoice:
         is_normalized=params.all_weights,
         ranking=None if params.constrained else ranking,
     )
+
+
+def _keep(
+    channels: Channels,
+    scores: Sequence[Tensor],
+    level: float,
+    *,
+    align: int | Alignment,
+    scope: MaskScope,
+) -> list[Tensor]:
+    entries = [one.origin.indices.shape[1] for one in channels.prunable]
+    return keep_groups(scores, level, align=align, scope=scope, entries=entries)
 
 
 def weight_scores(
