@@ -117,7 +117,6 @@ class PruningParams(Section):
         default=True,
         doc="whether the norm layers after a removed channel are zeroed as well",
     )
-
     form: Literal["class", "auto"] = option(
         "class",
         "whether channels stay whose number stands in the model's own code, so that thinning "

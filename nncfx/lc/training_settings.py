@@ -12,6 +12,9 @@ __all__ = ["TrainingSettings"]
 class TrainingSettings:
     """How minibatches move the weights, in every recovery that trains.
 
+    What may be out of range (an `lr` that is not above 0, a negative count) is an `ArgumentError`
+    of the recovery that is made with it.
+
     Attributes:
         lr: Learning rate at the beginning: of each L step in `LC`, of each iteration in `ADMM`, of
             the whole in `DCFineTuned`; above 0.
