@@ -101,9 +101,12 @@ def groups_within_latency(
         limit_ms: milliseconds of one call.
 
     Raises:
+        ArgumentError: `limit_ms` is not above 0.
         CompressionError: the limit is below what the narrowest model takes.
         RuntimeFailure: the table lacks a kind of module.
     """
+    if not limit_ms > 0:  # which NaN is not either
+        raise ArgumentError(f"limit_ms is {limit_ms:g}; a call takes more than 0 milliseconds.")
     entries = [one.origin.indices.shape[1] for one in channels.prunable]
     alignment = ALIGNMENTS.get(table.machine.get("runtime", ""), Alignment(1))
 

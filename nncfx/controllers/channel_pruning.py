@@ -215,9 +215,10 @@ class ChannelPruningController(Controller):
         if reached < level:
             raise CompressionError(
                 f"{self.algorithm} can save at most {reached:.3f} of the {costs.unit} of this "
-                f"model, not {level:g}: the rest is in layers that it may not touch. Lower "
-                f"'{self.config.params.target_key}', or allow more (scopes; prune_first_conv and "
-                "prune_downsample_convs of filter_pruning).",
+                f"model, not {level:g}: the rest is in layers that it may not touch, and in the "
+                f"widths below which 'align' lets none fall. Lower "
+                f"'{self.config.params.target_key}', or allow more (scopes; 'align': 1; "
+                "prune_first_conv and prune_downsample_convs of filter_pruning).",
             )
         # 2^-20 tells apart any two counts among a million groups
         for _ in range(20):

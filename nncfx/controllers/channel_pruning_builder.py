@@ -52,7 +52,8 @@ class ChannelPruningBuilder(Builder[C]):
         subject = self._subject(model)
         prunable = subject.channels.prunable
         if not prunable:
-            reasons = "; ".join(list(subject.channels.fixed.values())[:5])
+            found = dict.fromkeys(subject.channels.fixed.values())  # each once, in their order
+            reasons = "; ".join(list(found)[:5])
             raise CompressionError(
                 f"{self.config.algorithm} finds no channels that it may remove: "
                 f"{reasons or 'no operation produces any'}. Widen the scopes, set "

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from nncfx.errors import GraphError
 from nncfx.graph.channels import Channels, GroupSet, Role
 from nncfx.schemes.alignment import Alignment
 
-__all__ = ["Selection", "dead_groups", "has_dead_entries", "select_removable"]
+__all__ = ["Selection", "check_fit", "dead_groups", "has_dead_entries", "select_removable"]
 
 _Space = tuple[str, int]
 _ONE = "one channel must stay"
@@ -102,6 +103,28 @@ def _dead_groups(group_set: GroupSet, zeros: _Zeros) -> npt.NDArray[np.int64]:
         found = zeros.along(member.parameter, member.axis)[member.indices]
         dead &= found[:, 0] if found.shape[1] == 1 else found.all(axis=1)
     return np.flatnonzero(dead)
+
+
+def check_fit(channels: Channels, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Check that `channels` are of the model with these parameters and buffers.
+
+    Raises:
+        GraphError: a set has a member that the model lacks, or has with fewer entries.
+    """
+    for group_set in channels:
+        for member in group_set.members:
+            entries = int(member.indices.max(initial=-1)) + 1
+            found = tensors.get(member.parameter)
+            shape = () if found is None else found.shape
+            if member.axis < len(shape) and entries <= shape[member.axis]:
+                continue
+            has = "none" if found is None else f"one of shape {list(shape)}"
+            raise GraphError(
+                f"The channels of '{group_set.name}' are not of this model: they take a tensor "
+                f"'{member.parameter}' with at least {entries} entries along axis {member.axis}, "
+                f"and the model has {has}. Pass what prunable_channels finds for this very "
+                "model, or leave 'channels' out.",
+            )
 
 
 def select_removable(

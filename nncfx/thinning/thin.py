@@ -16,7 +16,7 @@ from nncfx.thinning.probing import Form, check_form, held_by_code, prunable_chan
 from nncfx.thinning.quantizers import is_quantized, quantized_again, without_quantizers
 from nncfx.thinning.recipe import ThinRecipe
 from nncfx.thinning.removal import Removal, removed
-from nncfx.thinning.selection import Selection, has_dead_entries, select_removable
+from nncfx.thinning.selection import Selection, check_fit, has_dead_entries, select_removable
 from nncfx.thinning.surgery import Sizes, sized_on_the_way
 from nncfx.thinning.verification import first_divergence, verify
 from nncfx.tracing import ExampleInputs, NNCFNetwork, analyze_channels, inputs_for, strip
@@ -116,6 +116,7 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
     Raises:
         ArgumentError: `align` is less than 1 or no runtime, `tolerance` is negative, `form` is
             none, or `example_inputs` are missing or of no accepted form.
+        GraphError: `channels` are of another model.
         TracingError: the model refuses the inputs, or a hook cannot be baked in.
         ThinningError: the copy fails or differs; the message names the first operation that
             does. Nothing is changed.
@@ -160,6 +161,7 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
             with suppress(ThinningError):
                 return work.result(freed)
         channels = prunable_channels(masked, example_inputs, living_norms=living_norms)
+    check_fit(channels, all_tensors(masked))
     return work.result(channels, explain=True)
 
 

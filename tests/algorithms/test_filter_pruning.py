@@ -198,6 +198,11 @@ def test_macs_out_of_reach_are_said_at_once() -> None:
         applied(pruning_flops_target=0.9)
 
 
+def test_widths_that_hinder_a_target_are_named() -> None:
+    with pytest.raises(CompressionError, match=r"at most 0\.000 .*'align' lets none fall.*: 1"):
+        applied(pruning_flops_target=0.1, align=64)
+
+
 def test_the_claimed_macs_are_those_of_the_thinned_model() -> None:
     controller = applied(prune_first_conv=True, prune_downsample_convs=True)
     controller.level = 0.5

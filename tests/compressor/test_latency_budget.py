@@ -94,6 +94,16 @@ def test_a_limit_below_the_narrowest_model_is_an_error_with_its_time(
     assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
 
 
+@pytest.mark.parametrize("limit", [0.0, -1.0, float("nan")])
+def test_a_limit_that_is_no_time_is_refused(
+    model: nn.Module, channels: Channels, limit: float
+) -> None:
+    with pytest.raises(ArgumentError, match=r"limit_ms is .*more than 0 milliseconds"):
+        groups_within_latency(
+            model, _IMAGE, channels, _scores(model, channels), table=_table(), limit_ms=limit
+        )
+
+
 def test_a_measured_table_knows_every_width(model: nn.Module, channels: Channels) -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional as F
 
-from nncfx.errors import ArgumentError, ThinningError, TracingError
+from nncfx.errors import ArgumentError, GraphError, ThinningError, TracingError
 from nncfx.thinning import thin
 from nncfx.tracing import NNCFNetwork, WeightSite, analyze_channels, wrap
 from nncfx.tracing.sites import Insertion
@@ -443,3 +443,27 @@ def test_without_them_the_logits_of_all_test_images_are_equal() -> None:
     with torch.no_grad():
         for some in images.split(250):
             torch.testing.assert_close(thinned(some), model(some), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (
+            nn.Sequential(conv(3, 4), nn.ReLU(), conv(4, 2)),
+            r"of '0' are not of this model: .*'2.weight' with at least 4 entries .*has none",
+        ),
+        (
+            nn.Sequential(conv(3, 8), conv(8, 2)),
+            r"'0.weight' with at least 8 entries along axis 0.* has one of shape \[4, 3, 3, 3\]",
+        ),
+    ],
+)
+def test_channels_of_another_model_are_told_and_change_nothing(
+    other: nn.Module, message: str
+) -> None:
+    model = nn.Sequential(conv(3, 4), conv(4, 2)).double()
+    before = copy.deepcopy(model.state_dict())
+    channels = analyze_channels(other.double(), IMAGE)
+    with pytest.raises(GraphError, match=message):
+        thin(model, IMAGE, channels=channels)
+    assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
