@@ -56,7 +56,8 @@ class Batches:
         if self.teacher is None:
             return self.labels[rows]
         with torch.no_grad():
-            return self.teacher(images).softmax(1)
+            device = next(self.teacher.parameters()).device
+            return self.teacher(images.to(device)).softmax(1)
 
     def _augmented(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         if not self.augment:

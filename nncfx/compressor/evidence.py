@@ -39,7 +39,8 @@ class ModelFacts:
         nonzero: Number of parameter elements that are not zero.
         macs: Multiply-accumulates of one forward of one example.
         footprint_bytes: Bytes of the non-zero parameters (Condensa's definition).
-        file_bytes: Bytes of the file on disk; None where none was written.
+        file_bytes: Bytes of the model as a file: of the dense one as safetensors, of the
+            compressed one as `.nncfx`; None where none was written.
         latency_ms: Median time of one forward, in milliseconds; None where not timed.
         latency_interval_ms: Ends of the interval of that median; None where not timed.
         throughput: Examples per second; None where not timed.

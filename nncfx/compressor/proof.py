@@ -90,7 +90,9 @@ def evidence(
         machine=machine_facts(),
         versions=version_facts(),
         dense=_facts(exhibits, dense, dense, before, size_bytes=_file_bytes(dense)),
-        compressed=_facts(exhibits, chosen.model, chosen.compressed, after, size_bytes=None),
+        compressed=_facts(
+            exhibits, chosen.model, chosen.compressed, after, size_bytes=int(chosen.file_bytes())
+        ),
         studies=(
             *(earlier.studies if earlier else ()),
             *(() if of_study is None else (of_study,)),
@@ -122,7 +124,7 @@ def _facts(
     compressed: nn.Module,
     timing: Timing,
     *,
-    size_bytes: int | None,
+    size_bytes: int,
 ) -> ModelFacts:
     return ModelFacts(
         accuracy=metric_value(exhibits.metric, model, exhibits.heldout),

@@ -142,6 +142,16 @@ def test_the_file_is_as_large_as_is_claimed(packed: CompressionResult) -> None:
     assert packed.evidence.dense.file_bytes > 4 * path.stat().st_size
 
 
+def test_the_evidence_has_the_size_of_a_file_that_is_not_written_yet(
+    thinned: CompressionResult, tmp_path: Path
+) -> None:
+    assert not thinned.evidence.files
+    thinned.save(tmp_path / "thinned.nncfx")
+    size = (tmp_path / "thinned.nncfx").stat().st_size
+    assert thinned.evidence.compressed.file_bytes == size
+    assert "file B" in str(thinned)
+
+
 def test_the_footprint_is_counted_in_the_compressed_dtype(packed: CompressionResult) -> None:
     # Weights and biases of convolutions and linear layers in 2 bytes, those of the norm in 4.
     facts = packed.evidence.compressed
