@@ -11,7 +11,7 @@ import argparse
 import copy
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import data
@@ -49,9 +49,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=0.02, help="it falls a hundredfold; 0.02")
     parser.add_argument("--mu", type=float, nargs=2, default=(1e-3, 1.0), help="first and last")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
-    parser.add_argument(
-        "--temperature", type=float, help="learn the dense network's logits over this, not labels"
-    )
     parser.add_argument("--criterion", choices=PRUNE, default="magnitude", help="of the weights")
     parser.add_argument("--amp", choices=("bfloat16", "float16"), help="mixed precision")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -90,21 +87,6 @@ def methods(options: argparse.Namespace) -> dict[str, Recovery]:
     return dict(zip(METHODS, ways, strict=True))
 
 
-def distillation(temperature: float) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Return the loss of Hinton et al., "Distilling the Knowledge in a Neural Network", section 2.
-
-    It takes the n x 10 logits of the learner and the n x 10 probabilities of the teacher.
-    """
-
-    def loss(logits: torch.Tensor, probabilities: torch.Tensor) -> torch.Tensor:
-        smallest = torch.finfo(probabilities.dtype).tiny
-        softened = (probabilities.clamp_min(smallest).log() / temperature).softmax(1)
-        # its gradients fall with the square of the temperature
-        return cross_entropy(logits / temperature, softened) * temperature**2
-
-    return loss
-
-
 def accuracy(model: torch.nn.Module, batches: data.Batches) -> float:
     """Return the fraction of images that `model` names rightly."""
     device = next(model.parameters()).device
@@ -112,15 +94,13 @@ def accuracy(model: torch.nn.Module, batches: data.Batches) -> float:
     return right / batches.count
 
 
-def task(options: argparse.Namespace, model: torch.nn.Module) -> tuple[RecoveryData, data.Batches]:
+def task(options: argparse.Namespace) -> tuple[RecoveryData, data.Batches]:
     """Return what recovery works with, and the images to report on."""
     train, chosen, test = data.parts(
         options.data, options.images, (options.chosen, options.tested), options.batch
     )
-    train.teacher = model if options.temperature else None
-    criterion = distillation(options.temperature) if options.temperature else cross_entropy
     return RecoveryData(
-        train=train, validate=lambda m: accuracy(m, chosen), criterion=criterion
+        train=train, validate=lambda m: accuracy(m, chosen), criterion=cross_entropy
     ), test
 
 
@@ -172,7 +152,7 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     model = networks.pretrained(options.network, options.data).to(options.device)
     model.to(memory_format=torch.channels_last)  # a step of VGG-19 takes a sixth less on a CPU
-    recovery, test = task(options, model)
+    recovery, test = task(options)
     with torch.no_grad():
         dense = accuracy(model, test)
     size = footprint_bytes(model)

@@ -56,8 +56,7 @@ class Batches:
         if self.teacher is None:
             return self.labels[rows]
         with torch.no_grad():
-            device = next(self.teacher.parameters()).device
-            return self.teacher(images.to(device)).softmax(1)
+            return self.teacher(images).softmax(1)
 
     def _augmented(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         if not self.augment:
