@@ -91,15 +91,18 @@ class Outcome:
     step_s: float
     prunable: str
     reasons: str
+    own_fault: str
 
     @property
     def passes(self) -> bool:
-        """Whether enough goes."""
-        return self.kept <= LARGEST_SHARE
+        """Whether enough goes, and the thin model trains."""
+        return self.kept <= LARGEST_SHARE and not self.own_fault
 
     def row(self) -> str:
         """Return a line of the table."""
         verdict = "pass" if self.passes else f"more stays: {self.reasons}"
+        if self.own_fault:
+            verdict = f"agrees, but the dense model itself has no backward: {self.own_fault}"
         return (
             f"| {self.name} | {verdict} | {self.kept:.0%} | {self.error:.0e} | {self.thin_s:.2f} "
             f"| {self.step_s:.2f} | {self.prunable} |"
@@ -117,17 +120,9 @@ def subjects(zoo: str) -> list[Subject]:
 
 def check(subject: Subject, options: argparse.Namespace) -> Outcome:
     """Thin one model; raises whatever goes wrong."""
-    torch.manual_seed(0)
-    model, inputs = subject.make()
-    if options.pixels and not subject.name.startswith(FIXED_IMAGES):
-        inputs = inputs[..., : options.pixels, : options.pixels]
-    model = scattered(model).eval()
-    if not options.single:
-        if subject.name in EXPERTS:
-            model.set_experts_implementation("eager")
-        model, inputs = model.double(), as_double(inputs)
+    model, inputs = prepared(subject, options)
     began = time.perf_counter()
-    backward(model, inputs)
+    own_fault = fault_of_backward(model, inputs)
     model.zero_grad()  # the model is used on, so that nothing may become NaN times zero
     step_s = time.perf_counter() - began
     began = time.perf_counter()
@@ -143,7 +138,8 @@ def check(subject: Subject, options: argparse.Namespace) -> Outcome:
     began = time.perf_counter()
     result: ThinResult = thin(model, inputs, channels=channels)
     thin_s = analysis_s + time.perf_counter() - began
-    step(result.model, inputs)
+    if not own_fault:
+        step(result.model, inputs)
     before, after = result.parameters
     sizes = [group_set.size for group_set in channels]
     free = [group_set.size for group_set in channels.prunable]
@@ -155,7 +151,22 @@ def check(subject: Subject, options: argparse.Namespace) -> Outcome:
         step_s=step_s,
         prunable=f"{sum(free)}/{sum(sizes)}",
         reasons=reasons(channels),
+        own_fault=own_fault,
     )
+
+
+def prepared(subject: Subject, options: argparse.Namespace) -> tuple[nn.Module, Any]:
+    """Return a model with values and inputs as the options say."""
+    torch.manual_seed(0)
+    model, inputs = subject.make()
+    if options.pixels and not subject.name.startswith(FIXED_IMAGES):
+        inputs = inputs[..., : options.pixels, : options.pixels]
+    model = scattered(model).eval()
+    if options.single:
+        return model, inputs
+    if subject.name in EXPERTS:
+        model.set_experts_implementation("eager")
+    return model.double(), as_double(inputs)
 
 
 def reasons(channels: Channels) -> str:
@@ -208,6 +219,15 @@ def backward(model: nn.Module, inputs: Any) -> None:
     sum(tensor.square().mean() for tensor in floats).backward()
 
 
+def fault_of_backward(model: nn.Module, inputs: Any) -> str:
+    """Run forward and backward; return what torch says if the model has none, else nothing."""
+    try:
+        backward(model, inputs)
+    except RuntimeError as error:
+        return brief(error)
+    return ""
+
+
 def main() -> None:
     """Run the chosen models and print a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -253,8 +273,12 @@ def outcome(subject: Subject, options: argparse.Namespace) -> str:
     except Exception as error:  # noqa: BLE001 (whatever goes wrong is the result)
         if options.trace:
             traceback.print_exc(file=sys.stderr)
-        text = " ".join(str(error).split())[:300]
-        return f"| {subject.name} | FAIL: {type(error).__name__}: {text} | | | | | |"
+        return f"| {subject.name} | FAIL: {brief(error)} | | | | | |"
+
+
+def brief(error: Exception) -> str:
+    """Return the kind of an error and the beginning of its text, in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 if __name__ == "__main__":
