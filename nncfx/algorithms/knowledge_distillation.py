@@ -169,13 +169,13 @@ class DistillationLoss(CompressionLoss):
         if not seen:
             first = next(iter(self.teacher.buffers()))
             return torch.zeros((), device=first.device)
-        expected = list(tensors_in(self._taught()))
+        expected = tensors_in(self._taught())
         losses = [self._distance(one, expected[number]) for number, one in seen.items()]
         return self.config.scale * torch.stack(losses).sum()
 
     def _taught(self) -> Any:  # noqa: ANN401 (what the model returns)
         args, kwargs = as_call(self.example_inputs)
-        examples = list(tensors_in((args, kwargs)))
+        examples = tensors_in((args, kwargs))
         taps = (self.inputs.get(number) for number in range(len(examples)))
         pairs = zip(taps, examples, strict=True)
         actual = iter([example if tap is None else _seen(tap) for tap, example in pairs])

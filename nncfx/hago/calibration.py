@@ -102,7 +102,7 @@ class _Ranges:
 
     def on_call(self, call: TracedCall) -> None:
         if call.operation is not None:
-            self._see(call.operation.address, list(tensors_in(call.result)))
+            self._see(call.operation.address, tensors_in(call.result))
 
     def on_output(self, tensor: Tensor) -> None:
         """Nothing: an output is some node's."""

@@ -77,7 +77,7 @@ def top1_accuracy(model: nn.Module, batches: LabelledBatches) -> float:
     """
     right = total = 0
     for number, (inputs, labels) in enumerate(batches):
-        logits = next(tensors_in(run(model, inputs)))
+        logits = tensors_in(run(model, inputs))[0]
         if tuple(labels.shape) != (len(logits),):
             raise ArgumentError(
                 f"Batch {number} has labels of shape {tuple(labels.shape)} for logits of shape "

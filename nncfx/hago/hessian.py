@@ -47,7 +47,7 @@ def hessian_sensitivities(
     samples = 0
     for inputs, labels in tracked(evaluator.batches, "Hessian"):
         with torch.enable_grad():
-            logits = next(tensors_in(run(model, inputs)))
+            logits = tensors_in(run(model, inputs))[0]
         samples += len(labels)
         for edge, trace in _traces(logits, hooks, probes, generator).items():
             curvature = trace / hooks[edge].zeros.numel()

@@ -85,7 +85,7 @@ def record(model: nn.Module, inputs: ExampleInputs) -> Program:
     trace(model, inputs, [recorder])
     with torch.no_grad():
         result = run(model, inputs)
-    count = len(list(tensors_in(result)))
+    count = len(tensors_in(result))
     empty = {port: _returning(_EMPTY) for port in range(count)}
     template = substitute(result, empty)[0]
     return Program(tuple(recorder.steps), tuple(recorder.results), template, type(result))
@@ -116,9 +116,9 @@ class _Recorder:
         self._inputs += 1
 
     def on_call(self, call: TracedCall) -> None:
-        given = list(tensors_in((call.args, call.kwargs)))
+        given = tensors_in((call.args, call.kwargs))
         values = tuple(self._value(one, call.parameter_names) for one in given)
-        produced = list(tensors_in(call.result))
+        produced = tensors_in(call.result)
         name = spelling(call.func, call.kwargs)
         if call.operation is None:
             if given and kind(name) != Kind.CONSTRUCTOR:

@@ -71,7 +71,7 @@ class QuantizedGraph(nn.Module):
     @torch.no_grad()
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the model returns, its tensors in float64."""
-        tensors = list(tensors_in((args, kwargs)))
+        tensors = tensors_in((args, kwargs))
         program = self._programs.get(_signature(tensors))
         if program is None:
             program = self._record(kwargs or args)
@@ -84,7 +84,7 @@ class QuantizedGraph(nn.Module):
     def nodes(self, inputs: ExampleInputs) -> dict[str, Tensor]:
         """Return what every operation puts out at its first port, as float64, by address."""
         args, kwargs = as_call(inputs)
-        tensors = list(tensors_in((args, kwargs)))
+        tensors = tensors_in((args, kwargs))
         program = self._programs.get(_signature(tensors)) or self._record(inputs)
         values = self.computed(program, tensors)
         names = (one.operation.address for one in program.steps)
@@ -153,7 +153,7 @@ class QuantizedGraph(nn.Module):
     def _record(self, inputs: ExampleInputs) -> Program:
         floats = as_floats(inputs, torch.float64)
         program = record(self._source[0], floats)
-        signature = _signature(list(tensors_in(as_call(inputs))))
+        signature = _signature(tensors_in(as_call(inputs)))
         self._programs[signature] = program
         return program
 

@@ -37,7 +37,7 @@ def divergence(model: nn.Module, batches: LabelledBatches) -> float:
     total, count = 0.0, 0
     for inputs, logits in batches:
         # float64: a divergence of 1e-8 is less than what float32 loses on the way to it
-        found = next(tensors_in(run(model, inputs))).double().log_softmax(1)
+        found = tensors_in(run(model, inputs))[0].double().log_softmax(1)
         expected = logits.double().log_softmax(1)
         total += float(F.kl_div(found, expected, reduction="sum", log_target=True))
         count += len(logits)
@@ -60,7 +60,7 @@ def edge_sensitivities(
     ]
     with torch.no_grad():
         compared = [
-            (inputs, next(tensors_in(run(evaluator.graph.model, inputs))))
+            (inputs, tensors_in(run(evaluator.graph.model, inputs))[0])
             for inputs, _ in evaluator.batches
         ]
     alone = _Alone(replace(evaluator, batches=compared, evaluate=divergence))

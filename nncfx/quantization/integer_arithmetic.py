@@ -19,7 +19,22 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 from typing_extensions import override
 
-from nncfx.quantization.integer_sums import BatchNorm, Lattice, Pending, Sums, added, pooled
+from nncfx.quantization.float_kernels import (
+    average_pooled,
+    channel_mean,
+    hard_sigmoid,
+    logistic,
+    normalized,
+)
+from nncfx.quantization.integer_sums import (
+    BatchNorm,
+    Lattice,
+    Pending,
+    Sums,
+    added,
+    multiplied,
+    pooled,
+)
 from nncfx.quantization.observation import quantizers_of
 from nncfx.quantization.quantizer import Quantizer
 from nncfx.tracing import NNCFNetwork
@@ -37,11 +52,13 @@ def integer_arithmetic(model: NNCFNetwork) -> Iterator[None]:
     Convolutions and linear layers whose input and weight are quantized to at most 8 bits sum up
     products of integers exactly, with the bias rounded to a whole number of products; batch norms,
     ReLUs and clamps behind them are part of that. The sum is scaled once, in float32, and rounded,
-    half to even. Sums of two quantized tensors and means over a quantized image are computed from
-    their integers. All else stays as it is, in float, where two libraries may differ in a last
-    bit. For evaluation: without gradients, with batch norms that have constants.
+    half to even. Sums and products of two quantized tensors and means over a quantized image are
+    computed from their integers; batch norms elsewhere, sigmoids, and means over the channels in
+    float32 as the runtime does. All else stays as it is (softmax, layer norms, GELU, products of
+    two activations): there two libraries may differ in a last bit. For evaluation: without
+    gradients, with batch norms that have constants.
 
-    The formulas are those of ONNX Runtime's CPU kernels, on x86 for sums of two tensors.
+    The formulas are those of ONNX Runtime's CPU kernels on x86 with FMA.
 
     Source: ONNX Runtime 1.31; Jacob et al., "Quantization and training of neural networks for
     efficient integer-arithmetic-only inference", 2018, section 2.
@@ -158,7 +175,7 @@ class _Kernels(TorchFunctionMode):
         named = call.named(*names, "momentum", "eps")
         sums = self._sums.get(named["input"])
         result = self._plain(call)
-        if sums is None or named.get("training"):
+        if named.get("training") or named["running_mean"] is None:
             return result
         norm = BatchNorm(
             mean=named["running_mean"],
@@ -167,6 +184,9 @@ class _Kernels(TorchFunctionMode):
             bias=named.get("bias"),
             epsilon=named.get("eps", 1e-5),
         )
+        if sums is None:
+            is_float = result.dtype == torch.float32
+            return normalized(named["input"], norm) if is_float else result
         return self._summed(result, sums.normed(norm))
 
     def clamp(self, call: _Call) -> Tensor:
@@ -210,21 +230,44 @@ class _Kernels(TorchFunctionMode):
 
     def add(self, call: _Call) -> Tensor:
         """Return the sum of two tensors."""
-        grids = [self._integers(one) for one in call.args]
         shapes = {one.shape for one in call.args if isinstance(one, Tensor)}
-        sum_ = None
-        if len(grids) == 2 and len(shapes) == 1 and not call.kwargs:  # noqa: PLR2004 (x + y)
+        return self._binary(call, added) if len(shapes) == 1 else self._plain(call)
+
+    def multiply(self, call: _Call) -> Tensor:
+        """Return the product of two tensors, element by element."""
+        return self._binary(call, multiplied)
+
+    def _binary(
+        self, call: _Call, make: Callable[[Tensor, Lattice, Tensor, Lattice], Pending]
+    ) -> Tensor:
+        grids = [self._integers(one) for one in call.args]
+        pending = None
+        if len(grids) == 2 and not call.kwargs:  # noqa: PLR2004 (of x and y)
             left, right = grids
             if left is not None and right is not None:
-                sum_ = added(call.args[0], left, call.args[1], right)
+                pending = make(call.args[0], left, call.args[1], right)
         result = self._plain(call)
-        return result if sum_ is None else self._later(result, sum_)
+        return result if pending is None else self._later(result, pending)
+
+    def curve(self, call: _Call) -> Tensor:
+        """Return what a smooth function makes of each element."""
+        values = _CURVES[call.func](call.x) if call.x.dtype == torch.float32 else None
+        result = self._plain(call)
+        return result if values is None else result.copy_(values)  # perhaps in place
+
+    def average(self, call: _Call) -> Tensor:
+        """Return the means of windows of an image."""
+        lattice = self._integers(call.x)
+        result = self._plain(call)
+        return result if lattice is None else self._later(result, average_pooled(result))
 
     def mean(self, call: _Call) -> Tensor:
         """Return a mean."""
         x, lattice = call.x, self._integers(call.x)
         result = self._plain(call)
         is_image = isinstance(x, Tensor) and x.ndim == _IMAGE_NDIM
+        if is_image and _is_over_channels(call) and x.dtype == torch.float32:
+            return channel_mean(x).reshape(result.shape)
         if lattice is None or not is_image or result.numel() != x.shape[0] * x.shape[1]:
             return result
         total = lattice.steps(x).sum((2, 3)).reshape(result.shape)
@@ -263,6 +306,12 @@ def _is_choice(call: _Call) -> bool:
     return True
 
 
+def _is_over_channels(call: _Call) -> bool:
+    if call.func is F.adaptive_avg_pool2d:
+        return False
+    return call.named("input", "dim").get("dim") in (1, -3, (1,), (-3,), [1], [-3])
+
+
 def _bounds(call: _Call) -> tuple[float, float] | None:
     """Return the least and the largest number that a clamp lets pass; None if not constant."""
     if call.func in _RELUS:
@@ -291,13 +340,22 @@ _MOVES: Final = (
     *(torch.reshape, torch.Tensor.permute, torch.permute, torch.Tensor.transpose),
     *(torch.transpose, torch.Tensor.squeeze, torch.squeeze, torch.Tensor.unsqueeze),
     *(torch.unsqueeze, torch.Tensor.contiguous, torch.Tensor.__getitem__, torch.Tensor.chunk),
-    *(torch.chunk, torch.Tensor.split, torch.split),
+    *(torch.chunk, torch.Tensor.split, torch.split, torch.Tensor.expand, torch.Tensor.expand_as),
 )
+_CURVES: Final[Mapping[Callable[..., Any], Callable[[Tensor], Tensor]]] = {
+    **dict.fromkeys((torch.sigmoid, torch.Tensor.sigmoid, F.sigmoid), logistic),
+    F.silu: lambda x: x * logistic(x),
+    F.hardsigmoid: hard_sigmoid,
+    F.hardswish: lambda x: x * hard_sigmoid(x),
+}
 _RULES: Final[Mapping[Callable[..., Any], Callable[[_Kernels, _Call], Any]]] = {
     **dict.fromkeys((F.conv1d, F.conv2d, F.conv3d, F.linear), _Kernels.contract),
     **dict.fromkeys((F.batch_norm, torch.batch_norm), _Kernels.norm),
     **dict.fromkeys((*_RELUS, *_CLAMPS), _Kernels.clamp),
     **dict.fromkeys((torch.add, torch.Tensor.add, torch.Tensor.add_), _Kernels.add),
+    **dict.fromkeys((torch.mul, torch.Tensor.mul, torch.Tensor.mul_), _Kernels.multiply),
+    **dict.fromkeys(_CURVES, _Kernels.curve),
+    F.avg_pool2d: _Kernels.average,
     **dict.fromkeys((F.adaptive_avg_pool2d, torch.mean, torch.Tensor.mean), _Kernels.mean),
     **dict.fromkeys(_MOVES, _Kernels.move),
     **dict.fromkeys((torch.cat, torch.concat), _Kernels.join),

@@ -121,7 +121,7 @@ def _error(
     outputs = []
     for one in (model, thinned):
         with preserved(one), integer_arithmetic(one):
-            outputs.append(list(tensors_in(run(one.eval(), example_inputs))))
+            outputs.append(tensors_in(run(one.eval(), example_inputs)))
     expected, actual = outputs
     error = max(map(relative_error, expected, actual), default=0.0)
     accepted = default_tolerance(expected) if tolerance is None else tolerance

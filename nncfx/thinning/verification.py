@@ -21,6 +21,7 @@ from nncfx.tracing.living import LivingChannels
 from nncfx.tracing.preservation import preserved
 from nncfx.tracing.tensors import tensors_in
 from nncfx.tracing.tracer import trace_of_shapes
+from nncfx.tracing.watching import watch_shapes
 
 __all__ = [
     "default_tolerance",
@@ -118,7 +119,7 @@ class _Counter:
 
     def on_call(self, call: TracedCall) -> None:
         """Count an operation."""
-        self.count += call.operation is not None
+        self.count += bool(call.address)
 
     def on_output(self, tensor: torch.Tensor) -> None:
         """Ignore an output."""
@@ -140,7 +141,7 @@ def failing_operation(
         return counters
 
     try:
-        trace_of_shapes(thinned, example_inputs, count)
+        watch_shapes(thinned, example_inputs, count)
     except TracingError:
         operations = trace_of_shapes(model, example_inputs).graph.operations
         return operations[min(counters[-1].count, len(operations) - 1)]
@@ -165,10 +166,10 @@ class _Recorder(ChannelObserver):
     def on_call(self, call: TracedCall) -> None:
         """Follow channels and keep the result."""
         super().on_call(call)
-        if call.operation is not None:
+        if call.address:
             for tensor in tensors_in(call.result):
                 grid = self.state.ids(tensor)
-                self.records.append(_Record(call.operation.address, tensor.clone(), grid))
+                self.records.append(_Record(call.address, tensor.clone(), grid))
 
 
 def first_divergence(

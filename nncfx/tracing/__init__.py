@@ -6,7 +6,8 @@ from nncfx.tracing.network import InsertionHandle, NNCFInterface, NNCFNetwork, i
 from nncfx.tracing.no_trace import no_nncf_trace
 from nncfx.tracing.sites import Insertion, PostSite, PreSite, Priority, Site, WeightSite
 from nncfx.tracing.strip import bake, is_strippable, strip
-from nncfx.tracing.tracer import Observer, TracedCall, trace
+from nncfx.tracing.tracer import trace
+from nncfx.tracing.watching import Observer, TracedCall
 from nncfx.tracing.wrapping import unwrap, wrap
 
 __all__ = [

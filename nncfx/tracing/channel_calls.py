@@ -3,14 +3,14 @@
 from typing import Any
 
 from nncfx.tracing.channel_state import ChannelState
-from nncfx.tracing.tracer import TracedCall
+from nncfx.tracing.watching import TracedCall
 
 __all__ = ["argument", "place_of", "unknown"]
 
 
 def place_of(call: TracedCall) -> str:
     """Return the address of a call, or its function's name where it has none."""
-    return call.func.__name__ if call.operation is None else call.operation.address
+    return call.address or call.func.__name__
 
 
 def argument(call: TracedCall, position: int, name: str, default: Any = None) -> Any:

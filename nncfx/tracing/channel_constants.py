@@ -10,7 +10,7 @@ from nncfx.tracing.channel_calls import argument, place_of
 from nncfx.tracing.channel_ids import along, compact
 from nncfx.tracing.channel_state import ChannelState, Split
 from nncfx.tracing.named_integers import NamedInteger, NamedSize
-from nncfx.tracing.tracer import TracedCall
+from nncfx.tracing.watching import TracedCall
 
 __all__ = ["CONSTRUCTORS", "constant"]
 

@@ -11,7 +11,7 @@ from nncfx.tracing.channel_calls import argument, place_of, unknown
 from nncfx.tracing.channel_extents import counted
 from nncfx.tracing.channel_ids import NO_CHANNEL, along, spread, varying_axes
 from nncfx.tracing.channel_state import ChannelState
-from nncfx.tracing.tracer import TracedCall
+from nncfx.tracing.watching import TracedCall
 
 __all__ = [
     "added_product",

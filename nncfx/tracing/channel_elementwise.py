@@ -21,7 +21,7 @@ from nncfx.tracing.channel_source import Source
 from nncfx.tracing.channel_state import ChannelState, Split
 from nncfx.tracing.living import AVERAGES, LAYER_NORMS
 from nncfx.tracing.named_integers import NamedInteger
-from nncfx.tracing.tracer import TracedCall
+from nncfx.tracing.watching import TracedCall
 
 __all__ = [
     "along_axis",
@@ -135,7 +135,7 @@ def reduction(state: ChannelState, call: TracedCall) -> None:
     axes = {axis % grid.dim() for axis in given} if given else set(range(grid.dim()))
     if living(state, call, grid, axes):
         return state.set_grid(call.result, _constant(call.result))
-    if call.operation is not None and call.operation.module_type == "MultiheadAttention":
+    if call.module_type == "MultiheadAttention":
         # the mean weights over all heads, computed for every caller and used by few
         return state.fix_if_read(call.result, grid, f"'{place_of(call)}' averages over all heads")
     rest = state.mix(grid, axes, (place_of(call), "computes across its channels"))
@@ -189,7 +189,7 @@ def group_normalisation(state: ChannelState, call: TracedCall) -> None:
     """Follow group norm: the channels of a group go together, and the number of groups falls."""
     data, count = call.args[0], argument(call, 1, "num_groups")
     place, ids = place_of(call), state.sequence(state.ids(data), _CHANNEL_AXIS, place_of(call))
-    if ids is None or count == 1 or call.operation is None:
+    if ids is None or count == 1 or not call.address:
         return channel_normalisation(state, call)
     if not isinstance(count, NamedInteger) or count != count.whole:
         note_literal(state, call)

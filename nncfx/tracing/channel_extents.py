@@ -11,7 +11,7 @@ from nncfx.tracing.channel_ids import along, compact, sequence, varying_axes
 from nncfx.tracing.channel_sizes import note_literal
 from nncfx.tracing.channel_state import ChannelState, Split
 from nncfx.tracing.named_integers import NamedInteger, NamedSize
-from nncfx.tracing.tracer import TracedCall
+from nncfx.tracing.watching import TracedCall
 
 __all__ = ["counted", "narrowed_by_bounds", "repeated", "sliced"]
 

@@ -23,7 +23,7 @@ from nncfx.tracing.channel_source import Source
 from nncfx.tracing.channel_state import ChannelState, Split
 from nncfx.tracing.named_integers import NamedInteger, NamedSize
 from nncfx.tracing.tensors import replaced, tensors_in
-from nncfx.tracing.tracer import TracedCall
+from nncfx.tracing.watching import TracedCall
 
 __all__ = ["RULES"]
 
@@ -220,7 +220,7 @@ def assign(state: ChannelState, call: TracedCall) -> None:
     target, index, value = call.args
     grid = state.ids(target)
     region = grid[index]
-    if not same_channels(grid, region) or list(tensors_in(index)):
+    if not same_channels(grid, region) or tensors_in(index):
         unknown(state, call, "writes some channels by their position")
         return state.fix(grid, f"'{place_of(call)}' writes some channels by their position")
     if isinstance(value, torch.Tensor):
@@ -322,7 +322,7 @@ def _again(
         moved = call.func(*args, **kwargs)
     except (RuntimeError, IndexError, TypeError, ValueError):
         return None
-    found = list(tensors_in(moved))
+    found = tensors_in(moved)
     expected = call.produced
     if [t.shape for t in found] != [t.shape for t in expected]:
         return None

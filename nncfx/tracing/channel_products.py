@@ -14,7 +14,7 @@ from nncfx.tracing.channel_contraction import weighted_product
 from nncfx.tracing.channel_ids import compact, narrowed, varying_axes
 from nncfx.tracing.channel_state import ChannelState
 from nncfx.tracing.tensors import tensors_in
-from nncfx.tracing.tracer import TracedCall
+from nncfx.tracing.watching import TracedCall
 
 __all__ = ["attention", "batched_add_product", "einsum", "grouped_product", "matrix_product"]
 
@@ -86,7 +86,7 @@ def batched_add_product(state: ChannelState, call: TracedCall) -> None:
 def einsum(state: ChannelState, call: TracedCall) -> None:
     """Follow an einsum of activations without repeated letters."""
     equation, *rest = call.args
-    tensors = list(tensors_in(rest))
+    tensors = tensors_in(rest)
     if not isinstance(equation, str) or "." in equation or "->" not in equation:
         return unknown(state, call)
     left, out = equation.replace(" ", "").split("->")

@@ -11,7 +11,7 @@ from nncfx.tracing.channel_calls import argument, place_of, unknown
 from nncfx.tracing.channel_ids import along
 from nncfx.tracing.channel_state import ChannelState
 from nncfx.tracing.tensors import tensors_in
-from nncfx.tracing.tracer import TracedCall
+from nncfx.tracing.watching import TracedCall
 
 __all__ = ["recurrent"]
 
@@ -45,8 +45,7 @@ def _follow(state: ChannelState, call: TracedCall, counts: tuple[int, int, int])
     read: Ids | None = state.sequence(state.ids(data), -1, place)
     if read is None:
         return unknown(state, call, "reads channels from several axes")
-    module = "" if call.operation is None else call.operation.module
-    state.ledger.count(module, "input_size", read)
+    state.ledger.count(call.module, "input_size", read)
     cells = [weights[n : n + per_cell] for n in range(0, len(weights), per_cell)]
     units: list[Ids] = []
     for number, cell in enumerate(cells):
@@ -56,7 +55,7 @@ def _follow(state: ChannelState, call: TracedCall, counts: tuple[int, int, int])
         ids = state.ledger.create(size)
         units.append(ids)
         _cell(state, cell, np.tile(ids, gates), (read, ids))
-        state.ledger.count(module, "hidden_size", ids)
+        state.ledger.count(call.module, "hidden_size", ids)
     last = units[-directions:]
     output, *states = call.produced
     state.set_grid(output, along(np.concatenate(last), -1, output.shape))

@@ -32,7 +32,7 @@ from nncfx.tracing.channel_products import (
 from nncfx.tracing.channel_recurrent import recurrent
 from nncfx.tracing.channel_state import ChannelState
 from nncfx.tracing.channel_weights import batch_normalisation, weight_normalisation
-from nncfx.tracing.tracer import TracedCall
+from nncfx.tracing.watching import TracedCall
 
 __all__ = ["RULES", "Rule"]
 

@@ -11,7 +11,7 @@ from nncfx.tracing.channel_calls import argument, place_of
 from nncfx.tracing.channel_ids import in_order, varying_axes
 from nncfx.tracing.channel_state import ChannelState, Split
 from nncfx.tracing.named_integers import NamedInteger, NamedSize
-from nncfx.tracing.tracer import TracedCall
+from nncfx.tracing.watching import TracedCall
 
 __all__ = ["note_literal", "note_sizes", "note_width"]
 
@@ -20,8 +20,8 @@ _SIZED: Final = frozenset(["view", "reshape", "unflatten"])
 
 def note_literal(state: ChannelState, call: TracedCall) -> None:
     """Note that a call is given a number of channels that only its code knows."""
-    if call.operation is not None:
-        state.ledger.literal(call.operation.module, call.operation.address)
+    if call.address:
+        state.ledger.literal(call.module, call.address)
 
 
 def note_width(
@@ -45,7 +45,7 @@ def note_sizes(state: ChannelState, call: TracedCall) -> None:
     if not varying_axes(grid):
         return None
     name = call.func.__name__
-    if call.operation is not None and call.operation.module_type == "MultiheadAttention":
+    if call.module_type == "MultiheadAttention":
         _note_heads(state, call, grid)
     sizes = _sizes(call) if name in _SIZED else []
     offset = argument(call, 1, "dim", 0) % call.args[0].dim() if name == "unflatten" else 0
@@ -106,7 +106,6 @@ def _note_heads(state: ChannelState, call: TracedCall, grid: torch.Tensor) -> No
 
     It divides by the root of a head's width.
     """
-    assert call.operation is not None  # noqa: S101 (the caller has looked)
     moving, last = varying_axes(grid), grid.dim() - 1
     if call.func is not torch.Tensor.view or last not in moving:
         return
@@ -114,7 +113,7 @@ def _note_heads(state: ChannelState, call: TracedCall, grid: torch.Tensor) -> No
         state.fix(grid, f"'{place_of(call)}' has one head only, which must stay")
     elif len(moving) > 1:
         heads = state.unite_along(grid, [last], place_of(call))
-        state.ledger.count(call.operation.module, "num_heads", in_order(heads))
+        state.ledger.count(call.module, "num_heads", in_order(heads))
 
 
 def _sizes(call: TracedCall) -> list[Any]:

@@ -22,7 +22,7 @@ from nncfx.tracing.living import AVERAGES
 from nncfx.tracing.module_walk import all_tensors
 from nncfx.tracing.named_integers import named_integers, named_size
 from nncfx.tracing.spelling import spelling
-from nncfx.tracing.tracer import SizeObserver, TracedCall, trace_of_shapes
+from nncfx.tracing.watching import SizeObserver, TracedCall, watch_shapes
 
 __all__ = ["ChannelObserver", "analyze_channels"]
 
@@ -127,5 +127,5 @@ def analyze_channels(
         return observers
 
     with named_integers(model):
-        trace_of_shapes(model, example_inputs, observe)
+        watch_shapes(model, example_inputs, observe)
     return observers[-1].channels(model)

@@ -11,7 +11,7 @@ from nncfx.tracing.channel_calls import argument, place_of, unknown
 from nncfx.tracing.channel_elementwise import per_channel
 from nncfx.tracing.channel_source import Source
 from nncfx.tracing.channel_state import ChannelState
-from nncfx.tracing.tracer import TracedCall
+from nncfx.tracing.watching import TracedCall
 
 __all__ = ["batch_normalisation", "weight_normalisation"]
 

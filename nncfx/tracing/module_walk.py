@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-__all__ = ["all_modules", "all_tensors", "named_modules"]
+__all__ = ["all_modules", "all_tensors", "first_names", "named_modules"]
 
 
 def all_modules(model: nn.Module, *, every_name: bool = False) -> list[tuple[str, nn.Module]]:
@@ -62,3 +62,14 @@ def all_tensors(
                 if tensor is not None:
                     found[prefix + key] = tensor
     return found
+
+
+def first_names(model: nn.Module) -> dict[int, str]:
+    """Return the `id` of every parameter and buffer with the first of its names."""
+    names: dict[int, str] = {}
+    for name, module in named_modules(model):
+        for table in (module._parameters, module._buffers):  # noqa: SLF001 (as torch's own walk)
+            for key, tensor in table.items():
+                if tensor is not None:
+                    names.setdefault(id(tensor), f"{name}.{key}" if name else key)
+    return names

@@ -101,7 +101,7 @@ def _put_back(module: nn.Module, held: dict[str, tuple[Any, Any]]) -> None:
 
 
 def _holds_tensors(value: Any) -> bool:
-    return next(tensors_in(value), None) is not None
+    return bool(tensors_in(value))
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -1,6 +1,6 @@
 """Find the tensors in whatever a model or a torch function takes and returns."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, Final
@@ -13,20 +13,23 @@ from nncfx.graph.operations import TensorInfo
 __all__ = ["Describer", "describe", "own_tensors", "replaced", "tensors_in"]
 
 
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors in `value`, in order.
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Return the tensors in `value`, in order.
 
     Looks into mappings (by value), dataclasses (by field), sequences and sets, however nested;
     anything else that is not a tensor holds none.
     """
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif type(value) not in _LEAVES:
-        for part in _parts(value):
-            if isinstance(part, torch.Tensor):
-                yield part
-            elif type(part) not in _LEAVES:
-                yield from tensors_in(part)
+    found: list[torch.Tensor] = []
+    _collect((value,), found)
+    return found
+
+
+def _collect(parts: Iterable[Any], found: list[torch.Tensor]) -> None:
+    for part in parts:
+        if isinstance(part, torch.Tensor):
+            found.append(part)
+        elif type(part) not in _LEAVES:
+            _collect(_parts(part), found)
 
 
 _LEAVES: Final = frozenset(

@@ -1,0 +1,86 @@
+"""The kernels in float are the runtime's, bit by bit."""
+
+import platform
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from typing_extensions import override
+
+import nncfx
+from nncfx.quantization.float_kernels import (
+    channel_mean,
+    hard_sigmoid,
+    logistic,
+    normalized,
+)
+from nncfx.quantization.integer_sums import BatchNorm
+from nncfx.runtimes import BuildOptions, runtime_named
+
+pytestmark = pytest.mark.skipif(
+    platform.machine() not in {"x86_64", "AMD64"}, reason="the polynomials are those of x86"
+)
+
+
+class Applied(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+def executed(model: nn.Module, x: Tensor, folder: Path) -> Tensor:
+    path = nncfx.export_onnx(model.eval(), folder / "model.onnx", x, dynamic_batch=False).path
+    with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
+        (result,) = session.run(x)
+    return torch.as_tensor(result)
+
+
+@pytest.mark.parametrize(
+    ("function", "kernel"),
+    [
+        (torch.sigmoid, logistic),
+        (F.hardsigmoid, hard_sigmoid),
+        (F.silu, lambda x: x * logistic(x)),
+        (F.hardswish, lambda x: x * hard_sigmoid(x)),
+    ],
+)
+def test_curves_equal_the_runtimes_in_every_bit_and_torchs_do_not(
+    tmp_path: Path, function: Callable[[Tensor], Tensor], kernel: Callable[[Tensor], Tensor]
+) -> None:
+    x = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0)) * 6
+    expected = executed(Applied(function), x, tmp_path)
+    assert torch.equal(kernel(x), expected)
+    assert not torch.equal(function(x), expected)
+
+
+def test_a_batch_norm_behind_no_layer_equals_the_runtimes(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    norm = nn.BatchNorm2d(32).eval()
+    mean, variance, weight, bias = torch.randn(4, 32, generator=generator)
+    variance = variance.abs() + 0.1
+    norm.load_state_dict(
+        {"running_mean": mean, "running_var": variance, "weight": weight, "bias": bias},
+        strict=False,
+    )
+    x = torch.randn(2, 32, 9, 9, generator=generator)
+    constants = BatchNorm(mean=mean, variance=variance, weight=weight, bias=bias, epsilon=norm.eps)
+    expected = executed(norm, x, tmp_path)
+    assert torch.equal(normalized(x, constants), expected)
+    assert not torch.equal(norm(x), expected)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("channels", [1, 3, 64, 66, 67])
+def test_means_over_channels_equal_the_runtimes(tmp_path: Path, batch: int, channels: int) -> None:
+    x = torch.randn(batch, channels, 7, 7, generator=torch.Generator().manual_seed(0))
+    expected = executed(Applied(lambda x: x.mean(1, keepdim=True)), x, tmp_path)
+    assert torch.equal(channel_mean(x), expected)
