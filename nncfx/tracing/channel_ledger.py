@@ -22,7 +22,7 @@ class ChannelLedger:
     """Notes on channel ids; `channels()` sums them up. Ids of `NO_CHANNEL` are constants."""
 
     _sets: UnionFind = field(default_factory=UnionFind)
-    _reasons: dict[int, str] = field(default_factory=dict)
+    _reasons: list[tuple[Ids, str]] = field(default_factory=list)
     _opaque: dict[str, str] = field(default_factory=dict)
     _carriers: dict[tuple[str, int], Ids] = field(default_factory=dict)
     _roles: dict[tuple[str, int], list[Role]] = field(default_factory=dict)
@@ -30,6 +30,7 @@ class ChannelLedger:
     _averages: dict[tuple[int, int], Ids] = field(default_factory=dict)
     _literals: dict[str, list[str]] = field(default_factory=dict)
     _held: dict[str, Ids | tuple[str, int]] = field(default_factory=dict)
+    _shadows: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def unions(self) -> int:
@@ -48,34 +49,33 @@ class ChannelLedger:
 
     def find(self, ids: Ids) -> Ids:
         """Return for each id the one that stands for its group; constants stay constants."""
-        known = ids != NO_CHANNEL
-        if known.all():
-            return self._sets.find(ids)
-        roots = ids.copy()
-        roots[known] = self._sets.find(ids[known])
-        return roots
+        return self._sets.find(ids)
 
     def fix(self, ids: Ids, reason: str) -> None:
         """Note that the channels `ids` must stay; the first reason is the one reported."""
-        for ident in np.unique(ids[ids != NO_CHANNEL]).tolist():
-            self._reasons.setdefault(ident, reason)
+        self._reasons.append((ids[ids != NO_CHANNEL], reason))
 
     def are_fixed(self, ids: Ids) -> bool:
         """Return whether all channels `ids` must stay, as far as is known by now."""
-        fixed = np.fromiter(self._reasons, dtype=np.int64, count=len(self._reasons))
+        fixed = np.concatenate([one for one, _ in self._reasons] or [ids[:0]])
         return bool(np.isin(self.find(ids), self.find(fixed)).all())
 
     def tie(self, first: Ids, second: Ids, place: str) -> None:
         """Note that `first[i]` and `second[i]` are one channel, fixed where one is a constant."""
         one, other = first != NO_CHANNEL, second != NO_CHANNEL
-        if one.all() and other.all():
+        both = one & other
+        if both.all():
             self._sets.union(first, second)
             return
-        self._sets.union(first[one & other], second[one & other])
+        self._sets.union(first[both], second[both])
         self.literal(".".join(_NAME.findall(place.rpartition("/")[0])), place)
         reason = _CONSTANT.format(place=place)
         self.fix(first[one & ~other], reason)
         self.fix(second[other & ~one], reason)
+
+    def shadow(self, parameter: str, of: str) -> None:
+        """Note that a parameter loses along each axis what another of its shape loses there."""
+        self._shadows.append((parameter, of))
 
     def fix_parameter(self, parameter: str, reason: str) -> None:
         """Note that whatever channels `parameter` carries, before or later, must stay."""
@@ -130,25 +130,40 @@ class ChannelLedger:
         Args:
             buffers: the carriers that are buffers, not parameters.
         """
+        self._follow_shadows()
         for (parameter, _), ids in self._carriers.items():
             if parameter in self._opaque:
                 self.fix(ids, self._opaque[parameter])
-        fixed = np.fromiter(self._reasons, dtype=np.int64, count=len(self._reasons))
+        roots = self._sets.roots()
         reasons: dict[int, str] = {}
-        for root, reason in zip(self.find(fixed).tolist(), self._reasons.values(), strict=True):
-            reasons.setdefault(root, reason)
+        for ids, reason in self._reasons:
+            for root in roots[ids].tolist():
+                reasons.setdefault(root, reason)
+        shared: dict[bytes, Ids] = {}
+
+        def found(ids: Ids) -> Ids:
+            """Return what stands for each channel; where this is the same, the same array."""
+            each = roots[ids]
+            return shared.setdefault(each.tobytes(), each)
+
         notes = Notes(
             count=len(self._sets),
-            carriers={key: self.find(ids) for key, ids in self._carriers.items()},
+            carriers={key: found(ids) for key, ids in self._carriers.items()},
             roles=self._roles,
-            widths={key: self.find(ids) for key, ids in self._widths.items()},
-            averages={key: self.find(ids) for key, ids in self._averages.items()},
+            widths={key: found(ids) for key, ids in self._widths.items()},
+            averages={key: found(ids) for key, ids in self._averages.items()},
             reasons=reasons,
             held={
-                place: self.find(self._carriers[ids] if isinstance(ids, tuple) else ids)
+                place: roots[self._carriers[ids] if isinstance(ids, tuple) else ids]
                 for place, ids in self._held.items()
                 if not isinstance(ids, tuple) or ids in self._carriers
             },
         )
         literals = {module: tuple(places) for module, places in self._literals.items()}
         return replace(grouped(notes, frozenset(buffers)), literals=literals)
+
+    def _follow_shadows(self) -> None:
+        for shadow, of in self._shadows:
+            for parameter, axis in [key for key, roles in self._roles.items() if roles]:
+                if parameter == of:
+                    self.carry(shadow, axis, self._carriers[of, axis], Role.FOLLOWER)

@@ -31,7 +31,7 @@ from nncfx.tracing.channel_products import (
 )
 from nncfx.tracing.channel_recurrent import recurrent
 from nncfx.tracing.channel_state import ChannelState
-from nncfx.tracing.channel_weights import batch_normalisation, weight_normalisation
+from nncfx.tracing.channel_weights import batch_normalisation, product, weight_normalisation
 from nncfx.tracing.watching import TracedCall
 
 __all__ = ["RULES", "Rule"]
@@ -79,6 +79,8 @@ def _spelt(names: str, rule: Rule) -> dict[str, Rule]:
 RULES: Final[Mapping[str, Rule]] = {
     **_spelt(_POINTWISE, pointwise),
     **{f"__{name}__": pointwise for name in _OPERATORS.split()},
+    **_spelt("mul multiply", product),
+    **dict.fromkeys(["__mul__", "__rmul__", "__imul__"], product),
     **_spelt(_WINDOWS, window),
     **_spelt(_ALONG, along_axis),
     **_spelt(_REDUCTIONS, reduction),

@@ -1,4 +1,4 @@
-"""Channel rules of functions that make one weight from others (standardisation, weight norm)."""
+"""Channel rules of functions that make one weight from others (standardisation, masks)."""
 
 import math
 
@@ -8,12 +8,12 @@ import torch
 from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids
 from nncfx.tracing.channel_calls import argument, place_of, unknown
-from nncfx.tracing.channel_elementwise import per_channel
+from nncfx.tracing.channel_elementwise import per_channel, pointwise
 from nncfx.tracing.channel_source import Source
 from nncfx.tracing.channel_state import ChannelState
 from nncfx.tracing.watching import TracedCall
 
-__all__ = ["batch_normalisation", "weight_normalisation"]
+__all__ = ["batch_normalisation", "product", "weight_normalisation"]
 
 _ROWS, _COLUMNS = 1, 2  # axes of a weight `1 x o x n` that is standardised
 
@@ -52,6 +52,21 @@ def weight_normalisation(state: ChannelState, call: TracedCall) -> None:
     if not _follows(state, argument(call, 1, "g"), _noted(state, source, 0, None)):
         return unknown(state, call, "has a length that is no parameter")
     return state.set_source(call.result, source)
+
+
+def product(state: ChannelState, call: TracedCall) -> None:
+    """Follow a product; of two parameters of one shape, such as a weight and its mask, the first.
+
+    What is zero in it is zero in the product. The other loses what the first loses.
+    """
+    trained_first = sorted(call.operands, key=lambda tensor: not tensor.requires_grad)
+    sources = [one for tensor in trained_first if (one := state.source(tensor)) is not None]
+    shapes = {tuple(tensor.shape) for tensor in (*call.operands, call.result)}
+    if len(sources) != 2 or len(shapes) > 1 or not all(one.is_whole for one in sources):  # noqa: PLR2004
+        return pointwise(state, call)
+    weight, mask = (one.parameter for one in sources)
+    state.ledger.shadow(mask, weight)
+    return state.set_source(call.result, sources[0])
 
 
 def _in_order(source: Source, layout: tuple[int, ...]) -> bool:

@@ -80,6 +80,39 @@ def test_standardised_weights_fix_what_they_read_without_living_norms() -> None:
     assert "normalises over what reads it" in channels.fixed["0"]
 
 
+class Masked(nn.Conv2d):
+    """A convolution of which a mask takes weights, before or behind the weight."""
+
+    def __init__(self, inputs: int, outputs: int, *, groups: int = 1, as_buffer: bool) -> None:
+        super().__init__(inputs, outputs, 3, groups=groups)
+        mask = (torch.rand_like(self.weight) > 0.4).to(self.weight.dtype)
+        if as_buffer:
+            self.register_buffer("mask", mask)
+        else:
+            self.mask = nn.Parameter(mask, requires_grad=False)
+        self.as_buffer = as_buffer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight = self.mask * self.weight if self.as_buffer else self.weight.mul(self.mask)
+        return F.conv2d(x, weight, self.bias, groups=self.groups)
+
+
+@pytest.mark.parametrize("as_buffer", [False, True])
+def test_the_mask_of_a_weight_loses_what_the_weight_loses(as_buffer: bool) -> None:
+    model = nn.Sequential(
+        *(Masked(3, 8, as_buffer=as_buffer), nn.ReLU()),
+        *(Masked(8, 8, groups=8, as_buffer=as_buffer), nn.ReLU()),
+        *(Masked(8, 4, groups=2, as_buffer=as_buffer), nn.ReLU()),
+        Masked(4, 2, as_buffer=as_buffer),
+    )
+    result = halved(model, torch.rand(2, 3, 12, 12))
+    # one of the two groups of the third layer goes, with half of everything before it
+    shapes = [
+        tuple(one.shape) for name, one in result.model.state_dict().items() if "mask" in name
+    ]
+    assert shapes == [(4, 3, 3, 3), (4, 1, 3, 3), (2, 4, 3, 3), (2, 2, 3, 3)]
+
+
 @pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
 @pytest.mark.parametrize("norm", [parametrizations.weight_norm, nn.utils.weight_norm])
 def test_weight_norm_lets_channels_go(norm: Callable[[nn.Module], nn.Module]) -> None:
