@@ -14,17 +14,18 @@ Ids = npt.NDArray[np.int64]
 class UnionFind:
     """A forest of integers; the smallest of a set stands for it, whatever the order of unions.
 
-    `unions` counts the calls that changed something.
+    -1 stands for nothing, and for itself. `unions` counts the calls that changed something.
 
     >>> sets = UnionFind()
     >>> sets.grow(4)
     array([0, 1, 2, 3])
     >>> sets.union(np.array([3, 2]), np.array([2, 1]))
-    >>> sets.find(np.array([0, 1, 2, 3]))
-    array([0, 1, 1, 1])
+    >>> sets.find(np.array([0, 1, 2, 3, -1]))
+    array([ 0,  1,  1,  1, -1])
     """
 
-    _parent: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    # the last entry, which is that of -1, is -1
+    _parent: Ids = field(default_factory=lambda: np.full(1, -1, dtype=np.int64))
     _size: int = 0
     unions: int = 0
 
@@ -34,9 +35,10 @@ class UnionFind:
     def grow(self, count: int) -> Ids:
         """Return `count` new integers, each a set of its own."""
         needed = self._size + count
-        if needed > len(self._parent):
-            bigger = np.arange(max(needed, 2 * len(self._parent)), dtype=np.int64)
+        if needed >= len(self._parent):
+            bigger = np.arange(max(needed + 1, 2 * len(self._parent)), dtype=np.int64)
             bigger[: self._size] = self._parent[: self._size]
+            bigger[-1] = -1
             self._parent = bigger
         fresh = np.arange(self._size, needed, dtype=np.int64)
         self._size = needed
@@ -44,23 +46,27 @@ class UnionFind:
 
     def find(self, members: Ids) -> Ids:
         """Return for each integer the one that stands for its set; same shape."""
-        roots = self._parent[members]
-        while True:
-            above = self._parent[roots]
-            if np.array_equal(above, roots):
-                break
-            roots = above
-        self._parent[members] = roots
+        parents = roots = self._parent[members]
+        above = self._parent[roots]
+        while not (above == roots).all():
+            roots, above = above, self._parent[above]
+        if roots is not parents:
+            self._parent[members] = roots
         return roots
 
+    def roots(self) -> Ids:
+        """Return for every integer in turn the one that stands for its set; for -1, last, -1."""
+        return self.find(np.append(np.arange(self._size), -1))
+
     def union(self, first: Ids, second: Ids) -> None:
-        """Unite the sets of `first[i]` and `second[i]`, for every `i`."""
-        while True:
-            one, other = self.find(first), self.find(second)
-            apart = one != other
-            if not apart.any():
-                return
+        """Unite the sets of `first[i]` and `second[i]`, none of them -1, for every `i`."""
+        one, other = self.find(first), self.find(second)
+        apart = one != other
+        while apart.any():
             low = np.minimum(one[apart], other[apart])
             high = np.maximum(one[apart], other[apart])
             np.minimum.at(self._parent, high, low)
             self.unions += 1
+            # a root got the lowest of those it was to be united with, and the others are left
+            one, other = self.find(high), self.find(low)
+            apart = one != other
