@@ -2,21 +2,25 @@
 
 The file's QuantizeLinear nodes become outputs, and what ONNX Runtime's integer kernels return
 there is compared with the integers of the torch quantizer that has the same scale, zero point and
-size. "kernel": the simulation reads the runtime's tensors before each operation, so that what
-differs is that kernel's own. "whole": it runs by itself, in float32, and what differs adds up.
-"integers": it runs by itself and computes as integer kernels do
-(`nncfx.quantization.integer_arithmetic`); what is left comes from operations in float.
+size. "local": the simulation reads the runtime's tensors before each operation, so that what
+differs is that operation's own: this is what a step at most is promised of, for every quantized
+tensor. "whole": it runs by itself, and what differs adds up. Both in float32, as it always
+simulates, and in integers (`nncfx.quantization.integer_arithmetic`); what is left there comes from
+operations in float, whose last bits decide at ties: "off a tie" is how far, in steps, the farthest
+of the locally differing elements was from the middle of two integers.
 
 Models of pytorchcv have random weights (batch norms settled on random images, as in
-quantized_latency.py), and so have the small transformers; those of the shared data and
-all-MiniLM-L6-v2 (with --minilm) are trained.
+quantized_latency.py; any other is named by its module, "densenet.densenet121"), and so have the
+small transformers; those of the shared data and all-MiniLM-L6-v2 (with --minilm) are trained.
 
     python benchmarks/integer_agreement.py --data ../shared/data [--models ...] [--tensors]
         [--minilm FOLDER]
 """
 
 import argparse
+import importlib
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,51 +61,63 @@ class Agreement:
         differing: How many differ.
         steps: The largest difference, in quantization steps.
         far: How many differ by more than one step.
+        off_tie: The largest distance of a differing element, before it is rounded, from the
+            middle of two integers, in steps.
     """
 
     elements: int
     differing: int
     steps: int
     far: int
+    off_tie: float
 
 
 def agreements(
-    model: NNCFNetwork, file: Path, inputs: Inputs, *, by_kernel: bool
+    model: NNCFNetwork,
+    executed: Mapping[Key, list[Integers]],
+    inputs: Inputs,
+    *,
+    is_local: bool,
 ) -> dict[Site, Agreement]:
-    """Return how the runtime's tensors agree with those of `model`, which `file` was made of.
+    """Return how the runtime's tensors agree with those of `model`.
 
     Args:
         model: Quantized.
-        file: Its export.
+        executed: The runtime's integers of its export, for `inputs`.
         inputs: As the model takes them.
-        by_kernel: Let each operation of the model read what the runtime's kernels returned.
+        is_local: Let each operation of the model read what the runtime's kernels returned.
     """
-    executed = executed_integers(file, inputs)
     found: dict[Site, Agreement] = {}
 
-    def compared(site: Site, hook: Quantizer, output: Tensor) -> Tensor | None:
+    def compared(site: Site, hook: Quantizer, x: Tensor, output: Tensor) -> None:
         scale, zero = float(hook.scale), int(hook.zero_point)
         integers = np.rint(output.double().numpy() / scale).astype(np.int64) + zero
         candidates = [
-            one.reshape(integers.shape)
+            laid_out(one, integers.shape)
             for one in executed.get((scale, zero), ())
             if one.size == integers.size
         ]
         if not candidates:
-            return None  # the file moves the quantizer elsewhere: behind a pooling, for instance
+            return  # the file moves the quantizer elsewhere: behind a pooling, for instance
         nearest = min(candidates, key=lambda one: np.count_nonzero(one - integers))
         apart = np.abs(nearest - integers)
+        exact = x.double().numpy() / scale
+        off = np.abs(np.abs(exact - np.floor(exact)) - 0.5)
         found[site] = Agreement(
             elements=apart.size,
             differing=int(np.count_nonzero(apart)),
             steps=int(apart.max()),
             far=int(np.count_nonzero(apart > 1)),
+            off_tie=float(off[apart > 0].max(initial=0.0)),
         )
-        values = torch.from_numpy(nearest - zero) * hook.scale
-        return values.to(output.dtype) if by_kernel else None
+        if is_local:
+            # the same tensor, of which integer arithmetic knows that it holds integers
+            output.data.copy_(torch.from_numpy(nearest - zero) * hook.scale)
 
     handles = [
-        hook.register_forward_hook(lambda hook, _, output, site=site: compared(site, hook, output))
+        hook.register_forward_hook(
+            lambda hook, inputs, output, site=site: compared(site, hook, inputs[0], output)
+        )
         for site, hook in quantizers_of(model).items()
         if not isinstance(site, WeightSite)
     ]
@@ -112,6 +128,15 @@ def agreements(
         for handle in handles:
             handle.remove()
     return found
+
+
+def laid_out(tensor: Integers, shape: tuple[int, ...]) -> Integers:
+    """Return `tensor` in a shape of as many elements; blocks of 2 x 2 pixels become pixels."""
+    if tensor.ndim == len(shape) == len(SHAPE) and tensor.shape[1] == 4 * shape[1]:
+        images, channels, height, width = shape
+        blocks = tensor.reshape(images, 2, 2, channels, height // 2, width // 2)
+        return blocks.transpose(0, 3, 4, 1, 5, 2).reshape(shape)
+    return tensor.reshape(shape)
 
 
 def executed_integers(file: Path, inputs: Inputs) -> dict[Key, list[Integers]]:
@@ -167,21 +192,40 @@ def subject(name: str, data: Path, minilm: Path | None = None) -> tuple[NNCFNetw
         source = PRETRAINED[name]
         images = source.train(data, 64)[0]
         return nncfx.quantize(source.load(data), images.split(32)), (images[:8],)
+    if name not in MODELS:
+        module, _, function = name.partition(".")
+        MODELS[name] = getattr(importlib.import_module(f"pytorchcv.models.{module}"), function)
     return nncfx.quantize(settled(name), [torch.randn(8, *SHAPE[1:])]), (torch.randn(SHAPE),)
 
 
-def row(name: str, three: list[dict[Site, Agreement]]) -> str:
-    """Return a line of the table of one model: by kernel, whole, in integers."""
-    cells = [name, f"{len(three[0])}"]
-    for found in three:
-        tensors = list(found.values())
+def measured(model: NNCFNetwork, inputs: Inputs) -> dict[str, dict[Site, Agreement]]:
+    """Return how the model and its file agree, in four ways."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = nncfx.export_onnx(model, Path(folder) / "int8.onnx", inputs).path
+        executed = executed_integers(file, inputs)
+    found = {
+        "local": agreements(model, executed, inputs, is_local=True),
+        "whole": agreements(model, executed, inputs, is_local=False),
+    }
+    with integer_arithmetic(model):
+        found["local, integers"] = agreements(model, executed, inputs, is_local=True)
+        found["whole, integers"] = agreements(model, executed, inputs, is_local=False)
+    return found
+
+
+def row(name: str, all_of: int, found: Mapping[str, Mapping[Site, Agreement]]) -> str:
+    """Return a line of the table of one model, of as many quantized activations."""
+    cells = [name, f"{len(found['local'])} of {all_of}"]
+    for way, by_site in found.items():
+        tensors = list(by_site.values())
         elements = sum(one.elements for one in tensors)
-        cells += [
-            f"{sum(one.differing for one in tensors) / elements:.4%}",
-            f"{sum(one.far for one in tensors) / elements:.3%}",
-            f"{max(one.steps for one in tensors)}",
-        ]
-    del cells[3]  # by kernel none is far
+        differing = sum(one.differing for one in tensors)
+        cells += [f"{differing / elements:.2g}" if differing else "0"]
+        cells += [f"{max(one.steps for one in tensors)}"]
+        if way == "local, integers":
+            cells += [f"{max(one.off_tie for one in tensors):.1g}" if differing else ""]
+        elif way != "local":
+            cells += [f"{sum(one.far for one in tensors) / elements:.2g}"]
     return f"| {' | '.join(cells)} |"
 
 
@@ -191,23 +235,23 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with data/ and weights/")
     parser.add_argument("--minilm", type=Path, help="folder of all-MiniLM-L6-v2")
     names = [*PRETRAINED, *MODELS, *TRANSFORMERS]
-    parser.add_argument("--models", nargs="+", default=names, choices=[*names, "minilm"])
+    parser.add_argument(
+        "--models", nargs="+", default=names, metavar="NAME", help=f"{names}, minilm, or pytorchcv"
+    )
     parser.add_argument("--tensors", action="store_true", help="list those that differ")
     chosen = parser.parse_args()
     print(
-        "| model | tensors | kernel: differing | most steps | whole: differing "
-        "| by more than one step | most steps | integers: differing | by more than one step "
-        "| most steps |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+        "| model | tensors | local: differing | most steps | whole: differing | most steps "
+        "| by more than one | local, integers: differing | most steps | off a tie "
+        "| whole, integers: differing | most steps | by more than one |"
+        f"\n|---{'|---:' * 12}|"
     )
     for name in chosen.models:
         model, inputs = subject(name, chosen.data, chosen.minilm)
-        with tempfile.TemporaryDirectory() as folder:
-            file = nncfx.export_onnx(model, Path(folder) / "int8.onnx", inputs).path
-            three = [agreements(model, file, inputs, by_kernel=one) for one in (True, False)]
-            with integer_arithmetic(model):
-                three.append(agreements(model, file, inputs, by_kernel=False))
-        print(row(name, three), flush=True)
-        for site, one in three[2].items() if chosen.tensors else ():
+        found = measured(model, inputs)
+        count = sum(not isinstance(one, WeightSite) for one in quantizers_of(model))
+        print(row(name, count, found), flush=True)
+        for site, one in found["whole, integers"].items() if chosen.tensors else ():
             if one.differing:
                 print(f"  {site}: {one.differing} of {one.elements}, {one.steps} steps")
 

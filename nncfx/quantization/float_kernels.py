@@ -111,7 +111,7 @@ def average_pooled(mean: Tensor) -> Pending:
 def _polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
     """Return a polynomial, the highest power first, by Horner's rule with one rounding a step."""
     first, *others = torch.tensor(coefficients)
-    result = first.expand_as(x)
+    result: Tensor = first.expand_as(x)
     for one in others:
         # the product of two float32 numbers is exact in float64
         result = (result.double() * x.double() + one.double()).float()

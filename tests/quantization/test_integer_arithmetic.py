@@ -63,6 +63,41 @@ def test_every_bit_of_the_output_is_the_runtimes(tmp_path: Path, seed: int) -> N
         assert not torch.equal(model(x), expected)
 
 
+class Gated(nn.Module):
+    """Two gates, a mean over channels, a pooling of windows, a norm behind a concatenation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem, self.other = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+        self.squeeze, self.gate = nn.Linear(16, 16), nn.Conv2d(2, 1, 3, padding=1)
+        self.norm, self.after = nn.BatchNorm2d(32), nn.Conv2d(32, 8, 3)
+        self.norm.running_mean = torch.randn(32) * 0.1
+        self.norm.running_var = torch.rand(32) + 0.1
+        self.norm.weight.data = torch.randn(32)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.stem(x))
+        gate = torch.sigmoid(self.squeeze(x.mean((2, 3))))
+        x = x * gate.unsqueeze(2).unsqueeze(3).expand_as(x)
+        y = torch.cat((x.max(1)[0].unsqueeze(1), x.mean(1).unsqueeze(1)), 1)
+        y = F.avg_pool2d(x * torch.sigmoid(self.gate(y)), 2)
+        y = torch.cat((y, self.other(F.silu(y))), 1)
+        return self.after(torch.relu(self.norm(y)))
+
+
+@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="sums are those of x86")
+@pytest.mark.parametrize("images", [1, 5])
+def test_gates_means_and_norms_elsewhere_are_the_runtimes(tmp_path: Path, images: int) -> None:
+    generator = torch.Generator().manual_seed(images)
+    x = torch.randn(images, 3, 32, 32, generator=generator)
+    model = nncfx.quantize(Gated().eval(), [x])
+    path = nncfx.export_onnx(model, tmp_path / "int8.onnx", x, dynamic_batch=False).path
+    with integer_arithmetic(model):
+        assert torch.equal(model(x), executed(path, x))
+
+
 def test_the_largest_of_integers_is_an_integer_and_its_reader_computes_in_integers(
     tmp_path: Path,
 ) -> None:

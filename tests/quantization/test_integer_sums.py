@@ -1,6 +1,7 @@
 """What integer kernels make of their sums, by hand and against ONNX Runtime's own kernel."""
 
 import platform
+from collections.abc import Callable
 
 import numpy as np
 import onnx
@@ -8,8 +9,18 @@ import onnxruntime
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from nncfx.quantization.integer_sums import BatchNorm, Lattice, Sums, added, pooled
+from nncfx.quantization.float_kernels import average_pooled
+from nncfx.quantization.integer_sums import (
+    BatchNorm,
+    Lattice,
+    Pending,
+    Sums,
+    added,
+    multiplied,
+    pooled,
+)
 
 
 def lattice(scale: float, zero_point: int) -> Lattice:
@@ -63,46 +74,82 @@ def test_a_mean_is_of_the_integers() -> None:
     assert steps(torch.tensor(0.5), torch.tensor(0)).tolist() == [2, 4]
 
 
-def runtime_sum(grids: list[tuple[float, int]], x: Tensor, y: Tensor) -> Tensor:
-    """Return ONNX Runtime's QLinearAdd of bytes; the last grid is the result's."""
-    constants = []
-    names = []
+def runtime_result(
+    kind: str, grids: list[tuple[float, int]], tensors: list[Tensor], **attributes: object
+) -> Tensor:
+    """Return what an operator of ONNX Runtime makes of bytes; the last grid is the result's."""
+    constants, pairs = [], []
     for index, (scale, zero_point) in enumerate(grids):
-        names.append((f"s{index}", f"z{index}"))
+        pairs.append((f"s{index}", f"z{index}"))
         constants += [
             onnx.numpy_helper.from_array(np.float32(scale), f"s{index}"),
             onnx.numpy_helper.from_array(np.uint8(zero_point), f"z{index}"),
         ]
-    inputs = ["x", *names[0], "y", *names[1], *names[2]]
-    node = onnx.helper.make_node("QLinearAdd", inputs, ["sum"], domain="com.microsoft")
+    names = [f"x{index}" for index in range(len(tensors))]
+    inputs = [one for name, pair in zip(names, pairs, strict=False) for one in (name, *pair)]
+    node = onnx.helper.make_node(
+        kind, [*inputs, *pairs[-1]], ["result"], domain="com.microsoft", **attributes
+    )
     values = [
-        onnx.helper.make_tensor_value_info(one, onnx.TensorProto.UINT8, list(x.shape))
-        for one in ("x", "y", "sum")
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.UINT8, list(one.shape))
+        for name, one in zip(names, tensors, strict=True)
     ]
-    graph = onnx.helper.make_graph([node], "sum", values[:2], values[2:], constants)
+    results = [onnx.helper.make_tensor_value_info("result", onnx.TensorProto.UINT8, None)]
+    graph = onnx.helper.make_graph([node], "bytes", values, results, constants)
     opsets = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("com.microsoft", 1)]
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9)
     session = onnxruntime.InferenceSession(model.SerializeToString())
-    (result,) = session.run(None, {"x": x.numpy(), "y": y.numpy()})
+    fed = zip(names, tensors, strict=True)
+    (result,) = session.run(None, {name: one.numpy() for name, one in fed})
     return torch.from_numpy(result)
 
 
-@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="formula of x86")
-def test_a_sum_of_any_two_bytes_is_onnx_runtimes() -> None:
+def random_grids(count: int) -> list[list[tuple[float, int]]]:
+    """Return 20 times as many grids; every other time steps that let many results be ties."""
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for index in range(20):
+        scales = torch.rand(count, generator=generator) + 0.1
+        if index % 2:
+            scales = torch.exp2(torch.round(scales * -4))
+        zeros = torch.randint(256, (count,), generator=generator)
+        found.append(list(zip(scales.tolist(), zeros.tolist(), strict=True)))
+    return found
+
+
+@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="formulas of x86")
+@pytest.mark.parametrize(("kind", "make"), [("QLinearAdd", added), ("QLinearMul", multiplied)])
+def test_the_sum_and_the_product_of_any_two_bytes_are_onnx_runtimes(
+    kind: str, make: Callable[[Tensor, Lattice, Tensor, Lattice], Pending]
+) -> None:
     x = torch.arange(256, dtype=torch.uint8).repeat(256)
     y = torch.arange(256, dtype=torch.uint8).repeat_interleave(256)
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(20):
-        scales = (torch.rand(3, generator=generator) + 0.1).tolist()
-        zeros = torch.randint(256, (3,), generator=generator).tolist()
-        grids = list(zip(scales, zeros, strict=True))
-        expected = runtime_sum(grids, x, y)
+    for grids in random_grids(3):
         left, right, wanted = (lattice(*one) for one in grids)
-        quantized = added(
-            (x.double() - zeros[0]) * left.scale,
+        if kind == "QLinearMul":  # of the size of a product
+            wanted = lattice(float(left.scale * right.scale * 128), grids[2][1])
+            grids[2] = (float(wanted.scale), grids[2][1])
+        quantized = make(
+            (x.double() - grids[0][1]) * left.scale,
             left,
-            (y.double() - zeros[1]) * right.scale,
+            (y.double() - grids[1][1]) * right.scale,
             right,
         )
-        steps = quantized(wanted.scale, wanted.zero_point) + zeros[2]
+        steps = quantized(wanted.scale, wanted.zero_point) + wanted.zero_point
+        expected = runtime_result(kind, grids, [x, y])
+        assert torch.equal(steps.clamp(0, 255), expected.float()), grids
+
+
+@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="formulas of x86")
+@pytest.mark.parametrize("size", [2, 3])
+def test_means_of_windows_of_bytes_are_onnx_runtimes(size: int) -> None:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randint(256, (1, 16, 24, 24), dtype=torch.uint8, generator=generator)
+    for grids in random_grids(2):
+        (of_x, zero_of_x), (scale, zero_point) = grids
+        mean = F.avg_pool2d((x.float() - zero_of_x) * torch.tensor(of_x), size)
+        wanted = lattice(scale, zero_point)
+        steps = average_pooled(mean)(wanted.scale, wanted.zero_point) + zero_point
+        window = {"kernel_shape": [size, size], "strides": [size, size]}
+        expected = runtime_result("QLinearAveragePool", grids, [x], **window)
         assert torch.equal(steps.clamp(0, 255), expected.float()), grids
