@@ -7,7 +7,7 @@ from typing import Final
 import torch
 
 from nncfx.tracing.channel_calls import argument, place_of
-from nncfx.tracing.channel_ids import along, compact
+from nncfx.tracing.channel_ids import compact
 from nncfx.tracing.channel_state import ChannelState, Split
 from nncfx.tracing.named_integers import NamedInteger, NamedSize
 from nncfx.tracing.watching import TracedCall
@@ -36,7 +36,7 @@ def constant(state: ChannelState, call: TracedCall) -> None:
     place, shape = place_of(call), call.result.shape
     for axis, size in enumerate(sizes):
         if isinstance(size, NamedSize) and len(size.ids) == size:
-            return state.set_grid(call.result, along(size.ids, axis, shape))
+            return state.lay(call.result, size.ids, axis)
     widths = {
         axis: (size.module, size.attribute)
         for axis, size in enumerate(sizes)

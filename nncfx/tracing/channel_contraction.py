@@ -9,7 +9,7 @@ from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids
 from nncfx.tracing.channel_calls import argument, place_of, unknown
 from nncfx.tracing.channel_extents import counted
-from nncfx.tracing.channel_ids import NO_CHANNEL, along, spread, varying_axes
+from nncfx.tracing.channel_ids import NO_CHANNEL, spread, varying_axes
 from nncfx.tracing.channel_state import ChannelState
 from nncfx.tracing.watching import TracedCall
 
@@ -32,7 +32,7 @@ def embedding(state: ChannelState, call: TracedCall) -> None:
         return unknown(state, call)
     ids = state.ledger.carried(weight, 1, table.shape[1])
     state.ledger.carry(weight, 1, ids, Role.PRODUCER)
-    return state.set_grid(call.result, along(ids, -1, call.result.shape))
+    return state.lay(call.result, ids, -1)
 
 
 def linear(state: ChannelState, call: TracedCall) -> None:
@@ -53,7 +53,7 @@ def linear(state: ChannelState, call: TracedCall) -> None:
     _consume(state, call, grid, (name, 1, -1))
     ids = _created(state, weight, rows)
     _bias(state, call, ids)
-    return state.set_grid(call.result, along(ids, -1, call.result.shape))
+    return state.lay(call.result, ids, -1)
 
 
 def _created(state: ChannelState, tensor: torch.Tensor, rows: range) -> Ids:
@@ -98,7 +98,7 @@ def weighted_product(
     _consume(state, call, grid, (name, consumed, axis))
     ids = state.ledger.carried(name, produced, size)
     state.ledger.carry(name, produced, ids, Role.PRODUCER)
-    state.set_grid(call.result, along(ids, axis, call.result.shape))
+    state.lay(call.result, ids, axis)
 
 
 def convolution(state: ChannelState, call: TracedCall) -> None:
@@ -162,7 +162,7 @@ def _convolve_groups(
     else:
         state.ledger.tie(inputs, np.repeat(members, len(inputs) // groups), place)
     _bias(state, call, outputs)
-    state.set_grid(call.result, along(outputs, channel_axis, call.result.shape))
+    state.lay(call.result, outputs, channel_axis)
 
 
 def _consume(
@@ -190,7 +190,7 @@ def _produce(
     ids = state.ledger.carried(name, weight_axis, size)
     state.ledger.carry(name, weight_axis, ids, Role.PRODUCER)
     _bias(state, call, ids)
-    state.set_grid(call.result, along(ids, axis, call.result.shape))
+    state.lay(call.result, ids, axis)
 
 
 def _bias(state: ChannelState, call: TracedCall, ids: Ids) -> None:

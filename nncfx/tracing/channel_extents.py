@@ -7,7 +7,7 @@ import torch
 
 from nncfx.graph.union_find import Ids
 from nncfx.tracing.channel_calls import argument, place_of
-from nncfx.tracing.channel_ids import along, compact, sequence, varying_axes
+from nncfx.tracing.channel_ids import along, sequence, varying_axes
 from nncfx.tracing.channel_sizes import note_literal
 from nncfx.tracing.channel_state import ChannelState, Split
 from nncfx.tracing.named_integers import NamedInteger, NamedSize
@@ -99,8 +99,8 @@ def repeated(
         # each copy goes with the channel it meets; what is copied has no such channels, and stays
         state.fix(grid, f"'{place}' repeats it")
         if isinstance(size, NamedSize):
-            return state.set_grid(call.result, along(size.ids, axis, shape))
-        copies = compact(along(state.ledger.create(size), axis, shape))
+            return state.lay(call.result, size.ids, axis)
+        copies = along(state.ledger.create(size), axis, shape)
         state.set_grid(call.result, copies)
         return state.split(Split(copies, place, (), {axis: (size.module, size.attribute)}))
 

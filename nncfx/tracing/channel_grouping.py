@@ -2,9 +2,9 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,8 @@ _Axis: TypeAlias = tuple[str, int]
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Notes:
     """What is known of channels at the end of a trace, by the ids that stand for their groups.
+
+    Equal arrays are best one and the same: what is found of one then holds for all.
 
     Attributes:
         count: how many ids there are.
@@ -57,21 +59,21 @@ def grouped(notes: Notes, buffers: frozenset[str]) -> Channels:
         notes: of a trace.
         buffers: the carriers that are buffers, not parameters.
     """
-    numbers, roots = _by_appearance(notes.carriers.values(), notes.count)
-    reasons = [notes.reasons.get(root) for root in roots.tolist()]
+    numbers = _by_appearance(notes)
+    fixed = numbers[list(notes.reasons)].tolist()
+    reasons = dict(zip(fixed, notes.reasons.values(), strict=True))
     labels = _labels(notes, numbers, reasons)
-    firsts = np.unique(labels[labels >= 0], return_index=True)[1]
-    known = np.flatnonzero(labels >= 0)[firsts]
-    sizes = np.bincount(labels[labels >= 0]).tolist()
+    known = labels[labels >= 0]
+    sizes = np.bincount(known).tolist()
+    firsts = np.flatnonzero(labels >= 0)[_first_places(known, len(sizes))]
     sets = [_Set(size) for size in sizes]
     # the weight, the bias, the buffers of a norm, and often the layer that reads it, are alike
-    found: dict[bytes, list[tuple[int, Ids]]] = {}
+    found: dict[int, list[tuple[int, Ids]]] = {}
     for (parameter, axis), ids in notes.carriers.items():
-        key = ids.tobytes()
-        if key not in found:
-            found[key] = list(_by_label(numbers[ids], labels, sizes))
+        if id(ids) not in found:
+            found[id(ids)] = list(_by_label(numbers[ids], labels, sizes))
         is_buffer = parameter in buffers
-        for label, rows in found[key]:
+        for label, rows in found[id(ids)]:
             sets[label].members += [
                 Member(
                     parameter=parameter, axis=axis, indices=rows, role=role, is_buffer=is_buffer
@@ -94,12 +96,12 @@ def grouped(notes: Notes, buffers: frozenset[str]) -> Channels:
                 name=_unique(_owner(one.members), names),
                 size=one.size,
                 members=tuple(one.members),
-                fixed=reasons[number],
+                fixed=reasons.get(number),
                 widths=tuple(one.widths),
                 averages=tuple(one.averages),
                 held=held.get(label),
             )
-            for label, (one, number) in enumerate(zip(sets, known.tolist(), strict=True))
+            for label, (one, number) in enumerate(zip(sets, firsts.tolist(), strict=True))
         ),
     )
 
@@ -114,38 +116,50 @@ def _held(notes: Notes, numbers: Ids, labels: Ids) -> dict[int, str]:
     return found
 
 
-def _by_appearance(carriers: Iterable[Ids], count: int) -> tuple[Ids, Ids]:
-    """Return for each channel its number by first appearance, and for each number its channel.
+def _by_appearance(notes: Notes) -> Ids:
+    """Return for each channel its number by first appearance; `NO_CHANNEL` if nothing carries it.
 
     The last entry, where `NO_CHANNEL` points, is `NO_CHANNEL`.
     """
-    every = np.concatenate([*carriers, np.array([NO_CHANNEL])])
-    found, first = np.unique(every, return_index=True)
-    found, first = found[1:], first[1:]  # without NO_CHANNEL, the lowest
-    roots = found[np.argsort(first)]
-    numbers = np.full(count + 1, NO_CHANNEL, dtype=np.int64)
+    every = np.concatenate([*_distinct(notes.carriers), np.empty(0, dtype=np.int64)])
+    every = every[every != NO_CHANNEL]
+    places = _first_places(every, notes.count)
+    there = np.flatnonzero(places < len(every))
+    roots = there[np.argsort(places[there])]
+    numbers = np.full(notes.count + 1, NO_CHANNEL, dtype=np.int64)
     numbers[roots] = np.arange(len(roots))
-    return numbers, roots
+    return numbers
 
 
-def _labels(notes: Notes, numbers: Ids, reasons: Sequence[str | None]) -> Ids:
+def _first_places(values: Ids, count: int) -> Ids:
+    """Return for each integer below `count` where it first is in `values`; their number if not."""
+    places = np.full(count, len(values))
+    np.minimum.at(places, values, np.arange(len(values)))
+    return places
+
+
+def _distinct(*tables: Mapping[Any, Ids]) -> list[Ids]:
+    """Return the arrays in `tables`; of several that are one, the first."""
+    return list({id(ids): ids for table in tables for ids in table.values()}.values())
+
+
+def _labels(notes: Notes, numbers: Ids, reasons: Mapping[int, str]) -> Ids:
     """Return for each group the number of its set; `NO_CHANNEL` where groups are only read."""
-    kinds = {why: kind for kind, why in enumerate(dict.fromkeys(reasons))}
-    labels = np.array([kinds[why] for why in reasons], dtype=np.int64)
-    created = np.zeros(len(labels), dtype=bool)
+    # the last entry is that of NO_CHANNEL, which has no group
+    labels, created = np.zeros_like(numbers), np.zeros(len(numbers), dtype=np.bool_)
+    kinds = {why: kind for kind, why in enumerate(reasons.values(), 1)}
+    labels[list(reasons)] = [kinds[why] for why in reasons.values()]
     for axis, ids in notes.carriers.items():
-        if set(notes.roles[axis]) != {Role.CONSUMER}:
-            rows = numbers[ids]
-            created[rows[rows != NO_CHANNEL]] = True
-    every = (*notes.carriers.values(), *notes.widths.values(), *notes.averages.values())
-    for ids in {ids.tobytes(): ids for ids in every}.values():
+        if any(role is not Role.CONSUMER for role in notes.roles[axis]):
+            created[numbers[ids]] = True
+    count = numbers.max(initial=NO_CHANNEL) + 1
+    labels, created = labels[:count], created[:count]
+    for ids in _distinct(notes.carriers, notes.widths, notes.averages):
         _refine(labels, numbers[ids])
-    found, first, inverse = np.unique(labels[created], return_index=True, return_inverse=True)
-    order = np.empty(len(found), dtype=np.int64)
-    order[np.argsort(first)] = np.arange(len(found))
-    labels[:] = NO_CHANNEL
-    labels[created] = order[inverse]
-    return labels
+    places = _first_places(labels[created], labels.max(initial=0) + 1)
+    ranks = np.empty_like(places)
+    ranks[np.argsort(places)] = np.arange(len(places))
+    return np.where(created, ranks[labels], NO_CHANNEL)
 
 
 def _refine(labels: Ids, rows: Ids) -> None:

@@ -46,7 +46,8 @@ def compact(grid: torch.Tensor) -> torch.Tensor:
     if grid.numel() == 0 or grid.dim() == 0:
         return grid
     small = narrowed(grid)
-    ids, start = small.numpy(), (0,) * grid.dim()
+    every = small.numpy()
+    ids, start = every, (0,) * grid.dim()
     for axis in varying_axes(small):
         second = (*start[:axis], 1, *start[axis + 1 :])
         if ids[start] != ids[second]:  # as nearly always where ids change at all
@@ -54,15 +55,17 @@ def compact(grid: torch.Tensor) -> torch.Tensor:
         first = ids[(slice(None),) * axis + (slice(0, 1),)]
         if (ids == first).all():
             ids = first
+    if ids is every and small.is_contiguous():
+        return grid
     return torch.from_numpy(np.ascontiguousarray(ids)).expand(grid.shape)
 
 
 def along(ids: Ids, axis: int, shape: Sequence[int]) -> torch.Tensor:
-    """Return a grid of `shape` whose ids run along `axis` (may be negative)."""
-    axis %= len(shape)
-    view = [1] * len(shape)
-    view[axis] = len(ids)
-    return torch.from_numpy(ids).reshape(view).expand(tuple(shape))
+    """Return a compact grid of `shape` whose ids run along `axis` (may be negative)."""
+    strides = [0] * len(shape)
+    if (ids != ids[:1]).any():
+        strides[axis] = 1
+    return torch.from_numpy(np.ascontiguousarray(ids)).as_strided(tuple(shape), strides)
 
 
 def sequence(grid: torch.Tensor, axis: int) -> Ids | None:
@@ -70,8 +73,7 @@ def sequence(grid: torch.Tensor, axis: int) -> Ids | None:
     axis %= grid.dim()
     if any(other != axis for other in varying_axes(grid)):
         return None
-    index = tuple(slice(None) if other == axis else 0 for other in range(grid.dim()))
-    ids: Ids = grid[index].numpy()
+    ids: Ids = grid.as_strided(grid.shape[axis : axis + 1], grid.stride()[axis : axis + 1]).numpy()
     return ids
 
 

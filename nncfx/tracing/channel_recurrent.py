@@ -8,7 +8,6 @@ import torch
 from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids
 from nncfx.tracing.channel_calls import argument, place_of, unknown
-from nncfx.tracing.channel_ids import along
 from nncfx.tracing.channel_state import ChannelState
 from nncfx.tracing.tensors import tensors_in
 from nncfx.tracing.watching import TracedCall
@@ -58,7 +57,7 @@ def _follow(state: ChannelState, call: TracedCall, counts: tuple[int, int, int])
         state.ledger.count(call.module, "hidden_size", ids)
     last = units[-directions:]
     output, *states = call.produced
-    state.set_grid(output, along(np.concatenate(last), -1, output.shape))
+    state.lay(output, np.concatenate(last), -1)
     rows = torch.from_numpy(np.stack(units))
     for tensor in states:
         state.set_grid(tensor, _of_states(rows, tensor))

@@ -10,7 +10,7 @@ import torch
 
 from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids
-from nncfx.tracing.channel_ids import NO_CHANNEL, compact, narrowed, sequence, varying_axes
+from nncfx.tracing.channel_ids import NO_CHANNEL, along, compact, narrowed, sequence, varying_axes
 from nncfx.tracing.channel_ledger import ChannelLedger
 from nncfx.tracing.channel_source import Source
 from nncfx.tracing.tensor_table import TensorTable
@@ -70,6 +70,10 @@ class ChannelState:
     def set_grid(self, tensor: torch.Tensor, grid: torch.Tensor) -> None:
         """Note the ids of an activation."""
         self._grids[tensor] = compact(grid)
+
+    def lay(self, tensor: torch.Tensor, ids: Ids, axis: int) -> None:
+        """Note that the channels `ids` of an activation lie along `axis` (may be negative)."""
+        self._grids[tensor] = along(ids, axis, tensor.shape)
 
     def keep_grid(self, tensor: torch.Tensor, grid: torch.Tensor) -> None:
         """Note ids that another activation has, which are compact already."""
