@@ -22,7 +22,7 @@ from torch import nn
 
 from nncfx import export_onnx
 from nncfx.graph.channels import Channels
-from nncfx.schemes import group_masks, group_scores, keep_groups
+from nncfx.schemes import group_scores, keep_groups, zero_groups
 from nncfx.schemes.alignment import ALIGNMENTS, Alignment
 from nncfx.thinning import prunable_channels, thin
 
@@ -44,9 +44,7 @@ def thinned(
     weights = dict(model.named_parameters(remove_duplicate=False))
     scores = group_scores(channels, weights, "l1norm", normalize=True)
     keep = keep_groups(scores, 0.5, align=align)
-    with torch.no_grad():
-        for name, mask in group_masks(channels, keep, weights).items():
-            weights[name].masked_fill_(~mask, 0)
+    zero_groups(channels, keep, weights)
     return thin(model, image, channels=channels).model
 
 

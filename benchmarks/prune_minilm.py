@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 import nncfx
 from nncfx.graph.channels import Channels
-from nncfx.schemes import group_masks, keep_groups, taylor_scores
+from nncfx.schemes import keep_groups, taylor_scores, zero_groups
 from nncfx.thinning import ThinResult, prunable_channels, thin
 
 Batch = tuple[Tensor, Tensor]
@@ -51,7 +51,6 @@ def thinned(
     model: nn.Module, channels: Channels, scores: list[Tensor], level: float, inputs: Batch
 ) -> ThinResult:
     """Return `model` without the fraction `level` of its heads, and of its MLP neurons."""
-    weights = dict(model.named_parameters())
     is_head = [_HEADS in one.name for one in channels.prunable]
     kept: dict[bool, list[Tensor]] = {}
     for kind, align in ((True, 1), (False, 16)):
@@ -59,9 +58,7 @@ def thinned(
         kept[kind] = keep_groups(own, level, align=align)
     keep = [kept[head].pop(0) for head in is_head]
     masked = copy.deepcopy(model)
-    with torch.no_grad():
-        for name, mask in group_masks(channels, keep, weights).items():
-            masked.get_parameter(name).masked_fill_(~mask, 0)
+    zero_groups(channels, keep, dict(masked.named_parameters()))
     return thin(masked, inputs, channels=channels)
 
 

@@ -30,7 +30,7 @@ from nncfx.runtimes import (
     runtime_named,
     verdict,
 )
-from nncfx.schemes import group_masks
+from nncfx.schemes import zero_groups
 from nncfx.thinning import prunable_channels, thin
 from nncfx.tracing import trace
 
@@ -108,9 +108,7 @@ class VariantMaker:
             width = int(8 * np.clip(round(share * group_set.size / 8), 1, group_set.size // 8))
             keep.append(torch.arange(group_set.size) < width)
         weights = dict(model.named_parameters(remove_duplicate=False))
-        with torch.no_grad():
-            for parameter, mask in group_masks(self.channels, keep, weights).items():
-                weights[parameter].masked_fill_(~mask, 0)
+        zero_groups(self.channels, keep, weights)
         return thin(model, self.inputs, channels=self.channels).model
 
     def _write(self, model: nn.Module, path: Path) -> None:

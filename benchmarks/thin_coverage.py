@@ -31,7 +31,7 @@ from torch import nn
 from trace_zoos import ZOOS, Subject, make_timm
 
 from nncfx.graph.channels import Channels
-from nncfx.schemes import group_masks, group_scores, keep_groups
+from nncfx.schemes import group_scores, keep_groups, zero_groups
 from nncfx.thinning import ThinResult, prunable_channels, thin
 from nncfx.tracing import run
 from nncfx.tracing.tensors import tensors_in
@@ -132,9 +132,7 @@ def check(subject: Subject, options: argparse.Namespace) -> Outcome:
     analysis_s = time.perf_counter() - began
     weights = dict(model.named_parameters(remove_duplicate=False))
     keep = keep_groups(group_scores(channels, weights, "l1norm", normalize=True), options.level)
-    with torch.no_grad():
-        for parameter, mask in group_masks(channels, keep, weights).items():
-            weights[parameter].masked_fill_(~mask, 0)
+    zero_groups(channels, keep, weights)
     began = time.perf_counter()
     result: ThinResult = thin(model, inputs, channels=channels)
     thin_s = analysis_s + time.perf_counter() - began

@@ -21,7 +21,7 @@ import torch
 from thin_coverage import scattered, step
 from torch import Tensor, nn
 
-from nncfx.schemes import group_masks, group_scores, keep_groups
+from nncfx.schemes import group_scores, keep_groups, zero_groups
 from nncfx.thinning import thin
 from nncfx.thinning.verification import verify
 from nncfx.tracing import analyze_channels
@@ -32,9 +32,7 @@ def thin_with_nncfx(model: nn.Module, inputs: Tensor) -> Callable[[], float]:
     channels = analyze_channels(model, inputs)
     weights = dict(model.named_parameters(remove_duplicate=False))
     keep = keep_groups(group_scores(channels, weights, "l1norm", normalize=True), 0.5)
-    with torch.no_grad():
-        for name, mask in group_masks(channels, keep, weights).items():
-            weights[name].masked_fill_(~mask, 0)
+    zero_groups(channels, keep, weights)
     result = thin(model, inputs, channels=channels)
     return lambda: verify(model, result.model, inputs, None)
 

@@ -25,6 +25,7 @@ from nncfx.schemes.masks import (
     keep_groups,
     kept_count,
     magnitude_mask,
+    zero_groups,
 )
 from nncfx.schemes.operators import (
     blockprune,
@@ -93,4 +94,5 @@ __all__ = [
     "quantize",
     "taylor_scores",
     "unconstrained_masks",
+    "zero_groups",
 ]

@@ -14,6 +14,7 @@ from torch import Tensor
 from nncfx.errors import ArgumentError, CompressionError, GraphError, did_you_mean
 from nncfx.graph.channel_entries import entries_of
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
+from nncfx.graph.union_find import Ids
 from nncfx.schemes.alignment import Alignment, aligned_counts, resolve_alignment
 from nncfx.schemes.criteria import Criterion, resolve_criterion
 from nncfx.schemes.ranking import largest, largest_of_all
@@ -29,6 +30,7 @@ __all__ = [
     "kept_count",
     "magnitude_mask",
     "named",
+    "zero_groups",
 ]
 
 MaskScope: TypeAlias = Literal["global", "local"]
@@ -246,6 +248,51 @@ def group_masks(
         ArgumentError: `keep` does not fit the prunable sets.
         GraphError: `weights` lacks a member.
     """
+    masks: dict[str, Tensor] = {}
+    gone = _gone(channels, keep)
+    for (name, axis), entries in entries_of(channels, gone, buffers=False).items():
+        parameter = named(weights, name)
+        stays = np.ones(parameter.shape[axis], dtype=np.bool_)
+        stays[entries] = False
+        shape = [1] * parameter.ndim
+        shape[axis] = len(stays)
+        view = torch.from_numpy(stays).to(parameter.device).view(shape)
+        masks[name] = masks[name] & view if name in masks else view
+    return masks
+
+
+def zero_groups(
+    channels: Channels,
+    keep: Sequence[Tensor],
+    weights: Mapping[str, Tensor],
+) -> None:
+    """Set to zero, in place, what the masks of `group_masks` leave out; no masks are made.
+
+    Args:
+        channels: The channel analysis of the model.
+        keep: For each set of `channels.prunable`, g bools, True where the group stays.
+        weights: Parameters by dotted name, finite (0 times infinity is NaN); they are changed.
+
+    Raises:
+        ArgumentError: `keep` does not fit the prunable sets. Nothing is changed.
+        GraphError: `weights` lacks a member. Nothing is changed.
+    """
+    gone = entries_of(channels, _gone(channels, keep), buffers=False)
+    parameters = [(named(weights, name).detach(), axis) for name, axis in gone]
+    factors: dict[tuple[int, int, torch.dtype, torch.device], Tensor] = {}
+    for (parameter, axis), entries in zip(parameters, gone.values(), strict=True):
+        # axes that carry the same channels share their entries
+        key = (id(entries), parameter.shape[axis], parameter.dtype, parameter.device)
+        if key not in factors:
+            stays = np.ones(parameter.shape[axis], dtype=np.bool_)
+            stays[entries] = False
+            factors[key] = torch.from_numpy(stays).to(parameter)
+        # a product with a vector takes a third of the time of a fill by indices or mask
+        parameter.mul_(factors[key].view(-1, *[1] * (parameter.ndim - 1 - axis)))
+
+
+def _gone(channels: Channels, keep: Sequence[Tensor]) -> dict[str, Ids]:
+    """Return the numbers of the groups that go, by the names of those sets that lose some."""
     prunable = channels.prunable
     if [mask.numel() for mask in keep] != [group_set.size for group_set in prunable]:
         raise ArgumentError(
@@ -257,17 +304,7 @@ def group_masks(
         group_set.name: (~mask).cpu().numpy().nonzero()[0]
         for group_set, mask in zip(prunable, keep, strict=True)
     }
-    gone = {name: groups for name, groups in gone.items() if len(groups)}
-    masks: dict[str, Tensor] = {}
-    for (name, axis), entries in entries_of(channels, gone, buffers=False).items():
-        parameter = named(weights, name)
-        stays = np.ones(parameter.shape[axis], dtype=np.bool_)
-        stays[entries] = False
-        shape = [1] * parameter.ndim
-        shape[axis] = len(stays)
-        view = torch.from_numpy(stays).to(parameter.device).view(shape)
-        masks[name] = masks[name] & view if name in masks else view
-    return masks
+    return {name: groups for name, groups in gone.items() if len(groups)}
 
 
 def _keep(parts: list[Tensor], level: float, scope: MaskScope, minimum: int) -> list[Tensor]:

@@ -176,9 +176,7 @@ class RowPrune(Scheme):
         channels, weights = Channels(sets), _raw_parameters(model)
         scores = masks.group_scores(channels, weights, self.criteria, normalize=self.normalize)
         keep = masks.keep_groups(scores, level, align=self.align or 1)
-        with torch.no_grad():
-            for name, mask in masks.group_masks(channels, keep, weights).items():
-                weights[name].masked_fill_(~mask, 0)
+        masks.zero_groups(channels, keep, weights)
 
 
 @dataclass(frozen=True)

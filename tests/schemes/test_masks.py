@@ -16,6 +16,7 @@ from nncfx.schemes import (
     keep_groups,
     kept_count,
     magnitude_mask,
+    zero_groups,
 )
 
 levels = st.floats(0, 1, exclude_max=True)
@@ -239,6 +240,36 @@ def test_a_group_takes_all_its_columns_after_a_flatten(
     keep[1][2] = False
     mask = group_masks(convnet_channels, keep, dict(convnet.named_parameters()))["6.weight"]
     assert (~mask).nonzero()[:, 1].tolist() == [8, 9, 10, 11]
+
+
+def test_groups_are_set_to_zero_as_the_masks_say(
+    convnet: nn.Module,
+    convnet_channels: Channels,
+) -> None:
+    keep = [torch.ones(n, dtype=torch.bool) for n in (8, 12, 20)]
+    keep[0][5] = keep[1][2] = keep[1][0] = keep[2][19] = False
+    weights = dict(convnet.named_parameters())
+    masks = group_masks(convnet_channels, keep, weights)
+    expected = {
+        name: one.detach().where(masks.get(name, torch.tensor([True])), torch.zeros(()))
+        for name, one in weights.items()
+    }
+    zero_groups(convnet_channels, keep, weights)
+    assert {name for name, one in expected.items() if not one.all()} >= set(masks)
+    assert all(torch.equal(weights[name], one) for name, one in expected.items())
+
+
+def test_nothing_is_set_to_zero_where_a_weight_is_missing(
+    convnet: nn.Module,
+    convnet_channels: Channels,
+) -> None:
+    weights = dict(convnet.named_parameters())
+    before = {name: one.detach().clone() for name, one in weights.items()}
+    keep = [torch.arange(n) > 0 for n in (8, 12, 20)]
+    given = {name: one for name, one in weights.items() if name != "6.weight"}
+    with pytest.raises(GraphError, match=r"No parameter '6\.weight'"):
+        zero_groups(convnet_channels, keep, given)
+    assert all(torch.equal(one, before[name]) for name, one in weights.items())
 
 
 def test_masks_of_the_wrong_length_are_refused(
