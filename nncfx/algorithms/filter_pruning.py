@@ -33,4 +33,4 @@ class FilterPruningBuilder(GroupPruningBuilder[FilterPruningConfig]):
             first=not params.prune_first_conv,
             downsampling=not params.prune_downsample_convs,
         )
-        return spare(model.nncf.channels, model, model.nncf.graph, considered, spared)
+        return spare(self.channels_of(model), model, model.nncf.graph, considered, spared)

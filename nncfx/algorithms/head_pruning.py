@@ -27,5 +27,5 @@ class HeadPruningBuilder(GroupPruningBuilder[HeadPruningConfig]):
     @override
     def taken(self, model: NNCFNetwork, considered: Iterable[Operation]) -> Channels:
         graph = model.nncf.graph
-        channels = take_heads(model.nncf.channels, model, graph)
+        channels = take_heads(self.channels_of(model), model, graph)
         return spare(channels, model, graph, considered, NOTHING_SPARED)

@@ -23,5 +23,5 @@ class StructurePruningBuilder(GroupPruningBuilder[StructurePruningConfig]):
 
     @override
     def taken(self, model: NNCFNetwork, considered: Iterable[Operation]) -> Channels:
-        channels, graph = model.nncf.channels, model.nncf.graph
+        channels, graph = self.channels_of(model), model.nncf.graph
         return spare(channels, model, graph, considered, NOTHING_SPARED)

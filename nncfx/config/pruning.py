@@ -191,6 +191,11 @@ class ChannelPruningParams(PruningParams):
         "input",
         "who chooses where 'constrained' is false: layers what they read, or what they produce",
     )
+    living_norms: bool = option(
+        default=False,
+        doc="whether channels may go that layer norms average over, as a transformer's residual "
+        "stream: norms then see the living ones only, in training as in the thin model (ours)",
+    )
     align: int | None = option(
         None,
         "the number of which kept channel counts shall be multiples (ours; NNCF fixes 8); where "
@@ -207,6 +212,12 @@ class ChannelPruningParams(PruningParams):
                 path="pruning_latency_target",
                 problem="is of widths that all layers share, and where 'constrained' is false "
                 "each has its own. Use 'pruning_flops_target', or set 'constrained' to true.",
+            )
+        if not self.constrained and self.living_norms:
+            yield Fault(
+                path="living_norms",
+                problem="is of channels that all layers lose together, and where 'constrained' is "
+                "false each chooses its own. Leave it out, or set 'constrained' to true.",
             )
         if self.constrained and self.pruning_side != "input":
             yield Fault(

@@ -21,6 +21,7 @@ from nncfx.controllers.channel_activity import channel_activity
 from nncfx.controllers.channel_choice import ChannelChoice, weight_scores
 from nncfx.controllers.controller import Controller
 from nncfx.controllers.costs import Costs
+from nncfx.controllers.living_norms import LivingNorms, without_loners
 from nncfx.controllers.masking import MaskSet
 from nncfx.controllers.pruned_channels import ChannelPruningStatistics, PrunedChannels
 from nncfx.controllers.schedulers import EpochScheduler
@@ -104,13 +105,13 @@ class ChannelPruningController(Controller):
         self,
         model: nn.Module,
         config: PruningConfig,
-        masks: MaskSet,
+        hooks: tuple[MaskSet, LivingNorms],
         subject: PruningSubject,
     ) -> None:
         super().__init__(model, config.algorithm, [config])
         params = config.params
         self.config = config
-        self.masks = masks
+        self.masks, self._norms = hooks
         self.channels = subject.channels
         self._subject = subject
         self._activity: dict[str, Tensor] = {}
@@ -139,6 +140,9 @@ class ChannelPruningController(Controller):
             self.masks.set(self._masks_at(level))
         else:
             self.masks.set(self._masks_that_save(level, self._costs))
+        if self._norms.hooks:
+            alive = {one.name: self._alive(one) for one in self.channels.prunable}
+            self._norms.set(self.channels, alive)
 
     def _masks_at(self, group_level: float) -> dict[str, Tensor]:
         ranking = self._subject.choice.ranking
@@ -158,7 +162,8 @@ class ChannelPruningController(Controller):
         else:
             weights, normalize = self._weights(), choice.is_normalized
             scores = weight_scores(self.channels, weights, params, normalize=normalize)
-        return choice.keep(self.channels, scores, group_level)
+        keep = choice.keep(self.channels, scores, group_level)
+        return without_loners(self.channels, keep, self._subject.graph)
 
     @override
     def calibrate(self, batches: Iterable[Any]) -> None:
@@ -174,7 +179,7 @@ class ChannelPruningController(Controller):
         if not params.needs_data:
             return
         importance, samples = params.filter_importance, params.importance_samples
-        with self.masks.lifted():
+        with self.masks.lifted(), self._norms.lifted():
             found = channel_activity(self.model, self.channels, batches, importance, samples)
         self._activity = found
         self.level = self._level
@@ -259,7 +264,9 @@ class ChannelPruningController(Controller):
     ) -> tuple[PrunedChannels, ...]:
         ranking = self._subject.choice.ranking
         if ranking is None:
-            counts = {one.name: (one.size, self._kept(one)) for one in self.channels.prunable}
+            counts = {
+                one.name: (one.size, int(self._alive(one).sum())) for one in self.channels.prunable
+            }
         else:
             counts = kept_units(self.channels, weights, masks, ranking.side)
         return tuple(
@@ -267,13 +274,13 @@ class ChannelPruningController(Controller):
             for name, (before, after) in counts.items()
         )
 
-    def _kept(self, group_set: GroupSet) -> int:
-        """Return how many groups the mask of a producer leaves."""
+    def _alive(self, group_set: GroupSet) -> Tensor:
+        """Return which groups the mask of a producer leaves."""
         names = self.masks.hooks
         member = next(m for m in group_set.by_role(Role.PRODUCER) if m.parameter in names)
         mask = names[member.parameter][0].mask.movedim(member.axis, 0).flatten(1)
         entries = torch.tensor(member.indices[:, 0].tolist(), device=mask.device)
-        return int((mask != 0).any(dim=1)[entries].sum())
+        return (mask != 0).any(dim=1)[entries]
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: one.detach() for name, one in raw_parameters(self.model).items()}

@@ -12,13 +12,14 @@ from nncfx.controllers.channel_choice import ChannelChoice, choice_of
 from nncfx.controllers.channel_pruning import ChannelPruningController, PruningSubject
 from nncfx.controllers.channel_scopes import keep_classes, read_within
 from nncfx.controllers.costs import costs_of
+from nncfx.controllers.living_norms import LivingNorms, with_hooks_only
 from nncfx.controllers.masking import MaskHook, MaskSet
 from nncfx.controllers.weight_costs import WeightCosts
 from nncfx.controllers.weights import aliases, norm_parameters, raw_parameters
 from nncfx.errors import CompressionError
 from nncfx.graph import Operation
 from nncfx.graph.channels import Channels
-from nncfx.tracing import Insertion, NNCFNetwork, Priority, WeightSite
+from nncfx.tracing import Insertion, NNCFNetwork, Priority, WeightSite, analyze_channels
 
 __all__ = ["ChannelPruningBuilder", "GroupPruningBuilder"]
 
@@ -66,7 +67,7 @@ class ChannelPruningBuilder(Builder[C]):
                 axes.setdefault(member.parameter, set()).add(member.axis)
         params = raw_parameters(model)
         names = aliases(model)
-        return [
+        masks = [
             Insertion(
                 WeightSite.of(alias),
                 MaskHook.along(params[name], carried),
@@ -76,6 +77,7 @@ class ChannelPruningBuilder(Builder[C]):
             for name, carried in axes.items()
             for alias in names[name]
         ]
+        return [*masks, *LivingNorms.plan(subject.channels, model, self.config.algorithm)]
 
     @override
     @final
@@ -84,8 +86,8 @@ class ChannelPruningBuilder(Builder[C]):
         model: NNCFNetwork,
         insertions: Sequence[Insertion],
     ) -> ChannelPruningController:
-        masks = MaskSet.of(model, insertions)
-        return ChannelPruningController(model, self.config, masks, self._subject(model))
+        hooks = MaskSet.of(model, insertions), LivingNorms.of(insertions)
+        return ChannelPruningController(model, self.config, hooks, self._subject(model))
 
     def _subject(self, model: NNCFNetwork) -> PruningSubject:
         """Return what there is to prune in `model`, found at the first call for it."""
@@ -115,6 +117,14 @@ class ChannelPruningBuilder(Builder[C]):
 
 class GroupPruningBuilder(ChannelPruningBuilder[G]):
     """Plans masks of channel groups, of which the config says how they are chosen."""
+
+    @final
+    def channels_of(self, model: NNCFNetwork) -> Channels:
+        """Return the model's channels; those that norms average over may go if the config says."""
+        if not self.config.params.living_norms:
+            return model.nncf.channels
+        found = analyze_channels(model, model.nncf.example_inputs, living_norms=True)
+        return with_hooks_only(found, model.nncf.graph)
 
     @override
     @final

@@ -105,11 +105,13 @@ class Average:
 
     Attributes:
         call: its number among such calls of one forward, from 0.
+        place: its address.
         axis: the axis of its input along which the channels lie; not negative.
         indices: `g x m` integers; row `i` are the entries along `axis` of group `i`.
     """
 
     call: int
+    place: str
     axis: int
     indices: npt.NDArray[np.int64]
 

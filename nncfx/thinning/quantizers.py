@@ -13,7 +13,7 @@ from nncfx.tracing import ExampleInputs, Insertion, NNCFNetwork, WeightSite, run
 from nncfx.tracing.preservation import preserved
 from nncfx.tracing.tensors import tensors_in
 
-__all__ = ["is_quantized", "quantized_again", "without_quantizers"]
+__all__ = ["is_quantized", "quantized_again", "without_hooks"]
 
 Entries = Mapping[tuple[str, int], tuple[int, ...]]
 
@@ -26,11 +26,10 @@ def is_quantized(model: nn.Module) -> bool:
     )
 
 
-def without_quantizers(model: nn.Module) -> NNCFNetwork:
-    """Return a copy of `model` without its quantizers; all other hooks stay."""
+def without_hooks(model: NNCFNetwork, kind: type[nn.Module]) -> NNCFNetwork:
+    """Return a copy of `model` without its hooks of one kind; all others stay."""
     copied = copy.deepcopy(model)
-    assert isinstance(copied, NNCFNetwork)  # noqa: S101 (is_quantized)
-    others = [one for one in copied.nncf.hooks if not isinstance(one.hook, Quantizer)]
+    others = [one for one in copied.nncf.hooks if not isinstance(one.hook, kind)]
     for algorithm in {one.algorithm for one in copied.nncf.hooks}:
         copied.nncf.remove(algorithm)
     copied.nncf.register(others)

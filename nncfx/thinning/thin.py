@@ -8,12 +8,14 @@ from typing import Final
 from torch import nn
 from typing_extensions import override
 
+from nncfx.controllers.living_norms import NormHook, has_living_norms
 from nncfx.errors import ArgumentError, ThinningError
 from nncfx.graph.channels import Channels
+from nncfx.quantization import Quantizer
 from nncfx.schemes.alignment import Alignment, resolve_alignment
 from nncfx.thinning.attention import NarrowAttention
 from nncfx.thinning.probing import Form, check_form, held_by_code, prunable_channels
-from nncfx.thinning.quantizers import is_quantized, quantized_again, without_quantizers
+from nncfx.thinning.quantizers import is_quantized, quantized_again, without_hooks
 from nncfx.thinning.recipe import ThinRecipe
 from nncfx.thinning.removal import Removal, removed
 from nncfx.thinning.selection import Selection, check_fit, has_dead_entries, select_removable
@@ -108,7 +110,8 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
             `living_norms` then counts.
         living_norms: whether channels may go that a layer, RMS or group norm or a mean averages
             over. The comparison is then with a model whose norms see the living channels only;
-            the plain masked model computes something else.
+            the plain masked model computes something else. A model that was pruned so, by a config
+            with `living_norms`, needs no word of it.
         form: "class" keeps the class of every module, and with it dead channels whose number
             stands in its code; "auto" gives such modules, and no others, the form of an
             `fx.GraphModule` whose integers fit (`exchanged` names them).
@@ -133,9 +136,9 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
     if tolerance is not None and not tolerance >= 0:
         raise ArgumentError(f"tolerance is {tolerance}; a relative error is at least 0.")
     example_inputs = inputs_for(model, example_inputs)
-    if is_quantized(model):
+    if isinstance(model, NNCFNetwork) and is_quantized(model):
         result = thin(
-            without_quantizers(model),
+            without_hooks(model, Quantizer),
             example_inputs,
             align=alignment,
             tolerance=tolerance,
@@ -145,6 +148,8 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
         )
         again = quantized_again(result.model, result.entries, model, example_inputs, tolerance)
         return replace(result, model=again[0], max_error=max(result.max_error, again[1]))
+    if isinstance(model, NNCFNetwork) and has_living_norms(model):
+        model, living_norms = without_hooks(model, NormHook), True
     masked = strip(model) if isinstance(model, NNCFNetwork) else model
     work = _Work(masked, example_inputs, alignment, tolerance)
     if channels is None:

@@ -20,7 +20,7 @@ from nncfx.tracing.channel_sizes import note_literal, note_width
 from nncfx.tracing.channel_source import Source
 from nncfx.tracing.channel_state import ChannelState, Split
 from nncfx.tracing.living import AVERAGES, LAYER_NORMS
-from nncfx.tracing.named_integers import NamedInteger
+from nncfx.tracing.named_integers import NamedInteger, WeightSize
 from nncfx.tracing.watching import TracedCall
 
 __all__ = [
@@ -178,6 +178,8 @@ def normalisation(state: ChannelState, call: TracedCall) -> None:
     for number, size in enumerate(argument(call, 1, "normalized_shape")):
         if isinstance(size, NamedInteger):
             note_width(state, call, call.args[0], (grid.dim() - count + number, size))
+        elif isinstance(size, WeightSize):
+            continue
         elif grid.dim() - count + number in varying_axes(grid):
             note_literal(state, call)
             place = place_of(call)
@@ -230,10 +232,13 @@ def _normalise(state: ChannelState, call: TracedCall, axes: range) -> None:
                     grid, Source(source.parameter, source.shape, elements), place_of(call)
                 )
         return state.set_grid(call.result, grid)
-    grid = state.mix(grid, axes, (place_of(call), _NORMALISES))
+    reason = _NORMALISES
+    if not state.living and call.func in AVERAGES:
+        reason = f"{_NORMALISES} (living_norms lets them go)"
+    grid = state.mix(grid, axes, (place_of(call), reason))
     if any(axis in axes for axis in varying_axes(grid)):
         for tensor in parameters:
-            state.fix_tensor(tensor, f"'{place_of(call)}' {_NORMALISES}")
+            state.fix_tensor(tensor, f"'{place_of(call)}' {reason}")
     return state.set_grid(call.result, grid)
 
 
@@ -254,7 +259,7 @@ def living(
     ids = sequence(grid, moving[0])
     if moving[0] not in axes or ids is None or not _averages_one_axis(call):
         return False
-    state.ledger.average(state.calls - 1, moving[0], ids)
+    state.ledger.average((state.calls - 1, place_of(call)), moving[0], ids)
     return True
 
 

@@ -28,7 +28,7 @@ class Notes:
         carriers: (parameter, axis) to the channel of each entry.
         roles: (parameter, axis) to what its entries do with them.
         widths: (module, attribute) to the channels that the integer counts.
-        averages: (call, axis) to the channels that a call takes statistics over.
+        averages: (call, its address, axis) to the channels that a call takes statistics over.
         reasons: channel to why it must stay.
         held: address to the channels of which the code gives it the number.
     """
@@ -37,7 +37,7 @@ class Notes:
     carriers: Mapping[_Axis, Ids]
     roles: Mapping[_Axis, Sequence[Role]]
     widths: Mapping[tuple[str, str], Ids]
-    averages: Mapping[tuple[int, int], Ids]
+    averages: Mapping[tuple[int, str, int], Ids]
     reasons: Mapping[int, str]
     held: Mapping[str, Ids] = field(default_factory=dict)
 
@@ -85,9 +85,9 @@ def grouped(notes: Notes, buffers: frozenset[str]) -> Channels:
             counts = np.full(len(rows), rows.shape[1])
             width = Width(module=module, attribute=attribute, counts=counts)
             sets[label].widths.append(width)
-    for (call, axis), ids in notes.averages.items():
+    for (call, place, axis), ids in notes.averages.items():
         for label, rows in _by_label(numbers[ids], labels, sizes):
-            sets[label].averages.append(Average(call=call, axis=axis, indices=rows))
+            sets[label].averages.append(Average(call=call, place=place, axis=axis, indices=rows))
     held = _held(notes, numbers, labels)
     names: dict[str, int] = defaultdict(int)
     return Channels(

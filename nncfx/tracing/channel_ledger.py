@@ -27,7 +27,7 @@ class ChannelLedger:
     _carriers: dict[tuple[str, int], Ids] = field(default_factory=dict)
     _roles: dict[tuple[str, int], list[Role]] = field(default_factory=dict)
     _widths: dict[tuple[str, str], Ids] = field(default_factory=dict)
-    _averages: dict[tuple[int, int], Ids] = field(default_factory=dict)
+    _averages: dict[tuple[int, str, int], Ids] = field(default_factory=dict)
     _literals: dict[str, list[str]] = field(default_factory=dict)
     _held: dict[str, Ids | tuple[str, int]] = field(default_factory=dict)
     _shadows: list[tuple[str, str]] = field(default_factory=list)
@@ -109,9 +109,9 @@ class ChannelLedger:
         if len(known) == len(ids):
             self.tie(known, ids, f"{module}.{attribute}")
 
-    def average(self, call: int, axis: int, ids: Ids) -> None:
-        """Note that a call takes statistics over the channels `ids`, those that live."""
-        self._averages[call, axis] = ids
+    def average(self, call: tuple[int, str], axis: int, ids: Ids) -> None:
+        """Note that a call, of this number and address, averages over the living of `ids`."""
+        self._averages[*call, axis] = ids
 
     def literal(self, module: str, place: str) -> None:
         """Note that the code of a module gives the call at `place` a number of channels."""

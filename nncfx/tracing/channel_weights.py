@@ -37,7 +37,7 @@ def batch_normalisation(state: ChannelState, call: TracedCall) -> None:
     columns = _noted(state, source, 1, Role.CONSUMER)
     if state.living:
         entries = np.repeat(columns, layout[_COLUMNS] // len(columns))
-        state.ledger.average(state.calls - 1, _COLUMNS, entries)
+        state.ledger.average((state.calls - 1, place_of(call)), _COLUMNS, entries)
     else:
         state.ledger.fix(columns, f"'{place_of(call)}' normalises over what reads it")
     return state.set_source(call.result, source)

@@ -11,7 +11,14 @@ from typing_extensions import override
 from nncfx.graph.union_find import Ids
 from nncfx.tracing.module_walk import all_modules
 
-__all__ = ["ComputedSize", "NamedInteger", "NamedSize", "named_integers", "named_size"]
+__all__ = [
+    "ComputedSize",
+    "NamedInteger",
+    "NamedSize",
+    "WeightSize",
+    "named_integers",
+    "named_size",
+]
 
 
 class NamedInteger(int):
@@ -41,6 +48,15 @@ class NamedInteger(int):
         if type(value) is not int:
             return value
         return NamedInteger.named(value, self.module, self.attribute, self.whole)
+
+    @override
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        """Copy and pickle as a plain integer."""
+        return (int, (int(self),))
+
+
+class WeightSize(int):
+    """The size of a weight, which its module keeps beside it: it falls with the weight."""
 
     @override
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
@@ -109,13 +125,23 @@ def named_size(size: torch.Size, axis: int, ids: Ids) -> torch.Size:
 
 @contextmanager
 def named_integers(model: nn.Module) -> Iterator[None]:
-    """Let the integers of all modules of `model` be `NamedInteger`s, and put them back."""
+    """Let the integers of all modules of `model` be `NamedInteger`s, and put them back.
+
+    The shapes that norms with weights keep are of `WeightSize`s.
+    """
     plain = [
         (module, name, key, value)
         for name, module in all_modules(model)
         for key, value in vars(module).items()
         if type(value) is int
     ]
+    norms = [
+        (module, module.normalized_shape)
+        for _, module in all_modules(model)
+        if isinstance(module, nn.LayerNorm | nn.RMSNorm) and module.weight is not None
+    ]
+    for norm, shape in norms:
+        norm.normalized_shape = tuple(map(WeightSize, shape))
     for module, name, key, value in plain:
         vars(module)[key] = NamedInteger.named(value, name, key, value)
     try:
@@ -123,3 +149,5 @@ def named_integers(model: nn.Module) -> Iterator[None]:
     finally:
         for module, _, key, value in plain:
             vars(module)[key] = value
+        for norm, shape in norms:
+            norm.normalized_shape = shape

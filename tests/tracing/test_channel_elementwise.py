@@ -68,6 +68,7 @@ def test_channels_stay_apart(name: str) -> None:
     assert (found.fixed, found.size) == (None, 4)
 
 
+FREED = "over its channels (living_norms lets them go)"
 FIXED: dict[str, tuple[Operation, str]] = {
     "constant per channel": (
         lambda _, x: x * torch.ones(4, 1, 1),
@@ -76,8 +77,8 @@ FIXED: dict[str, tuple[Operation, str]] = {
     "softmax": (lambda _, x: x.softmax(1), "computes across its channels"),
     "mean": (lambda _, x: x - x.mean(1, keepdim=True), "computes across its channels"),
     "mean of all": (lambda _, x: x - x.mean(), "computes across its channels"),
-    "layer norm": (lambda m, x: m.layer(x), "normalises over its channels"),
-    "group norm of all": (lambda _, x: F.group_norm(x, 1), "normalises over its channels"),
+    "layer norm": (lambda m, x: m.layer(x), f"normalises {FREED}"),
+    "group norm of all": (lambda _, x: F.group_norm(x, 1), f"normalises {FREED}"),
     "local response": (lambda _, x: F.local_response_norm(x, 3), "normalises over its channels"),
     "the image itself": (lambda m, x: x + F.pad(m.image, [0] * 5 + [1]), "an input of the model"),
 }

@@ -1,0 +1,202 @@
+"""Norms that see living channels only while others are masked: what the thin model computes.
+
+A layer norm over channels of which some are masked is not the norm of those that stay: the zeros
+count in its mean and variance. A hook before the norm puts other values in their place, chosen so
+that mean and variance of all entries are those of the living ones. For exactly one dead entry
+there is no such value, so that none goes alone.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.graph import NNCFGraph
+from nncfx.graph.channels import Average, Channels
+from nncfx.tracing import Insertion, NNCFNetwork, PreSite, Priority
+
+__all__ = ["LivingNorms", "NormHook", "has_living_norms", "with_hooks_only", "without_loners"]
+
+_CENTRED: Final = frozenset({"group_norm", "layer_norm"})
+_FILLED: Final = _CENTRED | {"mean", "rms_norm"}
+# a variance below is that of a constant, whose root has no gradient
+_SMALLEST: Final = 1e-24
+
+
+@final
+class NormHook(nn.Module):
+    """Fills dead entries of a norm's input so that its statistics are those of the living ones.
+
+    With none dead it hands its input on, bit for bit.
+
+    Attributes:
+        function: The norm's: "layer_norm", "group_norm" (of one group), "rms_norm" or "mean".
+        axis: Where the channels lie in its input; not negative.
+        alive: True where the entry along the axis lives.
+        spread: What dead entries are, in standard deviations from the mean; 0 elsewhere.
+    """
+
+    alive: Tensor
+    spread: Tensor
+
+    def __init__(self, function: str, axis: int, alive: Tensor, spread: Tensor) -> None:
+        super().__init__()
+        self.function, self.axis = function, axis
+        self.register_buffer("alive", alive)
+        self.register_buffer("spread", spread)
+
+    def set(self, alive: Tensor) -> None:
+        """Let the entries live where `alive`, bool and of their number, is True."""
+        with torch.no_grad():
+            self.alive.copy_(alive)
+            self.spread.zero_()
+            if self.function in _CENTRED:
+                dead = ~self.alive
+                self.spread[dead] = _standardised(int(dead.sum())).to(self.spread)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        shape = [-1] + [1] * (x.dim() - self.axis - 1)
+        alive, spread = self.alive.view(shape), self.spread.view(shape).to(wide.dtype)
+        over = list(range(self.axis, x.dim())) if self.function == "group_norm" else [self.axis]
+        share = self.alive.to(wide.dtype).mean()
+
+        def mean(values: Tensor) -> Tensor:
+            return (values * alive).mean(over, keepdim=True) / share
+
+        if self.function == "rms_norm":
+            filled = mean(wide.square()).clamp_min(_SMALLEST).sqrt()
+        elif self.function == "mean":
+            filled = mean(wide)
+        else:
+            centre = mean(wide)
+            deviation = mean((wide - centre).square()).clamp_min(_SMALLEST).sqrt()
+            filled = centre + spread * deviation
+        return torch.where(alive, wide, filled).to(x.dtype)
+
+
+def _standardised(count: int) -> Tensor:
+    """Return `count` numbers of mean 0 and mean square 1; of one alone the mean, 0."""
+    if count == 1:
+        return torch.zeros(1, dtype=torch.float64)
+    values = torch.ones(count, dtype=torch.float64)
+    values[1::2] = -1
+    if count % 2:
+        values[-3:] = torch.tensor([0.5, 0.5, -1.0]).double() * 2**0.5
+    return values
+
+
+@final
+class LivingNorms:
+    """The hooks before norms that see living channels only.
+
+    Attributes:
+        hooks: By the address of the norm.
+    """
+
+    def __init__(self, hooks: Mapping[str, NormHook]) -> None:
+        self.hooks = hooks
+
+    @classmethod
+    def of(cls, insertions: Iterable[Insertion]) -> "LivingNorms":
+        """Return those among the hooks of `insertions`."""
+        return cls(
+            {
+                one.site.address: one.hook
+                for one in insertions
+                if isinstance(one.hook, NormHook) and isinstance(one.site, PreSite)
+            }
+        )
+
+    @staticmethod
+    def plan(channels: Channels, model: NNCFNetwork, algorithm: str) -> list[Insertion]:
+        """Return a hook before each norm that averages over channels which may go."""
+        weight = next(one for one in model.parameters() if one.is_floating_point())
+        axes = {a.place: a.axis for one in channels.prunable for a in one.averages}
+        insertions = []
+        for place, axis in axes.items():
+            operation = model.nncf.graph.find(place)
+            entering = operation.inputs[0]
+            assert entering is not None  # noqa: S101 (a norm has an input)
+            size = entering.shape[axis]
+            hook = NormHook(
+                operation.function,
+                axis,
+                torch.ones(size, dtype=torch.bool, device=weight.device),
+                torch.zeros(size, dtype=weight.dtype, device=weight.device),
+            )
+            insertions.append(Insertion(PreSite(place, 0), hook, Priority.PRUNING, algorithm))
+        return insertions
+
+    def set(self, channels: Channels, alive: Mapping[str, Tensor]) -> None:
+        """Let the groups live that `alive` (bool, by the name of their set) says."""
+        living = {place: torch.ones_like(hook.alive) for place, hook in self.hooks.items()}
+        for one in channels.prunable:
+            for average in one.averages:
+                gone = average.indices[~alive[one.name].cpu().numpy()]
+                living[average.place][torch.from_numpy(gone.reshape(-1))] = False
+        for place, hook in self.hooks.items():
+            hook.set(living[place])
+
+    @contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Let all entries live within the context, and those of before behind it."""
+        before = {place: hook.alive.clone() for place, hook in self.hooks.items()}
+        for hook in self.hooks.values():
+            hook.set(torch.ones_like(hook.alive))
+        try:
+            yield
+        finally:
+            for place, alive in before.items():
+                self.hooks[place].set(alive)
+
+
+def has_living_norms(model: nn.Module) -> bool:
+    """Return whether norms of a wrapped `model` see living channels only."""
+    return isinstance(model, NNCFNetwork) and any(
+        isinstance(one.hook, NormHook) for one in model.nncf.hooks
+    )
+
+
+def with_hooks_only(channels: Channels, graph: NNCFGraph) -> Channels:
+    """Return `channels` with the sets fixed over which something averages that no hook fills."""
+    return dataclasses.replace(
+        channels,
+        group_sets=tuple(
+            dataclasses.replace(one, fixed=one.fixed or _unfilled(one.averages, graph))
+            for one in channels.group_sets
+        ),
+    )
+
+
+def _unfilled(averages: Iterable[Average], graph: NNCFGraph) -> str | None:
+    known = set(graph.addresses)
+    for one in averages:
+        if one.place not in known or graph.find(one.place).function not in _FILLED:
+            return (
+                f"'{one.place}' averages over its channels, and no hook can stand before it; "
+                "nncfx.thin(living_norms=True) removes them in one shot"
+            )
+    return None
+
+
+def without_loners(channels: Channels, keep: Sequence[Tensor], graph: NNCFGraph) -> list[Tensor]:
+    """Return `keep`, where groups stay that would be the one dead entry of a norm."""
+    return [
+        torch.ones_like(kept) if _is_loner(one.averages, kept, graph) else kept
+        for one, kept in zip(channels.prunable, keep, strict=True)
+    ]
+
+
+def _is_loner(averages: Iterable[Average], kept: Tensor, graph: NNCFGraph) -> bool:
+    gone = np.flatnonzero(~kept.cpu().numpy())
+    return any(
+        one.indices[gone].size == 1 and graph.find(one.place).function in _CENTRED
+        for one in averages
+    )
