@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 from typing_extensions import override
 
+from nncfx.errors import ArgumentError
 from nncfx.quantization.float_kernels import (
     average_pooled,
     channel_mean,
@@ -46,7 +47,7 @@ _IMAGE_NDIM: Final = 4
 
 
 @contextmanager
-def integer_arithmetic(model: NNCFNetwork) -> Iterator[None]:
+def integer_arithmetic(model: nn.Module) -> Iterator[None]:
     """Let the quantized operations of `model` compute as integer kernels in the block.
 
     Convolutions and linear layers whose input and weight are quantized to at most 8 bits sum up
@@ -60,9 +61,17 @@ def integer_arithmetic(model: NNCFNetwork) -> Iterator[None]:
 
     The formulas are those of ONNX Runtime's CPU kernels on x86 with FMA.
 
+    Raises:
+        ArgumentError: `model` has no quantizers.
+
     Source: ONNX Runtime 1.31; Jacob et al., "Quantization and training of neural networks for
     efficient integer-arithmetic-only inference", 2018, section 2.
     """
+    if not isinstance(model, NNCFNetwork) or not quantizers_of(model):
+        raise ArgumentError(
+            f"This {type(model).__name__} has no quantizers, so it computes nothing in integers. "
+            "Pass what nncfx.quantize, or quantization by a config, has returned.",
+        )
     kernels = _Kernels()
     with ExitStack() as stack:
         for hook in quantizers_of(model).values():

@@ -9,7 +9,7 @@ the hardware wants that, share theirs. Nothing is quantized inside a fused chain
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nncfx.errors import ArgumentError, GraphError, did_you_mean
+from nncfx.errors import ArgumentError
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.graph.operations import OUTPUT_FUNCTION
 from nncfx.hardware import CONTRACTIONS, DTYPES, MOVEMENTS, Descriptor, Hardware, operation_kind
@@ -23,6 +23,7 @@ from nncfx.quantization.plan import (
     Tensor,
 )
 from nncfx.quantization.requests import Requests, fused_chain, is_model_input
+from nncfx.quantization.scope_check import check_scopes
 from nncfx.quantization.spec import FLOAT8_MAX, QuantizerSpec
 from nncfx.tracing import PostSite, WeightSite
 
@@ -339,9 +340,4 @@ def _check_scopes(graph: NNCFGraph, options: PlacementOptions) -> None:
         "the unified scopes": [scope for group in options.unified for scope in group],
     }
     for place, scopes in named.items():
-        for scope in graph.unmatched(scopes):
-            known = [*graph.addresses, *dict.fromkeys(one.scope for one in graph.operations)]
-            raise GraphError(
-                f"'{scope}' of {place} matches no operation of the model, so it would change "
-                f"nothing.{did_you_mean(scope, known)} 'model.nncf.graph.addresses' lists all.",
-            )
+        check_scopes(graph, scopes, place)

@@ -55,7 +55,7 @@ class SpecRequest:
 class PlacementOptions:
     """What a user may say about placement.
 
-    Scopes are addresses, scopes, `{function}` names or `{re}` patterns, as `graph.select` takes
+    Scopes are addresses, scopes, `{function}<name>` or `{re}` patterns, as `graph.select` takes
     them.
 
     Attributes:

@@ -20,7 +20,7 @@ from nncfx.quantization.insertions import (
     insertions_of,
     place_quantizers,
 )
-from nncfx.quantization.layer_rounding import round_weights
+from nncfx.quantization.layer_rounding import ROUNDINGS, round_weights
 from nncfx.quantization.overflow_fix import OverflowFix, with_overflow_fix
 from nncfx.quantization.placement import plan_quantizers
 from nncfx.quantization.plan import PlacementOptions, QuantizationPlan, SpecRequest
@@ -53,6 +53,9 @@ class QuantizeOptions:
             the batch norm behind it.
         overflow_fix: "enable": weights use 7 of their 8 bits, so that x86 processors without VNNI
             compute what is simulated; "first_layer_only": those of the first layer do.
+
+    Raises:
+        ArgumentError: there is no such rounding.
     """
 
     placement: PlacementOptions = field(default_factory=PlacementOptions)
@@ -63,6 +66,15 @@ class QuantizeOptions:
     rounding: Literal["nearest", "gptq", "adaptive"] = "nearest"
     correct_biases: bool = False
     overflow_fix: OverflowFix = "disable"
+
+    def __post_init__(self) -> None:
+        """Refuse now what would come out behind the calibration."""
+        known = ("nearest", *ROUNDINGS)
+        if self.rounding not in known:
+            raise ArgumentError(
+                f"There is no rounding '{self.rounding}'; known are {', '.join(known)}."
+                f"{did_you_mean(self.rounding, known)}",
+            )
 
 
 def quantize(  # noqa: PLR0913 (keyword-only, the front door)
@@ -93,7 +105,7 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
             symmetric. A target that only has symmetric activations gets those.
         weight_bits: Width of weights; that of the target if None.
         activation_bits: Width of activations; that of the target if None.
-        ignored_scopes: Addresses, scopes, `{function}` names or `{re}` patterns of operations that
+        ignored_scopes: Addresses, scopes, `{function}<name>` or `{re}` patterns of operations that
             stay in float.
         samples: How many examples are seen.
         options: Further methods and single overrides.

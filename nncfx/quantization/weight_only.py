@@ -13,6 +13,7 @@ from nncfx.quantization.grid import fake_quantize, qparams_from_range
 from nncfx.quantization.layer_rounding import round_weights
 from nncfx.quantization.operands import operands_of
 from nncfx.quantization.quantizer import Quantizer
+from nncfx.quantization.scope_check import check_scopes
 from nncfx.quantization.spec import QuantizerSpec
 from nncfx.tracing import ExampleInputs, Insertion, NNCFNetwork, Priority, WeightSite, wrap
 
@@ -139,11 +140,7 @@ def _insertions(
 
 
 def _readers(graph: NNCFGraph, ignored_scopes: Sequence[str]) -> list[Operation]:
-    for scope in graph.unmatched(ignored_scopes):
-        raise GraphError(
-            f"'{scope}' of ignored_scopes matches no operation of the model."
-            f"{did_you_mean(scope, graph.addresses)} 'model.nncf.graph.addresses' lists all.",
-        )
+    check_scopes(graph, ignored_scopes, "ignored_scopes")
     ignored = {one.address for one in graph.select(ignored_scopes)}
     return [one for one in graph.operations if _is_read(one) and one.address not in ignored]
 

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 import nncfx
+from nncfx.errors import ArgumentError
 from nncfx.quantization import integer_arithmetic
 from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
 
@@ -121,6 +122,15 @@ def test_the_model_simulates_in_float_again_behind_the_block() -> None:
         with integer_arithmetic(model):
             model(x)
         assert torch.equal(model(x), before)
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_a_model_without_quantizers_is_refused(*, is_wrapped: bool) -> None:
+    model = nn.Linear(4, 4)
+    if is_wrapped:
+        nncfx.wrap(model, torch.randn(1, 4))
+    with pytest.raises(ArgumentError, match="has no quantizers"), integer_arithmetic(model):
+        pass
 
 
 def test_what_is_changed_in_place_is_no_integer_any_more() -> None:

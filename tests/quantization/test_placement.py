@@ -253,6 +253,12 @@ def test_a_scope_that_matches_nothing_is_an_error_with_the_nearest_one() -> None
         planned(Chain(), ignored_scopes=("Chain/Conv2d[conv]/conv2d_1",))
 
 
+@pytest.mark.parametrize("scope", ["conv2d", "{conv2d}", "{function}conv2", "{function}conv2d "])
+def test_the_bare_name_of_a_function_is_told_how_to_be_written(scope: str) -> None:
+    with pytest.raises(GraphError, match=r"Did you mean '\{function\}conv2d'"):
+        planned(Chain(), ignored_scopes=(scope,))
+
+
 def test_overrides_hold_for_their_operations_only() -> None:
     four = SpecRequest(bits=4)
     plan = planned(

@@ -295,6 +295,11 @@ def test_an_unknown_target_or_preset_is_an_error() -> None:
         quantize(fresh(), data(), preset="mixt")  # type: ignore[arg-type]  # the mistake
 
 
+def test_an_unknown_rounding_is_an_error_before_anything_is_calibrated() -> None:
+    with pytest.raises(ArgumentError, match=r"gptq, adaptive\. Did you mean 'adaptive'"):
+        QuantizeOptions(rounding="adaptve")  # type: ignore[arg-type]  # the mistake
+
+
 def test_a_scope_that_matches_nothing_is_an_error_and_the_model_stays_plain() -> None:
     model = fresh()
     with pytest.raises(GraphError, match="matches no operation"):
