@@ -28,8 +28,7 @@ Criterion: TypeAlias = str | Callable[[Tensor], Tensor]
 
 def l1norm(blocks: Tensor) -> Tensor:
     """Return the sum of magnitudes of each of the `b x m` blocks."""
-    norms: Tensor = torch.linalg.vector_norm(blocks, ord=1, dim=1)  # without a copy
-    return norms
+    return blocks.abs().sum(dim=1)  # a copy, and yet in half the time of the norm of order 1
 
 
 def l2norm(blocks: Tensor) -> Tensor:

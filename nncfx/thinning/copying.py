@@ -21,6 +21,8 @@ _ATOMS: Final = frozenset(
 )
 """What never changes, so that a copy may hold it; most attributes of modules are these."""
 
+_TABLES: Final = frozenset({dict, OrderedDict, set})
+
 _PLAIN: Final = (
     *("__reduce_ex__", "__reduce__", "__getstate__", "__deepcopy__"),
     *("__new__", "__slots__"),
@@ -94,8 +96,10 @@ def _other(value: Any, memo: dict[int, Any]) -> Any:
     if isinstance(value, nn.Module) and _is_plain(kind.__mro__):
         module: Any = object.__new__(kind)
         memo[id(value)] = module
-        module.__setstate__({name: _copy(one, memo) for name, one in vars(value).items()})
+        module.__setstate__(_attributes(value, memo))
         return module
+    if kind is nn.Parameter:
+        return value.__deepcopy__(memo)
     # a class that copies itself does so with all the modules in it
     parts = all_modules(value) if isinstance(value, nn.Module) else ()
     for tensor in tensors_in([value, *(vars(module) for _, module in parts)]):
@@ -103,6 +107,20 @@ def _other(value: Any, memo: dict[int, Any]) -> Any:
         if not tensor.is_leaf and id(tensor) not in memo:
             memo[id(tensor)] = tensor.detach().clone()
     return copy.deepcopy(value, memo)
+
+
+def _attributes(module: nn.Module, memo: dict[int, Any]) -> dict[str, Any]:
+    """Return copies of all that a module holds, by name; most are numbers and empty tables."""
+    state: dict[str, Any] = {}
+    for name, one in vars(module).items():
+        kind = type(one)
+        if kind in _ATOMS:
+            state[name] = one
+        elif kind in _TABLES and not (one or id(one) in memo or getattr(one, "__dict__", None)):
+            state[name] = memo[id(one)] = kind()
+        else:
+            state[name] = _copy(one, memo)
+    return state
 
 
 @cache

@@ -55,7 +55,7 @@ def pointwise(state: ChannelState, call: TracedCall) -> None:
         return _parameters_only(state, call, operands)
     merged = state.merge(operands, shape, place_of(call))
     for tensor in results:
-        state.set_grid(tensor, merged)
+        state.keep_grid(tensor, merged)
     return None
 
 

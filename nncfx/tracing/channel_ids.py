@@ -6,7 +6,7 @@ however large the activation is.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -73,7 +73,9 @@ def sequence(grid: torch.Tensor, axis: int) -> Ids | None:
     axis %= grid.dim()
     if any(other != axis for other in varying_axes(grid)):
         return None
-    ids: Ids = grid.as_strided(grid.shape[axis : axis + 1], grid.stride()[axis : axis + 1]).numpy()
+    index: list[Any] = [0] * grid.dim()
+    index[axis] = slice(None)
+    ids: Ids = grid.numpy()[tuple(index)]
     return ids
 
 

@@ -310,9 +310,11 @@ class ChannelState:
         merged = kept[0] if kept else torch.tensor(self.ledger.create_fixed(f"'{place}' mixes it"))
         for grid in kept[1:]:
             common = np.broadcast_shapes(merged.shape, grid.shape)
-            one, other = merged.expand(common), grid.expand(common)
-            self.ledger.tie(one.reshape(-1).numpy(), other.reshape(-1).numpy(), place)
-            merged = torch.where(one == NO_CHANNEL, other, one)
+            one, other = (each.expand(common).reshape(-1).numpy() for each in (merged, grid))
+            self.ledger.tie(one, other, place)
+            if (one == NO_CHANNEL).any():
+                one = np.where(one == NO_CHANNEL, other, one)
+            merged = torch.from_numpy(one).view(common)
         return compact(_lift(merged, len(shape)).expand(tuple(shape)))
 
     def _apart(

@@ -110,11 +110,15 @@ class ModuleStack:
         self._model = model
         self._names: dict[int, list[str]] = {}
         self._types: dict[str, str] = {}
+        # name to that of the module around it, and to what it adds to a scope
+        self._parents: dict[str, tuple[str, str]] = {}
         self._modules: list[nn.Module] = []
         for name, module in named_modules(model):
             names = self._names.setdefault(id(module), [])
             names.append(name)
-            self._types[name] = _class_name(module)
+            kind = self._types[name] = _class_name(module)
+            parent, _, part = name.rpartition(".")
+            self._parents[name] = (parent, f"/{kind}[{part}]")
             if len(names) == 1:
                 self._modules.append(module)
         self._frames: list[Frame] = []
@@ -173,9 +177,10 @@ class ModuleStack:
             kind = _class_name(self._model)
             frame = Frame(kind, "", kind, "", args, kwargs)
         else:
-            frame = self._frame(module, self.top, args, kwargs)
-            self.top.has_callees = True
-            self._callees.setdefault(self.top.key, {})[frame.key] = None
+            caller = self._frames[-1]
+            frame = self._frame(module, caller, args, kwargs)
+            caller.has_callees = True
+            self._callees.setdefault(caller.key, {})[frame.key] = None
         self._calls[frame.key] += 1
         self._frames.append(frame)
 
@@ -185,7 +190,7 @@ class ModuleStack:
         names = self._names[id(module)]
         below = [one for one in names if _is_below(one, caller.module)]
         if below:
-            name = min(below, key=lambda one: one.count("."))
+            name = below[0] if len(below) == 1 else min(below, key=lambda one: one.count("."))
             scope = caller.scope + self._relative(name, caller.module)
         else:
             # reached by another way than through its caller: the class name alone, as NNCF does
@@ -194,10 +199,11 @@ class ModuleStack:
         return Frame(scope, name, self._types[name], names[0], args, kwargs)
 
     def _relative(self, path: str, caller: str) -> str:
-        scope, prefix = "", caller
-        for part in path[len(caller) :].removeprefix(".").split("."):
-            prefix = f"{prefix}.{part}" if prefix else part
-            scope += f"/{self._types[prefix]}[{part}]"
+        """Return the scope of a module below the module `caller`."""
+        parent, scope = self._parents[path]
+        while parent != caller:
+            parent, above = self._parents[parent]
+            scope = above + scope
         return scope
 
     def _leave(self, module: nn.Module, args: Any, result: Any) -> None:

@@ -13,7 +13,8 @@ from nncfx.tracing.tensors import tensors_in
 
 __all__ = ["preserved", "without_keeping"]
 
-_REGISTRIES: Final = frozenset({"_parameters", "_buffers", "_modules"})
+_TORCHS: Final = frozenset(vars(nn.Module()))
+"""Attributes that every module has: tables of tensors, of modules and of hooks, and flags."""
 _TABLES: Final = (list, dict)
 
 
@@ -74,18 +75,16 @@ def without_keeping(model: nn.Module) -> Iterator[None]:
 def _attributes(module: nn.Module) -> dict[str, tuple[Any, Any]]:
     """Return the attributes by name, each with a copy of what it holds if it is a list or dict."""
     return {
-        # most attributes are tables of hooks, empty before and after
         name: (value, (value.copy() if value else ()) if isinstance(value, _TABLES) else None)
         for name, value in module.__dict__.items()
-        if name not in _REGISTRIES
+        if name not in _TORCHS
     }
 
 
 def _put_back(module: nn.Module, held: dict[str, tuple[Any, Any]]) -> None:
     own = module.__dict__
-    for name, value in list(own.items()):
-        if name in _REGISTRIES:
-            continue
+    for name in own.keys() - _TORCHS:
+        value = own[name]
         if name not in held:
             if _holds_tensors(value):
                 del own[name]
