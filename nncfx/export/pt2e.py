@@ -97,11 +97,21 @@ class _Constants:
     def __init__(self, module: fx.GraphModule) -> None:
         self._module = module
         self._count = 0
+        self._known: dict[fx.Node, Any] = {}
 
     def value(self, node: Any) -> Any:  # noqa: ANN401 (an argument of any kind)
         """Return what `node` always is; None where it depends on an input."""
+        if isinstance(node, (list, tuple)):  # of the tensors of a concatenation, for instance
+            values = [self.value(one) for one in node]
+            return None if any(one is None for one in values) else values
         if not isinstance(node, fx.Node):
             return node
+        if node not in self._known:
+            # a node is read by many: without this, each residual sum would double the work
+            self._known[node] = self._computed(node)
+        return self._known[node]
+
+    def _computed(self, node: fx.Node) -> Any:  # noqa: ANN401 (a tensor or what makes one)
         if node.op == "get_attr":
             return torch.fx.graph_module._get_attr(self._module, str(node.target))  # noqa: SLF001 (reads a dotted name)
         if node.op != "call_function" or not callable(node.target):

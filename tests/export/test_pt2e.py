@@ -101,3 +101,37 @@ def test_a_range_that_is_not_frozen_is_refused() -> None:
 
     with pytest.raises(ExportError, match="computes its scale or zero point from the input"):
         export_program(Open(), torch.randn(2, 3))
+
+
+def test_what_is_concatenated_from_inputs_is_quantized_as_an_activation(
+    rounding: Rounding,
+) -> None:
+    class Joined(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.quantizer = rounding(STEP, (0, 255))
+
+        @override
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.quantizer(torch.cat((torch.relu(x), torch.sigmoid(x)), 1))
+
+    model, x = Joined().eval(), images()
+    program = export_program(model, x)
+    assert torch.equal(program.module()(x), model(x))
+    assert any("quantize_per_tensor" in str(node.target) for node in program.graph.nodes)
+
+
+def test_many_sums_of_two_readers_are_exported_in_linear_time(rounding: Rounding) -> None:
+    class Sums(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.quantizer = rounding(STEP, (0, 255))
+
+        @override
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(60):  # 2 ** 60 ways from the end to the input
+                x = x + torch.relu(x)
+            return self.quantizer(x)
+
+    x = images() * 0
+    assert torch.equal(export_program(Sums().eval(), x).module()(x), x)
