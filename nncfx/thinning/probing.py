@@ -31,6 +31,7 @@ Form: TypeAlias = Literal["class", "auto"]
 _TRIALS: Final = 20
 _TOO_MANY: Final = f"the code holds widths at more than {_TRIALS} places"
 _PARTS: Final = (3, 5, 7, 4)
+_CONTAINER: Final = re.compile(r"\w*(Sequential|ModuleList)\b")
 _HELD: Final = "the code around it holds a width"
 _REASON: Final = f"'{{address}}' fails without some of them: {_HELD}{{more}}"
 _HOW: Final = "; as a graph (form='auto') the module could lose them"
@@ -187,7 +188,12 @@ def _counterparts(addresses: Iterable[str], failing: str, height: int) -> set[st
 
 
 def _nameless(address: str) -> str:
-    return re.sub(r"\[\d+\]", "[]", address)
+    """Return an address without numbers: `[3]`, and in containers `[stage3]`, `[unit12]`."""
+    parts = address.split("/")
+    return "/".join(
+        re.sub(r"\d+\]$" if _CONTAINER.match(before) else r"(?<=\[)\d+\]$", "]", part)
+        for before, part in zip(["", *parts], parts, strict=False)
+    )
 
 
 def _some(channels: Channels) -> Selection:

@@ -1,6 +1,7 @@
 """Widths that code holds are found by trial."""
 
 import copy
+from collections import OrderedDict
 
 import torch
 from torch import nn
@@ -39,6 +40,43 @@ def test_counterparts_in_other_blocks_are_fixed_with_the_same_reason() -> None:
     fixed = prunable_channels(stack(), ROWS).fixed
     assert fixed["0.first"] == fixed["2.first"]
     assert fixed["0.first"].startswith("'Sequential/Block[0]/reshape_0' fails without some")
+
+
+def test_numbered_blocks_of_named_stages_are_counterparts_however_many_there_are() -> None:
+    # one trial for each block would be more trials than there are
+    stages = [OrderedDict((f"unit{i}", Block()) for i in range(1, 13)) for _ in range(2)]
+    model = nn.Sequential(
+        OrderedDict(stage1=nn.Sequential(stages[0]), stage2=nn.Sequential(stages[1]))
+    )
+    channels = prunable_channels(model, ROWS)
+    assert len(channels.prunable) == 47  # of 24 second and third layers all but the last
+    assert channels.fixed["stage2.unit12.first"] == channels.fixed["stage1.unit1.first"]
+
+
+def test_parts_of_a_block_are_no_counterparts_though_their_names_have_numbers() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part1, self.part2 = Free(3, 6, 3), Free(3, 8, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.part2(self.part1(x))
+
+    class Free(nn.Module):
+        """Holds a width in its code if that is six."""
+
+        def __init__(self, *widths: int) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(*widths[:2]), nn.Linear(*widths[1:])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = self.first(x)
+            return self.last(hidden.reshape(-1, 6 if hidden.shape[-1] < 7 else hidden.shape[-1]))
+
+    assert [one.name for one in prunable_channels(Two(), ROWS).prunable] == [
+        "part1.last",
+        "part2.first",
+    ]
 
 
 def test_the_model_stays_as_it_was() -> None:
