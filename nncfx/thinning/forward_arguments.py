@@ -15,7 +15,7 @@ from nncfx.tracing.tensors import describe
 
 # ruff: noqa: ANN401 (arguments of functions are anything)
 
-__all__ = ["Arguments", "forward_arguments", "from_plain", "made", "plain"]
+__all__ = ["Arguments", "forward_arguments", "from_plain", "made", "made_bytes", "plain"]
 
 Arguments: TypeAlias = Mapping[str, Any]
 """Name to a `TensorInfo`, a number, a string, None, or a list or tuple of such."""
@@ -69,6 +69,14 @@ def made(value: Any, module: nn.Module) -> Any:
     return value
 
 
+def made_bytes(value: Any) -> int:
+    """Return how much memory `made` takes for an argument, or for several of a list or tuple."""
+    if isinstance(value, TensorInfo):
+        kind: torch.dtype = getattr(torch, value.dtype)
+        return value.elements * kind.itemsize
+    return sum(map(made_bytes, value)) if isinstance(value, list | tuple) else 0
+
+
 def plain(value: Any) -> Any:
     """Return an argument as JSON holds it; `from_plain` is the inverse."""
     if isinstance(value, TensorInfo):
@@ -83,11 +91,17 @@ def from_plain(value: Any) -> Any:
 
     Raises:
         KeyError: it did not.
+        ValueError: a tensor has a negative size, or a type that torch does not know.
     """
     if not isinstance(value, Mapping):
         return value
     if "tensor" in value:
-        return TensorInfo(tuple(map(int, value["tensor"])), str(value["dtype"]))
+        info = TensorInfo(tuple(map(int, value["tensor"])), str(value["dtype"]))
+        if min(info.shape, default=0) < 0 or not isinstance(
+            getattr(torch, info.dtype, None), torch.dtype
+        ):
+            raise ValueError(f"there is no tensor of shape {info.shape} and type {info.dtype!r}")
+        return info
     if "list" in value:
         return [from_plain(one) for one in value["list"]]
     return tuple(from_plain(one) for one in value["tuple"])

@@ -12,13 +12,16 @@ from torch.optim import Optimizer
 
 from nncfx.errors import ThinningError, did_you_mean
 from nncfx.thinning.attention import narrow_attention
-from nncfx.thinning.forward_arguments import Arguments, from_plain, plain
+from nncfx.thinning.forward_arguments import Arguments, from_plain, made_bytes, plain
 from nncfx.thinning.forward_graph import forward_graph
 from nncfx.thinning.graph_form import exchange
 from nncfx.thinning.surgery import Sizes, copy_without
 from nncfx.tracing.module_walk import all_modules, all_tensors
 
-__all__ = ["ThinRecipe", "rebuild", "thin_optimizer"]
+__all__ = ["MOST_BYTES", "ThinRecipe", "rebuild", "thin_optimizer"]
+
+MOST_BYTES: Final = 2**30
+"""What `rebuild` gives the arguments of modules that became graphs: a gibibyte."""
 
 _FORMAT: Final = "nncfx thin recipe"
 _VERSION: Final = 1
@@ -103,6 +106,8 @@ def rebuild(
     model: nn.Module,
     recipe: ThinRecipe,
     state_dict: Mapping[str, Any] | None = None,
+    *,
+    most_bytes: int = MOST_BYTES,
 ) -> nn.Module:
     """Return a thin copy of `model`, with the weights of a thin model if they are given.
 
@@ -110,9 +115,13 @@ def rebuild(
         model: built by the original class with its original sizes; left as it is.
         recipe: what thinning took away.
         state_dict: that of the thin model. None: the weights of `model` that stay.
+        most_bytes: so much memory may the arguments take on which modules that became graphs are
+            traced again. Their shapes stand in the recipe, so that a file of a stranger's could
+            ask for any.
 
     Raises:
-        ThinningError: the recipe or the weights are of another model.
+        ThinningError: the recipe or the weights are of another model, or the recipe asks for
+            more than `most_bytes`.
 
     >>> from nncfx.thinning import thin
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
@@ -123,6 +132,14 @@ def rebuild(
     >>> rebuild(fresh, recipe, result.model.state_dict())[0]
     Linear(in_features=3, out_features=1, bias=True)
     """
+    asked = {name: sum(map(made_bytes, each.values())) for name, each in recipe.forms.items()}
+    if sum(asked.values()) > most_bytes:
+        name = max(asked, key=lambda name: asked[name])
+        raise ThinningError(
+            f"To trace its modules again the recipe asks for arguments of {sum(asked.values()):,} "
+            f"bytes, most of them for '{name}'; at most {most_bytes:,} are made. If you trust the "
+            "recipe, pass most_bytes=, or thin with smaller example inputs."
+        )
     forms = {
         name: forward_graph(model.get_submodule(name), arguments)
         for name, arguments in recipe.forms.items()

@@ -128,10 +128,11 @@ def _forget(model: nn.Module) -> None:
 
 def _own(module: nn.Module) -> list[torch.Tensor]:
     """Return the tensors of a module itself, and those that its tensors are made from."""
-    made = module.get_submodule("parametrizations").parameters() if is_parametrized(module) else ()
     tables = (module._parameters, module._buffers)  # noqa: SLF001 (asked of every module)
     own = [one for table in tables for one in table.values() if one is not None]
-    return [*own, *made]
+    if type(module) in _SIZES or not is_parametrized(module):  # which gets a class of its own
+        return own
+    return [*own, *module.get_submodule("parametrizations").parameters()]
 
 
 def _alike(tensor: torch.Tensor, new: torch.Tensor) -> torch.Tensor:

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
+import torch
 from torch import nn
 from typing_extensions import override
 
@@ -166,7 +168,7 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
             with suppress(ThinningError):
                 return work.result(freed)
         channels = prunable_channels(masked, example_inputs, living_norms=living_norms)
-    check_fit(channels, all_tensors(masked))
+    check_fit(channels, work.tensors)
     return work.result(channels, explain=True)
 
 
@@ -179,13 +181,18 @@ class _Work:
     alignment: Alignment
     tolerance: float | None
 
+    @cached_property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Its parameters and buffers by name."""
+        return all_tensors(self.masked)
+
     def result(self, channels: Channels, *, explain: bool = False) -> ThinResult:
         """Return the model without the dead ones of `channels`.
 
         Raises:
             ThinningError: it fails or differs; the message names the operation if asked to.
         """
-        selection = select_removable(channels, all_tensors(self.masked), self.alignment)
+        selection = select_removable(channels, self.tensors, self.alignment)
         removal = removed(self.masked, channels, selection)
         try:
             with sized_on_the_way(removal.model, removal.sizes):
@@ -233,9 +240,8 @@ class _Work:
         """Return whether something dead stays because of widths that stand in the code."""
         held = held_by_code(channels)
         places = [f"'{place}'" for module in held for place in channels.literals[module]]
-        tensors = all_tensors(self.masked) if held else {}
         return any(
-            has_dead_entries(one, tensors)
+            has_dead_entries(one, self.tensors)
             for one in channels
             if any(place in (one.fixed or "") for place in places)
         )

@@ -2,10 +2,13 @@
 
 import copy
 import io
+import json
 import pickle
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import onnxruntime
 import pytest
@@ -16,7 +19,7 @@ from torch import fx, nn
 from torch.nn import functional as F
 
 import nncfx
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, ThinningError
 from nncfx.graph.channels import Channels
 from nncfx.schemes import group_masks, group_scores, keep_groups
 from nncfx.thinning import ThinRecipe, ThinResult, prunable_channels, rebuild, thin
@@ -273,6 +276,40 @@ def test_a_recipe_makes_the_graph_again(lenet: LeNet, image: torch.Tensor) -> No
     again = rebuild(LeNet(), recipe, result.model.state_dict()).eval()
     assert isinstance(again, fx.GraphModule)
     assert torch.equal(again(image), result.model(image))
+
+
+def asking_for(recipe: ThinRecipe, info: dict[str, Any]) -> str:
+    """Return a recipe whose modules are given a tensor like `info`."""
+    content = json.loads(recipe.to_json())
+    (arguments,) = content["forms"].values()
+    arguments |= dict.fromkeys(arguments, info)
+    return json.dumps(content)
+
+
+def test_a_recipe_that_asks_for_much_memory_is_refused(lenet: LeNet, image: torch.Tensor) -> None:
+    result = thinned(lenet, image)
+    huge = asking_for(result.recipe, {"tensor": [2**30, 3, 32, 32], "dtype": "float32"})
+    fault = re.escape(
+        "To trace its modules again the recipe asks for arguments of 13,194,139,533,312 bytes, "
+        "most of them for ''; at most 1,073,741,824 are made. If you trust the recipe, pass "
+        "most_bytes=, or thin with smaller example inputs."
+    )
+    with pytest.raises(ThinningError, match=fault):
+        rebuild(LeNet(), ThinRecipe.from_json(huge), result.model.state_dict())
+    size = image.numel() * 4
+    assert rebuild(LeNet(), result.recipe, most_bytes=size)
+    with pytest.raises(ThinningError, match="bytes"):
+        rebuild(LeNet(), result.recipe, most_bytes=size - 1)
+
+
+@pytest.mark.parametrize("info", [([-1, 3], "float32"), ([1, 3], "load"), ([1, 3], "nothing")])
+def test_a_recipe_of_impossible_tensors_is_no_recipe(
+    lenet: LeNet, image: torch.Tensor, info: tuple[list[int], str]
+) -> None:
+    result = thinned(lenet, image)
+    text = asking_for(result.recipe, {"tensor": info[0], "dtype": info[1]})
+    with pytest.raises(ThinningError, match="there is no tensor of shape"):
+        ThinRecipe.from_json(text)
 
 
 def test_a_graph_is_thinned_again(lenet: LeNet, image: torch.Tensor) -> None:
