@@ -44,9 +44,15 @@ def save(
     The file is complete or not there: it is written beside `path` and renamed.
 
     Raises:
-        ArgumentError: `model` is not the model of `controller`.
+        ArgumentError: `model` is a plain module, or not the model of `controller`.
         StorageError: the model's `state_dict` holds something else than tensors.
     """
+    if not isinstance(model, NNCFNetwork) and controller is None:
+        raise ArgumentError(
+            f"{type(model).__name__} is a plain module, as nncfx.thin and controller.strip() "
+            "return, and has no compression to go on with. nncfx.storage.save(path, model) writes "
+            "it, and nncfx.storage.load(path, dense_model) reads it back, thinned or not.",
+        )
     if isinstance(model, NNCFNetwork) and controller is None:
         controller = CompositeController(model, [])
     if controller is None or controller.model is not model or not isinstance(model, NNCFNetwork):

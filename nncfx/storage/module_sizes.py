@@ -1,8 +1,9 @@
-"""The sizes that torch.nn modules keep beside their tensors: read them, and set them together.
+"""The sizes that modules keep beside their tensors: read them, and set them together.
 
 A thinned model is the original class with fewer channels: its tensors are smaller, and so are
-the integers (`out_channels`, `num_features` ...) that its modules keep. This is the one place
-that knows those integers; files, checkpoints and thinning all use it.
+the integers (`out_channels`, `num_features` ...) that its modules keep. Those of torch.nn's types
+are known here and checked against the tensors; modules of the user keep others (`num_heads`,
+`all_head_size` ...), of which any may have fallen.
 """
 
 import math
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 from nncfx.errors import StorageError, did_you_mean
+from nncfx.storage.narrow_attention import narrow_attention
 
 __all__ = ["SIZE_ATTRIBUTES", "ModuleSizes", "apply_sizes", "read_sizes"]
 
@@ -83,15 +85,14 @@ def _embedding(sizes: ModuleSizes, tensor: str) -> Shape | None:
 
 
 def _attention(sizes: ModuleSizes, tensor: str) -> Shape | None:
-    embed, heads = _of(sizes, "embed_dim"), _of(sizes, "num_heads")
-    if heads * _of(sizes, "head_dim") != embed:
-        raise StorageError(f"embed_dim={embed} is not num_heads={heads} times head_dim.")
+    # heads that went leave the others narrower together than what they attend to
+    embed, heads = _of(sizes, "embed_dim"), _of(sizes, "num_heads") * _of(sizes, "head_dim")
     return {
-        "in_proj_weight": (3 * embed, embed),
-        "in_proj_bias": (3 * embed,),
-        "q_proj_weight": (embed, embed),
-        "k_proj_weight": (embed, _of(sizes, "kdim")),
-        "v_proj_weight": (embed, _of(sizes, "vdim")),
+        "in_proj_weight": (3 * heads, embed),
+        "in_proj_bias": (3 * heads,),
+        "q_proj_weight": (heads, embed),
+        "k_proj_weight": (heads, _of(sizes, "kdim")),
+        "v_proj_weight": (heads, _of(sizes, "vdim")),
     }.get(tensor)
 
 
@@ -169,17 +170,32 @@ def _read(module: nn.Module, kind: _Kind) -> ModuleSizes:
     }
 
 
-def read_sizes(model: nn.Module) -> dict[str, ModuleSizes]:
-    """Return the size attributes of every module of a known type, keyed by module name.
+def _further(module: nn.Module) -> dict[str, int]:
+    """Return the integers that a module keeps beside the sizes of its kind and that can fall."""
+    kind = _kind_of(module)
+    known = () if kind is None else kind.attributes
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if type(value) is int and value > 0 and name not in known
+    }
 
-    The root module has the name "". A module that occurs twice is listed once, under its first
-    name. `normalized_shape` is a tuple; every other value is an int.
+
+def read_sizes(model: nn.Module) -> dict[str, ModuleSizes]:
+    """Return the size attributes of every module, keyed by module name.
+
+    Those of its torch.nn type, and whatever other integers above 0 it keeps. The root module has
+    the name "". A module that occurs twice is listed once, under its first name, and one without
+    any is not listed. `normalized_shape` is a tuple; every other value is an int.
 
     >>> read_sizes(nn.Sequential(nn.Linear(4, 3), nn.ReLU()))
     {'0': {'in_features': 4, 'out_features': 3}}
     """
-    kinds = ((name, module, _kind_of(module)) for name, module in model.named_modules())
-    return {name: _read(module, kind) for name, module, kind in kinds if kind is not None}
+    found = {}
+    for name, module in model.named_modules():
+        kind = _kind_of(module)
+        found[name] = ({} if kind is None else _read(module, kind)) | _further(module)
+    return {name: sizes for name, sizes in found.items() if sizes}
 
 
 def apply_sizes(
@@ -192,7 +208,9 @@ def apply_sizes(
     Parameters and buffers stay the same objects (an optimiser's references and ties hold) but
     those whose shape changes hold fresh, uninitialised memory and lose their gradient. Tensors
     that `shapes` does not name, and modules that `sizes` does not name, stay as they are.
-    Everything is checked before anything changes. A size never grows: thinning only shrinks.
+    Everything is checked before anything changes. A size never grows: thinning only shrinks, and
+    an integer of no torch.nn type that is larger in `sizes`, as a counter may be, is left alone.
+    An `nn.MultiheadAttention` that heads have left becomes a `NarrowAttention`.
 
     Args:
         model: A model of the class that `read_sizes` was called on, of any larger size.
@@ -222,6 +240,8 @@ def apply_sizes(
             setattr(modules[name], attribute, value)
     for key, shape in shapes.items():
         _reallocate(tensors[key], tuple(shape))
+    for name in new:
+        narrow_attention(modules[name])
 
 
 def _checked(
@@ -236,7 +256,9 @@ def _checked(
         )
     kind = _kind_of(modules[name])
     attributes = () if kind is None else kind.attributes
-    if set(given) != set(attributes):
+    further = {key for key in given if key not in attributes}
+    strange = {key for key in further if type(getattr(modules[name], key, 0)) is not int}
+    if strange or set(attributes) - set(given):
         raise StorageError(
             f"Module {name!r} is a {type(modules[name]).__name__} with the sizes "
             f"{sorted(attributes)}, but {sorted(given)} are given: the model is of another class.",
@@ -246,6 +268,11 @@ def _checked(
     for attribute, value in checked.items():
         if isinstance(value, int) != isinstance(present[attribute], int):
             raise StorageError(f"{attribute} of module {name!r} cannot be {value!r}.")
+    present = _further(modules[name])
+    for attribute in further & present.keys():
+        value = _size(name, attribute, given[attribute])
+        if isinstance(value, int) and 0 < value < present[attribute]:
+            checked[attribute] = value
     return checked
 
 

@@ -15,7 +15,7 @@ from nncfx.errors import ArgumentError, ThinningError
 from nncfx.graph.channels import Channels
 from nncfx.quantization import Quantizer
 from nncfx.schemes.alignment import Alignment, resolve_alignment
-from nncfx.thinning.attention import NarrowAttention
+from nncfx.storage.narrow_attention import NarrowAttention
 from nncfx.thinning.probing import Form, check_form, held_by_code, prunable_channels
 from nncfx.thinning.quantizers import is_quantized, quantized_again, without_hooks
 from nncfx.thinning.recipe import ThinRecipe

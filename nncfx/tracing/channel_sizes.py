@@ -47,6 +47,8 @@ def note_sizes(state: ChannelState, call: TracedCall) -> None:
     name = call.func.__name__
     if call.module_type == "MultiheadAttention":
         _note_heads(state, call, grid)
+        if not _has_bias_tokens(call):
+            return None
     sizes = _sizes(call) if name in _SIZED else []
     offset = argument(call, 1, "dim", 0) % call.args[0].dim() if name == "unflatten" else 0
     places = range(offset, offset + len(sizes))
@@ -114,6 +116,14 @@ def _note_heads(state: ChannelState, call: TracedCall, grid: torch.Tensor) -> No
     elif len(moving) > 1:
         heads = state.unite_along(grid, [last], place_of(call))
         state.ledger.count(call.module, "num_heads", in_order(heads))
+
+
+def _has_bias_tokens(call: TracedCall) -> bool:
+    """Return whether an `nn.MultiheadAttention` adds a key of its own, so that it stays torch's.
+
+    The others become a `NarrowAttention`, which takes every width from its weights.
+    """
+    return f"{call.module}.bias_k" in call.parameter_names.values()
 
 
 def _sizes(call: TracedCall) -> list[Any]:

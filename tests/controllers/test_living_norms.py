@@ -181,3 +181,26 @@ def test_without_the_key_the_stream_stays() -> None:
     thinned = nncfx.thin(controller.strip(), image).model
     assert thinned.vit.layernorm.normalized_shape == (32,)
     assert "living_norms" in controller.statistics().to_str()
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_torchs_transformers_lose_stream_and_heads_apart(
+    tmp_path: Path, *, norm_first: bool
+) -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, norm_first=norm_first)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    model = nn.Sequential(nn.Linear(8, 32), encoder, nn.Linear(32, 2)).double()
+    tokens = torch.randn(3, 6, 8, dtype=torch.float64)
+    fresh = copy.deepcopy(model)
+    chosen = config(align=1, pruning_target=0.3)
+    chosen["compression"]["pruning_init"] = 0.3
+    controller, network = nncfx.create_compressed_model(model, chosen, tokens)
+    expected = network.eval()(tokens)
+    thinned = nncfx.thin(controller.strip(), tokens).model
+    torch.testing.assert_close(thinned(tokens), expected, rtol=0, atol=1e-12)
+    attention = thinned[1].layers[0].self_attn
+    assert (thinned[0].out_features, attention.num_heads, attention.head_dim) == (23, 3, 8)
+    nncfx.storage.save(tmp_path / "thin.nncfx", thinned)
+    again = nncfx.storage.load(tmp_path / "thin.nncfx", fresh).eval()
+    assert torch.equal(again(tokens), thinned(tokens))

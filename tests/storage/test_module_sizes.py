@@ -166,3 +166,23 @@ def test_groups_that_do_not_divide_are_refused() -> None:
     sizes = {"": {"in_channels": 3, "out_channels": 4, "groups": 2}}
     with pytest.raises(StorageError, match="in_channels=3 does not divide into groups=2"):
         apply_sizes(model, sizes, {"weight": (4, 1, 1, 1)})
+
+
+class Heads(nn.Module):
+    """What code of the user keeps: integers of no torch.nn type, one of which counts calls."""
+
+    def __init__(self, heads: int, calls: int = 0) -> None:
+        super().__init__()
+        self.projection = nn.Linear(8, 2 * heads)
+        self.all_head_size, self.calls, self.axis = 2 * heads, calls, -1
+
+
+def test_integers_of_the_users_modules_fall_and_never_rise() -> None:
+    dense, thin = Heads(4, calls=2), Heads(3, calls=7)
+    sizes = read_sizes(thin)
+    assert sizes[""] == {"all_head_size": 6, "calls": 7}
+    apply_sizes(dense, sizes, shapes(thin))
+    assert (dense.all_head_size, dense.calls, dense.axis) == (6, 2, -1)
+    apply_sizes(dense, {"": {"all_head_size": 0, "unknown": 3}}, {})
+    assert dense.all_head_size == 6
+    assert not hasattr(dense, "unknown")

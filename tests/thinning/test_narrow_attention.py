@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from nncfx.storage.narrow_attention import NarrowAttention, narrow_attention
 from nncfx.thinning import ThinRecipe, rebuild, thin
-from nncfx.thinning.attention import NarrowAttention, narrow_attention
 
 Q = torch.linspace(-2, 1, 3 * 5 * 8, dtype=torch.float64).reshape(3, 5, 8).sin()
 K = torch.linspace(1, 3, 3 * 4 * 8, dtype=torch.float64).reshape(3, 4, 8).cos()

@@ -96,6 +96,9 @@ def narrow_attention(module: nn.Module) -> bool:
     widths = {module.out_proj.in_features, module.out_proj.out_features, queries.shape[1]}
     if module.add_zero_attn or widths == {module.embed_dim}:
         return False
+    keys, values = own.get("k_proj_weight", queries), own.get("v_proj_weight", queries)
+    module.embed_dim = queries.shape[1]
+    module.kdim, module.vdim = keys.shape[1], values.shape[1]
     module.__class__ = NarrowAttention
     module._qkv_same_embed_dim = False  # noqa: SLF001 (nn.TransformerEncoderLayer asks it)
     return True
