@@ -14,8 +14,7 @@ from nncfx.compressor.bench import Bench
 from nncfx.compressor.examples import one_example
 from nncfx.graph.macs import total_macs
 from nncfx.schemes import Scheme, footprint_bytes
-from nncfx.storage import save as save_file
-from nncfx.thinning import ThinResult, thin
+from nncfx.thinning import ThinRecipe, ThinResult, save_thinned, thin
 from nncfx.tracing import ExampleInputs, trace
 
 __all__ = ["Candidate", "Forge"]
@@ -61,7 +60,13 @@ class Candidate:
     def file_bytes(self) -> float:
         """Return the bytes of the model as a `.nncfx` file."""
         with tempfile.TemporaryDirectory() as folder:
-            return save_file(Path(folder) / "candidate.nncfx", self.model).size_bytes
+            path = Path(folder) / "candidate.nncfx"
+            return save_thinned(path, self.model, self.recipes).size_bytes
+
+    @property
+    def recipes(self) -> tuple[ThinRecipe, ...]:
+        """How the model was thinned, if it was."""
+        return () if self.thinning is None else (self.thinning.recipe,)
 
 
 @final

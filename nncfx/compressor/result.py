@@ -1,6 +1,5 @@
 """What a compression run returns."""
 
-import copy
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,8 +13,7 @@ from nncfx.compressor.metrics import Metric, metric_value
 from nncfx.compressor.spelling import number
 from nncfx.errors import SearchError
 from nncfx.search import Candidate, SearchResult, SpaceResult
-from nncfx.storage import load as load_file
-from nncfx.storage import save as save_file
+from nncfx.thinning import ThinRecipe, load_thinned, save_thinned
 
 __all__ = ["CompressionResult"]
 
@@ -27,13 +25,15 @@ class CompressionResult:
 
     Attributes:
         model: The compressed model: runnable, in the working dtype, thinned where channels were
-            pruned; of the same class as the dense one.
+            pruned; of the same class as the dense one, unless a module's code holds a width
+            that was pruned: such a module, and be it the model, is an `fx.GraphModule`.
         dense: The model that the run (or the first of several) began with; never changed.
         search: The trials and the choice among them: of a space a `SpaceResult`.
         evidence: Everything that a report shows.
         metric: How accuracy was counted.
         testloader: The held-out data that the evidence's accuracies were measured on.
         reference: The metric of `dense` on the validation data; budgets count from it.
+        recipes: How `model` was thinned, by this run and those before it.
     """
 
     model: nn.Module
@@ -43,6 +43,7 @@ class CompressionResult:
     metric: Metric
     testloader: Iterable[Any]
     reference: float
+    recipes: tuple[ThinRecipe, ...] = ()
 
     @override
     def __str__(self) -> str:
@@ -89,14 +90,17 @@ class CompressionResult:
     def save(self, path: str | Path) -> "CompressionResult":
         """Write the model as a `.nncfx` file, read it back, and return the result with that proof.
 
+        `nncfx.thinning.load_thinned(path, dense)` reads the file; `nncfx.storage.load`, too, where
+        no module has become a graph.
+
         What is read back goes into a copy of the dense model and is measured on the test data:
         the evidence then holds the file's size and the accuracy of the file, not of the memory.
 
         Raises:
             StorageError: the file cannot be written.
         """
-        saved = save_file(path, self.model)
-        restored = load_file(path, copy.deepcopy(self.dense))
+        saved = save_thinned(path, self.model, self.recipes)
+        restored = load_thinned(path, self.dense)
         evidence = replace(
             self.evidence,
             compressed=replace(self.evidence.compressed, file_bytes=saved.size_bytes),

@@ -110,6 +110,8 @@ class Run:
                 metric=settings.metric,
                 testloader=self._heldout,
                 reference=self._reference,
+                recipes=(() if self._previous is None else self._previous.recipes)
+                + chosen.recipes,
             )
 
     def _bench(self) -> Bench:

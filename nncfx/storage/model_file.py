@@ -23,7 +23,10 @@ from nncfx.storage.tensor_file import TensorFile
 from nncfx.storage.torch_bits import DTYPES, from_bits, plain_tensor, to_bits
 from nncfx.storage.whole_file import SavedFile, open_file, write_whole
 
-__all__ = ["load", "load_state", "save"]
+__all__ = ["RECIPES", "load", "load_state", "save"]
+
+RECIPES = "thin_recipes"
+"""The key of a file's metadata under which `nncfx.thinning.save_thinned` keeps its recipes."""
 
 _LISTED = 5
 ModelT = TypeVar("ModelT", bound=nn.Module)
@@ -109,6 +112,12 @@ def load(
         raise StorageError("The model is on 'meta'; call model.to_empty(device='cpu') first.")
     with open_file(path) as file:
         header = read_header(file)
+        if header.metadata.get(RECIPES):
+            raise StorageError(
+                f"{path} holds a thin model of which modules became graphs, for their code held "
+                f"widths that {type(model).__name__} has still. Read it by "
+                "nncfx.thinning.load_thinned(path, model).",
+            )
         _check_keys(header, state, type(model).__name__)
         bound = sum(row.count * WIDTHS[row.dtype] for row in header.rows)
         tensors = {
