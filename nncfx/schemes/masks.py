@@ -245,7 +245,7 @@ def group_masks(
         goes). Parameters that lose nothing are absent.
 
     Raises:
-        ArgumentError: `keep` does not fit the prunable sets.
+        ArgumentError: `keep` does not fit the prunable sets, or leaves nothing of any.
         GraphError: `weights` lacks a member.
     """
     masks: dict[str, Tensor] = {}
@@ -274,7 +274,8 @@ def zero_groups(
         weights: Parameters by dotted name, finite (0 times infinity is NaN); they are changed.
 
     Raises:
-        ArgumentError: `keep` does not fit the prunable sets. Nothing is changed.
+        ArgumentError: `keep` does not fit the prunable sets, or leaves nothing of any. Nothing is
+            changed.
         GraphError: `weights` lacks a member. Nothing is changed.
     """
     gone = entries_of(channels, _gone(channels, keep), buffers=False)
@@ -299,6 +300,11 @@ def _gone(channels: Channels, keep: Sequence[Tensor]) -> dict[str, Ids]:
             f"keep has {[mask.numel() for mask in keep]} entries, but the prunable group sets "
             f"have {[group_set.size for group_set in prunable]} groups. Give one bool per group, "
             "in the order of channels.prunable.",
+        )
+    if prunable and not any(mask.any() for mask in keep):
+        raise ArgumentError(
+            f"keep leaves none of the {sum(mask.numel() for mask in keep)} groups, so that all "
+            "outputs would be constants. Keep some; 'keep_groups' leaves one of each set.",
         )
     gone = {
         group_set.name: (~mask).cpu().numpy().nonzero()[0]

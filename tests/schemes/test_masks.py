@@ -284,6 +284,21 @@ def test_masks_of_the_wrong_length_are_refused(
         )
 
 
+def test_pruning_everything_is_refused_before_anything_changes(
+    convnet: nn.Module,
+    convnet_channels: Channels,
+) -> None:
+    weights = dict(convnet.named_parameters())
+    before = {name: one.clone() for name, one in weights.items()}
+    nothing = [torch.zeros(one.size, dtype=torch.bool) for one in convnet_channels.prunable]
+    for prune in (group_masks, zero_groups):
+        with pytest.raises(ArgumentError, match=r"leaves none of the 40 groups.*Keep some"):
+            prune(convnet_channels, nothing, weights)
+    assert all(torch.equal(one, before[name]) for name, one in weights.items())
+    nothing[1][5] = True  # whole sets may go, as residual branches do
+    assert group_masks(convnet_channels, nothing, weights)
+
+
 def test_a_criterion_that_writes_to_its_blocks_leaves_the_weights(
     convnet: nn.Module, convnet_channels: Channels
 ) -> None:
