@@ -100,6 +100,8 @@ def _other(value: Any, memo: dict[int, Any]) -> Any:
         return module
     if kind is nn.Parameter:
         return value.__deepcopy__(memo)
+    if kind is torch.Tensor and _is_number(value):
+        return _number(value, memo)
     # a class that copies itself does so with all the modules in it
     parts = all_modules(value) if isinstance(value, nn.Module) else ()
     for tensor in tensors_in([value, *(vars(module) for _, module in parts)]):
@@ -107,6 +109,23 @@ def _other(value: Any, memo: dict[int, Any]) -> Any:
         if not tensor.is_leaf and id(tensor) not in memo:
             memo[id(tensor)] = tensor.detach().clone()
     return copy.deepcopy(value, memo)
+
+
+def _is_number(value: torch.Tensor) -> bool:
+    """Return whether a tensor is one number in a memory of its own, as the counts of norms are."""
+    alone = not value.dim() and value.layout == torch.strided and not value.requires_grad
+    return alone and value.untyped_storage().nbytes() == value.element_size()
+
+
+def _number(value: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
+    """Copy one number as `copy.deepcopy` would, which asks for a hundred times as much."""
+    storage = value.untyped_storage()
+    copies = memo.setdefault("torch", {})  # torch's own table, by which tensors share memory
+    if vars(value) or storage._cdata in copies:  # noqa: SLF001 (the key of that table)
+        return copy.deepcopy(value, memo)
+    made = memo[id(value)] = value.clone()
+    copies[storage._cdata] = made.untyped_storage()  # noqa: SLF001 (as above)
+    return made
 
 
 def _attributes(module: nn.Module, memo: dict[int, Any]) -> dict[str, Any]:

@@ -31,7 +31,8 @@ def preserved(model: nn.Module, *, train: bool = False) -> Iterator[None]:
     held = [
         one for one in chain.from_iterable(each.values() for each in buffers) if one is not None
     ]
-    values = [(one, one.detach().clone()) for one in held if not one.is_meta]
+    with torch.no_grad():
+        values = [(one, one.clone()) for one in held if not one.is_meta]
     tables = [module._parameters.values() for module in modules]  # noqa: SLF001 (as above)
     tensors = chain((one for one in chain.from_iterable(tables) if one is not None), held)
     devices = sorted({one.device.index or 0 for one in tensors if one.device.type == "cuda"})

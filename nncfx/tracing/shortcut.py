@@ -52,6 +52,8 @@ _WORTH_LITTLE: Final = 2**12
 
 _SHAPED: Final = frozenset({F.conv2d, F.linear, F.batch_norm})
 
+_PLAIN: Final = frozenset({torch.Tensor, torch.nn.Parameter})
+
 
 class ValuesNeeded(BaseException):
     """The model looked at a value that was not computed.
@@ -191,13 +193,18 @@ def _keeps_shape(
 
 def _can_skip(func: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> bool:
     """Return whether the operands are plain tensors on one real device, and many numbers."""
+    least = _WORTH_LITTLE if func in _SHAPED else _WORTH_IT
+    if sum([one.numel() for one in inputs]) < least:
+        return False
+    device = inputs[0].device
+    for one in inputs:
+        if type(one) not in _PLAIN or one.device != device or one.is_quantized:
+            return False
+        if one.layout != torch.strided:
+            return False
     return (
-        sum(one.numel() for one in inputs) >= (_WORTH_LITTLE if func in _SHAPED else _WORTH_IT)
-        and all(type(one) in {torch.Tensor, torch.nn.Parameter} for one in inputs)
-        and len({one.device for one in inputs}) == 1
-        and not inputs[0].is_meta
-        and all(one.layout == torch.strided and not one.is_quantized for one in inputs)
-        and not torch.is_autocast_enabled(inputs[0].device.type)
+        device.type != "meta"
+        and not torch.is_autocast_enabled(device.type)
         and torch._C._functorch.maybe_current_level() is None  # noqa: SLF001 (no public question)
     )
 

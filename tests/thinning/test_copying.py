@@ -144,3 +144,14 @@ def test_computed_tensors_come_along_below_a_class_that_copies_itself() -> None:
 def test_a_class_that_copies_itself_does_so() -> None:
     """`__deepcopy__` of a module inside is called."""
     assert copied(nn.Sequential(OwnCopy(3, 3)), {})[0].in_features == 1
+
+
+def test_numbers_that_share_their_memory_share_it_in_the_copy() -> None:
+    model = nn.Module()
+    model.register_buffer("count", torch.tensor(3))
+    model.register_buffer("seen", model.get_buffer("count").detach())
+    model.register_buffer("other", torch.tensor(3))
+    made = copied(model, {})
+    made.get_buffer("count").add_(1)
+    assert [int(one) for one in made.buffers()] == [4, 4, 3]
+    assert [int(one) for one in model.buffers()] == [3, 3, 3]
