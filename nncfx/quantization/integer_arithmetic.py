@@ -180,8 +180,10 @@ class _Kernels(TorchFunctionMode):
 
     def norm(self, call: _Call) -> Tensor:
         """Return the result of a batch norm."""
-        names = ("input", "running_mean", "running_var", "weight", "bias", "training")
-        named = call.named(*names, "momentum", "eps")
+        constants, affine = ("running_mean", "running_var"), ("weight", "bias")
+        # the two functions take them in another order
+        order = (*constants, *affine) if call.func is F.batch_norm else (*affine, *constants)
+        named = call.named("input", *order, "training", "momentum", "eps")
         sums = self._sums.get(named["input"])
         result = self._plain(call)
         if named.get("training") or named["running_mean"] is None:

@@ -114,6 +114,35 @@ def test_the_largest_of_integers_is_an_integer_and_its_reader_computes_in_intege
         assert torch.equal(model(x), executed(path, x))
 
 
+def test_both_of_torchs_functions_for_batch_norms_are_followed() -> None:
+    class Normed(nn.Module):
+        def __init__(self, *, is_low: bool) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.second = nn.Conv2d(3, 4, 3), nn.Conv2d(8, 4, 3)
+            self.constants = torch.rand(4, 8) + 0.5
+            self.is_low = is_low
+
+        @override
+        def forward(self, x: Tensor) -> Tensor:
+            x = torch.relu(self.first(x))
+            x = torch.cat((x, x * 0.3), 1)
+            weight, bias, mean, variance = self.constants
+            if self.is_low:
+                x = torch.batch_norm(x, weight, bias, mean, variance, False, 0.1, 1e-5, False)
+            else:
+                x = F.batch_norm(x, mean, variance, weight, bias)
+            return self.second(x)
+
+    x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    results = []
+    for is_low in (False, True):
+        model = nncfx.quantize(Normed(is_low=is_low).eval(), [x])
+        with integer_arithmetic(model):
+            results.append(model(x))
+    assert torch.equal(*results)
+
+
 def test_the_model_simulates_in_float_again_behind_the_block() -> None:
     x = torch.randn(4, 3, 16, 16)
     model = nncfx.quantize(Mixed().eval(), [x])
