@@ -194,7 +194,7 @@ def read_sizes(model: nn.Module) -> dict[str, ModuleSizes]:
     found = {}
     for name, module in model.named_modules():
         kind = _kind_of(module)
-        found[name] = ({} if kind is None else _read(module, kind)) | _further(module)
+        found[name] = {**({} if kind is None else _read(module, kind)), **_further(module)}
     return {name: sizes for name, sizes in found.items() if sizes}
 
 
