@@ -24,8 +24,6 @@ __all__ = ["LivingNorms", "NormHook", "has_living_norms", "with_hooks_only", "wi
 
 _CENTRED: Final = frozenset({"group_norm", "layer_norm"})
 _FILLED: Final = _CENTRED | {"mean", "rms_norm"}
-# a variance below is that of a constant, whose root has no gradient
-_SMALLEST: Final = 1e-24
 
 
 @final
@@ -62,6 +60,8 @@ class NormHook(nn.Module):
     @override
     def forward(self, x: Tensor) -> Tensor:
         wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        # the root has no gradient at 0, the variance of a constant
+        smallest = torch.finfo(wide.dtype).tiny
         shape = [-1] + [1] * (x.dim() - self.axis - 1)
         alive, spread = self.alive.view(shape), self.spread.view(shape).to(wide.dtype)
         over = list(range(self.axis, x.dim())) if self.function == "group_norm" else [self.axis]
@@ -71,12 +71,12 @@ class NormHook(nn.Module):
             return (values * alive).mean(over, keepdim=True) / share
 
         if self.function == "rms_norm":
-            filled = mean(wide.square()).clamp_min(_SMALLEST).sqrt()
+            filled = mean(wide.square()).clamp_min(smallest).sqrt()
         elif self.function == "mean":
             filled = mean(wide)
         else:
             centre = mean(wide)
-            deviation = mean((wide - centre).square()).clamp_min(_SMALLEST).sqrt()
+            deviation = mean((wide - centre).square()).clamp_min(smallest).sqrt()
             filled = centre + spread * deviation
         return torch.where(alive, wide, filled).to(x.dtype)
 

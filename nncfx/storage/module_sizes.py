@@ -257,7 +257,7 @@ def _checked(
     kind = _kind_of(modules[name])
     attributes = () if kind is None else kind.attributes
     further = {key for key in given if key not in attributes}
-    strange = {key for key in further if type(getattr(modules[name], key, 0)) is not int}
+    strange = {key for key in further if isinstance(getattr(modules[name], key, 0), bool)}
     if strange or set(attributes) - set(given):
         raise StorageError(
             f"Module {name!r} is a {type(modules[name]).__name__} with the sizes "

@@ -183,6 +183,7 @@ def test_integers_of_the_users_modules_fall_and_never_rise() -> None:
     assert sizes[""] == {"all_head_size": 6, "calls": 7}
     apply_sizes(dense, sizes, shapes(thin))
     assert (dense.all_head_size, dense.calls, dense.axis) == (6, 2, -1)
-    apply_sizes(dense, {"": {"all_head_size": 0, "unknown": 3}}, {})
-    assert dense.all_head_size == 6
+    dense.calls = None  # as what a forward counts and a fresh module does not know yet
+    apply_sizes(dense, {"": {"all_head_size": 0, "calls": 7, "unknown": 3}}, {})
+    assert (dense.all_head_size, dense.calls) == (6, None)
     assert not hasattr(dense, "unknown")
