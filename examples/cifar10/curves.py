@@ -110,14 +110,15 @@ def draw(path: Path, rows: Sequence[dict[str, float | str]], dense: float) -> No
 
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
-    for method in dict.fromkeys(row["method"] for row in rows):
+    for number, method in enumerate(METHODS):
         points = sorted((row["level"], row["accuracy"]) for row in rows if row["method"] == method)
-        axes.plot(
-            [-math.log10(1 - x) for x, _ in points], [y for _, y in points], "o-", label=method
-        )
+        if points:
+            places = [-math.log10(1 - level) for level, _ in points]
+            axes.plot(places, [y for _, y in points], "o-", color=f"C{number}", label=method)
     axes.axhline(dense, color="grey", linestyle=":", label="dense")
-    levels = sorted({row["level"] for row in rows})
-    axes.set_xticks([-math.log10(1 - level) for level in levels], [f"{one:g}" for one in levels])
+    # levels that would be written over each other are written once
+    ticks = {round(-math.log10(1 - row["level"]), 1): row["level"] for row in rows}
+    axes.set_xticks([-math.log10(1 - one) for one in ticks.values()], map(str, ticks.values()))
     axes.set(xlabel="level", ylabel="accuracy")
     axes.legend()
     figure.savefig(path)
