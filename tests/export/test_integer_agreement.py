@@ -27,7 +27,8 @@ def test_each_kernel_returns_the_simulations_integers_to_one_step(
 ) -> None:
     model, images = agreement.subject("resnet20-A", DATA)
     file = export_onnx(model, tmp_path / "int8.onnx", images).path
-    found = agreement.agreements(model, file, images, by_kernel=True)
+    executed = agreement.executed_integers(file, images)
+    found = agreement.agreements(model, executed, images, is_local=True)
     # 19 convolutions, 9 sums and the pooling, with the image
     assert len(found) == 30
     assert max(one.steps for one in found.values()) <= 1
@@ -43,7 +44,8 @@ def test_the_whole_network_in_integers_differs_in_no_element(
 ) -> None:
     model, images = agreement.subject("resnet20-A", DATA)
     file = export_onnx(model, tmp_path / "int8.onnx", images).path
+    executed = agreement.executed_integers(file, images)
     with integer_arithmetic(model):
-        found = agreement.agreements(model, file, images, by_kernel=False)
+        found = agreement.agreements(model, executed, images, is_local=False)
     assert len(found) == 30
     assert all(one.differing == 0 for one in found.values())
