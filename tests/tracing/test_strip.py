@@ -102,3 +102,26 @@ def test_a_hook_on_an_activation_is_refused_by_name(
 def test_a_model_that_is_not_wrapped_is_refused(make: Make) -> None:
     with pytest.raises(TracingError, match="LeNet is not wrapped"):
         strip(make("LeNet"))
+
+
+class Caching(nn.Module):
+    """Keeps what it has computed in evaluation, as transformers' LeViT does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.ones(3))
+        self.cache: dict[str, torch.Tensor] = {}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.cache.setdefault("bias", 2 * self.bias)
+
+
+def test_a_tensor_that_torch_cannot_copy_is_named() -> None:
+    wrapped = wrap(nn.Sequential(Caching()).eval(), torch.ones(1, 3))
+    with torch.no_grad():
+        wrapped(torch.ones(1, 3))
+    assert torch.equal(strip(wrapped)(torch.ones(3)), torch.full((3,), 3.0))
+    wrapped[0].cache.clear()
+    wrapped(torch.ones(1, 3))
+    with pytest.raises(TracingError, match=r"'0' of Sequential keeps a tensor .* in 'cache'"):
+        strip(wrapped)
