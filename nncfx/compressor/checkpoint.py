@@ -51,7 +51,8 @@ def save(
         raise ArgumentError(
             f"{type(model).__name__} is a plain module, as nncfx.thin and controller.strip() "
             "return, and has no compression to go on with. nncfx.storage.save(path, model) writes "
-            "it, and nncfx.storage.load(path, dense_model) reads it back, thinned or not.",
+            "it, and nncfx.storage.load(path, dense_model) reads it back, thinned or not; where "
+            "modules became graphs nncfx.thinning.save_thinned and load_thinned do.",
         )
     if isinstance(model, NNCFNetwork) and controller is None:
         controller = CompositeController(model, [])

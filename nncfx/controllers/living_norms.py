@@ -35,8 +35,9 @@ class NormHook(nn.Module):
     Attributes:
         function: The norm's: "layer_norm", "group_norm" (of one group), "rms_norm" or "mean".
         axis: Where the channels lie in its input; not negative.
-        alive: True where the entry along the axis lives.
-        spread: What dead entries are, in standard deviations from the mean; 0 elsewhere.
+        alive: `n` bools for `n` entries along the axis, True where one lives.
+        spread: `n` numbers: what dead entries are, in standard deviations from the mean; 0 where
+            one lives.
     """
 
     alive: Tensor
@@ -117,8 +118,10 @@ class LivingNorms:
     @staticmethod
     def plan(channels: Channels, model: NNCFNetwork, algorithm: str) -> list[Insertion]:
         """Return a hook before each norm that averages over channels which may go."""
-        weight = next(one for one in model.parameters() if one.is_floating_point())
         axes = {a.place: a.axis for one in channels.prunable for a in one.averages}
+        if not axes:
+            return []
+        weight = next(one for one in model.parameters() if one.is_floating_point())
         insertions = []
         for place, axis in axes.items():
             operation = model.nncf.graph.find(place)

@@ -33,8 +33,10 @@ def save_thinned(
     Raises:
         StorageError: As `nncfx.storage.save`.
     """
-    steps = [json.loads(one.to_json()) for one in recipes if any(r.forms for r in recipes)]
-    return save_file(path, model, metadata={RECIPES: steps} if steps else None)
+    if not any(one.forms for one in recipes):
+        return save_file(path, model)
+    steps = [json.loads(one.to_json()) for one in recipes]
+    return save_file(path, model, metadata={RECIPES: steps})
 
 
 def load_thinned(path: str | os.PathLike[str], model: nn.Module) -> nn.Module:
