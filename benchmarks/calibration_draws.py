@@ -2,9 +2,11 @@
 
 Every draw takes 300 training images at random; the three quantizers see the same ones, and their
 files run in ONNX Runtime on the same test images. One image of the test set is 0.01 points, less
-than what the draw decides: "not worse" is judged on means over draws, and on the noise of the
-logits (in dB to the float network's), which does not hang on the few images that are close calls.
-A call goes on where another one with the same journal was ended:
+than what the draw decides: "not worse" is judged on means over draws, on the noise of the logits
+(in dB to the float network's), which does not hang on the few images that are close calls, and by
+a paired test of whole images: McNemar's, where all draws of an image change sides together, as
+the same close call decides them. Its p is the chance of a difference as large from equal
+quantizers. A call goes on where another one with the same journal was ended:
 
     python benchmarks/calibration_draws.py --data ../shared/data --journal draws.jsonl \
         --nncf-python PYTHON [--only lenet5] [--draws 10] [--images 2000]
@@ -19,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pretrained import PRETRAINED
 from ptq_accuracy import CALIBRATION_IMAGES, Subject, nearest, nncf_file, onnxruntime_file
 
@@ -27,7 +30,8 @@ QUANTIZERS: dict[str, Callable[[Subject], Path]] = {
     "ONNX Runtime": onnxruntime_file,
     "nncf 3.4": nncf_file,
 }
-Result = tuple[str, str, int, float, float]
+Result = tuple[str, str, int, float, float, list[int]]
+FLOAT = "float"
 
 
 def arguments() -> argparse.Namespace:
@@ -48,6 +52,8 @@ def measure(name: str, options: argparse.Namespace, done: list[Result]) -> None:
         subject = Subject(name, options, Path(folder))
         images = subject.source.train(options.data)[0]
         exact = subject.logits(subject.float_file)
+        if not any(one[:2] == (name, FLOAT) for one in done):
+            write(options.journal, (name, FLOAT, 0, *judged(subject, exact, exact)))
         for draw in range(options.draws):
             generator = torch.Generator().manual_seed(draw)
             chosen = torch.randperm(len(images), generator=generator)[:CALIBRATION_IMAGES]
@@ -55,16 +61,28 @@ def measure(name: str, options: argparse.Namespace, done: list[Result]) -> None:
             for label, make in QUANTIZERS.items():
                 if any(one[:3] == (name, label, draw) for one in done):
                     continue
-                logits = subject.logits(make(subject))
-                top1 = (logits.argmax(1) == subject.labels).double().mean().item() * 100
-                noise = (logits - exact).double().square().mean() / exact.double().square().mean()
-                row = (name, label, draw, top1, -10 * math.log10(noise))
-                with options.journal.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
+                found = judged(subject, subject.logits(make(subject)), exact)
+                write(options.journal, (name, label, draw, *found))
+
+
+def judged(
+    subject: Subject, logits: torch.Tensor, exact: torch.Tensor
+) -> tuple[float, float, list[int]]:
+    """Return top-1 in percent, decibels to `exact`, and the images that are taken for others."""
+    wrong = (logits.argmax(1) != subject.labels).nonzero().flatten().tolist()
+    noise = (logits - exact).double().square().mean() / exact.double().square().mean()
+    decibels = -10 * math.log10(noise) if noise else math.inf
+    return 100 * (1 - len(wrong) / len(logits)), decibels, wrong
+
+
+def write(journal: Path, row: Result) -> None:
+    """Add a line to a journal."""
+    with journal.open("a") as file:
+        file.write(json.dumps(row) + "\n")
 
 
 def journaled(journal: Path) -> list[Result]:
-    """Return network, quantizer, draw, top-1 and decibels of each line of a journal."""
+    """Return network, quantizer, draw, top-1, decibels and wrong images of a journal's lines."""
     if not journal.exists():
         return []
     return [tuple(json.loads(one)) for one in journal.read_text().splitlines()]
@@ -92,6 +110,45 @@ def main() -> None:
                 shown([one[4] for one, _ in pairs]),
             ]
             print(f"| {name} | {label} | {len(pairs)} | {' | '.join(cells)} |")
+    print("| network | against | only ours right | only theirs | images | p by images |")
+    print("|---|---|---:|---:|---:|---:|")
+    for name in dict.fromkeys(one[0] for one in found):
+        for label in (*list(QUANTIZERS)[1:], FLOAT):
+            ahead = images_ahead(found, name, label)
+            sides = int(ahead[ahead > 0].sum()), -int(ahead[ahead < 0].sum())
+            print(
+                f"| {name} | {label} | {sides[0]} | {sides[1]} | {np.count_nonzero(ahead)} ",
+                end="",
+            )
+            print(f"| {sign_test(ahead):.3f} |")
+
+
+def images_ahead(found: list[Result], name: str, label: str) -> NDArray[np.int64]:
+    """Return, for each test image, in how many draws more than `label` nncfx is right."""
+    rows = [one for one in found if one[0] == name]
+    theirs = {one[2]: one[5] for one in rows if one[1] == label}
+    ahead = np.zeros(1 + max((image for one in rows for image in one[5]), default=0), np.int64)
+    for _, quantizer, draw, _, _, wrong in rows:
+        other = theirs.get(0 if label == FLOAT else draw)
+        if quantizer == "nncfx" and other is not None:
+            np.add.at(ahead, other, 1)
+            np.add.at(ahead, wrong, -1)
+    return ahead
+
+
+def sign_test(ahead: NDArray[np.int64]) -> float:
+    """Return how often random signs of the images give as large a sum, two-sided, exactly.
+
+    The sum of independent +a or -a has a distribution that is a convolution of pairs.
+    """
+    sizes = np.abs(ahead[ahead != 0])
+    chances = np.ones(1)
+    for size in sizes:
+        pair = np.zeros(2 * size + 1)
+        pair[[0, -1]] = 0.5
+        chances = np.convolve(chances, pair)
+    sums = np.arange(-sizes.sum(), sizes.sum() + 1)
+    return float(chances[np.abs(sums) >= abs(ahead.sum())].sum())
 
 
 def shown(values: list[float]) -> str:
