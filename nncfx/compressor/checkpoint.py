@@ -178,7 +178,7 @@ def _description(path: Path) -> dict[str, Any]:
     except (OSError, safetensors.SafetensorError, json.JSONDecodeError) as error:
         raise StorageError(
             f"'{path}' cannot be read as a checkpoint: {error}. Give a file that "
-            "nncfx.save wrote.",
+            "nncfx.save wrote; a .nncfx file is read by nncfx.thinning.load_thinned.",
         ) from error
     if not isinstance(found, dict) or found.get("format") != _FORMAT:
         raise StorageError(

@@ -183,7 +183,11 @@ def read_header(file: BinaryIO) -> Header:
     file.seek(0)
     prefix = file.read(_PREFIX.size)
     if len(prefix) < _PREFIX.size or not prefix.startswith(MAGIC):
-        raise StorageError("This is no .nncfx file: it does not begin with its signature.")
+        raise StorageError(
+            f"'{getattr(file, 'name', 'this')}' is no .nncfx file: it does not begin with its "
+            "signature. Give one that nncfx.storage.save or CompressionResult.save wrote; what "
+            "nncfx.save wrote is a checkpoint, which nncfx.load reads.",
+        )
     _, version, stored, raw, crc = _PREFIX.unpack(prefix)
     if version not in READABLE:
         raise StorageError(

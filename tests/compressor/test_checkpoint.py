@@ -9,6 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+import nncfx
 from nncfx.compressor.checkpoint import load, save
 from nncfx.compressor.create import create_compressed_model
 from nncfx.controllers import Controller
@@ -150,6 +151,17 @@ def test_a_file_of_another_kind_is_a_storage_error(tmp_path: Path, content: byte
     path.write_bytes(content)
     with pytest.raises(StorageError, match="cannot be read as a checkpoint"):
         load(path, Net())
+
+
+def test_a_container_and_a_checkpoint_each_name_the_reader_of_the_other(tmp_path: Path) -> None:
+    container, checkpoint = tmp_path / "small.nncfx", tmp_path / "x.safetensors"
+    nncfx.storage.save(container, Net())
+    controller, network = trained()
+    save(checkpoint, network, controller)
+    with pytest.raises(StorageError, match=r"small.nncfx.*nncfx\.thinning\.load_thinned"):
+        load(container, Net())
+    with pytest.raises(StorageError, match=r"x.safetensors.*which nncfx\.load reads"):
+        nncfx.storage.load(checkpoint, Net())
 
 
 def test_a_missing_file_is_a_storage_error(tmp_path: Path) -> None:
