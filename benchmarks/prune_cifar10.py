@@ -2,11 +2,13 @@
 
 Channels are constrained, residual streams stay whole unless `--streams` is given, and every width
 is allowed, so that budgets compare. A table has the accuracy before and after a fine-tuning; rows
-are kept in a journal and not computed again. With `--latency` the thinned models, untrained, are
-timed in ONNX Runtime instead (one thread, in turns with the dense one). On a GPU the full
-schedule, 100 epochs, is one command:
+are kept in a journal and not computed again, and beside it lies where the training of a row
+stands. With `--latency` the thinned models, untrained, are timed in ONNX Runtime instead (one
+thread, in turns with the dense one). On a GPU the full schedule, 100 epochs for each of ten rows,
+is one command; killed and given again it goes on where it was:
 
-    python benchmarks/prune_cifar10.py --data ../shared/data --steps 39100 --device cuda
+    python benchmarks/prune_cifar10.py --data ../shared/data --steps 39100 --lr 0.05 \
+        --device cuda --journal full.jsonl
 """
 
 import argparse
@@ -15,7 +17,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,9 +26,10 @@ import torch
 from model_files import NETWORKS
 from pretrained import Pretrained
 from rich.console import Console
-from rich.progress import track
+from rich.progress import Progress
 from torch import Tensor, nn
 from torch.nn import functional as F
+from training_checkpoint import TrainingCheckpoint
 
 from nncfx import export_onnx
 from nncfx.controllers.weight_costs import WeightCosts
@@ -39,10 +42,13 @@ from nncfx.schemes import (
     norm_scale_scores,
     taylor_scores,
 )
-from nncfx.thinning import prunable_channels, thin
+from nncfx.thinning import ThinRecipe, ThinResult, prunable_channels, rebuild, thin
 from nncfx.tracing import trace
 
 IMAGE: Final = torch.zeros(1, 3, 32, 32)
+MATTERS: Final = ("level", "streams", "scope", "steps", "batch", "lr", "train", "images")
+"""Options of which any other value makes another row."""
+
 Weights = Mapping[str, Tensor]
 Scores = Callable[[Channels, Weights, Weights], list[Tensor]]
 IMPORTANCES: Final[Mapping[str, Scores]] = {
@@ -91,7 +97,7 @@ class Task:
             name: one.grad for name, one in self.model.named_parameters() if one.grad is not None
         }
 
-    def fine_tune(self, model: nn.Module, title: str) -> None:
+    def fine_tune(self, model: nn.Module, checkpoint: TrainingCheckpoint, title: str) -> None:
         """Train by SGD: momentum 0.9, weight decay 5e-4, cosine, shifts and flips."""
         images, labels = self._train
         steps = self._options.steps
@@ -101,8 +107,9 @@ class Task:
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(steps, 1))
         generator = torch.Generator().manual_seed(0)
         model.to(memory_format=torch.channels_last).train()
-        console = Console(stderr=True)
-        for _ in track(range(steps), title, transient=True, console=console):
+        parts = {"model": model, "optimizer": optimizer, "schedule": schedule}
+        checkpoint.restore(parts, generator)
+        for step in shown(checkpoint.step, steps, title):
             chosen = torch.randint(len(images), (self._options.batch,), generator=generator)
             x, y = (one[chosen.to(one.device)] for one in (images, labels))
             loss = F.cross_entropy(model(shifted(x, generator)), y)
@@ -110,6 +117,16 @@ class Task:
             loss.backward()
             optimizer.step()
             schedule.step()
+            checkpoint.save(step + 1, parts, generator)
+
+
+def shown(begin: int, end: int, title: str) -> Iterator[int]:
+    """Count from `begin` to `end`, behind a bar on standard error."""
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task(title, total=end, completed=begin)
+        for number in range(begin, end):
+            yield number
+            progress.advance(bar)
 
 
 def shifted(images: Tensor, generator: torch.Generator) -> Tensor:
@@ -147,7 +164,7 @@ class Thinned:
         self._gradients = task.gradients()
         self._costs = WeightCosts.in_macs(task.model, trace(task.model, self.image))
 
-    def by(self, importance: str) -> nn.Module:
+    def by(self, importance: str) -> ThinResult:
         """Return the network without at least `--level` of its MACs, and hardly more."""
         scores = IMPORTANCES[importance](self._channels, self._weights, self._gradients)
 
@@ -164,7 +181,7 @@ class Thinned:
         with torch.no_grad():
             for name, mask in masks(high).items():
                 masked.get_parameter(name).masked_fill_(~mask, 0)
-        return thin(masked, self.image, channels=self._channels).model
+        return thin(masked, self.image, channels=self._channels)
 
 
 def latencies(models: Mapping[str, nn.Module], turns: int) -> dict[str, float]:
@@ -186,12 +203,11 @@ def latencies(models: Mapping[str, nn.Module], turns: int) -> dict[str, float]:
     return {name: statistics.median(each) for name, each in found.items()}
 
 
-def journaled(path: Path | None) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the rows that a journal has, by network and importance."""
+def journaled(path: Path | None) -> list[dict[str, Any]]:
+    """Return the rows that a journal has."""
     if path is None or not path.exists():
-        return {}
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return {(one["network"], one["importance"]): one for one in rows}
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def accuracies(name: str, options: argparse.Namespace) -> None:
@@ -200,28 +216,53 @@ def accuracies(name: str, options: argparse.Namespace) -> None:
     task = Task(NETWORKS[name], options)
     thinned = Thinned(task, options)
     for importance in options.importances:
-        found = known.get((name, importance))
+        row = {"network": name, "importance": importance}
+        row |= {option: getattr(options, option) for option in MATTERS}
+        found = next((one for one in known if row.items() <= one.items()), None)
         if found is None:
-            model = task.model if importance == "dense" else thinned.by(importance)
-            found = {"network": name, "importance": importance, "pruned": task.accuracy(model)}
-            found["parameters"] = sum(one.numel() for one in model.parameters())
-            found["macs"] = sum(macs(trace(model, thinned.image)).values())
-            if importance != "dense":
-                task.fine_tune(model, f"{name}, {importance}")
-                found["tuned"] = task.accuracy(model)
+            checkpoint = TrainingCheckpoint(options.journal, row)
+            found = row | figures(task, thinned, importance, checkpoint)
             if options.journal:
                 with options.journal.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(found) + "\n")
-        figures = f"{found['pruned']:.2f} | {found.get('tuned', found['pruned']):.2f}"
+            checkpoint.discard()
+        percents = f"{found['pruned']:.2f} | {found.get('tuned', found['pruned']):.2f}"
         counts = f"{found['parameters']:,} | {found['macs'] / 1e6:.1f} M"
-        print(f"| {name} | {importance} | {figures} | {counts} |", flush=True)
+        print(f"| {name} | {importance} | {percents} | {counts} |", flush=True)
+
+
+def figures(
+    task: Task, thinned: Thinned, importance: str, checkpoint: TrainingCheckpoint
+) -> dict[str, Any]:
+    """Return what a row has; a training that was begun goes on."""
+    if importance == "dense":
+        return untrained(task, task.model)
+    if checkpoint.facts:
+        model = rebuild(task.model, ThinRecipe.from_json(checkpoint.facts["recipe"]))
+        found = checkpoint.facts["figures"]
+    else:
+        result = thinned.by(importance)
+        model, found = result.model, untrained(task, result.model)
+        checkpoint.facts = {"recipe": result.recipe.to_json(), "figures": found}
+    task.fine_tune(model, checkpoint, importance)
+    return {**found, "tuned": task.accuracy(model)}
+
+
+def untrained(task: Task, model: nn.Module) -> dict[str, Any]:
+    """Return accuracy and size of a model as it is."""
+    image = IMAGE.to(next(model.parameters()).device)
+    return {
+        "pruned": task.accuracy(model),
+        "parameters": sum(one.numel() for one in model.parameters()),
+        "macs": sum(macs(trace(model, image)).values()),
+    }
 
 
 def times(name: str, options: argparse.Namespace) -> None:
     """Print the latencies of one network."""
     task = Task(NETWORKS[name], options)
     thinned = Thinned(task, options)
-    models = {"dense": task.model} | {one: thinned.by(one) for one in IMPORTANCES}
+    models = {"dense": task.model} | {one: thinned.by(one).model for one in IMPORTANCES}
     found = latencies(models, options.turns)
     for importance, each in found.items():
         print(f"| {name} | {importance} | {each:.2f} | {found['dense'] / each:.2f}x |", flush=True)
@@ -230,23 +271,31 @@ def times(name: str, options: argparse.Namespace) -> None:
 def main() -> None:
     """Print one row per network and importance as a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("networks", nargs="*", default=list(NETWORKS), choices=list(NETWORKS))
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument(
+        "networks", nargs="*", default=list(NETWORKS), help=f"of {', '.join(NETWORKS)}; all"
+    )
+    parser.add_argument("--data", type=Path, required=True, help="folder of weights and images")
     parser.add_argument("--level", type=float, default=0.5, help="fraction of the MACs that goes")
     choices = ["dense", *IMPORTANCES]
-    parser.add_argument("--importances", nargs="+", default=choices, choices=choices)
+    parser.add_argument(
+        "--importances", nargs="+", default=choices, choices=choices, help="rows of the table"
+    )
     parser.add_argument("--streams", action="store_true", help="prune residual streams as well")
-    parser.add_argument("--scope", choices=["global", "local"], default="global")
+    parser.add_argument(
+        "--scope", choices=["global", "local"], default="global", help="where scores compete"
+    )
     parser.add_argument("--steps", type=int, default=60, help="optimizer steps of fine-tuning")
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--lr", type=float, default=0.01)
+    parser.add_argument("--batch", type=int, default=128, help="images of a step")
+    parser.add_argument("--lr", type=float, default=0.01, help="learning rate of the first step")
     parser.add_argument("--train", type=int, help="use so many training images, not all")
     parser.add_argument("--images", type=int, default=10000, help="test images")
     parser.add_argument("--journal", type=Path, help="keeps rows; those in it are not recomputed")
     parser.add_argument("--latency", action="store_true", help="time, and train nothing")
     parser.add_argument("--turns", type=int, default=100, help="runs of each model for latency")
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
     options = parser.parse_args()
+    for name in set(options.networks) - NETWORKS.keys():
+        parser.error(f"no network '{name}'; there are {', '.join(NETWORKS)}")
     torch.set_num_threads(1)
     head = "ms | speed" if options.latency else "pruned, % | tuned, % | parameters | MACs"
     print(f"| network | importance | {head} |")
