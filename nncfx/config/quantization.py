@@ -214,10 +214,10 @@ class QuantizationConfig(TrainedAlgorithmConfig):
     )
     quantize_inputs: bool = option(default=True, doc="whether the model's inputs are quantized")
     quantize_outputs: bool = option(default=False, doc="whether its outputs are quantized")
-    overflow_fix: Literal["enable", "disable", "first_layer_only"] = option(
-        "disable",
+    overflow_fix: Literal["enable", "disable", "first_layer_only"] | None = option(
+        None,
         "whether weights use half of their range, for processors without VNNI or dot products; "
-        "NNCF does so if nothing is said",
+        "if nothing is said, NNCF does so, and nncfx for the target onnxruntime_avx2",
     )
     export_to_onnx_standard_ops: bool = option(
         default=False,

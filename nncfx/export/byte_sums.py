@@ -19,9 +19,13 @@ __all__ = ["overflowing_layers", "tell_of_overflow"]
 _LOGGER = logging.getLogger(__name__)
 _MOST: Final = 64
 """Two products of it with 255 fit into 16 bits."""
+_SETTING: Final = (
+    "Let the session have the config entry 'session.x64quantprecision' with '1', as nncfx's own "
+    "runtime has, or, which is faster here, quantize "
+)
 _MENDS: Final = {
-    "onnxruntime": "Let the session have the config entry 'session.x64quantprecision' with '1', "
-    "as nncfx's own runtime has, or quantize ",
+    "onnxruntime": _SETTING,
+    "onnxruntime_avx2": _SETTING,
     "openvino": "OpenVINO has no setting for it: quantize ",
 }
 
@@ -52,10 +56,11 @@ def tell_of_overflow(graph: "ir.Graph", target: Target) -> None:
             "This CPU has no VNNI: %s adds products of bytes in 16 bits here, and in %d layers "
             "with 8 bits of weights the sums do not fit. The file computes something else here "
             "than what was simulated; on other CPUs it is exact. %swith 7 bits of weights: "
-            "QuantizeOptions(overflow_fix='enable'), in a config 'overflow_fix': 'enable'.",
+            "QuantizeOptions(overflow_fix='enable'), in a config 'overflow_fix': 'enable'%s.",
             target.name,
             len(layers),
             _MENDS[target.name],
+            "" if target.name == "openvino" else ", or target='onnxruntime_avx2'",
         )
 
 

@@ -69,7 +69,8 @@ def export_onnx(
         path: the file to write; an existing one is replaced.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs; a
             wrapped model has its own.
-        target: the runtime that is to read it: `"onnxruntime"`, `"openvino"`, `"tensorrt"`.
+        target: the runtime that is to read it: `"onnxruntime"`, `"openvino"`, `"tensorrt"`;
+            `"onnxruntime_avx2"` for ONNX Runtime on x86 without VNNI.
         dynamic_batch: leave axis 0 open in every input that is as long there as the first;
             False fixes all shapes, which a runtime may use and which exports faster.
         opset: the ONNX operator set; the target's by default.

@@ -82,6 +82,8 @@ class Hardware:
         per_channel_weights: Whether each output channel may have a scale of its own.
         symmetric_activations: Whether the zero point of activations is the middle of their range.
         power_of_two_scales: Whether scales are powers of two.
+        saturating_sums: Whether two products of bytes are added in 16 bits, so that weights need
+            to leave out half of their integers (`overflow_fix`).
         quantized_outputs: Kinds that run in integers only if their output is quantized as well.
         unified_scales: Kinds whose inputs must share a scale.
         fused: Chains of kinds that are one kernel: nothing is quantized inside. Each place holds
@@ -98,6 +100,7 @@ class Hardware:
     per_channel_weights: bool = True
     symmetric_activations: bool = False
     power_of_two_scales: bool = False
+    saturating_sums: bool = False
     quantized_outputs: tuple[str, ...] = ()
     unified_scales: tuple[str, ...] = ()
     fused: tuple[tuple[str, ...], ...] = field(default=())
@@ -238,6 +241,7 @@ SCHEMA: Final[Mapping[str, Any]] = {
         "per_channel_weights": {"type": "boolean"},
         "symmetric_activations": {"type": "boolean"},
         "power_of_two_scales": {"type": "boolean"},
+        "saturating_sums": {"type": "boolean"},
         "quantized_outputs": _STRINGS,
         "unified_scales": _STRINGS,
         "fused": {"type": "array", "items": _STRINGS},

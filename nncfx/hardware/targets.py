@@ -1,10 +1,12 @@
 """The hardware descriptions that come with nncfx.
 
 Source: the fusion rules of ONNX Runtime and OpenVINO on x86 with VNNI were measured (see
-`docs/integer_export.md`); VTA and the sample are those of Hago's example.
+`docs/integer_export.md`), as was the gain without VNNI (`docs/benchmarks.md`); VTA and the
+sample are those of Hago's example.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -59,6 +61,12 @@ _ONNXRUNTIME: Final = Hardware(
     fused=_FUSED,
     alignment=16,
     mac_costs=_VNNI_COSTS,
+)
+_ONNXRUNTIME_AVX2: Final = replace(
+    _ONNXRUNTIME,
+    name="onnxruntime_avx2",
+    saturating_sums=True,
+    mac_costs={"float32": 1.0, "int8": 0.5, "uint8": 0.5},
 )
 _OPENVINO: Final = Hardware(
     name="openvino",
@@ -135,7 +143,16 @@ _HAGO: Final = Hardware(
 HARDWARE: Final[Mapping[str, Hardware]] = MappingProxyType(
     {
         one.name: one
-        for one in (_ARM_DOT, _HAGO, _ONNXRUNTIME, _OPENVINO, _TENSORRT, _TENSORRT_FP8, _VTA)
+        for one in (
+            _ARM_DOT,
+            _HAGO,
+            _ONNXRUNTIME,
+            _ONNXRUNTIME_AVX2,
+            _OPENVINO,
+            _TENSORRT,
+            _TENSORRT_FP8,
+            _VTA,
+        )
     },
 )
 """The descriptions by name."""

@@ -53,7 +53,7 @@ def plan_of_config(config: QuantizationConfig, graph: NNCFGraph) -> Quantization
         for one in plan.quantizers
     ]
     plan = dataclasses.replace(plan, quantizers=tuple(quantizers))
-    return with_overflow_fix(plan, config.overflow_fix)
+    return with_overflow_fix(plan, config.overflow_fix, hardware)
 
 
 def _refuse_hawq(config: QuantizationConfig) -> None:

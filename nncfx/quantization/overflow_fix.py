@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 
 from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.hardware import Hardware
 from nncfx.quantization.plan import PlannedQuantizer, QuantizationPlan
 
 __all__ = ["OverflowFix", "byte_sums_saturate", "with_overflow_fix"]
@@ -21,16 +22,20 @@ _CHOICES = ("enable", "disable", "first_layer_only")
 _BYTE = 8
 
 
-def with_overflow_fix(plan: QuantizationPlan, fix: OverflowFix) -> QuantizationPlan:
+def with_overflow_fix(
+    plan: QuantizationPlan, fix: OverflowFix | None, hardware: Hardware
+) -> QuantizationPlan:
     """Return `plan` with 7 bits instead of 8 for all weights, or for the first, or for none.
 
-    Weights of fewer bits are as they were: their sums fit.
+    Without a `fix` the hardware decides. Weights of fewer bits are as they were: their sums fit.
 
     Raises:
         ArgumentError: there is no such fix.
 
     Source: NNCF, `overflow_fix`.
     """
+    if fix is None:
+        fix = "enable" if hardware.saturating_sums else "disable"
     if fix not in _CHOICES:
         raise ArgumentError(
             f"overflow_fix is '{fix}'; it is one of {', '.join(_CHOICES)}."

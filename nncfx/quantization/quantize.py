@@ -52,7 +52,8 @@ class QuantizeOptions:
         correct_biases: Remove the mean error of each layer's output, by its bias or by that of
             the batch norm behind it.
         overflow_fix: "enable": weights use 7 of their 8 bits, so that x86 processors without VNNI
-            compute what is simulated; "first_layer_only": those of the first layer do.
+            compute what is simulated; "first_layer_only": those of the first layer do; None:
+            "enable" where the target has such sums (`onnxruntime_avx2`), else "disable".
 
     Raises:
         ArgumentError: there is no such rounding.
@@ -65,7 +66,7 @@ class QuantizeOptions:
     smooth: bool = False
     rounding: Literal["nearest", "gptq", "adaptive"] = "nearest"
     correct_biases: bool = False
-    overflow_fix: OverflowFix = "disable"
+    overflow_fix: OverflowFix | None = None
 
     def __post_init__(self) -> None:
         """Refuse now what would come out behind the calibration."""
@@ -229,7 +230,7 @@ def _quantize(
     if options.smooth:
         smooth_layers(model, inputs, model.nncf.example_inputs)
     plan = plan_quantizers(model.nncf.graph, hardware, placement)
-    plan = with_overflow_fix(plan, options.overflow_fix)
+    plan = with_overflow_fix(plan, options.overflow_fix, hardware)
     _report(plan)
     placed = place_quantizers(model, plan)
     set_weight_ranges(model, placed, lambda _: options.weight_range)

@@ -51,13 +51,24 @@ class Stem(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "size", "expected"), [(7, 16, True), (3, 16, True), (3, 15, False)]
+    ("kernel", "size", "target", "expected"),
+    [
+        (7, 16, "onnxruntime", True),
+        (3, 16, "onnxruntime", True),
+        (3, 15, "onnxruntime", False),
+        (7, 16, "onnxruntime_avx2", False),
+    ],
 )
 def test_a_stem_is_rearranged_where_the_image_is_even_and_keeps_its_values(
-    rounding: Callable[..., nn.Module], tmp_path: Path, kernel: int, size: int, expected: bool
+    rounding: Callable[..., nn.Module],
+    tmp_path: Path,
+    kernel: int,
+    size: int,
+    target: str,
+    expected: bool,
 ) -> None:
     model, x = Stem(rounding, kernel), torch.randn(2, 3, size, size)
-    path = export_onnx(model, tmp_path / "m.onnx", x).path
+    path = export_onnx(model, tmp_path / "m.onnx", x, target).path
     assert ("SpaceToDepth" in [one.op_type for one in onnx.load(path).graph.node]) is expected
     with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
         (found,) = session.run(x)

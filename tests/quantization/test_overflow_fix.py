@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import nncfx
 from nncfx.errors import ArgumentError
 from nncfx.quantization import QuantizeOptions, Quantizer, SpecRequest, quantize
 from nncfx.quantization.overflow_fix import OverflowFix, byte_sums_saturate
@@ -13,13 +14,15 @@ from nncfx.quantization.plan import PlacementOptions
 from nncfx.tracing import WeightSite
 
 
-def largest_integers(fix: OverflowFix, bits: int = 8) -> list[int]:
+def largest_integers(
+    fix: OverflowFix | None, bits: int = 8, target: str = "onnxruntime"
+) -> list[int]:
     """Return the ends of the grids of three weights."""
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)))
     placement = PlacementOptions(weights=SpecRequest(bits=bits))
     options = QuantizeOptions(overflow_fix=fix, placement=placement)
-    hooks = quantize(model, [torch.randn(8, 4)], options=options).nncf.hooks
+    hooks = quantize(model, [torch.randn(8, 4)], target=target, options=options).nncf.hooks
     return [
         cast("Quantizer", one.hook).spec.quant_max
         for one in hooks
@@ -41,6 +44,29 @@ def test_bytes_lose_a_bit(fix: OverflowFix, expected: list[int]) -> None:
 
 def test_four_bits_stay_four() -> None:
     assert largest_integers("enable", bits=4) == [7, 7, 7]
+
+
+@pytest.mark.parametrize(
+    ("target", "fix", "expected"),
+    [
+        ("onnxruntime", None, [127, 127, 127]),
+        ("onnxruntime_avx2", None, [63, 63, 63]),
+        ("onnxruntime_avx2", "disable", [127, 127, 127]),
+    ],
+)
+def test_the_target_decides_where_nothing_is_said(
+    target: str, fix: OverflowFix | None, expected: list[int]
+) -> None:
+    assert largest_integers(fix, target=target) == expected
+
+
+def test_the_target_of_a_config_decides_as_well() -> None:
+    config = {"compression": {"algorithm": "quantization", "target": "onnxruntime_avx2"}}
+    x = torch.randn(8, 4)
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    _, wrapped = nncfx.create_compressed_model(model, config, x, calibration_batches=[x])
+    weights = [one for one in wrapped.nncf.hooks if isinstance(one.site, WeightSite)]
+    assert [cast("Quantizer", one.hook).spec.quant_max for one in weights] == [63, 63]
 
 
 def test_an_unknown_fix_is_refused_with_the_nearest() -> None:
