@@ -1,5 +1,6 @@
 """Remove dead channels from a model, and prove that nothing else changed: `thin`."""
 
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -29,6 +30,11 @@ from nncfx.tracing.module_walk import all_modules, all_tensors
 __all__ = ["ThinResult", "thin"]
 
 _GRAPH: Final = "GraphModule: widths that stand in the code of {} have changed"
+_NO_NUMBERS: Final = (
+    "Every output of the model on the example inputs is NaN, so that comparing the thinned model "
+    "with it would prove nothing. Its weights may have diverged, or its code may not compute in "
+    "their dtype; thin a model, and pass inputs, that give numbers."
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -124,7 +130,7 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
         GraphError: `channels` are of another model.
         TracingError: the model refuses the inputs, or a hook cannot be baked in.
         ThinningError: the copy fails or differs; the message names the first operation that
-            does. Nothing is changed.
+            does. Or the outputs are all NaN. Nothing is changed.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
@@ -203,6 +209,8 @@ class _Work:
             if explain:
                 raise self._explained(fault, removal) from fault
             raise
+        if math.isnan(error):
+            raise ThinningError(_NO_NUMBERS)
         total = sum(group_set.size for group_set in channels.prunable)
         distinct = {id(one): one for one in removal.entries.values()}
         tuples = {key: tuple(one.tolist()) for key, one in distinct.items()}

@@ -60,3 +60,14 @@ def test_all_outputs_are_compared() -> None:
 def test_a_model_that_fails_is_said_to_fail() -> None:
     with pytest.raises(ThinningError, match="The thinned model fails: RuntimeError: mat1"):
         verify(nn.Linear(2, 3), nn.Linear(3, 3), torch.ones(1, 2), None)
+
+
+def test_outputs_without_a_number_prove_nothing() -> None:
+    """NaN where all is NaN; one number is enough to compare, and no entry is no fault."""
+    model, image = nn.Linear(2, 2), torch.ones(1, 2)
+    nn.init.constant_(model.bias, NAN)
+    assert math.isnan(verify(model, model, image, None))
+    with torch.no_grad():
+        model.bias[0] = 1.0
+    assert verify(model, model, image, None) == 0.0
+    assert verify(model, model, image[:0], None) == 0.0
