@@ -33,16 +33,23 @@ class WeightCosts:
 
     @classmethod
     def in_macs(cls, model: nn.Module, graph: NNCFGraph) -> "WeightCosts":
-        """Return the multiply-accumulates (MACs) of `model` as `graph` traced it."""
+        """Return the multiply-accumulates (MACs) of `model` as `graph` traced it.
+
+        An operation that reads several weights, as a recurrent layer does, divides its count among
+        them by their numbers of entries.
+        """
         counts = macs(graph)
         names = aliases(model)
         parameters = raw_parameters(model)
         by_weight: dict[str, int] = {}
         for one in graph.operations:
+            if one.address not in counts:
+                continue
             read = {names[p][0] for p in one.parameters.values() if p in names}
-            for name in read:
-                if one.address in counts and parameters[name].ndim > 1:
-                    by_weight[name] = by_weight.get(name, 0) + counts[one.address]
+            sizes = {name: parameters[name].numel() for name in read if parameters[name].ndim > 1}
+            for name, size in sizes.items():
+                share = counts[one.address] * size // sum(sizes.values())
+                by_weight[name] = by_weight.get(name, 0) + share
         unit = "multiply-accumulates"
         return cls(unit=unit, by_weight=by_weight, total=sum(counts.values()))
 

@@ -1,18 +1,22 @@
-"""Channel rules of recurrent layers: their hidden units are channels."""
+"""Channel rules of recurrent layers, of their cells, and of packed sequences."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
 from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids
-from nncfx.tracing.channel_calls import argument, place_of, unknown
+from nncfx.tracing.channel_calls import place_of, unknown
+from nncfx.tracing.channel_ids import along, varying_axes
 from nncfx.tracing.channel_state import ChannelState
 from nncfx.tracing.tensors import tensors_in
 from nncfx.tracing.watching import TracedCall
 
-__all__ = ["recurrent"]
+__all__ = ["packed", "padded", "recurrent", "recurrent_cell"]
+
+_ARGUMENTS = 9
 
 
 def recurrent(gates: int) -> Callable[[ChannelState, TracedCall], None]:
@@ -23,29 +27,77 @@ def recurrent(gates: int) -> Callable[[ChannelState, TracedCall], None]:
     """
 
     def follow(state: ChannelState, call: TracedCall) -> None:
-        weights = argument(call, 2, "params")
-        is_padded = isinstance(weights, Sequence) and len(call.args) > 8  # noqa: PLR2004
-        names = [state.whole_parameter(weight) for weight in weights] if is_padded else [None]
-        if None in names:
+        # of packed sequences the second argument is how many of them each step has
+        args = call.args
+        is_packed = len(args) == _ARGUMENTS and not isinstance(args[3], bool)
+        data, hidden, weights, has_biases, layers, *_ = (args[0], *args[1 + is_packed :])
+        names = [state.whole_parameter(weight) for weight in weights]
+        if len(args) != _ARGUMENTS or None in names:
             return unknown(state, call, "has weights that are no parameters")
-        _, _, _, has_biases, layers, _, _, bidirectional, _ = call.args[:9]
-        directions, per_cell = 1 + bidirectional, 2 + 2 * has_biases
+        directions, per_cell = 1 + args[7 + is_packed], 2 + 2 * has_biases
         if len(names) != layers * directions * per_cell:
             return unknown(state, call, "projects its hidden units")
-        return _follow(state, call, (gates, directions, per_cell))
+        cells = [weights[n : n + per_cell] for n in range(0, len(weights), per_cell)]
+        return _follow(state, call, (data, hidden, cells), (gates, directions))
 
     return follow
 
 
-def _follow(state: ChannelState, call: TracedCall, counts: tuple[int, int, int]) -> None:
-    gates, directions, per_cell = counts
-    data, hidden, weights = call.args[:3]
+def recurrent_cell(gates: int) -> Callable[[ChannelState, TracedCall], None]:
+    """Return the rule of one step of a recurrent layer; all steps have one set of units."""
+
+    def follow(state: ChannelState, call: TracedCall) -> None:
+        data, hidden, *given = call.args
+        weights = [one for one in given if one is not None]
+        if None in [state.whole_parameter(weight) for weight in weights]:
+            return unknown(state, call, "has weights that are no parameters")
+        place = place_of(call)
+        read = state.sequence(state.ids(data), -1, place)
+        if read is None:
+            return unknown(state, call, "reads channels from several axes")
+        ids = state.ledger.create(weights[0].shape[0] // gates)
+        _cell(state, weights, np.tile(ids, gates), (read, ids))
+        state.ledger.count(call.module, "input_size", read)
+        state.ledger.count(call.module, "hidden_size", ids)
+        for tensor in tensors_in(hidden):
+            units = along(ids, -1, tensor.shape)
+            state.merge_grids([state.ids(tensor), units], tensor.shape, place)
+        for tensor in call.produced:
+            state.lay(tensor, ids, -1)
+        return None
+
+    return follow
+
+
+def packed(state: ChannelState, call: TracedCall) -> None:
+    """Follow sequences that are laid one after the other: batch and steps become one axis."""
+    _over_time(state, call, 2)
+
+
+def padded(state: ChannelState, call: TracedCall) -> None:
+    """Follow sequences that are laid side by side again, which `packed` undoes."""
+    _over_time(state, call, 1)
+
+
+def _over_time(state: ChannelState, call: TracedCall, axes: int) -> None:
+    grid, result = state.ids(call.args[0]), call.produced[0]
+    if any(axis < axes for axis in varying_axes(grid)):
+        return unknown(state, call, "takes channels for steps")
+    return state.set_grid(result, grid[(0,) * axes].expand(result.shape))
+
+
+def _follow(
+    state: ChannelState,
+    call: TracedCall,
+    given: tuple[torch.Tensor, Any, Sequence[Sequence[torch.Tensor]]],
+    counts: tuple[int, int],
+) -> None:
+    (data, hidden, cells), (gates, directions) = given, counts
     place = place_of(call)
     read: Ids | None = state.sequence(state.ids(data), -1, place)
     if read is None:
         return unknown(state, call, "reads channels from several axes")
     state.ledger.count(call.module, "input_size", read)
-    cells = [weights[n : n + per_cell] for n in range(0, len(weights), per_cell)]
     units: list[Ids] = []
     for number, cell in enumerate(cells):
         if number and number % directions == 0:

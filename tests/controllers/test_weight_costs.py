@@ -26,6 +26,16 @@ def test_macs_are_divided_among_the_weights() -> None:
     )
 
 
+def test_weights_that_one_operation_reads_divide_its_macs() -> None:
+    """Of 5 steps of 2 sequences; an LSTM has four rows for each of its 3 units."""
+    model = nn.LSTM(4, 3)
+    costs = WeightCosts.in_macs(model, trace(model, torch.ones(5, 2, 4)))
+    weights = {"weight_ih_l0": 10 * 12 * 4, "weight_hh_l0": 10 * 12 * 3}
+    assert costs.by_weight == weights
+    assert costs.total == sum(weights.values())
+    assert costs.saved({name: torch.tensor(data=False) for name in weights}) == 1
+
+
 def test_masks_save_in_proportion_to_what_they_remove() -> None:
     macs = counted()
     half = torch.tensor([1, 1, 0, 0]).view(4, 1, 1, 1).bool()
