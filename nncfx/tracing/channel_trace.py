@@ -1,6 +1,5 @@
 """Find out which channels of a model can only be removed together: `analyze_channels`."""
 
-import copy
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
@@ -19,6 +18,7 @@ from nncfx.tracing.dynamic_class import HookedModule
 from nncfx.tracing.inputs import ExampleInputs
 from nncfx.tracing.installation import uninstall
 from nncfx.tracing.living import AVERAGES
+from nncfx.tracing.model_copy import copy_of
 from nncfx.tracing.module_walk import all_tensors
 from nncfx.tracing.named_integers import named_integers, named_size
 from nncfx.tracing.spelling import spelling
@@ -118,7 +118,7 @@ def analyze_channels(
     2         2       2          0          0          no: an output of the model
     """
     if any(isinstance(module, HookedModule) for module in model.modules()):
-        model = copy.deepcopy(model)
+        model = copy_of(model)
         uninstall(model)
     observers: list[ChannelObserver] = []
 

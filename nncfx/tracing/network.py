@@ -1,6 +1,5 @@
 """The wrapped model: `NNCFNetwork`, and `model.nncf` behind which everything of ours is."""
 
-import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -18,6 +17,7 @@ from nncfx.tracing.dynamic_class import HookedModule
 from nncfx.tracing.hook_store import STORE, HookStore, load_store
 from nncfx.tracing.inputs import ExampleInputs
 from nncfx.tracing.installation import install, uninstall
+from nncfx.tracing.model_copy import copy_of
 from nncfx.tracing.module_stack import Wiring
 from nncfx.tracing.sites import Insertion
 from nncfx.tracing.tensors import replaced
@@ -217,7 +217,7 @@ class NNCFInterface:
             TracingError: the model refuses the inputs or returns no tensor.
         """
         # hooks call functions themselves, in scopes that no model's own module has
-        model = copy.deepcopy(self._model)
+        model = copy_of(self._model)
         uninstall(model)
         known = set(self.graph.addresses)
         return [one for one in trace(model, example_inputs).addresses if one not in known]

@@ -1,14 +1,13 @@
 """Bake the compression into a plain copy of a model: `strip`."""
 
-import copy
-
 import torch
 from torch import nn
 
 from nncfx.errors import TracingError
+from nncfx.tracing.model_copy import copy_of
 from nncfx.tracing.network import NNCFNetwork
 from nncfx.tracing.sites import Insertion, WeightSite
-from nncfx.tracing.tensors import own_tensors, tensors_in
+from nncfx.tracing.tensors import own_tensors
 from nncfx.tracing.wrapping import unwrap
 
 __all__ = ["bake", "is_strippable", "strip"]
@@ -47,7 +46,7 @@ def strip(model: nn.Module) -> nn.Module:
                 f"controller.strip() gives a copy that keeps it, export_onnx takes the model as "
                 f"it is, and model.nncf.remove('{insertion.algorithm}') takes the hook away.",
             )
-    plain = _copied(model)
+    plain = copy_of(model)
     read = _read(plain)
     unwrap(plain)
     _bake(read, plain)
@@ -61,7 +60,7 @@ def bake(model: NNCFNetwork) -> NNCFNetwork:
     later one: a quantizer stays whole, a mask before it is baked in. Every `nn.Identity` goes,
     and no parameter of a hook is trained. `model` is left as it was; the copy is in the same mode.
     """
-    copied = _copied(model)
+    copied = copy_of(model)
     hooks = copied.nncf.hooks
     last = min((one.priority for one in hooks if not _is_bakeable(one)), default=None)
     passing = [one for one in hooks if last is None or one.priority < last]
@@ -79,28 +78,6 @@ def bake(model: NNCFNetwork) -> NNCFNetwork:
     copied.nncf.register(staying)
     copied.nncf.commit()
     return copied
-
-
-def _copied(model: NNCFNetwork) -> NNCFNetwork:
-    """Return a copy of `model`.
-
-    Raises:
-        TracingError: a module keeps a tensor that a forward with gradients has left.
-    """
-    try:
-        return copy.deepcopy(model)
-    except RuntimeError as error:
-        torchs = vars(nn.Module()).keys()
-        for name, module in model.named_modules():
-            for key in vars(module).keys() - torchs:
-                if any(one.grad_fn is not None for one in tensors_in(vars(module)[key])):
-                    raise TracingError(
-                        f"'{name}' of {type(model).__name__} keeps a tensor of an earlier forward "
-                        f"in '{key}', together with its gradients' graph, which torch does not "
-                        "copy. Let the model clear it (model.train() and model.eval() again may "
-                        "do), and evaluate under torch.no_grad().",
-                    ) from error
-        raise
 
 
 def _read(model: NNCFNetwork) -> dict[tuple[nn.Module, str], torch.Tensor]:

@@ -1,0 +1,36 @@
+"""Copy a model that keeps what an earlier forward computed, which torch refuses: `copy_of`."""
+
+import copy
+from typing import Any, TypeVar
+
+from torch import nn
+
+from nncfx.tracing.module_walk import all_modules
+from nncfx.tracing.tensors import tensors_in
+
+__all__ = ["copy_of"]
+
+_ModuleT = TypeVar("_ModuleT", bound=nn.Module)
+
+
+def copy_of(model: _ModuleT) -> _ModuleT:
+    """Return what `copy.deepcopy(model)` does; computed tensors come along, without their graph.
+
+    Such are the weight that `torch.nn.utils.weight_norm` makes, and caches of evaluation.
+
+    Args:
+        model: left as it is.
+
+    >>> import torch
+    >>> layer = nn.Linear(2, 2)
+    >>> layer.cache = 2 * layer.bias
+    >>> other = copy_of(layer)
+    >>> torch.equal(other.cache, layer.cache), other.cache.requires_grad
+    (True, False)
+    """
+    memo: dict[int, Any] = {}
+    for _, module in all_modules(model):
+        for tensor in tensors_in(vars(module)):
+            if not tensor.is_leaf:
+                memo[id(tensor)] = tensor.detach().clone()
+    return copy.deepcopy(model, memo)
