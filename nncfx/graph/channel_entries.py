@@ -15,7 +15,7 @@ Entries: TypeAlias = dict[tuple[str, int], Ids]
 """(Parameter or buffer, axis) to entries along that axis, ascending."""
 
 
-def entries_of(channels: Channels, groups: Mapping[str, Ids], *, buffers: bool = True) -> Entries:
+def entries_of(channels: Channels, groups: Mapping[str, Ids], *, zeroed: bool = False) -> Entries:
     """Return the entries that chosen groups have along every axis that carries some of them.
 
     Axes that carry the same channels, as the vectors of a batch norm and the columns of the layer
@@ -24,7 +24,8 @@ def entries_of(channels: Channels, groups: Mapping[str, Ids], *, buffers: bool =
     Args:
         channels: the groups of the model.
         groups: name of a set to the numbers of its groups.
-        buffers: whether axes of buffers are among the result.
+        zeroed: whether only axes are among the result that masks set to zero: none of buffers,
+            and no rows that are divided by their length.
     """
     parts: dict[tuple[str, int], list[Ids]] = defaultdict(list)
     for group_set in channels:
@@ -33,7 +34,7 @@ def entries_of(channels: Channels, groups: Mapping[str, Ids], *, buffers: bool =
             continue
         taken: dict[int, Ids] = {}
         for member in group_set.members:
-            if member.is_buffer and not buffers:
+            if zeroed and (member.is_buffer or member.is_divided):
                 continue
             rows = taken.get(id(member.indices))
             if rows is None:

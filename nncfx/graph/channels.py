@@ -42,6 +42,8 @@ class Member:
             `m` exceeds 1 where a channel has several entries, for instance after a flatten.
         role: producer, follower or consumer.
         is_buffer: whether `parameter` names a buffer.
+        is_divided: whether weight norm divides each row by its length, so that a row of zeros
+            would be NaN. Masks leave it alone: the zero stands in the length that multiplies it.
     """
 
     parameter: str
@@ -49,6 +51,7 @@ class Member:
     indices: npt.NDArray[np.int64]
     role: Role
     is_buffer: bool = False
+    is_divided: bool = False
 
     def __post_init__(self) -> None:
         """Hold `indices`, or a copy where they are not read-only.

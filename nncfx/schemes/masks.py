@@ -233,7 +233,8 @@ def group_masks(
 
     Covers producers (rows and biases), followers (norm weights and biases, depthwise weights)
     and consumers (columns), so that a masked channel is zero on both sides and removing it
-    changes nothing. Buffers (running statistics) are left alone.
+    changes nothing. Buffers (running statistics) are left alone, and rows that weight norm
+    divides by their length: the length is zero.
 
     Args:
         channels: The channel analysis of the model.
@@ -250,7 +251,7 @@ def group_masks(
     """
     masks: dict[str, Tensor] = {}
     gone = _gone(channels, keep)
-    for (name, axis), entries in entries_of(channels, gone, buffers=False).items():
+    for (name, axis), entries in entries_of(channels, gone, zeroed=True).items():
         parameter = named(weights, name)
         shape = [1] * parameter.ndim
         shape[axis] = parameter.shape[axis]
@@ -276,7 +277,7 @@ def zero_groups(
             changed.
         GraphError: `weights` lacks a member. Nothing is changed.
     """
-    gone = entries_of(channels, _gone(channels, keep), buffers=False)
+    gone = entries_of(channels, _gone(channels, keep), zeroed=True)
     parameters = [(named(weights, name).detach(), axis) for name, axis in gone]
     factors: dict[tuple[int, int, torch.dtype, torch.device], Tensor] = {}
     for (parameter, axis), entries in zip(parameters, gone.values(), strict=True):

@@ -31,6 +31,7 @@ class Notes:
         averages: (call, its address, axis) to the channels that a call takes statistics over.
         reasons: channel to why it must stay.
         held: address to the channels of which the code gives it the number.
+        divided: axes whose entries are divided by their length.
     """
 
     count: int
@@ -40,6 +41,7 @@ class Notes:
     averages: Mapping[tuple[int, str, int], Ids]
     reasons: Mapping[int, str]
     held: Mapping[str, Ids] = field(default_factory=dict)
+    divided: frozenset[_Axis] = frozenset()
 
 
 @dataclass(eq=False)
@@ -76,7 +78,12 @@ def grouped(notes: Notes, buffers: frozenset[str]) -> Channels:
         for label, rows in found[id(ids)]:
             sets[label].members += [
                 Member(
-                    parameter=parameter, axis=axis, indices=rows, role=role, is_buffer=is_buffer
+                    parameter=parameter,
+                    axis=axis,
+                    indices=rows,
+                    role=role,
+                    is_buffer=is_buffer,
+                    is_divided=(parameter, axis) in notes.divided,
                 )
                 for role in notes.roles[parameter, axis]
             ]

@@ -31,6 +31,7 @@ class ChannelLedger:
     _literals: dict[str, list[str]] = field(default_factory=dict)
     _held: dict[str, Ids | tuple[str, int]] = field(default_factory=dict)
     _shadows: list[tuple[str, str]] = field(default_factory=list)
+    _lengths: dict[str, str] = field(default_factory=dict)
 
     @property
     def unions(self) -> int:
@@ -64,7 +65,7 @@ class ChannelLedger:
         """Note that `first[i]` and `second[i]` are one channel, fixed where one is a constant."""
         one, other = first != NO_CHANNEL, second != NO_CHANNEL
         both = one & other
-        if both.all():
+        if np.count_nonzero(both) == both.size:
             self._sets.union(first, second)
             return
         self._sets.union(first[both], second[both])
@@ -76,6 +77,13 @@ class ChannelLedger:
     def shadow(self, parameter: str, of: str) -> None:
         """Note that a parameter loses along each axis what another of its shape loses there."""
         self._shadows.append((parameter, of))
+
+    def divide(self, parameter: str, length: str) -> None:
+        """Note that rows are divided by their length, and multiplied by an entry of another.
+
+        What the rows do with channels, these entries do; the rows go along.
+        """
+        self._lengths[parameter] = length
 
     def fix_parameter(self, parameter: str, reason: str) -> None:
         """Note that whatever channels `parameter` carries, before or later, must stay."""
@@ -149,7 +157,7 @@ class ChannelLedger:
         notes = Notes(
             count=len(self._sets),
             carriers={key: found(ids) for key, ids in self._carriers.items()},
-            roles=self._roles,
+            roles=self._roles_of_lengths(),
             widths={key: found(ids) for key, ids in self._widths.items()},
             averages={key: found(ids) for key, ids in self._averages.items()},
             reasons=reasons,
@@ -158,9 +166,17 @@ class ChannelLedger:
                 for place, ids in self._held.items()
                 if not isinstance(ids, tuple) or ids in self._carriers
             },
+            divided=frozenset((parameter, 0) for parameter in self._lengths),
         )
         literals = {module: tuple(places) for module, places in self._literals.items()}
         return replace(grouped(notes, frozenset(buffers)), literals=literals)
+
+    def _roles_of_lengths(self) -> dict[tuple[str, int], list[Role]]:
+        roles = dict(self._roles)
+        for parameter, length in self._lengths.items():
+            roles[length, 0] = self._roles[parameter, 0] or [Role.FOLLOWER]
+            roles[parameter, 0] = [Role.FOLLOWER]
+        return roles
 
     def _follow_shadows(self) -> None:
         for shadow, of in self._shadows:

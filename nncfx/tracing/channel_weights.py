@@ -49,8 +49,10 @@ def weight_normalisation(state: ChannelState, call: TracedCall) -> None:
     along = argument(call, 2, "dim", default=0)
     if source is None or not source.is_whole or along != 0:
         return unknown(state, call)
-    if not _follows(state, argument(call, 1, "g"), _noted(state, source, 0, None)):
+    length = argument(call, 1, "g")
+    if not _follows(state, length, _noted(state, source, 0, None)):
         return unknown(state, call, "has a length that is no parameter")
+    state.ledger.divide(source.parameter, str(state.whole_parameter(length)))
     return state.set_source(call.result, source)
 
 

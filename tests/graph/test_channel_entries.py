@@ -1,5 +1,7 @@
 """Promises of nncfx.graph.channel_entries."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -49,7 +51,7 @@ def test_entries_of_an_axis_come_from_every_set_in_ascending_order(channels: Cha
 
 
 def test_sets_of_which_nothing_is_chosen_and_buffers_may_be_left_out(channels: Channels) -> None:
-    found = entries_of(channels, {"a": np.array([1])}, buffers=False)
+    found = entries_of(channels, {"a": np.array([1])}, zeroed=True)
     assert {key: one.tolist() for key, one in found.items()} == {
         ("a.weight", 0): [1],
         ("c.weight", 1): [2, 3],
@@ -60,3 +62,11 @@ def test_an_entry_that_two_members_have_comes_once() -> None:
     both = (member("a.weight", 0, [[0], [1]]), member("a.weight", 0, [[1], [0]]))
     found = entries_of(Channels((GroupSet(name="a", size=2, members=both),)), {"a": np.array([0])})
     assert found["a.weight", 0].tolist() == [0, 1]
+
+
+def test_rows_that_are_divided_are_removed_but_not_set_to_zero() -> None:
+    divided = dataclasses.replace(member("a.weight", 0, [[0], [1]]), is_divided=True)
+    channels = Channels((GroupSet(name="a", size=2, members=(divided,)),))
+    groups = {"a": np.array([1])}
+    assert entries_of(channels, groups)["a.weight", 0].tolist() == [1]
+    assert entries_of(channels, groups, zeroed=True) == {}

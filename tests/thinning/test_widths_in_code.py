@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
 from nncfx.graph.channels import Channels, Role
+from nncfx.schemes import group_masks, zero_groups
 from nncfx.thinning import ThinResult, prunable_channels, thin
 
 Module = Callable[..., nn.Module]
@@ -128,6 +129,32 @@ def test_weight_norm_lets_channels_go(norm: Callable[[nn.Module], nn.Module]) ->
     result = thin(model, torch.rand(2, 3))
     assert result.model[0].out_features == 4
     assert (result.model[2].in_features, result.model[2].out_features) == (4, 2)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+@pytest.mark.parametrize(
+    ("norm", "length", "rows"),
+    [
+        (parametrizations.weight_norm, *[f"parametrizations.weight.original{n}" for n in (0, 1)]),
+        (nn.utils.weight_norm, "weight_g", "weight_v"),
+    ],
+)
+def test_masks_set_the_length_of_a_normed_row_to_zero(
+    norm: Callable[[nn.Module], nn.Module], length: str, rows: str
+) -> None:
+    """A row of zeros divided by its length would be NaN, and with it every output."""
+    layers = (norm(nn.Conv1d(3, 8, 3)), nn.ReLU(), norm(nn.Conv1d(8, 6, 3, groups=2)), nn.ReLU())
+    model, x = nn.Sequential(*layers, nn.Conv1d(6, 2, 1)), torch.rand(2, 3, 9)
+    channels = prunable_channels(model, x)
+    weights = dict(model.named_parameters())
+    keep = [torch.tensor([False, True])]  # of the two groups of the second layer
+    masks = group_masks(channels, keep, weights)
+    assert masks[f"0.{length}"].flatten().tolist() == 4 * [False] + 4 * [True]
+    assert not masks.keys() & {f"0.{rows}", f"2.{rows}"}
+    zero_groups(channels, keep, weights)
+    assert model(x).isfinite().all()
+    result = thin(model, x)
+    assert (result.model[0].out_channels, result.model[2].groups) == (4, 1)
 
 
 class Attention(nn.Module):
