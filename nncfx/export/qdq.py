@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nncfx.errors import ExportError
 from nncfx.export.embeddings import look_up_integers
 from nncfx.export.fake_quantize import DOMAIN, Grid, grid_of, is_fake_quantize
 from nncfx.export.folded_norms import fold_batch_norms
@@ -24,6 +25,8 @@ from nncfx.export.subsampled_pixels import subsample_pixels
 from nncfx.export.targets import Target
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import onnx_ir as ir
 
 __all__ = ["write_quantized"]
@@ -37,14 +40,17 @@ def write_quantized(model: "ir.Model", target: Target) -> None:
     nothing to a model without fake-quantize.
 
     Raises:
-        ExportError: a quantizer that cannot be written: its scale is no constant, or its integers
-            need a type that the operator set of the model has not.
+        ExportError: a quantizer that cannot be written: its scale is no constant, its integers
+            need a type that the operator set of the model has not, or it quantizes other floats
+            than float32.
     """
     from onnx_ir.passes.common import unused_removal
 
     graph = model.graph
-    if not any(is_fake_quantize(node) for node in graph.all_nodes()):
+    quantizers = [node for node in graph.all_nodes() if is_fake_quantize(node)]
+    if not quantizers:
         return
+    _refuse_other_floats(quantizers)
     fold_into_constants(model)
     arrange_recurrent_weights(model)
     weights = integer_weights(graph, target)
@@ -69,6 +75,22 @@ def write_quantized(model: "ir.Model", target: Target) -> None:
     graph.sort()
     unused_removal.RemoveUnusedNodesPass()(model)
     model.opset_imports.pop(DOMAIN, None)
+
+
+def _refuse_other_floats(quantizers: "Iterable[ir.Node]") -> None:
+    """Refuse tensors whose type the scales, which are float32, do not have.
+
+    With scales rounded to 16 bits the file would hold other values than the simulation.
+    """
+    import onnx_ir as ir
+
+    for node in quantizers:
+        dtype = input_of(node).dtype
+        if dtype not in {None, ir.DataType.FLOAT}:
+            raise ExportError(
+                f"'{input_of(node).name}' is quantized in {dtype.name.lower()}; files with "
+                "integers are written from float32 models only. Export model.float().",
+            )
 
 
 def _write_pair(node: "ir.Node", grid: Grid, graph: "ir.Graph") -> None:

@@ -279,8 +279,8 @@ def is_known_function(name: str) -> bool:
 @cache
 def _spellings() -> dict[Callable[..., Any], str]:
     listed = chain.from_iterable(get_overridable_functions().values())
-    # reported by torch, but not in its own list: Tensor.unflatten and torch._grouped_mm, say
-    homes = (torch.Tensor, torch, torch._C._nn)  # noqa: SLF001 (torch.nn.functional's own)
+    # reported by torch, but not in its own list: Tensor.unflatten and F.hardswish, say
+    homes = (torch.Tensor, torch, F, torch._C._nn)  # noqa: SLF001 (torch.nn.functional's own)
     unlisted = (
         one
         for home in homes

@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from nncfx.errors import ExportError
 from nncfx.export import export_onnx
+from nncfx.quantization import quantize, quantize_weights
 from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
 from nncfx.tracing import Insertion, Priority, WeightSite, wrap
 
@@ -231,3 +232,20 @@ def test_a_range_that_is_not_frozen_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="computes its scale or zero point from the input"):
         export_onnx(Open(), tmp_path / "m.onnx", torch.randn(2, 3))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("weights_alone", [False, True])
+def test_other_floats_than_float32_are_refused_with_the_mend(
+    tmp_path: Path, dtype: torch.dtype, weights_alone: bool
+) -> None:
+    model, x = nn.Sequential(nn.Linear(8, 4), nn.ReLU()).to(dtype), torch.randn(4, 8).to(dtype)
+    quantized = quantize_weights(model, [x]) if weights_alone else quantize(model, [x])
+    name = {torch.float64: "double"}.get(dtype, str(dtype).removeprefix("torch."))
+    with pytest.raises(ExportError, match=rf"quantized in {name}; .* Export model\.float\(\)\.$"):
+        export_onnx(quantized, tmp_path / "m.onnx", x)
+    assert list(tmp_path.iterdir()) == []
+    with runtime_named("onnxruntime").build(
+        export_onnx(quantized.float(), tmp_path / "m.onnx", x.float()), BuildOptions()
+    ) as session:
+        assert session.run(x.float())[0].shape == (4, 4)

@@ -265,6 +265,20 @@ class Loop(nn.Module):
         return y
 
 
+@pytest.mark.parametrize("function", [F.hardswish, F.hardsigmoid, F.silu, F.relu6])
+def test_an_activation_called_as_a_function_is_hooked(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    class Activated(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return function(x)
+
+    x = torch.randn(2, 3)
+    model = wrap(Activated(), x)
+    hook(model, PostSite(model.nncf.graph.addresses[0]))
+    assert torch.equal(model(x), 2 * function(x))
+
+
 def test_a_call_met_later_is_reported_once() -> None:
     model = wrap(Loop(), torch.ones(2, 3))
     hook(model, PostSite("Loop/tanh_0"))
