@@ -109,6 +109,12 @@ def nearest(subject: Subject, weight_bits: int = 8, activation_bits: int = 8) ->
     )
 
 
+def without_vnni(subject: Subject) -> nn.Module:
+    """Quantize with weights of 7 bits, for a processor without VNNI."""
+    batches = subject.calibration.split(50)
+    return quantize(subject.model(), batches, target="onnxruntime_avx2")
+
+
 def fitted(subject: Subject, weight_bits: int, activation_bits: int) -> nn.Module:
     """Quantize to fewer bits, with rounding and biases fitted to the calibration images."""
     return quantize(
@@ -233,6 +239,7 @@ def rows(subject: Subject) -> Iterator[tuple[str, Callable[[], float]]]:
     yield "float", lambda: subject.executed(subject.float_file)
     yield "nncfx W8A8", lambda: subject.executed(subject.exported(nearest(subject)))
     yield "nncfx W8A8, fitted", lambda: subject.executed(subject.exported(fitted(subject, 8, 8)))
+    yield "nncfx W8A8, avx2", lambda: subject.executed(subject.exported(without_vnni(subject)))
     yield "ONNX Runtime W8A8", lambda: subject.executed(onnxruntime_file(subject))
     if subject.options.nncf_python:
         yield "nncf 3.4 W8A8", lambda: subject.executed(nncf_file(subject))
