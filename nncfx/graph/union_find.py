@@ -48,7 +48,7 @@ class UnionFind:
         """Return for each integer the one that stands for its set; same shape."""
         parents = roots = self._parent[members]
         above = self._parent[roots]
-        while not (above == roots).all():
+        while np.count_nonzero(above != roots):
             roots, above = above, self._parent[above]
         if roots is not parents:
             self._parent[members] = roots
@@ -62,7 +62,7 @@ class UnionFind:
         """Unite the sets of `first[i]` and `second[i]`, none of them -1, for every `i`."""
         one, other = self.find(first), self.find(second)
         apart = one != other
-        while apart.any():
+        while np.count_nonzero(apart):
             low = np.minimum(one[apart], other[apart])
             high = np.maximum(one[apart], other[apart])
             np.minimum.at(self._parent, high, low)

@@ -54,7 +54,7 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
 
 
 def _mapping(value: dict[Any, Any], memo: dict[int, Any]) -> Any:
-    if type(value) is not dict and vars(value):  # an OrderedDict may have attributes
+    if _has_attributes(value):
         return _other(value, memo)
     table: dict[Any, Any] = type(value)()
     memo[id(value)] = table
@@ -130,16 +130,20 @@ def _number(value: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
 
 def _attributes(module: nn.Module, memo: dict[int, Any]) -> dict[str, Any]:
     """Return copies of all that a module holds, by name; most are numbers and empty tables."""
-    state: dict[str, Any] = {}
-    for name, one in vars(module).items():
+    state = vars(module).copy()
+    for name, one in state.items():
         kind = type(one)
         if kind in _ATOMS:
-            state[name] = one
-        elif kind in _TABLES and not (one or id(one) in memo or getattr(one, "__dict__", None)):
+            continue
+        if kind in _TABLES and not one and id(one) not in memo and not _has_attributes(one):
             state[name] = memo[id(one)] = kind()
         else:
             state[name] = _copy(one, memo)
     return state
+
+
+def _has_attributes(table: Any) -> bool:
+    return type(table) is OrderedDict and bool(vars(table))
 
 
 @cache

@@ -1,5 +1,6 @@
 """Which channels are dead, and how many of them may go."""
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ __all__ = ["Selection", "check_fit", "dead_groups", "has_dead_entries", "select_
 
 _Space = tuple[str, int]
 _ONE = "one channel must stay"
-_SOME: Final = 8
+_NUMPYS: Final = frozenset([torch.float32, torch.float64, torch.complex64, torch.complex128])
+"""Types whose entries numpy compares as they are; others fit into 32 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,36 +75,21 @@ class _Zeros:
     def along(self, parameter: str, axis: int) -> npt.NDArray[np.bool_]:
         """Return for each index of `axis` whether every entry there is exactly zero."""
         if (parameter, axis) not in self._found:
-            weight = self._tensors[parameter].detach()
-            some = weight
-            if weight.dim() > 1:
-                across = 0 if axis else 1
-                some = weight.narrow(across, 0, min(_SOME, weight.shape[across]))
-            # a few rows show that most slices are not zero; only the others are read whole
-            dead = ~_has_nonzero(some, axis)
-            left = dead.nonzero().flatten()
-            if len(left) and some.shape != weight.shape:
-                rest = weight.index_select(axis, left)
-                if not _is_zero(rest):  # mostly what a few rows show holds for all
-                    dead[left] = ~_has_nonzero(rest, axis)
-            self._found[parameter, axis] = dead.cpu().numpy()
+            alive = _is_nonzero(self._tensors[parameter].detach())
+            before = math.prod(alive.shape[:axis])
+            around = alive.reshape(before, alive.shape[axis], math.prod(alive.shape[axis + 1 :]))
+            read = np.logical_or.reduce(np.logical_or.reduce(around, axis=0), axis=1)
+            self._found[parameter, axis] = ~read
         return self._found[parameter, axis]
 
 
-def _is_zero(tensor: torch.Tensor) -> bool:
-    """Return whether every entry is exactly zero, in one pass and a fifth of the time of `any`."""
-    if not tensor.numel():
-        return True
-    # one that is NaN is the least and the greatest
-    extremes = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).aminmax()
-    return not any(map(bool, extremes))
-
-
-def _has_nonzero(tensor: torch.Tensor, axis: int) -> torch.Tensor:
-    """Return for each index of `axis` whether any entry there is not zero."""
-    others = [one for one in range(tensor.dim()) if one != axis]
-    # without axes to reduce, torch would reduce all
-    return (tensor != 0).any(dim=others) if others else tensor != 0
+def _is_nonzero(tensor: torch.Tensor) -> npt.NDArray[np.bool_]:
+    """Return for each entry whether it is not zero; numpy compares in a fifth of torch's time."""
+    found = tensor.cpu()
+    if found.dtype not in _NUMPYS:
+        found = found.float()
+    nonzero: npt.NDArray[np.bool_] = found.resolve_conj().numpy() != 0
+    return nonzero
 
 
 def _dead_groups(group_set: GroupSet, zeros: _Zeros) -> npt.NDArray[np.int64]:

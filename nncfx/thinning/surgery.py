@@ -1,6 +1,6 @@
 """Copy a model without some entries of its parameters and buffers."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -49,9 +49,10 @@ def copy_without(
     memo = {id(tensors[name]): _alike(tensors[name], new) for name, new in smaller.items()}
     touched = {id(tensor) for tensor in memo.values()}
     smaller_model = copied(model, memo)
-    _forget(smaller_model)
+    modules = all_modules(smaller_model)
+    _forget(smaller_model, [module for _, module in modules])
     changed = {}
-    for name, module in all_modules(smaller_model):
+    for name, module in modules:
         if any(id(tensor) in touched for tensor in _own(module)):
             sizes = _resize(module)
             if sizes:
@@ -115,9 +116,8 @@ def sized_on_the_way(model: nn.Module, sizes: dict[str, Sizes]) -> Iterator[None
             handle.remove()
 
 
-def _forget(model: nn.Module) -> None:
+def _forget(model: nn.Module, modules: Sequence[nn.Module]) -> None:
     """Let modules drop what they keep for evaluation, as they do at the start of training."""
-    modules = [module for _, module in all_modules(model)]
     if all(type(module).train is nn.Module.train for module in modules):
         return
     modes = {module: module.training for module in modules}

@@ -263,7 +263,8 @@ class _Work:
 
 
 def _count(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
+    parameters = {id(one): one for one in all_tensors(model, "_parameters").values()}
+    return sum(one.numel() for one in parameters.values())
 
 
 def _removed(channels: Channels, selection: Selection) -> dict[str, tuple[int, ...]]:

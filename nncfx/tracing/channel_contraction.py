@@ -196,13 +196,14 @@ def _produce(
 def _bias(state: ChannelState, call: TracedCall, ids: Ids) -> None:
     bias = argument(call, 2, "bias")
     if bias is None:
-        return
+        return None
+    name = state.names.get(id(bias))
+    if name is not None and bias.shape == ids.shape:  # nearly always
+        return state.ledger.carry(name, 0, ids, Role.PRODUCER)
     found, grid = state.rows(bias), state.grid(bias)
     if grid is not None and grid.dim() == 1:  # of several parameters, one after the other
-        state.ledger.tie(grid.numpy(), ids, place_of(call))
-        return
+        return state.ledger.tie(grid.numpy(), ids, place_of(call))
     if found is None:
         state.ledger.tie(ids, np.full(len(ids), NO_CHANNEL), place_of(call))
-        state.fix_tensor(bias, f"'{place_of(call)}' has a bias that is no parameter")
-        return
-    state.ledger.tie(_created(state, bias, found[1]), ids, place_of(call))
+        return state.fix_tensor(bias, f"'{place_of(call)}' has a bias that is no parameter")
+    return state.ledger.tie(_created(state, bias, found[1]), ids, place_of(call))

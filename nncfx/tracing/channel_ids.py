@@ -6,6 +6,7 @@ however large the activation is.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -30,7 +31,11 @@ NO_CHANNEL: Final = -1
 
 def varying_axes(grid: torch.Tensor) -> tuple[int, ...]:
     """Return the axes of a compact grid along which ids change."""
-    shape, strides = grid.shape, grid.stride()
+    return _varying(grid.shape, grid.stride())
+
+
+@lru_cache
+def _varying(shape: torch.Size, strides: tuple[int, ...]) -> tuple[int, ...]:
     return tuple([axis for axis in range(len(shape)) if shape[axis] > 1 and strides[axis]])
 
 
@@ -63,7 +68,7 @@ def compact(grid: torch.Tensor) -> torch.Tensor:
 def along(ids: Ids, axis: int, shape: Sequence[int]) -> torch.Tensor:
     """Return a compact grid of `shape` whose ids run along `axis` (may be negative)."""
     strides = [0] * len(shape)
-    if (ids != ids[:1]).any():
+    if np.count_nonzero(ids != ids[:1]):
         strides[axis] = 1
     return torch.from_numpy(np.ascontiguousarray(ids)).as_strided(tuple(shape), strides)
 
@@ -71,7 +76,7 @@ def along(ids: Ids, axis: int, shape: Sequence[int]) -> torch.Tensor:
 def sequence(grid: torch.Tensor, axis: int) -> Ids | None:
     """Return the ids along `axis`, or None where they change along another axis too."""
     axis %= grid.dim()
-    if any(other != axis for other in varying_axes(grid)):
+    if varying_axes(grid) not in ((), (axis,)):
         return None
     index: list[Any] = [0] * grid.dim()
     index[axis] = slice(None)

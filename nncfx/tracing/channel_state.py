@@ -213,8 +213,9 @@ class ChannelState:
         None where they vary only elsewhere.
         """
         axis %= grid.dim()
-        others = [other for other in varying_axes(grid) if other != axis]
-        if others and axis in varying_axes(grid):
+        moving = varying_axes(grid)
+        if axis in moving and len(moving) > 1:
+            others = [other for other in moving if other != axis]
             grid = self.unite_along(grid, others, place).expand(grid.shape)
         return sequence(grid, axis)
 
@@ -258,11 +259,14 @@ class ChannelState:
         """Note that channels must stay if anything reads `tensor`."""
         self._conditions[tensor] = (grid, reason)
 
-    def read(self, tensor: torch.Tensor) -> None:
-        """Note that something reads a tensor."""
-        condition = self._conditions.get(tensor) if self._conditions else None
-        if condition is not None:
-            self.fix(*condition)
+    def read(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Note that something reads tensors."""
+        if not self._conditions:
+            return
+        for tensor in tensors:
+            condition = self._conditions.get(tensor)
+            if condition is not None:
+                self.fix(*condition)
 
     def fix_tensor(self, tensor: torch.Tensor, reason: str) -> None:
         """Note that whatever channels a tensor carries must stay."""
@@ -299,7 +303,32 @@ class ChannelState:
         place: str,
     ) -> torch.Tensor:
         """Tie the ids of grids that are broadcast to `shape`, and return the ids there."""
-        lifted = self._apart([_lift(grid, len(shape)) for grid in grids], shape, place)
+        lifted = [_lift(grid, len(shape)) for grid in grids]
+        kept = [narrowed(grid) for grid in lifted]
+        if len({grid.shape for grid in kept}) > 1:
+            kept = self._kept(lifted, shape, place)
+        if not kept:
+            mixed = torch.tensor(self.ledger.create_fixed(f"'{place}' mixes it"))
+            return mixed.expand(tuple(shape))
+        merged = kept[0]
+        for grid in kept[1:]:
+            if merged.shape != grid.shape:
+                merged = merged.expand(np.broadcast_shapes(merged.shape, grid.shape))
+            one, other = (each.reshape(-1).numpy() for each in (merged, grid.expand(merged.shape)))
+            self.ledger.tie(one, other, place)
+            if np.count_nonzero(one == NO_CHANNEL):
+                one = np.where(one == NO_CHANNEL, other, one)
+                merged = compact(torch.from_numpy(one).view(merged.shape))
+        return merged.expand(tuple(shape))
+
+    def _kept(
+        self,
+        lifted: Sequence[torch.Tensor],
+        shape: Sequence[int],
+        place: str,
+    ) -> list[torch.Tensor]:
+        """Return the grids, narrowed, that are not broadcast over the channels of others."""
+        lifted = self._apart(lifted, shape, place)
         moving = {axis for grid in lifted for axis in varying_axes(grid)}
         kept = []
         for grid in lifted:
@@ -307,15 +336,7 @@ class ChannelState:
                 self.fix(grid, f"'{place}' broadcasts it over other channels")
             else:
                 kept.append(narrowed(grid))
-        merged = kept[0] if kept else torch.tensor(self.ledger.create_fixed(f"'{place}' mixes it"))
-        for grid in kept[1:]:
-            common = np.broadcast_shapes(merged.shape, grid.shape)
-            one, other = (each.expand(common).reshape(-1).numpy() for each in (merged, grid))
-            self.ledger.tie(one, other, place)
-            if (one == NO_CHANNEL).any():
-                one = np.where(one == NO_CHANNEL, other, one)
-            merged = torch.from_numpy(one).view(common)
-        return compact(_lift(merged, len(shape)).expand(tuple(shape)))
+        return kept
 
     def _apart(
         self,

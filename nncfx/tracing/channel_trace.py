@@ -19,7 +19,7 @@ from nncfx.tracing.inputs import ExampleInputs
 from nncfx.tracing.installation import uninstall
 from nncfx.tracing.living import AVERAGES
 from nncfx.tracing.model_copy import copy_of
-from nncfx.tracing.module_walk import all_tensors
+from nncfx.tracing.module_walk import all_modules, all_tensors
 from nncfx.tracing.named_integers import named_integers, named_size
 from nncfx.tracing.spelling import spelling
 from nncfx.tracing.watching import SizeObserver, TracedCall, watch_shapes
@@ -55,8 +55,7 @@ class ChannelObserver(SizeObserver):
             constant(self.state, call)
             return
         operands = call.operands
-        for tensor in operands:
-            self.state.read(tensor)
+        self.state.read(operands)
         if not any(self.state.is_known(tensor) for tensor in operands):
             return
         reason = self._fixed.get(place_of(call))
@@ -78,7 +77,7 @@ class ChannelObserver(SizeObserver):
 
     def on_output(self, tensor: torch.Tensor) -> None:
         """Fix the channels of an output of the model."""
-        self.state.read(tensor)
+        self.state.read([tensor])
         self.state.fix_tensor(tensor, "an output of the model")
 
     def channels(self, model: nn.Module) -> Channels:
@@ -117,7 +116,7 @@ def analyze_channels(
     0         4       2          0          1          yes
     2         2       2          0          0          no: an output of the model
     """
-    if any(isinstance(module, HookedModule) for module in model.modules()):
+    if any(isinstance(module, HookedModule) for _, module in all_modules(model)):
         model = copy_of(model)
         uninstall(model)
     observers: list[ChannelObserver] = []

@@ -1,12 +1,12 @@
-"""Know which module makes a call: a stack kept by hooks that live only while tracing."""
+"""Know which module makes a call: a stack kept by detours that live only while tracing."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -16,6 +16,10 @@ from nncfx.graph import Operation
 from nncfx.tracing.module_walk import named_modules
 
 __all__ = ["Boundary", "Frame", "ModuleStack", "Place", "Wiring"]
+
+_CALL: Final = "_compiled_call_impl"
+"""What `nn.Module.__call__` calls where it is there; a pair of hooks takes three times as long."""
+_MISSING: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +140,26 @@ class ModuleStack:
     def listening(self) -> Iterator[None]:
         """Keep the stack up to date while the context lasts."""
         handles: list[RemovableHandle] = []
+        held: list[tuple[dict[str, Any], Any]] = []
         try:
             for module in self._modules:
-                handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
-                handles.append(module.register_forward_hook(self._leave, always_call=True))
+                if module._forward_pre_hooks:  # noqa: SLF001 (nothing else tells)
+                    # what these call counts as the caller's, so that ours comes after them
+                    handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
+                    handles.append(module.register_forward_hook(self._left, always_call=True))
+                    continue
+                own = vars(module)
+                held.append((own, own.get(_CALL, _MISSING)))
+                own[_CALL] = partial(self._called, module)
             yield
         finally:
             for handle in handles:
                 handle.remove()
-        for module in self._modules:
-            for hooks in _hook_tables(module):
-                if not hooks:
-                    hooks.clear()  # an emptied dict keeps its table, which adds up
+            for own, before in held:
+                if before is _MISSING:
+                    del own[_CALL]
+                else:
+                    own[_CALL] = before
 
     def saw_call(
         self,
@@ -188,6 +200,7 @@ class ModuleStack:
         self, module: nn.Module, caller: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Frame:
         names = self._names[id(module)]
+        # most have one name, and are called by what is around them
         below = [one for one in names if _is_below(one, caller.module)]
         if below:
             name = below[0] if len(below) == 1 else min(below, key=lambda one: one.count("."))
@@ -206,8 +219,23 @@ class ModuleStack:
             scope = above + scope
         return scope
 
-    def _leave(self, module: nn.Module, args: Any, result: Any) -> None:
+    def _called(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        """Call a module as torch does, hooks and all."""
+        self._enter(module, args, kwargs)
+        result = None
+        # what `__call__` calls where nothing is put in its place
+        call: Any = module._call_impl  # noqa: SLF001 (as above)
+        try:
+            result = call(*args, **kwargs)
+        finally:
+            self._leave(result)
+        return result
+
+    def _left(self, module: nn.Module, args: Any, result: Any) -> None:
         del module, args
+        self._leave(result)
+
+    def _leave(self, result: Any) -> None:
         frame = self._frames.pop()
         if frame.has_callees or len(frame.seen) != 1:
             return
@@ -231,15 +259,6 @@ class ModuleStack:
 def _boundary(arguments: tuple[tuple[int, int | str], ...], *, is_result: bool) -> Boundary:
     # nearly all layers are alike in this: one object for all
     return Boundary(dict(arguments), is_result)
-
-
-def _hook_tables(module: nn.Module) -> tuple[dict[int, Any], ...]:
-    return (
-        module._forward_pre_hooks,  # noqa: SLF001 (torch's own tables of what was registered here)
-        module._forward_pre_hooks_with_kwargs,  # noqa: SLF001 (as above)
-        module._forward_hooks,  # noqa: SLF001 (as above)
-        module._forward_hooks_always_called,  # noqa: SLF001 (as above)
-    )
 
 
 def _is_below(name: str, caller: str) -> bool:

@@ -35,7 +35,11 @@ def preserved(model: nn.Module, *, train: bool = False) -> Iterator[None]:
         values = [(one, one.clone()) for one in held if not one.is_meta]
     tables = [module._parameters.values() for module in modules]  # noqa: SLF001 (as above)
     tensors = chain((one for one in chain.from_iterable(tables) if one is not None), held)
-    devices = sorted({one.device.index or 0 for one in tensors if one.device.type == "cuda"})
+    devices = (
+        sorted({one.device.index or 0 for one in tensors if one.device.type == "cuda"})
+        if torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch leaves it so
+        else []
+    )
     with torch.random.fork_rng(devices=devices):
         try:
             for module in modules:
@@ -46,9 +50,10 @@ def preserved(model: nn.Module, *, train: bool = False) -> Iterator[None]:
             for module, flag, own in zip(modules, flags, buffers, strict=True):
                 if module.training is not flag:
                     module.training = flag
-                if not _is_same(own, module._buffers):  # noqa: SLF001 (as above)
-                    module._buffers.clear()  # noqa: SLF001 (as above)
-                    module._buffers.update(own)  # noqa: SLF001 (as above)
+                now = module._buffers  # noqa: SLF001 (as above)
+                if (own or now) and not _is_same(own, now):
+                    now.clear()
+                    now.update(own)
             with torch.no_grad():
                 for buffer, value in values:
                     # versions do not tell (batch norm leaves them alone), and writing to a buffer

@@ -19,6 +19,8 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     Looks into mappings (by value), dataclasses (by field), sequences and sets, however nested;
     anything else that is not a tensor holds none.
     """
+    if type(value) is torch.Tensor:  # what nearly all functions return
+        return [value]
     found: list[torch.Tensor] = []
     _collect((value,), found)
     return found
@@ -28,6 +30,8 @@ def _collect(parts: Iterable[Any], found: list[torch.Tensor]) -> None:
     for part in parts:
         if isinstance(part, torch.Tensor):
             found.append(part)
+        elif type(part) is tuple:
+            _collect(part, found)
         elif type(part) not in _LEAVES:
             _collect(_parts(part), found)
 

@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -38,8 +37,7 @@ __all__ = [
 R = TypeVar("R")
 
 
-@dataclass(frozen=True)
-class TracedCall:
+class TracedCall(NamedTuple):
     """One tensor-producing call inside a forward, as torch reported it.
 
     Attributes:
