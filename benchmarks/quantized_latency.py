@@ -6,7 +6,9 @@ ONNX Runtime's own `quantize_static` writes it, and as any file given with --pee
 
     python benchmarks/quantized_latency.py [--models resnet18 ...] [--runtimes onnxruntime ...]
         [--peer 'nncf={model}_nncf.onnx'] [--seconds 3] [--clock process]
+        [--target onnxruntime_avx2]
 
+With the target `onnxruntime_avx2` weights have 7 bits, those of `quantize_static` as well.
 With `--clock process` CPU time is measured instead of wall time: for a busy machine.
 """
 
@@ -80,18 +82,17 @@ def pruned(model: nn.Module) -> nn.Module:
     return nncfx.thin(nncfx.strip(wrapped), torch.randn(SHAPE), align=16).model
 
 
-def quantized(model: nn.Module, path: Path) -> Path:
+def quantized(model: nn.Module, path: Path, target: str) -> Path:
     """Write `model` quantized by nncfx, and say what runs in float."""
     batches = [torch.randn(SHAPE) for _ in range(8)]
-    result = nncfx.export_onnx(
-        nncfx.quantize(copy.deepcopy(model), batches), path, batches[0], dynamic_batch=False
-    )
+    ready = nncfx.quantize(copy.deepcopy(model), batches, target=target)
+    result = nncfx.export_onnx(ready, path, batches[0], target, dynamic_batch=False)
     if left := integer_kernels(result, batches[0]).float:
         print(f"{path.name}: in float {', '.join(left)}")
     return result.path
 
 
-def by_onnx_runtime(path: Path, folder: Path) -> Path:
+def by_onnx_runtime(path: Path, folder: Path, target: str) -> Path:
     """Write the float file at `path` as ONNX Runtime's static quantizer does."""
 
     class Images(quantization.CalibrationDataReader):
@@ -111,22 +112,23 @@ def by_onnx_runtime(path: Path, folder: Path) -> Path:
         per_channel=True,
         activation_type=quantization.QuantType.QUInt8,
         weight_type=quantization.QuantType.QInt8,
+        reduce_range=target == "onnxruntime_avx2",
     )
     return written
 
 
-def files(name: str, folder: Path, peers: list[str]) -> dict[str, Path]:
+def files(name: str, folder: Path, peers: list[str], target: str) -> dict[str, Path]:
     """Return the files to compare, by what they are called in the table."""
     model, x = settled(name), torch.randn(SHAPE)
     found = {}
     found["float"] = nncfx.export_onnx(model, folder / f"{name}.onnx", x, dynamic_batch=False).path
-    found["nncfx int8"] = quantized(model, folder / f"{name}_int8.onnx")
+    found["nncfx int8"] = quantized(model, folder / f"{name}_int8.onnx", target)
     thin = pruned(model)
     found["nncfx pruned"] = nncfx.export_onnx(
         thin, folder / f"{name}_thin.onnx", x, dynamic_batch=False
     ).path
-    found["nncfx pruned, int8"] = quantized(thin, folder / f"{name}_thin_int8.onnx")
-    found["quantize_static"] = by_onnx_runtime(found["float"], folder)
+    found["nncfx pruned, int8"] = quantized(thin, folder / f"{name}_thin_int8.onnx", target)
+    found["quantize_static"] = by_onnx_runtime(found["float"], folder, target)
     for peer in peers:
         label, _, pattern = peer.partition("=")
         found[label] = Path(pattern.format(model=name))
@@ -158,12 +160,13 @@ def main() -> None:
     parser.add_argument("--peer", action="append", default=[], help="label=path with {model}")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
+    parser.add_argument("--target", default="onnxruntime", help="that the files are made for")
     options = parser.parse_args()
     print("| model | runtime | file | ms | x float |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder, Progress(transient=True) as progress:
         task = progress.add_task("models", total=len(options.models))
         for name in options.models:
-            paths = files(name, Path(folder), options.peer)
+            paths = files(name, Path(folder), options.peer, options.target)
             for runtime in options.runtimes:
                 plan = TimingPlan(seconds=options.seconds)
                 found = timed(paths, runtime, plan, options.clock)
