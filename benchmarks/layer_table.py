@@ -11,7 +11,6 @@ both files in turns. AlexNet has weights at random, of which no time depends.
 import argparse
 import copy
 import logging
-import tempfile
 from pathlib import Path
 
 import torch
@@ -19,10 +18,7 @@ from model_files import NETWORKS
 from pytorchcv.models.alexnet import alexnet
 from torch import Tensor, nn
 
-from nncfx import export_onnx
-from nncfx.compressor.layers import layer_rows
-from nncfx.report.tables import layer_table
-from nncfx.runtimes import compare_profiles
+from nncfx.report import compare_layers
 from nncfx.schemes import StructurePrune
 from nncfx.thinning import prunable_channels, thin
 
@@ -50,29 +46,7 @@ def main() -> None:
     pruned = copy.deepcopy(dense)
     StructurePrune(align=16).bind(channels).compress(pruned, options.level)
     thinned = thin(pruned, image, channels=channels).model
-    with tempfile.TemporaryDirectory() as folder:
-        files = {
-            name: export_onnx(model, Path(folder) / f"{name}.onnx", image)
-            for name, model in (("dense", dense), ("thinned", thinned))
-        }
-        profiles = compare_profiles(
-            files,
-            image,
-            modules={name: one.modules for name, one in files.items()},
-            threads=1,
-            runs=options.runs,
-        )
-    times = {
-        name: {layer.module: layer.ms for layer in one.layers} for name, one in profiles.items()
-    }
-    rows = layer_rows(dense, thinned, image, (times["dense"], times["thinned"]))
-    print(f"| {options.network} | channels | | MACs | | ms | | speed |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|")
-    for cells in layer_table(rows):
-        shapes = f"{cells.shape_before} | {cells.shape_after}"
-        macs = f"{cells.macs_before} | {cells.macs_after}"
-        spent = f"{cells.time_before} | {cells.time_after} | {cells.speedup}"
-        print(f"| {cells.module} {cells.kernel} | {shapes} | {macs} | {spent} |")
+    print(compare_layers(dense, thinned, image, runs=options.runs).to_markdown())
 
 
 if __name__ == "__main__":
