@@ -167,12 +167,12 @@ def comparable(group_set: GroupSet, scores: Tensor, *, normalize: bool) -> Tenso
     Raises:
         CompressionError: a score is NaN.
     """
-    if torch.isnan(scores).any():
+    average = float(scores.mean())
+    if math.isnan(average) and torch.isnan(scores).any():
         raise CompressionError(
             f"The weights that produce '{group_set.name}' give NaN scores, which have no "
             "rank. Train the model to finite weights first.",
         )
-    average = scores.mean()
     return scores / average if normalize and average > 0 else scores
 
 
@@ -363,7 +363,9 @@ def _producer_slices(group_set: GroupSet, weights: Mapping[str, Tensor]) -> list
 def _slices(member: Member, tensor: Tensor) -> Tensor:
     """Return the entries of `tensor` that belong to each group, as a `g x m` matrix."""
     rows, width = tensor.detach(), tensor.shape[member.axis]
-    if not np.array_equal(member.indices.ravel(), np.arange(width)):  # else they are the tensor
+    entries = member.indices.ravel()
+    # mostly they are the tensor
+    if len(entries) != width or np.count_nonzero(entries != np.arange(width)):
         rows = rows.index_select(member.axis, _indices(member).to(tensor.device).flatten())
     return rows.movedim(member.axis, 0).reshape(len(member.indices), -1)
 

@@ -54,7 +54,7 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
 
 
 def _mapping(value: dict[Any, Any], memo: dict[int, Any]) -> Any:
-    if _has_attributes(value):
+    if type(value) is OrderedDict and vars(value):  # it may have attributes
         return _other(value, memo)
     table: dict[Any, Any] = type(value)()
     memo[id(value)] = table
@@ -71,6 +71,8 @@ def _list(value: list[Any], memo: dict[int, Any]) -> list[Any]:
 
 
 def _tuple(value: tuple[Any, ...], memo: dict[int, Any]) -> tuple[Any, ...]:
+    if _ATOMS.issuperset(map(type, value)):  # sizes of kernels, strides
+        return value
     parts = tuple([_copy(one, memo) for one in value])
     is_same = all(new is old for new, old in zip(parts, value, strict=True))
     return value if is_same else memo.setdefault(id(value), parts)
@@ -135,15 +137,11 @@ def _attributes(module: nn.Module, memo: dict[int, Any]) -> dict[str, Any]:
         kind = type(one)
         if kind in _ATOMS:
             continue
-        if kind in _TABLES and not one and id(one) not in memo and not _has_attributes(one):
+        if kind in _TABLES and not (one or id(one) in memo or (kind is OrderedDict and vars(one))):
             state[name] = memo[id(one)] = kind()
         else:
             state[name] = _copy(one, memo)
     return state
-
-
-def _has_attributes(table: Any) -> bool:
-    return type(table) is OrderedDict and bool(vars(table))
 
 
 @cache

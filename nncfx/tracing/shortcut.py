@@ -87,17 +87,35 @@ class Shortcut:
             self._has_skipped = True
             return self._uncomputed(_skipped(func, args, kwargs, inputs))
         if self._has_skipped:
-            if func in _NORMS and _keeps_shape(func, kwargs, inputs):
-                return self._like(inputs[0])
-            if func in _ACTIVATIONS and inputs[0] in self._void:
-                return inputs[0] if kwargs.get("inplace") else self._like(inputs[0])
-            if func is torch.cat and any(one in self._void for one in inputs):
-                shape = _joined(*args, **kwargs)
-                if shape is not None:
-                    return self._uncomputed(inputs[0].new_zeros(shape))
+            made = self._by_shape(func, args, kwargs, inputs)
+            if made is not None:
+                return made
             if name in _READERS or _selects_by_mask(name, args):
                 raise ValuesNeeded
         return func(*args, **kwargs)
+
+    def _by_shape(
+        self,
+        func: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        inputs: Sequence[torch.Tensor],
+    ) -> torch.Tensor | None:
+        """Return the result of a function of what was not computed; None where torch says it."""
+        if func in _NORMS and _keeps_shape(func, kwargs, inputs):
+            return self._like(inputs[0])
+        if func in _ACTIVATIONS and inputs[0] in self._void:
+            return inputs[0] if kwargs.get("inplace") else self._like(inputs[0])
+        shape: Sequence[int] | None = None
+        if func is F.adaptive_avg_pool2d and inputs[0] in self._void:
+            shape = _pooled(*args, **kwargs)
+        if func is torch.cat and any(one in self._void for one in inputs):
+            shape = _joined(*args, **kwargs)
+        if shape is None:
+            return None
+        made = inputs[0].new_zeros(shape)
+        self._void[made] = True
+        return made
 
     def _like(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return another tensor that is alike, in the same memory if that holds nothing."""
@@ -158,6 +176,13 @@ def _convolved(
     return (len(data), len(weight), *sizes) if min(sizes) > 0 else None
 
 
+def _pooled(data: torch.Tensor, output_size: Any) -> tuple[int, ...] | None:
+    """Return the shape of the means of images; None where torch has to say it."""
+    if output_size not in (1, (1, 1)) or data.dim() != _IMAGES or not data.is_contiguous():
+        return None
+    return (*data.shape[:2], 1, 1)
+
+
 def _joined(tensors: Any, dim: Any = 0, **named: Any) -> list[int] | None:
     """Return the shape of a plain concatenation; None where torch has to say it, or to refuse."""
     first = tensors[0]
@@ -186,9 +211,11 @@ def _keeps_shape(
 
     torch reports these arguments by name, however they were given.
     """
-    evaluates = kwargs.get("training") is False and len({one.dtype for one in inputs}) == 1
-    vectors = {one.shape for one in inputs[1:]}
-    return evaluates and vectors == {inputs[0].shape[1:2]} and _can_skip(func, inputs)
+    if kwargs.get("training") is not False or not _can_skip(func, inputs):
+        return False
+    data, *vectors = inputs
+    width = data.shape[1:2]
+    return all(one.shape == width and one.dtype == data.dtype for one in vectors)
 
 
 def _can_skip(func: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> bool:

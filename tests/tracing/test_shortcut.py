@@ -264,3 +264,12 @@ def test_a_concatenation_that_torch_refuses_is_refused(dim: int) -> None:
         TracingError, match=r"refuses the example inputs: (RuntimeError|IndexError)"
     ):
         trace_of_shapes(Joining(), torch.rand(1, 3, 200, 200))
+
+
+@pytest.mark.parametrize("size", [1, (1, 1), (2, 3), (None, 1), (1, None)])
+def test_a_pool_of_what_was_not_computed_has_the_shape_of_a_computed_one(
+    size: int | tuple[int | None, int | None],
+) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.AdaptiveAvgPool2d(size), nn.Hardsigmoid())
+    model, inputs = model.eval(), torch.rand(2, 3, 130, 130)
+    assert trace_of_shapes(model, inputs) == trace_with_wiring(model, inputs)
