@@ -65,6 +65,7 @@ TRANSFORMERS: Final[Mapping[str, tuple[str, dict[str, Any]]]] = MappingProxyType
                     "image_size": 32,
                     "patch_size": 8,
                 },
+                "projection_dim": 32,  # as wide as the text's stream, as in ViT-B/32
             },
         ),
         "CanineModel": (IDS, {}),
