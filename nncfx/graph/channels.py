@@ -128,6 +128,8 @@ class GroupSet:
         size: the number of groups, g.
         members: what must shrink together, in order of execution.
         fixed: why none of the groups may go, with the address; None where they may.
+        fixed_at: the address of the operation that fixes them (of several, one); "" where none
+            does.
         widths: integers of modules that fall with the groups, in order of execution.
         averages: calls that take statistics over the groups; these are of living channels only.
         held: the address of a call to which the code, and nothing else, gives their number; so
@@ -138,6 +140,7 @@ class GroupSet:
     size: int
     members: tuple[Member, ...]
     fixed: str | None = None
+    fixed_at: str = ""
     widths: tuple[Width, ...] = ()
     averages: tuple[Average, ...] = ()
     held: str | None = None

@@ -23,7 +23,7 @@ from nncfx.tracing import ExampleInputs, analyze_channels, trace
 from nncfx.tracing.module_walk import all_modules
 from nncfx.tracing.tracer import trace_of_shapes
 
-__all__ = ["Form", "check_form", "held_by_code", "prunable_channels"]
+__all__ = ["Form", "check_form", "prunable_channels"]
 
 Form: TypeAlias = Literal["class", "auto"]
 """Whether modules keep their classes, or become graphs where their code holds a width."""
@@ -84,7 +84,7 @@ def prunable_channels(
     failures: Counter[str] = Counter()
     for _ in range(_TRIALS):
         channels = subject.channels(fixed, living_norms=living_norms)
-        if subject.take_as_graphs(held_by_code(channels)):
+        if subject.take_as_graphs(_held_by_code(channels)):
             continue
         failing = subject.trial(channels)
         if failing is None:
@@ -100,14 +100,10 @@ def prunable_channels(
     return analyze_channels(model, example_inputs, fixed=everything)
 
 
-def held_by_code(channels: Channels) -> list[str]:
+def _held_by_code(channels: Channels) -> list[str]:
     """Return the modules because of whose code some channels of `channels` must stay."""
-    reasons = " ".join(channels.fixed.values())
-    return [
-        module
-        for module, places in channels.literals.items()
-        if any(f"'{place}'" in reasons for place in places)
-    ]
+    fixing = {one.fixed_at for one in channels if one.fixed is not None}
+    return [module for module, places in channels.literals.items() if fixing.intersection(places)]
 
 
 class _Subject:

@@ -17,7 +17,7 @@ from nncfx.graph.channels import Channels
 from nncfx.quantization import Quantizer
 from nncfx.schemes.alignment import Alignment, resolve_alignment
 from nncfx.storage.narrow_attention import NarrowAttention
-from nncfx.thinning.probing import Form, check_form, held_by_code, prunable_channels
+from nncfx.thinning.probing import Form, check_form, prunable_channels
 from nncfx.thinning.quantizers import is_quantized, quantized_again, without_hooks
 from nncfx.thinning.recipe import ThinRecipe
 from nncfx.thinning.removal import Removal, removed
@@ -246,12 +246,11 @@ class _Work:
 
     def may_gain(self, channels: Channels) -> bool:
         """Return whether something dead stays because of widths that stand in the code."""
-        held = held_by_code(channels)
-        places = [f"'{place}'" for module in held for place in channels.literals[module]]
+        places = {place for each in channels.literals.values() for place in each}
         return any(
             has_dead_entries(one, self.tensors)
             for one in channels
-            if any(place in (one.fixed or "") for place in places)
+            if one.fixed is not None and one.fixed_at in places
         )
 
     def _explained(self, fault: ThinningError, removal: Removal) -> ThinningError:

@@ -30,6 +30,7 @@ class Notes:
         widths: (module, attribute) to the channels that the integer counts.
         averages: (call, its address, axis) to the channels that a call takes statistics over.
         reasons: channel to why it must stay.
+        places: channel to the address of the operation that fixes it.
         held: address to the channels of which the code gives it the number.
         divided: axes whose entries are divided by their length.
     """
@@ -40,6 +41,7 @@ class Notes:
     widths: Mapping[tuple[str, str], Ids]
     averages: Mapping[tuple[int, str, int], Ids]
     reasons: Mapping[int, str]
+    places: Mapping[int, str] = field(default_factory=dict)
     held: Mapping[str, Ids] = field(default_factory=dict)
     divided: frozenset[_Axis] = frozenset()
 
@@ -96,6 +98,7 @@ def grouped(notes: Notes, buffers: frozenset[str]) -> Channels:
         for label, rows in _by_label(numbers[ids], labels, sizes):
             sets[label].averages.append(Average(call=call, place=place, axis=axis, indices=rows))
     held = _held(notes, numbers, labels)
+    places = dict(zip(numbers[list(notes.places)].tolist(), notes.places.values(), strict=True))
     names: dict[str, int] = defaultdict(int)
     return Channels(
         tuple(
@@ -104,6 +107,7 @@ def grouped(notes: Notes, buffers: frozenset[str]) -> Channels:
                 size=one.size,
                 members=tuple(one.members),
                 fixed=reasons.get(number),
+                fixed_at=places.get(number, ""),
                 widths=tuple(one.widths),
                 averages=tuple(one.averages),
                 held=held.get(label),

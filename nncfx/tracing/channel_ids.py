@@ -19,6 +19,8 @@ __all__ = [
     "along",
     "compact",
     "in_order",
+    "is_broadcast",
+    "lifted",
     "narrowed",
     "same_channels",
     "sequence",
@@ -109,3 +111,14 @@ def in_order(grid: torch.Tensor) -> Ids:
     found, first = np.unique(narrowed(grid).reshape(-1).numpy(), return_index=True)
     ids: Ids = found[np.argsort(first)]
     return ids
+
+
+def is_broadcast(grid: torch.Tensor, other: torch.Tensor, shape: Sequence[int]) -> bool:
+    """Return whether `grid` is repeated along an axis along which the channels of `other` lie."""
+    return any(grid.shape[axis] == 1 < shape[axis] for axis in varying_axes(other))
+
+
+def lifted(grid: torch.Tensor, dim: int) -> torch.Tensor:
+    """Return the grid with as many axes as `dim` at least, new ones first and of size 1."""
+    new = dim - grid.dim()
+    return grid.reshape((1,) * new + tuple(grid.shape)) if new > 0 else grid

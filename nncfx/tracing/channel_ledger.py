@@ -19,11 +19,17 @@ _CONSTANT = "a constant of the model's code takes the place of such a channel at
 
 @dataclass(eq=False)
 class ChannelLedger:
-    """Notes on channel ids; `channels()` sums them up. Ids of `NO_CHANNEL` are constants."""
+    """Notes on channel ids; `channels()` sums them up. Ids of `NO_CHANNEL` are constants.
+
+    Attributes:
+        place: the address of the call that is being followed; "" where none is.
+    """
+
+    place: str = ""
 
     _sets: UnionFind = field(default_factory=UnionFind)
-    _reasons: list[tuple[Ids, str]] = field(default_factory=list)
-    _opaque: dict[str, str] = field(default_factory=dict)
+    _reasons: list[tuple[Ids, str, str]] = field(default_factory=list)
+    _opaque: dict[str, tuple[str, str]] = field(default_factory=dict)
     _carriers: dict[tuple[str, int], Ids] = field(default_factory=dict)
     _roles: dict[tuple[str, int], list[Role]] = field(default_factory=dict)
     _widths: dict[tuple[str, str], Ids] = field(default_factory=dict)
@@ -52,13 +58,19 @@ class ChannelLedger:
         """Return for each id the one that stands for its group; constants stay constants."""
         return self._sets.find(ids)
 
-    def fix(self, ids: Ids, reason: str) -> None:
-        """Note that the channels `ids` must stay; the first reason is the one reported."""
-        self._reasons.append((ids[ids != NO_CHANNEL], reason))
+    def fix(self, ids: Ids, reason: str, place: str = "") -> None:
+        """Note that the channels `ids` must stay; the first reason is the one reported.
+
+        Args:
+            ids: channels.
+            reason: why.
+            place: the address of the operation that fixes them; else the call being followed.
+        """
+        self._reasons.append((ids[ids != NO_CHANNEL], reason, place or self.place))
 
     def are_fixed(self, ids: Ids) -> bool:
         """Return whether all channels `ids` must stay, as far as is known by now."""
-        fixed = np.concatenate([one for one, _ in self._reasons] or [ids[:0]])
+        fixed = np.concatenate([one for one, _, _ in self._reasons] or [ids[:0]])
         return bool(np.isin(self.find(ids), self.find(fixed)).all())
 
     def tie(self, first: Ids, second: Ids, place: str) -> None:
@@ -71,8 +83,8 @@ class ChannelLedger:
         self._sets.union(first[both], second[both])
         self.literal(".".join(_NAME.findall(place.rpartition("/")[0])), place)
         reason = _CONSTANT.format(place=place)
-        self.fix(first[one & ~other], reason)
-        self.fix(second[other & ~one], reason)
+        self.fix(first[one & ~other], reason, place)
+        self.fix(second[other & ~one], reason, place)
 
     def shadow(self, parameter: str, of: str) -> None:
         """Note that a parameter loses along each axis what another of its shape loses there."""
@@ -87,7 +99,7 @@ class ChannelLedger:
 
     def fix_parameter(self, parameter: str, reason: str) -> None:
         """Note that whatever channels `parameter` carries, before or later, must stay."""
-        self._opaque.setdefault(parameter, reason)
+        self._opaque.setdefault(parameter, (reason, self.place))
 
     def carried(self, parameter: str, axis: int, size: int) -> Ids:
         """Return the channels that the entries of an axis carry; new ones where none are known."""
@@ -141,12 +153,12 @@ class ChannelLedger:
         self._follow_shadows()
         for (parameter, _), ids in self._carriers.items():
             if parameter in self._opaque:
-                self.fix(ids, self._opaque[parameter])
+                self.fix(ids, *self._opaque[parameter])
         roots = self._sets.roots()
-        reasons: dict[int, str] = {}
-        for ids, reason in self._reasons:
+        reasons: dict[int, tuple[str, str]] = {}
+        for ids, reason, place in self._reasons:
             for root in roots[ids].tolist():
-                reasons.setdefault(root, reason)
+                reasons.setdefault(root, (reason, place))
         shared: dict[bytes, Ids] = {}
 
         def found(ids: Ids) -> Ids:
@@ -160,7 +172,8 @@ class ChannelLedger:
             roles=self._roles_of_lengths(),
             widths={key: found(ids) for key, ids in self._widths.items()},
             averages={key: found(ids) for key, ids in self._averages.items()},
-            reasons=reasons,
+            reasons={root: why for root, (why, _) in reasons.items()},
+            places={root: place for root, (_, place) in reasons.items()},
             held={
                 place: roots[self._carriers[ids] if isinstance(ids, tuple) else ids]
                 for place, ids in self._held.items()

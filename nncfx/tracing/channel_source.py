@@ -6,7 +6,7 @@ from functools import cached_property
 
 import torch
 
-__all__ = ["Source"]
+__all__ = ["Source", "is_stack"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,3 +41,12 @@ class Source:
         if tuple(self.elements.shape) != self.shape:
             return False
         return bool((self.elements.reshape(-1) == torch.arange(count)).all())
+
+
+def is_stack(elements: torch.Tensor, shape: tuple[int, ...]) -> bool:
+    """Return whether elements are those of whole matrices, in order, of a tensor of `shape`."""
+    if tuple(elements.shape[-2:]) != shape[-2:] or not elements.numel():
+        return False
+    rows = elements.reshape(-1, shape[-2] * shape[-1])
+    first, inner = rows[:, :1], torch.arange(rows.shape[1])
+    return bool((rows - first == inner).all() and (first % rows.shape[1] == 0).all())

@@ -10,9 +10,18 @@ import torch
 
 from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids
-from nncfx.tracing.channel_ids import NO_CHANNEL, along, compact, narrowed, sequence, varying_axes
+from nncfx.tracing.channel_ids import (
+    NO_CHANNEL,
+    along,
+    compact,
+    is_broadcast,
+    lifted,
+    narrowed,
+    sequence,
+    varying_axes,
+)
 from nncfx.tracing.channel_ledger import ChannelLedger
-from nncfx.tracing.channel_source import Source
+from nncfx.tracing.channel_source import Source, is_stack
 from nncfx.tracing.tensor_table import TensorTable
 
 __all__ = ["ChannelState", "Split"]
@@ -136,9 +145,9 @@ class ChannelState:
         if source is None or min(len(source.shape), tensor.dim()) < 2:  # noqa: PLR2004 (a matrix)
             return None
         last = len(source.shape) - 1
-        if (source.moved is None and tensor.numel()) or _is_stack(source.elements, source.shape):
+        if (source.moved is None and tensor.numel()) or is_stack(source.elements, source.shape):
             return source.parameter, last - 1, last
-        if _is_stack(source.elements.mT, source.shape):
+        if is_stack(source.elements.mT, source.shape):
             return source.parameter, last, last - 1
         return None
 
@@ -303,10 +312,10 @@ class ChannelState:
         place: str,
     ) -> torch.Tensor:
         """Tie the ids of grids that are broadcast to `shape`, and return the ids there."""
-        lifted = [_lift(grid, len(shape)) for grid in grids]
-        kept = [narrowed(grid) for grid in lifted]
+        even = [lifted(grid, len(shape)) for grid in grids]
+        kept = [narrowed(grid) for grid in even]
         if len({grid.shape for grid in kept}) > 1:
-            kept = self._kept(lifted, shape, place)
+            kept = self._kept(even, shape, place)
         if not kept:
             mixed = torch.tensor(self.ledger.create_fixed(f"'{place}' mixes it"))
             return mixed.expand(tuple(shape))
@@ -323,15 +332,15 @@ class ChannelState:
 
     def _kept(
         self,
-        lifted: Sequence[torch.Tensor],
+        grids: Sequence[torch.Tensor],
         shape: Sequence[int],
         place: str,
     ) -> list[torch.Tensor]:
         """Return the grids, narrowed, that are not broadcast over the channels of others."""
-        lifted = self._apart(lifted, shape, place)
-        moving = {axis for grid in lifted for axis in varying_axes(grid)}
+        grids = self._apart(grids, shape, place)
+        moving = {axis for grid in grids for axis in varying_axes(grid)}
         kept = []
-        for grid in lifted:
+        for grid in grids:
             if any(grid.shape[axis] == 1 < shape[axis] for axis in moving):
                 self.fix(grid, f"'{place}' broadcasts it over other channels")
             else:
@@ -352,7 +361,7 @@ class ChannelState:
         grids = list(grids)
         for one, other in itertools.combinations(range(len(grids)), 2):
             pair = (grids[one], grids[other])
-            if all(_is_broadcast(*order, shape) for order in (pair, pair[::-1])):
+            if all(is_broadcast(*order, shape) for order in (pair, pair[::-1])):
                 costs = [self._cost(grid) for grid in pair]
                 loser = one if costs[0] <= costs[1] else other
                 self.fix(grids[loser], f"'{place}' broadcasts it over other channels")
@@ -366,7 +375,7 @@ class ChannelState:
 
     def follow(self, grid: torch.Tensor, source: Source, place: str) -> None:
         """Note that a parameter, broadcast to a grid, has one entry per channel along one axis."""
-        elements = _lift(source.elements, grid.dim())
+        elements = lifted(source.elements, grid.dim())
         if all(elements.shape[axis] == 1 for axis in varying_axes(grid)):
             return
         common = np.broadcast_shapes(narrowed(grid).shape, elements.shape)
@@ -381,23 +390,3 @@ class ChannelState:
                 self.ledger.carry(source.parameter, axis, entries, Role.FOLLOWER)
                 return
         self.fix(grid, f"'{place}' combines it with '{source.parameter}' in no order by channel")
-
-
-def _is_stack(elements: torch.Tensor, shape: tuple[int, ...]) -> bool:
-    """Return whether elements are those of whole matrices, in order, of a tensor of `shape`."""
-    if tuple(elements.shape[-2:]) != shape[-2:] or not elements.numel():
-        return False
-    rows = elements.reshape(-1, shape[-2] * shape[-1])
-    first, inner = rows[:, :1], torch.arange(rows.shape[1])
-    return bool((rows - first == inner).all() and (first % rows.shape[1] == 0).all())
-
-
-def _is_broadcast(grid: torch.Tensor, other: torch.Tensor, shape: Sequence[int]) -> bool:
-    """Return whether `grid` is repeated along an axis along which the channels of `other` lie."""
-    return any(grid.shape[axis] == 1 < shape[axis] for axis in varying_axes(other))
-
-
-def _lift(grid: torch.Tensor, dim: int) -> torch.Tensor:
-    return (
-        grid.reshape((1,) * (dim - grid.dim()) + tuple(grid.shape)) if dim > grid.dim() else grid
-    )

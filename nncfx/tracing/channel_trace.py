@@ -49,6 +49,7 @@ class ChannelObserver(SizeObserver):
     def on_call(self, call: TracedCall) -> None:
         """Follow the channels through one call."""
         self.state.names = call.parameter_names
+        self.state.ledger.place = call.address
         self.state.calls += call.func in AVERAGES
         name = spelling(call.func)
         if name in CONSTRUCTORS:
@@ -77,6 +78,7 @@ class ChannelObserver(SizeObserver):
 
     def on_output(self, tensor: torch.Tensor) -> None:
         """Fix the channels of an output of the model."""
+        self.state.ledger.place = ""
         self.state.read([tensor])
         self.state.fix_tensor(tensor, "an output of the model")
 

@@ -34,6 +34,18 @@ def test_of_several_reasons_the_first_is_kept() -> None:
     assert dict(ledger.channels([]).fixed) == {"conv": "first"}
 
 
+def test_what_is_fixed_tells_the_call_that_was_followed_or_the_one_that_is_named() -> None:
+    ledger = ChannelLedger()
+    ids = ledger.create(4)
+    ledger.carry("conv.weight", 0, ids, Role.PRODUCER)
+    ledger.fix(ids[:1], "an input of the model")
+    ledger.place = "Net/view_0"
+    ledger.fix(ids[1:2], "mixed")
+    ledger.tie(ids[2:3], np.array([NO_CHANNEL]), "Net/add_0")
+    found = [one.fixed_at for one in ledger.channels([])]
+    assert found == ["", "Net/view_0", "Net/add_0", ""]
+
+
 def test_a_channel_tied_to_a_constant_is_fixed() -> None:
     ledger = ChannelLedger()
     ids = ledger.create(2)
