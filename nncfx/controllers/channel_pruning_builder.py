@@ -108,7 +108,7 @@ class ChannelPruningBuilder(Builder[C]):
             else read_within(channels, model, considered),
             without=frozenset() if self.config.params.prune_batch_norms else norms,
             macs=WeightCosts.in_macs(model, graph),
-            parameters=WeightCosts.in_parameters(model),
+            parameters=WeightCosts.in_parameters(model, graph),
             graph=graph,
             choice=choice,
             costs=costs_of(model, channels, self.config.params),

@@ -1,6 +1,7 @@
 """What weights cost, in multiply-accumulates or in parameters: what masks on them would save."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import final
 
@@ -25,40 +26,50 @@ class WeightCosts:
         unit: What is counted, in words.
         by_weight: Costs of a weight, by its first dotted name.
         total: Costs of the whole model, those of no weight included.
+        lengths: Weights whose rows are divided by their length, to what multiplies them: a row
+            goes with its entry there.
     """
 
     unit: str
     by_weight: Mapping[str, int]
     total: int
+    lengths: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def in_macs(cls, model: nn.Module, graph: NNCFGraph) -> "WeightCosts":
         """Return the multiply-accumulates (MACs) of `model` as `graph` traced it.
 
         An operation that reads several weights, as a recurrent layer does, divides its count among
-        them by their numbers of entries.
+        them by their numbers of entries. One whose weight is computed counts for what it is
+        computed from.
         """
         counts = macs(graph)
         names = aliases(model)
         parameters = raw_parameters(model)
+        behind, lengths = _behind(graph), _lengths(model, graph)
+        multiplied = {p for p, one in parameters.items() if one.ndim > 1} - set(lengths.values())
         by_weight: dict[str, int] = {}
         for one in graph.operations:
             if one.address not in counts:
                 continue
-            read = {names[p][0] for p in one.parameters.values() if p in names}
-            sizes = {name: parameters[name].numel() for name in read if parameters[name].ndim > 1}
+            own, computed = (
+                multiplied & {names[p][0] for p in found if p in names}
+                for found in (one.parameters.values(), behind[one.address])
+            )
+            sizes = {name: parameters[name].numel() for name in sorted(own or computed)}
             for name, size in sizes.items():
                 share = counts[one.address] * size // sum(sizes.values())
                 by_weight[name] = by_weight.get(name, 0) + share
         unit = "multiply-accumulates"
-        return cls(unit=unit, by_weight=by_weight, total=sum(counts.values()))
+        return cls(unit=unit, by_weight=by_weight, total=sum(counts.values()), lengths=lengths)
 
     @classmethod
-    def in_parameters(cls, model: nn.Module) -> "WeightCosts":
+    def in_parameters(cls, model: nn.Module, graph: NNCFGraph) -> "WeightCosts":
         """Return the numbers of entries of the model's parameters; a shared one counts once."""
         total = sum(parameter.numel() for parameter in own_parameters(model))
         by_weight = {name: one.numel() for name, one in raw_parameters(model).items()}
-        return cls(unit="parameters", by_weight=by_weight, total=total)
+        lengths = _lengths(model, graph)
+        return cls(unit="parameters", by_weight=by_weight, total=total, lengths=lengths)
 
     def saved(self, masks: Mapping[str, Tensor]) -> float:
         """Return the fraction of the total that goes with the entries that `masks` remove.
@@ -69,12 +80,35 @@ class WeightCosts:
         Args:
             masks: By first dotted names; broadcastable to the weights.
         """
-        gone = sum(
-            self.by_weight[name] * (1 - float(mask.double().mean()))
-            for name, mask in masks.items()
-            if name in self.by_weight
-        )
+        gone = 0.0
+        for name, cost in self.by_weight.items():
+            own = (masks.get(name), masks.get(self.lengths.get(name, "")))
+            there = [mask.double() for mask in own if mask is not None]
+            if there:
+                gone += cost * (1 - float(math.prod(there[1:], start=there[0]).mean()))
         return gone / self.total if self.total else 0.0
+
+
+def _behind(graph: NNCFGraph) -> dict[str, set[str]]:
+    """Return by address the parameters that an operation, or its computed weight, is made of."""
+    made: dict[str, set[str]] = {}
+    behind: dict[str, set[str]] = {}
+    for one in graph.operations:
+        sources = [edge.source for edge in graph.incoming(one.address)]
+        behind[one.address] = set(one.parameters.values()).union(
+            *(made[source] for source in sources if source in made)
+        )
+        if behind[one.address] and made.keys() >= set(sources):
+            made[one.address] = behind[one.address]
+    return behind
+
+
+def _lengths(model: nn.Module, graph: NNCFGraph) -> dict[str, str]:
+    """Return weights that a weight norm divides, with their lengths, by first dotted names."""
+    names = aliases(model)
+    read = (one.parameters for one in graph.operations if one.function == "_weight_norm")
+    pairs = [(each[0], each[1]) for each in read if {0, 1} <= each.keys()]
+    return {names[v][0]: names[g][0] for v, g in pairs if {v, g} <= names.keys()}
 
 
 @register_costs("macs")
@@ -84,4 +118,4 @@ def _in_macs(model: NNCFNetwork, _: Channels, __: PruningParams) -> WeightCosts:
 
 @register_costs("parameters")
 def _in_parameters(model: NNCFNetwork, _: Channels, __: PruningParams) -> WeightCosts:
-    return WeightCosts.in_parameters(model)
+    return WeightCosts.in_parameters(model, model.nncf.graph)
