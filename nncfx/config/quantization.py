@@ -26,14 +26,15 @@ __all__ = [
     "WeightQuantizers",
 ]
 
-_BITS = Limits(minimum=1)
+_POSITIVE = Limits(minimum=1)
+_BITS = Limits(minimum=2, maximum=16)
 _COUNT = Limits(minimum=0)
 _STRINGS: Final = {"type": "array", "items": {"type": "string"}}
 _OVERRIDE: Final = {
     "type": "object",
     "properties": {
         "mode": {"enum": ["symmetric", "asymmetric"]},
-        "bits": {"type": "integer", "minimum": 1},
+        "bits": {"type": "integer", "minimum": 2, "maximum": 16},
         "signed": {"type": "boolean"},
         "per_channel": {"type": "boolean"},
         "initializer": {"type": "object"},
@@ -132,8 +133,8 @@ class PrecisionInitializer(Section):
         "how bits are found; hawq can be read and not applied",
         refused={"autoq": "AutoQ is not built. Use 'manual', or search the bits with nncfx.hago"},
     )
-    bits: tuple[int, ...] = option((2, 4, 8), "the widths to choose from", limits=_BITS)
-    num_data_points: int = option(100, "examples for the traces", limits=_BITS)
+    bits: tuple[int, ...] = option((2, 4, 8), "the widths to choose from", limits=_POSITIVE)
+    num_data_points: int = option(100, "examples for the traces", limits=_POSITIVE)
     iter_number: int = option(200, "iterations of the trace estimate", limits=_COUNT)
     tolerance: float = option(1e-4, "when the estimate has converged", limits=Limits(above=0))
     compression_ratio: float = option(
@@ -173,7 +174,7 @@ class QuantizationInitializer(Section):
 class StagedQuantization(Section):
     """When which quantizers start, and how the optimizer changes meanwhile."""
 
-    batch_multiplier: int = option(1, "batches per optimizer step", limits=_BITS)
+    batch_multiplier: int = option(1, "batches per optimizer step", limits=_POSITIVE)
     activations_quant_start_epoch: int = option(1, "the epoch of activations", limits=_COUNT)
     weights_quant_start_epoch: int = option(1, "the epoch of weights", limits=_COUNT)
     ranges_freeze_epoch: int | None = option(

@@ -77,7 +77,8 @@ def export_onnx(
 
     Raises:
         ArgumentError: an unknown target, an operator set that it does not read, a folder that
-            does not exist, or example inputs that are missing or of the wrong kind.
+            does not exist or stands in place of the file, or example inputs that are missing or
+            of the wrong kind.
         ExportError: the model does not run on `example_inputs`, uses an operation that has no
             ONNX form, or fixes a batch that was to stay open.
         MissingExtraError: onnx or onnxscript is not installed.
@@ -127,6 +128,10 @@ def _destination(path: str | os.PathLike[str]) -> Path:
     if not destination.parent.is_dir():
         raise ArgumentError(
             f"The folder '{destination.parent}' of '{destination}' does not exist; create it.",
+        )
+    if destination.is_dir():
+        raise ArgumentError(
+            f"'{destination}' is a folder. Name the file in it: '{destination / 'model.onnx'}'.",
         )
     return destination
 

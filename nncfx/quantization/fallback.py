@@ -1,6 +1,7 @@
 """Quantize as much as accuracy allows: the layers that hurt stay in float, and are told."""
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -84,7 +85,8 @@ def quantize_with_accuracy_control(
         options: Of `quantize`.
 
     Raises:
-        ArgumentError: `max_drop` is negative, or as in `quantize`.
+        ArgumentError: `max_drop` is negative, `evaluate` returns no number, or NaN for the
+            original model; or as in `quantize`.
         CompressionError: the metric stays too low with all layers but one in float; or as in
             `quantize`.
     """
@@ -94,14 +96,19 @@ def quantize_with_accuracy_control(
             "for one point of an accuracy in [0, 1].",
         )
     batches = list(calibration_batches)
-    reference = evaluate(model)
+    reference = _metric(evaluate, model)
+    if math.isnan(reference):
+        raise ArgumentError(
+            "evaluate returned nan for the model in float, to which nothing compares. Look at "
+            "the metric, and at the data that it sees.",
+        )
     tried: dict[int, tuple[NNCFNetwork, float]] = {}
 
     def attempt(ranking: Sequence[str], count: int) -> bool:
         candidate = copy.deepcopy(model)
         scopes = [*ignored_scopes, *ranking[:count]]
         network = quantize(candidate, batches, ignored_scopes=scopes, **options)
-        tried[count] = network, evaluate(network)
+        tried[count] = network, _metric(evaluate, network)
         return tried[count][1] >= reference - max_drop
 
     ranked: dict[str, float] = {}
@@ -124,6 +131,18 @@ def quantize_with_accuracy_control(
         float_layers=tuple(list(ranked.items())[:chosen]),
         attempts=tuple(Attempt(count, one[1]) for count, one in tried.items()),
     )
+
+
+def _metric(evaluate: Callable[[nn.Module], float], model: nn.Module) -> float:
+    """Return what `evaluate` returns, as a number."""
+    found: object = evaluate(model)
+    try:
+        return float(found)  # type: ignore[arg-type]  # what cannot is told
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(
+            f"evaluate returned a {type(found).__name__} that is no number. Return the metric of "
+            "the model it is given, higher is better, such as an accuracy in [0, 1].",
+        ) from error
 
 
 def _ranked(network: NNCFNetwork, batches: Iterable[Any]) -> dict[str, float]:

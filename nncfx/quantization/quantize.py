@@ -127,7 +127,7 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
     4
     """
     options = options or QuantizeOptions()
-    _check(model, calibration_batches, ignored_scopes, options)
+    _check(model, calibration_batches, target, ignored_scopes, options)
     hardware = hardware_named(target) if isinstance(target, str) else target
     requests = preset_requests(preset, hardware)
     asked = options.placement
@@ -151,14 +151,23 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
     return network
 
 
-def _check(model: object, batches: object, ignored_scopes: object, options: object) -> None:
+def _check(
+    model: object, batches: object, target: object, ignored_scopes: object, options: object
+) -> None:
     """Refuse what Python would take for something else, such as a tensor for its rows."""
+    # torch's own data sets can be iterated by their numbered items alone
+    is_iterable = isinstance(batches, Iterable) or "__getitem__" in dir(type(batches))
     mends = {
         "model": (isinstance(model, nn.Module), model, "Pass a torch.nn.Module."),
         "calibration_batches": (
-            not isinstance(batches, (torch.Tensor, Mapping, str)),
+            is_iterable and not isinstance(batches, (torch.Tensor, Mapping, str)),
             batches,
             "It is an iterable of batches: pass a loader, or a list: [batch], images.split(32).",
+        ),
+        "target": (
+            isinstance(target, (str, Hardware)),
+            target,
+            "Pass a name, such as 'onnxruntime', or a nncfx.hardware.Hardware.",
         ),
         "ignored_scopes": (
             not isinstance(ignored_scopes, str),

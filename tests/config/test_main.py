@@ -154,7 +154,9 @@ def test_a_quantization_config_of_the_whole_grammar_is_read() -> None:
 @pytest.mark.parametrize(
     ("change", "place"),
     [
-        ({"weights": {"bits": 0}}, "compression.weights.bits: 0 is out of range"),
+        ({"weights": {"bits": 1}}, "compression.weights.bits: 1 is out of range"),
+        ({"activations": {"bits": 17}}, "compression.activations.bits: 17 is out of range"),
+        ({"scope_overrides": {"weights": {"x": {"bits": 1}}}}, "weights.x.bits: 1 is out of"),
         ({"activations": {"unified_scale_ops": [1]}}, "unified_scale_ops[0]: 1 is a whole"),
         ({"scope_overrides": {"weights": {"x": {"bit": 4}}}}, "weights.x.bit: unknown key"),
         ({"initializer": {"range": [{"type": "minmax"}]}}, "range[0].type: 'minmax' is not"),

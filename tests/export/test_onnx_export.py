@@ -259,6 +259,14 @@ def test_an_lstm_that_projects_its_state_is_refused_before_anything_is_written(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_in_place_of_the_file_is_refused_before_anything_is_traced(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ArgumentError, match=r"' is a folder. Name the file in it: .*model\.onnx'"):
+        export_onnx(nn.Linear(2, 2), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"The folder '.*/nowhere' .* does not exist"):
         export_onnx(nn.Linear(4, 3), tmp_path / "nowhere" / "m.onnx", torch.randn(2, 4))

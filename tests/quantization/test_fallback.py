@@ -1,6 +1,7 @@
 """Layers that hurt, left in float."""
 
 import itertools
+from typing import cast
 
 import pytest
 import torch
@@ -104,3 +105,27 @@ def test_the_fewest_layers_are_found_in_logarithmically_many_steps(needed: int, 
     assert _fewest(is_enough, most) == (needed if needed <= most else -1)
     assert all(1 <= count <= most for count in calls)
     assert len(calls) <= 2 * max(most, 1).bit_length()
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, "evaluate returned a NoneType that is no number. Return the metric"),
+        (torch.zeros(3), "evaluate returned a Tensor that is no number"),
+        (float("nan"), "evaluate returned nan for the model in float"),
+    ],
+)
+def test_what_is_no_metric_is_refused(returned: object, message: str) -> None:
+    def evaluate(_: nn.Module) -> float:
+        return cast("float", returned)
+
+    with pytest.raises(ArgumentError, match=message):
+        quantize_with_accuracy_control(network(), [data()], evaluate, max_drop=0.1)
+
+
+def test_a_metric_may_be_a_tensor_of_one_number() -> None:
+    def evaluate(_: nn.Module) -> float:
+        return cast("float", torch.tensor([0.5]))
+
+    result = quantize_with_accuracy_control(network(), [data()], evaluate, max_drop=0)
+    assert (result.metric, type(result.reference)) == (0.5, float)

@@ -72,6 +72,8 @@ def quantizers(model: NNCFNetwork) -> list[Quantizer]:
         ({"options": {"rounding": "gptq"}}, r"options is a dict. Pass .*QuantizeOptions"),
         ({"weight_bits": 3.5}, r"bits is 3.5; it is a whole number"),
         ({"activation_bits": "8"}, r"bits is '8'; it is a whole number"),
+        ({"calibration_batches": 5}, r"calibration_batches is a int. It is an iterable"),
+        ({"target": None}, r"target is a NoneType. Pass a name, such as 'onnxruntime'"),
     ],
 )
 def test_what_python_would_take_for_something_else_is_refused(
@@ -336,3 +338,15 @@ def test_a_layer_that_has_to_stay_in_float_is_logged(caplog: pytest.LogCaptureFi
 def test_no_samples_are_an_error() -> None:
     with pytest.raises(ArgumentError, match="samples is 0"):
         quantize(fresh(), data(), samples=0)
+
+
+class Items(torch.utils.data.Dataset[torch.Tensor]):
+    """A data set of batches that is iterated by numbers alone."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return data()[index]
+
+
+def test_a_data_set_without_an_iterator_is_read_by_its_numbers() -> None:
+    x = data()[0]
+    assert torch.equal(quantize(fresh(), Items())(x), quantize(fresh(), data())(x))
