@@ -45,14 +45,20 @@ class ChannelChoice:
         is_normalized: Whether the scores of a set are divided by their mean, so that sets compare.
         ranking: How each layer chooses for itself; None where all that share channels lose the
             same, as `keep` says.
+        why_whole: Why a set may keep all its groups at a level above 0.
     """
 
     keep: Keep
     is_normalized: bool
     ranking: Ranking | None = None
+    why_whole: str = "others matter less or 'align' rounds their widths up"
 
 
-WHOLE_BRANCHES: Final = ChannelChoice(keep=keep_branches, is_normalized=False)
+WHOLE_BRANCHES: Final = ChannelChoice(
+    keep=keep_branches,
+    is_normalized=False,
+    why_whole="whole branches go, and of n of them floor(level * n), those that matter least",
+)
 """Residual branches go whole, those of the smallest mean score first."""
 
 

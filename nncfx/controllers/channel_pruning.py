@@ -255,6 +255,7 @@ class ChannelPruningController(Controller):
             parameter_level=self._subject.parameters.saved(masks),
             channels=pruned,
             spared=dict(self.channels.fixed),
+            why_whole=self._subject.choice.why_whole,
         )
 
     def _pruned(

@@ -43,6 +43,7 @@ class ChannelPruningStatistics(Statistics):
         parameter_level: Fraction of the whole model's parameters that is masked.
         channels: One entry per prunable set, in order of execution.
         spared: Why the other sets keep all their channels, by name.
+        why_whole: Why a set of `channels` may keep all of them.
     """
 
     target_level: float
@@ -51,6 +52,7 @@ class ChannelPruningStatistics(Statistics):
     parameter_level: float
     channels: tuple[PrunedChannels, ...]
     spared: Mapping[str, str]
+    why_whole: str
 
     @override
     def to_str(self) -> str:
@@ -70,10 +72,7 @@ class ChannelPruningStatistics(Statistics):
         """Yield why some sets keep all their channels."""
         whole = [one.name for one in self.channels if one.after == one.before]
         if whole and self.target_level:
-            yield (
-                f"Not pruned, as others matter less or 'align' rounds their widths up: "
-                f"{_listed(whole)}."
-            )
+            yield f"Not pruned, as {self.why_whole}: {_listed(whole)}."
         by_reason: dict[str, list[str]] = {}
         for name, reason in self.spared.items():
             by_reason.setdefault(reason, []).append(name)

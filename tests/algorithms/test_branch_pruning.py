@@ -55,3 +55,25 @@ def test_keys_that_choose_single_channels_are_refused(key: str, value: object) -
     item = {"algorithm": "branch_pruning", "params": {key: value}}
     with pytest.raises(ConfigError, match=rf"params\.{key}: unknown key"):
         BranchPruningConfig.from_dict(item)
+
+
+def test_a_level_below_one_branch_of_a_few_is_told() -> None:
+    """At a half, no branch of one goes; the statistics say that branches are counted down."""
+    torch.manual_seed(0)
+    item = {"algorithm": "branch_pruning", "pruning_init": 0.5, "params": {"pruning_target": 0.5}}
+    controller, _ = create_compressed_model(_Block(), {"compression": item}, IMAGE)
+    assert controller.statistics().level == 0
+    told = "Not pruned, as whole branches go, and of n of them floor(level * n), those that"
+    assert f"{told} matter least: first." in str(controller.statistics())
+
+
+class _Block(nn.Module):
+    """One residual branch of two convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.first, self.second = (nn.Conv2d(i, 8, 3, 1, 1) for i in (3, 8, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x)
+        return x + self.second(self.first(x).relu())
