@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -68,9 +68,11 @@ def tell_of_floats(graph: "ir.Graph", target: Target) -> None:
     """Warn, in the log, of layers with stored integers that `target` computes in float anyway.
 
     A graph without quantized activations has weights alone quantized, and is not looked at; nor
-    is one for OpenVINO, whose convolutions may end in float.
+    is one for OpenVINO, whose convolutions may end in float. Tensors in float8 are told, whatever
+    the target: the file holds the operations that simulate them.
     """
     nodes = [one for one in graph if not one.domain]
+    _tell_of_float8(nodes, target)
     is_quantized = any(one.op_type == "QuantizeLinear" for one in nodes)
     if target.name == "openvino" or not is_quantized:
         return
@@ -89,6 +91,21 @@ def tell_of_floats(graph: "ir.Graph", target: Target) -> None:
             len(left),
             shown,
             "; ..." if len(left) > _SHOWN else "",
+        )
+
+
+def _tell_of_float8(nodes: "Sequence[ir.Node]", target: Target) -> None:
+    import onnx_ir as ir
+
+    kinds = {ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT8E5M2}
+    rounded = [one for one in nodes if one.op_type == "Cast" and one.outputs[0].dtype in kinds]
+    if rounded:
+        _LOGGER.warning(
+            "%d tensors are rounded to float8 by the operations that simulate it; %s computes in "
+            "float32 what reads them. Only integers are written as QuantizeLinear: quantize for "
+            "a target that has them, such as 'onnxruntime' or 'tensorrt'.",
+            len(rounded),
+            target.name,
         )
 
 

@@ -101,3 +101,15 @@ def test_weights_alone_in_integers_are_as_asked_and_told_by_nobody(
     model = quantize_weights(nn.Sequential(nn.Linear(64, 32), nn.ReLU()), [x])
     export_onnx(model, tmp_path / "m.onnx", x, target="tensorrt")
     assert "in float" not in caplog.text
+
+
+def test_float8_that_is_only_simulated_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    x = torch.randn(2, 8)
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+    quantized = nncfx.quantize(model, [x], target="tensorrt-fp8")
+    export_onnx(quantized, tmp_path / "m.onnx", x, target="tensorrt")
+    # the input and what the ReLU returns; weights are folded into constants
+    assert "2 tensors are rounded to float8" in caplog.text
+    assert "tensorrt computes in float32 what reads them" in caplog.text
