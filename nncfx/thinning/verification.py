@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 from typing_extensions import override
@@ -16,6 +17,7 @@ from nncfx.graph.operations import Operation
 from nncfx.graph.union_find import Ids
 from nncfx.thinning.removal import Removal
 from nncfx.tracing import ExampleInputs, TracedCall, run, trace
+from nncfx.tracing.channel_source import Source
 from nncfx.tracing.channel_trace import ChannelObserver
 from nncfx.tracing.living import LivingChannels
 from nncfx.tracing.preservation import preserved
@@ -157,6 +159,7 @@ class _Record:
     address: str
     value: torch.Tensor
     grid: torch.Tensor
+    source: Source | None
 
 
 class _Recorder(ChannelObserver):
@@ -173,7 +176,8 @@ class _Recorder(ChannelObserver):
         if call.address:
             for tensor in tensors_in(call.result):
                 grid = self.state.ids(tensor)
-                self.records.append(_Record(call.address, tensor.clone(), grid))
+                source = self.state.source(tensor)
+                self.records.append(_Record(call.address, tensor.clone(), grid, source))
 
 
 def first_divergence(
@@ -209,9 +213,22 @@ def first_divergence(
         if number >= len(subject.records):
             return record.address
         alive = np.asarray(~np.isin(ledger.find(record.grid.numpy()), dead))
+        if record.source is not None:
+            alive = _left(record.source, removal.entries)
         expected = record.value[torch.from_numpy(alive)]
         actual = subject.records[number].value.reshape(-1)
         limit = default_tolerance([expected]) if tolerance is None else tolerance
         if relative_error(expected, actual) > limit:
             return record.address
     return "the model's output"
+
+
+def _left(source: Source, entries: Mapping[tuple[str, int], Ids]) -> npt.NDArray[np.bool_]:
+    """Return which elements of a tensor, made of a parameter's, a thinned model has, too."""
+    left = np.ones(source.shape, dtype=np.bool_)
+    for axis in range(left.ndim):
+        gone = entries.get((source.parameter, axis))
+        if gone is not None:
+            left[(slice(None),) * axis + (gone,)] = False
+    found: npt.NDArray[np.bool_] = left.reshape(-1)[source.elements.numpy()]
+    return found

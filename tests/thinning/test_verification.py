@@ -5,8 +5,10 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from nncfx.errors import ThinningError
+from nncfx.thinning import thin
 from nncfx.thinning.verification import default_tolerance, relative_error, verify
 
 NAN, INF = math.nan, math.inf
@@ -71,3 +73,18 @@ def test_outputs_without_a_number_prove_nothing() -> None:
         model.bias[0] = 1.0
     assert verify(model, model, image, None) == 0.0
     assert verify(model, model, image[:0], None) == 0.0
+
+
+class _Averaging(nn.Linear):
+    """Divides by the number of its inputs, which thinning lowers."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.linear(x, self.weight.sign() * (1 / self.weight.shape[1]))
+
+
+def test_a_weight_that_is_scaled_by_its_own_width_is_named_not_what_came_before() -> None:
+    """The signs of what is left are the same; only their scale is another."""
+    model = nn.Sequential(nn.Linear(3, 4), _Averaging(4, 2)).double()
+    model[1].weight.data[:, 1] = 0
+    with pytest.raises(ThinningError, match=r"at fault is 'Sequential/_Averaging\[1\]/__mul___0'"):
+        thin(model, torch.ones(1, 3, dtype=torch.float64))
