@@ -26,6 +26,7 @@ from nncfx.export.preparation import inferring, plain, refuse_unwritable, run_on
 from nncfx.export.qdq import write_quantized
 from nncfx.export.qdq_check import tell_of_floats
 from nncfx.export.targets import Target, target_named
+from nncfx.export.writable_outputs import writable_outputs
 from nncfx.quantization.operator_shapes import know_shapes
 from nncfx.tracing import ExampleInputs, as_call, inputs_for
 
@@ -90,7 +91,7 @@ def export_onnx(
     _require_packages()
     model = plain(model)
     refuse_unwritable(model)
-    with inferring(model):
+    with inferring(model), writable_outputs(model):
         outputs = _output_names(run_once(model, call))
         program = _capture(model, _by_name(model, call), wanted, dynamic_batch=dynamic_batch)
     graph = program.model.graph

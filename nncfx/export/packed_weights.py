@@ -75,22 +75,18 @@ class _Matrix:
 def _matrix(layer: "ir.Node", weight: IntegerWeight) -> _Matrix | None:
     """Return the matrix of a linear layer; None for any other layer, or one that does not pack."""
     grid = weight.grid
-    is_linear = layer.op_type == "Gemm" and layer.attributes["transB"].as_int() == 1
-    is_product = layer.op_type == "MatMul" and layer.inputs[1] is weight.node.outputs[0]
     bits = next((bits for bits in _BITS if grid.high - grid.low < 2**bits), None)
-    if not (is_linear or is_product) or weight.integers.ndim != 2 or bits is None:  # noqa: PLR2004 (a matrix)
+    if not _is_product(layer, weight) or bits is None:
         return None
-    integers = weight.integers if is_linear else weight.integers.T
+    by_row = layer.op_type == "Gemm" and layer.attributes["transB"].as_int() == 1
+    integers = weight.integers if by_row else weight.integers.T
     outputs, length = integers.shape
     block = weight.block or min(_LONGEST, max(_BLOCKS[0], 2 ** int(np.log2(length))))
-    along_inputs = int(is_linear)
-    if block not in _BLOCKS or (weight.block and grid.axis != along_inputs):
+    if block not in _BLOCKS or (weight.block and grid.axis != int(by_row)):
         return None
     blocks = (outputs, -(-length // block))
     scale, zero_point = (
-        np.broadcast_to(
-            (one if is_linear else one.T) if weight.block else one.reshape(-1, 1), blocks
-        )
+        np.broadcast_to((one if by_row else one.T) if weight.block else one.reshape(-1, 1), blocks)
         for one in (grid.scale, grid.zero_point)
     )
     shift = 2 ** (bits - 1) if grid.low < 0 else 0
@@ -102,6 +98,15 @@ def _matrix(layer: "ir.Node", weight: IntegerWeight) -> _Matrix | None:
         block=block,
         bits=bits,
     )
+
+
+def _is_product(layer: "ir.Node", weight: IntegerWeight) -> bool:
+    """Return whether `layer` adds at most a vector to a product by `weight` from the right."""
+    if layer.op_type not in ("Gemm", "MatMul") or weight.integers.ndim != 2:  # noqa: PLR2004 (a matrix)
+        return False
+    bias = layer.inputs[2] if len(layer.inputs) > 2 else None  # noqa: PLR2004 (behind the factors)
+    is_vector = bias is None or (bias.shape is not None and len(bias.shape) == 1)
+    return is_vector and layer.inputs[1] is weight.node.outputs[0]
 
 
 def _product(layer: "ir.Node", matrix: _Matrix, graph: "ir.Graph") -> "ir.Node":

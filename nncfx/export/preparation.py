@@ -66,6 +66,8 @@ def run_once(model: nn.Module, call: Call) -> object:
     args, kwargs = call
     try:
         return model(*args, **kwargs)
+    except ExportError:
+        raise
     except Exception as error:
         raise ExportError(
             f"{type(model).__name__} does not run on the example inputs, so there is nothing to "

@@ -16,6 +16,7 @@ from nncfx.export.folded_norms import rescaled
 from nncfx.export.number_types import activation_grid, weight_grid
 from nncfx.export.preparation import inferring, plain, run_once
 from nncfx.export.targets import TARGETS
+from nncfx.export.writable_outputs import writable_outputs
 from nncfx.tracing import ExampleInputs, as_call
 
 __all__ = ["export_program"]
@@ -62,7 +63,7 @@ def export_program(
 
     args, kwargs = as_call(example_inputs)
     model = plain(model)
-    with inferring(model):
+    with inferring(model), writable_outputs(model):
         run_once(model, (args, kwargs))
         try:
             module = torch.export.export(model, args, kwargs).module()

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from nncfx.controllers.weights import raw_parameters
 from nncfx.errors import ArgumentError, CompressionError
+from nncfx.quantization.grid import rows_of
 from nncfx.quantization.insertions import PlacedQuantizer
 from nncfx.quantization.observation import in_float, probing, run_batches, tracked
 from nncfx.quantization.ranges import RangeRequest, range_from, statistic_for
@@ -218,7 +219,7 @@ def weight_range(
         request = RangeRequest(method="min_max")
     rows: list[Tensor]
     if spec.group is not None:
-        rows = list(weight.reshape(-1, spec.group))
+        rows = list(rows_of(weight, spec))
     elif spec.axis is not None:
         rows = list(weight.movedim(spec.axis, 0))
     else:

@@ -15,9 +15,11 @@ from nncfx.quantization.spec import FLOAT8_MAX, QuantizerSpec
 
 __all__ = [
     "fake_quantize",
+    "from_rows",
     "qparams_from_range",
     "qparams_from_threshold",
     "range_of",
+    "rows_of",
 ]
 
 _FLOAT8 = {"float8_e4m3": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
@@ -54,13 +56,12 @@ def fake_quantize(
     Source: Esser et al., "Learned step size quantization", 2020, equation 3; Bhalgat et al.,
     "LSQ+", 2020, equations 3 and 4.
     """
+    if spec.group is not None:
+        rows, by_row = rows_of(x, spec), spec.replace(group=None, columns=False, axis=0)
+        on_grid = fake_quantize(rows, scale, zero_point, by_row, gradient_scale=gradient_scale)
+        return from_rows(on_grid, x, spec)
     if spec.is_float8:
         return _float8(x, scale, spec)
-    if spec.group is not None:
-        rows = x.reshape(-1, spec.group)
-        by_row = spec.replace(group=None, axis=0)
-        factor = gradient_scale
-        return fake_quantize(rows, scale, zero_point, by_row, gradient_scale=factor).view_as(x)
     if torch.compiler.is_exporting():
         return _native(x, scale, zero_point, spec)
     shaped = [along_axis(one, x, spec) for one in (scale, zero_point.to(scale.dtype))]
@@ -85,12 +86,22 @@ def _native(x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantizerSpec) -
 
 def _float8(x: Tensor, scale: Tensor, spec: QuantizerSpec) -> Tensor:
     largest = FLOAT8_MAX[spec.mode]
-    grouped = x.reshape(-1, spec.group) if spec.group is not None else x
-    scale = along_axis(scale, grouped, spec.replace(group=None, axis=0) if spec.group else spec)
-    inside = (grouped / scale).clamp(-largest, largest)
+    scale = along_axis(scale, x, spec)
+    inside = (x / scale).clamp(-largest, largest)
     rounded = inside.detach().to(_FLOAT8[spec.mode]).to(x.dtype)
     # the difference is a constant, so that the gradient is that of the clipping
-    return ((inside + (rounded - inside).detach()) * scale).reshape(x.shape).to(x.dtype)
+    return ((inside + (rounded - inside).detach()) * scale).to(x.dtype)
+
+
+def rows_of(x: Tensor, spec: QuantizerSpec) -> Tensor:
+    """Return the groups of `x`, one in each row."""
+    assert spec.group is not None  # noqa: S101 (the callers ask)
+    return (x.mT if spec.columns else x).reshape(-1, spec.group)
+
+
+def from_rows(rows: Tensor, x: Tensor, spec: QuantizerSpec) -> Tensor:
+    """Return `rows` in the place of the groups of `x`, in its shape."""
+    return rows.reshape(x.mT.shape).mT if spec.columns else rows.reshape(x.shape)
 
 
 def along_axis(value: Tensor, x: Tensor, spec: QuantizerSpec) -> Tensor:

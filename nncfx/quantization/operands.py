@@ -1,6 +1,7 @@
 """Which inputs of an operation are quantized as activations, and which is its weight."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from nncfx.graph import Operation
@@ -22,21 +23,28 @@ class Operands:
 
     Attributes:
         activations: Ports of float tensors that are no parameters and enter the computation.
-        weights: Ports of the parameters that are multiplied or looked up; one, but for recurrent
+        weights: Parameters that are multiplied or looked up, by port; one, but for recurrent
             layers.
         axis: The axis of those parameters which makes output channels; counted from 0.
         problem: Why the operation cannot be quantized; "" if it can.
     """
 
     activations: tuple[int, ...]
-    weights: tuple[int, ...] = ()
+    weights: Mapping[int, str] = field(default_factory=dict)
     axis: int | None = None
     problem: str = ""
 
 
-def operands_of(operation: Operation) -> Operands:
-    """Return the operands of `operation`."""
+def operands_of(operation: Operation, transposed: Mapping[int, str] | None = None) -> Operands:
+    """Return the operands of `operation`.
+
+    Args:
+        operation: Of the graph of a model.
+        transposed: Matrices that it reads transposed, by port (`transposed_weights`).
+    """
     kind = operation_kind(operation.function)
+    turned = transposed or {}
+    parameters = {**operation.parameters, **turned}
     floats = [
         port
         for port, one in enumerate(operation.inputs)
@@ -49,29 +57,29 @@ def operands_of(operation: Operation) -> Operands:
         return Operands(tuple(port for port in floats if port in (0, 1)), problem=problem)
     if kind == "recurrent":
         # each gate of each unit is a row of a matrix; biases are vectors
-        matrices = [port for port in operation.parameters if len(_shape(operation, port)) > 1]
-        return Operands((), tuple(matrices), axis=0)
+        matrices = {
+            port: name for port, name in parameters.items() if len(_shape(operation, port)) > 1
+        }
+        return Operands((), matrices, axis=0)
     if kind not in _WITH_WEIGHT:
-        ports = tuple(port for port in floats if port not in operation.parameters)
+        ports = tuple(port for port in floats if port not in parameters)
         return Operands(ports, problem=_elementwise_problem(kind, ports))
     factors = _FACTORS.get(operation.function, (0, 1))
     if operation.function == "einsum":
         factors = tuple(floats)
-    weights = [
-        port
-        for port in factors
-        if port in operation.parameters and len(_shape(operation, port)) > 1
-    ]
-    activations = tuple(
-        port for port in factors if port in floats and port not in operation.parameters
-    )
+    weights = [port for port in factors if port in parameters and len(_shape(operation, port)) > 1]
+    activations = tuple(port for port in factors if port in floats and port not in parameters)
     if not weights:
         computed = kind in ("conv", "conv_transpose") and len(activations) > 1
         problem = "its weight is computed in the forward" if computed else ""
         return Operands(activations, problem=problem)
     if len(weights) > 1 or (not activations and kind != "embedding"):
         return Operands(activations, problem="it multiplies parameters only")
-    return Operands(activations, (weights[0],), _axis(operation, kind, weights[0]))
+    weight = weights[0]
+    axis = _axis(operation, kind, weight)
+    if weight in turned and axis is not None:
+        axis = 1 - axis
+    return Operands(activations, {weight: parameters[weight]}, axis)
 
 
 def _shape(operation: Operation, port: int) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ from nncfx.quantization.plan import (
 from nncfx.quantization.requests import Requests, fused_chain, is_model_input
 from nncfx.quantization.scope_check import check_scopes
 from nncfx.quantization.spec import FLOAT8_MAX, QuantizerSpec
+from nncfx.quantization.transposed import transposed_weights
 from nncfx.tracing import PostSite, WeightSite
 
 __all__ = ["plan_quantizers"]
@@ -83,6 +84,7 @@ class _Planner:
         self.hardware = hardware
         self.options = options
         self.float_operations: list[FloatOperation] = []
+        self._transposed = transposed_weights(graph)
         targets = options.target_scopes
         wanted = graph.operations if targets is None else graph.select(targets)
         self._targets = {one.address for one in wanted}
@@ -172,7 +174,7 @@ class _Planner:
         if operation.address in inside:
             return None
         descriptor = self.hardware.quantized(kind)
-        operands = operands_of(operation)
+        operands = operands_of(operation, self._transposed.get(operation.address))
         reason = operands.problem
         if descriptor is None:
             reason = f"{self.hardware.name} has no integer kernel for it"
@@ -286,18 +288,18 @@ class _Planner:
     def _weights(self, askers: Sequence[_Asker]) -> list[PlannedQuantizer]:
         found: dict[str, PlannedQuantizer] = {}
         for one in askers:
-            address, ports = one.operation.address, one.operands.weights
-            for port in () if address in self._ignored_weights else ports:
-                name = one.operation.parameters[port]
+            address, names = one.operation.address, one.operands.weights.values()
+            for name in () if address in self._ignored_weights else names:
                 if name in found:
                     continue
                 readers = [
                     each.operation.address
                     for each in askers
-                    if name in each.operation.parameters.values()
+                    if name
+                    in {*each.operation.parameters.values(), *each.operands.weights.values()}
                 ]
                 # NNCF names one weight of an operation; of several, each has its name behind it
-                own = f"[{name.rpartition('.')[2]}]" if len(ports) > 1 else ""
+                own = f"[{name.rpartition('.')[2]}]" if len(names) > 1 else ""
                 found[name] = PlannedQuantizer(
                     name=f"{address}|WEIGHT{own}",
                     role="weight",

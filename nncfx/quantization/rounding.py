@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from nncfx.errors import ArgumentError
-from nncfx.quantization.grid import fake_quantize
+from nncfx.quantization.grid import fake_quantize, from_rows
 from nncfx.quantization.spec import QuantizerSpec
 
 __all__ = ["RoundingSettings", "adaptive_rounding", "per_element"]
@@ -91,7 +91,7 @@ def adaptive_rounding(
 def per_element(value: Tensor, weight: Tensor, spec: QuantizerSpec) -> Tensor:
     """Return a scale or zero point of `spec` for each element of `weight`."""
     if spec.group is not None:
-        return value.view(-1, 1).expand(-1, spec.group).reshape(weight.shape)
+        return from_rows(value.view(-1, 1).expand(-1, spec.group), weight, spec)
     if spec.axis is None:
         return value.expand_as(weight)
     axis = spec.axis % weight.ndim

@@ -27,6 +27,8 @@ class QuantizerSpec:
         axis: The axis that has a scale for each index; None for one scale in all.
         group: For weights: so many consecutive elements along the last axis share a scale. The
             axis is then None.
+        columns: For groups of a matrix: they lie along its first axis, since a column makes an
+            output, as `addmm` reads it.
         narrow: Leave out the most negative integer, so that a weight and its negative are
             equally exact.
         half_range: Use half of the integers (NNCF's overflow fix), for processors whose sums of
@@ -42,6 +44,7 @@ class QuantizerSpec:
     signed: bool = True
     axis: int | None = None
     group: int | None = None
+    columns: bool = False
     narrow: bool = False
     half_range: bool = False
     power_of_two: bool = False
@@ -61,6 +64,11 @@ class QuantizerSpec:
             raise ArgumentError(
                 f"group is {self.group} with axis {self.axis}; a group has at least one element "
                 "and takes the place of an axis. Give one of them.",
+            )
+        if self.columns and self.group is None:
+            raise ArgumentError(
+                "columns says where groups lie, and there is no group. Give a group, or, for one "
+                "scale per column, axis=1.",
             )
 
     @property

@@ -1,6 +1,6 @@
 """Weight-only quantization: matrices, embeddings, recurrent layers; activations in float."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 import torch
@@ -9,12 +9,13 @@ from torch import Tensor, nn
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.hardware import operation_kind
-from nncfx.quantization.grid import fake_quantize, qparams_from_range
+from nncfx.quantization.grid import fake_quantize, qparams_from_range, rows_of
 from nncfx.quantization.layer_rounding import round_weights
 from nncfx.quantization.operands import operands_of
 from nncfx.quantization.quantizer import Quantizer
 from nncfx.quantization.scope_check import check_scopes
 from nncfx.quantization.spec import QuantizerSpec
+from nncfx.quantization.transposed import transposed_weights
 from nncfx.tracing import ExampleInputs, Insertion, NNCFNetwork, Priority, WeightSite, wrap
 
 __all__ = ["ALGORITHM", "best_shares", "quantize_weights"]
@@ -26,6 +27,7 @@ Method = Literal["gptq", "round"]
 
 _METHODS: Final = ("gptq", "round")
 _FUNCTIONS: Final = frozenset(["linear", "embedding"])
+_MULTIPLYING: Final = ("linear", "matmul", "recurrent")
 _RECURRENT: Final = "recurrent"
 _GROUP: Final = 32
 _BYTE: Final = 8
@@ -45,9 +47,9 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
 
     With 8 bits a row of a matrix (an output of a linear layer, a token of an embedding) has one
     scale, and its grid is symmetric. With 4 bits, or a `group_size`, so many neighbours in a row
-    share scale and zero point. Grids of 8 bits hold the largest weight; those of 4 bits may clip
-    it (`best_shares`). Recurrent layers have 8 bits and a scale per row in any case: no runtime
-    reads them in groups.
+    share scale and zero point. Where columns make the outputs, as in `addmm`, they are the rows.
+    Grids of 8 bits hold the largest weight; those of 4 bits may clip it (`best_shares`).
+    Recurrent layers have 8 bits and a scale per row in any case: no runtime reads them in groups.
 
     Args:
         model: Plain or wrapped; it is wrapped in place.
@@ -56,7 +58,7 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
         group_size: How many weights of a row share a scale; every row must be a multiple of it.
             By default 32 with 4 bits, and whole rows with 8.
         method: "round" to nearest, or "gptq", which makes up for the rounding of a linear layer's
-            weight by its other weights, and changes the parameters.
+            weight by its other weights, and changes the parameters; others are rounded.
         ignored_scopes: Operations to leave in float: addresses, scopes, `{function}<name>`
             or `{re}` patterns.
         example_inputs: With which to trace a plain model; by default the first batch.
@@ -117,17 +119,17 @@ def _insertions(
     stored = dict(model.named_parameters(remove_duplicate=False))
     quantizers: dict[int, Quantizer] = {}
     insertions: dict[WeightSite, Insertion] = {}
-    for operation in _readers(model.nncf.graph, ignored_scopes):
-        by_row = operation_kind(operation.function) == _RECURRENT
-        # a linear layer may multiply two parameters, which `operands_of` leaves alone
-        for port in operands_of(operation).weights if by_row else (1,):
-            name = operation.parameters[port]
+    transposed = transposed_weights(model.nncf.graph)
+    for operation in _not_ignored(model.nncf.graph, ignored_scopes):
+        is_recurrent = operation_kind(operation.function) == _RECURRENT
+        names, axis = _matrices(operation, transposed.get(operation.address, {}))
+        for name in names:
             weight = stored.get(name)
             if weight is None:
                 continue  # a buffer, or a weight that is computed
             if id(weight) not in quantizers:
-                form = (_BYTE, None) if by_row else (bits, group)
-                quantizers[id(weight)] = _quantizer(name, weight.detach(), *form)
+                form = (_BYTE, None) if is_recurrent else (bits, group)
+                quantizers[id(weight)] = _quantizer(name, weight.detach(), axis, *form)
             site = WeightSite.of(name)
             hook = quantizers[id(weight)]
             insertions[site] = Insertion(site, hook, Priority.QUANTIZATION, ALGORITHM)
@@ -139,33 +141,42 @@ def _insertions(
     return list(insertions.values())
 
 
-def _readers(graph: NNCFGraph, ignored_scopes: Sequence[str]) -> list[Operation]:
+def _not_ignored(graph: NNCFGraph, ignored_scopes: Sequence[str]) -> list[Operation]:
     check_scopes(graph, ignored_scopes, "ignored_scopes")
     ignored = {one.address for one in graph.select(ignored_scopes)}
-    return [one for one in graph.operations if _is_read(one) and one.address not in ignored]
+    return [one for one in graph.operations if one.address not in ignored]
 
 
-def _is_read(operation: Operation) -> bool:
+def _matrices(operation: Operation, transposed: Mapping[int, str]) -> tuple[list[str], int]:
+    """Return the weights of `operation`, and the axis along which their outputs lie."""
     if operation.function in _FUNCTIONS:
-        return 1 in operation.parameters
-    return operation_kind(operation.function) == _RECURRENT
+        # a linear layer may multiply two parameters, which `operands_of` leaves alone
+        return [operation.parameters[1]] if 1 in operation.parameters else [], 0
+    kind, operands = operation_kind(operation.function), operands_of(operation, transposed)
+    if kind not in _MULTIPLYING or operands.axis is None:
+        return [], 0
+    return list(operands.weights.values()), operands.axis
 
 
-def _quantizer(name: str, weight: Tensor, bits: int, group: int | None) -> Quantizer:
-    """Return a quantizer of the weight's range: per row, or per group of a row."""
+def _quantizer(name: str, weight: Tensor, axis: int, bits: int, group: int | None) -> Quantizer:
+    """Return a quantizer of the weight's range: per output, or per group of what makes one."""
+    length = weight.shape[1 - axis]
     if group is None:
-        spec = QuantizerSpec(bits=bits, axis=0, narrow=True)
-        rows = weight
-    elif weight.shape[1] % group:
+        spec = QuantizerSpec(bits=bits, axis=axis, narrow=True)
+        rows = weight.movedim(axis, 0)
+    elif length % group:
         raise ArgumentError(
-            f"A row of '{name}' has {weight.shape[1]} weights, which is no multiple of the "
-            f"group_size {group}. Choose another, or name the layer in ignored_scopes.",
+            f"A {'column' if axis else 'row'} of '{name}' has {length} weights, which is no "
+            f"multiple of the group_size {group}. Choose another, or name the layer in "
+            "ignored_scopes.",
         )
     else:
-        spec = QuantizerSpec(bits=bits, mode="asymmetric", signed=False, group=group)
-        rows = weight.reshape(-1, group)
+        grid = QuantizerSpec(bits=bits, mode="asymmetric", signed=False, group=group)
+        spec = grid.replace(columns=axis == 1)
+        rows = rows_of(weight, spec)
     quantizer = Quantizer(spec, (len(rows),)).to(weight.device)
-    share = best_shares(rows, spec.replace(group=None, axis=0)) if bits == 4 else 1.0  # noqa: PLR2004 (bits)
+    by_row = spec.replace(group=None, columns=False, axis=0)
+    share = best_shares(rows, by_row) if bits == 4 else 1.0  # noqa: PLR2004 (bits)
     quantizer.set_range(rows.amin(1) * share, rows.amax(1) * share)
     return quantizer
 

@@ -97,8 +97,8 @@ def _narrow(
     spec, shape = hook.spec, shapes[parameter]
     if not gone or (spec.axis is None and spec.group is None):
         return
-    axis = 0 if spec.group is not None or spec.axis is None else spec.axis % len(shape)
-    if spec.group is not None and gone.keys() - {0}:
+    axis = int(spec.columns) if spec.axis is None else spec.axis % len(shape)
+    if spec.group is not None and gone.keys() - {axis}:
         raise ThinningError(
             f"'{parameter}' is quantized in groups of {spec.group} neighbours, and inputs of it "
             "go: the groups would be others. Thin first, and quantize the thin model.",

@@ -19,6 +19,7 @@ from nncfx.quantization import (
     SpecRequest,
     plan_quantizers,
 )
+from nncfx.tracing import WeightSite
 
 IMAGE = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 CPU = hardware_named("onnxruntime")
@@ -386,3 +387,29 @@ def test_of_a_recurrent_layer_only_the_weights_are_integers_and_that_is_told() -
     assert [(one.kind, one.reason) for one in other.float_operations] == [
         ("recurrent", "tensorrt has no integer kernel for it"),
     ]
+
+
+class Turned(nn.Module):
+    """A product by a parameter that is transposed in one of several ways."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.weight, self.way = nn.Parameter(torch.randn(5, 3)), way
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = {
+            "T": lambda: self.weight.T,
+            "mT": lambda: self.weight.mT,
+            "t": self.weight.t,
+            "transpose": lambda: self.weight.transpose(0, 1),
+        }[self.way]()
+        return x @ weight
+
+
+@pytest.mark.parametrize("way", ["T", "mT", "t", "transpose"])
+def test_a_weight_that_is_read_transposed_is_quantized_itself_by_output(way: str) -> None:
+    plan = planned(Turned(way), inputs=torch.ones(2, 3))
+    (weight,) = plan.weights
+    assert weight.sites == (WeightSite.of("weight"),)
+    assert weight.spec.axis == 0
+    assert names(plan) == ["Turned/__matmul___0|INPUT0"]

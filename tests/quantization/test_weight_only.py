@@ -1,5 +1,8 @@
 """Weights in eight or four bits, activations in float."""
 
+from pathlib import Path
+from typing import Literal
+
 import pytest
 import torch
 from hypothesis import given
@@ -11,8 +14,10 @@ import nncfx
 from nncfx.errors import ArgumentError, GraphError
 from nncfx.quantization.grid import fake_quantize, qparams_from_range
 from nncfx.quantization.quantizer import Quantizer
+from nncfx.quantization.rounding import per_element
 from nncfx.quantization.spec import QuantizerSpec
 from nncfx.quantization.weight_only import best_shares, quantize_weights
+from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
 
 
 class Language(nn.Module):
@@ -194,3 +199,80 @@ def test_a_layer_that_reads_a_parameter_is_quantized_too() -> None:
 
     model = quantize_weights(Queries(), example_inputs=torch.randn(2, 4, 8))
     assert [str(one.site) for one in model.nncf.hooks] == ["mix.weight"]
+
+
+class Columns(nn.Module):
+    """Matrices whose columns make the outputs, as GPT-2 has them, and one read transposed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.added = nn.Parameter(torch.randn(64, 48) / 8)
+        self.bias = nn.Parameter(torch.randn(48))
+        self.plain = nn.Parameter(torch.randn(48, 32) / 8)
+        self.turned = nn.Parameter(torch.randn(16, 32) / 8)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = torch.addmm(self.bias, x, self.added).relu() @ self.plain
+        return y @ self.turned.T
+
+
+class Rows(nn.Module):
+    """The same of linear layers."""
+
+    def __init__(self, of: Columns) -> None:
+        super().__init__()
+        self.added, self.plain = nn.Linear(64, 48), nn.Linear(48, 32, bias=False)
+        self.turned = nn.Linear(32, 16, bias=False)
+        with torch.no_grad():
+            self.added.weight.copy_(of.added.T)
+            self.added.bias.copy_(of.bias)
+            self.plain.weight.copy_(of.plain.T)
+            self.turned.weight.copy_(of.turned)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.turned(self.plain(self.added(x).relu()))
+        return y
+
+
+@pytest.mark.parametrize(("bits", "group"), [(8, None), (4, 16), (8, 16)])
+def test_columns_are_quantized_and_packed_as_the_rows_of_linear_layers_are(
+    bits: Literal[4, 8], group: int | None, tmp_path: Path
+) -> None:
+    x = torch.randn(5, 64, generator=torch.Generator().manual_seed(1))
+    columns, rows = Columns(), Rows(Columns())
+    wrapped = [
+        quantize_weights(one, example_inputs=x, bits=bits, group_size=group)
+        for one in (columns, rows)
+    ]
+    torch.testing.assert_close(wrapped[0].added, wrapped[1].added.weight.T, rtol=0, atol=0)
+    torch.testing.assert_close(wrapped[0].turned, wrapped[1].turned.weight, rtol=0, atol=0)
+    files = [
+        nncfx.export_onnx(one, tmp_path / f"{index}.onnx", x) for index, one in enumerate(wrapped)
+    ]
+    outputs = []
+    for file in files:
+        assert integer_kernels(file.path, x).operators == {"MatMulNBits": 3, "Relu": 1}
+        with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
+            outputs.append(torch.from_numpy(session.run(x)[0]))
+    torch.testing.assert_close(outputs[0], outputs[1], rtol=0, atol=1e-6)
+
+
+def test_a_column_of_no_multiple_of_the_group_is_told() -> None:
+    with pytest.raises(ArgumentError, match="A column of 'plain' has 48 weights"):
+        quantize_weights(Columns(), example_inputs=torch.ones(2, 64), bits=4, group_size=32)
+
+
+def test_groups_in_columns_are_the_groups_of_the_transposed_matrix() -> None:
+    weight = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    spec = QuantizerSpec(bits=4, group=3)
+    steps = torch.rand(8) + 0.1
+    zeros = torch.zeros(8)
+    by_column = fake_quantize(weight, steps, zeros, spec.replace(columns=True))
+    torch.testing.assert_close(by_column.T, fake_quantize(weight.T, steps, zeros, spec))
+    torch.testing.assert_close(
+        per_element(steps, weight, spec.replace(columns=True)).T,
+        per_element(steps, weight.T, spec),
+    )

@@ -1,0 +1,79 @@
+"""Let a model return only what a file can hold: tensors, not caches and other objects."""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from nncfx.errors import ExportError
+
+__all__ = ["writable_outputs"]
+
+_LOGGER = logging.getLogger(__name__)
+_LEAVES: Final = (torch.Tensor, bool, int, float, complex, str, type(None))
+
+
+@contextlib.contextmanager
+def writable_outputs(model: nn.Module) -> Iterator[None]:
+    """Leave out, while it lasts, those outputs of `model` that torch cannot take apart.
+
+    A language model returns its cache of keys and values beside the logits, an object of a class
+    of its own. What is left out is told in the log. A dataclass counts as a mapping of its
+    fields. Where torch can take all outputs apart, they stay as they are.
+
+    Raises:
+        ExportError: when `model` is called and none of its outputs can be written.
+    """
+    told: set[str] = set()
+
+    def leave_out(_: nn.Module, __: object, output: object) -> object:
+        if _is_writable(output):
+            return output
+        parts = _parts(output)
+        kept = {name: one for name, one in parts.items() if _is_writable(one)}
+        if not any(isinstance(one, torch.Tensor) for one in pytree.tree_leaves(kept)):
+            raise ExportError(
+                f"{type(model).__name__} returns a {type(output).__name__}, in which torch sees "
+                "no tensor, so that no file can hold it. Return tensors, in a tuple or a "
+                "mapping, or register the class: torch.export.register_dataclass.",
+            )
+        for name in parts.keys() - kept.keys() - told:
+            told.add(name)
+            _LOGGER.warning(
+                "Output '%s' of %s is a %s, which no file can hold, and is left out. If it is a "
+                "cache of keys and values, the file computes one without: "
+                "model.config.use_cache = False says the same.",
+                name,
+                type(model).__name__,
+                type(parts[name]).__name__,
+            )
+        return kept if _named(output) else tuple(kept.values())
+
+    handle = model.register_forward_hook(leave_out)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _is_writable(value: object) -> bool:
+    return all(isinstance(one, _LEAVES) for one in pytree.tree_leaves(value))
+
+
+def _named(output: object) -> bool:
+    return isinstance(output, Mapping) or is_dataclass(output)
+
+
+def _parts(output: Any) -> dict[str, Any]:  # noqa: ANN401 (models return anything)
+    if isinstance(output, Mapping):
+        return {str(name): one for name, one in output.items()}
+    if is_dataclass(output):
+        return {one.name: getattr(output, one.name) for one in fields(output)}
+    if isinstance(output, tuple | list):
+        return {str(index): one for index, one in enumerate(output)}
+    return {"output": output}
