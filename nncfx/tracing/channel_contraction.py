@@ -115,10 +115,12 @@ def _convolve(state: ChannelState, call: TracedCall, axes: tuple[int, int]) -> N
     grid, weight = state.ids(argument(call, 0, "input")), argument(call, 1, "weight")
     channel_axis = 1 - weight.dim()
     name = state.whole_parameter(weight)
-    if name is None:
-        return unknown(state, call, "has a weight that is no parameter")
     consumed, produced = axes
     groups = argument(call, 6, "groups", 1)
+    if name is None and groups == 1 and produced == 0 and _convolve_by_block(state, call, grid):
+        return None
+    if name is None:
+        return unknown(state, call, "has a weight that is no parameter")
     moving = varying_axes(grid)
     if moving and channel_axis % grid.dim() not in moving and _is_of_single_pixels(call, weight):
         # the channels lie where pixels usually do
@@ -130,6 +132,30 @@ def _convolve(state: ChannelState, call: TracedCall, axes: tuple[int, int]) -> N
         _produce(state, call, (name, produced, weight.shape[produced]), channel_axis)
         return None
     return _convolve_groups(state, call, (name, groups, channel_axis))
+
+
+def _convolve_by_block(state: ChannelState, call: TracedCall, grid: torch.Tensor) -> bool:
+    """Follow a convolution whose weight is some rows and columns of a parameter, if it can be.
+
+    Both begin and end where the parameter does, or where an integer of a module says.
+    """
+    weight = argument(call, 1, "weight")
+    source, axis = state.source(weight), 1 - weight.dim()
+    block = None if source is None else source.block
+    ids = state.sequence(grid, axis, place_of(call))
+    if source is None or block is None or ids is None:
+        return False
+    for number, part in enumerate(block):
+        known = (0, source.shape[number])
+        ends = [end for end in (part.start, part.stop) if end not in known]
+        if not all(state.ledger.has_bound(source.parameter, number, end) for end in ends):
+            return False
+    rows, columns = block
+    state.ledger.carry_part(source.parameter, 1, columns, ids, source.shape[1])
+    made = _created(state, weight, rows)
+    _bias(state, call, made)
+    state.lay(call.result, made, axis)
+    return True
 
 
 def _is_of_single_pixels(call: TracedCall, weight: torch.Tensor) -> bool:

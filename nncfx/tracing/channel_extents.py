@@ -9,11 +9,12 @@ from nncfx.graph.union_find import Ids
 from nncfx.tracing.channel_calls import argument, place_of
 from nncfx.tracing.channel_ids import along, sequence, varying_axes
 from nncfx.tracing.channel_sizes import note_literal
+from nncfx.tracing.channel_source import Source
 from nncfx.tracing.channel_state import ChannelState, Split
 from nncfx.tracing.named_integers import NamedInteger, NamedSize
 from nncfx.tracing.watching import TracedCall
 
-__all__ = ["counted", "narrowed_by_bounds", "repeated", "sliced"]
+__all__ = ["counted", "narrowed_by_bounds", "note_bounds", "repeated", "sliced"]
 
 
 def counted(state: ChannelState, call: TracedCall, size: Any, ids: Ids) -> bool:
@@ -67,6 +68,17 @@ def _counts_all(
     for one in bounds:
         counted(state, call, one, ids[:one])
     return True
+
+
+def note_bounds(state: ChannelState, call: TracedCall, source: Source) -> None:
+    """Note the integers of modules that bound slices of a whole parameter, along any axis."""
+    if source.moved is not None:
+        return
+    for axis in range(len(source.shape)):
+        found = _slice_of(call.args[1], axis, len(source.shape))
+        for one in (found.start, found.stop) if found is not None else ():
+            if isinstance(one, NamedInteger) and one == one.whole > 0:
+                state.ledger.bound(source.parameter, axis, one)
 
 
 def _slice_of(index: Any, axis: int, dim: int) -> slice | None:

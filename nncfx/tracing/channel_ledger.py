@@ -10,6 +10,7 @@ from nncfx.graph.channels import Channels, Role
 from nncfx.graph.union_find import Ids, UnionFind
 from nncfx.tracing.channel_grouping import Notes, grouped
 from nncfx.tracing.channel_ids import NO_CHANNEL
+from nncfx.tracing.named_integers import NamedInteger
 
 __all__ = ["ChannelLedger"]
 
@@ -38,6 +39,7 @@ class ChannelLedger:
     _held: dict[str, Ids | tuple[str, int]] = field(default_factory=dict)
     _shadows: list[tuple[str, str]] = field(default_factory=list)
     _lengths: dict[str, str] = field(default_factory=dict)
+    _bounds: dict[tuple[str, int], dict[tuple[str, str], int]] = field(default_factory=dict)
 
     @property
     def unions(self) -> int:
@@ -122,6 +124,33 @@ class ChannelLedger:
         roles = self._roles.setdefault(key, [])
         if role is not None and role not in roles:
             roles.append(role)
+
+    def carry_part(self, parameter: str, axis: int, part: range, ids: Ids, size: int) -> None:
+        """Note that the entries `part` of an axis of `size` entries read the channels `ids`."""
+        key, there = (parameter, axis), slice(part.start, part.stop)
+        known = self._carriers.get(key, np.full(size, NO_CHANNEL)).copy()
+        before = known[there]
+        met = before != NO_CHANNEL
+        self.tie(before[met], ids[met], parameter)
+        known[there] = np.where(met, before, ids)
+        self._carriers[key] = known
+        self._roles.setdefault(key, [Role.CONSUMER])
+
+    def bound(self, parameter: str, axis: int, size: NamedInteger) -> None:
+        """Note that a slice of a parameter begins or ends after so many entries of an axis."""
+        self._bounds.setdefault((parameter, axis), {})[size.module, size.attribute] = int(size)
+
+    def has_bound(self, parameter: str, axis: int, place: int) -> bool:
+        """Return whether a slice may begin or end there: an integer of a module says so."""
+        return place in self._bounds.get((parameter, axis), {}).values()
+
+    def count_bounds(self) -> None:
+        """Let the integers that bound slices count the channels before the bound."""
+        for key, names in self._bounds.items():
+            ids = self._carriers.get(key)
+            for (module, attribute), place in names.items():
+                if ids is not None:
+                    self.count(module, attribute, ids[:place])
 
     def count(self, module: str, attribute: str, ids: Ids) -> None:
         """Note that an integer of a module counts the channels `ids`; a second note ties both."""

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from nncfx.graph.channels import Role
 from nncfx.tracing.channel_calls import argument, place_of, unknown
-from nncfx.tracing.channel_extents import narrowed_by_bounds, repeated, sliced
+from nncfx.tracing.channel_extents import narrowed_by_bounds, note_bounds, repeated, sliced
 from nncfx.tracing.channel_ids import (
     NO_CHANNEL,
     compact,
@@ -47,6 +47,8 @@ def select(state: ChannelState, call: TracedCall) -> None:
     _, *indices = call.operands
     if after is None or any(varying_axes(state.ids(index)) for index in indices):
         return unknown(state, call, "cannot be repeated on channels")
+    if isinstance(before, Source) and call.func is torch.Tensor.__getitem__:
+        note_bounds(state, call, before)
     if isinstance(before, torch.Tensor) and not _all_same(before, after):
         if bounds is not None and bounds(state, call, before):
             return _put(state, call, after)

@@ -33,6 +33,23 @@ class Source:
         return torch.arange(math.prod(self.shape)).view(self.shape)
 
     @property
+    def block(self) -> tuple[range, range] | None:
+        """The rows and columns, adjacent each, that the tensor has of a parameter `o x i x *k`.
+
+        None where it has other elements, or another order, or not all of what they hold.
+        """
+        elements = self.elements
+        if elements.dim() != len(self.shape) or elements.dim() < 2 or not elements.numel():  # noqa: PLR2004
+            return None
+        inner = math.prod(self.shape[1:])
+        row, rest = divmod(int(elements.reshape(-1)[0]), inner)
+        column = rest // math.prod(self.shape[2:])
+        rows, columns = range(row, row + len(elements)), range(column, column + elements.shape[1])
+        every = torch.arange(math.prod(self.shape)).view(self.shape)
+        held = every[row : rows.stop, column : columns.stop]
+        return (rows, columns) if torch.equal(held, elements) else None
+
+    @property
     def is_whole(self) -> bool:
         """Whether the tensor has the parameter's own layout."""
         if self.moved is None:

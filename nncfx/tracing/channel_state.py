@@ -259,6 +259,7 @@ class ChannelState:
                     self.ledger.count(*split.widths[axis], ids)
                 if axis in split.literals and ids is not None:
                     self.ledger.hold(split.place, ids)
+        self.ledger.count_bounds()
 
     def fix(self, grid: torch.Tensor, reason: str) -> None:
         """Note that all channels of a grid must stay."""

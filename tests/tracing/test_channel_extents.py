@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from nncfx.graph.channels import Channels, GroupSet
+from nncfx.thinning import thin
 from nncfx.tracing.channel_trace import analyze_channels
 
 IMAGE = torch.zeros(2, 3, 6, 6)
@@ -150,3 +151,92 @@ def test_a_number_of_groups_of_a_functional_norm_falls_with_its_groups() -> None
     channels = analyse(lambda m, x: F.group_norm(x, m.groups, m.scale), living_norms=True)
     assert channels.find("stem").size == 2
     assert widths(channels.find("stem")) == {"groups": [1, 1]}
+
+
+class _Octave(nn.Conv2d):
+    """Reads two inputs and makes two outputs with blocks of one weight, 5 x 6."""
+
+    def __init__(self, *, is_literal: bool = False) -> None:
+        super().__init__(6, 5, 1)
+        self.high_in, self.high_out, self.is_literal = 4, 3, is_literal
+
+    def forward(self, high: torch.Tensor, low: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        i, o = (4, 3) if self.is_literal else (self.high_in, self.high_out)
+        w, bias = self.weight, self.bias
+        one = F.conv2d(high, w[:o, :i], bias[:o])
+        return one + F.conv2d(low, w[0:o, i:, :, :]), F.conv2d(high, w[o:, 0:i], bias[o:])
+
+
+class _Octaves(nn.Module):
+    def __init__(self, *, is_literal: bool = False) -> None:
+        super().__init__()
+        self.high, self.low = nn.Conv2d(3, 4, 1), nn.Conv2d(3, 2, 1)
+        self.both = _Octave(is_literal=is_literal)
+        self.last_high, self.last_low = nn.Conv2d(3, 2, 1), nn.Conv2d(2, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        high, low = self.both(self.high(x).relu(), self.low(x).relu())
+        return self.last_high(high.relu()) + self.last_low(low.relu())
+
+
+def test_blocks_of_a_weight_read_and_make_channels_of_their_own() -> None:
+    """Rows 0 to 2 are the high outputs, columns 4 and 5 the low inputs; two integers say so."""
+    found = {
+        one.name: (
+            [(m.parameter, m.axis, m.indices[:, 0].tolist()) for m in one.members],
+            [(w.module, w.attribute, w.counts.tolist()) for w in one.widths],
+        )
+        for one in analyze_channels(_Octaves(), torch.zeros(1, 3, 2, 2)).prunable
+    }
+    assert found == {
+        "high": (
+            [
+                ("high.weight", 0, [0, 1, 2, 3]),
+                ("high.bias", 0, [0, 1, 2, 3]),
+                ("both.weight", 1, [0, 1, 2, 3]),
+            ],
+            [("both", "high_in", [1, 1, 1, 1])],
+        ),
+        "low": (
+            [
+                ("low.weight", 0, [0, 1]),
+                ("low.bias", 0, [0, 1]),
+                ("both.weight", 1, [4, 5]),
+            ],
+            [],
+        ),
+        "both": (
+            [
+                ("both.weight", 0, [0, 1, 2]),
+                ("both.bias", 0, [0, 1, 2]),
+                ("last_high.weight", 1, [0, 1, 2]),
+            ],
+            [("both", "high_out", [1, 1, 1])],
+        ),
+        "both#2": (
+            [
+                ("both.weight", 0, [3, 4]),
+                ("both.bias", 0, [3, 4]),
+                ("last_low.weight", 1, [0, 1]),
+            ],
+            [],
+        ),
+    }
+
+
+def test_a_layer_of_blocks_is_thinned_exactly() -> None:
+    torch.manual_seed(0)
+    model = _Octaves().double()
+    with torch.no_grad():
+        model.both.weight[:, [1, 5]] = 0
+        model.last_high.weight[:, 2] = 0
+        model.last_low.weight[:, 0] = 0
+    result = thin(model, torch.randn(1, 3, 2, 2, dtype=torch.float64))
+    both = result.model.get_submodule("both")
+    assert result.max_error < 1e-14
+    assert (both.weight.shape, both.high_in, both.high_out) == ((3, 4, 1, 1), 3, 2)
+
+
+def test_blocks_whose_bounds_stand_in_the_code_are_not_followed() -> None:
+    fixed = analyze_channels(_Octaves(is_literal=True), torch.zeros(1, 3, 2, 2)).fixed
+    assert fixed["high"] == "'_Octaves/_Octave[both]/conv2d_0' has a weight that is no parameter"
