@@ -14,6 +14,7 @@ from nncfx.errors import MissingExtraError, RuntimeFailure
 from nncfx.runtimes.model_path import first_line, onnx_path
 from nncfx.runtimes.named_inputs import InputSpec, named_arrays
 from nncfx.runtimes.onnx_runtime_provider import CPU_PROVIDER, check_started, chosen_provider
+from nncfx.runtimes.own_weights import SHARED_WEIGHTS, with_own_weights
 from nncfx.runtimes.runtime import BuildOptions, ModelSource, Outputs, Runtime, Session
 from nncfx.tracing import ExampleInputs
 
@@ -82,13 +83,20 @@ class OnnxRuntimeSession(Session):
         if self._folder is not None:
             settings.enable_profiling = True
             settings.profile_file_prefix = str(Path(self._folder.name) / "profile")
-        try:
-            self._session = package.InferenceSession(
-                os.fspath(path),
+
+        def load(file: Path) -> Any:  # noqa: ANN401 (the package has no types)
+            return package.InferenceSession(
+                os.fspath(file),
                 settings,
                 providers=provider.with_fallback(),
                 enable_fallback=False,  # else a failing provider leaves the model to the CPU
             )
+
+        try:
+            self._session = _loaded(path, load)
+        except MissingExtraError:
+            self.close()
+            raise
         except Exception as error:
             self.close()
             raise RuntimeFailure(
@@ -135,6 +143,19 @@ class OnnxRuntimeSession(Session):
                 "The session keeps no profile; build it with BuildOptions(profile=True).",
             )
         return Path(self._session.end_profiling()).read_text(encoding="utf-8")
+
+
+def _loaded(path: Path, load: Callable[[Path], Any]) -> Any:  # noqa: ANN401 (no types)
+    """Return a session of the file, or of a copy where ONNX Runtime refuses shared weights."""
+    try:
+        return load(path)
+    except Exception as error:
+        if SHARED_WEIGHTS not in str(error):
+            raise
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / path.name
+        with_own_weights(path, copy)
+        return load(copy)
 
 
 def _package() -> ModuleType:

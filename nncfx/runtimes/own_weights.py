@@ -1,0 +1,63 @@
+"""Give every layer of an ONNX file integer weights of its own: `with_own_weights`."""
+
+from pathlib import Path
+from typing import Final
+
+from nncfx.errors import MissingExtraError
+
+__all__ = ["SHARED_WEIGHTS", "with_own_weights"]
+
+_CONVERTED: Final = (0, 2)
+"""Of the inputs of a `DequantizeLinear`, the integers and their zero point."""
+
+SHARED_WEIGHTS: Final = "Attempt to replace the existing tensor"
+"""What ONNX Runtime says when it converts a weight a second time, for another layer.
+
+To be exact without VNNI it turns int8 weights into uint8 and gives both copies the same name
+(1.31, `Avx2WeightS8ToU8Transformer`), so that a file in which layers share a weight, as ALBERT's
+do, is refused.
+"""
+
+
+def with_own_weights(source: Path, destination: Path) -> None:
+    """Write the file `source` so that no two layers share a `DequantizeLinear` or what it reads.
+
+    Args:
+        source: an ONNX file.
+        destination: where the copy goes, weights inside the file or, beyond a gigabyte, beside it.
+
+    Raises:
+        MissingExtraError: onnx is not installed.
+    """
+    try:
+        import onnx
+    except ImportError as error:
+        raise MissingExtraError("onnx", "export", "a file whose layers share weights") from error
+
+    model = onnx.load(source)
+    graph = model.graph
+    stored = {one.name: one for one in graph.initializer}
+    for node in list(graph.node):
+        if node.op_type != "DequantizeLinear" or any(
+            place >= len(node.input) or node.input[place] not in stored for place in _CONVERTED
+        ):
+            continue
+        readers = [
+            (reader, port)
+            for reader in graph.node
+            for port, name in enumerate(reader.input)
+            if name == node.output[0]
+        ]
+        for number, (reader, port) in enumerate(readers[1:], start=1):
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            copy.name = f"{node.name}_{number}"
+            copy.output[0] = reader.input[port] = f"{node.output[0]}_{number}"
+            for place in _CONVERTED:
+                own = graph.initializer.add()
+                own.CopyFrom(stored[node.input[place]])
+                own.name = copy.input[place] = f"{node.input[place]}_{number}"
+            # before what reads it
+            graph.node.insert(next(i for i, one in enumerate(graph.node) if one is node), copy)
+    is_large = model.ByteSize() > 2**30
+    onnx.save(model, destination, save_as_external_data=is_large)
