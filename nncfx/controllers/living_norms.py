@@ -60,6 +60,8 @@ class NormHook(nn.Module):
 
     @override
     def forward(self, x: Tensor) -> Tensor:
+        if x.is_nested:  # what torch's encoder makes of sequences with padding, in evaluation
+            return torch.nested.as_nested_tensor([self(one[None])[0] for one in x.unbind()])
         wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
         # the root has no gradient at 0, the variance of a constant
         smallest = torch.finfo(wide.dtype).tiny

@@ -31,6 +31,10 @@ class NarrowAttention(nn.MultiheadAttention):
         is_causal: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return what torch's class would, and the weights over the heads that are left."""
+        if query.is_nested:  # what torch's encoder makes of sequences with padding, in evaluation
+            given = zip(query.unbind(), key.unbind(), value.unbind(), strict=True)
+            found = [self(*one, None, need_weights=False, attn_mask=attn_mask)[0] for one in given]
+            return torch.nested.as_nested_tensor(found), None
         q, k, v = self._projected(query, key, value)
         mask = self._mask(q, key_padding_mask, attn_mask)
         rate = self.dropout if self.training else 0.0

@@ -157,7 +157,16 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
         again = quantized_again(result.model, result.entries, model, example_inputs, tolerance)
         return replace(result, model=again[0], max_error=max(result.max_error, again[1]))
     if isinstance(model, NNCFNetwork) and has_living_norms(model):
-        model, living_norms = without_hooks(model, NormHook), True
+        result = thin(
+            without_hooks(model, NormHook),
+            example_inputs,
+            align=alignment,
+            tolerance=tolerance,
+            channels=channels,
+            living_norms=True,
+            form=form,
+        )
+        return _as_trained(result, model, example_inputs, tolerance)
     masked = strip(model) if isinstance(model, NNCFNetwork) else model
     work = _Work(masked, example_inputs, alignment, tolerance)
     if channels is None:
@@ -176,6 +185,31 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
         channels = prunable_channels(masked, example_inputs, living_norms=living_norms)
     check_fit(channels, work.tensors)
     return work.result(channels, explain=True)
+
+
+def _as_trained(
+    result: ThinResult,
+    model: NNCFNetwork,
+    example_inputs: ExampleInputs,
+    tolerance: float | None,
+) -> ThinResult:
+    """Return the result, compared with a model whose norms see the living channels only.
+
+    Raises:
+        ThinningError: they differ, because dead channels stay that norms now see.
+    """
+    if not result.fixed:  # then all are gone, and the comparison has been made
+        return result
+    try:
+        error = verify(model, result.model, example_inputs, tolerance)
+    except ThinningError as fault:
+        stay = "; ".join(f"of '{name}': {why}" for name, why in result.fixed.items())
+        raise ThinningError(
+            f"{fault} In training, norms have seen the living channels only ('living_norms'); "
+            f"thinned, they would see dead ones that stay ({stay}). Give 'align' to the pruning "
+            "algorithm and not to thin, and take channels that cannot go out of its scopes."
+        ) from fault
+    return replace(result, max_error=max(result.max_error, error))
 
 
 @dataclass(frozen=True, eq=False)

@@ -66,7 +66,8 @@ def is_alike(result: Any, given: torch.Tensor) -> bool:
     """Return whether what a hook returned can stand for what it was given."""
     return (
         isinstance(result, torch.Tensor)
-        and result.shape == given.shape
+        and result.is_nested == given.is_nested
+        and (given.is_nested or result.shape == given.shape)  # nested tensors have no shape
         and result.device == given.device
         and (result.dtype == given.dtype or _casts(given.device.type))
     )

@@ -1,6 +1,7 @@
 """Norms see living channels only in training: the masked model computes what the thin one does."""
 
 import copy
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from transformers import LlamaConfig, LlamaModel, ViTConfig, ViTForImageClassifi
 
 import nncfx
 from nncfx.controllers.living_norms import NormHook
-from nncfx.errors import ConfigError
+from nncfx.errors import ConfigError, ThinningError
 from nncfx.tracing import run
 
 NORMS = {
@@ -204,3 +205,44 @@ def test_torchs_transformers_lose_stream_and_heads_apart(
     nncfx.storage.save(tmp_path / "thin.nncfx", thinned)
     again = nncfx.storage.load(tmp_path / "thin.nncfx", fresh).eval()
     assert torch.equal(again(tokens), thinned(tokens))
+
+
+def test_dead_channels_that_stay_are_told_where_norms_would_see_them() -> None:
+    """An alignment given to thin keeps dead entries of the stream, of which training knew none."""
+    model, image = vit()
+    _, model = nncfx.create_compressed_model(model, config(align=1), image)
+    thinned = nncfx.thin(model.eval(), image)
+    with torch.no_grad():
+        torch.testing.assert_close(run(thinned.model, image), run(model, image), rtol=0, atol=1e-9)
+    with pytest.raises(ThinningError, match=r"norms have seen .* dead ones that stay \(.*of 12"):
+        nncfx.thin(model, image, align=12)  # 16 of 32 live
+
+
+def test_sequences_with_padding_pass_torchs_encoder_masked_and_thin() -> None:
+    """In evaluation torch packs them into a nested tensor; with gradients it does not."""
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, dtype=torch.float64)
+    model = nn.TransformerEncoder(layer, 2)
+    inputs = {
+        "src": torch.randn(2, 5, 16, dtype=torch.float64),
+        "src_key_padding_mask": torch.tensor([5 * [False], [False] * 3 + [True] * 2]),
+    }
+
+    class Classifier(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.inner = nn.Linear(16, 16, dtype=torch.float64), model
+            self.head = nn.Linear(16, 2, dtype=torch.float64)
+
+        def forward(self, src: torch.Tensor, src_key_padding_mask: torch.Tensor) -> torch.Tensor:
+            found = self.inner(self.stem(src), src_key_padding_mask=src_key_padding_mask)
+            return self.head(found[:, :3])
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors")
+        _, masked = nncfx.create_compressed_model(Classifier(), config(align=1), inputs)
+        expected = run(masked.eval(), inputs)
+        thinned = nncfx.thin(masked, inputs)
+        assert thinned.model.stem.out_features == 8
+        with torch.no_grad():
+            for one in (masked, thinned.model):
+                torch.testing.assert_close(run(one, inputs), expected, rtol=0, atol=1e-12)
