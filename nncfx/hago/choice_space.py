@@ -15,6 +15,8 @@ MIN_BITS: Final = 4
 """The fewest bits that are tried."""
 
 _WIDEST: Final = 32
+_BYTE: Final = 8
+_WEIGHTED: Final = frozenset({"conv", "conv_transpose", "linear"})
 
 Choices = tuple[tuple[int, ...], ...]
 """For every quantized edge, in order, the bits it may have: from the most down to 4."""
@@ -27,7 +29,8 @@ def choice_space(
 
     The most is the widest integer input that any descriptor of the target takes there, or the
     widest integer output that any descriptor of the source gives, if that is less; an input, a
-    constant and a source in float set no limit. Where that is less than `min_bits`, it is the
+    constant and a source in float set no limit. Weights lose a bit where sums of two products
+    saturate. Where that is less than `min_bits`, it is the
     only choice.
 
     Source: Hago, `generate_choices` (December 2020).
@@ -92,7 +95,9 @@ def _most_bits(graph: QuantGraph, hardware: Hardware, number: int) -> int:
     target, source = graph.nodes[edge.target], graph.nodes[edge.source]
     taken = [DTYPES[one.input(edge.port)] for one in _integers(hardware, target.work)]
     given = [DTYPES[one.output] for one in _integers(hardware, source.work)]
-    return min(max(taken, default=_WIDEST), max(given, default=_WIDEST))
+    most = min(max(taken, default=_WIDEST), max(given, default=_WIDEST))
+    is_weight = target.work in _WEIGHTED and edge.port == 1
+    return min(most, _BYTE - 1) if is_weight and hardware.saturating_sums else most
 
 
 def _integers(hardware: Hardware, work: str) -> list[Descriptor]:

@@ -165,6 +165,9 @@ class Hardware:
                 kind: [asdict(one) for one in each] for kind, each in self.operations.items()
             },
         }
+        if not self.saturating_sums:
+            # as before there was such a field: logs of searches hold a digest of this text
+            del values["saturating_sums"]
         return json.dumps(values, indent=1, sort_keys=True)
 
     @classmethod

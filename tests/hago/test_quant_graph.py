@@ -11,7 +11,7 @@ from nncfx import hago
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.hago.choice_space import searched_space, select_descriptors
 from nncfx.hago.graph import NodeKind
-from nncfx.hardware import Descriptor, Hardware
+from nncfx.hardware import Descriptor, Hardware, hardware_named
 
 NODES = [
     ("var", "/nncf_model_input_0"),
@@ -138,6 +138,19 @@ def test_the_output_of_the_source_limits_the_bits(graph: hago.QuantGraph) -> Non
         n for n, one in enumerate(topology.quantized_edges) if graph.edges[one].target == 6
     ]
     assert [choices[one][0] for one in into_add] == [16, 32]
+
+
+def test_weights_lose_a_bit_where_sums_of_two_products_saturate(graph: hago.QuantGraph) -> None:
+    most = {}
+    for name in ("onnxruntime", "onnxruntime_avx2"):
+        hardware = hardware_named(name)
+        topology = hago.quantize_topology(graph, hardware)
+        found = hago.choice_space(graph, topology, hardware)
+        places = [graph.nodes[graph.edges[one].source].name for one in topology.quantized_edges]
+        most[name] = dict(zip(places, (one[0] for one in found), strict=True))
+    weights = {"conv1.weight", "conv2.weight", "fc.weight"}
+    assert set(most["onnxruntime"].values()) == {8}
+    assert {name for name, bits in most["onnxruntime_avx2"].items() if bits == 7} == weights
 
 
 def test_the_first_descriptor_that_is_wide_enough_is_taken(graph: hago.QuantGraph) -> None:
