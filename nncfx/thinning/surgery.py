@@ -36,7 +36,8 @@ def copy_without(
     tensors = all_tensors(model)
     smaller: dict[str, torch.Tensor] = {}
     kept: dict[tuple[int, int, torch.device], torch.Tensor] = {}
-    for (name, axis), removed in entries.items():
+    # rows first: what is then taken of the columns is less
+    for (name, axis), removed in sorted(entries.items(), key=lambda one: one[0][1]):
         tensor = smaller.get(name, tensors[name].detach())
         # several axes lose the same entries, which are then one array
         key = (id(removed), tensor.shape[axis], tensor.device)

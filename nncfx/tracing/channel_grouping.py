@@ -179,8 +179,11 @@ def _refine(labels: Ids, rows: Ids) -> None:
     present = np.flatnonzero(counts)
     if not len(present):
         return
-    often = _ranks(counts[present])
-    labels[present] = labels.max() + 1 + _ranks(labels[present] * (often.max() + 1) + often)
+    keys, often = labels[present], counts[present]
+    if np.count_nonzero(often != often[0]):  # nearly always all occur equally often
+        often = _ranks(often)
+        keys = keys * (often.max() + 1) + often
+    labels[present] = labels.max() + 1 + _ranks(keys)
 
 
 def _ranks(values: Ids) -> Ids:

@@ -70,7 +70,8 @@ def compact(grid: torch.Tensor) -> torch.Tensor:
 def along(ids: Ids, axis: int, shape: Sequence[int]) -> torch.Tensor:
     """Return a compact grid of `shape` whose ids run along `axis` (may be negative)."""
     strides = [0] * len(shape)
-    if np.count_nonzero(ids != ids[:1]):
+    # mostly the ends already differ
+    if len(ids) and (ids[0] != ids[-1] or np.count_nonzero(ids != ids[0])):
         strides[axis] = 1
     return torch.from_numpy(np.ascontiguousarray(ids)).as_strided(tuple(shape), strides)
 

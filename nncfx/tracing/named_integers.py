@@ -129,15 +129,16 @@ def named_integers(model: nn.Module) -> Iterator[None]:
 
     The shapes that norms with weights keep are of `WeightSize`s.
     """
+    modules = all_modules(model)
     plain = [
         (module, name, key, value)
-        for name, module in all_modules(model)
+        for name, module in modules
         for key, value in vars(module).items()
         if type(value) is int
     ]
     norms = [
         (module, module.normalized_shape)
-        for _, module in all_modules(model)
+        for _, module in modules
         if isinstance(module, nn.LayerNorm | nn.RMSNorm) and module.weight is not None
     ]
     for norm, shape in norms:
