@@ -33,6 +33,8 @@ _PIXEL_AXES = 3  # channels, rows, columns
 
 def reshape(state: ChannelState, call: TracedCall) -> None:
     """Follow a function that keeps all elements, perhaps repeated, in their order by channel."""
+    if not state.is_known(call.operands[0]):  # a constant is expanded as an activation is
+        return None
     grid = _again(state, call)
     if grid is None:
         return unknown(state, call, "cannot be repeated on channels")
@@ -243,10 +245,13 @@ def _join_vectors(state: ChannelState, call: TracedCall, parts: list[torch.Tenso
 
 
 def add_at(state: ChannelState, call: TracedCall) -> None:
-    """Follow `index_add` and the like: parts are added to some places of an axis."""
+    """Follow `index_add`, `scatter_add` and such: parts are added to some places of an axis."""
     target, axis, index, part = call.args[:4]
     grid, added = state.ids(target), state.ids(part)
     axis %= grid.dim()
+    others = varying_axes(added) if index.dim() == added.dim() > 1 else ()
+    if any(index.stride(one) for one in others):  # each channel has places of its own
+        return unknown(state, call, "adds to some channels by their position")
     if axis in (*varying_axes(grid), *varying_axes(added)) or varying_axes(state.ids(index)):
         return unknown(state, call, "adds to some channels by their position")
     shape = [1 if a == axis else size for a, size in enumerate(grid.shape)]
@@ -385,4 +390,5 @@ RULES = {
     "pad": pad,
     "__setitem__": assign,
     **dict.fromkeys(["index_add", "index_add_", "index_copy", "index_copy_"], add_at),
+    **dict.fromkeys(["scatter_add", "scatter_add_"], add_at),
 }

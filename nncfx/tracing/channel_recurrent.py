@@ -14,7 +14,7 @@ from nncfx.tracing.channel_state import ChannelState
 from nncfx.tracing.tensors import tensors_in
 from nncfx.tracing.watching import TracedCall
 
-__all__ = ["packed", "padded", "recurrent", "recurrent_cell"]
+__all__ = ["joined", "packed", "padded", "recurrent", "recurrent_cell"]
 
 _ARGUMENTS = 9
 
@@ -77,6 +77,16 @@ def packed(state: ChannelState, call: TracedCall) -> None:
 def padded(state: ChannelState, call: TracedCall) -> None:
     """Follow sequences that are laid side by side again, which `packed` undoes."""
     _over_time(state, call, 1)
+
+
+def joined(state: ChannelState, call: TracedCall) -> None:
+    """Follow `pad_sequence`: several sequences are laid side by side, their channels are one."""
+    parts = [state.ids(one) for one in call.args[0]]
+    if any(0 in varying_axes(one) for one in parts):
+        return unknown(state, call, "takes channels for steps")
+    shape = call.result.shape[2:]
+    merged = state.merge_grids([one[0] for one in parts], shape, place_of(call))
+    return state.set_grid(call.result, merged.expand(call.result.shape))
 
 
 def _over_time(state: ChannelState, call: TracedCall, axes: int) -> None:

@@ -29,7 +29,7 @@ from nncfx.tracing.channel_products import (
     grouped_product,
     matrix_product,
 )
-from nncfx.tracing.channel_recurrent import packed, padded, recurrent, recurrent_cell
+from nncfx.tracing.channel_recurrent import joined, packed, padded, recurrent, recurrent_cell
 from nncfx.tracing.channel_state import ChannelState
 from nncfx.tracing.channel_weights import batch_normalisation, product, weight_normalisation
 from nncfx.tracing.watching import TracedCall
@@ -109,5 +109,6 @@ RULES: Final[Mapping[str, Rule]] = {
     **{f"{name}_cell": recurrent_cell(gates) for name, gates in _RECURRENT.items()},
     "_pack_padded_sequence": packed,
     "_pad_packed_sequence": padded,
+    "pad_sequence": joined,
 }
 """The rule of every torch function that is followed, by its spelling in an address."""

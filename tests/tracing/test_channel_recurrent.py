@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 from nncfx.graph.channels import Role
 from nncfx.thinning import thin
@@ -76,6 +76,53 @@ def test_units_of_packed_sequences_go(layer: type[nn.RNNBase]) -> None:
     result = thin(model, (torch.randn(3, 5, 3, dtype=torch.float64), LENGTHS))
     assert result.removed["stem"] == (2,)
     assert (result.model.layer.hidden_size, result.model.head.in_features) == (5, 10)
+    assert result.max_error <= 1e-12
+
+
+def test_channels_of_sequences_laid_side_by_side_are_one() -> None:
+    """`pack_sequence` pads first."""
+
+    class Listed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stems = nn.ModuleList([nn.Linear(3, 4), nn.Linear(3, 4)])
+            self.layer, self.head = nn.GRU(4, 6), nn.Linear(6, 2)
+
+        def forward(self, *sequences: torch.Tensor) -> torch.Tensor:
+            parts = [stem(one) for stem, one in zip(self.stems, sequences, strict=True)]
+            return self.head(self.layer(pack_sequence(parts, enforce_sorted=False))[1][0])
+
+    torch.manual_seed(0)
+    model = without_unit(Listed(), ("layer.weight_hh", "head.weight"), 6)
+    result = thin(model, tuple(torch.randn(n, 3, dtype=torch.float64) for n in (2, 5)))
+    assert [one.out_features for one in result.model.stems] == [3, 3]
+    assert result.model.layer.hidden_size == 5
+    assert result.max_error <= 1e-12
+
+
+@pytest.mark.parametrize("is_even", [True, False])
+def test_messages_of_a_graph_are_added_up_channel_by_channel(is_even: bool) -> None:
+    """Where the places are the same for all channels; places of its own hold each channel."""
+
+    class Graph(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.message, self.head = nn.Linear(3, 6), nn.Linear(6, 6), nn.Linear(6, 2)
+
+        def forward(self, nodes: torch.Tensor) -> torch.Tensor:
+            source, target = torch.tensor([[0, 1, 2], [1, 2, 2]])
+            states = self.stem(nodes).relu()
+            messages = self.message(states)[source]
+            places = target[:, None].expand_as(messages)
+            places = places if is_even else places.clone()
+            return self.head(states.scatter_add(0, places, messages))
+
+    torch.manual_seed(0)
+    model, nodes = Graph().double().eval(), torch.randn(4, 3, dtype=torch.float64)
+    for reader in (model.message, model.head):
+        reader.weight.data[:, :2] = 0
+    result = thin(model, nodes)
+    assert result.removed == ({"stem": (0, 1)} if is_even else {})
     assert result.max_error <= 1e-12
 
 
