@@ -1,8 +1,11 @@
 """Promises of nncfx.tracing.module_stack: what tells where a hook can stand at run time."""
 
+from contextlib import suppress
+
 import torch
 from torch import nn
 
+from nncfx.errors import TracingError
 from nncfx.tracing.module_stack import Boundary
 from nncfx.tracing.tracer import trace_with_wiring
 
@@ -35,3 +38,39 @@ def test_calls_and_callees_are_counted_by_module() -> None:
     assert dict(learnt.calls) == {"act": 2}
     assert learnt.called == {"", "act", "padded"}
     assert dict(learnt.callees) == {"": ("act", "padded")}
+
+
+class Hooked(nn.Module):
+    """A layer with a hook before and a hook after it, each of which makes a call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.layer.register_forward_pre_hook(lambda _, args: (args[0].sin(),))
+        self.last = nn.Linear(2, 2)
+        self.last.register_forward_hook(lambda _, __, result: result.cos())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.layer(x))
+
+
+def test_calls_of_hooks_before_a_module_are_the_callers_and_after_it_its_own() -> None:
+    assert trace_with_wiring(Hooked(), torch.zeros(1, 2)).graph.addresses == [
+        "Hooked/sin_0",
+        "Hooked/Linear[layer]/linear_0",
+        "Hooked/Linear[last]/linear_0",
+        "Hooked/Linear[last]/cos_0",
+    ]
+
+
+def test_modules_are_as_they_were_after_a_trace_that_fails_too() -> None:
+    model = Hooked()
+    compiled = model.last.__dict__["_compiled_call_impl"] = model.last.forward
+    before = [dict(vars(module)) for module in model.modules()]
+    hooks = [len(module._forward_pre_hooks) for module in model.modules()]
+    for width in (2, 3):
+        with suppress(TracingError):
+            trace_with_wiring(model, torch.zeros(1, width))
+    assert [vars(module) for module in model.modules()] == before
+    assert [len(module._forward_pre_hooks) for module in model.modules()] == hooks
+    assert vars(model.last)["_compiled_call_impl"] is compiled
