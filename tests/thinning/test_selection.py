@@ -107,3 +107,26 @@ def test_one_entry_anywhere_keeps_a_channel_alive(axis: int, entry: int) -> None
     read = Member(parameter="w", axis=axis, indices=rows, role=Role.CONSUMER)
     dead = dead_groups(GroupSet(name="s", size=30, members=(read,)), {"w": weight})
     assert dead.tolist() == [one for one in range(30) if one != 3]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "least"),
+    [
+        (torch.float64, 5e-324),
+        (torch.float32, 1e-45),
+        (torch.bfloat16, 1e-40),
+        (torch.float16, 6e-8),
+        (torch.float32, float("nan")),
+        (torch.complex64, 1e-45j),
+        (torch.int8, -1),
+    ],
+)
+def test_only_zeros_of_either_sign_are_dead_in_every_type(
+    dtype: torch.dtype, least: complex
+) -> None:
+    weight = torch.zeros(2, 3).to(dtype)
+    weight[1, 1] = least
+    weight[0] *= -1
+    read = Member(parameter="w", axis=1, indices=np.arange(3)[:, None], role=Role.CONSUMER)
+    found = dead_groups(GroupSet(name="s", size=3, members=(read,)), {"w": weight})
+    assert found.tolist() == [0, 2]
