@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from nncfx.errors import TracingError
 from nncfx.graph import Operation
 from nncfx.tracing.module_walk import named_modules
 
@@ -138,7 +139,12 @@ class ModuleStack:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Keep the stack up to date while the context lasts."""
+        """Keep the stack up to date while the context lasts.
+
+        Raises:
+            TracingError: a module is scripted.
+        """
+        self._check_scripts()
         handles: list[RemovableHandle] = []
         held: list[tuple[dict[str, Any], Any]] = []
         try:
@@ -160,6 +166,16 @@ class ModuleStack:
                     del own[_CALL]
                 else:
                     own[_CALL] = before
+
+    def _check_scripts(self) -> None:
+        for module in self._modules:
+            if isinstance(module, torch.jit.ScriptModule):
+                name = self._names[id(module)][0]
+                raise TracingError(
+                    f"{repr(name) if name else 'The model'} is a {_class_name(module)}, in which "
+                    "no operation can be seen. Give the model with the module from which "
+                    "torch.jit.script or torch.jit.trace has made it.",
+                )
 
     def saw_call(
         self,

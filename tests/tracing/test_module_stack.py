@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 
+import pytest
 import torch
 from torch import nn
 
@@ -74,3 +75,10 @@ def test_modules_are_as_they_were_after_a_trace_that_fails_too() -> None:
     assert [vars(module) for module in model.modules()] == before
     assert [len(module._forward_pre_hooks) for module in model.modules()] == hooks
     assert vars(model.last)["_compiled_call_impl"] is compiled
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_scripted_module_is_refused_by_name() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), torch.jit.script(nn.Linear(2, 2)))
+    with pytest.raises(TracingError, match=r"'1' is a RecursiveScriptModule, in which no operat"):
+        trace_with_wiring(model, torch.zeros(1, 2))
