@@ -159,10 +159,17 @@ class _Subject:
         return True
 
     def trial(self, channels: Channels) -> Operation | None:
-        """Return the operation that fails without some of the channels; None if none does."""
-        smaller = removed(self._model, channels, _some(channels))
-        with sized_on_the_way(smaller.model, smaller.sizes):
-            return failing_operation(self._model, smaller.model, self._inputs)
+        """Return the operation that fails without some of the channels; None if none does.
+
+        Without more of them, too: parts that happen to be one channel wide are broadcast.
+        """
+        for selection in (_some(channels), _most(channels)):
+            smaller = removed(self._model, channels, selection)
+            with sized_on_the_way(smaller.model, smaller.sizes):
+                failing = failing_operation(self._model, smaller.model, self._inputs)
+            if failing is not None:
+                return failing
+        return None
 
 
 def _has_own_code(module: nn.Module) -> bool:
@@ -198,5 +205,15 @@ def _some(channels: Channels) -> Selection:
         group_set.name: np.arange(max(1, group_set.size // _PARTS[number % len(_PARTS)]))
         for number, group_set in enumerate(channels.prunable)
         if group_set.size > 1
+    }
+    return Selection(groups=groups, kept={})
+
+
+def _most(channels: Channels) -> Selection:
+    """Return more than half of the groups of every set, and never all."""
+    groups = {
+        one.name: np.arange(min(one.size - 1, -(-one.size * 3 // 5)))
+        for one in channels.prunable
+        if one.size > 1
     }
     return Selection(groups=groups, kept={})

@@ -57,7 +57,7 @@ def test_parts_of_a_block_are_no_counterparts_though_their_names_have_numbers() 
     class Two(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.part1, self.part2 = Free(3, 6, 3), Free(3, 8, 3)
+            self.part1, self.part2 = Free(3, 6, 3), Free(3, 40, 3)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.part2(self.part1(x))
