@@ -41,6 +41,7 @@ __all__ = [
     "CallPlan",
     "is_known_function",
     "planned_forward",
+    "uncounted",
 ]
 
 CALLS: Final = "_nncf_calls"
@@ -54,10 +55,19 @@ _NOT_COMPILED: Final = (
 
 @dataclass(frozen=True)
 class CallHooks:
-    """Hooks around one call of a torch function, by port."""
+    """Hooks around one call of a torch function, by port.
+
+    Attributes:
+        before: At what it reads.
+        after: At what it returns.
+        reads_floats: Whether a tensor that it reads holds floats.
+        rank: How many calls of the function by the module are before it that are alike in that.
+    """
 
     before: Mapping[int, HookChain] = field(default_factory=dict)
     after: Mapping[int, HookChain] = field(default_factory=dict)
+    reads_floats: bool = True
+    rank: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,9 @@ class CallPlan:
             are numbered across its own calls.
         is_called_by_hooked: The caller has `functions`; they do not see what this module calls.
         counts: This is the root, and some module's calls are numbered.
+        ranked: The same hooks as `functions`, by what compiled code counts: function, whether the
+            call reads floats, and its rank among such calls. While a program is exported, models
+            compute their masks and positions in other ways; the calls on floats stay the same.
         watched: Function object to spelling, for all of torch's functions that `functions` names.
         watched_pairs: The same. Compiled code compares functions by identity; it may not read
             their names, nor look them up in a dict.
@@ -87,6 +100,7 @@ class CallPlan:
     is_repeated: bool = False
     is_called_by_hooked: bool = False
     counts: bool = False
+    ranked: Mapping[tuple[str, bool, int], CallHooks] = field(init=False, compare=False)
     watched: Mapping[Callable[..., Any], str] = field(init=False, compare=False)
     watched_pairs: tuple[tuple[Callable[..., Any], str], ...] = field(init=False, compare=False)
     reads_attribute: bool = field(init=False, compare=False)
@@ -94,6 +108,9 @@ class CallPlan:
 
     def __post_init__(self) -> None:
         names = {name for name, _ in self.functions}
+        calls = self.functions.items()
+        ranked = {(name, one.reads_floats, one.rank): one for (name, _), one in calls}
+        object.__setattr__(self, "ranked", ranked)
         watched = {func: name for func, name in _spellings().items() if name in names}
         called = {name for func, name in watched.items() if func.__name__ != "__get__"}
         object.__setattr__(self, "watched", watched)
@@ -179,6 +196,22 @@ def planned_forward(own: Callable[..., Any]) -> Callable[..., Any]:
     return forward
 
 
+def uncounted(function: Callable[..., Any], *args: Any) -> Any:
+    """Return what `function` returns; its calls are not numbered among those of the model.
+
+    What the hooks of a weight compute, they compute where the weight is read: between the calls
+    of the module that reads it, which may be another one than has it.
+    """
+    mode = _innermost()
+    if mode is None:
+        return function(*args)
+    mode.suspensions += 1
+    try:
+        return function(*args)
+    finally:
+        mode.suspensions -= 1
+
+
 def _refuse_recomputation(call: str) -> None:
     """Raise an error if the present call is going to be made again in the backward pass.
 
@@ -227,13 +260,8 @@ class _SiteMode(TorchFunctionMode):
         name = self._spelt(func, kwargs)
         if name is None:
             return _called(func, args, kwargs)
-        number = next_number(self._counts, name)
-        hooks = self._sites.get((name, number))
+        hooks = self._hooks_at(name, args, kwargs)
         if hooks is None:
-            if not torch.compiler.is_compiling() and number >= self._plan.traced.get(
-                name, number + 1
-            ):
-                self._plan.report(name)
             return _called(func, args, kwargs)
         if not torch.compiler.is_compiling():
             _refuse_recomputation(f"{name} of {self._plan.module or 'the model'}")
@@ -241,6 +269,20 @@ class _SiteMode(TorchFunctionMode):
             (args, kwargs), _ = substitute((args, kwargs), hooks.before)
         result = _called(func, args, kwargs)
         return substitute(result, hooks.after)[0] if hooks.after else result
+
+    def _hooks_at(
+        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> CallHooks | None:
+        """Return the hooks of this call of the function `name`, and count it."""
+        if torch.compiler.is_compiling():
+            reads_floats = _holds_floats(args) or _holds_floats(tuple(kwargs.values()))
+            rank = next_number(self._counts, name if reads_floats else f"{name} of integers")
+            return self._plan.ranked.get((name, reads_floats, rank))
+        number = next_number(self._counts, name)
+        hooks = self._sites.get((name, number))
+        if hooks is None and number >= self._plan.traced.get(name, number + 1):
+            self._plan.report(name)
+        return hooks
 
     def _spelt(self, func: Callable[..., Any], kwargs: Mapping[str, Any]) -> str | None:
         if func is F.relu:
@@ -251,6 +293,16 @@ class _SiteMode(TorchFunctionMode):
             if func is watched:
                 return name
         return None
+
+
+def _holds_floats(values: tuple[Any, ...] | list[Any]) -> bool:
+    for one in values:
+        if isinstance(one, torch.Tensor):
+            if one.is_floating_point():
+                return True
+        elif isinstance(one, tuple | list) and _holds_floats(one):
+            return True
+    return False
 
 
 def _called(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

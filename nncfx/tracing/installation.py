@@ -123,7 +123,9 @@ def _plan(name: str, load: _Load, wiring: Wiring, functions: Mapping[str, str]) 
         }
         return CallPlan(name, boundary=boundary, is_repeated=repeated)
     calls = {
-        (functions[one], place.ordinal): CallHooks(dict(load.before[one]), dict(load.after[one]))
+        (functions[one], place.ordinal): CallHooks(
+            dict(load.before[one]), dict(load.after[one]), place.reads_floats, place.rank
+        )
         for place, one in zip(places, addresses, strict=True)
     }
     traced = {function: wiring.counts.get((name, function), 1) for function, _ in calls}

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, Final
@@ -43,12 +43,16 @@ class Place:
     Attributes:
         module: Dotted name of the calling module: the first it has.
         ordinal: How many calls of the same function the module made before, in this forward.
+        reads_floats: Whether a tensor that it reads holds floats.
+        rank: How many of those calls are like this one in that.
         boundary: Set if the operation is the only call of the module.
     """
 
     module: str
     ordinal: int
-    boundary: Boundary | None
+    reads_floats: bool
+    rank: int
+    boundary: Boundary | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class Wiring:
 @dataclass
 class _Seen:
     operation: Operation | None
-    ordinal: int
+    place: Place
     inputs: Sequence[torch.Tensor]
     produced: Sequence[torch.Tensor]
 
@@ -128,6 +132,7 @@ class ModuleStack:
                 self._modules.append(module)
         self._frames: list[Frame] = []
         self._ordinals: Counter[tuple[str, str]] = Counter()
+        self._ranks: Counter[tuple[str, str, bool]] = Counter()
         self._places: dict[str, Place] = {}
         self._calls: Counter[str] = Counter()
         self._callees: dict[str, dict[str, None]] = {}
@@ -186,12 +191,15 @@ class ModuleStack:
     ) -> None:
         """Take note of a tensor-producing call by the module on top."""
         frame = self.top
-        ordinal = self._ordinals[frame.key, name]
+        reads_floats = any(one.is_floating_point() for one in inputs)
+        ordinal, rank = self._ordinals[frame.key, name], self._ranks[frame.key, name, reads_floats]
         self._ordinals[frame.key, name] += 1
+        self._ranks[frame.key, name, reads_floats] += 1
+        place = Place(frame.key, ordinal, reads_floats, rank)
         if operation is not None:
-            self._places[operation.address] = Place(frame.key, ordinal, None)
+            self._places[operation.address] = place
         if len(frame.seen) < 2:  # noqa: PLR2004 (to know that a call is the only one, two will do)
-            frame.seen.append(_Seen(operation, ordinal, inputs, produced))
+            frame.seen.append(_Seen(operation, place, inputs, produced))
 
     def wiring(self) -> Wiring:
         """Return what was learnt."""
@@ -268,7 +276,7 @@ class ModuleStack:
             ),
             is_result=len(seen.produced) == 1 and result is seen.produced[0],
         )
-        self._places[seen.operation.address] = Place(frame.key, seen.ordinal, boundary)
+        self._places[seen.operation.address] = replace(seen.place, boundary=boundary)
 
 
 @lru_cache(maxsize=256)

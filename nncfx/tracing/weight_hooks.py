@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from nncfx.tracing.activation_hooks import uncounted
 from nncfx.tracing.hook_chain import carried
 
 __all__ = ["weight_attribute", "weight_properties"]
@@ -38,7 +39,7 @@ def _hooked(name: str) -> property:
 
     def read(self: nn.Module) -> Any:
         stored: dict[str, Any] = self._parameters if name in self._parameters else self._buffers
-        return carried(self, attribute, stored[name])
+        return uncounted(carried, self, attribute, stored[name])
 
     return property(read)
 

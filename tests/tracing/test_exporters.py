@@ -84,3 +84,95 @@ def test_it_exports_to_onnx(halved: NNCFNetwork, inputs: Inputs, tmp_path: Path)
     torch.testing.assert_close(
         torch.from_numpy(got), halved(inputs("LeNet")), rtol=1e-4, atol=1e-5
     )
+
+
+class Products(nn.Module):
+    """Products that the root makes of its own parameter and of a child's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor([2.0, 3.0]))
+        self.child = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * self.scale
+        return (y * self.child.weight[0]).exp() * 1.5
+
+
+class Tripled(nn.Module):
+    """A hook that multiplies, as masks do."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 3 * 1.0
+
+
+class Counted(nn.Module):
+    """A hook that keeps the shapes that it has met."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not torch.compiler.is_compiling():
+            self.met.append(x.detach().clone())
+        return x + 10
+
+
+X = torch.tensor([[0.5, -0.25]])
+
+
+def products() -> tuple[NNCFNetwork, Counted]:
+    model, counted = wrap(Products(), X), Counted()
+    (second,) = [one.address for one in model.nncf.graph.operations if one.address[-5:] == "l___1"]
+    model.nncf.register(
+        [
+            Insertion(WeightSite("", "scale"), Tripled(), 0, "test"),
+            Insertion(WeightSite("child", "weight"), Tripled(), 0, "test"),
+            Insertion(PostSite(second), counted, 0, "test"),
+        ]
+    )
+    model.nncf.commit()
+    return model, counted
+
+
+def test_what_the_hooks_of_a_weight_compute_is_not_counted_among_the_calls() -> None:
+    model, counted = products()
+    plain = Products()
+    plain.load_state_dict(model.state_dict(), strict=False)
+    second = X * plain.scale * 3 * plain.child.weight[0] * 3
+    result = model(X)
+    (met,) = counted.met
+    torch.testing.assert_close(met, second)
+    torch.testing.assert_close(result, (second + 10).exp() * 1.5)
+
+
+def test_nor_is_it_where_the_model_is_compiled_or_exported() -> None:
+    model, _ = products()
+    expected = model(X)
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(X), expected)
+    exported = torch.export.export(model, (X,), strict=False).module()
+    torch.testing.assert_close(exported(X), expected)
+
+
+class Positions(nn.Module):
+    """Computes its positions in another way while it is exported, as transformers do."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        positions = torch.arange(x.shape[-1])
+        if torch.compiler.is_exporting():
+            positions = (positions + 1) + (-1)
+        return (x + 1.0) * positions + 0.5
+
+
+def test_a_hook_finds_its_call_on_floats_though_others_are_made_while_exporting() -> None:
+    model = wrap(Positions(), X)
+    first, _ = [one.address for one in model.nncf.graph.operations if "__add__" in one.address]
+    model.nncf.register([Insertion(PostSite(first), Tripled(), 0, "test")])
+    model.nncf.commit()
+    expected = (X + 1) * 3 * torch.arange(2) + 0.5
+    torch.testing.assert_close(model(X), expected)
+    exported = torch.export.export(model, (X,), strict=False).module()
+    torch.testing.assert_close(exported(X), expected)
