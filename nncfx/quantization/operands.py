@@ -93,11 +93,11 @@ def _axis(operation: Operation, kind: str, port: int) -> int | None:
     if operation.function in ("bilinear", "einsum"):
         return None
     if kind == "matmul" or operation.function == "addmm":
-        # x @ w has the outputs last, w @ x has them first; a batch of matrices has no such axis
+        # x @ w has the outputs last. A batch of matrices has no such axis; and no runtime takes
+        # several scales for what stands on the left, so that w @ x has none, either
         right = port == (_FACTORS.get(operation.function, (0, 1)))[1]
-        if rank != 2:  # noqa: PLR2004 (a matrix)
-            return None
-        return 1 if right != (operation.function == "__rmatmul__") else 0
+        is_last = right != (operation.function == "__rmatmul__")
+        return 1 if rank == 2 and is_last else None  # noqa: PLR2004 (a matrix)
     return _OUTPUT_AXIS_OF_KIND[kind]
 
 

@@ -1,6 +1,7 @@
 """Where quantizers go, on small models whose answer is plain, and on real ones."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from nncfx.quantization import (
     SpecRequest,
     plan_quantizers,
 )
+from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
 from nncfx.tracing import WeightSite
 
 IMAGE = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -413,3 +415,28 @@ def test_a_weight_that_is_read_transposed_is_quantized_itself_by_output(way: str
     assert weight.sites == (WeightSite.of("weight"),)
     assert weight.spec.axis == 0
     assert names(plan) == ["Turned/__matmul___0|INPUT0"]
+
+
+class Left(nn.Module):
+    """A product by a parameter from the left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(5, 3, generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight @ x
+
+
+def test_a_weight_from_the_left_has_one_scale_for_no_runtime_takes_more(tmp_path: Path) -> None:
+    (weight,) = planned(Left(), inputs=torch.ones(2, 3, 4)).weights
+    assert weight.spec.axis is None
+    x = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(1))
+    quantized = nncfx.quantize(Left(), [x])
+    file = nncfx.export_onnx(quantized, tmp_path / "x.onnx", x)
+    kernels = integer_kernels(file.path, x)
+    assert len(kernels.integer) == 1
+    assert not kernels.float
+    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
+        executed = torch.from_numpy(session.run(x)[0])
+    torch.testing.assert_close(executed, quantized(x), rtol=0, atol=1e-5)
