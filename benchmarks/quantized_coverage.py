@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from thin_coverage import FIXED_IMAGES, brief, subjects
+from thin_coverage import EXPERTS, FIXED_IMAGES, brief, subjects
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
@@ -47,6 +47,8 @@ def settled(subject: Subject, pixels: int | None) -> tuple[nn.Module, Any]:
     """Return a model whose batch norms have seen its inputs, and these."""
     torch.manual_seed(0)
     model, inputs = subject.make()
+    if subject.name in EXPERTS:
+        model.set_experts_implementation("batched_mm")
     if pixels and not subject.name.startswith(FIXED_IMAGES):
         inputs = inputs[..., :pixels, :pixels]
     norms = [one for one in model.modules() if isinstance(one, _BatchNorm)]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from nncfx.errors import ExportError
@@ -13,6 +14,7 @@ _OPERATION: Final = (
     re.compile(r"target=torch\.ops\.([\w.]+)"),
 )
 _SOURCE_LINE: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)(?:\n {4}(\S[^\n]*))?')
+_OWN: Final = str(Path(__file__).parents[1])
 _COLOUR: Final = re.compile(r"\x1b?\[\d+m")
 
 
@@ -57,7 +59,9 @@ def _first(patterns: tuple[re.Pattern[str], ...], texts: list[str]) -> str:
 
 
 def _source_line(texts: list[str]) -> str:
-    found = [match for text in texts for match in _SOURCE_LINE.finditer(text)]
+    matches = [match for text in texts for match in _SOURCE_LINE.finditer(text)]
+    # a hook stands around the model's own line
+    found = [match for match in matches if not match.group(1).startswith(_OWN)]
     if not found:
         return ""
     path, line, function, code = found[-1].groups()

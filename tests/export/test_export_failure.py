@@ -1,5 +1,6 @@
 """A failure of torch's exporter becomes one paragraph: what, where, why, and the mend."""
 
+import nncfx.tracing.call_numbers
 from nncfx.export.export_failure import as_export_error
 
 
@@ -26,6 +27,20 @@ def test_the_line_of_the_model_is_given() -> None:
     assert text == (
         "Net cannot be exported at /a/net.py:12 in forward, `x = x.foo()`: RuntimeError: it failed"
     )
+
+
+def test_it_is_not_a_line_of_the_hooks_around_the_model_s_own() -> None:
+    text = str(
+        as_export_error(
+            chained(
+                'it failed\n  File "/a/net.py", line 12, in forward\n    x = x.foo()\n'
+                f'  File "{nncfx.tracing.call_numbers.__file__}", line 84, in f\n    return g()\n'
+            ),
+            model="Net",
+        )
+    )
+    assert "at /a/net.py:12 in forward" in text
+    assert "call_numbers" not in text
 
 
 def test_a_failure_without_a_text_is_still_a_sentence() -> None:
