@@ -93,13 +93,15 @@ class Requests:
         """Return where hooks stand that quantize `tensor`.
 
         One after its producer where all readers may see it quantized, else one before each reader
-        that asked.
+        that asked; an assignment to elements returns nothing that could be hooked.
         """
         address, port = tensor
         edges = [one for one in self.graph.outgoing(address) if one.source_port == port]
         asked = [one for one in edges if (one.target, one.target_port) in self._covered]
         everywhere = tensor in self.produced or len(asked) == len(edges)
-        if everywhere and not is_model_input(address):
+        producer = self._operations.get(address)
+        is_assigned = producer is not None and producer.function == "__setitem__"
+        if everywhere and not is_assigned and not is_model_input(address):
             return [PostSite(address, port)]
         return [PreSite(one.target, one.target_port) for one in asked]
 

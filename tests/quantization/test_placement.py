@@ -440,3 +440,29 @@ def test_a_weight_from_the_left_has_one_scale_for_no_runtime_takes_more(tmp_path
     with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
         executed = torch.from_numpy(session.run(x)[0])
     torch.testing.assert_close(executed, quantized(x), rtol=0, atol=1e-5)
+
+
+class Assigned(nn.Module):
+    """Layers that write their outputs into parts of one tensor, which another layer reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.last = nn.Linear(3, 2), nn.Linear(3, 4), nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        joined = torch.zeros(len(x), 6)
+        joined[:, :2] = self.left(x)
+        joined[:, 2:] = self.right(x)
+        return self.last(joined)
+
+
+def test_what_was_assigned_part_by_part_is_quantized_where_it_is_read() -> None:
+    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    plan = planned(Assigned(), inputs=x)
+    assert [str(one) for one in plan.activations[-1].sites] == [
+        "Assigned/Linear[last]/linear_0|INPUT0"
+    ]
+    model = Assigned().eval()
+    expected = model(x)
+    quantized = nncfx.quantize(model, [x])
+    assert 0 < (quantized(x) - expected).norm() < 0.02 * expected.norm()
