@@ -25,6 +25,7 @@ from nncfx.export.node_modules import name_nodes
 from nncfx.export.preparation import inferring, plain, refuse_unwritable, run_once
 from nncfx.export.qdq import write_quantized
 from nncfx.export.qdq_check import tell_of_floats
+from nncfx.export.quantizer_inputs import check_quantizer_inputs, quantizer_inputs
 from nncfx.export.targets import Target, target_named
 from nncfx.export.writable_outputs import writable_outputs
 from nncfx.quantization.operator_shapes import know_shapes
@@ -92,8 +93,11 @@ def export_onnx(
     model = plain(model)
     refuse_unwritable(model)
     with inferring(model), writable_outputs(model):
-        outputs = _output_names(run_once(model, call))
+        with quantizer_inputs(model) as shapes:
+            outputs = _output_names(run_once(model, call))
         program = _capture(model, _by_name(model, call), wanted, dynamic_batch=dynamic_batch)
+    if program.exported_program is not None:
+        check_quantizer_inputs(program.exported_program, shapes)
     graph = program.model.graph
     _name_outputs(graph, outputs)
     write_quantized(program.model, runtime)
