@@ -59,13 +59,17 @@ def settled(subject: Subject, pixels: int | None) -> tuple[nn.Module, Any]:
         model.eval()
         for norm in norms:
             norm.train(norm.affine)
-        run(model, doubled(inputs))
+        run(model, further(inputs))
     return model.eval(), inputs
 
 
-def doubled(inputs: Any) -> Any:  # noqa: ANN401 (as models take them)
-    """Return twice as many examples, the second half mirrored, for norms to settle on."""
-    return pytree.tree_map_only(torch.Tensor, lambda one: torch.cat([one, one.flip(-1)]), inputs)
+def further(inputs: Any) -> Any:  # noqa: ANN401 (as models take them)
+    """Return eight times as many examples, shifted along the last axis, for norms to settle on."""
+
+    def shifted(one: torch.Tensor) -> torch.Tensor:
+        return torch.cat([one.roll(shift * one.shape[-1] // 8, -1) for shift in range(8)])
+
+    return pytree.tree_map_only(torch.Tensor, shifted, inputs)
 
 
 def check(subject: Subject, options: argparse.Namespace) -> str:
