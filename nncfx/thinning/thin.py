@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 import torch
@@ -144,28 +144,20 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
     if tolerance is not None and not tolerance >= 0:
         raise ArgumentError(f"tolerance is {tolerance}; a relative error is at least 0.")
     example_inputs = inputs_for(model, example_inputs)
+    thinned = partial(
+        thin,
+        example_inputs=example_inputs,
+        align=alignment,
+        tolerance=tolerance,
+        channels=channels,
+    )
     if isinstance(model, NNCFNetwork) and is_quantized(model):
-        result = thin(
-            without_hooks(model, Quantizer),
-            example_inputs,
-            align=alignment,
-            tolerance=tolerance,
-            channels=channels,
-            living_norms=living_norms,
-            form="class",
-        )
+        plain = without_hooks(model, Quantizer)
+        result = thinned(plain, living_norms=living_norms, form="class")
         again = quantized_again(result.model, result.entries, model, example_inputs, tolerance)
         return replace(result, model=again[0], max_error=max(result.max_error, again[1]))
     if isinstance(model, NNCFNetwork) and has_living_norms(model):
-        result = thin(
-            without_hooks(model, NormHook),
-            example_inputs,
-            align=alignment,
-            tolerance=tolerance,
-            channels=channels,
-            living_norms=True,
-            form=form,
-        )
+        result = thinned(without_hooks(model, NormHook), living_norms=True, form=form)
         return _as_trained(result, model, example_inputs, tolerance)
     masked = strip(model) if isinstance(model, NNCFNetwork) else model
     work = _Work(masked, example_inputs, alignment, tolerance)

@@ -1,7 +1,7 @@
 """Channel rules of recurrent layers, of their cells, and of packed sequences."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -16,7 +16,8 @@ from nncfx.tracing.watching import TracedCall
 
 __all__ = ["joined", "packed", "padded", "recurrent", "recurrent_cell"]
 
-_ARGUMENTS = 9
+_ARGUMENTS: Final = 9
+"""Of `torch.lstm`, `gru` and the like, with sequences packed or not."""
 
 
 def recurrent(gates: int) -> Callable[[ChannelState, TracedCall], None]:
