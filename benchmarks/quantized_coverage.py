@@ -20,6 +20,7 @@ import tempfile
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -115,42 +116,51 @@ def likeness(found: list[Any], wanted: list[Any]) -> str:
     return f"{min(ratios):.0f}" if ratios else "equal"
 
 
-def outcome(subject: Subject, options: argparse.Namespace) -> str:
-    """Return the row of one model."""
-    try:
-        return check(subject, options)
-    except Exception as error:  # noqa: BLE001 (whatever goes wrong is the result)
-        if options.trace:
-            traceback.print_exc(file=sys.stderr)
-        return f"| {subject.name} | FAIL: {brief(error)} | | | | |"
-
-
-def main() -> None:
-    """Run the chosen models and print a table in Markdown."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+def common_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Return the arguments that every sweep over a zoo takes, and those of `parser`."""
     parser.add_argument("zoo", choices=ZOOS)
     parser.add_argument("--only", nargs="*", default=[], help="names of models")
     parser.add_argument("--table", type=Path, help="file of rows; models in it are not run again")
     parser.add_argument("--pixels", type=int, help="side of images, where a model takes any")
     parser.add_argument("--trace", action="store_true", help="print tracebacks")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def sweep(
+    options: argparse.Namespace,
+    header: str,
+    row_of: Callable[[Subject, argparse.Namespace], str],
+) -> None:
+    """Print a table in Markdown with a row for each chosen model, and count."""
     warnings.simplefilter("ignore")
     table = options.table or Path(os.devnull)
     rows = table.read_text().splitlines()[2:] if table.is_file() else []
     done = {row.split("|")[1].strip() for row in rows}
-    print("\n".join([HEADER, *rows]), flush=True)
+    print("\n".join([header, *rows]), flush=True)
     with table.open("a") as file:
         if not rows:
-            print(HEADER, file=file)
+            print(header, file=file)
         for subject in subjects(options.zoo):
             if subject.name in done or (options.only and subject.name not in options.only):
                 continue
-            rows.append(outcome(subject, options))
+            try:
+                rows.append(row_of(subject, options))
+            except Exception as error:  # noqa: BLE001 (whatever goes wrong is the result)
+                if options.trace:
+                    traceback.print_exc(file=sys.stderr)
+                columns = header.partition("\n")[0].count("|") - 3
+                rows.append(f"| {subject.name} | FAIL: {brief(error)} " + "| " * columns + "|")
             print(rows[-1], flush=True)
             print(rows[-1], file=file, flush=True)
             gc.collect()
     failed = Counter("failed" if "| FAIL" in row else "run" for row in rows)
     print(f"\n{len(rows)} models: " + ", ".join(f"{n} {word}" for word, n in failed.items()))
+
+
+def main() -> None:
+    """Run the chosen models and print a table in Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    sweep(common_options(parser), HEADER, check)
 
 
 if __name__ == "__main__":
