@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from nncfx.export.graph_edits import add_constant, input_of, replace_node, sole_consumer
+from nncfx.export.graph_edits import input_of, replace_node, shared_constant, sole_consumer
 from nncfx.export.integer_weights import IntegerWeight
 from nncfx.export.number_types import half_byte_type, number_type
 from nncfx.export.targets import Target
@@ -59,10 +59,10 @@ def _gather_blocks(layer: "ir.Node", weight: IntegerWeight, graph: "ir.Graph") -
     name, grid = input_of(weight.node).name, weight.grid
     dtype = half_byte_type(grid)
     table, zero_point = (
-        add_constant(graph, f"{name}_{part}", array.astype(np.uint8), dtype)
+        shared_constant(graph, f"{name}_{part}", array.astype(np.uint8), dtype)
         for part, array in (("integers", weight.integers), ("zero_point", grid.zero_point))
     )
-    scale = add_constant(graph, f"{name}_scale", grid.scale)
+    scale = shared_constant(graph, f"{name}_scale", grid.scale)
     node = ir.node(
         "GatherBlockQuantized",
         [table, input_of(layer, 1), scale, zero_point],
@@ -78,8 +78,8 @@ def _gather_rows(layer: "ir.Node", weight: IntegerWeight, graph: "ir.Graph") -> 
 
     name, indices = input_of(weight.node).name, input_of(layer, 1)
     dtype = number_type(weight.grid, signed_first=True)
-    table = add_constant(graph, f"{name}_integers", weight.integers.astype(dtype.numpy()))
-    scales = add_constant(graph, f"{name}_scale", weight.grid.scale.reshape(-1, 1))
+    table = shared_constant(graph, f"{name}_integers", weight.integers.astype(dtype.numpy()))
+    scales = shared_constant(graph, f"{name}_scale", weight.grid.scale.reshape(-1, 1))
     nodes = [
         ir.node("Gather", [table, indices], {"axis": 0}),
         ir.node("Gather", [scales, indices], {"axis": 0}),

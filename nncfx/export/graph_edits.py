@@ -17,6 +17,7 @@ __all__ = [
     "input_of",
     "insert_after_value",
     "replace_node",
+    "shared_constant",
     "sole_consumer",
 ]
 
@@ -60,6 +61,22 @@ def add_constant(
     )
     graph.register_initializer(value)
     return value
+
+
+def shared_constant(
+    graph: "ir.Graph",
+    name: str,
+    array: npt.NDArray[Any],
+    dtype: "ir.DataType | None" = None,
+) -> "ir.Value":
+    """Return the constant `name` if it holds `array` already; else store it as `add_constant`.
+
+    For what several layers read, and no runtime rewrites for one of them.
+    """
+    known = constant_of(graph.initializers.get(name))
+    if known is not None and known.dtype == array.dtype and np.array_equal(known, array):
+        return graph.initializers[name]
+    return add_constant(graph, name, array, dtype)
 
 
 def input_of(node: "ir.Node", index: int = 0) -> "ir.Value":

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nncfx.export.fusion import is_quantized
-from nncfx.export.graph_edits import add_constant, input_of, replace_node, sole_consumer
+from nncfx.export.graph_edits import consumers, input_of, replace_node, shared_constant
 from nncfx.export.integer_weights import IntegerWeight
 
 if TYPE_CHECKING:
@@ -49,13 +49,14 @@ def pack_weights(model: "ir.Model", weights: list[IntegerWeight]) -> list[Intege
 
 
 def _packed(weight: IntegerWeight, graph: "ir.Graph") -> bool:
-    layer = sole_consumer(weight.node.outputs[0])
-    if layer is None or layer.domain or is_quantized(input_of(layer)):
+    """Turn the products that read `weight` into packed ones; return whether none is left."""
+    values = weight.node.outputs[0]
+    for layer in consumers(values):  # several, where layers share a weight
+        matrix = None if layer.domain else _matrix(layer, weight)
+        if matrix is not None and not is_quantized(input_of(layer)):
+            replace_node(layer, _product(layer, matrix, graph), graph)
+    if values.uses() or values.is_graph_output():
         return False
-    matrix = _matrix(layer, weight)
-    if matrix is None:
-        return False
-    replace_node(layer, _product(layer, matrix, graph), graph)
     graph.remove(weight.node, safe=True)
     return True
 
@@ -118,12 +119,12 @@ def _product(layer: "ir.Node", matrix: _Matrix, graph: "ir.Graph") -> "ir.Node":
     packed = _bytes(padded, matrix.bits).reshape(outputs, blocks, -1)
     inputs: list[ir.Value | None] = [
         input_of(layer),
-        add_constant(graph, f"{matrix.name}_integers", packed),
-        add_constant(graph, f"{matrix.name}_scale", matrix.scale),
+        shared_constant(graph, f"{matrix.name}_integers", packed),
+        shared_constant(graph, f"{matrix.name}_scale", matrix.scale),
     ]
     if (matrix.zero_point != 2 ** (matrix.bits - 1)).any():
         zero_points = _bytes(matrix.zero_point, matrix.bits)
-        inputs.append(add_constant(graph, f"{matrix.name}_zero_point", zero_points))
+        inputs.append(shared_constant(graph, f"{matrix.name}_zero_point", zero_points))
     if bias := layer.inputs[2:]:
         inputs += [*[None] * (5 - len(inputs)), *bias]
     return ir.node(

@@ -91,3 +91,36 @@ def test_other_targets_get_half_bytes_in_blocks(
     graph = onnx.load(path).graph
     assert onnx.TensorProto.UINT4 in {one.data_type for one in graph.initializer}
     assert "MatMulNBits" not in [node.op_type for node in graph.node]
+
+
+class SharedWeight(nn.Module):
+    """Two layers, one of which has a bias, that read one matrix, rounded by row."""
+
+    def __init__(self, rounding: Callable[..., nn.Module]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = nn.Parameter(torch.randn(LENGTH, LENGTH) / 8)
+        self.bias = nn.Parameter(torch.randn(LENGTH))
+        self.rounding = rounding(self.weight.detach().abs().amax(1) / 127, (-127, 127), axis=0)
+
+    @override
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        rows = torch.tanh(F.linear(rows, self.rounding(self.weight)))
+        return F.linear(rows, self.rounding(self.weight), self.bias)
+
+
+def test_layers_that_share_a_weight_are_packed_and_share_its_integers(
+    rounding: Callable[..., nn.Module], tmp_path: Path
+) -> None:
+    model, rows = SharedWeight(rounding).eval(), torch.randn(3, 5, LENGTH)
+    path = export_onnx(model, tmp_path / "m.onnx", rows).path
+    graph = onnx.load(path).graph
+    products = [node for node in graph.node if node.op_type == "MatMulNBits"]
+    assert len(products) == 2
+    assert products[0].input[1:3] == products[1].input[1:3]
+    assert "MatMul" not in [node.op_type for node in graph.node]
+    with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
+        (outputs,) = session.run(rows)
+    expected = model(rows).detach().numpy()
+    # 8 bits of inputs, twice: half a step of 1/127 of the largest, 64 products of deviation 1/8
+    assert np.abs(outputs - expected).std() <= 2 * 3.5 / 127 / np.sqrt(12) * 1.5
