@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from nncfx.export.fake_quantize import DOMAIN, FAKE_QUANTIZE, Grid, grid_of, is_fake_quantize
-from nncfx.export.graph_edits import constant_of, consumers, input_of, insert_after_value
+from nncfx.export.graph_edits import (
+    add_constant,
+    constant_of,
+    consumers,
+    input_of,
+    insert_after_value,
+    sole_consumer,
+)
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -55,13 +62,14 @@ def arrange_quantizers(graph: "ir.Graph") -> None:
     Equal ones of one tensor become one. One behind a movement (reshape, transpose, max pooling,
     ...) moves before it and is repeated behind it, so that the movement itself is done on
     integers; so is a concatenation of tensors on one grid. A ReLU or Clip that its quantizer
-    implies is removed.
+    implies is removed. Two in a row on different grids are kept apart by a Clip.
     """
     _merge_equal(graph)
     _pull_before_movements(graph)
     _repeat_behind_movements(graph)
     _merge_equal(graph)
     _remove_implied_clamps(graph)
+    _keep_apart(graph)
 
 
 def _quantizers(graph: "ir.Graph") -> list["ir.Node"]:
@@ -165,6 +173,41 @@ def _remove_implied_clamps(graph: "ir.Graph") -> None:
         if all(_implies(grid_of(reader), bounds) for reader in readers):
             node.outputs[0].replace_all_uses_with(source)
             graph.remove(node, safe=True)
+
+
+def _keep_apart(graph: "ir.Graph") -> None:
+    """Clamp between two quantizers on different grids to what the second has, which is no change.
+
+    ONNX Runtime makes one of two pairs in a row, on a third grid (`DoubleQDQPairsRemover`): values
+    come out that nobody has simulated. It takes the clamp away itself, but later.
+    """
+    for node in _quantizers(graph):
+        source = input_of(node)
+        before = source.producer()
+        if before is None or not is_fake_quantize(before) or sole_consumer(source) is not node:
+            continue
+        grid = grid_of(node)
+        if grid.axis is not None or grid_of(before).equals(grid):
+            continue
+        copy = _clamped_to(grid, source, graph)
+        graph.insert_before(node, copy)
+        node.replace_input_with(0, copy.outputs[0])
+
+
+def _clamped_to(grid: Grid, source: "ir.Value", graph: "ir.Graph") -> "ir.Node":
+    import onnx_ir as ir
+
+    bounds = [
+        add_constant(
+            graph, f"{source.name}_{end}", np.float32(steps - grid.zero_point) * grid.scale
+        )
+        for end, steps in (("least", grid.low), ("most", grid.high))
+    ]
+    producer = source.producer()
+    metadata = {} if producer is None else producer.metadata_props
+    node = ir.node("Clip", [source, *bounds], metadata_props=dict(metadata))
+    node.outputs[0].type, node.outputs[0].shape = source.type, source.shape
+    return node
 
 
 def _clamp_bounds(node: "ir.Node") -> tuple[float, float] | None:
