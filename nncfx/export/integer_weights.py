@@ -157,19 +157,19 @@ def _transpose(weight: IntegerWeight, order: list[int]) -> None:
 
 
 def _took_shape(weight: IntegerWeight, shape: npt.NDArray[np.int64] | None) -> bool:
-    """Make of rows, each with its scale, a matrix of blocks of that length, if that is `shape`."""
+    """Make of rows, each with its scale, blocks of that length along the last axis of `shape`."""
     rows = weight.integers
-    if shape is None or not shape.size == rows.ndim == 2 or weight.grid.axis != 0:  # noqa: PLR2004 (a matrix)
+    if shape is None or rows.ndim != 2 or shape.size < 2 or weight.grid.axis != 0:  # noqa: PLR2004 (a matrix)
         return False
-    matrix = rows.reshape(tuple(shape))
-    (_, block), (outputs, inputs) = rows.shape, matrix.shape
-    if inputs % block or weight.block is not None:
+    whole = rows.reshape(tuple(shape))
+    block = rows.shape[1]
+    if whole.shape[-1] % block or weight.block is not None:
         return False
-    weight.integers, weight.block = matrix, block
-    blocks = (outputs, inputs // block)
+    weight.integers, weight.block = whole, block
+    blocks = (*whole.shape[:-1], whole.shape[-1] // block)
     weight.grid = replace(
         weight.grid,
-        axis=1,
+        axis=whole.ndim - 1,
         scale=weight.grid.scale.reshape(blocks),
         zero_point=weight.grid.zero_point.reshape(blocks),
     )

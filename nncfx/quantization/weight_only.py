@@ -1,5 +1,6 @@
 """Weight-only quantization: matrices, embeddings, recurrent layers; activations in float."""
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
@@ -15,6 +16,7 @@ from nncfx.quantization.operands import operands_of
 from nncfx.quantization.quantizer import Quantizer
 from nncfx.quantization.scope_check import check_scopes
 from nncfx.quantization.spec import QuantizerSpec
+from nncfx.quantization.stacked import stacked_matrices
 from nncfx.quantization.transposed import transposed_weights
 from nncfx.tracing import ExampleInputs, Insertion, NNCFNetwork, Priority, WeightSite, wrap
 
@@ -26,11 +28,16 @@ ALGORITHM: Final = "weight_quantization"
 Method = Literal["gptq", "round"]
 
 _METHODS: Final = ("gptq", "round")
+_LOGGER = logging.getLogger(__name__)
 _FUNCTIONS: Final = frozenset(["linear", "embedding"])
+_ATTENTION: Final = "multi_head_attention_forward"
 _MULTIPLYING: Final = ("linear", "matmul", "recurrent")
 _RECURRENT: Final = "recurrent"
 _GROUP: Final = 32
 _BYTE: Final = 8
+_TOLD: Final = 0.01
+"""A larger share of the model's values that stays in float is told as a warning."""
+_NAMED: Final = 3
 
 
 def quantize_weights(  # noqa: PLR0913 (the front door of one method)
@@ -50,6 +57,8 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
     share scale and zero point. Where columns make the outputs, as in `addmm`, they are the rows.
     Grids of 8 bits hold the largest weight; those of 4 bits may clip it (`best_shares`).
     Recurrent layers have 8 bits and a scale per row in any case: no runtime reads them in groups.
+    Matrices of experts, which lie in one parameter, count as linear layers. What else stays in
+    float (convolutions, weights that are computed) is told in the log.
 
     Args:
         model: Plain or wrapped; it is wrapped in place.
@@ -119,11 +128,16 @@ def _insertions(
     stored = dict(model.named_parameters(remove_duplicate=False))
     quantizers: dict[int, Quantizer] = {}
     insertions: dict[WeightSite, Insertion] = {}
-    transposed = transposed_weights(model.nncf.graph)
-    for operation in _not_ignored(model.nncf.graph, ignored_scopes):
+    graph = model.nncf.graph
+    transposed, stacked = transposed_weights(graph), stacked_matrices(graph)
+    in_float: dict[str, str] = {}
+    for operation in _not_ignored(graph, ignored_scopes):
         is_recurrent = operation_kind(operation.function) == _RECURRENT
-        names, axis = _matrices(operation, transposed.get(operation.address, {}))
-        for name in names:
+        matrices = _matrices(operation, transposed.get(operation.address, {}))
+        read = operation.parameters.values()
+        matrices |= {name: stacked[name] for name in read if name in stacked}
+        in_float |= dict.fromkeys(read, operation.function)
+        for name, axis in matrices.items():
             weight = stored.get(name)
             if weight is None:
                 continue  # a buffer, or a weight that is computed
@@ -138,7 +152,32 @@ def _insertions(
             "The model has no linear, embedding or recurrent layer outside of ignored_scopes, so "
             "there is no weight to quantize. Convolutions are quantized by nncfx.quantize.",
         )
+    left = {
+        name: function
+        for name, function in in_float.items()
+        if name in stored and id(stored[name]) not in quantizers
+    }
+    _tell(left, stored)
     return list(insertions.values())
+
+
+def _tell(functions: Mapping[str, str], stored: Mapping[str, Tensor]) -> None:
+    """Say which weights of more than one axis stay in float, and what reads them."""
+    left = {name: one for name, one in functions.items() if stored[name].ndim > 1}
+    if not left:
+        return
+    named = [f"'{name}' ({function})" for name, function in left.items()]
+    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+    total = sum({id(one): one.numel() for one in stored.values()}.values())
+    share = sum({id(stored[name]): stored[name].numel() for name in left}.values()) / total
+    _LOGGER.log(
+        logging.WARNING if share > _TOLD else logging.INFO,
+        "quantize_weights leaves %.1f %% of the model's values in float: %s%s. It takes matrices "
+        "of linear, embedding and recurrent layers; nncfx.quantize takes convolutions, too.",
+        100 * share,
+        ", ".join(named[:_NAMED]),
+        more,
+    )
 
 
 def _not_ignored(graph: NNCFGraph, ignored_scopes: Sequence[str]) -> list[Operation]:
@@ -147,32 +186,40 @@ def _not_ignored(graph: NNCFGraph, ignored_scopes: Sequence[str]) -> list[Operat
     return [one for one in graph.operations if one.address not in ignored]
 
 
-def _matrices(operation: Operation, transposed: Mapping[int, str]) -> tuple[list[str], int]:
-    """Return the weights of `operation`, and the axis along which their outputs lie."""
+def _matrices(operation: Operation, transposed: Mapping[int, str]) -> dict[str, int]:
+    """Return the weights of `operation`, and the axis along which the outputs of each lie."""
     if operation.function in _FUNCTIONS:
         # a linear layer may multiply two parameters, which `operands_of` leaves alone
-        return [operation.parameters[1]] if 1 in operation.parameters else [], 0
+        return {operation.parameters[1]: 0} if 1 in operation.parameters else {}
+    if operation.function == _ATTENTION:
+        shapes = {port: one.shape for port, one in enumerate(operation.inputs) if one is not None}
+        named = operation.parameters.items()
+        return {name: 0 for port, name in named if len(shapes.get(port, ())) == 2}  # noqa: PLR2004 (a matrix)
     kind, operands = operation_kind(operation.function), operands_of(operation, transposed)
     if kind not in _MULTIPLYING or operands.axis is None:
-        return [], 0
-    return list(operands.weights.values()), operands.axis
+        return {}
+    return dict.fromkeys(operands.weights.values(), operands.axis)
 
 
 def _quantizer(name: str, weight: Tensor, axis: int, bits: int, group: int | None) -> Quantizer:
     """Return a quantizer of the weight's range: per output, or per group of what makes one."""
-    length = weight.shape[1 - axis]
-    if group is None:
+    columns = axis == weight.ndim - 1
+    length = weight.shape[-2 if columns else -1]
+    if group is None and weight.ndim == 2:  # noqa: PLR2004 (a matrix)
         spec = QuantizerSpec(bits=bits, axis=axis, narrow=True)
         rows = weight.movedim(axis, 0)
+    elif group is None:
+        spec = QuantizerSpec(bits=bits, group=length, columns=columns, narrow=True)
+        rows = rows_of(weight, spec)
     elif length % group:
         raise ArgumentError(
-            f"A {'column' if axis else 'row'} of '{name}' has {length} weights, which is no "
+            f"A {'column' if columns else 'row'} of '{name}' has {length} weights, which is no "
             f"multiple of the group_size {group}. Choose another, or name the layer in "
             "ignored_scopes.",
         )
     else:
         grid = QuantizerSpec(bits=bits, mode="asymmetric", signed=False, group=group)
-        spec = grid.replace(columns=axis == 1)
+        spec = grid.replace(columns=columns)
         rows = rows_of(weight, spec)
     quantizer = Quantizer(spec, (len(rows),)).to(weight.device)
     by_row = spec.replace(group=None, columns=False, axis=0)
