@@ -65,6 +65,7 @@ def arrange_quantizers(graph: "ir.Graph") -> None:
     implies is removed. Two in a row on different grids are kept apart by a Clip.
     """
     _merge_equal(graph)
+    _remove_implied_clamps(graph)
     _pull_before_movements(graph)
     _repeat_behind_movements(graph)
     _merge_equal(graph)

@@ -111,6 +111,8 @@ class _Planner:
         requests = Requests(self.graph)
         for one in askers:
             self._ask(one, requests)
+        if not (self.hardware.symmetric_activations or self.options.activations.signed):
+            requests.pass_relus()
         self._unify_groups(requests)
         by_address = {one.operation.address: one for one in askers}
         quantizers = [self._activation(one, requests, by_address) for one in requests.groups()]

@@ -74,6 +74,26 @@ class Requests:
         self.askers.setdefault(tensor, []).append((asker, -1))
         self.unify([tensor])
 
+    def pass_relus(self) -> None:
+        """Move requests of producers for what only ReLUs read behind these, past max poolings.
+
+        There a convolution in integers ends all the same, as where a ReLU is part of its kernel.
+        Rounded before, half of the integers would stand for numbers that become 0, and what is
+        left would be rounded again for its readers.
+        """
+        for tensor in sorted(self.produced):
+            relus = self._relus_behind(tensor)
+            asking = self.askers[tensor]
+            if not relus or any(port >= 0 for _, port in asking):
+                continue
+            del self.askers[tensor]
+            self.produced.remove(tensor)
+            self._together.remove_node(tensor)
+            for relu in relus:
+                for address, _ in asking:
+                    self.produce(relu, address)
+            self.unify(relus)
+
     def unify(self, tensors: Iterable[Tensor]) -> None:
         """Let `tensors` share a scale."""
         tensors = list(tensors)
@@ -104,6 +124,16 @@ class Requests:
         if everywhere and not is_assigned and not is_model_input(address):
             return [PostSite(address, port)]
         return [PreSite(one.target, one.target_port) for one in asked]
+
+    def _relus_behind(self, tensor: Tensor) -> list[Tensor]:
+        """Return the results of the ReLUs that read `tensor`; none if anything else does."""
+        address, port = tensor
+        readers = [one.target for one in self.graph.outgoing(address) if one.source_port == port]
+        operations = [self._operations.get(one) for one in readers]
+        kinds = {"" if one is None else operation_kind(one.function) for one in operations}
+        if kinds == {"max_pool"} and len(readers) == 1:
+            return self._relus_behind((readers[0], 0))
+        return [(one, 0) for one in readers] if kinds == {"relu"} else []
 
     def _origins(self, edge: Edge, unified: frozenset[str]) -> list[Tensor]:
         """Return the tensors that `edge` carries elements of, past what only moves elements."""

@@ -127,7 +127,7 @@ def test_a_relu_that_others_read_stays(parsed: Parse, operators: Operators) -> N
     [
         ("b = Q(a, s, middle)\n y = Neg (b)", ["Clip", "FakeQuantize", "Neg"]),
         ("h = Relu (a)\n b = Q(h, t, z)\n y = Neg (b)", ["Clip", "FakeQuantize", "Neg"]),
-        ("h = Relu (a)\n b = Q(h, s, z)\n y = Neg (b)", ["FakeQuantize", "Neg"]),
+        ("h = Relu (a)\n b = Q(h, s, z)\n y = Neg (b)", ["Neg"]),
         ("b = Q(a, s, middle)\n y = Add (a, b)", ["FakeQuantize", "Add"]),
     ],
 )
@@ -137,6 +137,14 @@ def test_a_clamp_stands_between_two_quantizers_that_a_runtime_would_make_one(
     # not where the grids are equal or something else reads the first
     model = arranged(parsed, "float[1,4,2,2] x", f"a = Q(x, s, z)\n {lines}")
     assert operators(model) == ["FakeQuantize", *left]
+
+
+def test_a_quantizer_moves_before_a_pooling_past_a_relu_that_it_implies(
+    parsed: Parse, operators: Operators
+) -> None:
+    lines = "h = Exp (x)\n p = MaxPool <kernel_shape = [2, 2]> (h)\n r = Relu (p)\n y = Q(r, s, z)"
+    model = arranged(parsed, "float[1,4,2,2] x", lines, "float[1,4,1,1] y")
+    assert operators(model) == ["Exp", "FakeQuantize", "MaxPool", "FakeQuantize"]
 
 
 def test_a_clamp_between_quantizers_has_the_ends_of_the_second_grid(parsed: Parse) -> None:

@@ -99,6 +99,34 @@ def test_gates_means_and_norms_elsewhere_are_the_runtimes(tmp_path: Path, images
         assert torch.equal(model(x), executed(path, x))
 
 
+class PreActivated(nn.Module):
+    """Tensors that only ReLUs read: two of a convolution's, one behind a pooling of a sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem, self.other = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.third, self.head = nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 1)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        x = self.other(torch.relu(x)) + self.third(torch.relu(x))
+        return self.head(torch.relu(F.max_pool2d(x, 2)))
+
+
+@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="sums are those of x86")
+def test_what_only_relus_read_is_rounded_once_and_never_a_float(tmp_path: Path) -> None:
+    x = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    model = nncfx.quantize(PreActivated().eval(), [x])
+    path = nncfx.export_onnx(model, tmp_path / "int8.onnx", x).path
+    kernels = integer_kernels(path, x)
+    assert (len(kernels.integer), kernels.float) == (4, ())
+    assert kernels.conversions == 2  # the image and the result
+    with integer_arithmetic(model):
+        assert torch.equal(model(x), executed(path, x))
+
+
 def test_the_largest_of_integers_is_an_integer_and_its_reader_computes_in_integers(
     tmp_path: Path,
 ) -> None:

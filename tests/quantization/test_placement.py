@@ -21,7 +21,7 @@ from nncfx.quantization import (
     plan_quantizers,
 )
 from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
-from nncfx.tracing import WeightSite
+from nncfx.tracing import PostSite, WeightSite
 
 IMAGE = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 CPU = hardware_named("onnxruntime")
@@ -82,6 +82,49 @@ def test_one_quantizer_serves_all_readers_of_a_tensor() -> None:
         "Shared/__add___0",
     )
     assert len(shared.sites) == 1
+
+
+class Branching(Net):
+    """Two ReLUs of one tensor, a max pooling before another, and whatever `extra` makes."""
+
+    def __init__(self, *, extra: bool = False) -> None:
+        super().__init__()
+        self.third = nn.Conv2d(4, 4, 1)
+        self.extra = extra
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.conv(x))
+        y = self.other(F.relu(x)) + self.other(F.relu(x))
+        if self.extra:
+            y = y + x
+        return self.third(F.relu(F.max_pool2d(y, 2)))
+
+
+def test_what_only_relus_read_is_quantized_once_behind_them() -> None:
+    plan = planned(Branching())
+    results = [one.sites for one in plan.activations]
+    assert (PostSite("Branching/relu_0", 0), PostSite("Branching/relu_1", 0)) in results
+    assert (PostSite("Branching/relu_2", 0),) in results
+    behind = "Branching/BatchNorm2d[norm]/batch_norm_0"
+    assert not any(
+        one.name.startswith((behind, "Branching/__add___0")) for one in plan.activations
+    )
+    # their ranges are asked for by the producer as well
+    (first,) = [one for one in plan.activations if one.name == "Branching/relu_0|OUTPUT0"]
+    assert "Branching/Conv2d[conv]/conv2d_0" in first.operations
+
+
+def test_what_not_only_relus_read_is_quantized_itself() -> None:
+    plan = planned(Branching(extra=True))
+    assert {"Branching/BatchNorm2d[norm]/batch_norm_0|OUTPUT0", "Branching/relu_0|OUTPUT0"} <= {
+        one.name for one in plan.activations
+    }
+
+
+def test_numbers_with_a_sign_are_quantized_before_the_relu() -> None:
+    # a ReLU whose quantizer does not imply it would stay between the layer and its quantizer
+    plan = planned(Branching(), activations=SpecRequest(mode="symmetric", signed=True))
+    assert "Branching/__add___0|OUTPUT0" in {one.name for one in plan.activations}
 
 
 def test_both_operands_and_the_result_of_an_addition_are_quantized() -> None:
