@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from nncfx.errors import MissingExtraError, RuntimeFailure
 from nncfx.runtimes.engine_cache import content_digest, kept_engine, processor_digest
-from nncfx.runtimes.model_path import first_line, onnx_path
+from nncfx.runtimes.model_path import onnx_path
 from nncfx.runtimes.named_inputs import InputSpec, named_arrays
 from nncfx.runtimes.runtime import BuildOptions, ModelSource, Outputs, Runtime, Session
 from nncfx.tracing import ExampleInputs
@@ -20,6 +20,9 @@ __all__ = ["OpenVinoRuntime", "OpenVinoSession"]
 # Left alone, OpenVINO computes in bfloat16 where the processor can: 2x as fast as float32, and
 # 4 % off on MobileNetV2. Who wants that asks for it in the settings.
 _DEFAULTS: Final = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+_LINES: Final = 4
+_PLACES: Final = ("Exception from ", "Check '", "FrontEnd API failed")
+"""How lines begin that name places in OpenVINO's sources."""
 
 
 class OpenVinoRuntime(Runtime):
@@ -54,7 +57,7 @@ class OpenVinoSession(Session):
             raise
         except Exception as error:
             raise RuntimeFailure(
-                f"OpenVINO {package.get_version()} refuses '{path}': {first_line(error)}",
+                f"OpenVINO {package.get_version()} refuses '{path}': {_reason(error)}",
             ) from error
         self._outputs = tuple(self._compiled.outputs)
         self.inputs = tuple(_spec(port) for port in self._compiled.inputs)
@@ -74,7 +77,7 @@ class OpenVinoSession(Session):
             try:
                 return request.infer(share_outputs=True)
             except Exception as error:
-                raise RuntimeFailure(f"OpenVINO failed: {first_line(error)}") from error
+                raise RuntimeFailure(f"OpenVINO failed: {_reason(error)}") from error
 
         return call
 
@@ -112,6 +115,13 @@ def _compiled(
 
     engine, _ = kept_engine(cache, facts, build)
     return core.import_model(io.BytesIO(engine), "CPU", settings)
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first lines in which OpenVINO says what it does not take."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = [line for line in lines if not line.startswith(_PLACES)] or lines[-1:]
+    return "; ".join(said[:_LINES])
 
 
 def _package() -> Any:  # noqa: ANN401 (the package has no types)

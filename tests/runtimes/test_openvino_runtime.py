@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 
@@ -41,3 +42,14 @@ def test_a_damaged_kept_model_is_told(exported: ExportResult, tmp_path: Path) ->
     kept.write_bytes(kept.read_bytes()[:-1])
     with pytest.raises(RuntimeFailure, match=r"is damaged. Delete it"):
         runtime_named("openvino").build(exported, options)
+
+
+def test_a_refused_file_is_told_with_what_openvino_says_of_it(
+    exported: ExportResult, tmp_path: Path
+) -> None:
+    file = onnx.load(exported.path)
+    file.graph.node[-1].op_type = "Riddle"
+    onnx.save(file, tmp_path / "riddle.onnx")
+    with pytest.raises(RuntimeFailure, match="Riddle") as failure:
+        runtime_named("openvino").build(tmp_path / "riddle.onnx", BuildOptions())
+    assert "Exception from" not in str(failure.value)
