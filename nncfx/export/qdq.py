@@ -7,6 +7,7 @@ import numpy as np
 from nncfx.errors import ExportError
 from nncfx.export.embeddings import look_up_integers
 from nncfx.export.fake_quantize import DOMAIN, Grid, grid_of, is_fake_quantize
+from nncfx.export.float_layers import keep_float_layers, part_clamps
 from nncfx.export.folded_norms import fold_batch_norms
 from nncfx.export.fusion import arrange_quantizers
 from nncfx.export.graph_edits import add_constant, input_of, replace_node
@@ -64,6 +65,13 @@ def write_quantized(model: "ir.Model", target: Target) -> None:
         weights = pack_weights(model, weights)
     for weight in weights:
         store(weight, graph)
+    _write_activations(graph, target)
+    graph.sort()
+    unused_removal.RemoveUnusedNodesPass()(model)
+    model.opset_imports.pop(DOMAIN, None)
+
+
+def _write_activations(graph: "ir.Graph", target: Target) -> None:
     use_global_pooling(graph)
     scale_after_products(graph)
     arrange_quantizers(graph)
@@ -72,9 +80,9 @@ def write_quantized(model: "ir.Model", target: Target) -> None:
         _write_pair(node, activation_grid(grid_of(node), target), graph)
     if target.integer_bias:
         add_integer_biases(graph)
-    graph.sort()
-    unused_removal.RemoveUnusedNodesPass()(model)
-    model.opset_imports.pop(DOMAIN, None)
+    if target.rounds_floats:
+        keep_float_layers(graph)
+        part_clamps(graph)
 
 
 def _refuse_other_floats(quantizers: "Iterable[ir.Node]") -> None:

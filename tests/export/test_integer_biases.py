@@ -1,12 +1,19 @@
 """Biases of integer layers are int32 in the scale of the products."""
 
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import onnx_ir as ir
 import pytest
+import torch
+from torch import nn
 
+import nncfx
 from nncfx.export.graph_edits import constant_of
 from nncfx.export.integer_biases import add_integer_biases
+from nncfx.quantization import integer_arithmetic
+from nncfx.runtimes import BuildOptions, runtime_named
 
 Parse = Callable[[str], ir.Model]
 
@@ -32,12 +39,34 @@ def test_the_scale_is_that_of_the_products(parsed: Parse) -> None:
     assert not zero_point.any()
 
 
-@pytest.mark.parametrize(
-    ("bias", "operand"), [("1e12, 0.0", INTEGER), ("1.0, 1.0", "Cast <to = 1> (x)")]
-)
-def test_a_bias_that_does_not_fit_and_one_of_a_float_layer_stay(
-    parsed: Parse, bias: str, operand: str
-) -> None:
-    model = parsed(MODEL % (bias, operand))
+def test_the_bias_of_a_float_layer_stays(parsed: Parse) -> None:
+    model = parsed(MODEL % ("1.0, 1.0", "Cast <to = 1> (x)"))
     add_integer_biases(model.graph)
     assert model.graph[-1].inputs[2].name == "bias"
+
+
+def test_the_scale_of_a_weight_grows_until_its_bias_fits(parsed: Parse) -> None:
+    model = parsed(MODEL % (f"{2.0**33}, 1.0", INTEGER))
+    add_integer_biases(model.graph)
+    weight, bias = (one.producer() for one in model.graph[-1].inputs[1:])
+    # 2 ** 33 is 2 ** 30 times 0.5, the scale of the input, times 16: 0.1 and 0.2 become nothing
+    assert constant_of(weight.inputs[1]).tolist() == [16.0, pytest.approx(0.2)]
+    assert constant_of(weight.inputs[0]).tolist() == [[0, 0], [3, 4]]
+    assert constant_of(bias.inputs[0]).tolist() == [2**30, 10]
+
+
+@pytest.mark.parametrize("shrink", [0.0, 1e-14])
+def test_a_layer_with_a_dead_channel_runs_as_simulated(tmp_path: Path, shrink: float) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU()).eval()
+    with torch.no_grad():
+        model[2].weight[3] *= shrink
+        model[2].bias[3] = 2.0
+    x = torch.randn(2, 3, 8, 8)
+    quantized = nncfx.quantize(model, [x])
+    file = nncfx.export_onnx(quantized, tmp_path / "dead.onnx", x)
+    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
+        (found,) = session.run(x)
+    with torch.no_grad(), integer_arithmetic(quantized):
+        assert np.array_equal(found, quantized(x).numpy())
+    assert found[:, 3] == pytest.approx(2.0, rel=0.01)

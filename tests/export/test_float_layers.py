@@ -1,0 +1,68 @@
+"""Layers left out of quantization are computed in float by ONNX Runtime, too."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+import nncfx
+from nncfx.quantization import integer_arithmetic
+from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
+
+LAYERS: dict[str, Any] = {
+    "Conv2d": lambda: nn.Conv2d(8, 8, 3, padding=1),
+    "no bias": lambda: nn.Conv2d(8, 8, 3, padding=1, bias=False),
+    "depthwise": lambda: nn.Conv2d(8, 8, 3, padding=1, groups=8),
+    "ConvTranspose2d": lambda: nn.ConvTranspose2d(8, 8, 3, padding=1),
+    "Linear": lambda: nn.Linear(8, 8),
+}
+
+
+def surrounded(layer: nn.Module) -> nn.Sequential:
+    """Return a network in which `layer` reads, and is read by, layers in integers."""
+    if isinstance(layer, nn.Linear):
+        return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), layer, nn.ReLU(), nn.Linear(8, 8)).eval()
+    ends = (nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 1))
+    return nn.Sequential(ends[0], nn.ReLU(), layer, nn.ReLU(), ends[1]).eval()
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_an_ignored_layer_keeps_its_float_weights(kind: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = surrounded(LAYERS[kind]())
+    x = torch.randn((4, 8) if kind == "Linear" else (4, 8, 6, 6))
+    quantized = nncfx.quantize(model, [x], ignored_scopes=["{re}.*\\[2\\].*"])
+    file = nncfx.export_onnx(quantized, tmp_path / "float.onnx", x)
+    kernels = integer_kernels(file.path, x)
+    assert len(kernels.integer) == 2
+    assert len(kernels.float) == 1
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.x64quantprecision", "1")  # sums without VNNI
+    session = onnxruntime.InferenceSession(file.path, options)
+    (found,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    with torch.no_grad(), integer_arithmetic(quantized):
+        expected = quantized(x).numpy()
+    step = 1e-6 * np.abs(expected).max()
+    assert np.mean(np.abs(found - expected) > step) < 0.002
+
+
+@pytest.mark.parametrize("clamp", [nn.ReLU(), nn.ReLU6(), nn.Hardtanh(-0.25, 0.5)])
+def test_a_product_clamped_for_a_float_layer_is_in_integers(
+    clamp: nn.Module, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), clamp, nn.Linear(8, 8)).eval()
+    x = torch.randn(4, 8) * 3
+    quantized = nncfx.quantize(model, [x], ignored_scopes=["{re}.*\\[2\\].*"])
+    file = nncfx.export_onnx(quantized, tmp_path / "clamp.onnx", x)
+    kernels = integer_kernels(file.path, x)
+    assert kernels.integer == ("0/Gemm",)
+    assert kernels.float == ("2/Gemm",)
+    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
+        (found,) = session.run(x)
+    with torch.no_grad(), integer_arithmetic(quantized):
+        assert found == pytest.approx(quantized(x).numpy(), abs=1e-6)
