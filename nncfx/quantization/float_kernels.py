@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nncfx.quantization.integer_sums import BatchNorm, Pending, along
 
-__all__ = ["average_pooled", "channel_mean", "hard_sigmoid", "logistic", "normalized"]
+__all__ = ["average_pooled", "channel_mean", "hard_sigmoid", "logistic", "normalized", "resized"]
 
 _LARGEST_LOGIT: Final = 18.0
 _NUMERATOR: Final = (
@@ -89,6 +89,50 @@ def channel_mean(x: Tensor) -> Tensor:
             part = part + x[:, channel]
         total = total + part
     return (total / x.shape[1]).unsqueeze(1)
+
+
+def resized(
+    x: Tensor, size: tuple[int, int], scales: tuple[float, float], *, align_corners: bool
+) -> Tensor:
+    """Return images, n x c x h x w, in another size: bilinear, float32.
+
+    Args:
+        x: The images.
+        size: Height and width that they get.
+        scales: What height and width are multiplied by, as was asked; of sizes, the quotients.
+        align_corners: Let the middles of the corner pixels stay where they are, not the corners.
+
+    Source: ONNX Runtime 1.31, `Resize`, `UpsampleBilinear`.
+    """
+    top, bottom, above, below = _neighbours(x.shape[2], size[0], scales[0], align_corners)
+    left, right, before, behind = _neighbours(x.shape[3], size[1], scales[1], align_corners)
+    above, below = above[:, None], below[:, None]
+    upper, lower = x[:, :, top], x[:, :, bottom]
+    return (
+        behind * below * upper[..., left]
+        + before * below * upper[..., right]
+        + behind * above * lower[..., left]
+        + before * above * lower[..., right]
+    )
+
+
+def _neighbours(
+    length: int, wanted: int, scale: float, align_corners: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the two pixels between which each new one lies, and how far from either."""
+    places = torch.arange(wanted, dtype=torch.float32)
+    if align_corners:
+        places = places * (length - 1) / max(wanted - 1, 1)
+    elif scale != 1:
+        places = (places + 0.5) / torch.tensor(scale, dtype=torch.float32) - 0.5
+    places = places.clamp(0, length - 1)
+    first = places.long()
+    second = (first + 1).clamp(max=length - 1)
+    # at the border both are one pixel, which then counts half as the one and as the other
+    to_first, to_second = (
+        torch.where(first == second, 0.5, (places - one).abs()) for one in (first, second)
+    )
+    return first, second, to_first, to_second
 
 
 def average_pooled(mean: Tensor) -> Pending:

@@ -9,7 +9,7 @@ ten differs. Here nothing is beside: what a kernel returns is returned here, bit
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, final
 
 import torch
@@ -26,6 +26,7 @@ from nncfx.quantization.float_kernels import (
     hard_sigmoid,
     logistic,
     normalized,
+    resized,
 )
 from nncfx.quantization.integer_sums import (
     BatchNorm,
@@ -35,6 +36,15 @@ from nncfx.quantization.integer_sums import (
     added,
     multiplied,
     pooled,
+)
+from nncfx.quantization.kernel_calls import (
+    RELUS,
+    Call,
+    clamp_bounds,
+    is_choice,
+    is_over_channels,
+    is_whole_image,
+    resizing,
 )
 from nncfx.quantization.observation import quantizers_of
 from nncfx.quantization.quantizer import Quantizer
@@ -54,10 +64,10 @@ def integer_arithmetic(model: nn.Module) -> Iterator[None]:
     products of integers exactly, with the bias rounded to a whole number of products; batch norms,
     ReLUs and clamps behind them are part of that. The sum is scaled once, in float32, and rounded,
     half to even. Sums and products of two quantized tensors and means over a quantized image are
-    computed from their integers; batch norms elsewhere, sigmoids, and means over the channels in
-    float32 as the runtime does. All else stays as it is (softmax, layer norms, GELU, products of
-    two activations): there two libraries may differ in a last bit. For evaluation: without
-    gradients, with batch norms that have constants.
+    computed from their integers; batch norms elsewhere, sigmoids, bilinear resizing and means over
+    the channels in float32 as the runtime does. All else stays as it is (softmax, layer norms,
+    GELU, products of two activations): there two libraries may differ in a last bit. For
+    evaluation: without gradients, with batch norms that have constants.
 
     The formulas are those of ONNX Runtime's CPU kernels on x86 with FMA.
 
@@ -81,32 +91,6 @@ def integer_arithmetic(model: nn.Module) -> Iterator[None]:
         stack.enter_context(torch.no_grad())
         stack.enter_context(kernels)
         yield
-
-
-@dataclass(frozen=True, eq=False)
-class _Call:
-    """A call of a torch function."""
-
-    func: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-
-    def run(self) -> Any:  # noqa: ANN401 (what the function returns)
-        return self.func(*self.args, **self.kwargs)
-
-    def named(self, *names: str) -> dict[str, Any]:
-        """Return the arguments by name, of which `names` may be positional."""
-        return dict(zip(names, self.args, strict=False)) | dict(self.kwargs)
-
-    @property
-    def x(self) -> Any:  # noqa: ANN401 (mostly a tensor)
-        return self.args[0] if self.args else self.kwargs["input"]
-
-    def on(self, x: Tensor) -> Any:  # noqa: ANN401 (what the function returns)
-        """Return what the function makes of `x` instead."""
-        if self.args:
-            return self.func(x, *self.args[1:], **self.kwargs)
-        return self.func(**dict(self.kwargs) | {"input": x})
 
 
 @final
@@ -146,7 +130,7 @@ class _Kernels(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        call = _Call(func, args, kwargs or {})
+        call = Call(func, args, kwargs or {})
         rule = _RULES.get(func)
         if rule is not None:
             return rule(self, call)
@@ -155,7 +139,7 @@ class _Kernels(TorchFunctionMode):
             self._forget(args[0])  # changed in place
         return call.run()
 
-    def contract(self, call: _Call) -> Tensor:
+    def contract(self, call: Call) -> Tensor:
         """Return the result of a convolution or a linear layer."""
         named = call.named("input", "weight", "bias")
         x, weight, bias = named["input"], named["weight"], named.get("bias")
@@ -178,7 +162,7 @@ class _Kernels(TorchFunctionMode):
             return values
         return self._summed(sums.values(), sums)
 
-    def norm(self, call: _Call) -> Tensor:
+    def norm(self, call: Call) -> Tensor:
         """Return the result of a batch norm."""
         constants, affine = ("running_mean", "running_var"), ("weight", "bias")
         # the two functions take them in another order
@@ -200,9 +184,9 @@ class _Kernels(TorchFunctionMode):
             return normalized(named["input"], norm) if is_float else result
         return self._summed(result, sums.normed(norm))
 
-    def clamp(self, call: _Call) -> Tensor:
+    def clamp(self, call: Call) -> Tensor:
         """Return the result of a ReLU or of another clamp to constants."""
-        pending, bounds = self._pending.get(call.x), _bounds(call)
+        pending, bounds = self._pending.get(call.x), clamp_bounds(call)
         result = self._plain(call)
         if pending is None or bounds is None:
             return result
@@ -213,9 +197,9 @@ class _Kernels(TorchFunctionMode):
 
         return self._later(result, clamped)
 
-    def move(self, call: _Call) -> Any:  # noqa: ANN401 (a split returns several)
+    def move(self, call: Call) -> Any:  # noqa: ANN401 (a split returns several)
         """Return the result of a reordering or of a choice of elements."""
-        if not isinstance(call.x, Tensor) or not _is_choice(call):
+        if not isinstance(call.x, Tensor) or not is_choice(call):
             return self._plain(call)
         lattice, pending = self._lattices.get(call.x), self._pending.get(call.x)
         result = call.run()
@@ -229,7 +213,7 @@ class _Kernels(TorchFunctionMode):
             return self._later(result, lambda *grid: call.on(pending(*grid)))
         return result
 
-    def join(self, call: _Call) -> Tensor:
+    def join(self, call: Call) -> Tensor:
         """Return the result of a concatenation."""
         parts = call.args[0] if call.args else call.kwargs["tensors"]
         lattices = [self._lattices.get(one) for one in parts]
@@ -239,17 +223,17 @@ class _Kernels(TorchFunctionMode):
             self._lattices[result] = first
         return result
 
-    def add(self, call: _Call) -> Tensor:
+    def add(self, call: Call) -> Tensor:
         """Return the sum of two tensors."""
         shapes = {one.shape for one in call.args if isinstance(one, Tensor)}
         return self._binary(call, added) if len(shapes) == 1 else self._plain(call)
 
-    def multiply(self, call: _Call) -> Tensor:
+    def multiply(self, call: Call) -> Tensor:
         """Return the product of two tensors, element by element."""
         return self._binary(call, multiplied)
 
     def _binary(
-        self, call: _Call, make: Callable[[Tensor, Lattice, Tensor, Lattice], Pending]
+        self, call: Call, make: Callable[[Tensor, Lattice, Tensor, Lattice], Pending]
     ) -> Tensor:
         grids = [self._integers(one) for one in call.args]
         pending = None
@@ -260,35 +244,52 @@ class _Kernels(TorchFunctionMode):
         result = self._plain(call)
         return result if pending is None else self._later(result, pending)
 
-    def curve(self, call: _Call) -> Tensor:
+    def curve(self, call: Call) -> Tensor:
         """Return what a smooth function makes of each element."""
         values = _CURVES[call.func](call.x) if call.x.dtype == torch.float32 else None
         result = self._plain(call)
         return result if values is None else result.copy_(values)  # perhaps in place
 
-    def average(self, call: _Call) -> Tensor:
+    def average(self, call: Call) -> Tensor:
         """Return the means of windows of an image."""
         lattice = self._integers(call.x)
         result = self._plain(call)
-        return result if lattice is None else self._later(result, average_pooled(result))
+        if lattice is None:
+            return result
+        if is_whole_image(call):
+            return self._pooled(result, call.x, lattice)
+        return self._later(result, average_pooled(result))
 
-    def mean(self, call: _Call) -> Tensor:
+    def mean(self, call: Call) -> Tensor:
         """Return a mean."""
         x, lattice = call.x, self._integers(call.x)
         result = self._plain(call)
         is_image = isinstance(x, Tensor) and x.ndim == _IMAGE_NDIM
-        if is_image and _is_over_channels(call) and x.dtype == torch.float32:
+        if is_image and is_over_channels(call) and x.dtype == torch.float32:
             return channel_mean(x).reshape(result.shape)
         if lattice is None or not is_image or result.numel() != x.shape[0] * x.shape[1]:
             return result
+        return self._pooled(result, x, lattice)
+
+    def _pooled(self, result: Tensor, x: Tensor, lattice: Lattice) -> Tensor:
         total = lattice.steps(x).sum((2, 3)).reshape(result.shape)
         return self._later(result, pooled(total, x.shape[2] * x.shape[3], lattice.scale))
+
+    def resize(self, call: Call) -> Tensor:
+        """Return an image in another size."""
+        result = self._plain(call)
+        asked = resizing(call, result)
+        if asked is None:
+            return result
+        scales, align_corners = asked
+        size = result.shape[2], result.shape[3]
+        return resized(call.x, size, scales, align_corners=align_corners)
 
     def _integers(self, x: object) -> Lattice | None:
         known = self._lattices.get(x) if isinstance(x, Tensor) else None
         return known if known is not None and known.bits <= _MOST_BITS else None
 
-    def _plain(self, call: _Call) -> Tensor:
+    def _plain(self, call: Call) -> Tensor:
         """Return what the function returns: nothing is known of it, even if it is its input."""
         result: Tensor = call.run()
         self._forget(result)
@@ -308,41 +309,6 @@ class _Kernels(TorchFunctionMode):
         return result
 
 
-def _is_choice(call: _Call) -> bool:
-    """Return whether a call of `_MOVES` really yields elements of its input, or 0."""
-    if call.func is F.pad:
-        return not call.named("input", "pad", "mode", "value").get("value")
-    if call.func is F.dropout:
-        return not call.named("input", "p", "training").get("training", True)
-    return True
-
-
-def _is_over_channels(call: _Call) -> bool:
-    if call.func is F.adaptive_avg_pool2d:
-        return False
-    return call.named("input", "dim").get("dim") in (1, -3, (1,), (-3,), [1], [-3])
-
-
-def _bounds(call: _Call) -> tuple[float, float] | None:
-    """Return the least and the largest number that a clamp lets pass; None if not constant."""
-    if call.func in _RELUS:
-        return 0.0, torch.inf
-    if call.func is F.relu6:
-        return 0.0, 6.0
-    is_tanh = call.func is F.hardtanh
-    low, high = ("min_val", "max_val") if is_tanh else ("min", "max")
-    given = {low: -1.0, high: 1.0} if is_tanh else {}
-    given |= call.named("input", low, high)
-    bounds = given.get(low), given.get(high)
-    if any(isinstance(one, Tensor) for one in bounds):
-        return None
-    return (
-        -torch.inf if bounds[0] is None else bounds[0],
-        torch.inf if bounds[1] is None else bounds[1],
-    )
-
-
-_RELUS: Final = frozenset({F.relu, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_})
 _CLAMPS: Final = (F.relu6, F.hardtanh, torch.clamp, torch.Tensor.clamp, torch.Tensor.clamp_)
 _MOVES: Final = (
     *(F.adaptive_max_pool2d, torch.amax, torch.Tensor.amax, torch.amin, torch.Tensor.amin),
@@ -359,14 +325,15 @@ _CURVES: Final[Mapping[Callable[..., Any], Callable[[Tensor], Tensor]]] = {
     F.hardsigmoid: hard_sigmoid,
     F.hardswish: lambda x: x * hard_sigmoid(x),
 }
-_RULES: Final[Mapping[Callable[..., Any], Callable[[_Kernels, _Call], Any]]] = {
+_RULES: Final[Mapping[Callable[..., Any], Callable[[_Kernels, Call], Any]]] = {
     **dict.fromkeys((F.conv1d, F.conv2d, F.conv3d, F.linear), _Kernels.contract),
     **dict.fromkeys((F.batch_norm, torch.batch_norm), _Kernels.norm),
-    **dict.fromkeys((*_RELUS, *_CLAMPS), _Kernels.clamp),
+    **dict.fromkeys((*RELUS, *_CLAMPS), _Kernels.clamp),
     **dict.fromkeys((torch.add, torch.Tensor.add, torch.Tensor.add_), _Kernels.add),
     **dict.fromkeys((torch.mul, torch.Tensor.mul, torch.Tensor.mul_), _Kernels.multiply),
     **dict.fromkeys(_CURVES, _Kernels.curve),
     F.avg_pool2d: _Kernels.average,
+    F.interpolate: _Kernels.resize,
     **dict.fromkeys((F.adaptive_avg_pool2d, torch.mean, torch.Tensor.mean), _Kernels.mean),
     **dict.fromkeys(_MOVES, _Kernels.move),
     **dict.fromkeys((torch.cat, torch.concat), _Kernels.join),

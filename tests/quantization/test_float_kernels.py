@@ -16,6 +16,7 @@ from nncfx.quantization.float_kernels import (
     hard_sigmoid,
     logistic,
     normalized,
+    resized,
 )
 from nncfx.quantization.integer_sums import BatchNorm
 from nncfx.runtimes import BuildOptions, runtime_named
@@ -84,3 +85,24 @@ def test_means_over_channels_equal_the_runtimes(tmp_path: Path, batch: int, chan
     x = torch.randn(batch, channels, 7, 7, generator=torch.Generator().manual_seed(0))
     expected = executed(Applied(lambda x: x.mean(1, keepdim=True)), x, tmp_path)
     assert torch.equal(channel_mean(x), expected)
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize(
+    ("size", "factor"),
+    [((13, 31), None), ((5, 4), None), ((1, 1), None), ((9, 22), None), (None, 2.0), (None, 1.7)],
+)
+def test_resized_images_equal_the_runtimes(
+    tmp_path: Path, size: tuple[int, int] | None, factor: float | None, *, align_corners: bool
+) -> None:
+    def resize(x: Tensor) -> Tensor:
+        return F.interpolate(x, size, factor, "bilinear", align_corners)
+
+    x = torch.randn(2, 3, 9, 11, generator=torch.Generator().manual_seed(0))
+    expected = executed(Applied(resize), x, tmp_path)
+    height, width = expected.shape[2:]
+    scales = (height / 9, width / 11) if factor is None else (factor, factor)
+    found = resized(x, (height, width), scales, align_corners=align_corners)
+    assert torch.equal(found, expected)
+    if height > 9 and width > 11:
+        assert not torch.equal(resize(x), expected)

@@ -12,6 +12,7 @@ from typing_extensions import override
 import nncfx
 from nncfx.errors import ArgumentError
 from nncfx.quantization import integer_arithmetic
+from nncfx.quantization.observation import quantizers_of
 from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
 
 
@@ -95,6 +96,37 @@ def test_gates_means_and_norms_elsewhere_are_the_runtimes(tmp_path: Path, images
     x = torch.randn(images, 3, 32, 32, generator=generator)
     model = nncfx.quantize(Gated().eval(), [x])
     path = nncfx.export_onnx(model, tmp_path / "int8.onnx", x, dynamic_batch=False).path
+    with integer_arithmetic(model):
+        assert torch.equal(model(x), executed(path, x))
+
+
+class Resized(nn.Module):
+    """Images in another size, and the mean of a window that is the image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem, self.other = nn.Conv2d(3, 16, 1), nn.Conv2d(16, 64, 2, stride=2)
+        self.head = nn.Linear(64, 8)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.stem(x))
+        x = F.interpolate(x, (10, 10), None, "bilinear", align_corners=True)
+        x = torch.relu(self.other(x))
+        return self.head(F.avg_pool2d(x, 5).flatten(1))
+
+
+@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="sums are those of x86")
+def test_resized_and_averaged_images_are_the_runtimes(tmp_path: Path) -> None:
+    x = torch.randn(8, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    model = nncfx.quantize(Resized().eval(), [x])
+    hooks = {str(site): hook for site, hook in quantizers_of(model).items()}
+    scale = {name: hook.scale for name, hook in hooks.items()}
+    # pixels lie between others by thirds and means are those of 25: every other one is a tie
+    hooks["Resized/interpolate_0|OUTPUT0"].set_qparams(scale["Resized/relu_0|OUTPUT0"] * 2 / 9)
+    hooks["Resized/avg_pool2d_0|OUTPUT0"].set_qparams(scale["Resized/relu_1|OUTPUT0"] * 2 / 25)
+    path = nncfx.export_onnx(model, tmp_path / "int8.onnx", x).path
     with integer_arithmetic(model):
         assert torch.equal(model(x), executed(path, x))
 
