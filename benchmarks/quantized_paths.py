@@ -3,10 +3,12 @@
 As `quantized_coverage.py`, of which it has models, comparison and resumable table. Ways:
 
 * weights8, weights4, gptq4: `quantize_weights` (4 bits in groups of 16), ONNX, ONNX Runtime.
-  "stored" counts the matrices of the file in 8 or 4 bits, "float" names the others; "of
-  simulation" is with the inputs of products in float, "8-bit inputs" as ONNX Runtime computes.
-* program: `quantize`, `export_program`; "of simulation" is the program, "read back" what
-  `torch.export.load` returns of it, "compiled" Inductor's (with --compile).
+  "stored" counts the matrices of the file in 8 or 4 bits, "float" names the others; "smaller"
+  compares bytes of constants; "of simulation" is with the inputs of products in float, "8-bit
+  inputs" as ONNX Runtime computes.
+* program: `quantize`, `export_program`; "ready" counts the layers that read integers as Inductor
+  looks for them, "of simulation" is the program, "read back" what `torch.export.load` returns of
+  it, "compiled" (with --compile) Inductor's and how many of its calls are integer kernels.
 * openvino: `quantize(target="openvino")` with weights of 7 bits, ONNX, OpenVINO. "integer" counts
   the convolutions and products that it computes in integers.
 
@@ -65,10 +67,10 @@ def weights(subject: Subject, options: argparse.Namespace) -> str:
     with tempfile.TemporaryDirectory() as folder:
         file = nncfx.export_onnx(quantized, Path(folder) / "small.onnx", inputs)
         by_default = executed("onnxruntime", file.path, inputs)
-        low, left = matrices(onnx.load(file.path))
+        low, left, stored = matrices(onnx.load(file.path))
         exactly = executed("onnxruntime", with_float_inputs(file.path), inputs)
     return (
-        f"| {subject.name} | {low} | {shown(left)} | {dense / file.size_bytes:.1f}x "
+        f"| {subject.name} | {low} | {shown(left)} | {dense / stored:.1f}x "
         f"| {likeness(simulated, expected)} | {likeness(exactly, simulated)} "
         f"| {likeness(by_default, simulated)} |"
     )
@@ -81,10 +83,9 @@ def program(subject: Subject, options: argparse.Namespace) -> str:
     with torch.no_grad():
         simulated = outputs(run(quantized, inputs))
     exported = export_program(quantized, inputs)
-    targets = [str(node.target) for node in exported.graph.nodes]
-    integers = sum("dequantize_per_channel" in one for one in targets)
-    pairs = sum("quantize_per_tensor" in one and "dequantize" not in one for one in targets)
-    fakes = sum("fake_quantize" in one for one in targets)
+    layers = [reads for one in exported.graph.nodes if (reads := operands(one))]
+    ready = sum(reads == ["dequantize_per_tensor", "dequantize_per_channel"] for reads in layers)
+    fakes = sum("fake_quantize" in str(node.target) for node in exported.graph.nodes)
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
         computed = outputs(run(exported.module(), inputs))
         torch.export.save(exported, Path(folder) / "program.pt2")
@@ -92,9 +93,22 @@ def program(subject: Subject, options: argparse.Namespace) -> str:
         again = outputs(run(loaded.module(), inputs))
         compiled = inductor(exported, inputs, simulated) if options.compile else ""
     return (
-        f"| {subject.name} | {integers} | {pairs} | {fakes} | {likeness(computed, simulated)} "
+        f"| {subject.name} | {ready} of {len(layers)} | {fakes} | {likeness(computed, simulated)} "
         f"| {likeness(again, computed)} | {compiled} |"
     )
+
+
+def operands(node: torch.fx.Node) -> list[str]:
+    """Return the operators that a layer's factors come from; nothing if `node` has no weight."""
+    kind = str(node.target).partition(".")[2].partition(".")[0]
+    first = {"addmm": 1, "conv1d": 0, "conv2d": 0, "conv3d": 0, "linear": 0, "matmul": 0, "mm": 0}
+    if node.op != "call_function" or kind not in first:
+        return []
+    factors = node.args[first[kind] : first[kind] + 2]
+    turned = [one.args[0] if "aten.t." in str(one.target) else one for one in factors]
+    names = [str(one.target).partition(".")[2].partition(".")[0] for one in turned]
+    is_layer = kind != "matmul" or turned[1].op == "placeholder" or "channel" in names[1]
+    return names if is_layer else []
 
 
 def inductor(exported: torch.export.ExportedProgram, inputs: Any, simulated: list[Any]) -> str:
@@ -150,17 +164,16 @@ def executed(runtime: str, path: Path, inputs: Any) -> list[Any]:
         return [one for one in session.run(inputs) if one.dtype.kind == "f"]
 
 
-def matrices(file: onnx.ModelProto) -> tuple[int, list[str]]:
-    """Return how many matrices a file has in integers, and the names of those in float."""
-    low, left = 0, []
+def matrices(file: onnx.ModelProto) -> tuple[int, list[str], int]:
+    """Return how many matrices a file has in integers, the names of others, and all bytes."""
+    low, left, stored = 0, [], 0
     for tensor in file.graph.initializer:
+        stored += tensor.ByteSize()
         if len(tensor.dims) > 1 and math.prod(tensor.dims) >= SMALLEST:
-            integers = tensor.data_type not in WHOLE and not tensor.name.endswith("zero_point")
-            is_index = tensor.data_type in {TensorProto.INT64, TensorProto.BOOL}
-            low += integers and not is_index
+            low += tensor.name.rstrip("_0123456789").endswith("_integers")
             if tensor.data_type in WHOLE and not tensor.name.endswith("_scale"):
                 left.append(tensor.name)
-    return low, left
+    return low, left, stored
 
 
 def with_float_inputs(path: Path) -> Path:
@@ -190,9 +203,9 @@ COMPARED: Final = "of float | of simulation"
 WAYS: Final = {
     **dict.fromkeys(
         ("weights8", "weights4", "gptq4"),
-        (weights, f"model | stored | float | file | {COMPARED} | 8-bit inputs"),
+        (weights, f"model | stored | float | smaller | {COMPARED} | 8-bit inputs"),
     ),
-    "program": (program, "model | weights | pairs | fake | of simulation | read back | compiled"),
+    "program": (program, "model | ready | fake | of simulation | read back | compiled"),
     "openvino": (in_openvino, f"model | integer | float | file | {COMPARED} | OpenVINO of float"),
 }
 

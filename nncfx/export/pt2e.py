@@ -15,6 +15,7 @@ from nncfx.export.fake_quantize import Grid
 from nncfx.export.folded_norms import rescaled
 from nncfx.export.number_types import activation_grid, weight_grid
 from nncfx.export.preparation import inferring, plain, run_once
+from nncfx.export.pt2e_forms import dequantize_where_read
 from nncfx.export.targets import TARGETS
 from nncfx.export.writable_outputs import writable_outputs
 from nncfx.tracing import ExampleInputs, as_call
@@ -88,6 +89,7 @@ def _quantize(module: fx.GraphModule) -> None:
         else:
             _store_weight(node, values, grid, constants)
     module.graph.eliminate_dead_code()
+    dequantize_where_read(module.graph)
     module.delete_all_unused_submodules()
     module.recompile()
 
@@ -206,6 +208,10 @@ def _store_weight(node: fx.Node, values: torch.Tensor, grid: Grid, constants: _C
                 scale=np.broadcast_to(scales.scale, channels).copy(),
                 zero_point=np.broadcast_to(scales.zero_point, channels).copy(),
             )
+        # a layer takes its matrix with outputs first; as columns, Inductor does not know it
+        turned = stored.ndim == 2 and scales.axis == 1  # noqa: PLR2004 (a matrix)
+        if turned:
+            stored, scales = stored.T.copy(), replace(scales, axis=0)
         with node.graph.inserting_before(layer):
             read = node.graph.call_function(
                 torch.ops.quantized_decomposed.dequantize_per_channel.default,
@@ -219,6 +225,8 @@ def _store_weight(node: fx.Node, values: torch.Tensor, grid: Grid, constants: _C
                     torch.int8,
                 ),
             )
+            if turned:
+                read = node.graph.call_function(torch.ops.aten.t.default, (read,))
         layer.replace_input_with(node, read)
 
 

@@ -1,0 +1,136 @@
+"""Put the pairs of a `torch.export` graph where Inductor looks for them: before its layers."""
+
+from typing import Any, Final
+
+import torch
+from torch import fx
+
+__all__ = ["dequantize_where_read"]
+
+_ATEN: Final = torch.ops.aten
+_MOVES: Final = frozenset(
+    {
+        _ATEN.alias.default,
+        _ATEN.channel_shuffle.default,
+        _ATEN.clone.default,
+        _ATEN.contiguous.default,
+        _ATEN.expand.default,
+        _ATEN.flatten.using_ints,
+        _ATEN.flip.default,
+        _ATEN.index.Tensor,
+        _ATEN.index_select.default,
+        _ATEN.movedim.int,
+        _ATEN.narrow.default,
+        _ATEN.permute.default,
+        _ATEN.pixel_shuffle.default,
+        _ATEN.pixel_unshuffle.default,
+        _ATEN.reshape.default,
+        _ATEN.roll.default,
+        _ATEN.select.int,
+        _ATEN.slice.Tensor,
+        _ATEN.squeeze.default,
+        _ATEN.squeeze.dim,
+        _ATEN.squeeze.dims,
+        _ATEN.t.default,
+        _ATEN.transpose.int,
+        _ATEN.unflatten.int,
+        _ATEN.unsqueeze.default,
+        _ATEN.upsample_nearest2d.vec,
+        _ATEN.view.default,
+    },
+)
+"""What only moves elements: it may do so with integers as well."""
+
+_SPLITS: Final = frozenset(
+    {
+        _ATEN.chunk.default,
+        _ATEN.split.Tensor,
+        _ATEN.split_with_sizes.default,
+        _ATEN.unbind.int,
+    },
+)
+_DROPOUTS: Final = frozenset(
+    {_ATEN.alpha_dropout.default, _ATEN.dropout.default, _ATEN.feature_dropout.default}
+)
+_POOLS: Final = frozenset({_ATEN.max_pool1d.default, _ATEN.max_pool2d.default})
+_JOIN: Final = _ATEN.cat.default
+_PAD: Final = _ATEN.pad.default
+_ZERO_POINT: Final = 1
+"""Where it stands in a grid."""
+
+
+def dequantize_where_read(graph: fx.Graph) -> None:
+    """Move each dequantization of `graph`, in place, down to what computes with its values.
+
+    What only moves elements does so with the integers, and what is joined on one grid is joined
+    as integers. Behind max pooling stands another pair, which changes no value: the form in
+    which Inductor knows it. Dropout, which does nothing in inference, goes. What the program
+    computes stays the same, but for the order of sums where memory is laid out in another way.
+    """
+    for node in list(graph.nodes):
+        if node.target in _DROPOUTS and node.args[2] is False:
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+    for node in graph.nodes:  # in order: what is dequantized anew is met again, further down
+        source = _dequantized(node.args[0]) if node.args else None
+        if node.target is _JOIN:
+            _join(node, graph)
+        elif source is not None:
+            _read_integers(node, source, graph)
+    graph.eliminate_dead_code()
+
+
+def _read_integers(node: fx.Node, source: fx.Node, graph: fx.Graph) -> None:
+    """Let `node` read the integers of `source`, a dequantization, if it can; its readers not."""
+    grid = source.args[1:]
+    if node.target is torch.ops.quantized_decomposed.quantize_per_tensor.default:
+        if node.args[1:] == grid:
+            node.replace_all_uses_with(source.args[0])
+    elif node.target in _MOVES | _SPLITS:
+        node.replace_input_with(source, source.args[0])
+        for moved in [node] if node.target in _MOVES else list(node.users):
+            _dequantize(moved, grid, graph)
+    elif node.target in _POOLS:
+        _quantize_again(node, grid, graph)
+    elif node.target is _PAD and _pads_zeros(node):
+        node.args = (source.args[0], node.args[1], "constant", float(grid[_ZERO_POINT]))
+        _dequantize(node, grid, graph)
+
+
+def _pads_zeros(node: fx.Node) -> bool:
+    mode, value = (*node.args[2:], *("constant", None)[len(node.args) - 2 :])
+    return mode == "constant" and not value and not node.kwargs
+
+
+def _dequantized(value: Any) -> fx.Node | None:  # noqa: ANN401 (an argument of any kind)
+    """Return `value` if it is the dequantization of a tensor with one grid."""
+    target = torch.ops.quantized_decomposed.dequantize_per_tensor.default
+    return value if isinstance(value, fx.Node) and value.target is target else None
+
+
+def _join(node: fx.Node, graph: fx.Graph) -> None:
+    sources = [_dequantized(one) for one in node.args[0]]
+    found = [one for one in sources if one is not None]
+    grid = found[0].args[1:] if found else ()
+    if len(found) == len(sources) and all(one.args[1:] == grid for one in found):
+        node.args = ([one.args[0] for one in found], *node.args[1:])
+        _dequantize(node, grid, graph)
+
+
+def _dequantize(integers: fx.Node, grid: tuple[Any, ...], graph: fx.Graph) -> None:
+    """Let each reader of `integers` read them dequantized, by a node of its own."""
+    for reader in list(integers.users):
+        with graph.inserting_before(reader):
+            read = graph.call_function(
+                torch.ops.quantized_decomposed.dequantize_per_tensor.default, (integers, *grid)
+            )
+        reader.replace_input_with(integers, read)
+
+
+def _quantize_again(node: fx.Node, grid: tuple[Any, ...], graph: fx.Graph) -> None:
+    with graph.inserting_after(node):
+        integers = graph.call_function(
+            torch.ops.quantized_decomposed.quantize_per_tensor.default, (node, *grid)
+        )
+    node.replace_all_uses_with(integers, delete_user_cb=lambda user: user is not integers)
+    _dequantize(integers, grid, graph)

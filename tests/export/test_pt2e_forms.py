@@ -1,0 +1,127 @@
+"""Dequantizations stand where Inductor looks for them, and no value changes."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional as F
+
+from nncfx.export import export_program
+
+Rounding = Callable[..., nn.Module]
+
+SCALE = 0.03
+GRID = (0, 255)
+ZERO = 131
+
+WAYS: dict[str, Callable[[Tensor], Tensor]] = {
+    "dropout": lambda x: F.dropout(x, 0.5, training=False),
+    "reshape": lambda x: x.flatten(1).unflatten(1, (4, -1)).transpose(1, 2).contiguous(),
+    "windows": lambda x: x.roll(1, 2).permute(0, 2, 3, 1)[:, 1:, ::2],
+    "picked": lambda x: x[torch.arange(2), torch.tensor([3, 1])],
+    "parts": lambda x: torch.cat(x.chunk(2, 1)[::-1], 1),
+    "padded": lambda x: F.pad(x, (1, 2, 0, 1)),
+    "pooled": lambda x: F.max_pool2d(x, 3, 2, 1),
+    "shuffled": lambda x: F.pixel_shuffle(F.channel_shuffle(x, 2), 2),
+    "larger": lambda x: F.interpolate(x, scale_factor=2, mode="nearest"),
+}
+"""Ways from a quantizer to a product that change no value on their way."""
+
+
+class Moved(nn.Module):
+    """A quantized tensor, moved, then read by a linear layer with quantized weights."""
+
+    def __init__(self, rounding: Rounding, way: Callable[[Tensor], Tensor], columns: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.quantizer, self.way = rounding(SCALE, GRID, zero_point=ZERO), way
+        self.head = nn.Linear(columns, 5)
+        self.weight_quantizer = rounding(
+            self.head.weight.detach().abs().amax(1) / 127, (-127, 127), axis=0
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight_quantizer(self.head.weight)
+        return F.linear(self.way(self.quantizer(x)), weight, self.head.bias)
+
+
+def image() -> Tensor:
+    return torch.randn(2, 4, 6, 6, generator=torch.Generator().manual_seed(0))
+
+
+def nodes(program: torch.export.ExportedProgram, name: str) -> list[fx.Node]:
+    return [node for node in program.graph.nodes if name in str(node.target)]
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_layer_reads_a_dequantization_whatever_moves_before_it(
+    rounding: Rounding, name: str
+) -> None:
+    way = WAYS[name]
+    model = Moved(rounding, way, way(image()).shape[-1]).eval()
+    program = export_program(model, image())
+    (layer,) = nodes(program, "aten.linear")
+    assert "dequantize_per_tensor" in str(layer.args[0].target)
+    # a step of one number is some 0.01; laid out in another way, sums have another order
+    torch.testing.assert_close(program.module()(image()), model(image()), rtol=0, atol=1e-5)
+
+
+def test_each_reader_has_a_dequantization_of_its_own(rounding: Rounding) -> None:
+    class Three(Moved):
+        def forward(self, x: Tensor) -> Tensor:
+            y, weight = self.quantizer(x).flatten(2), self.weight_quantizer(self.head.weight)
+            return F.linear(y, weight) + F.linear(y, weight, self.head.bias) + y.sum()
+
+    model = Three(rounding, WAYS["dropout"], 36).eval()
+    program = export_program(model, image())
+    reads = nodes(program, "dequantize_per_tensor")
+    assert [len(node.users) for node in reads] == [1, 1, 1]
+    assert len(nodes(program, "decomposed.quantize_per_tensor")) == 1
+    assert torch.equal(program.module()(image()), model(image()))
+
+
+def test_what_computes_between_is_left_in_float(rounding: Rounding) -> None:
+    model = Moved(rounding, lambda x: x.mean(2), 6).eval()
+    program = export_program(model, image())
+    (layer,) = nodes(program, "aten.linear")
+    assert "mean" in str(layer.args[0].target)
+    assert torch.equal(program.module()(image()), model(image()))
+
+
+def test_padding_with_other_values_is_left_in_float(rounding: Rounding) -> None:
+    model = Moved(rounding, lambda x: F.pad(x, (1, 1), value=0.4), 8).eval()
+    program = export_program(model, image())
+    (layer,) = nodes(program, "aten.linear")
+    assert "dequantize" not in str(layer.args[0].target)
+    assert torch.equal(program.module()(image()), model(image()))
+
+
+def test_a_tensor_quantized_twice_on_one_grid_is_quantized_once(rounding: Rounding) -> None:
+    again = rounding(SCALE, GRID, zero_point=ZERO)
+    model = Moved(rounding, lambda x: again(x.flatten(1)), 144).eval()
+    program = export_program(model, image())
+    assert len(nodes(program, "decomposed.quantize_per_tensor")) == 1
+    assert torch.equal(program.module()(image()), model(image()))
+
+
+def test_columns_are_stored_as_rows(rounding: Rounding) -> None:
+    class Columns(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.weight, self.bias = nn.Parameter(torch.randn(6, 5)), nn.Parameter(torch.randn(5))
+            scale = self.weight.detach().abs().amax(0) / 127
+            self.quantizer = rounding(SCALE, GRID, zero_point=ZERO)
+            self.weight_quantizer = rounding(scale, (-127, 127), axis=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            rows = self.quantizer(x).flatten(0, 2)
+            return torch.addmm(self.bias, rows, self.weight_quantizer(self.weight))
+
+    model = Columns().eval()
+    program = export_program(model, image())
+    (weight,) = nodes(program, "dequantize_per_channel")
+    assert weight.args[3] == 0
+    assert [str(one.target) for one in weight.users] == ["aten.t.default"]
+    torch.testing.assert_close(program.module()(image()), model(image()), rtol=0, atol=1e-5)
