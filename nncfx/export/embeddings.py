@@ -39,8 +39,10 @@ def _looked_up(weight: IntegerWeight, model: "ir.Model", target: Target) -> bool
     if layer is None or not _picks_rows(layer, weight):
         return False
     grid = weight.grid
-    scale = grid.scale.reshape(-1, 1) if weight.block is None else grid.scale
-    whole_rows = grid.axis == 0 if weight.block is None else scale.shape[grid.axis] == 1
+    if weight.block is None:
+        whole_rows, scale = grid.axis == 0, grid.scale.reshape(-1, 1)
+    else:
+        whole_rows, scale = weight.block == weight.integers.shape[grid.axis or 0], grid.scale
     if whole_rows and not grid.zero_point.any():
         _gather_rows(layer, weight, scale, model.graph)
     elif weight.block is not None and target.block_weights and half_byte_type(grid) is not None:

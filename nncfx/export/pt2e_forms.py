@@ -82,24 +82,25 @@ def dequantize_where_read(graph: fx.Graph) -> None:
 
 def _read_integers(node: fx.Node, source: fx.Node, graph: fx.Graph) -> None:
     """Let `node` read the integers of `source`, a dequantization, if it can; its readers not."""
-    grid = source.args[1:]
+    integers, grid = source.all_input_nodes[0], source.args[1:]
     if node.target is torch.ops.quantized_decomposed.quantize_per_tensor.default:
         if node.args[1:] == grid:
-            node.replace_all_uses_with(source.args[0])
+            node.replace_all_uses_with(integers)
     elif node.target in _MOVES | _SPLITS:
-        node.replace_input_with(source, source.args[0])
+        node.replace_input_with(source, integers)
         for moved in [node] if node.target in _MOVES else list(node.users):
             _dequantize(moved, grid, graph)
     elif node.target in _POOLS:
         _quantize_again(node, grid, graph)
     elif node.target is _PAD and _pads_zeros(node):
-        node.args = (source.args[0], node.args[1], "constant", float(grid[_ZERO_POINT]))
+        node.args = (integers, node.args[1], "constant", float(str(grid[_ZERO_POINT])))
+        node.kwargs = {}
         _dequantize(node, grid, graph)
 
 
 def _pads_zeros(node: fx.Node) -> bool:
-    mode, value = (*node.args[2:], *("constant", None)[len(node.args) - 2 :])
-    return mode == "constant" and not value and not node.kwargs
+    given = dict(zip(("mode", "value"), node.args[2:], strict=False)) | dict(node.kwargs)
+    return given.get("mode", "constant") == "constant" and not given.get("value")
 
 
 def _dequantized(value: Any) -> fx.Node | None:  # noqa: ANN401 (an argument of any kind)
@@ -109,7 +110,8 @@ def _dequantized(value: Any) -> fx.Node | None:  # noqa: ANN401 (an argument of 
 
 
 def _join(node: fx.Node, graph: fx.Graph) -> None:
-    sources = [_dequantized(one) for one in node.args[0]]
+    parts: Any = node.args[0]
+    sources = [_dequantized(one) for one in parts]
     found = [one for one in sources if one is not None]
     grid = found[0].args[1:] if found else ()
     if len(found) == len(sources) and all(one.args[1:] == grid for one in found):
