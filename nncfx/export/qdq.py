@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nncfx.errors import ExportError
+from nncfx.export.constant_products import fold_constant_products
 from nncfx.export.embeddings import look_up_integers
 from nncfx.export.fake_quantize import DOMAIN, Grid, grid_of, is_fake_quantize
 from nncfx.export.float_layers import keep_float_layers, part_clamps
 from nncfx.export.folded_norms import fold_batch_norms
 from nncfx.export.fusion import arrange_quantizers
-from nncfx.export.graph_edits import add_constant, input_of, replace_node
+from nncfx.export.graph_edits import add_constant, constant_of, input_of, replace_node
 from nncfx.export.image_blocks import read_image_by_blocks
 from nncfx.export.integer_biases import add_integer_biases
 from nncfx.export.integer_forms import (
@@ -18,7 +19,12 @@ from nncfx.export.integer_forms import (
     use_global_pooling,
     use_matrix_products,
 )
-from nncfx.export.integer_weights import fold_into_constants, integer_weights, store
+from nncfx.export.integer_weights import (
+    IntegerWeight,
+    fold_into_constants,
+    integer_weights,
+    store,
+)
 from nncfx.export.number_types import activation_grid, number_type
 from nncfx.export.packed_weights import pack_weights
 from nncfx.export.recurrent_weights import arrange_recurrent_weights
@@ -52,6 +58,7 @@ def write_quantized(model: "ir.Model", target: Target) -> None:
     if not quantizers:
         return
     _refuse_other_floats(quantizers)
+    fold_constant_products(model)
     fold_into_constants(model)
     arrange_recurrent_weights(model)
     weights = integer_weights(graph, target)
@@ -105,6 +112,10 @@ def _write_pair(node: "ir.Node", grid: Grid, graph: "ir.Graph") -> None:
     import onnx_ir as ir
 
     source = input_of(node)
+    values = constant_of(source)
+    if values is not None:  # a quantizer that has moved up to a constant
+        store(IntegerWeight(node=node, integers=grid.integers(values), grid=grid), graph)
+        return
     dtype = number_type(grid, signed_first=False)
     constants = [
         add_constant(graph, f"{source.name}_scale", grid.scale),

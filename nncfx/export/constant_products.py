@@ -1,0 +1,119 @@
+"""Compute what no input changes, such as relative positions times their projection."""
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from nncfx.export.fake_quantize import grid_of, is_fake_quantize
+from nncfx.export.graph_edits import add_constant, constant_of, input_of
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["fold_constant_products"]
+
+_PRODUCTS: Final = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+_LARGEST: Final = 2**22
+"""Values; a larger product stays one, since the file would grow by it."""
+
+
+def fold_constant_products(model: "ir.Model") -> None:
+    """Put the value of each product that no input changes in its place, quantizers included.
+
+    A runtime would compute it anew in every run: behind quantizers none folds constants, and
+    OpenVINO 2026.4 refuses some such files. What is folded is rounded as in the simulation.
+    """
+    from onnxscript.optimizer import fold_constants
+
+    graph = model.graph
+    _part_constants(graph)
+    wanted = _closure(graph)
+    while wanted:
+        fold_constants(
+            model,
+            onnx_shape_inference=False,
+            input_size_limit=0,
+            output_size_limit=0,
+            should_fold=lambda node: node in wanted and not is_fake_quantize(node),
+        )
+        ready = [
+            node
+            for node in graph
+            if node in wanted
+            and is_fake_quantize(node)
+            and constant_of(node.inputs[0]) is not None
+        ]
+        for node in ready:
+            _dequantize(node, wanted, graph)
+            wanted.discard(node)
+        if not ready:
+            return
+
+
+def _part_constants(graph: "ir.Graph") -> None:
+    """Put the parts of a constant, as attention has its three weights, in the place of `Split`.
+
+    onnxscript folds what has one output only, so that parts would stay in float.
+    """
+    for node in [one for one in graph if one.op_type == "Split" and not one.domain]:
+        values, sizes = constant_of(node.inputs[0]), constant_of(_input_or_none(node, 1))
+        if values is None or sizes is None:
+            continue
+        axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
+        parts = np.split(values, np.cumsum(sizes)[:-1], axis)
+        for output, part in zip(node.outputs, parts, strict=True):
+            constant = add_constant(graph, str(output.name), part)
+            output.replace_all_uses_with(constant, replace_graph_outputs=True)
+        graph.remove(node, safe=True)
+
+
+def _input_or_none(node: "ir.Node", index: int) -> "ir.Value | None":
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def _closure(graph: "ir.Graph") -> "set[ir.Node]":
+    """Return the products of constants, not too large, and all that they are computed from."""
+    known: set[ir.Node] = set()
+    for node in graph:
+        values = [value for value in node.inputs if value is not None]
+        is_known = all(
+            constant_of(value) is not None or value.producer() in known for value in values
+        )
+        if values and is_known and not node.op_type.startswith("Random"):
+            known.add(node)
+    products = [node for node in known if node.op_type in _PRODUCTS and _is_small(node.outputs[0])]
+    return _with_producers(products, known)
+
+
+def _is_small(value: "ir.Value") -> bool:
+    sizes = None if value.shape is None else value.shape.dims
+    if sizes is None or not all(isinstance(size, int) for size in sizes):
+        return False
+    return math.prod(int(str(size)) for size in sizes) <= _LARGEST
+
+
+def _with_producers(nodes: "Iterable[ir.Node]", known: "set[ir.Node]") -> "set[ir.Node]":
+    found, left = set(nodes), list(nodes)
+    while left:
+        for value in left.pop().inputs:
+            producer = None if value is None else value.producer()
+            if producer is not None and producer in known - found:
+                found.add(producer)
+                left.append(producer)
+    return found
+
+
+def _dequantize(node: "ir.Node", wanted: "set[ir.Node]", graph: "ir.Graph") -> None:
+    """Let those of `wanted` that read the fake-quantize `node` read its values as a constant."""
+    values = constant_of(input_of(node))
+    assert values is not None  # noqa: S101 (the caller asks)
+    grid = grid_of(node)
+    scale, zero_point = grid.along(values.ndim)
+    steps = grid.integers(values) - zero_point
+    name = f"{input_of(node).name}_rounded"
+    constant = add_constant(graph, name, (steps * scale).astype(np.float32))
+    for use in list(node.outputs[0].uses()):
+        if use.node in wanted:
+            use.node.replace_input_with(use.idx, constant)

@@ -1,0 +1,130 @@
+"""What no input changes is computed while exporting, and stored as it is quantized."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from typing_extensions import override
+
+from nncfx.export import export_onnx
+from nncfx.runtimes import BuildOptions, runtime_named
+
+Rounding = Callable[..., nn.Module]
+
+STEP = 0.05
+BYTE = (0, 255)
+
+
+class Relative(nn.Module):
+    """Scores against projected positions, as DeBERTa has them: a product of two constants."""
+
+    def __init__(self, rounding: Rounding) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.positions, self.projection = nn.Parameter(torch.randn(6, 8)), nn.Linear(8, 8)
+        scale = self.projection.weight.detach().abs().amax(1) / 127
+        self.weight_rounding = rounding(scale, (-127, 127), axis=0)
+        self.roundings = nn.ModuleList(rounding(STEP, BYTE, zero_point=128) for _ in range(3))
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight_rounding(self.projection.weight)
+        projected = F.linear(self.roundings[0](self.positions), weight, self.projection.bias)
+        return self.roundings[1](x) @ self.roundings[2](projected).T
+
+
+class Parts(nn.Module):
+    """Attention over a learned query keeps its three weights in one parameter."""
+
+    def __init__(self, rounding: Rounding) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = nn.Parameter(torch.randn(16, 8) / 4)
+        self.roundings = nn.ModuleList(rounding(STEP, BYTE, zero_point=128) for _ in range(4))
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = self.weight.split([4, 12])
+        y = F.linear(self.roundings[0](x), self.roundings[1](first))
+        z = F.linear(self.roundings[2](x), self.roundings[3](second))
+        return torch.cat((y, z), -1)
+
+
+def inputs() -> Tensor:
+    return torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
+def test_a_product_of_constants_is_one_constant(
+    rounding: Rounding, runtime: str, tmp_path: Path
+) -> None:
+    model = Relative(rounding).eval()
+    path = export_onnx(model, tmp_path / "m.onnx", inputs(), runtime).path
+    graph = onnx.load(path).graph
+    assert [node.op_type for node in graph.node].count("MatMul") == 1
+    floats = [one.name for one in graph.initializer if one.data_type == 1 and len(one.dims) > 1]
+    assert floats == []
+    with runtime_named(runtime).build(path, BuildOptions(threads=1)) as session:
+        (found,) = session.run(inputs())
+    # products of bytes, exact in either; the values are those of the model's own rounding
+    torch.testing.assert_close(
+        torch.from_numpy(found), model(inputs()).detach(), rtol=0, atol=1e-5
+    )
+
+
+def test_a_product_that_an_input_enters_is_left(rounding: Rounding, tmp_path: Path) -> None:
+    class Entered(Relative):
+        @override
+        def forward(self, x: Tensor) -> Tensor:
+            return F.linear(self.roundings[0](self.positions + x[:1]), self.projection.weight)
+
+    path = export_onnx(Entered(rounding).eval(), tmp_path / "m.onnx", inputs()).path
+    assert {"MatMul", "Gemm"} & {node.op_type for node in onnx.load(path).graph.node}
+
+
+def test_parts_of_one_weight_are_stored_as_integers(rounding: Rounding, tmp_path: Path) -> None:
+    model = Parts(rounding).eval()
+    path = export_onnx(model, tmp_path / "m.onnx", inputs()).path
+    graph = onnx.load(path).graph
+    assert "Split" not in [node.op_type for node in graph.node]
+    assert [
+        one.name for one in graph.initializer if one.data_type == 1 and len(one.dims) > 1
+    ] == []
+    with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
+        (found,) = session.run(inputs())
+    torch.testing.assert_close(
+        torch.from_numpy(found), model(inputs()).detach(), rtol=0, atol=1e-5
+    )
+
+
+def test_a_quantizer_that_moves_up_to_a_constant_stores_it(
+    rounding: Rounding, tmp_path: Path
+) -> None:
+    class Repeated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.probe = nn.Parameter(torch.linspace(-1, 1, 24).view(1, 3, 8))
+            self.rounding = rounding(STEP, BYTE, zero_point=128)
+
+        @override
+        def forward(self, x: Tensor) -> Tensor:
+            return self.rounding(self.probe.repeat(x.shape[0], 1, 1)) @ x.unsqueeze(-1)
+
+    model = Repeated().eval()
+    path = export_onnx(model, tmp_path / "m.onnx", inputs()).path
+    graph = onnx.load(path).graph
+    assert [
+        one.name for one in graph.initializer if one.data_type == 1 and len(one.dims) > 1
+    ] == []
+    stored = {one.name for one in graph.initializer}
+    quantized = [node.input[0] for node in graph.node if node.op_type == "QuantizeLinear"]
+    assert not stored & set(quantized)
+    with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
+        (found,) = session.run(inputs())
+    torch.testing.assert_close(
+        torch.from_numpy(found), model(inputs()).detach(), rtol=0, atol=1e-5
+    )
