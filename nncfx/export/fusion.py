@@ -1,5 +1,6 @@
 """Move quantizers of activations to where runtimes fuse them; every move is exact."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -26,6 +27,8 @@ _MOVEMENTS: Final = frozenset(
         "Expand",
         "Flatten",
         "Gather",
+        "GatherElements",
+        "GatherND",
         "GlobalMaxPool",
         "Identity",
         "MaxPool",
@@ -44,16 +47,44 @@ _MOVEMENTS: Final = frozenset(
 
 
 def is_movement(node: "ir.Node") -> bool:
-    """Return whether the outputs of `node` are elements of its input 0, as they are."""
-    return node.op_type in _MOVEMENTS and not node.domain
+    """Return whether the outputs of `node` are elements of its input 0, as they are, or 0."""
+    return not node.domain and (node.op_type in _MOVEMENTS or _is_padding(node))
+
+
+def _is_padding(node: "ir.Node") -> bool:
+    """Return whether `node` puts elements of its input around it, or zeros, which any grid has."""
+    if node.op_type != "Pad" or node.domain:
+        return False
+    value = node.inputs[2] if len(node.inputs) > 2 else None  # noqa: PLR2004 (behind the widths)
+    around = np.zeros(1) if value is None else constant_of(value)
+    return around is not None and not around.any()
 
 
 def is_quantized(value: "ir.Value") -> bool:
-    """Return whether the elements of `value` come from a fake-quantize, moved or not."""
-    producer = value.producer()
-    while producer is not None and is_movement(producer):
-        producer = input_of(producer).producer()
-    return is_fake_quantize(producer)
+    """Return whether the elements of `value` come from fake-quantizes on one grid."""
+    return _quantizer_behind(value) is not None
+
+
+def _quantizer_behind(value: "ir.Value | None") -> "ir.Node | None":
+    """Return a fake-quantize on whose grid all elements of `value` lie."""
+    producer = None if value is None else value.producer()
+    if producer is None or is_fake_quantize(producer):
+        return producer
+    if is_movement(producer):
+        return _quantizer_behind(producer.inputs[0])
+    if producer.op_type != "Concat" or producer.domain:
+        return None
+    behind = [_quantizer_behind(one) for one in producer.inputs]
+    return _on_one_grid(behind)
+
+
+def _on_one_grid(quantizers: "Sequence[ir.Node | None]") -> "ir.Node | None":
+    """Return one of `quantizers` if they are on one grid, the same step for all elements."""
+    found = [one for one in quantizers if one is not None]
+    grids = [grid_of(one) for one in found]
+    if len(found) < len(quantizers) or any(not one.equals(grids[0]) for one in grids):
+        return None
+    return found[0] if grids[0].axis is None else None
 
 
 def arrange_quantizers(graph: "ir.Graph") -> None:
@@ -121,6 +152,8 @@ def _repeat_behind_movements(graph: "ir.Graph") -> None:
             readers = consumers(value)
             if not readers or all(is_fake_quantize(reader) for reader in readers):
                 continue
+            if _is_padding(node) and all(reader.op_type == "Conv" for reader in readers):
+                continue  # runtimes make the padding a part of the convolution
             copy = quantizer_like(before, value)
             graph.insert_after(node, copy)
             _read_instead(value, copy)
@@ -133,11 +166,7 @@ def _quantizer_of_inputs(node: "ir.Node") -> "ir.Node | None":
         return None
     moved = node.inputs if joins else node.inputs[:1]
     before = [None if value is None else value.producer() for value in moved]
-    quantizers = [one for one in before if one is not None and is_fake_quantize(one)]
-    grids = [grid_of(one) for one in quantizers]
-    if len(quantizers) < len(moved) or not all(one.equals(grids[0]) for one in grids):
-        return None
-    return quantizers[0] if grids[0].axis is None else None
+    return _on_one_grid([one if is_fake_quantize(one) else None for one in before])
 
 
 def _read_instead(value: "ir.Value", node: "ir.Node") -> None:

@@ -27,6 +27,7 @@ from nncfx.export.integer_weights import (
 )
 from nncfx.export.number_types import activation_grid, number_type
 from nncfx.export.packed_weights import pack_weights
+from nncfx.export.product_biases import part_biases
 from nncfx.export.recurrent_weights import arrange_recurrent_weights
 from nncfx.export.subsampled_pixels import subsample_pixels
 from nncfx.export.targets import Target
@@ -90,6 +91,7 @@ def _write_activations(graph: "ir.Graph", target: Target) -> None:
     if target.rounds_floats:
         keep_float_layers(graph)
         part_clamps(graph)
+        part_biases(graph)
 
 
 def _refuse_other_floats(quantizers: "Iterable[ir.Node]") -> None:

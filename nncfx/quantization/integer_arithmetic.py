@@ -20,6 +20,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from typing_extensions import override
 
 from nncfx.errors import ArgumentError
+from nncfx.hardware import MOVEMENTS, operation_kind
 from nncfx.quantization.float_kernels import (
     average_pooled,
     channel_mean,
@@ -49,6 +50,7 @@ from nncfx.quantization.kernel_calls import (
 from nncfx.quantization.observation import quantizers_of
 from nncfx.quantization.quantizer import Quantizer
 from nncfx.tracing import NNCFNetwork
+from nncfx.tracing.spelling import spelling
 
 __all__ = ["integer_arithmetic"]
 
@@ -132,6 +134,8 @@ class _Kernels(TorchFunctionMode):
     ) -> Any:
         call = Call(func, args, kwargs or {})
         rule = _RULES.get(func)
+        if rule is None and operation_kind(spelling(func)) in MOVEMENTS:
+            rule = _Kernels.move
         if rule is not None:
             return rule(self, call)
         name = func.__name__
@@ -310,15 +314,11 @@ class _Kernels(TorchFunctionMode):
 
 
 _CLAMPS: Final = (F.relu6, F.hardtanh, torch.clamp, torch.Tensor.clamp, torch.Tensor.clamp_)
-_MOVES: Final = (
+_CHOICES: Final = (
     *(F.adaptive_max_pool2d, torch.amax, torch.Tensor.amax, torch.amin, torch.Tensor.amin),
-    *(F.max_pool2d, torch.max_pool2d, F.pad, F.dropout, F.pixel_shuffle, F.pixel_unshuffle),
-    *(torch.flatten, torch.Tensor.flatten, torch.Tensor.view, torch.Tensor.reshape),
-    *(torch.reshape, torch.Tensor.permute, torch.permute, torch.Tensor.transpose),
-    *(torch.transpose, torch.Tensor.squeeze, torch.squeeze, torch.Tensor.unsqueeze),
-    *(torch.unsqueeze, torch.Tensor.contiguous, torch.Tensor.__getitem__, torch.Tensor.chunk),
-    *(torch.chunk, torch.Tensor.split, torch.split, torch.Tensor.expand, torch.Tensor.expand_as),
+    *(F.max_pool2d, torch.max_pool2d),
 )
+"""What yields elements of its input, beside what the hardware knows by name as a movement."""
 _CURVES: Final[Mapping[Callable[..., Any], Callable[[Tensor], Tensor]]] = {
     **dict.fromkeys((torch.sigmoid, torch.Tensor.sigmoid, F.sigmoid), logistic),
     F.silu: lambda x: x * logistic(x),
@@ -335,6 +335,6 @@ _RULES: Final[Mapping[Callable[..., Any], Callable[[_Kernels, Call], Any]]] = {
     F.avg_pool2d: _Kernels.average,
     F.interpolate: _Kernels.resize,
     **dict.fromkeys((F.adaptive_avg_pool2d, torch.mean, torch.Tensor.mean), _Kernels.mean),
-    **dict.fromkeys(_MOVES, _Kernels.move),
+    **dict.fromkeys(_CHOICES, _Kernels.move),
     **dict.fromkeys((torch.cat, torch.concat), _Kernels.join),
 }

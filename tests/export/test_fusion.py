@@ -73,6 +73,32 @@ def test_quantization_goes_on_behind_a_max_pooling(parsed: Parse, operators: Ope
     assert operators(model) == ["FakeQuantize", "MaxPool", "FakeQuantize", "Neg"]
 
 
+@pytest.mark.parametrize(
+    ("padding", "reader", "left"),
+    [
+        ("Pad (a, pads)", "Neg (p)", ["FakeQuantize", "Neg"]),
+        ("Pad (a, pads, zero)", "Neg (p)", ["FakeQuantize", "Neg"]),
+        ("Pad (a, pads, six)", "Neg (p)", ["Neg"]),
+        ('Pad <mode = "edge"> (a, pads)', "Neg (p)", ["FakeQuantize", "Neg"]),
+        ("Pad (a, pads)", "Conv (p, w)", ["Conv"]),
+    ],
+)
+def test_quantization_goes_on_behind_a_padding_that_no_convolution_makes_its_own(
+    parsed: Parse, operators: Operators, padding: str, reader: str, left: list[str]
+) -> None:
+    text = f"""
+    g (float[1,4,2,2] x, float[4,4,1,1] w) => (float[1,4,4,2] y)
+    <float s = {{0.1}}, int32 z = {{0}}, float zero = {{0.0}}, float six = {{6.0}},
+     int64[8] pads = {{0, 0, 1, 0, 0, 0, 1, 0}}>
+    {{ a = {Q} (x, s, z)
+       p = {padding}
+       y = {reader} }}
+    """
+    model = parsed(text)
+    arrange_quantizers(model.graph)
+    assert operators(model) == ["FakeQuantize", "Pad", *left]
+
+
 def test_a_movement_that_others_read_in_float_keeps_its_input(
     parsed: Parse, operators: Operators
 ) -> None:

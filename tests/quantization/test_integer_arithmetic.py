@@ -1,6 +1,7 @@
 """A quantized model that computes as integer kernels do returns what ONNX Runtime returns."""
 
 import platform
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,50 @@ def test_what_only_relus_read_is_rounded_once_and_never_a_float(tmp_path: Path) 
     kernels = integer_kernels(path, x)
     assert (len(kernels.integer), kernels.float) == (4, ())
     assert kernels.conversions == 2  # the image and the result
+    with integer_arithmetic(model):
+        assert torch.equal(model(x), executed(path, x))
+
+
+class Moved(nn.Module):
+    """What `move` makes of a layer's result is read by another."""
+
+    def __init__(self, move: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Conv2d(3, 8, 1), nn.Linear(16, 32)
+        self.move = move
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.move(torch.relu(self.first(x))))
+
+
+@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="sums are those of x86")
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda x: x[:, torch.tensor([3, 1, 1])],
+        lambda x: x[:, torch.tensor([3, 1]), torch.tensor([0, 15])],
+        lambda x: x.roll(3, 2),
+        lambda x: x.flip(1),
+        lambda x: x.movedim(1, 2),
+        lambda x: x.unbind(1)[2],
+        lambda x: x.mT,
+        lambda x: F.pad(x, (0, 0, 1, 1)),
+        lambda x: F.pad(x, (0, 0, 2, 2), mode="reflect"),
+        lambda x: torch.cat((x, x), 1),
+    ],
+)
+def test_what_reads_moved_integers_reads_integers(
+    tmp_path: Path, move: Callable[[Tensor], Tensor]
+) -> None:
+    x = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    model = nncfx.quantize(Moved(move).eval(), [x])
+    path = nncfx.export_onnx(model, tmp_path / "int8.onnx", x, dynamic_batch=False).path
+    kernels = integer_kernels(path, x)
+    assert (len(kernels.integer), kernels.float) == (2, ())
+    # which reads floats and rounds them by itself
+    assert "MatMulNBits" not in kernels.operators
     with integer_arithmetic(model):
         assert torch.equal(model(x), executed(path, x))
 

@@ -1,0 +1,53 @@
+"""Products of integers stay in integers where a bias is added behind them."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+import torch
+from onnx import numpy_helper
+from torch import nn
+
+import nncfx
+from nncfx.quantization import integer_arithmetic
+from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
+
+
+def biases(path: Path) -> list[tuple[int, ...]]:
+    """Return the shapes of the constants that are added."""
+    graph = onnx.load(path).graph
+    constants = {one.name: numpy_helper.to_array(one) for one in graph.initializer}
+    added = [name for node in graph.node if node.op_type == "Add" for name in node.input]
+    return [constants[name].shape for name in added if name in constants]
+
+
+@pytest.mark.parametrize(
+    ("is_open", "shapes"), [(True, [(8,), (5,)]), (False, [(1, 1, 8), (1, 1, 5)])]
+)
+def test_rows_of_a_fixed_number_are_multiplied_in_integers_as_those_of_an_open_one(
+    tmp_path: Path, shapes: list[tuple[int, ...]], *, is_open: bool
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 6, 16)
+    layers = nn.Sequential(nn.Linear(16, 8), nn.GELU(), nn.Linear(8, 5))
+    model = nncfx.quantize(layers, [x])
+    path = nncfx.export_onnx(model, tmp_path / "m.onnx", x, dynamic_batch=is_open).path
+    assert biases(path) == shapes
+    kernels = integer_kernels(path, x)
+    assert (len(kernels.integer), kernels.float) == (2, ())
+    with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
+        (found,) = session.run(x)
+    with integer_arithmetic(model):
+        # a step of the second layer's input, where GELU's last bits decide
+        assert torch.allclose(model(x), torch.as_tensor(found), atol=2e-3)
+
+
+def test_rows_of_a_matrix_and_floats_are_left_alone(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 6, 16)
+    path = nncfx.export_onnx(nn.Linear(16, 8), tmp_path / "f.onnx", x, dynamic_batch=False).path
+    assert biases(path) == [(8,)]
+    model = nncfx.quantize(nn.Sequential(nn.Flatten(), nn.Linear(96, 8)), [x])
+    path = nncfx.export_onnx(model, tmp_path / "m.onnx", x, dynamic_batch=False).path
+    assert biases(path) == []  # a Gemm has its bias
+    assert integer_kernels(path, x).float == ()
