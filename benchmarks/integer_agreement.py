@@ -12,6 +12,8 @@ of the locally differing elements was from the middle of two integers.
 Models of pytorchcv have random weights (batch norms settled on random images, as in
 quantized_latency.py; any other is named by its module, "densenet.densenet121"), and so have the
 small transformers; those of the shared data and all-MiniLM-L6-v2 (with --minilm) are trained.
+"timm:swin_tiny_patch4_window7_224" is a model of a zoo as in quantized_coverage.py, which also
+compares what a file returns whose quantized tensors are no outputs: a runtime may fuse these.
 
     python benchmarks/integer_agreement.py --data ../shared/data [--models ...] [--tensors]
         [--minilm FOLDER]
@@ -28,11 +30,13 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime
+import quantized_coverage
 import torch
 from minilm_quantization import Embedder, sentences, tokens
 from onnx import numpy_helper
 from pretrained import PRETRAINED
 from quantized_latency import MODELS, SHAPE, settled
+from thin_coverage import subjects
 from torch import Tensor
 from transformers import (
     DistilBertConfig,
@@ -197,6 +201,11 @@ def subject(name: str, data: Path, minilm: Path | None = None) -> tuple[NNCFNetw
         source = PRETRAINED[name]
         images = source.train(data, 64)[0]
         return nncfx.quantize(source.load(data), images.split(32)), (images[:8],)
+    if ":" in name:
+        zoo, _, wanted = name.partition(":")
+        (found,) = [one for one in subjects(zoo) if one.name == wanted]
+        model, images = quantized_coverage.settled(found, None)
+        return nncfx.quantize(model, [images]), (images,)
     if name not in MODELS:
         module, _, function = name.partition(".")
         MODELS[name] = getattr(importlib.import_module(f"pytorchcv.models.{module}"), function)
@@ -241,7 +250,11 @@ def main() -> None:
     parser.add_argument("--minilm", type=Path, help="folder of all-MiniLM-L6-v2")
     names = [*PRETRAINED, *MODELS, *TRANSFORMERS]
     parser.add_argument(
-        "--models", nargs="+", default=names, metavar="NAME", help=f"{names}, minilm, or pytorchcv"
+        "--models",
+        nargs="+",
+        default=names,
+        metavar="NAME",
+        help=f"{names}, minilm, pytorchcv, zoo:model",
     )
     parser.add_argument("--tensors", action="store_true", help="list those that differ")
     chosen = parser.parse_args()
