@@ -104,9 +104,6 @@ class _Constants:
 
     def value(self, node: Any) -> Any:  # noqa: ANN401 (an argument of any kind)
         """Return what `node` always is; None where it depends on an input."""
-        if isinstance(node, (list, tuple)):  # of the tensors of a concatenation, for instance
-            values = [self.value(one) for one in node]
-            return None if any(one is None for one in values) else values
         if not isinstance(node, fx.Node):
             return node
         if node not in self._known:
@@ -119,10 +116,12 @@ class _Constants:
             return torch.fx.graph_module._get_attr(self._module, str(node.target))  # noqa: SLF001 (reads a dotted name)
         if node.op != "call_function" or not callable(node.target):
             return None
-        args = [self.value(one) for one in node.args]
-        if node.kwargs or any(one is None for one in args):
+        is_random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        if is_random or any(self.value(one) is None for one in node.all_input_nodes):
             return None
-        return node.target(*args)
+        return node.target(
+            *fx.map_arg(node.args, self.value), **fx.map_arg(node.kwargs, self.value)
+        )
 
     def add(self, tensor: torch.Tensor) -> fx.Node:
         """Return a node that reads `tensor`, which the module keeps."""

@@ -2,7 +2,8 @@
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -186,21 +187,42 @@ def _settle(placed: PlacedQuantizer, statistic: TensorStatistic, request: RangeR
 
 
 def set_weight_ranges(
-    model: nn.Module, placed: Iterable[PlacedQuantizer], range_of: RangeOf
+    model: NNCFNetwork, placed: Sequence[PlacedQuantizer], range_of: RangeOf
 ) -> None:
     """Give the quantizers of weights the ranges of their weights; others are left alone.
+
+    The model runs once on its example inputs where a weight is computed in its forward.
 
     Raises:
         CompressionError: a weight is NaN or infinite.
     """
-    parameters = raw_parameters(model)
-    for one in placed:
-        if one.planned.role == "weight":
-            weight = parameters[one.planned.parameter].detach()
-            try:
-                one.hook.set_range(*weight_range(weight, range_of(one), one.planned.spec))
-            except CompressionError as error:
-                raise CompressionError(f"'{one.planned.parameter}': {error}") from error
+    wanted = [one for one in placed if one.planned.role == "weight"]
+    weights = {**raw_parameters(model), **_computed_weights(model, wanted)}
+    for one in wanted:
+        name = one.planned.parameter or one.planned.name
+        try:
+            one.hook.set_range(
+                *weight_range(weights[name].detach(), range_of(one), one.planned.spec)
+            )
+        except CompressionError as error:
+            raise CompressionError(f"'{name}': {error}") from error
+
+
+def _computed_weights(
+    model: NNCFNetwork, placed: Sequence[PlacedQuantizer]
+) -> Mapping[str, Tensor]:
+    """Return the values of the weights that the forward computes, by their quantizers' names."""
+    computed = [one for one in placed if not one.planned.parameter]
+    found: dict[str, Tensor] = {}
+    if computed:
+        notes = {
+            site: partial(found.__setitem__, one.planned.name)
+            for one in computed
+            for site in one.sites
+        }
+        with in_float(one.hook for one in placed), probing(model, notes):
+            run_batches(model, [model.nncf.example_inputs])
+    return found
 
 
 def weight_range(

@@ -41,8 +41,8 @@ def place_quantizers(model: NNCFNetwork, plan: QuantizationPlan) -> list[PlacedQ
     placed: list[PlacedQuantizer] = []
     seen: set[str] = set()
     for planned in plan.quantizers:
-        if planned.role == "activation":
-            hook = Quantizer(planned.spec)
+        if not planned.parameter:
+            hook = Quantizer(planned.spec, () if planned.scales is None else (planned.scales,))
             device = None if first is None else first.device
             placed.append(PlacedQuantizer(planned, hook.to(device), planned.sites))
             continue

@@ -1,6 +1,7 @@
 """Which inputs of an operation are quantized as activations, and which is its weight."""
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,21 +27,28 @@ class Operands:
         weights: Parameters that are multiplied or looked up, by port; one, but for recurrent
             layers.
         axis: The axis of those parameters which makes output channels; counted from 0.
+        computed: The port of a weight that is computed from parameters; None if there is none.
         problem: Why the operation cannot be quantized; "" if it can.
     """
 
     activations: tuple[int, ...]
     weights: Mapping[int, str] = field(default_factory=dict)
     axis: int | None = None
+    computed: int | None = None
     problem: str = ""
 
 
-def operands_of(operation: Operation, transposed: Mapping[int, str] | None = None) -> Operands:
+def operands_of(
+    operation: Operation,
+    transposed: Mapping[int, str] | None = None,
+    computed: AbstractSet[int] = frozenset(),
+) -> Operands:
     """Return the operands of `operation`.
 
     Args:
         operation: Of the graph of a model.
         transposed: Matrices that it reads transposed, by port (`transposed_weights`).
+        computed: Ports at which it reads what no input changes (`computed_weights`).
     """
     kind = operation_kind(operation.function)
     turned = transposed or {}
@@ -70,9 +78,7 @@ def operands_of(operation: Operation, transposed: Mapping[int, str] | None = Non
     weights = [port for port in factors if port in parameters and len(_shape(operation, port)) > 1]
     activations = tuple(port for port in factors if port in floats and port not in parameters)
     if not weights:
-        computed = kind in ("conv", "conv_transpose") and len(activations) > 1
-        problem = "its weight is computed in the forward" if computed else ""
-        return Operands(activations, problem=problem)
+        return _without_parameter(operation, kind, activations, computed)
     if len(weights) > 1 or (not activations and kind != "embedding"):
         return Operands(activations, problem="it multiplies parameters only")
     weight = weights[0]
@@ -80,6 +86,19 @@ def operands_of(operation: Operation, transposed: Mapping[int, str] | None = Non
     if weight in turned and axis is not None:
         axis = 1 - axis
     return Operands(activations, {weight: parameters[weight]}, axis)
+
+
+def _without_parameter(
+    operation: Operation, kind: str, activations: tuple[int, ...], computed: AbstractSet[int]
+) -> Operands:
+    """Return the operands where none is a parameter: one may be computed from some."""
+    port = activations[-1] if len(activations) > 1 else None
+    axis = None if port is None or port not in computed else _axis(operation, kind, port)
+    if port is not None and axis is not None and computed.isdisjoint(activations[:-1]):
+        return Operands(activations[:-1], axis=axis, computed=port)
+    is_unknown = kind in ("conv", "conv_transpose") and port is not None
+    problem = "its weight is computed from an input of the model" if is_unknown else ""
+    return Operands(activations, problem=problem)
 
 
 def _shape(operation: Operation, port: int) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from nncfx.errors import ArgumentError
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.graph.operations import OUTPUT_FUNCTION
 from nncfx.hardware import CONTRACTIONS, DTYPES, MOVEMENTS, Descriptor, Hardware, operation_kind
+from nncfx.quantization.computed_weights import computed_weights
 from nncfx.quantization.operands import Operands, operands_of
 from nncfx.quantization.plan import (
     FloatOperation,
@@ -26,7 +27,7 @@ from nncfx.quantization.requests import Requests, fused_chain, is_model_input
 from nncfx.quantization.scope_check import check_scopes
 from nncfx.quantization.spec import FLOAT8_MAX, QuantizerSpec
 from nncfx.quantization.transposed import transposed_weights
-from nncfx.tracing import PostSite, WeightSite
+from nncfx.tracing import PostSite, PreSite, WeightSite
 
 __all__ = ["plan_quantizers"]
 
@@ -85,6 +86,7 @@ class _Planner:
         self.options = options
         self.float_operations: list[FloatOperation] = []
         self._transposed = transposed_weights(graph)
+        self._computed = computed_weights(graph)
         targets = options.target_scopes
         wanted = graph.operations if targets is None else graph.select(targets)
         self._targets = {one.address for one in wanted}
@@ -176,7 +178,10 @@ class _Planner:
         if operation.address in inside:
             return None
         descriptor = self.hardware.quantized(kind)
-        operands = operands_of(operation, self._transposed.get(operation.address))
+        address = operation.address
+        operands = operands_of(
+            operation, self._transposed.get(address), self._computed.get(address, frozenset())
+        )
         reason = operands.problem
         if descriptor is None:
             reason = f"{self.hardware.name} has no integer kernel for it"
@@ -309,7 +314,22 @@ class _Planner:
                     sites=(WeightSite.of(name),),
                     operations=tuple(readers),
                 )
+            if one.operands.computed is not None and address not in self._ignored_weights:
+                found[address] = self._computed_weight(one, one.operands.computed)
         return list(found.values())
+
+    def _computed_weight(self, asker: _Asker, port: int) -> PlannedQuantizer:
+        spec, address = self._weight_spec(asker), asker.operation.address
+        read = asker.operation.inputs[port]
+        channels = None if spec.axis is None or read is None else read.shape[spec.axis]
+        return PlannedQuantizer(
+            name=f"{address}|WEIGHT",
+            role="weight",
+            spec=spec,
+            sites=(PreSite(address, port),),
+            operations=(address,),
+            scales=channels,
+        )
 
     def _weight_spec(self, asker: _Asker) -> QuantizerSpec:
         request = self._weight_requests.get(asker.operation.address, SpecRequest())

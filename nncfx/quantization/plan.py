@@ -97,6 +97,7 @@ class PlannedQuantizer:
         tensors: The activations it quantizes; none for a weight.
         operations: Addresses of the operations that ask for it.
         is_sign_open: Whether unsigned integers are taken if the data are never negative.
+        scales: How many scales it has, where that is not the length of a parameter's axis.
     """
 
     name: str
@@ -106,10 +107,11 @@ class PlannedQuantizer:
     tensors: tuple[Tensor, ...] = ()
     operations: tuple[str, ...] = ()
     is_sign_open: bool = False
+    scales: int | None = None
 
     @property
     def parameter(self) -> str:
-        """The dotted name of the weight; "" for an activation."""
+        """The dotted name of the weight; "" for an activation and for a computed weight."""
         first = self.sites[0]
         return str(first) if isinstance(first, WeightSite) else ""
 
