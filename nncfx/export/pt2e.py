@@ -15,6 +15,7 @@ from nncfx.export.fake_quantize import Grid
 from nncfx.export.folded_norms import rescaled
 from nncfx.export.number_types import activation_grid, weight_grid
 from nncfx.export.preparation import inferring, plain, run_once
+from nncfx.export.program_sums import tell_of_program_sums
 from nncfx.export.pt2e_forms import dequantize_where_read
 from nncfx.export.targets import TARGETS
 from nncfx.export.writable_outputs import writable_outputs
@@ -43,7 +44,8 @@ def export_program(
     Where the model calls torch's `fake_quantize_*` operations, weights are int8 constants with
     batch norms folded into their scales, and activations pass
     `quantized_decomposed.quantize_per_tensor` and `dequantize_per_tensor`: the form that
-    PyTorch's own PT2E quantization produces. Shapes are those of `example_inputs`. The model is
+    PyTorch's own PT2E quantization produces. On an x86 without VNNI, layers that Inductor would
+    sum up wrongly are told in the log. Shapes are those of `example_inputs`. The model is
     left as it was.
 
     Compile it with weights frozen, as Inductor's integer kernels need::
@@ -69,6 +71,7 @@ def export_program(
         try:
             module = torch.export.export(model, args, kwargs).module()
             _quantize(module)
+            tell_of_program_sums(module)
             return torch.export.export(module, args, kwargs)
         except ExportError:
             raise

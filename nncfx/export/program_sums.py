@@ -1,0 +1,52 @@
+"""Tell of a program that Inductor would compute wrongly on the CPU at hand."""
+
+import logging
+from typing import Final
+
+import torch
+from torch import fx
+
+from nncfx.quantization.overflow_fix import byte_sums_saturate
+
+__all__ = ["overflowing_readers", "tell_of_program_sums"]
+
+_LOGGER = logging.getLogger(__name__)
+_MOST: Final = 64
+"""Two products of it with 255 fit into 16 bits."""
+
+
+def overflowing_readers(module: fx.GraphModule) -> tuple[str, ...]:
+    """Return the names of layers whose sums of two products may need more than 16 bits.
+
+    They read a dequantized activation and a stored weight of which an integer is beyond 64.
+    """
+    quantized = torch.ops.quantized_decomposed
+    found = []
+    for node in module.graph.nodes:
+        if node.target is not quantized.dequantize_per_channel.default:
+            continue
+        integers = getattr(module, str(node.args[0].target))
+        turned = [one for one in node.users if one.target is torch.ops.aten.t.default]
+        readers = [one for values in (node, *turned) for one in values.users]
+        if int(integers.amax()) > _MOST or int(integers.amin()) < -_MOST:
+            found += [
+                reader.name
+                for reader in readers
+                if quantized.dequantize_per_tensor.default
+                in {one.target for one in reader.all_input_nodes}
+            ]
+    return tuple(found)
+
+
+def tell_of_program_sums(module: fx.GraphModule) -> None:
+    """Warn, in the log, if Inductor computes some layers of `module` wrongly on this CPU."""
+    layers = overflowing_readers(module) if byte_sums_saturate() else ()
+    if layers:
+        _LOGGER.warning(
+            "This CPU has no VNNI: Inductor's kernels add products of bytes in 16 bits here, and "
+            "in %d layers with 8 bits of weights the sums do not fit. Compiled, the program "
+            "computes something else here than what was simulated; on other CPUs it is exact. "
+            "Quantize with 7 bits of weights: QuantizeOptions(overflow_fix='enable'), in a config "
+            "'overflow_fix': 'enable', or target='onnxruntime_avx2'.",
+            len(layers),
+        )
