@@ -20,7 +20,7 @@ _LARGEST: Final = 2**22
 
 
 def fold_constant_products(model: "ir.Model") -> None:
-    """Put the value of each product that no input changes in its place, quantizers included.
+    """Put the value of each product that no input changes in its place, if it is quantized then.
 
     A runtime would compute it anew in every run: behind quantizers none folds constants, and
     OpenVINO 2026.4 refuses some such files. What is folded is rounded as in the simulation.
@@ -83,8 +83,10 @@ def _closure(graph: "ir.Graph") -> "set[ir.Node]":
         )
         if values and is_known and not node.op_type.startswith("Random"):
             known.add(node)
-    products = [node for node in known if node.op_type in _PRODUCTS and _is_small(node.outputs[0])]
-    return _with_producers(products, known)
+    # what is not quantized afterwards would be stored in float, in the place of bytes
+    quantized = _with_producers([node for node in known if is_fake_quantize(node)], known)
+    products = [node for node in quantized if node.op_type in _PRODUCTS]
+    return _with_producers([node for node in products if _is_small(node.outputs[0])], known)
 
 
 def _is_small(value: "ir.Value") -> bool:

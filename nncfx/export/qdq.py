@@ -31,6 +31,7 @@ from nncfx.export.product_biases import part_biases
 from nncfx.export.recurrent_weights import arrange_recurrent_weights
 from nncfx.export.subsampled_pixels import subsample_pixels
 from nncfx.export.targets import Target
+from nncfx.export.tied_tables import share_tied_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,6 +72,7 @@ def write_quantized(model: "ir.Model", target: Target) -> None:
     weights = look_up_integers(model, weights, target)
     if target.block_weights:
         weights = pack_weights(model, weights)
+        share_tied_tables(graph)
     for weight in weights:
         store(weight, graph)
     _write_activations(graph, target)

@@ -86,6 +86,20 @@ def test_a_product_that_an_input_enters_is_left(rounding: Rounding, tmp_path: Pa
     assert {"MatMul", "Gemm"} & {node.op_type for node in onnx.load(path).graph.node}
 
 
+def test_a_product_that_would_be_stored_in_float_is_left(
+    rounding: Rounding, tmp_path: Path
+) -> None:
+    class WeightsAlone(Relative):
+        @override
+        def forward(self, x: Tensor) -> Tensor:
+            weight = self.weight_rounding(self.projection.weight)
+            return x @ F.linear(self.positions, weight).T
+
+    path = export_onnx(WeightsAlone(rounding).eval(), tmp_path / "m.onnx", inputs()).path
+    stored = {one.name: one.data_type for one in onnx.load(path).graph.initializer}
+    assert any("projection.weight_integers" in name for name in stored)
+
+
 def test_parts_of_one_weight_are_stored_as_integers(rounding: Rounding, tmp_path: Path) -> None:
     model = Parts(rounding).eval()
     path = export_onnx(model, tmp_path / "m.onnx", inputs()).path

@@ -1,0 +1,68 @@
+"""A table of embeddings tied to the last layer is stored once, in the layer's packed form."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+import nncfx
+from nncfx.quantization import quantize_weights
+from nncfx.runtimes import BuildOptions, runtime_named
+
+
+class Language(nn.Module):
+    """An embedding, and a head that may share its weight."""
+
+    def __init__(self, *, tied: bool, width: int = 64) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.head = nn.Embedding(50, width), nn.Linear(width, 50)
+        if tied:
+            self.head.weight = self.embedding.weight
+
+    @override
+    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        rows = self.embedding(tokens)
+        return rows, self.head(torch.tanh(rows))
+
+
+TOKENS = torch.tensor([[3, 49, 0], [7, 7, 21]])
+
+
+def tables(path: Path) -> list[onnx.TensorProto]:
+    stored = onnx.load(path).graph.initializer
+    return [one for one in stored if int(np.prod(one.dims)) >= 50 * 40]
+
+
+@pytest.mark.parametrize(("tied", "stored"), [(True, 1), (False, 2)])
+def test_what_is_tied_is_stored_once(tied: bool, stored: int, tmp_path: Path) -> None:
+    model = quantize_weights(Language(tied=tied), example_inputs=TOKENS)
+    path = nncfx.export_onnx(model, tmp_path / "m.onnx", TOKENS).path
+    assert len(tables(path)) == stored
+    with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
+        rows, _ = session.run(TOKENS)
+    # integers times a scale, as in the simulation
+    np.testing.assert_array_equal(rows, model(TOKENS)[0].detach().numpy())
+
+
+def test_rows_of_any_number_of_tokens_are_looked_up(tmp_path: Path) -> None:
+    model = quantize_weights(Language(tied=True), example_inputs=TOKENS)
+    path = nncfx.export_onnx(model, tmp_path / "m.onnx", TOKENS).path
+    with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
+        rows, _ = session.run(TOKENS[:1].repeat(5, 1))
+    expected = model(TOKENS[:1].repeat(5, 1))[0].detach().numpy()
+    np.testing.assert_array_equal(rows, expected)
+
+
+def test_padded_rows_are_stored_twice(tmp_path: Path) -> None:
+    """Blocks of 32 do not divide 48, and what is packed has rows of 64."""
+    model = quantize_weights(Language(tied=True, width=48), example_inputs=TOKENS)
+    path = nncfx.export_onnx(model, tmp_path / "m.onnx", TOKENS).path
+    assert len(tables(path)) == 2
+    with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
+        rows, _ = session.run(TOKENS)
+    np.testing.assert_array_equal(rows, model(TOKENS)[0].detach().numpy())
