@@ -1,6 +1,7 @@
 """Compute what no input changes, such as relative positions times their projection."""
 
 import math
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -35,7 +36,7 @@ def fold_constant_products(model: "ir.Model") -> None:
             model,
             onnx_shape_inference=False,
             input_size_limit=0,
-            output_size_limit=0,
+            output_size_limit=sys.maxsize,
             should_fold=lambda node: node in wanted and not is_fake_quantize(node),
         )
         ready = [

@@ -22,10 +22,11 @@ BYTE = (0, 255)
 class Relative(nn.Module):
     """Scores against projected positions, as DeBERTa has them: a product of two constants."""
 
-    def __init__(self, rounding: Rounding) -> None:
+    def __init__(self, rounding: Rounding, positions: int = 6, width: int = 8) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.positions, self.projection = nn.Parameter(torch.randn(6, 8)), nn.Linear(8, 8)
+        self.positions = nn.Parameter(torch.randn(positions, width))
+        self.projection = nn.Linear(width, 8)
         scale = self.projection.weight.detach().abs().amax(1) / 127
         self.weight_rounding = rounding(scale, (-127, 127), axis=0)
         self.roundings = nn.ModuleList(rounding(STEP, BYTE, zero_point=128) for _ in range(3))
@@ -59,10 +60,11 @@ def inputs() -> Tensor:
 
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
+@pytest.mark.parametrize("width", [8, 2])  # a product smaller, and larger, than its factors
 def test_a_product_of_constants_is_one_constant(
-    rounding: Rounding, runtime: str, tmp_path: Path
+    rounding: Rounding, runtime: str, width: int, tmp_path: Path
 ) -> None:
-    model = Relative(rounding).eval()
+    model = Relative(rounding, 24, width).eval()
     path = export_onnx(model, tmp_path / "m.onnx", inputs(), runtime).path
     graph = onnx.load(path).graph
     assert [node.op_type for node in graph.node].count("MatMul") == 1
