@@ -1,5 +1,6 @@
 """Store fake-quantized weights as integers."""
 
+import sys
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -67,7 +68,7 @@ def fold_into_constants(model: "ir.Model") -> None:
             model,
             onnx_shape_inference=False,
             input_size_limit=0,
-            output_size_limit=0,
+            output_size_limit=sys.maxsize,
             should_fold=lambda node: node in wanted,
         )
 

@@ -117,6 +117,15 @@ def test_onnx_runtime_multiplies_its_integers(kind: str, tmp_path: Path) -> None
     assert np.mean(np.abs(found - expected) > 1e-6 * np.abs(expected).max()) == 0
 
 
+def test_the_file_holds_bytes_of_it_only(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(Standardized(64, 64, 3), nn.ReLU()).eval()
+    x = torch.randn(1, 64, 6, 6)
+    file = nncfx.export_onnx(nncfx.quantize(model, [x]), tmp_path / "bytes.onnx", x)
+    weights = model[0].weight.numel()  # type: ignore[union-attr, operator]  # a convolution
+    assert weights < file.size_bytes < 1.2 * weights
+
+
 @pytest.mark.parametrize("kind", LAYERS)
 def test_a_program_holds_its_integers(kind: str) -> None:
     model, _, x = twins(kind)
