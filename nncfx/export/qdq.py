@@ -90,7 +90,7 @@ def _write_activations(graph: "ir.Graph", target: Target) -> None:
         _write_pair(node, activation_grid(grid_of(node), target), graph)
     if target.integer_bias:
         add_integer_biases(graph)
-    if target.rounds_floats:
+    if target.mixes_floats:
         keep_float_layers(graph)
         part_clamps(graph)
         part_biases(graph)

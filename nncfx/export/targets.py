@@ -26,8 +26,8 @@ class Target:
         image_blocks: its first integer convolution is faster on blocks of pixels.
         subsampled_pixels: it computes in float where all readers of a tensor are convolutions of
             one pixel that skip pixels, unless these are left out before.
-        rounds_floats: it quantizes float weights by itself between quantized tensors, and
-            computes a product of integers in float where a ReLU and then no quantizer follows.
+        mixes_floats: where floats meet integers it quantizes float weights by itself, and takes
+            ReLUs and biases for parts of products, which it then computes in float.
         block_weights: it has ONNX Runtime's `MatMulNBits` for weights quantized group by group.
     """
 
@@ -36,7 +36,7 @@ class Target:
     newest_opset: int
     symmetric: bool = False
     integer_bias: bool = True
-    rounds_floats: bool = False
+    mixes_floats: bool = False
     block_weights: bool = False
     pixel_products: bool = True
     image_blocks: bool = False
@@ -47,7 +47,7 @@ _ONNXRUNTIME: Final = Target(
     "onnxruntime",
     opset=21,
     newest_opset=23,
-    rounds_floats=True,
+    mixes_floats=True,
     block_weights=True,
     image_blocks=True,
 )
