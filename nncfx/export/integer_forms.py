@@ -1,6 +1,7 @@
 """Write operations in the form for which runtimes have an integer kernel."""
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -19,7 +20,14 @@ from nncfx.export.integer_weights import IntegerWeight
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["scale_after_products", "use_global_pooling", "use_matrix_products"]
+__all__ = [
+    "leave_out_borders",
+    "scale_after_products",
+    "use_global_pooling",
+    "use_matrix_products",
+]
+
+_LOGGER = logging.getLogger(__name__)
 
 _IMAGE_NDIM: Final = 4
 _IMAGE_AXES: Final = [2, 3]
@@ -30,6 +38,43 @@ def use_global_pooling(graph: "ir.Graph") -> None:
     for node in list(graph):
         if node.op_type == "ReduceMean" and _is_mean_over_image(node):
             _pool(node, graph)
+
+
+def leave_out_borders(graph: "ir.Graph") -> None:
+    """Let averages of windows that reach beyond the image count only what is there.
+
+    That is what they do where nothing is put around the image (`ceil_mode` of an odd size), but
+    ONNX Runtime's integer kernel divides by the whole window unless the padding is left out.
+    """
+    for node in graph:
+        if node.op_type != "AveragePool" or node.domain or not _flag(node, "ceil_mode"):
+            continue
+        pads = node.attributes["pads"].as_ints() if "pads" in node.attributes else ()
+        if not any(pads):
+            node.attributes.pop("count_include_pad", None)
+        elif _flag(node, "count_include_pad") and _reaches_beyond(node, pads):
+            _LOGGER.warning(
+                "'%s' averages windows with padding and ceil_mode: ONNX Runtime's integer kernel "
+                "divides by the whole window where it reaches beyond the padding, torch does not. "
+                "Pass count_include_pad=False, or leave it out by ignored_scopes.",
+                node.name,
+            )
+
+
+def _reaches_beyond(node: "ir.Node", pads: Sequence[int]) -> bool:
+    """Return whether a window may reach beyond the image and what is put around it."""
+    shape = input_of(node).shape
+    sizes = (None,) * len(pads) if shape is None else shape[2:]
+    kernel, strides = (node.attributes[name].as_ints() for name in ("kernel_shape", "strides"))
+    around = [sum(pads[axis :: len(kernel)]) for axis in range(len(kernel))]
+    return any(
+        not isinstance(size, int) or (size + more - window) % stride
+        for size, more, window, stride in zip(sizes, around, kernel, strides, strict=False)
+    )
+
+
+def _flag(node: "ir.Node", name: str) -> bool:
+    return name in node.attributes and node.attributes[name].as_int() == 1
 
 
 def use_matrix_products(graph: "ir.Graph", weights: Iterable[IntegerWeight]) -> None:

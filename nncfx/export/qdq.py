@@ -15,6 +15,7 @@ from nncfx.export.graph_edits import add_constant, constant_of, input_of, replac
 from nncfx.export.image_blocks import read_image_by_blocks
 from nncfx.export.integer_biases import add_integer_biases
 from nncfx.export.integer_forms import (
+    leave_out_borders,
     scale_after_products,
     use_global_pooling,
     use_matrix_products,
@@ -83,6 +84,7 @@ def write_quantized(model: "ir.Model", target: Target) -> None:
 
 def _write_activations(graph: "ir.Graph", target: Target) -> None:
     use_global_pooling(graph)
+    leave_out_borders(graph)
     scale_after_products(graph)
     arrange_quantizers(graph)
     subsample_pixels(graph, target)

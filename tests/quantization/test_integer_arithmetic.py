@@ -132,6 +132,36 @@ def test_resized_and_averaged_images_are_the_runtimes(tmp_path: Path) -> None:
         assert torch.equal(model(x), executed(path, x))
 
 
+class Windows(nn.Module):
+    """Averages of windows, the last of which may reach beyond the image."""
+
+    def __init__(self, padding: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem, self.head = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 1)
+        self.pool = nn.AvgPool2d(3, 2, padding, ceil_mode=True)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.pool(torch.relu(self.stem(x))))
+
+
+@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="sums are those of x86")
+@pytest.mark.parametrize(
+    ("size", "padding", "is_told"), [(8, 0, False), (9, 1, False), (8, 1, True)]
+)
+def test_windows_that_reach_beyond_an_image_count_what_is_there_or_it_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, size: int, padding: int, *, is_told: bool
+) -> None:
+    x = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
+    model = nncfx.quantize(Windows(padding).eval(), [x])
+    path = nncfx.export_onnx(model, tmp_path / "int8.onnx", x).path
+    assert integer_kernels(path, x).operators["QLinearAveragePool"] == 1
+    assert ("averages windows with padding and ceil_mode" in caplog.text) == is_told
+    with integer_arithmetic(model):
+        assert torch.equal(model(x), executed(path, x)) != is_told
+
+
 class PreActivated(nn.Module):
     """Tensors that only ReLUs read: two of a convolution's, one behind a pooling of a sum."""
 
