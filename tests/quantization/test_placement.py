@@ -246,6 +246,12 @@ def test_an_addition_of_a_constant_stays_in_float_with_the_reason() -> None:
     )
 
 
+@pytest.mark.parametrize("norm", [nn.InstanceNorm2d(4), nn.GroupNorm(2, 4)])
+def test_a_convolution_ends_before_a_norm_that_its_kernel_does_not_hold(norm: nn.Module) -> None:
+    plan = planned(nn.Sequential(nn.Conv2d(3, 4, 3), norm, nn.ReLU()), inputs=IMAGE[:, :3])
+    assert "Sequential/Conv2d[0]/conv2d_0|OUTPUT0" in [one.name for one in plan.activations]
+
+
 def test_the_weights_that_are_ignored_may_be_computed() -> None:
     class Computed(Net):
         def forward(self, x: Tensor) -> Tensor:
