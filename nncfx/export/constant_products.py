@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["fold_constant_products"]
 
 _PRODUCTS: Final = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+_REPEATS: Final = frozenset({"Expand", "Tile"})
 _LARGEST: Final = 2**22
 """Values; a larger product stays one, since the file would grow by it."""
 
@@ -86,8 +87,17 @@ def _closure(graph: "ir.Graph") -> "set[ir.Node]":
             known.add(node)
     # what is not quantized afterwards would be stored in float, in the place of bytes
     quantized = _with_producers([node for node in known if is_fake_quantize(node)], known)
-    products = [node for node in quantized if node.op_type in _PRODUCTS]
+    repeated = _with_producers([node for node in known if _is_repeated(node)], known)
+    products = [node for node in quantized - repeated if node.op_type in _PRODUCTS]
     return _with_producers([node for node in products if _is_small(node.outputs[0])], known)
+
+
+def _is_repeated(node: "ir.Node") -> bool:
+    """Return whether an input says how often the output is repeated.
+
+    Integers behind such a node are found by ONNX Runtime only if a quantization stands there.
+    """
+    return any(use.node.op_type in _REPEATS for one in node.outputs for use in one.uses())
 
 
 def _is_small(value: "ir.Value") -> bool:

@@ -92,7 +92,8 @@ def integer_weights(graph: "ir.Graph", target: Target) -> list[IntegerWeight]:
     """
     found = []
     for node in [one for one in graph if is_fake_quantize(one)]:
-        values = constant_of(input_of(node))
+        # one without a graph was a repetition, and is gone
+        values = None if node.graph is None else constant_of(input_of(node))
         if values is None:
             continue
         grid = grid_of(node)
@@ -129,18 +130,54 @@ def _one_per_use(node: "ir.Node", graph: "ir.Graph") -> list["ir.Node"]:
 
 
 def _moved(weight: IntegerWeight, graph: "ir.Graph") -> IntegerWeight:
-    """Return `weight` with what moves its elements behind the quantizer done on its integers."""
+    """Return `weight` with what moves its elements behind the quantizer done on its integers.
+
+    A second quantizer on the same grid, behind such a move, changes nothing and goes as well.
+    """
     reader = sole_consumer(weight.node.outputs[0])
-    while reader is not None and not reader.domain:
-        if reader.op_type == "Transpose":
-            _transpose(weight, list(reader.attributes["perm"].as_ints()))
-        elif reader.op_type != "Reshape" or not _took_shape(weight, constant_of(reader.inputs[1])):
-            break
+    while reader is not None and _moves(reader, weight):
         reader.outputs[0].replace_all_uses_with(weight.node.outputs[0])
         weight.node.outputs[0].shape = reader.outputs[0].shape
         graph.remove(reader, safe=True)
         reader = sole_consumer(weight.node.outputs[0])
     return weight
+
+
+def _moves(reader: "ir.Node", weight: IntegerWeight) -> bool:
+    """Do on the integers what `reader` does with their values; return False if it computes."""
+    if is_fake_quantize(reader):
+        return _is_repeated(reader, weight.node)
+    if reader.domain or reader.op_type not in ("Transpose", "Reshape"):
+        return False
+    if reader.op_type == "Reshape":
+        shape, behind = constant_of(reader.inputs[1]), sole_consumer(reader.outputs[0])
+        if shape is None or not shape.all():
+            return False
+        is_transposed = behind is not None and behind.op_type == "Transpose"
+        if weight.grid.axis is None and weight.block is None and is_transposed:
+            weight.integers = weight.integers.reshape(tuple(shape))
+            return True
+        is_matrix = shape.size == 2  # noqa: PLR2004 (a matrix)
+        return (is_matrix or _is_picked(behind)) and _took_shape(weight, shape)
+    _transpose(weight, list(reader.attributes["perm"].as_ints()))
+    return True
+
+
+def _is_picked(reader: "ir.Node | None") -> bool:
+    """Return whether `reader` picks matrices of a stack, perhaps transposed before."""
+    if reader is not None and reader.op_type == "Transpose":
+        reader = sole_consumer(reader.outputs[0])
+    return reader is not None and reader.op_type in ("Gather", "GatherND")
+
+
+def _is_repeated(node: "ir.Node | None", before: "ir.Node") -> bool:
+    """Return whether the fake-quantize `node` rounds, as a whole, as the one `before` did."""
+    if node is None or not is_fake_quantize(node):
+        return False
+    one, two = grid_of(node), grid_of(before)
+    whole = one.axis is None and two.axis is None
+    same = np.array_equal(one.scale, two.scale) and np.array_equal(one.zero_point, two.zero_point)
+    return whole and same and (one.low, one.high) == (two.low, two.high)
 
 
 def _transpose(weight: IntegerWeight, order: list[int]) -> None:
@@ -157,10 +194,10 @@ def _transpose(weight: IntegerWeight, order: list[int]) -> None:
     )
 
 
-def _took_shape(weight: IntegerWeight, shape: npt.NDArray[np.int64] | None) -> bool:
+def _took_shape(weight: IntegerWeight, shape: npt.NDArray[np.int64]) -> bool:
     """Make of rows, each with its scale, blocks of that length along the last axis of `shape`."""
     rows = weight.integers
-    if shape is None or rows.ndim != 2 or shape.size < 2 or weight.grid.axis != 0:  # noqa: PLR2004 (a matrix)
+    if rows.ndim != 2 or shape.size < 2 or weight.grid.axis != 0:  # noqa: PLR2004 (a matrix)
         return False
     whole = rows.reshape(tuple(shape))
     block = rows.shape[1]
