@@ -97,6 +97,8 @@ def _loads(
         if isinstance(site, WeightSite):
             # a module that is registered under two names is one reader
             site = replace(site, module=first_names[id(modules[site.module])])
+            if any(one is insertion.hook for one in chains.get(site, ())):
+                continue
         chains.setdefault(site, []).append(insertion.hook)
     loads: dict[str, _Load] = defaultdict(_Load)
     for site, hooks in chains.items():

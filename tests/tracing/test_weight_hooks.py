@@ -53,6 +53,17 @@ def test_a_shared_weight_has_one_site_per_reader(halve: nn.Module) -> None:
     assert torch.equal(model(x), raw * 0.5)
 
 
+def test_a_hook_at_each_name_of_one_module_is_applied_once(halve: nn.Module) -> None:
+    layer = nn.Linear(3, 3, bias=False)
+    x = torch.ones(1, 3)
+    model = wrap(nn.Sequential(layer, nn.Identity(), layer), x)
+    raw = model(x)
+    sites = [WeightSite("0", "weight"), WeightSite("2", "weight")]
+    model.nncf.register([Insertion(site, halve, 0, "test") for site in sites])
+    model.nncf.commit()
+    assert torch.allclose(model(x), raw * 0.25)  # two calls, each with half of the weight
+
+
 def test_a_parameter_of_the_root_can_be_hooked(
     make: Make, inputs: Inputs, halve: nn.Module
 ) -> None:
