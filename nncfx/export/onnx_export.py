@@ -21,6 +21,7 @@ from nncfx.export.dynamic_batch import Call, batch_size, batched_call
 from nncfx.export.export_failure import as_export_error
 from nncfx.export.export_result import ExportResult
 from nncfx.export.fake_quantize import translations
+from nncfx.export.lost_arguments import refuse_lost_arguments
 from nncfx.export.node_modules import name_nodes
 from nncfx.export.preparation import inferring, plain, refuse_unwritable, run_once
 from nncfx.export.qdq import write_quantized
@@ -97,6 +98,7 @@ def export_onnx(
             outputs = _output_names(run_once(model, call))
         program = _capture(model, _by_name(model, call), wanted, dynamic_batch=dynamic_batch)
     if program.exported_program is not None:
+        refuse_lost_arguments(program.exported_program)
         check_quantizer_inputs(program.exported_program, shapes)
     graph = program.model.graph
     _name_outputs(graph, outputs)
