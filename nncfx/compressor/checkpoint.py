@@ -44,9 +44,14 @@ def save(
     The file is complete or not there: it is written beside `path` and renamed.
 
     Raises:
-        ArgumentError: `model` is a plain module, or not the model of `controller`.
+        ArgumentError: `model` is no module, a plain module, or not the model of `controller`.
         StorageError: the model's `state_dict` holds something else than tensors.
     """
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(
+            f"The second argument is a {type(model).__name__}, not a module; the path is first: "
+            "nncfx.save(path, model).",
+        )
     if not isinstance(model, NNCFNetwork) and controller is None:
         raise ArgumentError(
             f"{type(model).__name__} is a plain module, as nncfx.thin and controller.strip() "

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Mapping
 
+import torch
 from torch import nn
 
 from nncfx.graph import Operation
@@ -12,6 +13,7 @@ __all__ = [
     "WEIGHT_FUNCTIONS",
     "Weight",
     "aliases",
+    "constants_of",
     "norm_parameters",
     "operation_weights",
     "own_parameters",
@@ -67,6 +69,15 @@ class Weight:
 def raw_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters as they are stored, before any hook, under all their dotted names."""
     return dict(model.named_parameters(remove_duplicate=False))
+
+
+def constants_of(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the raw parameters and the buffers of floats: all that may be a weight."""
+    buffers = model.named_buffers(remove_duplicate=False)
+    return {
+        **{name: one for name, one in buffers if one.is_floating_point()},
+        **raw_parameters(model),
+    }
 
 
 def own_parameters(model: nn.Module) -> list[nn.Parameter]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nncfx.controllers.weights import raw_parameters
+from nncfx.controllers.weights import constants_of
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.quantization.grid import rows_of
 from nncfx.quantization.insertions import PlacedQuantizer
@@ -197,7 +197,7 @@ def set_weight_ranges(
         CompressionError: a weight is NaN or infinite.
     """
     wanted = [one for one in placed if one.planned.role == "weight"]
-    weights = {**raw_parameters(model), **_computed_weights(model, wanted)}
+    weights = {**constants_of(model), **_computed_weights(model, wanted)}
     for one in wanted:
         name = one.planned.parameter or one.planned.name
         try:

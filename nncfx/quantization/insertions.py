@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nncfx.controllers.weights import aliases, raw_parameters
+from nncfx.controllers.weights import aliases, constants_of
 from nncfx.quantization.plan import PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.quantizer import Quantizer
 from nncfx.tracing import Insertion, NNCFNetwork, Priority, Site, WeightSite
@@ -36,7 +36,7 @@ def place_quantizers(model: NNCFNetwork, plan: QuantizationPlan) -> list[PlacedQ
         plan: Made from its graph.
     """
     names = aliases(model)
-    parameters = raw_parameters(model)
+    parameters = constants_of(model)
     first = next(iter(parameters.values()), None)
     placed: list[PlacedQuantizer] = []
     seen: set[str] = set()
@@ -46,7 +46,7 @@ def place_quantizers(model: NNCFNetwork, plan: QuantizationPlan) -> list[PlacedQ
             device = None if first is None else first.device
             placed.append(PlacedQuantizer(planned, hook.to(device), planned.sites))
             continue
-        alias = names.get(planned.parameter, (planned.parameter,))
+        alias = names.get(planned.parameter, (planned.parameter,))  # a buffer has one name
         if alias[0] in seen or planned.parameter not in parameters:
             continue
         seen.add(alias[0])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from nncfx.controllers.weights import constants_of
 from nncfx.errors import NNCFXError, ThinningError
 from nncfx.quantization import Quantizer, integer_arithmetic
 from nncfx.thinning.verification import default_tolerance, relative_error
@@ -61,7 +62,7 @@ def quantized_again(
         ThinningError: a quantizer cannot lose the channels, or the models differ.
     """
     assert isinstance(model, NNCFNetwork)  # noqa: S101 (is_quantized)
-    shapes = {name: one.shape for name, one in model.named_parameters(remove_duplicate=False)}
+    shapes = {name: one.shape for name, one in constants_of(model).items()}
     copies: dict[int, Quantizer] = {}
     insertions = []
     for one in model.nncf.hooks:

@@ -200,3 +200,9 @@ def test_a_pair_that_does_not_belong_together_is_refused(tmp_path: Path) -> None
     controller, _ = trained()
     with pytest.raises(ArgumentError, match="not the one that the controller handles"):
         save(tmp_path / "x", trained()[1], controller)
+
+
+def test_arguments_the_other_way_round_are_told(tmp_path: Path) -> None:
+    model = nncfx.wrap(nn.Sequential(nn.Linear(2, 2)), torch.ones(1, 2))
+    with pytest.raises(ArgumentError, match=r"not a module; the path is first"):
+        nncfx.save(model, tmp_path / "model.pt")  # type: ignore[arg-type]  # that is the mistake

@@ -70,6 +70,30 @@ class Normed(nn.Module):
         return self.layer.weight
 
 
+class Blur(nn.Module):
+    """A low-pass filter in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("filter", torch.tensor([1.0, 2.0, 1.0]).outer(torch.ones(3)) / 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert isinstance(self.filter, Tensor)
+        return F.conv2d(x, self.filter.expand(8, 1, 3, 3), groups=8)
+
+
+class Filtered(nn.Module):
+    """A depthwise convolution whose weight is a buffer itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("filter", torch.randn(8, 1, 3, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert isinstance(self.filter, Tensor)
+        return F.conv2d(x, self.filter, groups=8)
+
+
 LAYERS: dict[str, Any] = {
     "standardized": lambda: Standardized(8, 8, 3),
     "sliced": lambda: Sliced(8, 8, 3),
@@ -136,6 +160,24 @@ def test_a_program_holds_its_integers(kind: str) -> None:
     assert not any("fake_quantize" in one for one in targets)
     with torch.no_grad():
         assert program.module()(x).numpy() == pytest.approx(quantized(x).numpy(), abs=0.05)
+
+
+@pytest.mark.parametrize("kind", [Blur, Filtered])
+def test_a_buffer_is_a_weight(kind: type[nn.Module], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), kind(), nn.ReLU()).eval()
+    x = torch.randn(2, 3, 10, 10)
+    quantized = nncfx.quantize(model, [x])
+    file = nncfx.export_onnx(quantized, tmp_path / "filter.onnx", x)
+    kernels = integer_kernels(file.path, x)
+    assert (len(kernels.integer), kernels.float) == (2, ())
+    with torch.no_grad():
+        expected = quantized(x)
+    saved = nncfx.save(tmp_path / "filter.pt", quantized)
+    fresh = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), kind(), nn.ReLU()).eval()
+    _, loaded = nncfx.load(saved, fresh, x)
+    with torch.no_grad():
+        assert torch.equal(loaded.eval()(x), expected)
 
 
 def test_other_ranges_are_found_for_it_too() -> None:
