@@ -131,10 +131,22 @@ def _pull_before_movements(graph: "ir.Graph") -> None:
             source = input_of(movement)
             if is_fake_quantize(source.producer()) or len(consumers(source)) > 1:
                 break
+            if not _fits_all_parts(movement, grid_of(node)):
+                break
             copy = quantizer_like(node, source)
             insert_after_value(source, copy, graph)
             movement.replace_input_with(0, copy.outputs[0])
             node = copy  # noqa: PLW2901 (the walk goes on from the copy)
+
+
+def _fits_all_parts(movement: "ir.Node", grid: Grid) -> bool:
+    """Return whether all outputs of `movement`, the parts of a Split, are quantized on `grid`."""
+    if len(movement.outputs) == 1:
+        return True
+    if any(value.is_graph_output() for value in movement.outputs):
+        return False
+    readers = [one for value in movement.outputs for one in consumers(value)]
+    return all(is_fake_quantize(one) and grid_of(one).equals(grid) for one in readers)
 
 
 def _movement_before(node: "ir.Node") -> "ir.Node | None":

@@ -11,6 +11,7 @@ from torch.nn.utils import parametrize
 
 from nncfx.export import export_onnx
 from nncfx.export.fusion import arrange_quantizers
+from nncfx.quantization import integer_arithmetic, quantize
 from nncfx.runtimes import BuildOptions, runtime_named
 
 Parse = Callable[[str], ir.Model]
@@ -206,3 +207,27 @@ def test_a_runtime_rounds_twice_where_the_model_does(
     # a merged grid would have steps of 0.0206: differences of 0.01 and more
     with torch.no_grad():
         assert torch.allclose(model(x), torch.as_tensor(found), atol=1e-6)
+
+
+class Parts(nn.Module):
+    """Linear attention: of one tensor's parts, two pass a ReLU and one does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Conv2d(8, 24, 1), nn.Conv2d(8, 8, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(x).flatten(2).transpose(1, 2).chunk(3, dim=-1)
+        mixed = q.relu() @ (k.relu().transpose(1, 2) @ v)
+        return self.out(mixed.transpose(1, 2).reshape(x.shape))
+
+
+def test_the_grid_of_one_part_is_not_that_of_the_others(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = Parts().eval(), torch.randn(2, 8, 6, 6)
+    quantized = quantize(model, [x])
+    file = export_onnx(quantized, tmp_path / "parts.onnx", x)
+    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
+        (found,) = session.run(x)
+    with torch.no_grad(), integer_arithmetic(quantized):
+        assert found == pytest.approx(quantized(x).numpy(), abs=1e-6)
