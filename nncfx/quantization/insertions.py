@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nncfx.controllers.weights import aliases, constants_of
+from nncfx.controllers.weights import constants_of
 from nncfx.quantization.plan import PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.quantizer import Quantizer
 from nncfx.tracing import Insertion, NNCFNetwork, Priority, Site, WeightSite
@@ -35,25 +35,26 @@ def place_quantizers(model: NNCFNetwork, plan: QuantizationPlan) -> list[PlacedQ
         model: The wrapped model; it is not changed.
         plan: Made from its graph.
     """
-    names = aliases(model)
     parameters = constants_of(model)
+    names: dict[int, list[str]] = {}
+    for name, one in parameters.items():
+        names.setdefault(id(one), []).append(name)
     first = next(iter(parameters.values()), None)
     placed: list[PlacedQuantizer] = []
-    seen: set[str] = set()
+    seen: set[int] = set()
     for planned in plan.quantizers:
         if not planned.parameter:
             hook = Quantizer(planned.spec, () if planned.scales is None else (planned.scales,))
             device = None if first is None else first.device
             placed.append(PlacedQuantizer(planned, hook.to(device), planned.sites))
             continue
-        alias = names.get(planned.parameter, (planned.parameter,))  # a buffer has one name
-        if alias[0] in seen or planned.parameter not in parameters:
+        weight = parameters.get(planned.parameter)
+        if weight is None or id(weight) in seen:
             continue
-        seen.add(alias[0])
-        weight = parameters[planned.parameter]
+        seen.add(id(weight))
         axis = planned.spec.axis
         hook = Quantizer(planned.spec, () if axis is None else (weight.shape[axis],))
-        sites = tuple(WeightSite.of(one) for one in alias)
+        sites = tuple(WeightSite.of(one) for one in names[id(weight)])
         placed.append(PlacedQuantizer(planned, hook.to(weight.device), sites))
     return placed
 
