@@ -9,6 +9,7 @@ from nncfx.export.graph_edits import (
     constant_of,
     consumers,
     input_of,
+    insert_after_value,
     replace_node,
     shared_constant,
     sole_consumer,
@@ -18,7 +19,7 @@ from nncfx.export.layer_inputs import OUTPUT_AXIS, is_dequantized
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["keep_float_layers", "part_clamps"]
+__all__ = ["keep_float_layers", "part_clamps", "part_softmaxes"]
 
 _CHANNELS: Final = 1
 """Axis of the channels in what a convolution or a `Gemm` reads."""
@@ -99,3 +100,27 @@ def _write_bounds(clamp: "ir.Node", graph: "ir.Graph") -> None:
     if nodes:
         graph.insert_before(clamp, nodes[:-1])
         replace_node(clamp, nodes[-1], graph)
+
+
+def part_softmaxes(graph: "ir.Graph") -> None:
+    """Put a maximum of one tensor, which changes nothing, between a softmax and its quantizer.
+
+    ONNX Runtime computes a softmax between quantized tensors by a table of exponentials. Where no
+    output of n is beyond 1.7 / n, its floats overflow, and the largest outputs are 0
+    (`QLinearSoftmax`: a sum kept below the largest float / e**5 is divided by the output's scale
+    first). In float it takes half as long (`benchmarks/softmax_kernels.py`).
+    """
+    import onnx_ir as ir
+
+    for softmax in list(graph):
+        if softmax.op_type != "Softmax" or not is_dequantized(input_of(softmax)):
+            continue
+        output = softmax.outputs[0]
+        quantizers = [one for one in consumers(output) if one.op_type == "QuantizeLinear"]
+        if not quantizers:
+            continue
+        same = ir.node("Max", [output], metadata_props=dict(softmax.metadata_props))
+        same.outputs[0].type, same.outputs[0].shape = output.type, output.shape
+        insert_after_value(output, same, graph)
+        for one in quantizers:
+            one.replace_input_with(0, same.outputs[0])

@@ -8,7 +8,7 @@ from nncfx.errors import ExportError
 from nncfx.export.constant_products import fold_constant_products
 from nncfx.export.embeddings import look_up_integers
 from nncfx.export.fake_quantize import DOMAIN, Grid, grid_of, is_fake_quantize
-from nncfx.export.float_layers import keep_float_layers, part_clamps
+from nncfx.export.float_layers import keep_float_layers, part_clamps, part_softmaxes
 from nncfx.export.folded_norms import fold_batch_norms
 from nncfx.export.fusion import arrange_quantizers
 from nncfx.export.graph_edits import add_constant, constant_of, input_of, replace_node
@@ -95,6 +95,7 @@ def _write_activations(graph: "ir.Graph", target: Target) -> None:
     if target.mixes_floats:
         keep_float_layers(graph)
         part_clamps(graph)
+        part_softmaxes(graph)
         part_biases(graph)
 
 

@@ -26,8 +26,9 @@ class Target:
         image_blocks: its first integer convolution is faster on blocks of pixels.
         subsampled_pixels: it computes in float where all readers of a tensor are convolutions of
             one pixel that skip pixels, unless these are left out before.
-        mixes_floats: where floats meet integers it quantizes float weights by itself, and takes
-            ReLUs and biases for parts of products, which it then computes in float.
+        mixes_floats: where floats meet integers it quantizes float weights by itself, takes ReLUs
+            and biases for parts of products, which it then computes in float, and computes a
+            softmax by a table that overflows.
         block_weights: it has ONNX Runtime's `MatMulNBits` for weights quantized group by group.
     """
 

@@ -66,3 +66,29 @@ def test_a_product_clamped_for_a_float_layer_is_in_integers(
         (found,) = session.run(x)
     with torch.no_grad(), integer_arithmetic(quantized):
         assert found == pytest.approx(quantized(x).numpy(), abs=1e-6)
+
+
+class LinearAttention(nn.Module):
+    """Attention with a softmax over the positions of the keys (Shen et al. 2021, section 3.2)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = nn.Linear(8, 24)
+        self.project = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        queries, keys, values = self.read(x).chunk(3, dim=-1)
+        return self.project(queries @ (keys.softmax(1).transpose(1, 2) @ values))
+
+
+def test_a_softmax_with_outputs_alike_does_not_overflow(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = LinearAttention().eval(), torch.randn(1, 20, 8) / 4
+    quantized = nncfx.quantize(model, [x])
+    file = nncfx.export_onnx(quantized, tmp_path / "attention.onnx", x)
+    assert not integer_kernels(file.path, x).float
+    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
+        (found,) = session.run(x)
+    with torch.no_grad(), integer_arithmetic(quantized):
+        expected = quantized(x).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-6)
