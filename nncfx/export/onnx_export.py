@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from nncfx.errors import ArgumentError, ExportError, MissingExtraError
+from nncfx.export.attention_axes import FourAxes
 from nncfx.export.byte_sums import tell_of_overflow
 from nncfx.export.dynamic_batch import Call, batch_size, batched_call
 from nncfx.export.export_failure import as_export_error
@@ -171,7 +172,7 @@ def _capture(
         call, axes = batched_call(call)
     try:
         know_shapes()
-        with _quiet():
+        with _quiet(), FourAxes():
             program = torch.onnx.export(
                 model,
                 call[0],
