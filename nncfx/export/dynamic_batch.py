@@ -1,13 +1,16 @@
 """Example inputs and their dynamic axes, as the exporter wants them."""
 
+import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils import _pytree as pytree
 
 from nncfx.errors import ArgumentError
 
-__all__ = ["batch_size", "batched_call"]
+__all__ = ["axes_by_argument", "batch_size", "batched_call"]
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -29,7 +32,7 @@ def batch_size(call: Call) -> int:
     )
 
 
-def batched_call(call: Call) -> tuple[Call, tuple[Any, ...] | dict[str, Any]]:
+def batched_call(call: Call) -> tuple[Call, Call]:
     """Return `call` with at least two examples, and which axes of its arguments are the batch.
 
     Axis 0 of a tensor is the batch where it is as long as axis 0 of the first tensor. A batch of
@@ -46,4 +49,13 @@ def batched_call(call: Call) -> tuple[Call, tuple[Any, ...] | dict[str, Any]]:
         call,
     )
     axes = pytree.tree_map(lambda leaf: {0: batch} if is_batched(leaf) else None, call)
-    return (args, kwargs), axes[1] or axes[0]
+    return (args, kwargs), axes
+
+
+def axes_by_argument(model: nn.Module, axes: Call) -> Mapping[str, Any]:
+    """Return `axes`, shaped like a call, by the names of the forward's arguments.
+
+    What `*inputs` or `**options` collect is one argument, a tuple or a mapping.
+    """
+    args, kwargs = axes
+    return inspect.signature(model.forward).bind(*args, **kwargs).arguments

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from nncfx.errors import ArgumentError, ExportError, MissingExtraError
 from nncfx.export.attention_axes import FourAxes
 from nncfx.export.byte_sums import tell_of_overflow
-from nncfx.export.dynamic_batch import Call, batch_size, batched_call
+from nncfx.export.dynamic_batch import Call, axes_by_argument, batch_size, batched_call
 from nncfx.export.export_failure import as_export_error
 from nncfx.export.export_result import ExportResult
 from nncfx.export.fake_quantize import translations
@@ -169,7 +169,8 @@ def _capture(
 ) -> torch.onnx.ONNXProgram:
     axes: Any = None
     if dynamic_batch:
-        call, axes = batched_call(call)
+        call, open_axes = batched_call(call)
+        axes = axes_by_argument(model, open_axes)
     try:
         know_shapes()
         with _quiet(), FourAxes():

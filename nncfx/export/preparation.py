@@ -2,13 +2,15 @@
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
-from torch import nn
+from torch import fx, nn
 
 from nncfx.errors import ExportError
 from nncfx.export.dynamic_batch import Call
 from nncfx.tracing import NNCFNetwork, Priority, WeightSite, strip
+from nncfx.tracing.dynamic_class import change_class, spec_of
 
 __all__ = ["inferring", "plain", "refuse_unwritable", "run_once"]
 
@@ -24,8 +26,21 @@ def plain(model: nn.Module) -> nn.Module:
         not isinstance(insertion.site, WeightSite) or insertion.priority >= Priority.QUANTIZATION
         for insertion in model.nncf.hooks
     ):
-        return model
+        return _called(model) if isinstance(model, fx.GraphModule) else model
     return strip(model)
+
+
+def _called(model: NNCFNetwork) -> nn.Module:
+    """Return a module that is `model`, all its state shared, but for being an `fx.GraphModule`.
+
+    torch.export does not call a graph module but runs its graph, past the hooks on its calls.
+    """
+    spec = spec_of(model)
+    kind = type(spec.original.__name__, (nn.Module,), {"forward": spec.original.forward})
+    shell: nn.Module = object.__new__(kind)
+    object.__setattr__(shell, "__dict__", model.__dict__)
+    change_class(shell, replace(spec, original=kind))
+    return shell
 
 
 @contextlib.contextmanager

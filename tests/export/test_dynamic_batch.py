@@ -15,12 +15,12 @@ def test_one_example_is_repeated_and_more_are_not() -> None:
 
 
 def test_only_axes_as_long_as_the_batch_are_open() -> None:
-    _, axes = batched_call(((torch.ones(4, 3), torch.ones(3, 4), 7), {}))
+    _, (axes, _) = batched_call(((torch.ones(4, 3), torch.ones(3, 4), 7), {}))
     assert [axis is not None for axis in axes] == [True, False, False]
 
 
 def test_keyword_inputs_are_open_by_name() -> None:
-    _, axes = batched_call(((), {"a": torch.ones(2, 3), "flag": None}))
+    _, (_, axes) = batched_call(((), {"a": torch.ones(2, 3), "flag": None}))
     assert list(axes) == ["a", "flag"]
     assert list(axes["a"]) == [0]
 

@@ -1,0 +1,91 @@
+"""Modules of unusual make, exported with all their hooks."""
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import torch
+from torch import Tensor, fx, nn
+from typing_extensions import override
+
+import nncfx
+from nncfx.export import export_program
+
+X = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+class Calling(nn.Module):
+    """Layers, and functions between them that its own forward calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.scale = nn.Parameter(torch.linspace(0.5, 1.5, 64).view(8, 8))
+        self.last = nn.Linear(8, 2)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.first(x))
+        pooled = (y + self.second(y)).mean((2, 3))
+        result: Tensor = self.last(nn.functional.linear(pooled, self.scale))
+        return result
+
+
+class Collecting(nn.Module):
+    """Takes any number of positional inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = Calling()
+
+    @override
+    def forward(self, *images: Tensor) -> Tensor:
+        result: Tensor = self.layer(images[0]) + self.layer(images[1])
+        return result
+
+
+def quantized(model: nn.Module) -> nn.Module:
+    torch.manual_seed(0)
+    for one in model.parameters():
+        nn.init.normal_(one, std=0.3)
+    return nncfx.quantize(model.eval(), [X], target="onnxruntime_avx2")
+
+
+def test_a_module_made_by_fx_becomes_the_file_of_the_module_it_was_made_from(
+    tmp_path: Path,
+) -> None:
+    model, graph = Calling(), fx.symbolic_trace(Calling())
+    outputs = []
+    for name, one in (("model", model), ("graph", graph)):
+        file = nncfx.export_onnx(quantized(one), tmp_path / f"{name}.onnx", X, "onnxruntime_avx2")
+        session = onnxruntime.InferenceSession(file.path, providers=["CPUExecutionProvider"])
+        outputs.append(session.run(None, {file.inputs[0]: X.numpy()})[0])
+    np.testing.assert_array_equal(outputs[1], outputs[0])
+
+
+def test_a_module_made_by_fx_becomes_the_program_of_the_module_it_was_made_from() -> None:
+    programs = [
+        export_program(quantized(one), X) for one in (Calling(), fx.symbolic_trace(Calling()))
+    ]
+    calls = [[str(node.target) for node in one.graph.nodes] for one in programs]
+    assert calls[1].count("quantized_decomposed.quantize_per_tensor.default") == calls[0].count(
+        "quantized_decomposed.quantize_per_tensor.default"
+    )
+    assert torch.equal(programs[1].module()(X), programs[0].module()(X))
+
+
+def test_a_module_made_by_fx_is_itself_after_its_export(tmp_path: Path) -> None:
+    model = quantized(fx.symbolic_trace(Calling()))
+    before = model(X)
+    nncfx.export_onnx(model, tmp_path / "x.onnx", X, "onnxruntime_avx2")
+    assert isinstance(model, fx.GraphModule)
+    assert torch.equal(model(X), before)
+
+
+def test_each_of_any_number_of_inputs_has_an_open_batch(tmp_path: Path) -> None:
+    model = Collecting().eval()
+    file = nncfx.export_onnx(model, tmp_path / "x.onnx", (X, X + 1))
+    session = onnxruntime.InferenceSession(file.path, providers=["CPUExecutionProvider"])
+    one = X[:1]
+    (got,) = session.run(None, dict(zip(file.inputs, (one.numpy(), one.numpy() + 1), strict=True)))
+    torch.testing.assert_close(torch.from_numpy(got), model(one, one + 1))
