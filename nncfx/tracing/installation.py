@@ -28,6 +28,9 @@ __all__ = ["install", "uninstall"]
 _VISIBLE: Final = "nncfx"
 """Key of the forward pre-hook that tells torch's fused encoder layers to call their modules."""
 
+_NESTED: Final = "_nncf_use_nested_tensor"
+"""The instance attribute: what the encoder's flag `use_nested_tensor` was."""
+
 
 @dataclass
 class _Load:
@@ -76,6 +79,8 @@ def install(
 def uninstall(model: nn.Module) -> None:
     """Take the hooks off all modules of `model`; the root stays wrapped."""
     for module in model.modules():
+        if _NESTED in module.__dict__:
+            module.use_nested_tensor = module.__dict__.pop(_NESTED)
         if isinstance(module, HookedModule):
             _strip_attributes(module)
             spec = spec_of(module)
@@ -177,9 +182,14 @@ def _keep_visible(modules: Mapping[str, nn.Module], plans: Iterable[str]) -> Non
     fused = (nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention)
     for name in plans:
         parts = name.split(".")
-        above = (".".join(parts[:depth]) for depth in range(len(parts)))
-        if any(isinstance(modules[one], fused) for one in above):
+        above = [modules[".".join(parts[:depth])] for depth in range(len(parts))]
+        if any(isinstance(one, fused) for one in above):
             modules[name]._forward_pre_hooks[_VISIBLE] = _look  # type: ignore[index]  # noqa: SLF001 (our own key)
+        for one in above:
+            if isinstance(one, nn.TransformerEncoder) and _NESTED not in one.__dict__:
+                # only the fused path takes sequences of several lengths in one nested tensor
+                one.__dict__[_NESTED] = one.use_nested_tensor
+                one.use_nested_tensor = False
 
 
 def _look(module: nn.Module, args: Any) -> None:

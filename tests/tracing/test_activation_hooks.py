@@ -138,6 +138,28 @@ def test_a_fused_encoder_layer_asks_its_hooks_without_gradients() -> None:
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
+def test_an_encoder_with_hooks_takes_sequences_of_several_lengths_without_gradients() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    x, padding = (
+        torch.linspace(-1, 1, 48).view(2, 3, 8),
+        torch.tensor([[False] * 3, [False, True, True]]),
+    )
+    encoder = nn.TransformerEncoder(layer, 2).eval()
+    raw = encoder(x, src_key_padding_mask=padding)  # with gradients no tensor is nested
+    model = wrap(encoder, {"src": x, "src_key_padding_mask": padding})
+    (attention, *_) = model.nncf.graph.select(["{function}scaled_dot_product_attention"])
+    (count,) = hook(model, PostSite(attention.address), kind=Count)
+    with torch.no_grad():
+        got = model(x, src_key_padding_mask=padding)
+    assert count.calls == 1
+    torch.testing.assert_close(got, raw)  # the second layer, without hooks, runs fused
+    model.nncf.remove("test")
+    assert encoder.use_nested_tensor
+    assert not any(
+        "_nncf" in name for one in encoder.modules() for name in vars(one) if one is not model
+    )
+
+
 def test_a_keyword_argument_of_a_module_is_hooked() -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
