@@ -248,7 +248,7 @@ class QuantizationBuilder(Builder[QuantizationConfig]):
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
-        placed = place_quantizers(model, plan_of_config(self.config, model.nncf.graph))
+        placed = place_quantizers(model, plan_of_config(self.config, model))
         for one in placed:
             self._learn(one)
         return insertions_of(placed)
@@ -266,7 +266,7 @@ class QuantizationBuilder(Builder[QuantizationConfig]):
         insertions: Sequence[Insertion],
     ) -> QuantizationController:
         """Return the handle; activations have the ranges that the example inputs give."""
-        plan = plan_of_config(self.config, model.nncf.graph)
+        plan = plan_of_config(self.config, model)
         hooks = {one.site: one.hook for one in insertions}
         placed = [
             PlacedQuantizer(one, hook, one.sites)

@@ -10,6 +10,7 @@ from nncfx.config.quantization import RangeInitializer, WeightQuantizers
 from nncfx.errors import CompressionError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.hardware import Hardware, hardware_named
+from nncfx.quantization.changed_buffers import changed_buffers
 from nncfx.quantization.insertions import PlacedQuantizer
 from nncfx.quantization.overflow_fix import with_overflow_fix
 from nncfx.quantization.placement import plan_quantizers
@@ -21,6 +22,7 @@ from nncfx.quantization.plan import (
 )
 from nncfx.quantization.quantize import preset_requests
 from nncfx.quantization.ranges import RangeRequest
+from nncfx.tracing import NNCFNetwork
 
 __all__ = ["plan_of_config", "ranges_of_config"]
 
@@ -28,8 +30,8 @@ _LOGGER = logging.getLogger(__name__)
 _OF_MANUAL: Final = ("type", "bitwidth_per_scope")
 
 
-def plan_of_config(config: QuantizationConfig, graph: NNCFGraph) -> QuantizationPlan:
-    """Return where the quantizers of `config` go in the model of `graph`.
+def plan_of_config(config: QuantizationConfig, model: NNCFNetwork) -> QuantizationPlan:
+    """Return where the quantizers of `config` go in `model`.
 
     Raises:
         ArgumentError: the target is not known, or has fewer bits than are asked for.
@@ -39,7 +41,9 @@ def plan_of_config(config: QuantizationConfig, graph: NNCFGraph) -> Quantization
     """
     _refuse_hawq(config)
     hardware = hardware_named(config.hardware)
-    plan = plan_quantizers(graph, hardware, _options(config, graph, hardware))
+    graph = model.nncf.graph
+    options = _options(config, graph, hardware)
+    plan = plan_quantizers(graph, hardware, options, changed=changed_buffers(model))
     if not plan.quantizers:
         raise CompressionError(
             f"quantization finds nothing to work on: {hardware.name} computes none of the "

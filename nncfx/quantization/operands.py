@@ -8,14 +8,15 @@ from typing import Final
 from nncfx.graph import Operation
 from nncfx.hardware import operation_kind
 
-__all__ = ["Operands", "operands_of"]
+__all__ = ["WITH_WEIGHT", "Operands", "operands_of"]
 
 _FLOATS: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 _FACTORS: Final = {"addmm": (1, 2), "baddbmm": (1, 2), "embedding": (1,), "embedding_bag": (1,)}
 """The ports of what is multiplied, where they are not 0 and 1; a lookup has only its table."""
 
 _OUTPUT_AXIS_OF_KIND: Final = {"conv": 0, "conv_transpose": 1, "embedding": 0, "linear": 0}
-_WITH_WEIGHT: Final = frozenset({"conv", "conv_transpose", "embedding", "linear", "matmul"})
+WITH_WEIGHT: Final = frozenset({"conv", "conv_transpose", "embedding", "linear", "matmul"})
+"""The kinds of operations of which one operand may be a weight, recurrent layers apart."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def operands_of(
     Args:
         operation: Of the graph of a model.
         transposed: Matrices that it reads transposed, by port (`transposed_weights`).
-        computed: Ports at which it reads what no input changes (`computed_weights`).
+        computed: Ports at which it reads what no input changes (`constant_operands`).
     """
     kind = operation_kind(operation.function)
     turned = transposed or {}
@@ -69,7 +70,7 @@ def operands_of(
             port: name for port, name in parameters.items() if len(_shape(operation, port)) > 1
         }
         return Operands((), matrices, axis=0)
-    if kind not in _WITH_WEIGHT:
+    if kind not in WITH_WEIGHT:
         ports = tuple(port for port in floats if port not in parameters)
         return Operands(ports, problem=_elementwise_problem(kind, ports))
     factors = _FACTORS.get(operation.function, (0, 1))

@@ -13,8 +13,9 @@ from nncfx.errors import ArgumentError
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.graph.operations import OUTPUT_FUNCTION
 from nncfx.hardware import CONTRACTIONS, DTYPES, MOVEMENTS, Descriptor, Hardware, operation_kind
-from nncfx.quantization.computed_weights import computed_weights
-from nncfx.quantization.operands import Operands, operands_of
+from nncfx.quantization.changed_buffers import NO_CHANGES, ChangedBuffers
+from nncfx.quantization.graph_operands import graph_operands
+from nncfx.quantization.operands import Operands
 from nncfx.quantization.plan import (
     FloatOperation,
     PlacementOptions,
@@ -26,7 +27,6 @@ from nncfx.quantization.plan import (
 from nncfx.quantization.requests import Requests, fused_chain, is_model_input
 from nncfx.quantization.scope_check import check_scopes
 from nncfx.quantization.spec import FLOAT8_MAX, QuantizerSpec
-from nncfx.quantization.transposed import transposed_weights
 from nncfx.tracing import PostSite, PreSite, WeightSite
 
 __all__ = ["plan_quantizers"]
@@ -39,6 +39,8 @@ def plan_quantizers(
     graph: NNCFGraph,
     hardware: Hardware,
     options: PlacementOptions | None = None,
+    *,
+    changed: ChangedBuffers = NO_CHANGES,
 ) -> QuantizationPlan:
     """Return where quantizers go in the model of `graph`, and what stays in float and why.
 
@@ -46,6 +48,7 @@ def plan_quantizers(
         graph: Of the model without hooks.
         hardware: What the target computes in integers.
         options: What the user says; by default nothing.
+        changed: Buffers that are no weights (`changed_buffers` finds a model's).
 
     Raises:
         GraphError: a scope matches no operation.
@@ -61,7 +64,7 @@ def plan_quantizers(
     """
     options = options or PlacementOptions()
     _check_scopes(graph, options)
-    planner = _Planner(graph, hardware, options)
+    planner = _Planner(graph, hardware, options, changed)
     return planner.plan()
 
 
@@ -80,13 +83,18 @@ class _Asker:
 
 
 class _Planner:
-    def __init__(self, graph: NNCFGraph, hardware: Hardware, options: PlacementOptions) -> None:
+    def __init__(
+        self,
+        graph: NNCFGraph,
+        hardware: Hardware,
+        options: PlacementOptions,
+        changed: ChangedBuffers,
+    ) -> None:
         self.graph = graph
         self.hardware = hardware
         self.options = options
         self.float_operations: list[FloatOperation] = []
-        self._transposed = transposed_weights(graph)
-        self._computed = computed_weights(graph)
+        self._operands = graph_operands(graph, changed)
         targets = options.target_scopes
         wanted = graph.operations if targets is None else graph.select(targets)
         self._targets = {one.address for one in wanted}
@@ -178,10 +186,7 @@ class _Planner:
         if operation.address in inside:
             return None
         descriptor = self.hardware.quantized(kind)
-        address = operation.address
-        operands = operands_of(
-            operation, self._transposed.get(address), self._computed.get(address, frozenset())
-        )
+        operands = self._operands[operation.address]
         reason = operands.problem
         if descriptor is None:
             reason = f"{self.hardware.name} has no integer kernel for it"
@@ -189,7 +194,7 @@ class _Planner:
             reason = "it is in the ignored scopes"
         elif operation.address not in self._targets:
             reason = "it is not in the target scopes"
-        elif not operands.activations and not operands.weights:
+        elif not reason and not operands.activations and not operands.weights:
             reason = "none of its inputs is a float activation"
         if reason or descriptor is None:
             self.float_operations.append(FloatOperation(operation.address, kind, reason))

@@ -14,6 +14,7 @@ from nncfx.hardware import CONTRACTIONS, Hardware, hardware_named
 from nncfx.quantization.batch_norm_folding import fold_batch_norms
 from nncfx.quantization.bias_correction import correct_biases
 from nncfx.quantization.calibration import calibrate, calibration_inputs, set_weight_ranges
+from nncfx.quantization.changed_buffers import changed_buffers
 from nncfx.quantization.equalization import equalize_layers
 from nncfx.quantization.insertions import (
     ALGORITHM,
@@ -238,7 +239,8 @@ def _quantize(
         equalize_layers(model, model.nncf.example_inputs)
     if options.smooth:
         smooth_layers(model, inputs, model.nncf.example_inputs)
-    plan = plan_quantizers(model.nncf.graph, hardware, placement)
+    changed = changed_buffers(model)
+    plan = plan_quantizers(model.nncf.graph, hardware, placement, changed=changed)
     plan = with_overflow_fix(plan, options.overflow_fix, hardware)
     _report(plan)
     placed = place_quantizers(model, plan)

@@ -102,6 +102,8 @@ def watch_shapes(
     model: nn.Module,
     example_inputs: ExampleInputs,
     observers: Callable[[], Sequence[Observer]],
+    *,
+    train: bool = False,
 ) -> None:
     """Show observers one forward of `model`, as `by_shapes`; make no graph.
 
@@ -109,6 +111,7 @@ def watch_shapes(
         model: Any module.
         example_inputs: As for `trace`.
         observers: Makes the observers; those that it made last have seen the whole forward.
+        train: Run in training mode, else in evaluation mode.
 
     Raises:
         ArgumentError: `example_inputs` is of no accepted form.
@@ -117,7 +120,7 @@ def watch_shapes(
 
     def watched(shortcut: Shortcut | None) -> None:
         mode = CallMode(ModuleStack(model), first_names(model), observers(), shortcut)
-        forward(model, example_inputs, mode, train=False)
+        forward(model, example_inputs, mode, train=train)
 
     by_shapes(model, example_inputs, watched)
 
