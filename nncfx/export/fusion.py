@@ -60,6 +60,11 @@ def _is_padding(node: "ir.Node") -> bool:
     return around is not None and not around.any()
 
 
+def _pads_with_zeros(node: "ir.Node") -> bool:
+    mode = node.attributes.get_string("mode", "constant")
+    return _is_padding(node) and mode == "constant"
+
+
 def is_quantized(value: "ir.Value") -> bool:
     """Return whether the elements of `value` come from fake-quantizes on one grid."""
     return _quantizer_behind(value) is not None
@@ -164,7 +169,7 @@ def _repeat_behind_movements(graph: "ir.Graph") -> None:
             readers = consumers(value)
             if not readers or all(is_fake_quantize(reader) for reader in readers):
                 continue
-            if _is_padding(node) and all(reader.op_type == "Conv" for reader in readers):
+            if _pads_with_zeros(node) and all(reader.op_type == "Conv" for reader in readers):
                 continue  # runtimes make the padding a part of the convolution
             copy = quantizer_like(before, value)
             graph.insert_after(node, copy)

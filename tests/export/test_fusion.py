@@ -82,6 +82,7 @@ def test_quantization_goes_on_behind_a_max_pooling(parsed: Parse, operators: Ope
         ("Pad (a, pads, six)", "Neg (p)", ["Neg"]),
         ('Pad <mode = "edge"> (a, pads)', "Neg (p)", ["FakeQuantize", "Neg"]),
         ("Pad (a, pads)", "Conv (p, w)", ["Conv"]),
+        ('Pad <mode = "reflect"> (a, pads)', "Conv (p, w)", ["FakeQuantize", "Conv"]),
     ],
 )
 def test_quantization_goes_on_behind_a_padding_that_no_convolution_makes_its_own(
