@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from nncfx.export.fake_quantize import is_fake_quantize
-from nncfx.export.fusion import is_quantized
 from nncfx.export.graph_edits import (
     add_constant,
     constant_of,
@@ -15,6 +14,7 @@ from nncfx.export.graph_edits import (
     replace_node,
     sole_consumer,
 )
+from nncfx.export.grid_propagation import is_quantized
 from nncfx.export.integer_weights import IntegerWeight
 
 if TYPE_CHECKING:

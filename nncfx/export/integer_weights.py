@@ -1,9 +1,7 @@
 """Store fake-quantized weights as integers."""
 
-import sys
-from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +21,7 @@ from nncfx.export.targets import Target
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["IntegerWeight", "fold_into_constants", "integer_weights", "store"]
+__all__ = ["IntegerWeight", "integer_weights", "store"]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -41,48 +39,6 @@ class IntegerWeight:
     integers: npt.NDArray[np.int64]
     grid: Grid
     block: int | None = None
-
-
-def fold_into_constants(model: "ir.Model") -> None:
-    """Compute, once and for all, what the quantized weights of `model` are computed from.
-
-    Such as a weight times its mask: torch's exporter leaves that to the runtime where it is large.
-    """
-    from onnxscript.optimizer import fold_constants
-
-    foldable: set[ir.Node] = set()
-    for node in model.graph:
-        before = [value.producer() for value in node.inputs if value is not None]
-        known = [
-            constant_of(value) is not None or producer in foldable
-            for value, producer in zip(filter(None, node.inputs), before, strict=True)
-        ]
-        if known and all(known) and not is_fake_quantize(node):
-            foldable.add(node)
-    wanted = _ancestors(
-        [node for node in model.graph if is_fake_quantize(node)],
-        foldable,
-    )
-    if wanted:
-        fold_constants(
-            model,
-            onnx_shape_inference=False,
-            input_size_limit=0,
-            output_size_limit=sys.maxsize,
-            should_fold=lambda node: node in wanted,
-        )
-
-
-def _ancestors(nodes: Iterable["ir.Node"], among: AbstractSet["ir.Node"]) -> set["ir.Node"]:
-    found: set[ir.Node] = set()
-    left = list(nodes)
-    while left:
-        for value in left.pop().inputs:
-            producer = None if value is None else value.producer()
-            if producer is not None and producer in among - found:
-                found.add(producer)
-                left.append(producer)
-    return found
 
 
 def integer_weights(graph: "ir.Graph", target: Target) -> list[IntegerWeight]:
@@ -153,10 +109,9 @@ def _moves(reader: "ir.Node", weight: IntegerWeight) -> bool:
         shape, behind = constant_of(reader.inputs[1]), sole_consumer(reader.outputs[0])
         if shape is None or not shape.all():
             return False
-        is_transposed = behind is not None and behind.op_type == "Transpose"
-        if weight.grid.axis is None and weight.block is None and is_transposed:
-            weight.integers = weight.integers.reshape(tuple(shape))
-            return True
+        is_turned = behind is not None and behind.op_type == "Transpose"
+        if _is_product(behind) or (weight.grid.axis is None and is_turned):
+            return _joined(weight, tuple(shape))
         is_matrix = shape.size == 2  # noqa: PLR2004 (a matrix)
         return (is_matrix or _is_picked(behind)) and _took_shape(weight, shape)
     _transpose(weight, list(reader.attributes["perm"].as_ints()))
@@ -168,6 +123,40 @@ def _is_picked(reader: "ir.Node | None") -> bool:
     if reader is not None and reader.op_type == "Transpose":
         reader = sole_consumer(reader.outputs[0])
     return reader is not None and reader.op_type in ("Gather", "GatherND")
+
+
+def _is_product(reader: "ir.Node | None") -> bool:
+    return reader is not None and reader.op_type == "MatMul" and not reader.domain
+
+
+def _joined(weight: IntegerWeight, shape: tuple[int, ...]) -> bool:
+    """Give a weight a shape in which neighbouring axes are one; each scale is then repeated.
+
+    Returns False, and does nothing, where scales would lie along several axes.
+    """
+    grid, whole = weight.grid, weight.integers.reshape(shape)
+    if weight.block is not None:
+        return False
+    if grid.axis is not None:
+        count = len(grid.scale)
+        behind = prod(weight.integers.shape[grid.axis + 1 :])
+        steps = [prod(whole.shape[axis + 1 :]) for axis in range(whole.ndim)]
+        axis = next(
+            (
+                axis
+                for axis, (step, size) in enumerate(zip(steps, whole.shape, strict=True))
+                if behind % step == 0 and step * size % (behind * count) == 0
+            ),
+            None,
+        )
+        if axis is None:
+            return False
+        number = np.arange(whole.shape[axis]) * steps[axis] // behind % count
+        weight.grid = replace(
+            grid, axis=axis, scale=grid.scale[number], zero_point=grid.zero_point[number]
+        )
+    weight.integers = whole
+    return True
 
 
 def _is_repeated(node: "ir.Node | None", before: "ir.Node") -> bool:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from nncfx.export.fusion import is_quantized
 from nncfx.export.graph_edits import consumers, input_of, replace_node, shared_constant
+from nncfx.export.grid_propagation import is_quantized
 from nncfx.export.integer_weights import IntegerWeight
 
 if TYPE_CHECKING:

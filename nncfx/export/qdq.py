@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nncfx.errors import ExportError
-from nncfx.export.constant_products import fold_constant_products
+from nncfx.export.constant_values import store_constant_values
 from nncfx.export.embeddings import look_up_integers
 from nncfx.export.fake_quantize import DOMAIN, Grid, grid_of, is_fake_quantize
-from nncfx.export.float_layers import keep_float_layers, part_clamps, part_softmaxes
+from nncfx.export.float_fences import fence_floats
 from nncfx.export.folded_norms import fold_batch_norms
 from nncfx.export.fusion import arrange_quantizers
 from nncfx.export.graph_edits import add_constant, constant_of, input_of, replace_node
@@ -20,15 +20,9 @@ from nncfx.export.integer_forms import (
     use_global_pooling,
     use_matrix_products,
 )
-from nncfx.export.integer_weights import (
-    IntegerWeight,
-    fold_into_constants,
-    integer_weights,
-    store,
-)
+from nncfx.export.integer_weights import IntegerWeight, integer_weights, store
 from nncfx.export.number_types import activation_grid, number_type
 from nncfx.export.packed_weights import pack_weights
-from nncfx.export.product_biases import part_biases
 from nncfx.export.recurrent_weights import arrange_recurrent_weights
 from nncfx.export.subsampled_pixels import subsample_pixels
 from nncfx.export.targets import Target
@@ -61,8 +55,7 @@ def write_quantized(model: "ir.Model", target: Target) -> None:
     if not quantizers:
         return
     _refuse_other_floats(quantizers)
-    fold_constant_products(model)
-    fold_into_constants(model)
+    store_constant_values(model)
     arrange_recurrent_weights(model)
     weights = integer_weights(graph, target)
     fold_batch_norms(graph, weights)
@@ -92,11 +85,8 @@ def _write_activations(graph: "ir.Graph", target: Target) -> None:
         _write_pair(node, activation_grid(grid_of(node), target), graph)
     if target.integer_bias:
         add_integer_biases(graph)
-    if target.mixes_floats:
-        keep_float_layers(graph)
-        part_clamps(graph)
-        part_softmaxes(graph)
-        part_biases(graph)
+    if target.rewrites_floats:
+        fence_floats(graph)
 
 
 def _refuse_other_floats(quantizers: "Iterable[ir.Node]") -> None:

@@ -26,9 +26,8 @@ class Target:
         image_blocks: its first integer convolution is faster on blocks of pixels.
         subsampled_pixels: it computes in float where all readers of a tensor are convolutions of
             one pixel that skip pixels, unless these are left out before.
-        mixes_floats: where floats meet integers it quantizes float weights by itself, takes ReLUs
-            and biases for parts of products, which it then computes in float, and computes a
-            softmax by a table that overflows.
+        rewrites_floats: it changes floats that meet integers, unless they are fenced off
+            (`fence_floats`).
         block_weights: it has ONNX Runtime's `MatMulNBits` for weights quantized group by group.
     """
 
@@ -37,7 +36,7 @@ class Target:
     newest_opset: int
     symmetric: bool = False
     integer_bias: bool = True
-    mixes_floats: bool = False
+    rewrites_floats: bool = False
     block_weights: bool = False
     pixel_products: bool = True
     image_blocks: bool = False
@@ -48,7 +47,7 @@ _ONNXRUNTIME: Final = Target(
     "onnxruntime",
     opset=21,
     newest_opset=23,
-    mixes_floats=True,
+    rewrites_floats=True,
     block_weights=True,
     image_blocks=True,
 )

@@ -1,4 +1,4 @@
-"""Keep ONNX Runtime from mixing up floats and integers where the two meet."""
+"""Keep ONNX Runtime from changing what stands in float beside integers."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -10,23 +10,37 @@ from nncfx.export.graph_edits import (
     consumers,
     input_of,
     insert_after_value,
-    replace_node,
-    shared_constant,
-    sole_consumer,
 )
 from nncfx.export.layer_inputs import OUTPUT_AXIS, is_dequantized
+from nncfx.export.product_ends import part_biases, part_clamps
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["keep_float_layers", "part_clamps", "part_softmaxes"]
+__all__ = ["fence_floats"]
 
 _CHANNELS: Final = 1
 """Axis of the channels in what a convolution or a `Gemm` reads."""
-_CLAMPS: Final = frozenset({"Clip", "Relu"})
 
 
-def keep_float_layers(graph: "ir.Graph") -> None:
+def fence_floats(graph: "ir.Graph") -> None:
+    """Write floats that meet integers such that ONNX Runtime leaves them as they are.
+
+    Between quantized tensors it rounds the float weights of a layer, computes a softmax by a table
+    that overflows, and takes ReLUs and biases for parts of products, which it then computes in
+    float. Each of these needs operators in a certain pattern, which is broken here; no value
+    changes.
+
+    Args:
+        graph: Its quantizers are pairs of `QuantizeLinear` and `DequantizeLinear` already.
+    """
+    _keep_float_weights(graph)
+    part_clamps(graph)
+    _part_softmaxes(graph)
+    part_biases(graph)
+
+
+def _keep_float_weights(graph: "ir.Graph") -> None:
     """Let layers with float weights read integers with one scale for each channel.
 
     ONNX Runtime (`WeightBiasQuantization`, from 1.21 on) rounds float weights to 8 bits per tensor
@@ -65,44 +79,7 @@ def keep_float_layers(graph: "ir.Graph") -> None:
         layer.replace_input_with(0, node.outputs[0])
 
 
-def part_clamps(graph: "ir.Graph") -> None:
-    """Write the ReLU between a `Gemm` of integers and readers of floats as a maximum.
-
-    ONNX Runtime takes `Relu` and `Clip` for the end of the `Gemm`, finds no quantizer behind, and
-    computes it all in float.
-    """
-    for layer in list(graph):
-        if layer.op_type != "Gemm" or layer.domain or not is_dequantized(input_of(layer, 1)):
-            continue
-        clamp = sole_consumer(layer.outputs[0])
-        if clamp is None or clamp.op_type not in _CLAMPS or not is_dequantized(input_of(layer)):
-            continue
-        readers = consumers(clamp.outputs[0])
-        if readers and all(one.op_type == "QuantizeLinear" for one in readers):
-            continue
-        _write_bounds(clamp, graph)
-
-
-def _write_bounds(clamp: "ir.Node", graph: "ir.Graph") -> None:
-    import onnx_ir as ir
-
-    bounds = clamp.inputs[1:]
-    if clamp.op_type == "Relu":
-        bounds = (shared_constant(graph, "zero", np.asarray(0, np.float32)),)
-    value, nodes = input_of(clamp), []
-    for operator, bound in zip(("Max", "Min"), bounds, strict=False):
-        if bound is None:
-            continue
-        node = ir.node(operator, [value, bound], metadata_props=dict(clamp.metadata_props))
-        value = node.outputs[0]
-        value.type, value.shape = clamp.outputs[0].type, clamp.outputs[0].shape
-        nodes.append(node)
-    if nodes:
-        graph.insert_before(clamp, nodes[:-1])
-        replace_node(clamp, nodes[-1], graph)
-
-
-def part_softmaxes(graph: "ir.Graph") -> None:
+def _part_softmaxes(graph: "ir.Graph") -> None:
     """Put a maximum of one tensor, which changes nothing, between a softmax and its quantizer.
 
     ONNX Runtime computes a softmax between quantized tensors by a table of exponentials. Where no

@@ -1,8 +1,9 @@
-"""Compute what no input changes, such as relative positions times their projection."""
+"""Compute while exporting what no input changes, such as the product of a weight and its mask."""
 
 import math
 import sys
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -13,7 +14,7 @@ from nncfx.export.graph_edits import add_constant, constant_of, input_of
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["fold_constant_products"]
+__all__ = ["store_constant_values"]
 
 _PRODUCTS: Final = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _REPEATS: Final = frozenset({"Expand", "Tile"})
@@ -21,37 +22,39 @@ _LARGEST: Final = 2**22
 """Values; a larger product stays one, since the file would grow by it."""
 
 
-def fold_constant_products(model: "ir.Model") -> None:
-    """Put the value of each product that no input changes in its place, if it is quantized then.
+def store_constant_values(model: "ir.Model") -> None:
+    """Put values in the place of what constants make, where quantizers read it.
 
-    A runtime would compute it anew in every run: behind quantizers none folds constants, and
-    OpenVINO 2026.4 refuses some such files. What is folded is rounded as in the simulation.
+    That is what a quantized weight is computed from, which torch's exporter leaves to the runtime
+    where it is large; and a product of constants that is quantized afterwards, such as relative
+    positions times their projection, rounded as in the simulation. A runtime would compute it anew
+    in every run: behind quantizers none folds constants, and OpenVINO 2026.4 refuses some such
+    files.
     """
     from onnxscript.optimizer import fold_constants
 
     graph = model.graph
     _part_constants(graph)
-    wanted = _closure(graph)
-    while wanted:
+    known = _constant_nodes(graph)
+    products = _small_products(known)
+    quantizers = [node for node in graph if is_fake_quantize(node)]
+    read_by_quantizers = _with_producers(quantizers, known.difference(quantizers))
+    computed = (products | read_by_quantizers).difference(quantizers)
+    inside = [node for node in quantizers if node in products]
+    while computed:
         fold_constants(
             model,
             onnx_shape_inference=False,
             input_size_limit=0,
             output_size_limit=sys.maxsize,
-            should_fold=lambda node: node in wanted and not is_fake_quantize(node),
+            should_fold=computed.__contains__,
         )
-        ready = [
-            node
-            for node in graph
-            if node in wanted
-            and is_fake_quantize(node)
-            and constant_of(node.inputs[0]) is not None
-        ]
-        for node in ready:
-            _dequantize(node, wanted, graph)
-            wanted.discard(node)
+        ready = [node for node in inside if constant_of(node.inputs[0]) is not None]
         if not ready:
             return
+        for node in ready:
+            _dequantize(node, products, graph)
+            inside.remove(node)
 
 
 def _part_constants(graph: "ir.Graph") -> None:
@@ -75,19 +78,24 @@ def _input_or_none(node: "ir.Node", index: int) -> "ir.Value | None":
     return node.inputs[index] if index < len(node.inputs) else None
 
 
-def _closure(graph: "ir.Graph") -> "set[ir.Node]":
-    """Return the products of constants, not too large, and all that they are computed from."""
-    known: set[ir.Node] = set()
+def _constant_nodes(graph: "ir.Graph") -> "set[ir.Node]":
+    """Return the nodes of the sorted `graph` that no input changes, quantizers among them."""
+    found: set[ir.Node] = set()
     for node in graph:
         values = [value for value in node.inputs if value is not None]
         is_known = all(
-            constant_of(value) is not None or value.producer() in known for value in values
+            constant_of(value) is not None or value.producer() in found for value in values
         )
         if values and is_known and not node.op_type.startswith("Random"):
-            known.add(node)
+            found.add(node)
+    return found
+
+
+def _small_products(known: "AbstractSet[ir.Node]") -> "set[ir.Node]":
+    """Return the products of constants, not too large, and all that they are computed from."""
     # what is not quantized afterwards would be stored in float, in the place of bytes
-    quantized = _with_producers([node for node in known if is_fake_quantize(node)], known)
-    repeated = _with_producers([node for node in known if _is_repeated(node)], known)
+    quantized = _with_producers(filter(is_fake_quantize, known), known)
+    repeated = _with_producers(filter(_is_repeated, known), known)
     products = [node for node in quantized - repeated if node.op_type in _PRODUCTS]
     return _with_producers([node for node in products if _is_small(node.outputs[0])], known)
 
@@ -107,19 +115,21 @@ def _is_small(value: "ir.Value") -> bool:
     return math.prod(int(str(size)) for size in sizes) <= _LARGEST
 
 
-def _with_producers(nodes: "Iterable[ir.Node]", known: "set[ir.Node]") -> "set[ir.Node]":
-    found, left = set(nodes), list(nodes)
+def _with_producers(nodes: "Iterable[ir.Node]", among: "AbstractSet[ir.Node]") -> "set[ir.Node]":
+    """Return `nodes` and those of `among` from which they are computed through others of these."""
+    found = set(nodes)
+    left = list(found)
     while left:
         for value in left.pop().inputs:
             producer = None if value is None else value.producer()
-            if producer is not None and producer in known - found:
+            if producer is not None and producer in among and producer not in found:
                 found.add(producer)
                 left.append(producer)
     return found
 
 
-def _dequantize(node: "ir.Node", wanted: "set[ir.Node]", graph: "ir.Graph") -> None:
-    """Let those of `wanted` that read the fake-quantize `node` read its values as a constant."""
+def _dequantize(node: "ir.Node", products: "AbstractSet[ir.Node]", graph: "ir.Graph") -> None:
+    """Let those of `products` that read the fake-quantize `node` read its values as a constant."""
     values = constant_of(input_of(node))
     assert values is not None  # noqa: S101 (the caller asks)
     grid = grid_of(node)
@@ -128,5 +138,5 @@ def _dequantize(node: "ir.Node", wanted: "set[ir.Node]", graph: "ir.Graph") -> N
     name = f"{input_of(node).name}_rounded"
     constant = add_constant(graph, name, (steps * scale).astype(np.float32))
     for use in list(node.outputs[0].uses()):
-        if use.node in wanted:
+        if use.node in products:
             use.node.replace_input_with(use.idx, constant)

@@ -1,4 +1,4 @@
-"""Products of integers stay in integers where a bias is added behind them."""
+"""Products of integers stay in integers where a bias or a ReLU stands behind them."""
 
 from pathlib import Path
 
@@ -51,3 +51,21 @@ def test_rows_of_a_matrix_and_floats_are_left_alone(tmp_path: Path) -> None:
     path = nncfx.export_onnx(model, tmp_path / "m.onnx", x, dynamic_batch=False).path
     assert biases(path) == []  # a Gemm has its bias
     assert integer_kernels(path, x).float == ()
+
+
+@pytest.mark.parametrize("clamp", [nn.ReLU(), nn.ReLU6(), nn.Hardtanh(-0.25, 0.5)])
+def test_a_product_clamped_for_a_float_layer_is_in_integers(
+    clamp: nn.Module, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), clamp, nn.Linear(8, 8)).eval()
+    x = torch.randn(4, 8) * 3
+    quantized = nncfx.quantize(model, [x], ignored_scopes=["{re}.*\\[2\\].*"])
+    file = nncfx.export_onnx(quantized, tmp_path / "clamp.onnx", x)
+    kernels = integer_kernels(file.path, x)
+    assert kernels.integer == ("0/Gemm",)
+    assert kernels.float == ("2/Gemm",)
+    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
+        (found,) = session.run(x)
+    with torch.no_grad(), integer_arithmetic(quantized):
+        assert found == pytest.approx(quantized(x).numpy(), abs=1e-6)
