@@ -122,8 +122,7 @@ def agreements(
         hook.register_forward_hook(
             lambda hook, inputs, output, site=site: compared(site, hook, inputs[0], output)
         )
-        for site, hook in quantizers_of(model).items()
-        if not isinstance(site, WeightSite)
+        for site, hook in activation_quantizers(model).items()
     ]
     try:
         with torch.no_grad():
@@ -132,6 +131,18 @@ def agreements(
         for handle in handles:
             handle.remove()
     return found
+
+
+def activation_quantizers(model: NNCFNetwork) -> dict[Site, Quantizer]:
+    """Return the quantizers with one scale that stand at activations, by site.
+
+    A weight that the forward computes is quantized where it is read, with one scale per channel.
+    """
+    return {
+        site: hook
+        for site, hook in quantizers_of(model).items()
+        if not isinstance(site, WeightSite) and hook.step.numel() == 1
+    }
 
 
 def laid_out(tensor: Integers, shape: tuple[int, ...]) -> Integers:
@@ -267,8 +278,7 @@ def main() -> None:
     for name in chosen.models:
         model, inputs = subject(name, chosen.data, chosen.minilm)
         found = measured(model, inputs)
-        count = sum(not isinstance(one, WeightSite) for one in quantizers_of(model))
-        print(row(name, count, found), flush=True)
+        print(row(name, len(activation_quantizers(model)), found), flush=True)
         for site, one in found["whole, integers"].items() if chosen.tensors else ():
             if one.differing:
                 print(f"  {site}: {one.differing} of {one.elements}, {one.steps} steps")

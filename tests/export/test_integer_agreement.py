@@ -6,7 +6,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
+from torch import nn
+from typing_extensions import override
 
+import nncfx
 from nncfx.export import export_onnx
 from nncfx.quantization import integer_arithmetic
 
@@ -48,4 +52,23 @@ def test_the_whole_network_in_integers_differs_in_no_element(
     with integer_arithmetic(model):
         found = agreement.agreements(model, executed, images, is_local=False)
     assert len(found) == 30
+    assert all(one.differing == 0 for one in found.values())
+
+
+def test_a_weight_computed_in_the_forward_is_no_activation(agreement: ModuleType) -> None:
+    class Centred(nn.Linear):
+        @override
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.linear(x, self.weight - self.weight.mean(), self.bias)
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), Centred(8, 8), nn.ReLU(), nn.Linear(8, 4))
+    x = torch.randn(4, 8)
+    quantized = nncfx.quantize(model.eval(), [x])
+    found = agreement.measured(quantized, (x,))["local, integers"]
+    assert {str(one) for one in found} == {
+        "Sequential/Linear[0]/linear_0|INPUT0",
+        "Sequential/ReLU[1]/relu_0|OUTPUT0",
+        "Sequential/ReLU[3]/relu_0|OUTPUT0",
+    }
     assert all(one.differing == 0 for one in found.values())
