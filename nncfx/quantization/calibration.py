@@ -33,9 +33,9 @@ def calibration_inputs(
     """Yield the model's inputs in each of `batches`, until `samples` examples have come.
 
     Args:
-        batches: Tensors; mappings of keyword inputs; tuples of all positional inputs, if the
-            forward needs several; or other tuples and lists, such as of input and label,
-            whose first element is the input (itself one of the former).
+        batches: Tensors; mappings of keyword inputs; tuples that begin with all positional
+            inputs, if the forward needs several; or other tuples and lists, such as of input
+            and label, whose first element is the input (itself one of the former).
         model: Its forward tells how many positional inputs it needs.
         samples: How many examples to give, rounded up to whole batches.
         device: Where the model is.
@@ -57,6 +57,8 @@ def calibration_inputs(
 
 def _needed_inputs(model: nn.Module) -> int:
     """Return how many positional arguments without a default the forward has."""
+    if isinstance(model, torch.jit.ScriptModule):  # which has no signature
+        return 1
     parameters = inspect.signature(model.forward).parameters.values()
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(
@@ -68,9 +70,8 @@ def _inputs(batch: Any, count: int) -> ExampleInputs:  # noqa: ANN401 (whatever 
     if isinstance(batch, Tensor | Mapping):
         return batch
     if isinstance(batch, tuple | list) and batch:
-        tensors = sum(isinstance(one, Tensor) for one in batch)
-        if count > 1 and tensors == len(batch) == count:
-            return tuple(batch)
+        if len(batch) >= count > 1 and all(isinstance(one, Tensor) for one in batch[:count]):
+            return tuple(batch[:count])
         if isinstance(batch[0], Tensor | Mapping | tuple | list):
             return batch[0]
     raise ArgumentError(
@@ -235,8 +236,12 @@ def weight_range(
     A weight has no examples, so that methods that take means over them find the extremes.
 
     Raises:
-        CompressionError: an entry is NaN or infinite.
+        CompressionError: an entry is NaN or infinite, or there are none yet.
     """
+    if weight.is_meta:
+        raise CompressionError(
+            "The weight is on the 'meta' device, where it has no values. Load them.",
+        )
     if request.method in ("min_max", "mean_min_max", "mixed_min_max", "mean_percentile"):
         request = RangeRequest(method="min_max")
     rows: list[Tensor]

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import torch
 from torch import nn
 
-from nncfx.errors import ArgumentError, CompressionError, did_you_mean
+from nncfx.errors import ArgumentError, CompressionError, TracingError, did_you_mean
 from nncfx.hardware import CONTRACTIONS, Hardware, hardware_named
 from nncfx.quantization.batch_norm_folding import fold_batch_norms
 from nncfx.quantization.bias_correction import correct_biases
@@ -27,7 +27,8 @@ from nncfx.quantization.placement import plan_quantizers
 from nncfx.quantization.plan import PlacementOptions, QuantizationPlan, SpecRequest
 from nncfx.quantization.ranges import RangeRequest
 from nncfx.quantization.smooth_quant import smooth_layers
-from nncfx.tracing import ExampleInputs, NNCFNetwork, unwrap, wrap
+from nncfx.quantization.unread_weights import tell_of_unread_weights
+from nncfx.tracing import ExampleInputs, NNCFNetwork, as_call, unwrap, wrap
 
 __all__ = ["QuantizeOptions", "preset_requests", "quantize"]
 
@@ -100,8 +101,9 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
     Args:
         model: A trained model, wrapped or not; quantized in evaluation mode.
         calibration_batches: Any iterable, such as a loader. A batch is a tensor, a mapping of
-            keyword inputs, a tuple of all positional inputs, or a pair of one of these and labels,
-            which are not used. It is read until `samples` examples have come.
+            keyword inputs, a tuple of all positional inputs, or a pair of one of these and labels;
+            what comes behind the inputs is not used. Batches are read until `samples` examples
+            have come.
         target: The name of a hardware description, or a description.
         preset: "mixed": symmetric weights and asymmetric activations; "performance": both
             symmetric. A target that only has symmetric activations gets those.
@@ -219,7 +221,20 @@ def _wrapped(model: nn.Module, batches: Iterable[Any]) -> tuple[NNCFNetwork, Ite
             "There are no batches to calibrate with. Pass an iterable with at least one; a "
             "generator that was read before is empty.",
         ) from error
-    return wrap(model, _traceable(first, model)), itertools.chain([first], iterator)
+    example = _traceable(first, model)
+    try:
+        network = wrap(model, example)
+    except TracingError as error:
+        if error.__cause__ is None:
+            raise
+        args, kwargs = as_call(example)
+        given = [type(one).__name__ for one in args] + [f"{name}=" for name in kwargs]
+        raise TracingError(
+            f"{error} It was called with ({', '.join(given)}) of the first calibration batch, a "
+            f"{type(first).__name__}. Map your loader to the inputs, such as "
+            "[(batch['image'],) for batch in loader]; labels may come behind them in a tuple.",
+        ) from error
+    return network, itertools.chain([first], iterator)
 
 
 def _quantize(
@@ -243,6 +258,7 @@ def _quantize(
     plan = plan_quantizers(model.nncf.graph, hardware, placement, changed=changed)
     plan = with_overflow_fix(plan, options.overflow_fix, hardware)
     _report(plan)
+    tell_of_unread_weights(model)
     placed = place_quantizers(model, plan)
     set_weight_ranges(model, placed, lambda _: options.weight_range)
     calibrate(model, placed, inputs, lambda _: options.activation_range)

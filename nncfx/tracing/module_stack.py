@@ -154,13 +154,17 @@ class ModuleStack:
         held: list[tuple[dict[str, Any], Any]] = []
         try:
             for module in self._modules:
-                if module._forward_pre_hooks:  # noqa: SLF001 (nothing else tells)
-                    # what these call counts as the caller's, so that ours comes after them
-                    handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
-                    handles.append(module.register_forward_hook(self._left, always_call=True))
-                    continue
                 own = vars(module)
                 held.append((own, own.get(_CALL, _MISSING)))
+                hooks = module._forward_pre_hooks or module._forward_hooks  # noqa: SLF001 (nothing else tells)
+                if hooks and module is not self._model:
+                    own[_CALL] = None
+                    # what these call counts as the caller's, whose hooks are on meanwhile
+                    handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
+                    handles.append(
+                        module.register_forward_hook(self._left, always_call=True, prepend=True),
+                    )
+                    continue
                 own[_CALL] = partial(self._called, module)
             yield
         finally:

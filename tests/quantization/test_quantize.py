@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import nncfx
-from nncfx.errors import ArgumentError, CompressionError, GraphError
+from nncfx.errors import ArgumentError, CompressionError, GraphError, TracingError
 from nncfx.hardware import HARDWARE
 from nncfx.quantization import (
     PlacementOptions,
@@ -262,6 +262,51 @@ def test_no_calibration_data_is_an_error_and_the_model_stays_plain(batches: Any)
     with pytest.raises(ArgumentError, match="no batches to calibrate"):
         quantize(model, batches)
     assert type(model) is Net
+
+
+class Pair(nn.Module):
+    """Takes two inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Linear(4, 3), nn.Linear(2, 3)
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return self.left(a).relu() + self.right(b)
+
+
+def test_labels_may_come_behind_several_inputs() -> None:
+    a, b, labels = torch.randn(8, 4), torch.randn(8, 2), torch.arange(8)
+    with_labels = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(a, b, labels), 4)
+    torch.manual_seed(0)
+    found = quantizers(quantize(Pair(), with_labels))
+    torch.manual_seed(0)
+    expected = quantizers(quantize(Pair(), [(a[:4], b[:4]), (a[4:], b[4:])]))
+    assert len(found) == len(expected) > 0
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one.scale, other.scale)
+
+
+def test_a_batch_that_the_forward_refuses_is_described() -> None:
+    batch = {"a": torch.randn(8, 4), "b": torch.randn(8, 2), "label": torch.arange(8)}
+    with pytest.raises(
+        TracingError, match=r"'label'.* called with \(a=, b=, label=\) .* a dict\. Map"
+    ):
+        quantize(Pair(), [batch])
+
+
+def test_a_model_on_the_meta_device_is_refused_for_its_weights() -> None:
+    with torch.device("meta"):
+        model = Pair()
+    with pytest.raises(CompressionError, match=r"left.weight.*'meta' device.*Load them"):
+        quantize(model, [(torch.randn(8, 4), torch.randn(8, 2))])
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_traced_script_is_refused_as_one() -> None:
+    script = torch.jit.trace(nn.Linear(4, 3), torch.zeros(1, 4))
+    with pytest.raises(TracingError, match="TorchScript"):
+        quantize(script, [torch.zeros(1, 4)])
 
 
 def test_a_batch_of_an_unknown_form_is_an_error() -> None:

@@ -138,6 +138,19 @@ def test_a_fused_encoder_layer_asks_its_hooks_without_gradients() -> None:
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
+@pytest.mark.parametrize("name", ["first", "second"])
+def test_what_a_users_own_hook_calls_can_be_hooked(name: str) -> None:
+    model, x = nn.Sequential(), torch.ones(1, 2)
+    for one in ("first", "second"):
+        model.add_module(one, nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    model.get_submodule(name).register_forward_hook(lambda _, __, result: result.cos())
+    model = wrap(model, x)
+    (address,) = (one for one in model.nncf.graph.addresses if one.endswith("cos_0"))
+    (count,) = hook(model, PostSite(address), kind=Count)
+    model(x)
+    assert count.calls == 1
+
+
 def test_an_encoder_with_hooks_takes_sequences_of_several_lengths_without_gradients() -> None:
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     x, padding = (

@@ -73,6 +73,11 @@ def test_a_compiled_model_is_refused_before_anything_runs() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit")  # torch._dynamo's own, at import
+def test_a_part_without_shapes_yet_is_named() -> None:
+    with pytest.raises(TracingError, match=r"'1' is a LazyLinear whose parameters.*Run the model"):
+        wrap(nn.Sequential(nn.Linear(2, 2), nn.LazyLinear(3)), torch.zeros(1, 2))
+
+
 def test_a_part_that_was_compiled_in_place_is_named() -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
     model[0].compile()
