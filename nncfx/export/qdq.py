@@ -56,7 +56,7 @@ def write_quantized(model: "ir.Model", target: Target) -> None:
         return
     _refuse_other_floats(quantizers)
     store_constant_values(model)
-    arrange_recurrent_weights(model)
+    arrange_recurrent_weights(model, target)
     weights = integer_weights(graph, target)
     fold_batch_norms(graph, weights)
     if target.pixel_products:

@@ -5,6 +5,7 @@ tensor. The exporter therefore slices and joins each weight behind its quantizer
 once, on the values and on the scales of their rows.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -14,12 +15,14 @@ import numpy.typing as npt
 
 from nncfx.export.fake_quantize import DOMAIN, FAKE_QUANTIZE, grid_of, is_fake_quantize
 from nncfx.export.graph_edits import add_constant, constant_of, input_of
+from nncfx.export.targets import Target
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 __all__ = ["arrange_recurrent_weights"]
 
+_LOGGER = logging.getLogger(__name__)
 _LAYERS: Final = frozenset({"GRU", "LSTM", "RNN"})
 _WEIGHTS: Final = (1, 2)
 Array = npt.NDArray[Any]
@@ -42,22 +45,35 @@ class _Arranged:
     ends: tuple[int, int]
 
 
-def arrange_recurrent_weights(model: "ir.Model") -> None:
+def arrange_recurrent_weights(model: "ir.Model", target: Target) -> None:
     """Let each quantized weight of a recurrent layer pass one quantizer, in the order of ONNX.
 
     A weight of d directions, each of r rows, becomes a constant matrix of d * r rows, a
     fake-quantize with a scale per row, and a reshape. What is not made of constants by moving
-    whole rows stays as it is.
+    whole rows stays as it is. Where `target` wants constants, the rounded weights are written as
+    floats, which is told.
     """
     from onnx_ir.passes.common import unused_removal
 
     changed = False
+    quantizes = target.constant_gru and any(
+        is_fake_quantize(one) and constant_of(input_of(one)) is None for one in model.graph
+    )
     for node in [one for one in model.graph if one.op_type in _LAYERS and not one.domain]:
         for index in _WEIGHTS:
             arranged = _arranged(input_of(node, index))
             if arranged is not None and np.ptp(arranged.scale, axis=-1).max(initial=0) == 0:
-                node.replace_input_with(index, _written(arranged, node, index, model.graph))
+                as_floats = quantizes and node.op_type == "GRU"
+                write = _rounded if as_floats else _written
+                node.replace_input_with(index, write(arranged, node, index, model.graph))
                 changed = True
+                if as_floats and index == _WEIGHTS[0]:
+                    _LOGGER.warning(
+                        "%s reads the weights of '%s' as floats beside quantized tensors: they "
+                        "are written so, rounded as they were simulated.",
+                        target.name,
+                        node.name,
+                    )
     if changed:
         unused_removal.RemoveUnusedNodesPass()(model)
 
@@ -134,12 +150,24 @@ _MOVES: Final[dict[str, Callable[["ir.Node", Sequence[Array]], Move]]] = {
 }
 
 
+def _name(node: "ir.Node", index: int) -> str:
+    return f"{node.name or node.op_type}.{('weight_ih', 'weight_hh')[index - 1]}"
+
+
+def _rounded(arranged: _Arranged, node: "ir.Node", index: int, graph: "ir.Graph") -> "ir.Value":
+    """Write the values that the integers of `arranged` stand for, in float, and return them."""
+    scale, zero_point = arranged.scale, arranged.zero_point
+    steps = np.clip(np.rint(arranged.values / scale) + zero_point, *arranged.ends)
+    values = ((steps - zero_point) * scale).astype(arranged.values.dtype)
+    return add_constant(graph, _name(node, index), values)
+
+
 def _written(arranged: _Arranged, node: "ir.Node", index: int, graph: "ir.Graph") -> "ir.Value":
     """Write rows, their quantizer and a reshape before `node`; return what it is to read."""
     import onnx_ir as ir
 
     values, width = arranged.values, arranged.values.shape[-1]
-    name = f"{node.name or node.op_type}.{('weight_ih', 'weight_hh')[index - 1]}"
+    name = _name(node, index)
     rows = add_constant(graph, name, values.reshape(-1, width))
     grid = [
         add_constant(graph, f"{name}_{part}", array.reshape(-1, width)[:, 0])

@@ -28,6 +28,8 @@ class Target:
             one pixel that skip pixels, unless these are left out before.
         rewrites_floats: it changes floats that meet integers, unless they are fenced off
             (`fence_floats`).
+        constant_gru: it reads the weights of a GRU as constant floats only, where other tensors
+            are quantized.
         block_weights: it has ONNX Runtime's `MatMulNBits` for weights quantized group by group.
     """
 
@@ -37,6 +39,7 @@ class Target:
     symmetric: bool = False
     integer_bias: bool = True
     rewrites_floats: bool = False
+    constant_gru: bool = False
     block_weights: bool = False
     pixel_products: bool = True
     image_blocks: bool = False
@@ -58,7 +61,12 @@ TARGETS: Final[Mapping[str, Target]] = MappingProxyType(
         # Without VNNI products take longer than copies, of which the blocks save some.
         "onnxruntime_avx2": replace(_ONNXRUNTIME, name="onnxruntime_avx2", image_blocks=False),
         "openvino": Target(
-            "openvino", opset=21, newest_opset=23, pixel_products=False, subsampled_pixels=True
+            "openvino",
+            opset=21,
+            newest_opset=23,
+            constant_gru=True,
+            pixel_products=False,
+            subsampled_pixels=True,
         ),
         "tensorrt": Target(
             "tensorrt", opset=21, newest_opset=22, symmetric=True, integer_bias=False

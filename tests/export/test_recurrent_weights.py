@@ -9,7 +9,7 @@ from torch import nn
 
 import nncfx
 from nncfx.export import export_onnx
-from nncfx.quantization import quantize_weights
+from nncfx.quantization import QuantizeOptions, quantize_weights
 from nncfx.runtimes import BuildOptions, runtime_named
 
 
@@ -70,6 +70,43 @@ def test_weights_alone_are_bytes_by_row_whatever_the_group(tmp_path: Path) -> No
     stored = {tuple(one.dims): one.data_type for one in onnx.load(path).graph.initializer}
     assert stored[64, 8] == stored[64, 16] == onnx.TensorProto.INT8
     assert float_matrices(path) == []
+
+
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}])
+def test_openvino_reads_a_gru_beside_quantized_tensors(
+    tmp_path: Path, options: dict[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("openvino")
+    x = torch.randn(3, 7, 8)
+    model = nncfx.quantize(
+        Recurrent(nn.GRU, **options).eval(),
+        [x],
+        target="openvino",
+        # sums of bytes that fit 16 bits, on any CPU
+        options=QuantizeOptions(overflow_fix="enable"),
+    )
+    path = export_onnx(model, tmp_path / "m.onnx", x, "openvino").path
+    with runtime_named("openvino").build(path, BuildOptions(threads=1)) as session:
+        found = torch.from_numpy(session.run(x)[0])
+    expected = model(x)
+    step = (expected.amax() - expected.amin()) / 255
+    assert (found - expected).abs().max() <= step
+    assert caplog.text.count("are written so, rounded as they were simulated") == (
+        options.get("num_layers", 1)
+    )
+
+
+def test_openvino_reads_the_bytes_of_a_gru_where_weights_alone_are_quantized(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("openvino")
+    x = torch.randn(3, 7, 8)
+    model = quantize_weights(Recurrent(nn.GRU).eval(), [x])
+    path = export_onnx(model, tmp_path / "m.onnx", x, "openvino").path
+    assert float_matrices(path) == []
+    with runtime_named("openvino").build(path, BuildOptions(threads=1)) as session:
+        found = torch.from_numpy(session.run(x)[0])
+    torch.testing.assert_close(found, model(x), rtol=1e-3, atol=1e-4)
 
 
 def test_openvino_reads_it(tmp_path: Path) -> None:
