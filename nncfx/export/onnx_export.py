@@ -16,13 +16,14 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from nncfx.errors import ArgumentError, ExportError, MissingExtraError
-from nncfx.export.attention_axes import FourAxes
 from nncfx.export.byte_sums import tell_of_overflow
 from nncfx.export.dynamic_batch import Call, axes_by_argument, batch_size, batched_call
 from nncfx.export.export_failure import as_export_error
 from nncfx.export.export_result import ExportResult
+from nncfx.export.exportable_calls import ExportableCalls
 from nncfx.export.fake_quantize import translations
 from nncfx.export.lost_arguments import refuse_lost_arguments
+from nncfx.export.lost_state import tell_of_lost_state
 from nncfx.export.node_modules import name_nodes
 from nncfx.export.preparation import inferring, plain, refuse_unwritable, run_once
 from nncfx.export.qdq import write_quantized
@@ -54,7 +55,8 @@ def export_onnx(
 
     The model is exported as it infers: in eval mode, batch norms folded into their convolutions.
     A wrapped model is stripped first; hooks at activations, which a plain module cannot hold, are
-    exported as the operations that they compute. The model is left as it was.
+    exported as the operations that they compute. The model is left as it was. Outputs that are no
+    tensors, and state that the forward changes, cannot be written, which the log says.
 
     Where the model calls torch's `fake_quantize_*` operations, as quantizers do, the file holds
     integers: weights are stored as int8, activations pass a `QuantizeLinear` and a
@@ -94,13 +96,14 @@ def export_onnx(
     _require_packages()
     model = plain(model)
     refuse_unwritable(model)
-    with inferring(model), writable_outputs(model):
+    with inferring(model), writable_outputs(model, numbers=False):
         with quantizer_inputs(model) as shapes:
             outputs = _output_names(run_once(model, call))
         program = _capture(model, _by_name(model, call), wanted, dynamic_batch=dynamic_batch)
     if program.exported_program is not None:
         refuse_lost_arguments(program.exported_program)
         check_quantizer_inputs(program.exported_program, shapes)
+        tell_of_lost_state(program.exported_program)
     graph = program.model.graph
     _name_outputs(graph, outputs)
     write_quantized(program.model, runtime)
@@ -173,7 +176,7 @@ def _capture(
         axes = axes_by_argument(model, open_axes)
     try:
         know_shapes()
-        with _quiet(), FourAxes():
+        with _quiet(), ExportableCalls():
             program = torch.onnx.export(
                 model,
                 call[0],

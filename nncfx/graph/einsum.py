@@ -1,9 +1,75 @@
-"""Multiply-accumulates of an einsum, from its equation and the shapes of its operands."""
+"""What an einsum computes: its multiply-accumulates, and the matrix product that it is, if any."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
-__all__ = ["einsum_macs"]
+__all__ = ["MatrixProduct", "einsum_macs", "matrix_product"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixProduct:
+    """An einsum of two operands that is a matrix product, or a batch of them.
+
+    Each index is one axis, named by its letter, or by a number where `...` stands for it.
+
+    Attributes:
+        operands: The indices of the two operands, in order.
+        output: The indices of the output, in order.
+        batch: Those of both operands and the output.
+        left: Those of the first operand and the output.
+        summed: Those of both operands alone.
+        right: Those of the second operand and the output.
+    """
+
+    operands: tuple[tuple[str, ...], tuple[str, ...]]
+    output: tuple[str, ...]
+    batch: tuple[str, ...]
+    left: tuple[str, ...]
+    summed: tuple[str, ...]
+    right: tuple[str, ...]
+
+
+def matrix_product(equation: str, ranks: Sequence[int]) -> MatrixProduct | None:
+    """Return the matrix product that an einsum is.
+
+    None where it is none: it has not two operands, sums over nothing that both have (an outer or
+    an elementwise product), takes a diagonal, or sums over what one operand alone has.
+
+    Args:
+        equation: As written for `torch.einsum`.
+        ranks: How many axes each operand has.
+
+    >>> matrix_product("bhid,bhjd->bhij", (4, 4)).summed
+    ('d',)
+    >>> matrix_product("i,j->ij", (1, 1)) is None
+    True
+    """
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != 2 or len(ranks) != 2:  # noqa: PLR2004 (operands)
+        return None
+    one, other = (_indices(term, rank) for term, rank in zip(terms, ranks, strict=True))
+    hidden = sorted({each for each in (*one, *other) if each.isdigit()}, key=int, reverse=True)
+    if arrow:
+        before, dots, after = right.partition("...")
+        output = [*before, *(hidden if dots else ()), *after]
+    else:
+        single = _implicit([one, other])
+        output = [*hidden, *sorted(each for each in single if not each.isdigit())]
+    if any(len(set(each)) < len(each) for each in (one, other, output)):
+        return None
+    of_output = set(output)
+    product = MatrixProduct(
+        operands=(tuple(one), tuple(other)),
+        output=tuple(output),
+        batch=tuple(each for each in one if each in other and each in of_output),
+        left=tuple(each for each in one if each not in other),
+        summed=tuple(each for each in one if each in other and each not in of_output),
+        right=tuple(each for each in other if each not in one),
+    )
+    is_whole = of_output.issuperset((*product.left, *product.right))
+    return product if is_whole and product.summed else None
 
 
 def einsum_macs(equation: str, shapes: Sequence[Sequence[int]]) -> int:

@@ -30,7 +30,10 @@ _FUNCTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "leaky_relu": ("leaky_relu", "leaky_relu_", "prelu", "elu", "elu_", "rrelu"),
     "linear": ("linear", "addmm", "bilinear"),
-    "matmul": ("matmul", "__matmul__", "__rmatmul__", "bmm", "mm", "baddbmm", "einsum"),
+    "matmul": (
+        *("matmul", "__matmul__", "__rmatmul__", "linalg_matmul"),
+        *("bmm", "mm", "baddbmm", "einsum"),
+    ),
     "max_pool": (
         *("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d"),
         *("adaptive_max_pool2d", "adaptive_max_pool3d"),

@@ -1,11 +1,12 @@
 """Which inputs of an operation are quantized as activations, and which is its weight."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
 from nncfx.graph import Operation
+from nncfx.graph.einsum import MatrixProduct, matrix_product
 from nncfx.hardware import operation_kind
 
 __all__ = ["WITH_WEIGHT", "Operands", "operands_of"]
@@ -59,6 +60,31 @@ def operands_of(
         for port, one in enumerate(operation.inputs)
         if one is not None and one.dtype in _FLOATS
     ]
+    if kind not in WITH_WEIGHT:
+        return _of_no_product(operation, kind, floats, parameters)
+    if operation.function == "einsum" and _matrix_product(operation) is None:
+        ports = tuple(port for port in floats if port not in parameters)
+        return Operands(ports, problem="it is no product of two matrices")
+    factors = _FACTORS.get(operation.function, (0, 1))
+    weights = [port for port in factors if port in parameters and len(_shape(operation, port)) > 1]
+    activations = tuple(port for port in factors if port in floats and port not in parameters)
+    if any(port in parameters for port in factors) and not weights:
+        return Operands(activations, problem="it multiplies by a vector")
+    if not weights:
+        return _without_parameter(operation, kind, activations, computed)
+    if len(weights) > 1 or (not activations and kind != "embedding"):
+        return Operands(activations, problem="it multiplies parameters only")
+    weight = weights[0]
+    axis = _axis(operation, kind, weight)
+    if weight in turned and axis is not None:
+        axis = 1 - axis
+    return Operands(activations, {weight: parameters[weight]}, axis)
+
+
+def _of_no_product(
+    operation: Operation, kind: str, floats: Sequence[int], parameters: Mapping[int, str]
+) -> Operands:
+    """Return the operands of an operation that multiplies no two of them as a whole."""
     if kind == "attention":
         # queries and keys; what is multiplied by the values is computed inside
         inside = operation.function != "scaled_dot_product_attention"
@@ -70,23 +96,8 @@ def operands_of(
             port: name for port, name in parameters.items() if len(_shape(operation, port)) > 1
         }
         return Operands((), matrices, axis=0)
-    if kind not in WITH_WEIGHT:
-        ports = tuple(port for port in floats if port not in parameters)
-        return Operands(ports, problem=_elementwise_problem(kind, ports))
-    factors = _FACTORS.get(operation.function, (0, 1))
-    if operation.function == "einsum":
-        factors = tuple(floats)
-    weights = [port for port in factors if port in parameters and len(_shape(operation, port)) > 1]
-    activations = tuple(port for port in factors if port in floats and port not in parameters)
-    if not weights:
-        return _without_parameter(operation, kind, activations, computed)
-    if len(weights) > 1 or (not activations and kind != "embedding"):
-        return Operands(activations, problem="it multiplies parameters only")
-    weight = weights[0]
-    axis = _axis(operation, kind, weight)
-    if weight in turned and axis is not None:
-        axis = 1 - axis
-    return Operands(activations, {weight: parameters[weight]}, axis)
+    ports = tuple(port for port in floats if port not in parameters)
+    return Operands(ports, problem=_elementwise_problem(kind, ports))
 
 
 def _without_parameter(
@@ -110,8 +121,10 @@ def _shape(operation: Operation, port: int) -> tuple[int, ...]:
 def _axis(operation: Operation, kind: str, port: int) -> int | None:
     """Return the output axis of the weight, None where it is not known."""
     rank = len(_shape(operation, port))
-    if operation.function in ("bilinear", "einsum"):
+    if operation.function == "bilinear":
         return None
+    if operation.function == "einsum":
+        return _axis_of_einsum(operation, port)
     if kind == "matmul" or operation.function == "addmm":
         # x @ w has the outputs last. A batch of matrices has no such axis; and no runtime takes
         # several scales for what stands on the left, so that w @ x has none, either
@@ -119,6 +132,20 @@ def _axis(operation: Operation, kind: str, port: int) -> int | None:
         is_last = right != (operation.function == "__rmatmul__")
         return 1 if rank == 2 and is_last else None  # noqa: PLR2004 (a matrix)
     return _OUTPUT_AXIS_OF_KIND[kind]
+
+
+def _axis_of_einsum(operation: Operation, port: int) -> int | None:
+    """Return the longest axis of outputs of a weight on the right; a batch of them has none."""
+    product = _matrix_product(operation)
+    if product is None or product.batch or not product.right or not port:
+        return None
+    indices, shape = product.operands[port], _shape(operation, port)
+    return max(map(indices.index, product.right), key=shape.__getitem__)
+
+
+def _matrix_product(operation: Operation) -> MatrixProduct | None:
+    ranks = [len(one.shape) for one in operation.inputs if one is not None]
+    return matrix_product(operation.equation, ranks) if min(ranks, default=0) > 1 else None
 
 
 def _elementwise_problem(kind: str, ports: tuple[int, ...]) -> str:

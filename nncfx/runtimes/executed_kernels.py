@@ -33,6 +33,7 @@ _FLOAT_CONTRACTIONS: Final = frozenset(
         "Attention",
         "Conv",
         "ConvTranspose",
+        "Einsum",
         "FusedConv",
         "FusedGemm",
         "FusedMatMul",
