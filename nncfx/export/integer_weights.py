@@ -159,14 +159,10 @@ def _joined(weight: IntegerWeight, shape: tuple[int, ...]) -> bool:
     return True
 
 
-def _is_repeated(node: "ir.Node | None", before: "ir.Node") -> bool:
+def _is_repeated(node: "ir.Node", before: "ir.Node") -> bool:
     """Return whether the fake-quantize `node` rounds, as a whole, as the one `before` did."""
-    if node is None or not is_fake_quantize(node):
-        return False
-    one, two = grid_of(node), grid_of(before)
-    whole = one.axis is None and two.axis is None
-    same = np.array_equal(one.scale, two.scale) and np.array_equal(one.zero_point, two.zero_point)
-    return whole and same and (one.low, one.high) == (two.low, two.high)
+    grid = grid_of(node)
+    return grid.axis is None and grid.equals(grid_of(before))
 
 
 def _transpose(weight: IntegerWeight, order: list[int]) -> None:

@@ -23,10 +23,10 @@ _LONGEST: Final = 32
 Sentence embeddings of all-MiniLM-L6-v2 keep a cosine of 0.9993 with 32, 0.9988 with 128.
 """
 _BITS: Final = (4, 8)
-_INT8: Final = 4
+_ACCURACY_LEVEL: Final = 4
 """Inputs are rounded to 8 bits, block by block, as they are multiplied: ONNX Runtime's own choice.
 
-In float the product is slower than one of a float matrix.
+In float (level 1) the product is slower than one of a float matrix.
 """
 
 
@@ -63,7 +63,16 @@ def _packed(weight: IntegerWeight, graph: "ir.Graph") -> bool:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Matrix:
-    """A weight as `MatMulNBits` reads it: unsigned, one row per output, its scales per block."""
+    """A weight as `MatMulNBits` reads it: unsigned, one row per output, its scales per block.
+
+    Attributes:
+        name: of the weight.
+        integers: o x i, in [0, 2^bits).
+        scale: o x blocks, float32; the last block of a row may be shorter.
+        zero_point: o x blocks, in [0, 2^bits).
+        block: inputs that share a scale.
+        bits: 4 or 8.
+    """
 
     name: str
     integers: npt.NDArray[np.int64]
@@ -111,6 +120,7 @@ def _is_product(layer: "ir.Node", weight: IntegerWeight) -> bool:
 
 
 def _product(layer: "ir.Node", matrix: _Matrix, graph: "ir.Graph") -> "ir.Node":
+    """Return the packed product for `layer`; it is not in the graph yet."""
     import onnx_ir as ir
 
     outputs, length = matrix.integers.shape
@@ -135,7 +145,7 @@ def _product(layer: "ir.Node", matrix: _Matrix, graph: "ir.Graph") -> "ir.Node":
             "N": outputs,
             "bits": matrix.bits,
             "block_size": matrix.block,
-            "accuracy_level": _INT8,
+            "accuracy_level": _ACCURACY_LEVEL,
         },
         domain=_DOMAIN,
         metadata_props=dict(layer.metadata_props),

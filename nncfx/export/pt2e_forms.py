@@ -81,8 +81,12 @@ def dequantize_where_read(graph: fx.Graph) -> None:
 
 
 def _read_integers(node: fx.Node, source: fx.Node, graph: fx.Graph) -> None:
-    """Let `node` read the integers of `source`, a dequantization, if it can; its readers not."""
-    integers, grid = source.all_input_nodes[0], source.args[1:]
+    """Let `node` read the integers of `source`, a dequantization, and be dequantized in its place.
+
+    If it can: what computes with values is left alone.
+    """
+    integers = source.all_input_nodes[0]
+    grid: tuple[Any, ...] = source.args[1:]
     if node.target is torch.ops.quantized_decomposed.quantize_per_tensor.default:
         if node.args[1:] == grid:
             node.replace_all_uses_with(integers)
@@ -93,12 +97,13 @@ def _read_integers(node: fx.Node, source: fx.Node, graph: fx.Graph) -> None:
     elif node.target in _POOLS:
         _quantize_again(node, grid, graph)
     elif node.target is _PAD and _pads_zeros(node):
-        node.args = (integers, node.args[1], "constant", float(str(grid[_ZERO_POINT])))
+        node.args = (integers, node.args[1], "constant", float(grid[_ZERO_POINT]))
         node.kwargs = {}
         _dequantize(node, grid, graph)
 
 
 def _pads_zeros(node: fx.Node) -> bool:
+    """Return whether zeros are put around, which are the zero point among integers."""
     given = dict(zip(("mode", "value"), node.args[2:], strict=False)) | dict(node.kwargs)
     return given.get("mode", "constant") == "constant" and not given.get("value")
 
@@ -110,6 +115,7 @@ def _dequantized(value: Any) -> fx.Node | None:  # noqa: ANN401 (an argument of 
 
 
 def _join(node: fx.Node, graph: fx.Graph) -> None:
+    """Let a concatenation read integers, if all that it joins are on one grid."""
     parts: Any = node.args[0]
     sources = [_dequantized(one) for one in parts]
     found = [one for one in sources if one is not None]
@@ -130,6 +136,7 @@ def _dequantize(integers: fx.Node, grid: tuple[Any, ...], graph: fx.Graph) -> No
 
 
 def _quantize_again(node: fx.Node, grid: tuple[Any, ...], graph: fx.Graph) -> None:
+    """Put a pair on `grid` behind `node`, whose values are on it already."""
     with graph.inserting_after(node):
         integers = graph.call_function(
             torch.ops.quantized_decomposed.quantize_per_tensor.default, (node, *grid)

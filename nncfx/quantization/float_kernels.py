@@ -19,6 +19,7 @@ from nncfx.quantization.integer_sums import BatchNorm, Pending, along
 __all__ = ["average_pooled", "channel_mean", "hard_sigmoid", "logistic", "normalized", "resized"]
 
 _LARGEST_LOGIT: Final = 18.0
+"""Beyond it the polynomials hold no more; the result is 0 or 1 there."""
 _NUMERATOR: Final = (
     *(4.37031012579801e-11, 1.15627324459942e-07, 6.08574864600143e-05),
     *(8.51377133304701e-03, 2.48287947061529e-01),
@@ -28,6 +29,7 @@ _DENOMINATOR: Final = (
     *(1.70198817374094e-03, 1.16817656904453e-01, 9.93151921023180e-01),
 )
 _AT_ONCE: Final = 4
+"""Channels that the product kernel sums up before it adds them to the others."""
 
 
 def logistic(x: Tensor) -> Tensor:

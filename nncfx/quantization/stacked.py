@@ -16,10 +16,11 @@ _ROWS, _COLUMNS = 1, 2
 
 
 def stacked_matrices(graph: NNCFGraph) -> Mapping[str, int]:
-    """Return the parameters e x o x i or e x i x o that mixtures of experts pick matrices from.
+    """Return the parameters that mixtures of experts pick matrices from: e x o x i or e x i x o.
 
-    With each the axis along which the outputs of a matrix lie: 1 or 2. What is picked is
-    multiplied right away or transposed before; other stacks are no experts.
+    Of e experts each has a matrix from i inputs to o outputs; with each parameter comes the axis
+    of the outputs, 1 or 2. What is picked is multiplied right away or transposed before; other
+    stacks are no experts.
 
     >>> import torch, nncfx
     >>> class Experts(torch.nn.Module):
@@ -32,37 +33,39 @@ def stacked_matrices(graph: NNCFGraph) -> Mapping[str, int]:
     >>> stacked_matrices(nncfx.wrap(Experts(), inputs).nncf.graph)
     {'up': 1}
     """
+    operations = {one.address: one for one in graph.operations}
     found: dict[str, int] = {}
+
+    def output_axis(operation: Operation, port: int, *, is_picked: bool) -> int | None:
+        """Return the axis of the outputs in what is read at `port`; None if that is no matrix."""
+        function = operation.function
+        if not (port == 0 and (function == _PICKS or function in _TURNS)):
+            return _axis_in_product(function, port, is_picked=is_picked)
+        axes = [
+            output_axis(reader, edge.target_port, is_picked=is_picked or function == _PICKS)
+            for edge in graph.outgoing(operation.address)
+            if (reader := operations.get(edge.target)) is not None
+        ]
+        axis = next((one for one in axes if one is not None), None)
+        return axis if axis is None or function == _PICKS else _ROWS + _COLUMNS - axis
+
     for operation in graph.operations:
         for port, name in operation.parameters.items():
             info = operation.inputs[port]
             if info is None or len(info.shape) != _RANK or name in found:
                 continue
-            axis = _output_axis(graph, operation, port, is_picked=False)
+            axis = output_axis(operation, port, is_picked=False)
             if axis is not None:
                 found[name] = axis
     return found
 
 
-def _output_axis(
-    graph: NNCFGraph, operation: Operation, port: int, *, is_picked: bool
-) -> int | None:
-    """Return the axis of the outputs in what `operation` reads at `port`; None if no matrix."""
-    function = operation.function
+def _axis_in_product(function: str, port: int, *, is_picked: bool) -> int | None:
+    """Return the axis of the outputs in the matrices that a product reads; None if it is none."""
     if function == _GROUPED:
         return _COLUMNS if port == 1 else None
     if is_picked and function == "linear":
         return _ROWS if port == 1 else None
     if is_picked and function in _PRODUCTS:
         return _COLUMNS if port == 1 else _ROWS
-    if port != 0 or (function != _PICKS and function not in _TURNS):
-        return None
-    picks = is_picked or function == _PICKS
-    readers = {edge.target: edge.target_port for edge in graph.outgoing(operation.address)}
-    axes = [
-        _output_axis(graph, reader, readers[reader.address], is_picked=picks)
-        for reader in graph.operations
-        if reader.address in readers
-    ]
-    axis = next((one for one in axes if one is not None), None)
-    return axis if axis is None or function == _PICKS else _ROWS + _COLUMNS - axis
+    return None
