@@ -119,12 +119,42 @@ def test_a_movement_that_others_read_in_float_keeps_its_input(
     assert operators(model).index("Transpose") < operators(model).index("FakeQuantize")
 
 
+@pytest.mark.parametrize(
+    "order",
+    [
+        "p = MaxPool <kernel_shape = [2, 2]> (h)\n r = Relu (p)",
+        "p = Relu (h)\n r = MaxPool <kernel_shape = [2, 2]> (p)",
+    ],
+)
 def test_a_quantizer_moves_before_a_pooling_past_a_relu_that_it_implies(
-    parsed: Parse, operators: Operators
+    parsed: Parse, operators: Operators, order: str
 ) -> None:
-    lines = "h = Exp (x)\n p = MaxPool <kernel_shape = [2, 2]> (h)\n r = Relu (p)\n y = Q(r, s, z)"
+    lines = f"h = Exp (x)\n {order}\n y = Q(r, s, z)"
     model = arranged(parsed, "float[1,4,2,2] x", lines, "float[1,4,1,1] y")
     assert operators(model) == ["Exp", "FakeQuantize", "MaxPool", "FakeQuantize"]
+
+
+def test_a_quantizer_does_not_move_up_to_another(parsed: Parse, operators: Operators) -> None:
+    lines = "a = Q(x, s, z)\n b = Transpose <perm = [0, 2, 3, 1]> (a)\n y = Q(b, t, middle)"
+    model = arranged(parsed, "float[1,4,2,2] x", lines, "float[1,2,2,4] y")
+    assert operators(model) == ["FakeQuantize", "Transpose", "FakeQuantize"]
+
+
+@pytest.mark.parametrize("scale", ["s", "t"])
+@pytest.mark.parametrize("is_output", [False, True])
+def test_a_quantizer_moves_before_a_split_only_if_all_parts_have_its_grid(
+    parsed: Parse, operators: Operators, scale: str, is_output: bool
+) -> None:
+    lines = f"""
+    h = Exp (x)
+    b, c = Split <axis = 1, num_outputs = 2> (h)
+    y = Q(b, s, z)
+    w = Q(c, {scale}, z)
+    """
+    outputs = "float[1,2,2,2] y, float[1,2,2,2] w" + (", float[1,2,2,2] c" if is_output else "")
+    model = arranged(parsed, "float[1,4,2,2] x", lines, outputs)
+    moves = scale == "s" and not is_output
+    assert (operators(model).index("FakeQuantize") < operators(model).index("Split")) == moves
 
 
 class Parts(nn.Module):
@@ -149,3 +179,28 @@ def test_the_grid_of_one_part_is_not_that_of_the_others(tmp_path: Path) -> None:
         (found,) = session.run(x)
     with torch.no_grad(), integer_arithmetic(quantized):
         assert found == pytest.approx(quantized(x).numpy(), abs=1e-6)
+
+
+class Spread(nn.Module):
+    """What one layer reads in integers is read in float by something else as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.write = nn.Linear(8, 16), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        turned = self.read(x).reshape(-1, 4, 4).transpose(1, 2).reshape(-1, 8)
+        turned = turned.float()  # an operation in torch, and none in the file
+        return self.write(turned), turned.exp()
+
+
+def test_a_quantizer_stays_behind_a_movement_that_others_read_in_float(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = Spread().eval(), torch.randn(5, 8)
+    quantized = quantize(model, [x])
+    file = export_onnx(quantized, tmp_path / "spread.onnx", x)
+    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
+        found = session.run(x)
+    with torch.no_grad(), integer_arithmetic(quantized):
+        for one, expected in zip(found, quantized(x), strict=True):
+            assert one == pytest.approx(expected.numpy(), abs=1e-5)

@@ -16,7 +16,8 @@ def last(parsed: Parse, lines: str) -> ir.Value:
     text = f"""
     g (float[1,4,2,2] x) => (float y)
     <float s = {{0.1}}, float t = {{0.05}}, int32 z = {{0}}, float zero = {{0.0}},
-     float six = {{6.0}}, int64[8] pads = {{0, 0, 1, 0, 0, 0, 1, 0}}>
+     float six = {{6.0}}, float[4] four = {{0.1, 0.2, 0.3, 0.4}}, int32[4] zeros = {{0, 0, 0, 0}},
+     int64[8] pads = {{0, 0, 1, 0, 0, 0, 1, 0}}>
     {{ {lines.replace("Q(", Q + " (")}
        y = Neg (v) }}
     """
@@ -38,6 +39,7 @@ def last(parsed: Parse, lines: str) -> ir.Value:
         ("a = Q(x, s, z)\n b = Q(x, s, z)\n c = Pad (b, pads)\n v = Concat (a, c)", True),
         ("a = Q(x, s, z)\n b = Q(x, t, z)\n v = Concat (a, b)", False),
         ("a = Q(x, s, z)\n v = Concat (a, x)", False),
+        (f"a = {Q.replace('-1', '1')} (x, four, zeros)\n v = Transpose (a)", False),
     ],
 )
 def test_values_are_on_a_grid_where_all_they_are_made_of_is(
