@@ -6,7 +6,7 @@ from nncfx.export.clamps import keep_quantizers_apart, remove_implied_clamps
 from nncfx.export.fake_quantize import DOMAIN, FAKE_QUANTIZE, Grid, grid_of, is_fake_quantize
 from nncfx.export.graph_edits import consumers, input_of, insert_after_value
 from nncfx.export.grid_propagation import (
-    fits_all_parts,
+    fits_all_readers,
     is_movement,
     pads_with_zeros,
     quantizer_of_inputs,
@@ -62,7 +62,7 @@ def _pull_before_movements(graph: "ir.Graph") -> None:
             source = input_of(movement)
             if is_fake_quantize(source.producer()) or len(consumers(source)) > 1:
                 break
-            if not fits_all_parts(movement, grid_of(node)):
+            if not fits_all_readers(movement, grid_of(node)):
                 break
             copy = quantizer_like(node, source)
             insert_after_value(source, copy, graph)

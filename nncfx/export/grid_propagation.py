@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 __all__ = [
-    "fits_all_parts",
+    "fits_all_readers",
     "is_movement",
     "is_quantized",
     "pads_with_zeros",
@@ -102,11 +102,12 @@ def _on_one_grid(quantizers: "Sequence[ir.Node | None]") -> "ir.Node | None":
     return found[0] if grids[0].axis is None else None
 
 
-def fits_all_parts(movement: "ir.Node", grid: Grid) -> bool:
-    """Return whether all outputs of `movement`, the parts of a Split, are quantized on `grid`."""
-    if len(movement.outputs) == 1:
-        return True
-    if any(value.is_graph_output() for value in movement.outputs):
-        return False
-    readers = [one for value in movement.outputs for one in consumers(value)]
-    return all(is_fake_quantize(one) and grid_of(one).equals(grid) for one in readers)
+def fits_all_readers(movement: "ir.Node", grid: Grid) -> bool:
+    """Return whether all that reads what `movement` moves, past others, is quantized on `grid`."""
+    return not any(value.is_graph_output() for value in movement.outputs) and all(
+        grid_of(reader).equals(grid)
+        if is_fake_quantize(reader)
+        else is_movement(reader) and fits_all_readers(reader, grid)
+        for value in movement.outputs
+        for reader in consumers(value)
+    )
