@@ -9,8 +9,10 @@ from torch import fx, nn
 
 from nncfx.errors import ExportError
 from nncfx.export.dynamic_batch import Call
+from nncfx.quantization import Quantizer
 from nncfx.tracing import NNCFNetwork, Priority, WeightSite, strip
 from nncfx.tracing.dynamic_class import change_class, spec_of
+from nncfx.tracing.preservation import preserved, without_keeping
 
 __all__ = ["inferring", "plain", "refuse_unwritable", "run_once"]
 
@@ -45,23 +47,27 @@ def _called(model: NNCFNetwork) -> nn.Module:
 
 @contextlib.contextmanager
 def inferring(model: nn.Module) -> Iterator[None]:
-    """Hold every module in eval mode, and put each back into its own mode afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes:
-            module.training = training
+    """Hold every module in eval mode, and leave modes, buffers and kept tensors as they were."""
+    with torch.no_grad(), without_keeping(model), preserved(model):
+        yield
 
 
 def refuse_unwritable(model: nn.Module) -> None:
     """Refuse a module for which the exporter would write a file that no runtime reads.
 
     Raises:
-        ExportError: an LSTM projects its state, which ONNX's LSTM does not.
+        ExportError: an LSTM projects its state, which ONNX's LSTM does not; or the model is
+            quantized, and autocast would have it compute in another type than it is quantized in.
     """
+    device = next((one.device.type for one in model.parameters()), "cpu")
+    if torch.is_autocast_enabled(device) and any(
+        isinstance(one, Quantizer) for one in model.modules()
+    ):
+        raise ExportError(
+            "torch.autocast is on, under which a quantized model computes in "
+            f"{torch.get_autocast_dtype(device)}; files with integers are written from float32. "
+            "Export outside of its block.",
+        )
     for name, module in model.named_modules():
         if isinstance(module, nn.LSTM) and module.proj_size:
             raise ExportError(
@@ -73,14 +79,15 @@ def refuse_unwritable(model: nn.Module) -> None:
 
 
 def run_once(model: nn.Module, call: Call) -> object:
-    """Return what `model` returns for `call`.
+    """Return what `model` returns for `call`, in eval mode; its buffers stay as they were.
 
     Raises:
         ExportError: it does not run.
     """
     args, kwargs = call
     try:
-        return model(*args, **kwargs)
+        with preserved(model):
+            return model(*args, **kwargs)
     except ExportError:
         raise
     except Exception as error:

@@ -19,12 +19,13 @@ _LEAVES: Final = (torch.Tensor, bool, int, float, complex, str, type(None))
 
 
 @contextlib.contextmanager
-def writable_outputs(model: nn.Module) -> Iterator[None]:
+def writable_outputs(model: nn.Module, *, numbers: bool = True) -> Iterator[None]:
     """Leave out, while it lasts, those outputs of `model` that torch cannot take apart.
 
     A language model returns its cache of keys and values beside the logits, an object of a class
     of its own. What is left out is told in the log. A dataclass counts as a mapping of its
-    fields. Where torch can take all outputs apart, they stay as they are.
+    fields. Where torch can take all outputs apart, they stay as they are; without `numbers`,
+    numbers and texts among them are left out and told.
 
     Raises:
         ExportError: when `model` is called and none of its outputs can be written.
@@ -33,7 +34,7 @@ def writable_outputs(model: nn.Module) -> Iterator[None]:
 
     def leave_out(_: nn.Module, __: object, output: object) -> object:
         if _is_writable(output):
-            return output
+            return output if numbers else pytree.tree_map_with_path(without_number, output)
         parts = _parts(output)
         kept = {name: one for name, one in parts.items() if _is_writable(one)}
         if not any(isinstance(one, torch.Tensor) for one in pytree.tree_leaves(kept)):
@@ -52,7 +53,22 @@ def writable_outputs(model: nn.Module) -> Iterator[None]:
                 type(model).__name__,
                 type(parts[name]).__name__,
             )
-        return kept if _named(output) else tuple(kept.values())
+        left = kept if _named(output) else tuple(kept.values())
+        return left if numbers else pytree.tree_map_with_path(without_number, left)
+
+    def without_number(path: tuple[Any, ...], leaf: object) -> object:
+        if leaf is None or isinstance(leaf, torch.Tensor):
+            return leaf
+        name = pytree.keystr(path)
+        if name not in told:
+            told.add(name)
+            _LOGGER.warning(
+                "Output %s of %s is %r, no tensor, and is left out of the file.",
+                name,
+                type(model).__name__,
+                leaf,
+            )
+        return None
 
     handle = model.register_forward_hook(leave_out)
     try:

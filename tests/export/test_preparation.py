@@ -4,11 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
+import pytest
 import torch
 from torch import Tensor, fx, nn
 from typing_extensions import override
 
 import nncfx
+from nncfx.errors import ExportError
 from nncfx.export import export_program
 
 X = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -80,6 +82,48 @@ def test_a_module_made_by_fx_is_itself_after_its_export(tmp_path: Path) -> None:
     nncfx.export_onnx(model, tmp_path / "x.onnx", X, "onnxruntime_avx2")
     assert isinstance(model, fx.GraphModule)
     assert torch.equal(model(X), before)
+
+
+class Counting(nn.Module):
+    """Counts its calls in a buffer, and keeps its last result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.count: Tensor
+        self.register_buffer("count", torch.zeros(()))
+        self.last: Tensor | None = None
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        self.count += 1
+        self.last = self.layer(x)
+        return self.last * self.count
+
+
+def test_state_is_left_as_it_was_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = Counting()
+    x = torch.ones(3, 4)
+    file = nncfx.export_onnx(model, tmp_path / "x.onnx", x)
+    assert int(model.count) == 0
+    assert model.last is None
+    assert "The forward changes 'count', and a file keeps no state" in caplog.text
+    session = onnxruntime.InferenceSession(file.path, providers=["CPUExecutionProvider"])
+    expected = model.layer(x)
+    for _ in range(2):
+        (found,) = session.run(None, {"x": x.numpy()})
+        torch.testing.assert_close(torch.from_numpy(found), expected)
+
+
+def test_a_quantized_model_is_not_exported_under_autocast(tmp_path: Path) -> None:
+    model = quantized(Calling())
+    with (
+        torch.autocast("cpu", dtype=torch.bfloat16),
+        pytest.raises(ExportError, match=r"autocast is on.*torch.bfloat16.*Export outside"),
+    ):
+        nncfx.export_onnx(model, tmp_path / "x.onnx", X)
 
 
 def test_each_of_any_number_of_inputs_has_an_open_batch(tmp_path: Path) -> None:

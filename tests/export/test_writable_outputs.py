@@ -45,6 +45,7 @@ class Net(nn.Module):
             "tuple": (y, Cache(), y + 1),
             "dataclass": Found(y, Cache()),
             "object": Cache(),
+            "numbers": {"count": 3, "deep": [y, "text", None, y + 1]},
         }[self.way]
 
 
@@ -74,6 +75,22 @@ def test_what_no_file_can_hold_is_left_out_and_told_once(
     assert result.outputs == names
     assert [f"Output '{left_out}' of Net is a Cache" in one for one in caplog.messages] == [True]
     torch.testing.assert_close(executed(result.path, X)[0], model.layer(X))
+
+
+def test_numbers_and_texts_are_left_out_and_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = Net("numbers")
+    with caplog.at_level(logging.WARNING):
+        result = nncfx.export_onnx(model, tmp_path / "x.onnx", X)
+    assert result.outputs == ("deep_0", "deep_3")
+    assert caplog.messages == [
+        "Output ['count'] of Net is 3, no tensor, and is left out of the file.",
+        "Output ['deep'][1] of Net is 'text', no tensor, and is left out of the file.",
+    ]
+    y = model.layer(X)
+    for found, expected in zip(executed(result.path, X), (y, y + 1), strict=True):
+        torch.testing.assert_close(found, expected)
 
 
 def test_a_model_whose_outputs_are_all_unknown_is_refused(tmp_path: Path) -> None:
