@@ -134,6 +134,21 @@ def test_a_quantizer_moves_before_a_pooling_past_a_relu_that_it_implies(
     assert operators(model) == ["Exp", "FakeQuantize", "MaxPool", "FakeQuantize"]
 
 
+def test_a_quantizer_with_scales_of_channels_stays_where_these_are(
+    parsed: Parse, operators: Operators
+) -> None:
+    text = f"""
+    g (float[1,4,2,2] x) => (float[1,2,2,4] y)
+    <float[4] s = {{0.1, 0.2, 0.3, 0.4}}, int32[4] z = {{0, 0, 0, 0}}>
+    {{ h = Exp (x)
+       p = Transpose <perm = [0, 2, 3, 1]> (h)
+       y = {Q.replace("-1", "3")} (p, s, z) }}
+    """
+    model = parsed(text)
+    arrange_quantizers(model.graph)
+    assert operators(model) == ["Exp", "Transpose", "FakeQuantize"]
+
+
 def test_a_quantizer_does_not_move_up_to_another(parsed: Parse, operators: Operators) -> None:
     lines = "a = Q(x, s, z)\n b = Transpose <perm = [0, 2, 3, 1]> (a)\n y = Q(b, t, middle)"
     model = arranged(parsed, "float[1,4,2,2] x", lines, "float[1,2,2,4] y")
