@@ -74,8 +74,9 @@ def changed_buffers(model: NNCFNetwork) -> ChangedBuffers:
         training = written_buffers(model, inputs, buffers, train=True)
     except TracingError as error:
         _LOGGER.warning(
-            "%s quantized as weights, and whether training changes them is not known: %s "
-            "If it does, name the layers in ignored_scopes.",
+            "Buffers that are quantized as weights: %s. Whether training changes them is not known, "
+            "since a forward in training mode fails: %s If it does, name the operations that read "
+            "them in ignored_scopes.",
             ", ".join(f"'{one}'" for one in sorted(buffers - evaluating)),
             error,
         )
