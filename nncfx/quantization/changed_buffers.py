@@ -74,9 +74,9 @@ def changed_buffers(model: NNCFNetwork) -> ChangedBuffers:
         training = written_buffers(model, inputs, buffers, train=True)
     except TracingError as error:
         _LOGGER.warning(
-            "Buffers that are quantized as weights: %s. Whether training changes them is not known, "
-            "since a forward in training mode fails: %s If it does, name the operations that read "
-            "them in ignored_scopes.",
+            "Buffers that are quantized as weights: %s. Whether training changes them is not "
+            "known, since a forward in training mode fails: %s If it does, name the operations "
+            "that read them in ignored_scopes.",
             ", ".join(f"'{one}'" for one in sorted(buffers - evaluating)),
             error,
         )
