@@ -25,7 +25,13 @@ from nncfx.export.fake_quantize import translations
 from nncfx.export.lost_arguments import refuse_lost_arguments
 from nncfx.export.lost_state import tell_of_lost_state
 from nncfx.export.node_modules import name_nodes
-from nncfx.export.preparation import inferring, plain, refuse_unwritable, run_once
+from nncfx.export.preparation import (
+    inferring,
+    plain,
+    refuse_unwritable,
+    run_once,
+    tell_of_idle_quantizers,
+)
 from nncfx.export.qdq import write_quantized
 from nncfx.export.qdq_check import tell_of_floats
 from nncfx.export.quantizer_inputs import check_quantizer_inputs, quantizer_inputs
@@ -96,6 +102,7 @@ def export_onnx(
     _require_packages()
     model = plain(model)
     refuse_unwritable(model)
+    tell_of_idle_quantizers(model)
     with inferring(model), writable_outputs(model, numbers=False):
         with quantizer_inputs(model) as shapes:
             outputs = _output_names(run_once(model, call))

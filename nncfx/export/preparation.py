@@ -1,6 +1,7 @@
 """Make a model ready to be exported: unwrapped where possible, inferring, and running."""
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,7 +15,9 @@ from nncfx.tracing import NNCFNetwork, Priority, WeightSite, strip
 from nncfx.tracing.dynamic_class import change_class, spec_of
 from nncfx.tracing.preservation import preserved, without_keeping
 
-__all__ = ["inferring", "plain", "refuse_unwritable", "run_once"]
+__all__ = ["inferring", "plain", "refuse_unwritable", "run_once", "tell_of_idle_quantizers"]
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def plain(model: nn.Module) -> nn.Module:
@@ -76,6 +79,19 @@ def refuse_unwritable(model: nn.Module) -> None:
                 "no file for it. Use proj_size=0, with a smaller hidden_size or a linear layer "
                 "behind it, and train it on.",
             )
+
+
+def tell_of_idle_quantizers(model: nn.Module) -> None:
+    """Log the quantizers that are switched off, as in the first epochs of a staged schedule."""
+    hooks = [one for one in model.modules() if isinstance(one, Quantizer)]
+    idle = sum(not one.is_active for one in hooks)
+    if idle:
+        _LOGGER.warning(
+            "%d of %d quantizers are switched off, and there the file computes in float. If a "
+            "schedule starts them later, export after that epoch (scheduler.epoch_step(epoch)).",
+            idle,
+            len(hooks),
+        )
 
 
 def run_once(model: nn.Module, call: Call) -> object:

@@ -14,7 +14,7 @@ from nncfx.export.export_failure import as_export_error
 from nncfx.export.fake_quantize import Grid
 from nncfx.export.folded_norms import rescaled
 from nncfx.export.number_types import activation_grid, weight_grid
-from nncfx.export.preparation import inferring, plain, run_once
+from nncfx.export.preparation import inferring, plain, run_once, tell_of_idle_quantizers
 from nncfx.export.program_sums import tell_of_program_sums
 from nncfx.export.pt2e_forms import dequantize_where_read
 from nncfx.export.targets import TARGETS
@@ -66,6 +66,7 @@ def export_program(
 
     args, kwargs = as_call(example_inputs)
     model = plain(model)
+    tell_of_idle_quantizers(model)
     with inferring(model), writable_outputs(model):
         run_once(model, (args, kwargs))
         try:

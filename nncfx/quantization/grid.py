@@ -142,10 +142,10 @@ class _Rounded(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         low, high = ctx.ends
         factor = ctx.gradient_scale
-        if len(ctx.saved_tensors) == 1:
-            (levels,) = ctx.saved_tensors
-            return _inside(grad, levels, low, high), None, None, None, None
-        steps, scale, zero_point = ctx.saved_tensors
+        saved = ctx.saved_tensors  # torch.utils.checkpoint gives them once
+        if len(saved) == 1:
+            return _inside(grad, saved[0], low, high), None, None, None, None
+        steps, scale, zero_point = saved
         whole = steps.round()
         levels = whole + zero_point
         grad_x = _inside(grad, levels, low, high)

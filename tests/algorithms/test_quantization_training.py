@@ -1,5 +1,6 @@
 """Quantization as a config algorithm: NNCF's grammar, applied."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -226,6 +227,18 @@ def test_quantizers_start_in_their_epochs() -> None:
         assert torch.equal(model(EXAMPLE), plain) == (epoch == 0)
     assert [stage for _, stage in stages] == [0, 1, 2, 2]
     assert stages[1][0] == {"weight"}
+
+
+@pytest.mark.parametrize(("epochs", "idle"), [(1, "7 of 7"), (2, "4 of 7"), (3, "")])
+def test_an_export_before_all_quantizers_have_started_is_told(
+    epochs: int, idle: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    controller, model = applied(params=STAGED)
+    for _ in range(epochs):
+        controller.scheduler.epoch_step()
+    nncfx.export_onnx(model, tmp_path / "x.onnx", EXAMPLE)
+    said = [one for one in caplog.messages if "are switched off" in one]
+    assert [one.partition(" quantizers")[0] for one in said] == [idle] * bool(idle)
 
 
 def test_ranges_stand_still_from_their_epoch_on() -> None:

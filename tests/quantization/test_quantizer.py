@@ -6,6 +6,7 @@ import pickle
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from nncfx.errors import ArgumentError
 from nncfx.quantization import Quantizer, QuantizerSpec
@@ -88,6 +89,22 @@ def test_compiled_whole_it_gives_the_same_values(spec: QuantizerSpec) -> None:
     quantizer.learn()
     compiled = torch.compile(quantizer, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(numbers()), quantizer(numbers()))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("spec", [SYMMETRIC, ASYMMETRIC], ids=repr)
+def test_computed_again_in_the_backward_pass_it_gives_the_same_gradients(
+    spec: QuantizerSpec, reentrant: bool
+) -> None:
+    found = []
+    for again in (False, True):
+        quantizer = ready(spec)
+        quantizer.learn()
+        x = numbers().requires_grad_()
+        y = checkpoint(quantizer, x, use_reentrant=reentrant) if again else quantizer(x)
+        y.square().sum().backward()
+        found.append([one.grad for one in (x, *quantizer.parameters())])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
 @pytest.mark.slow
