@@ -67,13 +67,14 @@ class Rounding(nn.Module):
         scale: torch.Tensor | float,
         limits: tuple[int, int],
         *,
-        zero_point: int = 0,
+        zero_point: torch.Tensor | int = 0,
         axis: int | None = None,
     ) -> None:
         super().__init__()
         scale = torch.as_tensor(scale)
         self.register_buffer("scale", scale)
-        self.register_buffer("zero_point", torch.full(scale.shape, zero_point, dtype=torch.int32))
+        zero_points = torch.as_tensor(zero_point).to(torch.int32).expand(scale.shape).clone()
+        self.register_buffer("zero_point", zero_points)
         self.limits, self.axis = limits, axis
 
     @override

@@ -124,3 +124,74 @@ def test_layers_that_share_a_weight_are_packed_and_share_its_integers(
     expected = model(rows).detach().numpy()
     # 8 bits of inputs, twice: half a step of 1/127 of the largest, 64 products of deviation 1/8
     assert np.abs(outputs - expected).std() <= 2 * 3.5 / 127 / np.sqrt(12) * 1.5
+
+
+class Blocks(nn.Module):
+    """A linear layer of blocks of 32 in 4 bits, of which each has a zero point of its own."""
+
+    def __init__(self, rounding: Callable[..., nn.Module]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = nn.Parameter(torch.randn(OUTPUTS, LENGTH) + torch.randn(OUTPUTS, 1))
+        low, high = self.weight.detach().reshape(-1, 32).aminmax(dim=1)
+        scale = (high.clamp(min=0) - low.clamp(max=0)) / 15
+        self.rounding = rounding(
+            scale, (0, 15), zero_point=(-low.clamp(max=0) / scale).round(), axis=0
+        )
+
+    @override
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        weight = self.rounding(self.weight.reshape(-1, 32)).view_as(self.weight)
+        return F.linear(rows, weight)
+
+
+class Factor(nn.Module):
+    """A product in which a rounded matrix stands where `place` says."""
+
+    def __init__(self, rounding: Callable[..., nn.Module], place: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = nn.Parameter(torch.randn(LENGTH, LENGTH))
+        self.bias = nn.Parameter(torch.randn(LENGTH, LENGTH))
+        self.rounding = rounding(self.weight.detach().abs().max() / 127, (-127, 127))
+        self.place = place
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight = self.rounding(self.weight)
+        if self.place == "left":
+            return weight @ x
+        return x @ weight if self.place == "right" else torch.addmm(self.bias, x, weight)
+
+
+def products(model: nn.Module, x: torch.Tensor, folder: Path) -> tuple[list[str], float]:
+    """Return the operators of products in the file, and how far it is from `model`."""
+    path = export_onnx(model.eval(), folder / "m.onnx", x, dynamic_batch=False).path
+    kinds = [node.op_type for node in onnx.load(path).graph.node]
+    with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
+        (outputs,) = session.run(x)
+    found = [one for one in kinds if one in {"Gemm", "MatMul", "MatMulNBits"}]
+    return found, float(np.abs(outputs - model(x).detach().numpy()).max())
+
+
+def test_blocks_have_zero_points_of_their_own(
+    rounding: Callable[..., nn.Module], tmp_path: Path
+) -> None:
+    # one number in each block of inputs, which their own 8 bits hold exactly
+    x = torch.zeros(1, LENGTH)
+    x[0, ::32] = 1.0
+    kinds, error = products(Blocks(rounding), x, tmp_path)
+    assert kinds == ["MatMulNBits"]
+    assert error < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [("left", "MatMul"), ("right", "MatMulNBits"), ("beside a matrix", "Gemm")],
+)
+def test_only_products_from_the_right_with_at_most_a_vector_are_packed(
+    rounding: Callable[..., nn.Module], tmp_path: Path, place: str, expected: str
+) -> None:
+    kinds, error = products(Factor(rounding, place), torch.eye(LENGTH), tmp_path)
+    assert kinds == [expected]
+    assert error < 1e-5
