@@ -48,17 +48,33 @@ class OneByOne(Experts):
         return y
 
 
+class Grouped(nn.Module):
+    """Tokens sorted by expert, and one product for all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Parameter(torch.randn(4, 32, 48).bfloat16())
+        self.down = nn.Parameter(torch.randn(4, 32, 48).bfloat16())
+
+    @override
+    def forward(self, x: Tensor, ends: Tensor) -> Tensor:
+        hidden = nn.functional.grouped_mm(x, self.up, offs=ends)
+        return nn.functional.grouped_mm(hidden, self.down.transpose(1, 2), offs=ends)
+
+
 class Others(nn.Module):
-    """Stacks that are no experts: one is read whole, of the other nothing is multiplied."""
+    """What are no experts: stacks read whole, or added, and rows that are picked from a table."""
 
     def __init__(self) -> None:
         super().__init__()
         self.heads = nn.Parameter(torch.randn(4, 8, 8))
         self.shifts = nn.Parameter(torch.randn(4, 8, 8))
+        self.table = nn.Parameter(torch.randn(9, 8))
 
     @override
     def forward(self, x: Tensor) -> Tensor:
-        return x @ self.heads + self.shifts[torch.tensor([1])]
+        picked = x @ self.table[torch.arange(8)]
+        return picked @ self.heads + self.shifts[torch.tensor([1])]
 
 
 def inputs() -> tuple[Tensor, Tensor]:
@@ -69,6 +85,11 @@ def inputs() -> tuple[Tensor, Tensor]:
 def test_the_axis_of_outputs_is_found_however_experts_are_called(kind: type[Experts]) -> None:
     graph = nncfx.wrap(kind(), inputs()).nncf.graph
     assert stacked_matrices(graph) == {"up": 1, "down": 2}
+
+
+def test_the_axis_of_outputs_is_found_in_grouped_products() -> None:
+    x, ends = torch.randn(8, 32).bfloat16(), torch.tensor([1, 3, 4, 8], dtype=torch.int32)
+    assert stacked_matrices(nncfx.wrap(Grouped(), (x, ends)).nncf.graph) == {"up": 2, "down": 1}
 
 
 def test_stacks_that_are_no_experts_are_left() -> None:
