@@ -1,8 +1,9 @@
-"""Clamps that quantizers make needless, and those that keep two quantizers apart."""
+"""Clamps that quantizers make needless or do themselves, and those that keep two apart."""
 
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from nncfx.export.fake_quantize import Grid, grid_of, is_fake_quantize
 from nncfx.export.graph_edits import (
@@ -12,11 +13,15 @@ from nncfx.export.graph_edits import (
     input_of,
     sole_consumer,
 )
+from nncfx.export.layer_inputs import CONTRACTIONS
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["keep_quantizers_apart", "remove_implied_clamps"]
+__all__ = ["clamp_by_quantizers", "keep_quantizers_apart", "remove_implied_clamps"]
+
+_KERNELS = frozenset({*CONTRACTIONS, "Add"})
+"""What a runtime computes in integers only if a quantizer is next."""
 
 
 def remove_implied_clamps(graph: "ir.Graph") -> None:
@@ -32,6 +37,40 @@ def remove_implied_clamps(graph: "ir.Graph") -> None:
         if all(_implies(grid_of(reader), bounds) for reader in readers):
             node.outputs[0].replace_all_uses_with(source)
             graph.remove(node, safe=True)
+
+
+def clamp_by_quantizers(graph: "ir.Graph") -> None:
+    """Let the quantizers of a clamped product or sum clamp integers, instead of floats before.
+
+    That is the same, since rounding keeps the order. ONNX Runtime computes the product in float if
+    a clamp is between that reaches less far than the grid: a ReLU of what is joined with negative
+    numbers, or a ReLU6 with a learned range.
+    """
+    for node in list(graph):
+        bounds = _clamp_bounds(node)
+        source = node.inputs[0] if node.inputs else None
+        before = None if source is None else source.producer()
+        if bounds is None or source is None or before is None or before.op_type not in _KERNELS:
+            continue
+        output = node.outputs[0]
+        readers = consumers(output)
+        are_fit = all(is_fake_quantize(one) and grid_of(one).axis is None for one in readers)
+        if output.is_graph_output() or not readers or not are_fit or sole_consumer(source) is None:
+            continue
+        for reader in readers:
+            _narrow(reader, bounds)
+        output.replace_all_uses_with(source)
+        graph.remove(node, safe=True)
+
+
+def _narrow(quantizer: "ir.Node", bounds: tuple[float, float]) -> None:
+    """Leave of the integers of `quantizer` those between `bounds`."""
+    import onnx_ir as ir
+
+    grid = grid_of(quantizer)
+    low, high = np.clip(_steps(grid, bounds), grid.low, grid.high).astype(int).tolist()
+    for name, value in (("quant_min", low), ("quant_max", high)):
+        quantizer.attributes[name] = ir.AttrInt64(name, value)
 
 
 def _clamp_bounds(node: "ir.Node") -> tuple[float, float] | None:
@@ -52,8 +91,13 @@ def _clamp_bounds(node: "ir.Node") -> tuple[float, float] | None:
 
 def _implies(grid: Grid, bounds: tuple[float, float]) -> bool:
     """Return whether a value clamped to `bounds` and one clamped by `grid` alone round alike."""
-    steps = np.rint(np.asarray(bounds) / np.min(grid.scale)) + np.min(grid.zero_point)
+    steps = _steps(grid, bounds)
     return grid.axis is None and bool(steps[0] <= grid.low and grid.high <= steps[1])
+
+
+def _steps(grid: Grid, bounds: tuple[float, float]) -> npt.NDArray[np.float64]:
+    steps: npt.NDArray[np.float64] = np.rint(np.asarray(bounds) / np.min(grid.scale))
+    return steps + np.min(grid.zero_point)
 
 
 def keep_quantizers_apart(graph: "ir.Graph") -> None:

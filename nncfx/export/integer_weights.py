@@ -11,6 +11,7 @@ from nncfx.export.fake_quantize import Grid, grid_of, is_fake_quantize
 from nncfx.export.graph_edits import (
     add_constant,
     constant_of,
+    consumers,
     input_of,
     replace_node,
     sole_consumer,
@@ -44,13 +45,14 @@ class IntegerWeight:
 def integer_weights(graph: "ir.Graph", target: Target) -> list[IntegerWeight]:
     """Return the fake-quantized constants of `graph`, each with its integers, one per reader.
 
-    Transpositions behind a weight are carried out on its integers.
+    Transpositions behind a weight are carried out on its integers. A constant that is joined with
+    what the graph computes is no weight.
     """
     found = []
     for node in [one for one in graph if is_fake_quantize(one)]:
         # one without a graph was a repetition, and is gone
         values = None if node.graph is None else constant_of(input_of(node))
-        if values is None:
+        if values is None or all(one.op_type == "Concat" for one in consumers(node.outputs[0])):
             continue
         grid = grid_of(node)
         integers = grid.integers(values)

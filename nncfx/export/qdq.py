@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nncfx.errors import ExportError
+from nncfx.export.clamps import clamp_by_quantizers
 from nncfx.export.constant_values import store_constant_values
 from nncfx.export.embeddings import look_up_integers
 from nncfx.export.fake_quantize import DOMAIN, Grid, grid_of, is_fake_quantize
@@ -81,6 +82,8 @@ def _write_activations(graph: "ir.Graph", target: Target) -> None:
     scale_after_products(graph)
     arrange_quantizers(graph)
     subsample_pixels(graph, target)
+    if target.rewrites_floats:
+        clamp_by_quantizers(graph)
     for node in [one for one in graph if is_fake_quantize(one)]:
         _write_pair(node, activation_grid(grid_of(node), target), graph)
     if target.integer_bias:
@@ -127,9 +130,10 @@ def _write_pair(node: "ir.Node", grid: Grid, graph: "ir.Graph") -> None:
     graph.insert_before(node, quantize)
     integers = quantize.outputs[0]
     integers.type, integers.shape = ir.TensorType(dtype), source.shape
-    # torch has quantizers with fewer integers than their type, such as 4 bits.
+    # Some quantizers have fewer integers than their type, such as 4 bits; of int8, -128 may lack.
     limits = np.iinfo(dtype.numpy())
-    if grid.low > limits.min + 1 or grid.high < limits.max:
+    least = limits.min + (limits.min < 0)
+    if grid.low > least or grid.high < limits.max:
         bounds = [
             add_constant(graph, f"{source.name}_{end}", np.asarray(bound, dtype.numpy()))
             for end, bound in (("low", grid.low), ("high", grid.high))

@@ -9,9 +9,11 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+import nncfx
 from nncfx.export import export_onnx
 from nncfx.export.clamps import keep_quantizers_apart, remove_implied_clamps
-from nncfx.runtimes import BuildOptions, runtime_named
+from nncfx.quantization import integer_arithmetic
+from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
 
 Parse = Callable[[str], ir.Model]
 Operators = Callable[[ir.Model], list[str]]
@@ -115,3 +117,70 @@ def test_a_runtime_rounds_twice_where_the_model_does(
     # a merged grid would have steps of 0.0206: differences of 0.01 and more
     with torch.no_grad():
         assert torch.allclose(model(x), torch.as_tensor(found), atol=1e-6)
+
+
+class Joined(nn.Module):
+    """A ReLU's outputs share their grid with numbers of both signs, beside which they stand."""
+
+    def __init__(self, layer: Callable[[int, int], nn.Module]) -> None:
+        super().__init__()
+        self.positive, self.signed, self.joint = layer(8, 8), layer(8, 8), layer(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.joint(torch.cat([self.positive(x).relu(), self.signed(x)], 1))
+
+
+KINDS: dict[str, Callable[[int, int], nn.Module]] = {
+    "Linear": nn.Linear,
+    "Conv2d": lambda count, filters: nn.Conv2d(count, filters, 1),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_product_whose_grid_reaches_beyond_its_relu_is_in_integers(
+    kind: str, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 8) if kind == "Linear" else torch.randn(2, 8, 6, 6)
+    quantized = nncfx.quantize(Joined(KINDS[kind]).eval(), [x])
+    is_equal_in_integers(quantized, x, 3, tmp_path)
+
+
+def test_a_convolution_whose_range_has_grown_beyond_its_relu6_is_in_integers(
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(8, 8, 1), nn.ReLU6(), nn.Conv2d(8, 8, 1)).eval()
+    x = torch.randn(2, 8, 6, 6) * 20
+    quantized = nncfx.quantize(model, [x])
+    (clamped,) = (one.hook for one in quantized.nncf.hooks if "ReLU6" in str(one.site))
+    clamped.set_range(torch.tensor(0.0), torch.tensor(6.5))
+    is_equal_in_integers(quantized, x, 2, tmp_path)
+
+
+class Memory(nn.Module):
+    """Joins a constant to what it computes, as a recurrent network's first step does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.write = nn.Conv2d(8, 8, 1), nn.Conv2d(10, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = torch.arange(72.0).reshape(1, 2, 6, 6).expand(len(x), -1, -1, -1) / 36 - 1
+        return self.write(torch.cat([self.read(x).relu(), state], 1))
+
+
+def test_what_is_joined_with_a_constant_is_in_integers(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 8, 6, 6)
+    is_equal_in_integers(nncfx.quantize(Memory().eval(), [x]), x, 2, tmp_path)
+
+
+def is_equal_in_integers(model: nn.Module, x: torch.Tensor, layers: int, folder: Path) -> None:
+    file = export_onnx(model, folder / "clamped.onnx", x, dynamic_batch=False)
+    kernels = integer_kernels(file.path, x)
+    assert (len(kernels.integer), kernels.float) == (layers, ())
+    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
+        (found,) = session.run(x)
+    with torch.no_grad(), integer_arithmetic(model):
+        assert (found == model(x).numpy()).all()
