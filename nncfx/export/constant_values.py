@@ -4,9 +4,10 @@ import math
 import sys
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nncfx.export.fake_quantize import grid_of, is_fake_quantize
 from nncfx.export.graph_edits import add_constant, constant_of, input_of
@@ -49,33 +50,48 @@ def store_constant_values(model: "ir.Model") -> None:
             output_size_limit=sys.maxsize,
             should_fold=computed.__contains__,
         )
+        has_parted = _part_constants(graph)
         ready = [node for node in inside if constant_of(node.inputs[0]) is not None]
-        if not ready:
+        if not (ready or has_parted):
             return
         for node in ready:
             _dequantize(node, products, graph)
             inside.remove(node)
 
 
-def _part_constants(graph: "ir.Graph") -> None:
+def _part_constants(graph: "ir.Graph") -> bool:
     """Put the parts of a constant, as attention has its three weights, in the place of `Split`.
 
-    onnxscript folds what has one output only, so that parts would stay in float.
+    onnxscript folds what has one output only, so that parts would stay in float. Return whether
+    there was one.
     """
+    parted = False
     for node in [one for one in graph if one.op_type == "Split" and not one.domain]:
-        values, sizes = constant_of(node.inputs[0]), constant_of(_input_or_none(node, 1))
-        if values is None or sizes is None:
+        values = constant_of(node.inputs[0])
+        ends = None if values is None else _ends(node, values)
+        if values is None or ends is None:
             continue
-        axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
-        parts = np.split(values, np.cumsum(sizes)[:-1], axis)
+        parts = np.split(values, ends[:-1], _axis(node))
         for output, part in zip(node.outputs, parts, strict=True):
             constant = add_constant(graph, str(output.name), part)
             output.replace_all_uses_with(constant, replace_graph_outputs=True)
         graph.remove(node, safe=True)
+        parted = True
+    return parted
 
 
-def _input_or_none(node: "ir.Node", index: int) -> "ir.Value | None":
-    return node.inputs[index] if index < len(node.inputs) else None
+def _axis(node: "ir.Node") -> int:
+    return node.attributes.get_int("axis", 0)
+
+
+def _ends(node: "ir.Node", values: npt.NDArray[Any]) -> npt.NDArray[np.int64] | None:
+    """Return where the parts of `values` end in a `Split`; None where an input says it."""
+    if len(node.inputs) > 1:
+        sizes = constant_of(node.inputs[1])
+        return None if sizes is None else np.cumsum(sizes)
+    length, count = values.shape[_axis(node)], len(node.outputs)
+    ends: npt.NDArray[np.int64] = np.arange(1, count + 1) * -(-length // count)
+    return ends.clip(max=length)
 
 
 def _constant_nodes(graph: "ir.Graph") -> "set[ir.Node]":

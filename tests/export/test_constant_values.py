@@ -39,20 +39,23 @@ class Relative(nn.Module):
 
 
 class Parts(nn.Module):
-    """Attention over a learned query keeps its three weights in one parameter."""
+    """Attention keeps its three weights in one parameter, and an adapter may be added to it."""
 
-    def __init__(self, rounding: Rounding) -> None:
+    def __init__(self, rounding: Rounding, sizes: list[int] | None, *, is_computed: bool) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.weight = nn.Parameter(torch.randn(16, 8) / 4)
+        self.up, self.down = (nn.Parameter(torch.randn(one) / 4) for one in ((16, 2), (2, 8)))
         self.roundings = nn.ModuleList(rounding(STEP, BYTE, zero_point=128) for _ in range(4))
+        self.sizes, self.is_computed = sizes, is_computed
 
     @override
     def forward(self, x: Tensor) -> Tensor:
-        first, second = self.weight.split([4, 12])
-        y = F.linear(self.roundings[0](x), self.roundings[1](first))
-        z = F.linear(self.roundings[2](x), self.roundings[3](second))
-        return torch.cat((y, z), -1)
+        weight = self.weight + self.up @ self.down if self.is_computed else self.weight
+        parts = weight.chunk(3) if self.sizes is None else weight.split(self.sizes)
+        weights = zip(self.roundings[1:], parts, strict=False)
+        rows = self.roundings[0](x)
+        return torch.cat([F.linear(rows, rounding(part)) for rounding, part in weights], -1)
 
 
 def inputs() -> Tensor:
@@ -102,8 +105,12 @@ def test_a_product_that_would_be_stored_in_float_is_left(
     assert any("projection.weight_integers" in name for name in stored)
 
 
-def test_parts_of_one_weight_are_stored_as_integers(rounding: Rounding, tmp_path: Path) -> None:
-    model = Parts(rounding).eval()
+@pytest.mark.parametrize("sizes", [[4, 12], [4, 4, 8], None])  # chunks have 6, 6 and 4 rows
+@pytest.mark.parametrize("is_computed", [False, True])
+def test_parts_of_one_weight_are_stored_as_integers(
+    rounding: Rounding, sizes: list[int] | None, tmp_path: Path, *, is_computed: bool
+) -> None:
+    model = Parts(rounding, sizes, is_computed=is_computed).eval()
     path = export_onnx(model, tmp_path / "m.onnx", inputs()).path
     graph = onnx.load(path).graph
     assert "Split" not in [node.op_type for node in graph.node]
