@@ -29,11 +29,7 @@ def share_tied_tables(graph: "ir.Graph") -> None:
     end; packed for `MatMulNBits`, it would lie in the file a second time. Only bytes: of two
     integers in a byte, older versions of ONNX Runtime look up no rows.
     """
-    packed = {
-        input_of(node, 1): None
-        for node in graph
-        if node.op_type == "MatMulNBits" and node.attributes["bits"].as_int() == 8  # noqa: PLR2004 (a byte)
-    }
+    packed = {input_of(node, 1): None for node in graph if node.op_type == "MatMulNBits"}
     for node in [one for one in graph if one.op_type == "Gather" and not one.domain]:
         table, cast = constant_of(node.inputs[0]), sole_consumer(node.outputs[0])
         if table is None or table.dtype != np.int8 or cast is None or cast.op_type != "Cast":
@@ -49,7 +45,7 @@ def _holds(packed: "ir.Value", table: npt.NDArray[np.int8]) -> bool:
     if packed.shape is None or packed.shape[0] != len(table):
         return False
     values = constant_of(packed)
-    if values is None or values.size != table.size:  # padded rows have more
+    if values is None or values.size != table.size:  # padded rows have more, half bytes fewer
         return False
     signed = values.reshape(table.shape).astype(np.int16) - _MIDDLE
     return np.array_equal(signed, table)

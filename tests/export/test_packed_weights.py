@@ -145,6 +145,15 @@ class Blocks(nn.Module):
         return F.linear(rows, weight)
 
 
+class BlocksOfOutputs(Blocks):
+    """A product with a matrix in which neighbouring outputs share a scale, not inputs."""
+
+    @override
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        weight = self.rounding(self.weight.reshape(-1, 32)).view_as(self.weight)
+        return rows @ weight
+
+
 class Factor(nn.Module):
     """A product in which a rounded matrix stands where `place` says."""
 
@@ -182,6 +191,14 @@ def test_blocks_have_zero_points_of_their_own(
     x[0, ::32] = 1.0
     kinds, error = products(Blocks(rounding), x, tmp_path)
     assert kinds == ["MatMulNBits"]
+    assert error < 1e-5
+
+
+def test_blocks_of_outputs_are_not_packed(
+    rounding: Callable[..., nn.Module], tmp_path: Path
+) -> None:
+    kinds, error = products(BlocksOfOutputs(rounding), torch.eye(OUTPUTS), tmp_path)
+    assert kinds == ["MatMul"]
     assert error < 1e-5
 
 

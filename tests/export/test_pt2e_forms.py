@@ -1,6 +1,7 @@
 """Dequantizations stand where Inductor looks for them, and no value changes."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -89,12 +90,32 @@ def test_what_computes_between_is_left_in_float(rounding: Rounding) -> None:
     assert torch.equal(program.module()(image()), model(image()))
 
 
-def test_padding_with_other_values_is_left_in_float(rounding: Rounding) -> None:
-    model = Moved(rounding, lambda x: F.pad(x, (1, 1), value=0.4), 8).eval()
+@pytest.mark.parametrize("padding", [{"value": 0.4}, {"mode": "reflect"}])
+def test_padding_with_other_values_is_left_in_float(
+    rounding: Rounding, padding: dict[str, Any]
+) -> None:
+    model = Moved(rounding, lambda x: F.pad(x, (1, 1, 1, 1), **padding), 8).eval()
     program = export_program(model, image())
     (layer,) = nodes(program, "aten.linear")
     assert "dequantize" not in str(layer.args[0].target)
     assert torch.equal(program.module()(image()), model(image()))
+
+
+@pytest.mark.parametrize("scale", [SCALE, 0.05])
+def test_tensors_are_joined_as_integers_on_one_grid_only(rounding: Rounding, scale: float) -> None:
+    other = rounding(scale, GRID, zero_point=ZERO)
+    model = Moved(rounding, lambda x: torch.cat([x, other(image().exp())], 1), 6).eval()
+    program = export_program(model, image())
+    (layer,) = nodes(program, "aten.linear")
+    is_joined = "dequantize" in str(layer.args[0].target)
+    assert is_joined == (scale == SCALE)
+    assert torch.equal(program.module()(image()), model(image()))
+
+
+def test_dropout_that_stays_at_work_stays_in_the_program(rounding: Rounding) -> None:
+    model = Moved(rounding, lambda x: F.dropout(x, 0.5, training=True), 6).eval()
+    program = export_program(model, image())
+    assert len(nodes(program, "dropout")) == 1
 
 
 def test_a_tensor_quantized_twice_on_one_grid_is_quantized_once(rounding: Rounding) -> None:
@@ -102,6 +123,14 @@ def test_a_tensor_quantized_twice_on_one_grid_is_quantized_once(rounding: Roundi
     model = Moved(rounding, lambda x: again(x.flatten(1)), 144).eval()
     program = export_program(model, image())
     assert len(nodes(program, "decomposed.quantize_per_tensor")) == 1
+    assert torch.equal(program.module()(image()), model(image()))
+
+
+def test_a_tensor_quantized_on_two_grids_is_quantized_twice(rounding: Rounding) -> None:
+    again = rounding(2 * SCALE, GRID, zero_point=ZERO)
+    model = Moved(rounding, lambda x: again(x.flatten(1)), 144).eval()
+    program = export_program(model, image())
+    assert len(nodes(program, "decomposed.quantize_per_tensor")) == 2
     assert torch.equal(program.module()(image()), model(image()))
 
 

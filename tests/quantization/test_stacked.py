@@ -69,12 +69,14 @@ class Others(nn.Module):
         super().__init__()
         self.heads = nn.Parameter(torch.randn(4, 8, 8))
         self.shifts = nn.Parameter(torch.randn(4, 8, 8))
+        self.turned = nn.Parameter(torch.randn(4, 8, 8))
         self.table = nn.Parameter(torch.randn(9, 8))
 
     @override
     def forward(self, x: Tensor) -> Tensor:
         picked = x @ self.table[torch.arange(8)]
-        return picked @ self.heads + self.shifts[torch.tensor([1])]
+        picked = picked @ self.heads @ self.turned.transpose(1, 2)
+        return picked + self.shifts[torch.tensor([1])]
 
 
 def inputs() -> tuple[Tensor, Tensor]:
