@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, did_you_mean
 
-__all__ = ["axes_by_argument", "batch_size", "batched_call"]
+__all__ = ["axes_by_argument", "batch_size", "batched_call", "opened"]
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -50,6 +50,41 @@ def batched_call(call: Call) -> tuple[Call, Call]:
     )
     axes = pytree.tree_map(lambda leaf: {0: batch} if is_batched(leaf) else None, call)
     return (args, kwargs), axes
+
+
+def opened(
+    axes: Mapping[str, Any], arguments: Mapping[str, Any], wanted: Mapping[str, Mapping[int, str]]
+) -> dict[str, Any]:
+    """Return `axes` with those of `wanted` open as well, under their names.
+
+    Args:
+        axes: By argument, what is open already.
+        arguments: The example of each argument.
+        wanted: Argument to axis to name, as torch.onnx has its `dynamic_axes`.
+
+    Raises:
+        ArgumentError: there is no such argument, it is no tensor, it has no such axis, or one of
+            fewer than 2 elements, which torch.export takes for a constant.
+    """
+    found = dict(axes)
+    for name, by_axis in wanted.items():
+        tensor = arguments.get(name)
+        if not isinstance(tensor, torch.Tensor):
+            kind = f"is a {type(tensor).__name__}" if name in arguments else "is no input"
+            tensors = [key for key, one in arguments.items() if isinstance(one, torch.Tensor)]
+            raise ArgumentError(
+                f"dynamic_axes names '{name}', which {kind}. Tensors among the inputs: "
+                f"{', '.join(tensors) or 'none'}.{did_you_mean(name, tensors)}",
+            )
+        for axis in by_axis:
+            if not -tensor.ndim <= axis < tensor.ndim or tensor.shape[axis] < 2:  # noqa: PLR2004 (as above)
+                raise ArgumentError(
+                    f"dynamic_axes opens axis {axis} of '{name}', which is of shape "
+                    f"{tuple(tensor.shape)}. Open axes are at least 2 long in the example.",
+                )
+        names = {axis % tensor.ndim: one for axis, one in by_axis.items()}
+        found[name] = {**(found.get(name) or {}), **names}
+    return found
 
 
 def axes_by_argument(model: nn.Module, axes: Call) -> Mapping[str, Any]:

@@ -17,7 +17,13 @@ from torch.utils import _pytree as pytree
 
 from nncfx.errors import ArgumentError, ExportError, MissingExtraError
 from nncfx.export.byte_sums import tell_of_overflow
-from nncfx.export.dynamic_batch import Call, axes_by_argument, batch_size, batched_call
+from nncfx.export.dynamic_batch import (
+    Call,
+    axes_by_argument,
+    batch_size,
+    batched_call,
+    opened,
+)
 from nncfx.export.export_failure import as_export_error
 from nncfx.export.export_result import ExportResult
 from nncfx.export.exportable_calls import ExportableCalls
@@ -48,13 +54,14 @@ __all__ = ["export_onnx"]
 _CHATTY: Final = ("onnx_ir", "onnxscript", "torch")
 
 
-def export_onnx(
+def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each with a default)
     model: nn.Module,
     path: str | os.PathLike[str],
     example_inputs: ExampleInputs | None = None,
     target: str = "onnxruntime",
     *,
     dynamic_batch: bool = True,
+    dynamic_axes: Mapping[str, Mapping[int, str]] | None = None,
     opset: int | None = None,
 ) -> ExportResult:
     """Write `model` as an ONNX file and return what was written.
@@ -85,14 +92,16 @@ def export_onnx(
             `"onnxruntime_avx2"` for ONNX Runtime on x86 without VNNI.
         dynamic_batch: leave axis 0 open in every input that is as long there as the first;
             False fixes all shapes, which a runtime may use and which exports faster.
+        dynamic_axes: further open axes, as torch's: argument of the forward to axis to name, such
+            as `{"input_ids": {1: "length"}}`.
         opset: the ONNX operator set; the target's by default.
 
     Raises:
         ArgumentError: an unknown target, an operator set that it does not read, a folder that
-            does not exist or stands in place of the file, or example inputs that are missing or
-            of the wrong kind.
+            does not exist or stands in place of the file, example inputs that are missing or of
+            the wrong kind, or dynamic axes that they do not have.
         ExportError: the model does not run on `example_inputs`, uses an operation that has no
-            ONNX form, or fixes a batch that was to stay open.
+            ONNX form, or fixes an axis that was to stay open.
         MissingExtraError: onnx or onnxscript is not installed.
     """
     runtime = target_named(target)
@@ -106,7 +115,12 @@ def export_onnx(
     with inferring(model), writable_outputs(model, numbers=False):
         with quantizer_inputs(model) as shapes:
             outputs = _output_names(run_once(model, call))
-        program = _capture(model, _by_name(model, call), wanted, dynamic_batch=dynamic_batch)
+        call = _by_name(model, call)
+        call, axes = _open_axes(model, call, dynamic_axes or {}, dynamic_batch=dynamic_batch)
+        program = _capture(model, call, axes, wanted)
+        if dynamic_batch:
+            _check_open(program.model.graph, model, batch_size(call))
+        _check_axes(program.model.graph, model, dynamic_axes or {})
     if program.exported_program is not None:
         refuse_lost_arguments(program.exported_program)
         check_quantizer_inputs(program.exported_program, shapes)
@@ -174,13 +188,25 @@ def _by_name(model: nn.Module, call: Call) -> Call:
     return (), {**inspect.signature(model.forward).bind(*args).arguments, **kwargs}
 
 
-def _capture(
-    model: nn.Module, call: Call, opset: int, *, dynamic_batch: bool
-) -> torch.onnx.ONNXProgram:
-    axes: Any = None
+def _open_axes(
+    model: nn.Module,
+    call: Call,
+    wanted: Mapping[str, Mapping[int, str]],
+    *,
+    dynamic_batch: bool,
+) -> tuple[Call, dict[str, Any] | None]:
+    """Return the call to export, and which of its axes stay open, by argument."""
+    if not (dynamic_batch or wanted):
+        return call, None
+    batch: Call = pytree.tree_map(lambda _: None, call)
     if dynamic_batch:
-        call, open_axes = batched_call(call)
-        axes = axes_by_argument(model, open_axes)
+        call, batch = batched_call(call)
+    return call, opened(axes_by_argument(model, batch), axes_by_argument(model, call), wanted)
+
+
+def _capture(
+    model: nn.Module, call: Call, axes: dict[str, Any] | None, opset: int
+) -> torch.onnx.ONNXProgram:
     try:
         know_shapes()
         with _quiet(), ExportableCalls():
@@ -198,8 +224,6 @@ def _capture(
         raise as_export_error(error, model=type(model).__name__) from error
     if program is None:
         raise ExportError(f"torch.onnx.export returned nothing for {type(model).__name__}.")
-    if dynamic_batch:
-        _check_open(program.model.graph, model, batch_size(call))
     return program
 
 
@@ -212,6 +236,20 @@ def _check_open(graph: "ir.Graph", model: nn.Module, size: int) -> None:
                 f"the batch of input '{value.name}', by a constant shape or by a branch on the "
                 "size. Take the size from the input's shape, or pass dynamic_batch=False.",
             )
+
+
+def _check_axes(
+    graph: "ir.Graph", model: nn.Module, wanted: Mapping[str, Mapping[int, str]]
+) -> None:
+    """Refuse a graph in which torch has fixed one of the axes `wanted` at its example's size."""
+    for value in graph.inputs:
+        for axis in wanted.get(str(value.name), {}):
+            if value.shape and isinstance(value.shape[axis], int):
+                raise ExportError(
+                    f"{type(model).__name__} cannot be exported with axis {axis} of "
+                    f"'{value.name}' open: its forward fixes it at {value.shape[axis]}. Take the "
+                    "size from the input's shape, or leave the axis out of dynamic_axes.",
+                )
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ import copy
 import logging
 import os
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from onnx.reference import ReferenceEvaluator
 from torch import nn
 from typing_extensions import override
 
+import nncfx
 import nncfx.tracing
 from nncfx.errors import ArgumentError, ExportError, MissingExtraError
 from nncfx.export import ExportResult, export_onnx
+from nncfx.quantization import integer_arithmetic
 
 # float32: a unit roundoff of 6e-8 times a dot product of 72 terms, twice in a row.
 RELATIVE = 1e-5
@@ -188,6 +191,73 @@ def test_fixed_shapes_are_written_when_the_batch_is_not_to_stay_open(tmp_path: P
     inputs = torch.randn(2, 4)
     result = export_onnx(FixedBatch(), tmp_path / "m.onnx", inputs, dynamic_batch=False)
     assert session_of(result).get_inputs()[0].shape == [2, 4]
+
+
+class Upsampling(nn.Module):
+    """A network for images of any size, which also reads a size from a shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.second = nn.Conv2d(8, 4, 3, padding=1)
+
+    def forward(self, image: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        y = self.second(torch.relu(self.first(image))) * scale
+        return nn.functional.interpolate(y, size=image.shape[2:], mode="bilinear")
+
+
+@pytest.mark.parametrize("dynamic_batch", [True, False])
+@pytest.mark.parametrize("is_quantized", [True, False])
+def test_axes_that_are_asked_for_stay_open(
+    dynamic_batch: bool, is_quantized: bool, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model: nn.Module = Upsampling().eval()
+    example = torch.randn(2, 3, 16, 16), torch.ones(1)
+    if is_quantized:
+        model = nncfx.quantize(model, [(example, 0)], target="onnxruntime_avx2")
+    file = export_onnx(
+        model,
+        tmp_path / "x.onnx",
+        example,
+        "onnxruntime_avx2",
+        dynamic_batch=dynamic_batch,
+        dynamic_axes={"image": {2: "height", -1: "width"}},
+    )
+    session = session_of(file)
+    batch = "batch" if dynamic_batch else 2
+    assert session.get_inputs()[0].shape == [batch, 3, "height", "width"]
+    image = torch.randn(2, 3, 32, 24)
+    (got,) = session.run(None, {"image": image.numpy(), "scale": example[1].numpy()})
+    with integer_arithmetic(model) if is_quantized else nullcontext():
+        torch.testing.assert_close(torch.from_numpy(got), model(image, example[1]))
+
+
+@pytest.mark.parametrize(
+    ("axes", "said"),
+    [
+        (
+            {"imag": {2: "height"}},
+            r"'imag', which is no input.* Did you mean 'image'",
+        ),
+        ({"image": {4: "depth"}}, r"axis 4 of 'image', which is of shape \(2, 3, 16, 16\)"),
+        ({"scale": {0: "more"}}, r"axis 0 of 'scale', .* at least 2 long"),
+    ],
+)
+def test_axes_that_are_not_there_are_refused(
+    axes: dict[str, dict[int, str]], said: str, tmp_path: Path
+) -> None:
+    example = torch.randn(2, 3, 16, 16), torch.ones(1)
+    with pytest.raises(ArgumentError, match=said):
+        export_onnx(Upsampling(), tmp_path / "x.onnx", example, dynamic_axes=axes)
+
+
+def test_an_axis_that_the_model_fixes_is_refused(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 36, 2))
+    with pytest.raises(ExportError, match="cannot be exported"):
+        export_onnx(
+            model, tmp_path / "x.onnx", torch.randn(2, 3, 8, 8), dynamic_axes={"input": {2: "h"}}
+        )
 
 
 def test_a_wrapped_model_is_exported_with_its_weight_hooks_baked_in(tmp_path: Path) -> None:
