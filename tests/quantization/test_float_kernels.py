@@ -4,6 +4,7 @@ import platform
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from typing_extensions import override
 
 import nncfx
 from nncfx.quantization.float_kernels import (
+    average_pooled,
     channel_mean,
     hard_sigmoid,
     logistic,
@@ -106,3 +108,38 @@ def test_resized_images_equal_the_runtimes(
     assert torch.equal(found, expected)
     if height > 9 and width > 11:
         assert not torch.equal(resize(x), expected)
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_means_of_windows_round_ties_as_the_runtime(tmp_path: Path, zero: int) -> None:
+    pairs = torch.tensor([0, 1, 1, 2, 2, 3, 3, 4, 4, 4], dtype=torch.uint8)
+    one, bytes_of = onnx.TensorProto.FLOAT, onnx.TensorProto.UINT8
+    grids = [
+        onnx.helper.make_tensor(name, kind, [], [value])
+        for name, kind, value in (
+            *(("xs", one, 1.0), ("xz", bytes_of, 0)),
+            *(("ys", one, 1.0), ("yz", bytes_of, zero)),
+        )
+    ]
+    node = onnx.helper.make_node(
+        "QLinearAveragePool",
+        ["x", *(grid.name for grid in grids)],
+        ["y"],
+        domain="com.microsoft",
+        kernel_shape=[1, 2],
+        strides=[1, 2],
+    )
+    x, y = (
+        onnx.helper.make_tensor_value_info(name, bytes_of, [1, 1, 1, size])
+        for name, size in (("x", 10), ("y", 5))
+    )
+    graph = onnx.helper.make_graph([node], "pooling", [x], [y], grids)
+    sets = [onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=sets, ir_version=10), tmp_path / "m.onnx"
+    )
+    with runtime_named("onnxruntime").build(tmp_path / "m.onnx", BuildOptions()) as session:
+        (result,) = session.run(pairs.view(1, 1, 1, 10))
+    means = pairs.float().view(1, 1, 1, 5, 2).mean(-1)  # four ties, and 4
+    found = average_pooled(means)(torch.tensor(1.0), torch.tensor(zero))
+    assert torch.equal(found, torch.as_tensor(result).float() - zero)
