@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["activation_grid", "half_byte_type", "number_type", "weight_grid"]
 
 _HALF_BYTE_RANGE: Final = 128
+_SEVEN_BITS: Final = 127
 _RANGES: Final = {
     "INT4": (-8, 7),
     "UINT4": (0, 15),
@@ -37,14 +38,17 @@ def activation_grid(grid: Grid, target: Target) -> Grid:
 
 
 def weight_grid(grid: Grid, target: Target) -> Grid:
-    """Return `grid` as `target` wants a weight: int8; the values stay the same.
+    """Return `grid` as `target` wants a weight: int8 around 0; the values stay the same.
+
+    Unsigned weights of 7 bits would fit int8 as they are, but sums of their products with bytes
+    would not fit where they have been given 7 bits to fit.
 
     For a symmetric target a grid that is not symmetric becomes one that covers it.
     """
     if target.symmetric:
         return _symmetric(grid)
-    fits_unsigned = _fits(grid, "UINT8") and not _fits(grid, "INT8")
-    return _shifted(grid, -_HALF_BYTE_RANGE) if fits_unsigned else grid
+    is_unsigned = _fits(grid, "UINT8") and grid.high >= _SEVEN_BITS
+    return _shifted(grid, -((grid.high + 1) // 2)) if is_unsigned else grid
 
 
 def number_type(grid: Grid, *, signed_first: bool) -> "ir.DataType":

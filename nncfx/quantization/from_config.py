@@ -210,12 +210,25 @@ def _manual_bits(config: QuantizationConfig, plan: QuantizationPlan) -> dict[str
     """Return the bits that `initializer.precision` gives to quantizers, by name.
 
     Raises:
+        ConfigError: an entry is no width and name.
         CompressionError: a name is that of no quantizer.
     """
     precision = config.initializer.precision if config.initializer else None
     names = {one.name for one in plan.quantizers}
     bits = {}
-    for width, asked in (precision.bitwidth_per_scope or ()) if precision else ():
+    entries = (precision.bitwidth_per_scope or ()) if precision else ()
+    faults = [
+        Fault(
+            path=f"initializer.precision.bitwidth_per_scope[{index}]",
+            problem=f"{entry} is no pair of a width and the name of a quantizer, such as "
+            '[8, "Net/Conv2d[conv1]/conv2d_0|WEIGHT"]',
+        )
+        for index, entry in enumerate(entries)
+        if [type(one) for one in entry] != [int, str]
+    ]
+    if faults:
+        raise config_error(faults, "The quantization item")
+    for width, asked in entries:
         # NNCF writes the only output of an operation without its number
         name = f"{asked}0" if asked.endswith("|OUTPUT") else asked
         if name not in names:

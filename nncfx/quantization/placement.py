@@ -346,6 +346,13 @@ class _Planner:
         if per_channel is None:
             per_channel = self.hardware.per_channel_weights
         mode = request.mode or "symmetric"
+        if self.hardware.symmetric_activations and (
+            mode == "asymmetric" or request.signed is False
+        ):
+            raise ArgumentError(
+                f"{self.hardware.name} takes symmetric weights with a sign only, and others are "
+                "asked for. Use mode 'symmetric', and leave 'signed' out.",
+            )
         signed = request.signed is not False if mode == "symmetric" else bool(request.signed)
         return QuantizerSpec(
             bits=self._bits(request.bits, dtype),

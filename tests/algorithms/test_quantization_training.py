@@ -112,6 +112,15 @@ def test_manual_precision_of_an_unknown_quantizer_is_an_error() -> None:
         applied(initializer={"precision": precision})
 
 
+@pytest.mark.parametrize("entry", [[f"{DEEP}|WEIGHT", 2], [2, f"{DEEP}|WEIGHT", 3], ["2", DEEP]])
+def test_manual_precision_in_another_form_is_an_error(entry: list[Any]) -> None:
+    precision = {"type": "manual", "bitwidth_per_scope": [[2, f"{CONV}|WEIGHT"], entry]}
+    with pytest.raises(
+        ConfigError, match=r"bitwidth_per_scope\[1\]: .* is no pair of a width and"
+    ):
+        applied(initializer={"precision": precision})
+
+
 def test_keys_of_hawq_beside_manual_bits_are_told(caplog: pytest.LogCaptureFixture) -> None:
     manual = {"type": "manual", "bitwidth_per_scope": [[2, f"{DEEP}|WEIGHT"]]}
     statistics(initializer={"precision": manual})

@@ -33,6 +33,13 @@ def test_unsigned_weights_become_signed_of_the_same_values() -> None:
     assert (found.low, found.high, int(found.zero_point)) == (-128, 127, 0)
 
 
+def test_unsigned_weights_of_seven_bits_become_signed_so_that_sums_of_two_products_fit() -> None:
+    found = weight_grid(grid(0, 127, 20), CPU)
+    assert (found.low, found.high, int(found.zero_point)) == (-64, 63, -44)
+    assert values(found) == values(grid(0, 127, 20))
+    assert 2 * 255 * max(-found.low, found.high) < 2**15
+
+
 def test_a_symmetric_target_gets_a_grid_that_covers() -> None:
     found = activation_grid(grid(0, 255, 0), GPU)
     assert (found.low, found.high, int(found.zero_point)) == (-127, 127, 0)

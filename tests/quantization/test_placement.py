@@ -331,6 +331,14 @@ def test_bits_that_the_hardware_has_not_are_refused() -> None:
         planned(Chain(), weights=SpecRequest(bits=16))
 
 
+@pytest.mark.parametrize("asked", [{"mode": "asymmetric"}, {"signed": False}])
+def test_weights_without_symmetry_are_refused_where_the_hardware_has_none(
+    asked: dict[str, str | bool],
+) -> None:
+    with pytest.raises(ArgumentError, match="tensorrt takes symmetric weights with a sign only"):
+        planned(Chain(), hardware_named("tensorrt"), weights=SpecRequest(**asked))
+
+
 def test_an_asymmetric_mode_is_refused_where_the_hardware_has_none() -> None:
     with pytest.raises(ArgumentError, match="tensorrt takes symmetric activations only"):
         planned(Chain(), hardware_named("tensorrt"), activations=SpecRequest(mode="asymmetric"))
