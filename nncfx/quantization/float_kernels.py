@@ -125,7 +125,7 @@ def _neighbours(
     places = torch.arange(wanted, dtype=torch.float32)
     if align_corners:
         places = places * (length - 1) / max(wanted - 1, 1)
-    elif scale != 1:
+    else:
         places = (places + 0.5) / torch.tensor(scale, dtype=torch.float32) - 0.5
     places = places.clamp(0, length - 1)
     first = places.long()
