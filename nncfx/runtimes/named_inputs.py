@@ -55,11 +55,17 @@ def examples_in(inputs: ExampleInputs) -> int:
 def _by_name(kwargs: Mapping[str, Any], specs: Sequence[InputSpec]) -> dict[str, Any]:
     names = [spec.name for spec in specs]
     missing = [name for name in names if name not in kwargs]
-    unknown = [name for name in kwargs if name not in names]
+    unknown = [name for name, one in kwargs.items() if name not in names and one is not None]
     if unknown:
+        value = kwargs[unknown[0]]
+        constant = (
+            ""
+            if isinstance(value, torch.Tensor | np.ndarray)
+            else (f" It is {value!r}, which a file has as a constant: leave it out.")
+        )
         raise RuntimeFailure(
             f"The model has no input '{unknown[0]}'; its inputs are {_listed(names)}."
-            f"{did_you_mean(unknown[0], names)}",
+            f"{did_you_mean(unknown[0], names)}{constant}",
         )
     if missing:
         raise RuntimeFailure(
@@ -88,7 +94,7 @@ def _checked(value: object, spec: InputSpec) -> Array:
         raise RuntimeFailure(
             f"Input '{spec.name}' has shape {_shape_text(array.shape)}, but the model takes "
             f"{_shape_text(spec.shape)}{_open_note(spec)}. Give that shape, or export the model "
-            "again with example inputs of yours.",
+            "again with example inputs of yours or with that axis in dynamic_axes.",
         )
     if array.dtype != np.dtype(spec.dtype):
         raise RuntimeFailure(

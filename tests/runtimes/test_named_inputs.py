@@ -22,6 +22,13 @@ def test_a_tuple_goes_by_order_and_a_mapping_by_name() -> None:
     np.testing.assert_array_equal(by_order["ids"], by_name["ids"])
 
 
+def test_an_input_of_none_counts_as_not_given_in_both_forms() -> None:
+    image, ids = torch.ones(2, 3), torch.arange(2)
+    by_order = named_arrays((image, None, ids), [IMAGE, IDS])
+    by_name = named_arrays({"image": image, "mask": None, "ids": ids}, [IMAGE, IDS])
+    assert list(by_order) == list(by_name) == ["image", "ids"]
+
+
 def test_nested_inputs_are_flattened_in_order() -> None:
     arrays = named_arrays(([torch.ones(2, 3), torch.arange(2)],), [IMAGE, IDS])
     assert arrays["ids"].tolist() == [0, 1]
@@ -42,6 +49,10 @@ def test_a_transposed_tensor_becomes_contiguous() -> None:
         (
             {"imagee": torch.ones(1, 3)},
             "no input 'imagee'; its inputs are 'image', 'ids'. Did you",
+        ),
+        (
+            {"image": torch.ones(1, 3), "scale": 0.5},
+            "no input 'scale'; its inputs are 'image', 'ids'. It is 0.5, which a file has as a co",
         ),
         ({"image": torch.ones(1, 3)}, "Input 'ids' of the model is not given"),
         (torch.ones(1, 3), "has 2 input(s), 'image', 'ids', but 1 came"),
