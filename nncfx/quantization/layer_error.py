@@ -1,6 +1,7 @@
 """How much each quantizer and each layer of a quantized model changes, in decibels."""
 
 import math
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing_extensions import override
 
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.hardware import CONTRACTIONS, operation_kind
+from nncfx.quantization.calibration import calibration_inputs
 from nncfx.quantization.observation import (
     Note,
     in_float,
@@ -120,7 +122,7 @@ class _Energies:
         return 10 * math.log10(self.signal / self.error) if self.signal else -math.inf
 
 
-def quantization_errors(model: NNCFNetwork, batches: Iterable[ExampleInputs]) -> ErrorReport:
+def quantization_errors(model: NNCFNetwork, batches: Iterable[Any]) -> ErrorReport:
     """Return what quantization changes, quantizer by quantizer and layer by layer.
 
     Each batch runs twice, in float and quantized. A quantizer that stands at several sites is
@@ -128,11 +130,13 @@ def quantization_errors(model: NNCFNetwork, batches: Iterable[ExampleInputs]) ->
 
     Args:
         model: With quantizers, calibrated. It runs in evaluation mode and is not changed.
-        batches: Inputs of the model, at least one.
+        batches: At least one, each in a form that `quantize` takes, such as of input and label.
 
     Raises:
-        ArgumentError: there are no batches.
+        ArgumentError: there are no batches, or one is of an unknown form.
     """
+    device = next((one.device for one in model.parameters()), torch.device("cpu"))
+    inputs = calibration_inputs(batches, model, sys.maxsize, device)
     sites: dict[Quantizer, Site] = {}
     for site, quantizer in quantizers_of(model).items():
         sites.setdefault(quantizer, site)
@@ -140,7 +144,7 @@ def quantization_errors(model: NNCFNetwork, batches: Iterable[ExampleInputs]) ->
     layers = {address: _Energies() for address in quantizers_by_layer(model)}
     notes: dict[Site, Note] = {PostSite(address): one.note for address, one in layers.items()}
     with _watching(own), probing(model, notes):
-        run_batches(model, in_float_first(model, batches))
+        run_batches(model, in_float_first(model, inputs))
     of_quantizers = [
         TensorError(
             str(sites[quantizer]),

@@ -53,7 +53,8 @@ def test_a_layer_is_compared_with_the_model_in_float() -> None:
     quantized = model(data())
     model.nncf.remove("quantization")
     exact = model(data())
-    report = quantization_errors(network(weight_bits=3), data().split(16))
+    labelled = torch.utils.data.DataLoader(list(zip(data(), range(len(data())), strict=True)), 16)
+    report = quantization_errors(network(weight_bits=3), labelled)
     (last,) = [one for one in report.tensors if one.name == SECOND]
     assert last.role == "layer"
     assert last.bits is None
