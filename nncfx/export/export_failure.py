@@ -30,6 +30,12 @@ def as_export_error(error: BaseException, *, model: str) -> ExportError:
     operation = _first(_OPERATION, texts)
     where = _source_line(texts)
     reason = _first_line(texts[-1])
+    if operation and "Unsupported attribute type" in reason and "Symbolic" in reason:
+        return ExportError(
+            f"{model} cannot be exported with an open batch: operation '{operation}'{where} takes "
+            "a number that depends on its size, such as the groups of a convolution, and a file "
+            "holds that number as a constant. Pass dynamic_batch=False.",
+        )
     if operation:
         return ExportError(
             f"{model} cannot be exported: operation '{operation}'{where} has no ONNX form "

@@ -7,12 +7,10 @@ import numpy as np
 from nncfx.export.graph_edits import (
     add_constant,
     constant_of,
-    consumers,
     input_of,
-    insert_after_value,
 )
 from nncfx.export.layer_inputs import OUTPUT_AXIS, is_dequantized
-from nncfx.export.product_ends import part_biases, part_clamps
+from nncfx.export.product_ends import part_biases, part_clamps, part_quantizers, part_results
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -27,15 +25,16 @@ def fence_floats(graph: "ir.Graph") -> None:
     """Write floats that meet integers such that ONNX Runtime leaves them as they are.
 
     Between quantized tensors it rounds the float weights of a layer, computes a softmax by a table
-    that overflows, and takes ReLUs and biases for parts of products, which it then computes in
-    float. Each of these needs operators in a certain pattern, which is broken here; no value
-    changes.
+    that overflows, and takes ReLUs, biases and quantizers of some readers for parts of products,
+    which it then computes in float. Each of these needs operators in a certain pattern, which is
+    broken here; no value changes.
 
     Args:
         graph: Its quantizers are pairs of `QuantizeLinear` and `DequantizeLinear` already.
     """
     _keep_float_weights(graph)
     part_clamps(graph)
+    part_results(graph)
     _part_softmaxes(graph)
     part_biases(graph)
 
@@ -80,24 +79,13 @@ def _keep_float_weights(graph: "ir.Graph") -> None:
 
 
 def _part_softmaxes(graph: "ir.Graph") -> None:
-    """Put a maximum of one tensor, which changes nothing, between a softmax and its quantizer.
+    """Keep softmaxes between quantized tensors in float.
 
-    ONNX Runtime computes a softmax between quantized tensors by a table of exponentials. Where no
-    output of n is beyond 1.7 / n, its floats overflow, and the largest outputs are 0
-    (`QLinearSoftmax`: a sum kept below the largest float / e**5 is divided by the output's scale
-    first). In float it takes half as long (`benchmarks/softmax_kernels.py`).
+    ONNX Runtime computes such a softmax by a table of exponentials. Where no output of n is beyond
+    1.7 / n, its floats overflow, and the largest outputs are 0 (`QLinearSoftmax`: a sum kept below
+    the largest float / e**5 is divided by the output's scale first). In float it takes half as
+    long (`benchmarks/softmax_kernels.py`).
     """
-    import onnx_ir as ir
-
     for softmax in list(graph):
-        if softmax.op_type != "Softmax" or not is_dequantized(input_of(softmax)):
-            continue
-        output = softmax.outputs[0]
-        quantizers = [one for one in consumers(output) if one.op_type == "QuantizeLinear"]
-        if not quantizers:
-            continue
-        same = ir.node("Max", [output], metadata_props=dict(softmax.metadata_props))
-        same.outputs[0].type, same.outputs[0].shape = output.type, output.shape
-        insert_after_value(output, same, graph)
-        for one in quantizers:
-            one.replace_input_with(0, same.outputs[0])
+        if softmax.op_type == "Softmax" and is_dequantized(input_of(softmax)):
+            part_quantizers(softmax, graph)

@@ -1,4 +1,4 @@
-"""Keep biases and ReLUs behind products of integers from making these products of floats."""
+"""Keep what is behind products of integers from making these products of floats."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -17,10 +17,11 @@ from nncfx.export.layer_inputs import is_dequantized
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["part_biases", "part_clamps"]
+__all__ = ["part_biases", "part_clamps", "part_quantizers", "part_results"]
 
 _CLAMPS: Final = frozenset({"Clip", "Relu"})
 _MATRIX_NDIM: Final = 2
+_PRODUCTS: Final = frozenset({"Gemm", "MatMul"})
 
 
 def part_clamps(graph: "ir.Graph") -> None:
@@ -58,6 +59,37 @@ def _write_bounds(clamp: "ir.Node", graph: "ir.Graph") -> None:
     if nodes:
         graph.insert_before(clamp, nodes[:-1])
         replace_node(clamp, nodes[-1], graph)
+
+
+def part_results(graph: "ir.Graph") -> None:
+    """Part the quantizers of some readers from a product of integers that others read in float.
+
+    ONNX Runtime has a kernel that ends in integers and one that ends in float, and takes neither
+    where a quantizer and something else read the result.
+    """
+    for node in list(graph):
+        if node.op_type not in _PRODUCTS or node.domain:
+            continue
+        are_integers = all(is_dequantized(input_of(node, index)) for index in (0, 1))
+        result = node.outputs[0]
+        is_float = any(one.op_type != "QuantizeLinear" for one in consumers(result))
+        if are_integers and (is_float or result.is_graph_output()):
+            part_quantizers(node, graph)
+
+
+def part_quantizers(node: "ir.Node", graph: "ir.Graph") -> None:
+    """Put a maximum of one tensor, which changes nothing, between `node` and its quantizers."""
+    import onnx_ir as ir
+
+    output = node.outputs[0]
+    quantizers = [one for one in consumers(output) if one.op_type == "QuantizeLinear"]
+    if not quantizers:
+        return
+    same = ir.node("Max", [output], metadata_props=dict(node.metadata_props))
+    same.outputs[0].type, same.outputs[0].shape = output.type, output.shape
+    graph.insert_after(node, same)
+    for one in quantizers:
+        one.replace_input_with(0, same.outputs[0])
 
 
 def part_biases(graph: "ir.Graph") -> None:

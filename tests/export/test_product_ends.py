@@ -69,3 +69,34 @@ def test_a_product_clamped_for_a_float_layer_is_in_integers(
         (found,) = session.run(x)
     with torch.no_grad(), integer_arithmetic(quantized):
         assert found == pytest.approx(quantized(x).numpy(), abs=1e-6)
+
+
+class Spread(nn.Module):
+    """A residual network of matrices: what one layer reads is also added in float, or returned."""
+
+    def __init__(self, *, is_returned: bool) -> None:
+        super().__init__()
+        self.read, self.refine = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.is_returned = is_returned
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        features = self.read(x)
+        refined = self.refine(features)
+        return (refined, features) if self.is_returned else (features.exp() + refined,)
+
+
+@pytest.mark.parametrize("is_returned", [False, True])
+def test_a_product_that_is_read_in_integers_and_in_float_is_in_integers(
+    tmp_path: Path, *, is_returned: bool
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(5, 16)
+    model = nncfx.quantize(Spread(is_returned=is_returned).eval(), [x])
+    path = nncfx.export_onnx(model, tmp_path / "m.onnx", x).path
+    kernels = integer_kernels(path, x)
+    assert (len(kernels.integer), kernels.float) == (2, ())
+    with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
+        found = session.run(x)
+    with integer_arithmetic(model):
+        for one, expected in zip(found, model(x), strict=True):
+            assert torch.allclose(expected, torch.as_tensor(one), atol=1e-6)
