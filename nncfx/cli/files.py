@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from nncfx.errors import ArgumentError, StorageError
@@ -75,7 +76,7 @@ def inspect_file(
         )
     for row in rows:
         table.add_row(
-            row.name,
+            escape(row.name),  # names of hooks have brackets
             "x".join(map(str, row.shape)) or "scalar",
             row.dtype,
             row.codec,

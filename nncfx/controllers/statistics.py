@@ -97,13 +97,14 @@ def _is_records(value: object) -> bool:
 
 def _drawn(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> "Table":
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
     drawn = Table(title=title or None, box=box.SIMPLE, show_header=any(header))
     for name, value in zip(header, rows[0], strict=True):
         drawn.add_column(name, justify="right" if isinstance(value, int | float) else "left")
     for row in rows:
-        drawn.add_row(*map(_cell, row))
+        drawn.add_row(*(escape(_cell(value)) for value in row))  # scopes look like markup
     return drawn
 
 

@@ -83,11 +83,12 @@ class ErrorReport:
 
     def __rich__(self) -> "Table":
         from rich import box
+        from rich.markup import escape
         from rich.table import Table
 
         table = Table(*_HEAD, box=box.SIMPLE)
         for row in self._rows():
-            table.add_row(*row)
+            table.add_row(*map(escape, row))  # scopes look like markup
         return table
 
     def _rows(self) -> Iterator[tuple[str, str, str, str]]:

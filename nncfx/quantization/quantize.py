@@ -58,7 +58,7 @@ class QuantizeOptions:
             "enable" where the target has such sums (`onnxruntime_avx2`), else "disable".
 
     Raises:
-        ArgumentError: there is no such rounding.
+        ArgumentError: there is no such rounding, or a range is no request.
     """
 
     placement: PlacementOptions = field(default_factory=PlacementOptions)
@@ -78,6 +78,13 @@ class QuantizeOptions:
                 f"There is no rounding '{self.rounding}'; known are {', '.join(known)}."
                 f"{did_you_mean(self.rounding, known)}",
             )
+        for name in ("activation_range", "weight_range"):
+            asked = getattr(self, name)
+            if not isinstance(asked, RangeRequest):
+                raise ArgumentError(
+                    f"{name} is {asked!r}. Write it as RangeRequest(method='percentile'), of "
+                    "nncfx.quantization.",
+                )
 
 
 def quantize(  # noqa: PLR0913 (keyword-only, the front door)
@@ -173,9 +180,11 @@ def _check(
             "Pass a name, such as 'onnxruntime', or a nncfx.hardware.Hardware.",
         ),
         "ignored_scopes": (
-            not isinstance(ignored_scopes, str),
+            isinstance(ignored_scopes, Iterable)
+            and not isinstance(ignored_scopes, str)
+            and all(isinstance(one, str) for one in ignored_scopes),
             ignored_scopes,
-            f"It is a sequence of scopes: write [{ignored_scopes!r}].",
+            f"It is a sequence of scopes, which are texts: write [{str(ignored_scopes)!r}].",
         ),
         "options": (
             isinstance(options, QuantizeOptions),

@@ -72,6 +72,13 @@ def test_inspect_file_shows_checksums(source: Path) -> None:
     assert "1.37" in text  # the entropy of 3/5, 1/5 and 1/5, in bits
 
 
+def test_inspect_file_shows_names_of_hooks_with_their_brackets(tmp_path: Path) -> None:
+    save_file({"Net[fc]": np.zeros(2, np.float32)}, tmp_path / "a.safetensors")
+    run("pack", tmp_path / "a.safetensors")
+    text = run("inspect-file", tmp_path / "a.nncfx")
+    assert "Net[fc]" in text.replace("\n", "")
+
+
 def test_a_file_does_not_replace_itself(source: Path) -> None:
     with pytest.raises(ArgumentError, match="would replace itself"):
         run("pack", source, "--output", source)

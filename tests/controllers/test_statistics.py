@@ -39,6 +39,11 @@ def drawn(statistics: Statistics) -> list[list[str]]:
     return [line.split() for line in file.getvalue().splitlines() if line.strip("─ \n")]
 
 
+def test_a_scope_is_drawn_with_its_brackets() -> None:
+    layer = Layer(name="Net/Linear[fc]", shape=(8, 4), count=1)
+    assert drawn(Layers(level=0.25, layers=(layer,)))[-1][0] == "Net/Linear[fc]"
+
+
 def test_single_numbers_and_records_are_tables_of_their_own() -> None:
     assert drawn(STATISTICS) == [
         ["level", "0.250"],

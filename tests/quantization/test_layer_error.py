@@ -128,6 +128,7 @@ def test_rich_draws_a_report(capsys: pytest.CaptureFixture[str]) -> None:
     rich.print(REPORT)
     drawn = capsys.readouterr().out
     assert "fc.weight" in drawn
+    assert "Net/Linear[fc]/linear_0" in drawn
     assert "43.2" in drawn
 
 

@@ -69,6 +69,7 @@ def quantizers(model: NNCFNetwork) -> list[Quantizer]:
         ({"calibration_batches": torch.zeros(8, 3, 8, 8)}, r"is a Tensor. .*images.split"),
         ({"calibration_batches": {"x": torch.zeros(8, 3, 8, 8)}}, r"is a dict. .*\[batch\]"),
         ({"ignored_scopes": "Net/Conv2d[conv]"}, r"is a str. .*\['Net/Conv2d\[conv\]'\]"),
+        ({"ignored_scopes": [3]}, r"ignored_scopes is a list. It is a sequence of scopes, which"),
         ({"options": {"rounding": "gptq"}}, r"options is a dict. Pass .*QuantizeOptions"),
         ({"weight_bits": 3.5}, r"bits is 3.5; it is a whole number"),
         ({"activation_bits": "8"}, r"bits is '8'; it is a whole number"),
@@ -82,6 +83,13 @@ def test_what_python_would_take_for_something_else_is_refused(
     arguments: dict[str, Any] = {"model": fresh(), "calibration_batches": data(), **wrong}
     with pytest.raises(ArgumentError, match=message):
         quantize(**arguments)
+
+
+def test_a_range_that_is_no_request_is_refused_with_its_spelling() -> None:
+    with pytest.raises(
+        ArgumentError, match=r"activation_range is 'kl'. Write .*RangeRequest\(meth"
+    ):
+        QuantizeOptions(activation_range="kl")  # type: ignore[arg-type]  # what is refused
 
 
 @pytest.mark.parametrize("target", sorted(HARDWARE))
