@@ -12,7 +12,7 @@ from nncfx.export.fake_quantize import DOMAIN, Grid, grid_of, is_fake_quantize
 from nncfx.export.float_fences import fence_floats
 from nncfx.export.folded_norms import fold_batch_norms
 from nncfx.export.fusion import arrange_quantizers
-from nncfx.export.graph_edits import add_constant, constant_of, input_of, replace_node
+from nncfx.export.graph_edits import add_constant, constant_of, consumers, input_of, replace_node
 from nncfx.export.image_blocks import read_image_by_blocks
 from nncfx.export.integer_biases import add_integer_biases
 from nncfx.export.integer_forms import (
@@ -113,7 +113,9 @@ def _write_pair(node: "ir.Node", grid: Grid, graph: "ir.Graph") -> None:
 
     source = input_of(node)
     values = constant_of(source)
-    if values is not None:  # a quantizer that has moved up to a constant
+    is_joined = all(one.op_type == "Concat" for one in consumers(node.outputs[0]))
+    # a quantizer that has moved up to a constant; of one that is joined TensorRT wants the floats
+    if values is not None and not is_joined:
         store(IntegerWeight(node=node, integers=grid.integers(values), grid=grid), graph)
         return
     dtype = number_type(grid, signed_first=False)

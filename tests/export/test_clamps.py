@@ -184,3 +184,13 @@ def is_equal_in_integers(model: nn.Module, x: torch.Tensor, layers: int, folder:
         (found,) = session.run(x)
     with torch.no_grad(), integer_arithmetic(model):
         assert (found == model(x).numpy()).all()
+
+
+def test_tensorrt_builds_what_is_joined_with_a_constant(tmp_path: Path) -> None:
+    pytest.importorskip("tensorrt_rtx_bindings")
+    x = torch.randn(2, 8, 6, 6)
+    quantized = nncfx.quantize(Memory().eval(), [x], target="tensorrt")
+    file = export_onnx(quantized, tmp_path / "m.onnx", x, target="tensorrt", dynamic_batch=False)
+    options = BuildOptions(settings=(("computeCapability", "8.9"),))
+    with runtime_named("tensorrt_rtx").build(file.path, options):
+        pass  # it cannot run without a GPU
