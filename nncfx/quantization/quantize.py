@@ -291,10 +291,13 @@ def _report(plan: QuantizationPlan) -> None:
     """
     if not plan.quantizers:
         reasons = {f"{one.address}: {one.reason}" for one in plan.float_operations}
+        mend = "Widen the scopes, or choose another target."
+        if any("." in one.address.rpartition("/")[2] for one in plan.float_operations):
+            mend = "It calls operators of torch.export: quantize the module that was exported."
         raise CompressionError(
             f"Nothing in the model can be quantized for {plan.hardware}: "
             f"{'; '.join(sorted(reasons)[:5]) or 'it computes nothing in float'}. "
-            "Widen the scopes, or choose another target.",
+            f"{mend}",
         )
     for one in plan.float_operations:
         if one.kind in _LOGGED and "scopes" not in one.reason:

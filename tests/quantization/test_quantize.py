@@ -264,6 +264,12 @@ def test_a_quantized_model_is_exported_as_a_program_with_an_open_batch() -> None
     assert torch.equal(program.module()(more), model(more))
 
 
+def test_a_program_of_torch_export_is_refused_with_the_mend() -> None:
+    program = torch.export.export(fresh(), (data()[0],)).module()
+    with pytest.raises(CompressionError, match="quantize the module that was exported"):
+        quantize(program, data())
+
+
 @pytest.mark.parametrize("batches", [[], iter([])], ids=["list", "iterator"])
 def test_no_calibration_data_is_an_error_and_the_model_stays_plain(batches: Any) -> None:  # noqa: ANN401
     model = fresh()
