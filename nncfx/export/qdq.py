@@ -12,6 +12,7 @@ from nncfx.export.fake_quantize import DOMAIN, Grid, grid_of, is_fake_quantize
 from nncfx.export.float_fences import fence_floats
 from nncfx.export.folded_norms import fold_batch_norms
 from nncfx.export.fusion import arrange_quantizers
+from nncfx.export.gates import quantize_gates
 from nncfx.export.graph_edits import add_constant, constant_of, consumers, input_of, replace_node
 from nncfx.export.image_blocks import read_image_by_blocks
 from nncfx.export.integer_biases import add_integer_biases
@@ -84,6 +85,7 @@ def _write_activations(graph: "ir.Graph", target: Target) -> None:
     subsample_pixels(graph, target)
     if target.rewrites_floats:
         clamp_by_quantizers(graph)
+        quantize_gates(graph)
     for node in [one for one in graph if is_fake_quantize(one)]:
         _write_pair(node, activation_grid(grid_of(node), target), graph)
     if target.integer_bias:

@@ -10,7 +10,7 @@ from nncfx.quantization.grid import (
     qparams_from_threshold,
     range_of,
 )
-from nncfx.quantization.integer_arithmetic import integer_arithmetic
+from nncfx.quantization.integer_arithmetic import GATE_STEPS, integer_arithmetic
 from nncfx.quantization.layer_error import ErrorReport, layer_sensitivities, quantization_errors
 from nncfx.quantization.layer_rounding import round_weights
 from nncfx.quantization.placement import plan_quantizers
@@ -31,6 +31,7 @@ from nncfx.quantization.weight_only import quantize_weights
 
 __all__ = [
     "FLOAT8_MAX",
+    "GATE_STEPS",
     "AccuracyControl",
     "ErrorReport",
     "FloatOperation",

@@ -52,7 +52,10 @@ from nncfx.quantization.quantizer import Quantizer
 from nncfx.tracing import NNCFNetwork
 from nncfx.tracing.spelling import spelling
 
-__all__ = ["integer_arithmetic"]
+__all__ = ["GATE_STEPS", "integer_arithmetic"]
+
+GATE_STEPS: Final = 256
+"""Steps between 0 and 1 of a sigmoid that its own input is multiplied by, in SiLU."""
 
 _MOST_BITS: Final = 8
 _IMAGE_NDIM: Final = 4
@@ -67,7 +70,8 @@ def integer_arithmetic(model: nn.Module) -> Iterator[None]:
     ReLUs and clamps behind them are part of that. The sum is scaled once, in float32, and rounded,
     half to even. Sums and products of two quantized tensors and means over a quantized image are
     computed from their integers; batch norms elsewhere, sigmoids, bilinear resizing and means over
-    the channels in float32 as the runtime does. All else stays as it is (softmax, layer norms,
+    the channels in float32 as the runtime does, SiLUs from their input's integers and sigmoids in
+    steps of 1/256. All else stays as it is (softmax, layer norms,
     GELU, products of two activations): there two libraries may differ in a last bit. For
     evaluation: without gradients, with batch norms that have constants.
 
@@ -254,6 +258,19 @@ class _Kernels(TorchFunctionMode):
         result = self._plain(call)
         return result if values is None else result.copy_(values)  # perhaps in place
 
+    def gate(self, call: Call) -> Tensor:
+        """Return the product of each element and its sigmoid."""
+        x, lattice = call.x, self._integers(call.x)
+        if lattice is None or x.dtype != torch.float32:
+            return self.curve(call)
+        unit = torch.ones_like(lattice.scale)
+        steps = Lattice(
+            scale=unit / GATE_STEPS, zero_point=torch.zeros_like(unit), axis=None, bits=_MOST_BITS
+        )
+        sigmoid = torch.round(logistic(x) * GATE_STEPS).clamp(max=GATE_STEPS - 1) / GATE_STEPS
+        pending = multiplied(x, lattice, sigmoid, steps)  # before `x` changes, perhaps in place
+        return self._later(self.curve(call), pending)
+
     def average(self, call: Call) -> Tensor:
         """Return the means of windows of an image."""
         lattice = self._integers(call.x)
@@ -332,6 +349,7 @@ _RULES: Final[Mapping[Callable[..., Any], Callable[[_Kernels, Call], Any]]] = {
     **dict.fromkeys((torch.add, torch.Tensor.add, torch.Tensor.add_), _Kernels.add),
     **dict.fromkeys((torch.mul, torch.Tensor.mul, torch.Tensor.mul_), _Kernels.multiply),
     **dict.fromkeys(_CURVES, _Kernels.curve),
+    F.silu: _Kernels.gate,
     F.avg_pool2d: _Kernels.average,
     F.interpolate: _Kernels.resize,
     **dict.fromkeys((F.adaptive_avg_pool2d, torch.mean, torch.Tensor.mean), _Kernels.mean),
