@@ -12,7 +12,7 @@ from torch import nn
 import nncfx
 from nncfx.export.graph_edits import constant_of
 from nncfx.export.integer_biases import add_integer_biases
-from nncfx.quantization import integer_arithmetic
+from nncfx.quantization import QuantizeOptions, integer_arithmetic
 from nncfx.runtimes import BuildOptions, runtime_named
 
 Parse = Callable[[str], ir.Model]
@@ -70,3 +70,30 @@ def test_a_layer_with_a_dead_channel_runs_as_simulated(tmp_path: Path, shrink: f
     with torch.no_grad(), integer_arithmetic(quantized):
         assert np.array_equal(found, quantized(x).numpy())
     assert found[:, 3] == pytest.approx(2.0, rel=0.01)
+
+
+class Twins(nn.Module):
+    """One network for two images; the size of the second is read as well, by `expand_as`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tower = nn.Sequential(nn.Conv2d(1, 8, 3), nn.Flatten(), nn.Linear(8 * 36, 16))
+
+    def forward(
+        self, first: torch.Tensor, second: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        one, other = self.tower(first), self.tower(second)
+        return one.sum(1, keepdim=True).expand_as(one), other
+
+
+def test_openvino_adds_the_biases_of_a_layer_that_runs_twice(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    inputs = (torch.randn(2, 1, 8, 8), torch.randn(2, 1, 8, 8))
+    options = QuantizeOptions(overflow_fix="enable")
+    model = nncfx.quantize(Twins().eval(), [inputs], target="openvino", options=options)
+    path = nncfx.export_onnx(model, tmp_path / "m.onnx", inputs, target="openvino").path
+    with runtime_named("openvino").build(path, BuildOptions()) as session:
+        found = session.run(inputs)
+    with torch.no_grad(), integer_arithmetic(model):
+        for one, expected in zip(found, model(*inputs), strict=True):
+            np.testing.assert_allclose(one, expected.numpy(), atol=1e-2)
