@@ -114,7 +114,7 @@ class Outcome:
 
 def subjects(zoo: str) -> list[Subject]:
     """Return the models of a zoo: timm's of the comparison, pytorchcv's classifiers."""
-    if zoo in {"torchvision", "timm"}:
+    if zoo in {"torchvision", "torchvision_tasks", "timm"}:
         importlib.import_module("torchvision_on_cpu")
     if zoo == "timm":
         return [Subject(name, partial(make_timm, name)) for name in TIMM]

@@ -131,6 +131,42 @@ def make_torchvision(name: str) -> Made:
     return package.get_model(name, **options), torch.rand(1, 3, size, size)
 
 
+TASKS: Final = MappingProxyType(
+    {
+        "segmentation.fcn_resnet50": (1, 3, 128, 128),
+        "segmentation.deeplabv3_mobilenet_v3_large": (1, 3, 128, 128),
+        "segmentation.lraspp_mobilenet_v3_large": (1, 3, 128, 128),
+        "video.r3d_18": (1, 3, 8, 64, 64),
+        "video.mc3_18": (1, 3, 8, 64, 64),
+        "video.r2plus1d_18": (1, 3, 8, 64, 64),
+        "video.s3d": (1, 3, 16, 224, 224),
+        "video.mvit_v2_s": (1, 3, 16, 224, 224),
+        "video.swin3d_t": (1, 3, 8, 64, 64),
+        "optical_flow.raft_small": (1, 3, 128, 128),
+        "detection.retinanet_resnet50_fpn": (1, 3, 128, 128),
+        "detection.ssdlite320_mobilenet_v3_large": (1, 3, 320, 320),
+    }
+)
+"""Models of torchvision for other tasks than classification, and sizes of images."""
+
+
+def torchvision_tasks() -> list[Subject]:
+    """Return models for other tasks, of detectors the backbones (outputs of fixed sizes)."""
+    return [Subject(name, partial(make_task, name)) for name in TASKS]
+
+
+def make_task(name: str) -> Made:
+    """Return a model, and images of the size for it."""
+    task, _, function = name.partition(".")
+    build = getattr(importlib.import_module(f"torchvision.models.{task}"), function)
+    options = {"weights_backbone": None} if task in {"segmentation", "detection"} else {}
+    model = build(weights=None, **options)
+    images = torch.rand(TASKS[name])
+    if task == "optical_flow":
+        return model, (images, torch.rand(TASKS[name]))
+    return (model.backbone if task == "detection" else model), images
+
+
 TIMM: Final = (
     *("bat_resnext26ts", "beit_base_patch16_224", "botnet26t_256", "caformer_s18"),
     *("cait_xxs24_224", "coat_tiny", "coatnet_nano_rw_224", "convformer_s18"),
@@ -175,6 +211,7 @@ ZOOS: Final[Mapping[str, Callable[[], list[Subject]]]] = MappingProxyType(
     {
         "pytorchcv": pytorchcv,
         "torchvision": torchvision,
+        "torchvision_tasks": torchvision_tasks,
         "timm": timm,
         "transformers": transformers,
     },
