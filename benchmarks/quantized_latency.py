@@ -21,6 +21,7 @@ from pathlib import Path
 
 import torch
 from onnxruntime import quantization
+from pytorchcv.models.efficientnet import efficientnet_b0
 from pytorchcv.models.mobilenetv2 import mobilenetv2_w1
 from pytorchcv.models.mobilenetv3 import mobilenetv3_large_w1
 from pytorchcv.models.resnet import resnet18, resnet50
@@ -42,6 +43,7 @@ MODELS = {
     "resnet50": resnet50,
     "mobilenetv2": mobilenetv2_w1,
     "mobilenetv3": mobilenetv3_large_w1,
+    "efficientnet_b0": efficientnet_b0,
 }
 CLOCKS = {"wall": time.perf_counter, "process": time.process_time}
 SHAPE = (1, 3, 224, 224)
