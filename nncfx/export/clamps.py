@@ -1,6 +1,6 @@
 """Clamps that quantizers make needless or do themselves, and those that keep two apart."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["clamp_by_quantizers", "keep_quantizers_apart", "remove_implied_clamps"]
 
-_KERNELS = frozenset({*CONTRACTIONS, "Add"})
+_KERNELS: Final = frozenset({*CONTRACTIONS, "Add"})
 """What a runtime computes in integers only if a quantizer is next."""
 
 
