@@ -11,13 +11,13 @@ import numpy.typing as npt
 
 from nncfx.export.fake_quantize import grid_of, is_fake_quantize
 from nncfx.export.graph_edits import add_constant, constant_of, input_of
+from nncfx.export.layer_inputs import CONTRACTIONS
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 __all__ = ["store_constant_values"]
 
-_PRODUCTS: Final = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _REPEATS: Final = frozenset({"Expand", "Tile"})
 _LARGEST: Final = 2**22
 """Values; a larger product stays one, since the file would grow by it."""
@@ -112,7 +112,7 @@ def _small_products(known: "AbstractSet[ir.Node]") -> "set[ir.Node]":
     # what is not quantized afterwards would be stored in float, in the place of bytes
     quantized = _with_producers(filter(is_fake_quantize, known), known)
     repeated = _with_producers(filter(_is_repeated, known), known)
-    products = [node for node in quantized - repeated if node.op_type in _PRODUCTS]
+    products = [node for node in quantized - repeated if node.op_type in CONTRACTIONS]
     return _with_producers([node for node in products if _is_small(node.outputs[0])], known)
 
 
