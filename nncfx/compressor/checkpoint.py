@@ -25,6 +25,7 @@ from nncfx.controllers import CompositeController, Controller
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.quantization import fold_batch_norms
 from nncfx.quantization.records import insertions_from, quantizer_records
+from nncfx.storage.whole_file import writing
 from nncfx.tracing import ExampleInputs, NNCFNetwork, unwrap
 
 __all__ = ["load", "save"]
@@ -45,7 +46,8 @@ def save(
 
     Raises:
         ArgumentError: `model` is no module, a plain module, or not the model of `controller`.
-        StorageError: the model's `state_dict` holds something else than tensors.
+        StorageError: the model's `state_dict` holds something else than tensors, or `path` cannot
+            be written.
     """
     if not isinstance(model, nn.Module):
         raise ArgumentError(
@@ -80,14 +82,9 @@ def save(
         "shared": shared,
         "quantizers": quantizer_records(model, without=_algorithms(controller)),
     }
-    target = Path(path)
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        save_file(tensors, unfinished, metadata={_KEY: json.dumps(description)})
-        unfinished.replace(target)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return target
+    with writing(path) as draft:
+        save_file(tensors, draft, metadata={_KEY: json.dumps(description)})
+    return Path(path)
 
 
 def load(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nncfx.errors import StorageError, did_you_mean
+from nncfx.storage.whole_file import write_whole
 
 __all__ = ["decode", "encode", "load_object", "read_text", "write_text"]
 
@@ -127,17 +128,7 @@ def write_text(path: str | Path, text: str) -> Path:
     Raises:
         StorageError: The folder cannot be made or written to.
     """
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.part")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(target)
-    except OSError as error:
-        raise StorageError(
-            f"'{target}' cannot be written: {error.strerror}. Choose a folder you may write to.",
-        ) from error
-    return target
+    return write_whole(Path(path), [text.encode()]).path
 
 
 def read_text(path: str | Path) -> str:

@@ -8,6 +8,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from nncfx.errors import SearchError
+from nncfx.storage.whole_file import writing
 
 __all__ = ["TrialStates"]
 
@@ -31,11 +32,8 @@ class TrialStates:
         if self._folder is None:
             self._memory[name] = tensors
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(self._folder, name)
-        temporary = path.with_name(f"{path.name}.part")
-        save_file({key: value.contiguous() for key, value in tensors.items()}, temporary)
-        temporary.replace(path)
+        with writing(self._path(self._folder, name)) as draft:
+            save_file({key: value.contiguous() for key, value in tensors.items()}, draft)
 
     def load(self, name: str) -> dict[str, torch.Tensor]:
         """Return the weights that were kept under `name`.

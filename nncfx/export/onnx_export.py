@@ -5,7 +5,6 @@ import inspect
 import io
 import logging
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -44,6 +43,7 @@ from nncfx.export.quantizer_inputs import check_quantizer_inputs, quantizer_inpu
 from nncfx.export.targets import Target, target_named
 from nncfx.export.writable_outputs import writable_outputs
 from nncfx.quantization.operator_shapes import know_shapes
+from nncfx.storage.whole_file import writing_files
 from nncfx.tracing import ExampleInputs, as_call, inputs_for
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
             the wrong kind, or dynamic axes that they do not have.
         ExportError: the model does not run on `example_inputs`, uses an operation that has no
             ONNX form, or fixes an axis that was to stay open.
+        StorageError: the file cannot be written.
         MissingExtraError: onnx or onnxscript is not installed.
     """
     runtime = target_named(target)
@@ -312,16 +313,12 @@ def _write(program: torch.onnx.ONNXProgram, destination: Path) -> int:
     """Write and check the file in a folder of its own, move it into place; return its bytes."""
     import onnx
 
-    with tempfile.TemporaryDirectory(dir=destination.parent, prefix=".export-") as folder:
-        draft = Path(folder) / destination.name
+    # Weights go first: a file at `destination` never points to weights that are not there.
+    with writing_files(destination) as folder:
+        draft = folder / destination.name
         program.save(draft)
         try:
             onnx.checker.check_model(draft, full_check=True)
         except Exception as error:
             raise ExportError(f"The exported graph is not valid ONNX: {error}") from error
-        # Weights first: a file at `destination` never points to weights that are not there.
-        files = sorted(Path(folder).iterdir(), key=lambda file: file == draft)
-        size = sum(file.stat().st_size for file in files)
-        for file in files:
-            file.replace(destination.parent / file.name)
-    return size
+        return sum(file.stat().st_size for file in folder.iterdir())

@@ -17,6 +17,7 @@ from nncfx.lc.lagrangian import Lagrangian
 from nncfx.lc.projection import Best, Projection
 from nncfx.lc.recovery import StepRecord
 from nncfx.schemes.code_digest import code_digest
+from nncfx.storage.whole_file import writing
 
 __all__ = ["Unfinished", "identity"]
 
@@ -51,7 +52,7 @@ class Unfinished:
         self._path = None if folder is None else Path(folder) / f"recovery-{name}.safetensors"
 
     def save(self, learner: nn.Module, lagrangian: Lagrangian, best: Best) -> None:
-        """Write everything the next iteration depends on, by way of a temporary name.
+        """Write everything the next iteration depends on.
 
         Raises:
             StorageError: the folder cannot be written to.
@@ -66,18 +67,10 @@ class Unfinished:
         tensors |= lagrangian.state() | _generators(learner)
         history = [dataclasses.asdict(record) for record in best.history]
         about = {"mu": lagrangian.mu, "metric": metric, "history": history}
-        temporary = self._path.with_suffix(".part")
         # a clone each: safetensors refuses tensors that share memory
         clones = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            save_file(clones, temporary, {"format": _FORMAT, "state": json.dumps(about)})
-            temporary.replace(self._path)
-        except OSError as error:
-            raise StorageError(
-                f"'{self._path}' cannot be written: {error.strerror}. Choose a resume_folder that "
-                "you may write to.",
-            ) from error
+        with writing(self._path) as draft:
+            save_file(clones, draft, {"format": _FORMAT, "state": json.dumps(about)})
 
     def restore(self, learner: nn.Module, lagrangian: Lagrangian, best: Best) -> int:
         """Put what `save` wrote into the arguments; return the number of finished iterations.

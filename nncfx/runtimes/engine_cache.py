@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-import os
 import platform
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from nncfx.errors import RuntimeFailure
+from nncfx.storage.whole_file import write_whole
 
 __all__ = ["content_digest", "kept_engine", "processor_digest"]
 
@@ -34,6 +33,7 @@ def kept_engine(
 
     Raises:
         RuntimeFailure: the file is damaged, or says that it is another engine.
+        StorageError: the engine cannot be written.
     """
     if folder is None:
         return build(), False
@@ -42,8 +42,7 @@ def kept_engine(
     if path.exists():
         return _read(path, header), True
     engine = build()
-    folder.mkdir(parents=True, exist_ok=True)
-    _write(path, _MAGIC + header + hashlib.sha256(engine).digest() + engine)
+    write_whole(path, [_MAGIC, header, hashlib.sha256(engine).digest(), engine])
     return engine, False
 
 
@@ -85,15 +84,3 @@ def _read(path: Path, header: bytes) -> bytes:
             f"The kept engine '{path}' is damaged. Delete it; it is built again.",
         )
     return engine
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file that appears whole or not at all."""
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=".engine-")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        Path(draft).replace(path)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise

@@ -1,10 +1,10 @@
 """ONNX files of fused integer operators, as ONNX Runtime makes them of QuantizeLinear pairs."""
 
 import os
-import secrets
 from pathlib import Path
 
 from nncfx.errors import MissingExtraError, RuntimeFailure
+from nncfx.storage.whole_file import writing
 
 __all__ = ["write_operator_form"]
 
@@ -19,6 +19,7 @@ def write_operator_form(path: str | os.PathLike[str], target: str | os.PathLike[
 
     Raises:
         RuntimeFailure: there is no such file, or ONNX Runtime refuses it.
+        StorageError: the file cannot be written.
         MissingExtraError: ONNX Runtime is not installed.
     """
     try:
@@ -26,19 +27,18 @@ def write_operator_form(path: str | os.PathLike[str], target: str | os.PathLike[
     except ImportError as error:
         raise MissingExtraError("onnxruntime", "onnxruntime", "fusing operators") from error
     written = Path(target)
-    temporary = written.with_name(f".{written.name}.{secrets.token_hex(4)}")
     options = onnxruntime.SessionOptions()
     level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.graph_optimization_level = level
-    options.optimized_model_filepath = str(temporary)
-    try:
-        onnxruntime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
-        temporary.replace(written)
-    except Exception as error:
-        raise RuntimeFailure(
-            f"ONNX Runtime does not fuse '{os.fspath(path)}': {error}. Export it with "
-            "nncfx.export_onnx, and give the path of that file.",
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with writing(written) as draft:
+        options.optimized_model_filepath = str(draft)
+        try:
+            onnxruntime.InferenceSession(
+                os.fspath(path), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:
+            raise RuntimeFailure(
+                f"ONNX Runtime does not fuse '{os.fspath(path)}': {error}. Export it with "
+                "nncfx.export_onnx, and give the path of that file.",
+            ) from error
     return written

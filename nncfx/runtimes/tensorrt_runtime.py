@@ -17,6 +17,7 @@ from nncfx.runtimes.named_inputs import InputSpec, named_arrays
 from nncfx.runtimes.runtime import BuildOptions, ModelSource, Outputs, Runtime, Session
 from nncfx.runtimes.tensorrt_network import QuantizedLayers, check_quantized, quantized_layers
 from nncfx.runtimes.tensorrt_settings import TensorRtSettings, tensorrt_settings
+from nncfx.storage.whole_file import write_whole
 from nncfx.tracing import ExampleInputs
 
 __all__ = ["EngineFacts", "TensorRt", "TensorRtSession"]
@@ -327,6 +328,4 @@ def _timing_cache(config: Any, path: Path | None) -> Any:  # noqa: ANN401 (no ty
 
 
 def _keep_timing_cache(cache: Any, path: Path) -> None:  # noqa: ANN401 (no types)
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_bytes(bytes(memoryview(cache.serialize())))
-    draft.replace(path)
+    write_whole(path, [bytes(memoryview(cache.serialize()))])

@@ -1,16 +1,26 @@
-"""Files that appear whole or not at all, and files to read."""
+"""The one way in which nncfx writes files: whole and on disk, or not at all; and files to read.
+
+A file is written under a temporary name beside its own, fsync'ed and renamed, and its folder is
+fsync'ed. So a reader sees the old file or the new one, whatever happens to process or machine.
+"""
 
 import contextlib
+import errno
 import os
-import secrets
-from collections.abc import Iterable
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
-from nncfx.errors import StorageError
+from safetensors import SafetensorError
 
-__all__ = ["SavedFile", "open_file", "write_whole"]
+from nncfx.errors import NNCFXError, StorageError
+
+__all__ = ["SavedFile", "open_file", "sync", "write_whole", "writing", "writing_files"]
+
+_UNSYNCED: Final = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
+"""What file systems say that cannot fsync folders, and systems that cannot open them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,26 +44,123 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def write_whole(path: Path, parts: Iterable[bytes | memoryview]) -> SavedFile:
-    """Write `parts` under a temporary name beside `path`, then rename it to `path`.
-
-    Missing folders are made. Each part is asked for when the one before is written.
+    """Write `parts` to `path` as `writing` does; each is asked for when the one before is written.
 
     Raises:
         StorageError: the file cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as file:
-            size = sum(file.write(part) for part in parts)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise StorageError(
-            f"'{path}' cannot be written ({error}). Use a path that you may write to."
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    with writing(path) as draft, draft.open("wb") as file:
+        size = sum(file.write(part) for part in parts)
     return SavedFile(path=path, size_bytes=size)
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a temporary name to write a file under; after the body it stands at `path`, on disk.
+
+    Missing folders are made. Processes that write the same path do so one after the other. A body
+    that raises leaves what was there before. What a killed process leaves under the temporary
+    name, the next one to write this path takes over.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    target = Path(path)
+    with _told(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name}.part")
+        with _claimed(draft, lambda: os.open(draft, os.O_RDWR | os.O_CREAT, 0o666)):
+            try:
+                yield draft
+                sync(draft)
+                draft.replace(target)
+            except BaseException:
+                draft.unlink(missing_ok=True)
+                raise
+            sync(target.parent)
+
+
+@contextlib.contextmanager
+def writing_files(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give an empty folder for a file called as `path` and others beside it; see `writing`.
+
+    After the body they stand in the folder of `path`, the file called as `path` last.
+
+    Raises:
+        StorageError: a file cannot be written.
+    """
+    target = Path(path)
+    with _told(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name}.parts")
+        with _claimed(draft, lambda: _opened_folder(draft)):
+            try:
+                for left in draft.iterdir():
+                    left.unlink()
+                yield draft
+                files = sorted(draft.iterdir(), key=lambda file: file.name == target.name)
+                for file in files:
+                    sync(file)
+                for file in files:
+                    file.replace(target.parent / file.name)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+            sync(target.parent)
+
+
+def sync(path: Path) -> None:
+    """See the content of a file, or the names in a folder, onto the disk."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        if path.is_dir() and error.errno in _UNSYNCED:
+            return
+        raise
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if not (path.is_dir() and error.errno in _UNSYNCED):
+            raise
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _told(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except NNCFXError:
+        raise
+    except (OSError, SafetensorError) as error:
+        raise StorageError(
+            f"'{target}' cannot be written ({error}). Use a path that you may write to, on a disk "
+            "with room."
+        ) from error
+
+
+@contextlib.contextmanager
+def _claimed(draft: Path, opened: Callable[[], int]) -> Iterator[None]:
+    """Hold a lock on the file or folder `draft`, which ends with the process."""
+    while True:
+        handle = opened()
+        try:
+            _lock(handle)
+            # else the one who held the lock before has renamed or removed it
+            if draft.exists() and os.path.samestat(os.fstat(handle), draft.stat()):
+                yield
+                return
+        finally:
+            os.close(handle)
+
+
+def _opened_folder(folder: Path) -> int:
+    folder.mkdir(exist_ok=True)
+    return os.open(folder, os.O_RDONLY)
+
+
+def _lock(handle: int) -> None:
+    # neither Windows nor every network drive has such locks; then writers must not meet
+    with contextlib.suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX)

@@ -112,7 +112,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(
         raise OSError(message)
 
     monkeypatch.setattr("nncfx.compressor.checkpoint.save_file", full)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(StorageError, match="disk full"):
         save(path, model, controller)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]

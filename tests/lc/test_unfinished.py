@@ -129,5 +129,5 @@ def test_a_damaged_state_is_refused_with_the_mend(toy: RecoveryData, tmp_path: P
 def test_a_folder_that_cannot_be_written_is_refused(toy: RecoveryData, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     recipe = replace(RECIPE, resume_folder=tmp_path / "file")
-    with pytest.raises(StorageError, match="Choose a resume_folder"):
+    with pytest.raises(StorageError, match="Use a path that you may write to"):
         recipe.recover(nn.Linear(3, 2), SCHEME, 0.5, toy)
