@@ -129,7 +129,7 @@ def load(
     try:
         network.nncf.register(quantizers)
         network.nncf.commit()
-        _check_fit(network.state_dict(), tensors, Path(path))
+        _check_fit(network, tensors, Path(path))
         network.load_state_dict(tensors)
         controller.load_state_dict(description["controller"])
     except BaseException:
@@ -206,12 +206,13 @@ def _tensors(path: Path, description: Mapping[str, Any]) -> dict[str, Tensor]:
         raise StorageError(f"'{path}' is damaged: {error}. Write it again.") from error
 
 
-def _check_fit(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], path: Path) -> None:
+def _check_fit(network: NNCFNetwork, found: Mapping[str, Tensor], path: Path) -> None:
     """Check that names and shapes agree.
 
     Raises:
         StorageError: they do not; the message counts what matches and lists what does not.
     """
+    wanted: dict[str, Tensor] = network.state_dict()
     both = [name for name in wanted if name in found]
     reshaped = [
         f"{name} {tuple(found[name].shape)} in the file, {tuple(wanted[name].shape)} in the model"
@@ -220,7 +221,7 @@ def _check_fit(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], path: 
     ]
     kinds = {
         "missing in the file": sorted(set(wanted) - set(found)),
-        "unexpected": sorted(set(found) - set(wanted)),
+        "unexpected": sorted(set(found) - set(wanted) - network.nncf.further_names),
         "reshaped": reshaped,
     }
     if not any(kinds.values()):

@@ -1,6 +1,7 @@
 """Models as `.nncfx` files: the torch edge of the container."""
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -29,6 +30,9 @@ RECIPES = "thin_recipes"
 """The key of a file's metadata under which `nncfx.thinning.save_thinned` keeps its recipes."""
 
 _LISTED = 5
+_HOOK = re.compile(r"(^|\.)_nncf\.")
+"""What is in the keys of a wrapped model's hooks, and in no key of a model."""
+
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
@@ -124,7 +128,7 @@ def load(
             row.name: from_bits(row.name, bits)
             for row, bits in read_tensors(file, header, max_bytes=bound)
         }
-    tensors |= {name: tensors[first] for name, first in header.same.items()}
+    tensors |= {name: tensors[first] for name, first in header.same.items() if name in state}
     if dtype is not None:
         tensors = {k: v.to(dtype) if v.is_floating_point() else v for k, v in tensors.items()}
     apply_sizes(model, header.sizes, {name: tuple(v.shape) for name, v in tensors.items()})
@@ -142,7 +146,11 @@ def load(
 def _check_keys(header: Header, state: Mapping[str, object], name_of_model: str) -> None:
     keys = header.keys
     missing = sorted(set(state) - set(keys))
-    unexpected = sorted(set(keys) - set(state))
+    # a hook that stands at several sites was once saved under a name for each
+    further = {
+        name for name, first in header.same.items() if first in state and _HOOK.search(name)
+    }
+    unexpected = sorted(set(keys) - set(state) - further)
     both = [(name, row, state[name]) for name, row in keys.items() if name in state]
     reshaped = [
         f"{name} (file {row.dtype} {row.shape}, model {_described(value)})"

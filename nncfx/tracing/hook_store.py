@@ -3,9 +3,15 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+
+from nncfx.tracing.tensors import own_tensors
 
 __all__ = ["STORE", "HookStore", "load_store"]
+
+_EXTRA: Final = "_extra_state"
+"""The key that torch gives to what `get_extra_state` returns."""
 
 STORE: Final = "_nncf"
 """The instance attribute, and the prefix of hook parameters in the `state_dict`."""
@@ -38,6 +44,22 @@ class HookStore(nn.Module):
         """Whether there is no hook."""
         return not _children(self)
 
+    def further_names(self) -> dict[str, str]:
+        """Return the keys of tensors that have another key before, each with that one.
+
+        One hook that stands at several sites, such as the quantizer of what query, key and value
+        read, has one set of keys: those of its first site. Files know no tensor by two names.
+        """
+        first: dict[tuple[int, str], str] = {}
+        further: dict[str, str] = {}
+        for path, module in self.named_modules(remove_duplicate=False):
+            for name, one in _state_of(module):
+                key = f"{path}.{name}"
+                known = first.setdefault(one, key)
+                if known != key:
+                    further[key] = known
+        return further
+
     def described(
         self, prefix: str, memo: set[nn.Module], *, remove_duplicate: bool
     ) -> Iterator[tuple[str, nn.Module]]:
@@ -47,13 +69,23 @@ class HookStore(nn.Module):
             yield from self.named_modules(memo, below, remove_duplicate)
 
 
+def _state_of(module: nn.Module) -> Iterator[tuple[str, tuple[int, str]]]:
+    """Yield the keys that `module` itself adds to a `state_dict`, each with what it stands for."""
+    hidden = module._non_persistent_buffers_set  # noqa: SLF001 (no public way)
+    for name, tensor in own_tensors(module).items():
+        if name not in hidden:
+            yield name, (id(tensor), "")
+    if type(module).get_extra_state is not nn.Module.get_extra_state:
+        yield _EXTRA, (id(module), _EXTRA)
+
+
 def _children(module: nn.Module) -> dict[str, nn.Module | None]:
     # named_children names a hook once that stands at two sites
     return module._modules  # noqa: SLF001 (no public way)
 
 
 def load_store(  # noqa: PLR0913, PLR0917 (the arguments of nn.Module._load_from_state_dict)
-    module: nn.Module,
+    store: HookStore,
     state_dict: dict[str, Any],
     prefix: str,
     metadata: dict[str, Any],
@@ -61,12 +93,41 @@ def load_store(  # noqa: PLR0913, PLR0917 (the arguments of nn.Module._load_from
     unexpected_keys: list[str],
     error_msgs: list[str],
 ) -> None:
-    """Load `module` and what is below it, as `load_state_dict` does for a model's children."""
-    module._load_from_state_dict(  # noqa: SLF001 (torch loads children so)
-        state_dict, prefix, metadata, True, missing_keys, unexpected_keys, error_msgs
-    )
+    """Load the hooks of `store`, as `load_state_dict` does for a model's children.
+
+    A tensor is found under any of its names: files of earlier releases have them all.
+    """
+    further = {
+        f"{prefix}{one}": f"{prefix}{first}" for one, first in store.further_names().items()
+    }
+    own = dict(state_dict)
+    for key, first in further.items():
+        given = [own[name] for name in (first, key) if name in own]
+        own |= dict.fromkeys((first, key), given[0]) if given else {}
+        if not _are_same(given):
+            error_msgs.append(
+                f"'{key}' and '{first}' are one tensor in this model, and two that differ in the "
+                "state. Quantize the model as the one that was saved."
+            )
+    absent: list[str] = []
+    _load(store, own, prefix, (metadata, True, absent, unexpected_keys, error_msgs))
+    missing_keys += [key for key in absent if key not in further]
+
+
+def _are_same(values: list[Any]) -> bool:
+    tensors = [one for one in values if isinstance(one, Tensor) and not one.is_meta]
+    return all(torch.equal(one, tensors[0]) for one in tensors[1:])
+
+
+def _load(
+    module: nn.Module,
+    state_dict: dict[str, Any],
+    prefix: str,
+    rest: tuple[dict[str, Any], bool, list[str], list[str], list[str]],
+) -> None:
+    module._load_from_state_dict(state_dict, prefix, *rest)  # noqa: SLF001 (torch loads children so)
     for name, child in list(_children(module).items()):
         if child is not None:
             below = f"{prefix}{name}."
             own = {key: value for key, value in state_dict.items() if key.startswith(below)}
-            load_store(child, own, below, metadata, missing_keys, unexpected_keys, error_msgs)
+            _load(child, own, below, rest)

@@ -113,9 +113,10 @@ class NNCFNetwork(HookedModule):
         if not self._store.is_empty:
             prefix = kwargs.get("prefix", args[1] if len(args) > 1 else "")
             keep_vars = kwargs.get("keep_vars", False)
-            self._store.state_dict(
-                destination=saved, prefix=f"{prefix}{STORE}.", keep_vars=keep_vars
-            )
+            below = f"{prefix}{STORE}."
+            self._store.state_dict(destination=saved, prefix=below, keep_vars=keep_vars)
+            for key in self._store.further_names():
+                del saved[f"{below}{key}"]
         return saved
 
     @override
@@ -206,6 +207,15 @@ class NNCFInterface:
     def hooks(self) -> tuple[Insertion, ...]:
         """The insertions in place, in the order (priority, registration)."""
         return tuple(self._state.registered[number] for number in self._state.committed)
+
+    @property
+    def further_names(self) -> frozenset[str]:
+        """The keys that `load_state_dict` takes and `state_dict` leaves out.
+
+        The tensor of a hook that stands at several sites was once saved under a name for each.
+        """
+        store: HookStore = self._model.__dict__[STORE]
+        return frozenset(f"{STORE}.{key}" for key in store.further_names())
 
     def untraced(self, example_inputs: ExampleInputs) -> list[str]:
         """Return the addresses that `example_inputs` lead to and the graph does not have.

@@ -6,16 +6,18 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import nncfx
+from nncfx import storage
 from nncfx.compressor.checkpoint import load, save
 from nncfx.compressor.create import create_compressed_model
 from nncfx.controllers import Controller
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.tracing import NNCFNetwork
 
+GOLDEN = Path(__file__).parent / "golden"
 INPUTS = torch.ones(2, 6)
 CONFIG = {
     "compression": [
@@ -85,6 +87,35 @@ def test_shared_weights_are_written_once_and_stay_shared(tmp_path: Path) -> None
     _, other = load(path, Net())
     parameters = dict(other.named_parameters(remove_duplicate=False))
     assert parameters["first.weight"] is parameters["tied.weight"]
+
+
+class Readers(nn.Module):
+    """Query, key and value read one tensor, as in attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(self.query(x) @ self.key(x).mT, -1) @ self.value(x)
+
+
+def test_files_that_name_a_tensor_once_for_each_site_are_read() -> None:
+    """They are of commit 23f3aa4: see golden/make_several_names.py."""
+    path = GOLDEN / "several_names.safetensors"
+    kept = load_file(path)
+    inputs = "_nncf.quantization.Readers/Linear[{}]/linear_0|INPUT0.step"
+    _, model = load(path, Readers())
+    state = model.state_dict()
+    assert torch.equal(state[inputs.format("query")], kept[inputs.format("query")])
+    assert inputs.format("key") not in state
+    batch = torch.randn(2, 3, 4)
+    expected = model(batch)
+    for hook in model.nncf.hooks:
+        hook.hook.step.fill_(1.0)
+    assert not torch.equal(model(batch), expected)
+    storage.load(GOLDEN / "several_names.nncfx", model)
+    assert torch.equal(model(batch), expected)
 
 
 def test_no_value_of_the_example_inputs_is_written(tmp_path: Path) -> None:

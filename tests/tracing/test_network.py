@@ -143,6 +143,53 @@ def test_missing_and_unexpected_hook_keys_are_reported(halved: NNCFNetwork) -> N
     assert result.unexpected_keys == ["_nncf.gone.0|weight.factor"]
 
 
+@pytest.fixture
+def twice(model: NNCFNetwork, halve: nn.Module) -> NNCFNetwork:
+    """A model in which one hook stands at two sites, and a second one shares its tensor."""
+    other = copy.deepcopy(halve)
+    other.factor = halve.factor
+    sites = [PreSite(f"Sequential/Linear[{number}]/linear_0", 0) for number in (0, 2)]
+    insertions = [Insertion(site, halve, 0, "a") for site in sites]
+    model.nncf.register([*insertions, Insertion(WeightSite("0", "weight"), other, 0, "b")])
+    model.nncf.commit()
+    return model
+
+
+FIRST = "_nncf.a.Sequential/Linear[0]/linear_0|INPUT0.factor"
+FURTHER = ["_nncf.a.Sequential/Linear[2]/linear_0|INPUT0.factor", "_nncf.b.0|weight.factor"]
+
+
+def test_a_tensor_at_several_sites_has_one_name(twice: NNCFNetwork) -> None:
+    state = twice.state_dict()
+    assert [key for key in state if key.startswith("_nncf")] == [FIRST]
+    assert len({one.data_ptr() for one in state.values()}) == len(state)
+    assert sorted(twice.nncf.further_names) == sorted(FURTHER)
+
+
+@pytest.mark.parametrize("names", [[FIRST], FURTHER[:1], FURTHER[1:], [FIRST, *FURTHER]])
+@pytest.mark.parametrize("assign", [False, True])
+def test_a_tensor_at_several_sites_is_loaded_by_any_of_its_names(
+    twice: NNCFNetwork, names: list[str], assign: bool
+) -> None:
+    state = dict(twice.state_dict())
+    state.pop(FIRST)
+    state |= dict.fromkeys(names, torch.tensor(3.0))
+    twice.load_state_dict(state, assign=assign)
+    assert [float(one.hook.factor.detach()) for one in twice.nncf.hooks] == [3.0] * 3
+
+
+def test_a_tensor_at_several_sites_is_missing_once(twice: NNCFNetwork) -> None:
+    state = dict(twice.state_dict())
+    del state[FIRST]
+    assert twice.load_state_dict(state, strict=False).missing_keys == [FIRST]
+
+
+def test_one_tensor_with_two_values_in_a_state_is_told(twice: NNCFNetwork) -> None:
+    state = dict(twice.state_dict()) | {FURTHER[0]: torch.tensor(7.0)}
+    with pytest.raises(RuntimeError, match="are one tensor in this model, and two that differ"):
+        twice.load_state_dict(state)
+
+
 def test_a_wrapped_part_keeps_its_keys_below_its_prefix(halved: NNCFNetwork) -> None:
     outer = nn.ModuleDict({"part": halved})
     assert "part._nncf.halve.0|weight.factor" in outer.state_dict()
