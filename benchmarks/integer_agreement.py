@@ -48,7 +48,7 @@ from transformers import (
 import nncfx
 from nncfx.quantization import Quantizer, integer_arithmetic
 from nncfx.quantization.observation import quantizers_of
-from nncfx.runtimes import EXACT_BYTE_SUMS
+from nncfx.runtimes import exact_byte_sums
 from nncfx.tracing import NNCFNetwork, Site, WeightSite, run
 
 Integers = npt.NDArray[np.int64]
@@ -168,7 +168,8 @@ def executed_integers(file: Path, inputs: Inputs) -> dict[Key, list[Integers]]:
         kind = onnx.helper.np_dtype_to_tensor_dtype(constants[one.input[2]].dtype)
         model.graph.output.append(onnx.helper.make_tensor_value_info(one.output[0], kind, None))
     options = onnxruntime.SessionOptions()
-    options.add_session_config_entry(*EXACT_BYTE_SUMS)
+    for entry in exact_byte_sums().items():
+        options.add_session_config_entry(*entry)
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
     names = [one.output[0] for one in kept]
     fed = zip(session.get_inputs(), inputs, strict=True)

@@ -26,7 +26,7 @@ from transformers import AutoModel, AutoTokenizer
 import nncfx
 from nncfx.quantization import quantize
 from nncfx.quantization.weight_only import quantize_weights
-from nncfx.runtimes import EXACT_BYTE_SUMS
+from nncfx.runtimes import exact_byte_sums
 
 LENGTH = 128
 SHORTEST = 20
@@ -109,7 +109,8 @@ class Executed:
         """Load it with one thread."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
-        options.add_session_config_entry(*EXACT_BYTE_SUMS)
+        for entry in exact_byte_sums().items():
+            options.add_session_config_entry(*entry)
         self.session = onnxruntime.InferenceSession(str(file), options)
         self.names = [one.name for one in self.session.get_inputs()]
 

@@ -33,7 +33,7 @@ from torch.nn import functional as F
 import nncfx
 from nncfx.quantization import QuantizeOptions, quantize
 from nncfx.quantization.observation import quantizers_of
-from nncfx.runtimes import EXACT_BYTE_SUMS
+from nncfx.runtimes import exact_byte_sums
 
 CALIBRATION_IMAGES = 300
 FITTED = QuantizeOptions(rounding="gptq", correct_biases=True)
@@ -86,7 +86,8 @@ class Subject:
         """Return what a file returns for the test images in ONNX Runtime, n x 10."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
-        options.add_session_config_entry(*EXACT_BYTE_SUMS)
+        for entry in exact_byte_sums().items():
+            options.add_session_config_entry(*entry)
         session = onnxruntime.InferenceSession(str(file), options)
         name = session.get_inputs()[0].name
         found = [session.run(None, {name: one.numpy()})[0] for one in self.images.split(250)]

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -168,7 +168,11 @@ def _series(runtime: Runtime, batch: int | None, request: TimingRequest) -> Seri
             calls[str(number)] = session.bind(inputs)
         size = _common(examples)
         plan = admissible_plan(request.plan, sessions)
-        timings = list(compare(calls, plan=plan, examples=size).values())
+        timed = compare(calls, plan=plan, examples=size).values()
+        timings = [
+            replace(timing, byte_products=session.byte_products)
+            for timing, session in zip(timed, sessions, strict=True)
+        ]
         energies = [
             energy_per_call(call, seconds=plan.seconds) if request.energy else None
             for call in calls.values()

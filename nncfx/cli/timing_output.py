@@ -56,6 +56,7 @@ def series_json(found: Sequence[Series], failures: Sequence[Failure]) -> dict[st
                 "threads": series.threads,
                 "clock": series.comparisons[0].timing.clock,
                 "held_up": series.comparisons[0].timing.held_up,
+                "byte_products": series.comparisons[0].timing.byte_products,
                 "models": [_model_json(item) for item in series.comparisons],
             }
             for series in found
@@ -118,6 +119,8 @@ def _caption(series: Series) -> str | None:
     restless = [item.path.name for item in series.comparisons if not item.timing.settled]
     if restless:
         told.append(f"Not at rest after the warm-up: {', '.join(restless)}.")
+    if timing.byte_products:
+        told.append(f"Products of bytes: {timing.byte_products}.")
     return " ".join(told) or None
 
 

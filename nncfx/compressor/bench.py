@@ -10,6 +10,7 @@ from typing import Self, final
 from torch import nn
 
 from nncfx.compressor.codec import decode, load_object, read_text, write_text
+from nncfx.errors import StorageError
 from nncfx.export import ExportResult, export_onnx
 from nncfx.runtimes import (
     BuildOptions,
@@ -22,6 +23,7 @@ from nncfx.runtimes import (
     verdict,
 )
 from nncfx.runtimes.named_inputs import examples_in
+from nncfx.runtimes.processor import processor_kind
 from nncfx.tracing import ExampleInputs
 
 __all__ = ["Bench"]
@@ -169,15 +171,15 @@ class Bench:
     def _dense_latency_ms(self) -> float:
         """Return milliseconds of the dense model, measured once in the life of a run."""
         if self._reference is None and self._kept is not None and self._kept.exists():
-            written = load_object(read_text(self._kept), "latency")
-            self._reference = decode(float, written.get("latency_ms"), "$.latency_ms")
+            self._reference = _kept_latency(self._kept)
         if self._reference is None:
             plan = TimingPlan(seconds=self._seconds, clock="auto")
             sessions = {"dense": self._dense_session()}
             timing = time_sessions(sessions, self._example_inputs, plan=plan)["dense"]
             self._reference = timing.median_ms
             if self._kept is not None:
-                write_text(self._kept, json.dumps({"latency_ms": self._reference}) + "\n")
+                facts = {"latency_ms": self._reference, **processor_kind()}
+                write_text(self._kept, json.dumps(facts) + "\n")
         return self._reference
 
     def _export(self, model: nn.Module, name: str) -> ExportResult:
@@ -193,3 +195,20 @@ class Bench:
         if self._session is None:
             self._session = self._session_of(self._dense, "dense")
         return self._session
+
+
+def _kept_latency(path: Path) -> float:
+    """Return the milliseconds in a file of `Bench`; of an earlier version, of any processor.
+
+    Raises:
+        StorageError: the file is damaged, or was measured on another processor.
+    """
+    written = load_object(read_text(path), "latency")
+    for name, here in processor_kind().items():
+        if (there := written.get(name, here)) != here:
+            raise StorageError(
+                f"The run in '{path.parent}' measured its latencies on another processor: {name} "
+                f"was {there!r}, here it is {here!r}. They do not compare: go on with it there, "
+                "or give another folder.",
+            )
+    return decode(float, written.get("latency_ms"), "$.latency_ms")

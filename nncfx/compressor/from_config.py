@@ -18,7 +18,8 @@ from nncfx.objectives import (
     parameters,
     throughput,
 )
-from nncfx.runtimes.latency_table import LatencyTable, predicted_latency
+from nncfx.runtimes.latency_table import predicted_latency
+from nncfx.runtimes.measured_table import read_table
 from nncfx.schemes.from_config import schemes_from
 from nncfx.search import SearchSettings, SpaceSettings
 from nncfx.tracing import ExampleInputs
@@ -91,7 +92,7 @@ def _objective(search: SearchConfig, example_inputs: ExampleInputs | None) -> Ob
             "objective 'predicted' needs the inputs that the table was measured on. Pass "
             "example_inputs to Compressor.from_config.",
         )
-    table = LatencyTable.from_json(read_text(search.latency_table))
+    table = read_table(read_text(search.latency_table))
     return predicted_latency(table, example_inputs)
 
 

@@ -17,7 +17,7 @@ from nncfx.errors import ArgumentError, CompressionError
 from nncfx.export import export_onnx
 from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels, GroupSet
-from nncfx.runtimes import LatencyTable, Variant, measured_table
+from nncfx.runtimes import LatencyTable, Variant, measured_table, read_table
 from nncfx.schemes import keep_groups
 from nncfx.schemes.alignment import ALIGNMENTS, Alignment
 from nncfx.thinning.removal import Removal, removed
@@ -97,7 +97,7 @@ def groups_within_latency(
         channels: from `prunable_channels`.
         scores: as `group_scores` gives them.
         table: from `measured_widths`, or measured on the target machine and read with
-            `LatencyTable.from_json`.
+            `read_table`.
         limit_ms: milliseconds of one call.
 
     Raises:
@@ -189,7 +189,7 @@ class PredictedCosts:
 @register_costs("latency")
 def _costs(model: NNCFNetwork, channels: Channels, params: PruningParams) -> PredictedCosts:
     assert params.latency_table is not None  # noqa: S101 (a rule of the params)
-    table = LatencyTable.from_json(read_text(params.latency_table))
+    table = read_table(read_text(params.latency_table))
     # hooks need not go into a prediction, and some cannot
     plain = unwrap(copy.deepcopy(model))
     return PredictedCosts(plain, inputs_for(model, None), channels, table)

@@ -5,6 +5,8 @@ import os
 import platform
 from pathlib import Path
 
+from nncfx.runtimes.processor import processor_kind
+
 __all__ = ["machine_facts", "version_facts"]
 
 # The packages that a measured number can depend on.
@@ -22,16 +24,16 @@ _PACKAGES = (
 
 
 def machine_facts() -> dict[str, str]:
-    """Return processor, cores, memory, load, system and name of this machine.
+    """Return processor, how it multiplies bytes, cores, memory, load and system of this machine.
 
     What the system does not tell is left out. Nothing is asked over a network.
 
     >>> sorted(machine_facts())[:2]
-    ['cores', 'load average']
+    ['byte products', 'cores']
     """
     usable = len(os.sched_getaffinity(0)) if platform.system() == "Linux" else os.cpu_count()
     facts = {
-        "processor": _processor(Path("/proc/cpuinfo")),
+        **processor_kind(),
         "cores": f"{usable} usable of {os.cpu_count()}",
         "memory": _memory(Path("/proc/meminfo")),
         "load average": ", ".join(f"{value:.1f}" for value in os.getloadavg()),
@@ -53,15 +55,6 @@ def version_facts() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return facts
-
-
-def _processor(path: Path) -> str:
-    """Return the first model name in a file like /proc/cpuinfo, else what Python knows."""
-    for line in _lines(path):
-        name, _, value = line.partition(":")
-        if name.strip() == "model name":
-            return value.strip()
-    return platform.processor()
 
 
 def _memory(path: Path) -> str:

@@ -17,11 +17,11 @@ from nncfx.runtimes.latency_table import (
     fitted_table,
     predicted_latency,
 )
-from nncfx.runtimes.measured_table import Variant, measured_table
+from nncfx.runtimes.measured_table import Variant, measured_table, read_table
 from nncfx.runtimes.memory import MemoryUse, memory_use
 from nncfx.runtimes.named_inputs import InputSpec
-from nncfx.runtimes.onnx_runtime import EXACT_BYTE_SUMS
 from nncfx.runtimes.operator_form import write_operator_form
+from nncfx.runtimes.processor import EXACT_BYTE_SUMS, byte_products, exact_byte_sums
 from nncfx.runtimes.profile import (
     UNATTRIBUTED,
     LayerTime,
@@ -57,10 +57,12 @@ __all__ = [
     "Verdict",
     "admissible_plan",
     "benchmark",
+    "byte_products",
     "compare",
     "compare_profiles",
     "energy_counters",
     "energy_per_call",
+    "exact_byte_sums",
     "fitted_table",
     "integer_kernels",
     "measure",
@@ -70,6 +72,7 @@ __all__ = [
     "pinned",
     "predicted_latency",
     "profile_layers",
+    "read_table",
     "runtime_named",
     "sweep_batches",
     "time_path",

@@ -94,7 +94,11 @@ def time_sessions(
     """
     plan = admissible_plan(plan or TimingPlan(), sessions.values())
     calls = {name: session.bind(inputs) for name, session in sessions.items()}
-    return compare(calls, plan=plan, examples=examples_in(inputs))
+    timings = compare(calls, plan=plan, examples=examples_in(inputs))
+    return {
+        name: replace(timings[name], byte_products=session.byte_products)
+        for name, session in sessions.items()
+    }
 
 
 def admissible_plan(plan: TimingPlan, sessions: Iterable[Session]) -> TimingPlan:
@@ -143,7 +147,10 @@ def sweep_batches(
         {str(size): session.bind(_resized(inputs, size_now, size)) for size in batches},
         plan=plan,
     )
-    return {size: replace(timings[str(size)], examples=size) for size in batches}
+    return {
+        size: replace(timings[str(size)], examples=size, byte_products=session.byte_products)
+        for size in batches
+    }
 
 
 def _resized(inputs: ExampleInputs, now: int, size: int) -> ExampleInputs:

@@ -46,7 +46,7 @@ class LatencyTable:
     through the nearest measurements.
 
     Attributes:
-        machine: runtime, version, processor and threads that it was measured with.
+        machine: runtime, version, threads, processor and how it multiplies bytes, in words.
         samples: measurements by kind.
         scale: a whole run takes this many times the sum of its modules.
     """

@@ -1,5 +1,6 @@
 """A latency table, measured in ONNX Runtime on variants of a model."""
 
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +11,14 @@ from nncfx.graph import NNCFGraph
 from nncfx.runtimes.benchmark import time_path
 from nncfx.runtimes.latency_table import LatencyTable, fitted_table
 from nncfx.runtimes.onnx_runtime import OnnxRuntime
+from nncfx.runtimes.processor import processor_kind
 from nncfx.runtimes.profile import profile_layers
 from nncfx.runtimes.timing import TimingPlan
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["Variant", "measured_table"]
+__all__ = ["Variant", "measured_table", "read_table"]
 
+_LOGGER = logging.getLogger(__name__)
 _RUNS: Final = 15
 
 
@@ -79,8 +82,30 @@ def measured_table(
             "runtime": runtime.name,
             "version": runtime.version(),
             "threads": str(threads),
+            **processor_kind(),
         },
     )
+
+
+def read_table(text: str) -> LatencyTable:
+    """Return the table in `text`, and say so in the log if it is of another processor than this.
+
+    Raises:
+        StorageError: `text` is no table, or one of another version.
+    """
+    table = LatencyTable.from_json(text)
+    others = [
+        f"{name} '{table.machine[name]}', here '{here}'"
+        for name, here in processor_kind().items()
+        if table.machine.get(name, here) != here
+    ]
+    if others:
+        _LOGGER.warning(
+            "The latency table was measured on another processor: %s. What it predicts is the "
+            "latency there; measure a table here if the model will run here.",
+            "; ".join(others),
+        )
+    return table
 
 
 def _told(variants: Sequence[Variant]) -> Iterable[Variant]:

@@ -15,17 +15,11 @@ from nncfx.runtimes.model_path import first_line, onnx_path
 from nncfx.runtimes.named_inputs import InputSpec, named_arrays
 from nncfx.runtimes.onnx_runtime_provider import CPU_PROVIDER, check_started, chosen_provider
 from nncfx.runtimes.own_weights import SHARED_WEIGHTS, with_own_weights
+from nncfx.runtimes.processor import EXACT_BYTE_SUMS, byte_products, exact_byte_sums
 from nncfx.runtimes.runtime import BuildOptions, ModelSource, Outputs, Runtime, Session
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["EXACT_BYTE_SUMS", "OnnxRuntime", "OnnxRuntimeSession"]
-
-EXACT_BYTE_SUMS: Final = ("session.x64quantprecision", "1")
-"""The entry of a session's config with which products of bytes are exact on every CPU.
-
-Without it, ONNX Runtime on an x86 without VNNI saturates sums of two products at 16 bits, and a
-quantized model with 8 bits of weights computes something else. On other CPUs it does nothing.
-"""
+__all__ = ["OnnxRuntime", "OnnxRuntimeSession"]
 
 _FATAL_ONLY: Final = 4  # what it refuses reaches us as an exception
 _TYPES: Final = {
@@ -46,10 +40,10 @@ class OnnxRuntime(Runtime):
 
     Settings: `provider`, the execution provider (`"cpu"`, `"cuda"`, `"tensorrt"`, `"openvino"`,
     or ONNX Runtime's own name of any other), `provider.KEY`, an option of that provider, and
-    otherwise entries of ONNX Runtime's session config. Of these, `EXACT_BYTE_SUMS` holds if no
-    other value is given. What a provider leaves over runs on the CPU; the setting
-    `session.disable_cpu_ep_fallback` with `"1"` refuses that. A provider on another device
-    copies inputs and outputs in every call.
+    otherwise entries of ONNX Runtime's session config. Of these, `EXACT_BYTE_SUMS` holds on an
+    x86 without VNNI if no other value is given. What a provider leaves over runs on the CPU; the
+    setting `session.disable_cpu_ep_fallback` with `"1"` refuses that. A provider on another
+    device copies inputs and outputs in every call.
     """
 
     name = "onnxruntime"
@@ -78,8 +72,12 @@ class OnnxRuntimeSession(Session):
         # Idle workers of one session would otherwise spin while another session is timed.
         settings.add_session_config_entry("session.force_spinning_stop", "1")
         provider = chosen_provider(options, package.get_available_providers())
-        for key, value in {**dict([EXACT_BYTE_SUMS]), **dict(provider.session_entries)}.items():
+        asked = dict(provider.session_entries)
+        for key, value in {**exact_byte_sums(), **asked}.items():
             settings.add_session_config_entry(key, value)
+        if provider.name == CPU_PROVIDER:
+            set_to = asked.get(EXACT_BYTE_SUMS[0])
+            self.byte_products = byte_products() if set_to is None else f"as asked: {set_to}"
         if self._folder is not None:
             settings.enable_profiling = True
             settings.profile_file_prefix = str(Path(self._folder.name) / "profile")

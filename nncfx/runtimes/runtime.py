@@ -59,9 +59,12 @@ class Session(abc.ABC):
     Attributes:
         in_one_thread: True where a call computes in one thread of this process, so that its CPU
             time is what it takes on an idle machine.
+        byte_products: How bytes are multiplied, in words, where that was chosen by the CPU at
+            hand; "" where it was not.
     """
 
     in_one_thread: bool = False
+    byte_products: str = ""
 
     @abc.abstractmethod
     def bind(self, inputs: ExampleInputs) -> Callable[[], object]:

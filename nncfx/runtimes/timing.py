@@ -95,6 +95,8 @@ class Timing:
         clock: `"wall"` or `"cpu"`: what `"auto"` came to.
         held_up: share of the calls of the whole series that other work held up by more than 5 %
             of their time; None where the plan goes by wall time and CPU time was not looked at.
+        byte_products: how the session multiplied bytes, in words, where that was chosen by the
+            CPU at hand; "" where it was not.
     """
 
     median_ms: float
@@ -107,6 +109,7 @@ class Timing:
     series: str = field(repr=False)
     clock: str = "wall"
     held_up: float | None = None
+    byte_products: str = ""
 
     @property
     def samples_ms(self) -> tuple[float, ...]:

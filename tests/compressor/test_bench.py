@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from nncfx.compressor.bench import Bench
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, StorageError
 
 INPUTS = torch.randn(16, 256)
 
@@ -43,6 +43,21 @@ def test_a_run_that_goes_on_counts_from_the_first_latency_of_the_dense_model(
     with Bench(dense, INPUTS, "torch", seconds=0.05, kept=kept) as bench:
         assert bench.latency_ms(net(256)) == pytest.approx(1e6, rel=0.9)
         assert bench.throughput(dense) == pytest.approx(16 * 1000 / 1e6)
+
+
+@pytest.mark.parametrize("fact", ["processor", "byte products"])
+def test_latencies_of_another_processor_are_not_taken_for_ones_of_here(
+    tmp_path: Path, fact: str
+) -> None:
+    dense, kept = net(16), tmp_path / "dense.json"
+    with Bench(dense, INPUTS, "torch", seconds=0.05, kept=kept) as bench:
+        bench.latency_ms(dense)
+    kept.write_text(json.dumps({**json.loads(kept.read_text()), fact: "Z80"}))
+    with (
+        Bench(dense, INPUTS, "torch", seconds=0.05, kept=kept) as bench,
+        pytest.raises(StorageError, match=f"another processor: {fact} was 'Z80', here it is "),
+    ):
+        bench.latency_ms(dense)
 
 
 def test_throughput_counts_the_examples_of_a_batch(bench: Bench) -> None:

@@ -1,5 +1,10 @@
-"""A latency table measured here: of the runtime, for the models that it was measured on."""
+"""A latency table measured here: of the runtime, for the models that it was measured on.
 
+`benchmarks/latency_table_accuracy.py` says how well it predicts.
+"""
+
+import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +13,7 @@ from torch import nn
 
 from nncfx.errors import ArgumentError
 from nncfx.export import export_onnx
-from nncfx.runtimes import LatencyTable, TimingPlan, Variant, measured_table, time_path
+from nncfx.runtimes import LatencyTable, Variant, measured_table, read_table
 from nncfx.tracing import trace
 
 IMAGE = torch.ones(1, 3, 48, 48)
@@ -23,31 +28,41 @@ def variant(width: int, folder: Path) -> Variant:
 @pytest.fixture(scope="module")
 def variants(tmp_path_factory: pytest.TempPathFactory) -> list[Variant]:
     folder = tmp_path_factory.mktemp("variants")
-    return [variant(width, folder) for width in (16, 48, 96, 128)]
+    return [variant(width, folder) for width in (16, 48, 96)]
 
 
 @pytest.fixture(scope="module")
 def table(variants: list[Variant]) -> LatencyTable:
-    return measured_table(variants[:3], IMAGE, seconds=0.1)
+    return measured_table(variants, IMAGE, seconds=0.0, runs=2)
 
 
 def test_it_says_what_it_was_measured_with(table: LatencyTable) -> None:
     assert table.machine["runtime"] == "onnxruntime"
     assert table.machine["threads"] == "1"
+    assert table.machine.keys() >= {"version", "processor", "byte products"}
 
 
-def test_it_predicts_what_it_has_measured(table: LatencyTable, variants: list[Variant]) -> None:
-    # A busy machine may take another time for the same model: a factor of two is plenty, and
-    # the widest takes ten times as long as the narrowest.
-    for one in (variants[0], variants[2]):
-        plan = TimingPlan(seconds=0.1, clock="auto")
-        measured = time_path(one.path, IMAGE, threads=1, plan=plan).median_ms
-        assert 0.5 < table.predict_ms(one.graph) / measured < 2
+def test_every_module_that_computes_has_a_time_for_each_variant(table: LatencyTable) -> None:
+    convolutions = {
+        kind: samples for kind, samples in table.samples.items() if kind.startswith("conv2d")
+    }
+    assert [len(samples) for samples in convolutions.values()] == [3, 3]
+    assert all(one.ms > 0 for samples in convolutions.values() for one in samples)
 
 
-def test_a_wider_model_is_predicted_slower(table: LatencyTable, variants: list[Variant]) -> None:
-    predicted = [table.predict_ms(one.graph) for one in variants]
-    assert predicted == sorted(predicted)
+def test_it_predicts_a_width_that_was_not_measured(table: LatencyTable, tmp_path: Path) -> None:
+    assert table.predict_ms(variant(64, tmp_path).graph) > 0
+
+
+def test_a_table_of_another_processor_is_told(
+    table: LatencyTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = replace(table, machine={**table.machine, "processor": "Z80"})
+    with caplog.at_level(logging.WARNING):
+        assert read_table(table.to_json()) == table
+        assert not caplog.records
+        assert read_table(other.to_json()) == other
+    assert "measured on another processor: processor 'Z80', here '" in caplog.text
 
 
 def test_one_variant_is_no_table(variants: list[Variant]) -> None:

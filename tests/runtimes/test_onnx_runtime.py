@@ -4,12 +4,13 @@ import json
 import sys
 from pathlib import Path
 
+import onnxruntime
 import pytest
 import torch
 
 from nncfx.errors import MissingExtraError, RuntimeFailure
 from nncfx.export import ExportResult
-from nncfx.runtimes import BuildOptions
+from nncfx.runtimes import BuildOptions, TimingPlan, time_sessions
 from nncfx.runtimes.onnx_runtime import OnnxRuntime
 
 
@@ -55,3 +56,43 @@ def test_inputs_tell_name_shape_and_type(exported: ExportResult) -> None:
     with OnnxRuntime().build(exported, BuildOptions()) as session:
         (spec,) = session.inputs
     assert (spec.name, spec.shape, spec.dtype) == ("input", (None, 3, 8, 8), "float32")
+
+
+WITHOUT_VNNI = {"architecture": "x86_64", "avx2": True}
+WITH_VNNI = {"architecture": "x86_64", "avx512_vnni": True}
+ARM = {"architecture": "aarch64", "neon": True}
+
+
+@pytest.mark.parametrize(
+    ("known", "settings", "expected"),
+    [
+        (WITHOUT_VNNI, (), ("1", "exact by the slower kernels (no VNNI known)")),
+        (WITH_VNNI, (), (None, "plain kernels, which are exact here")),
+        (ARM, (), (None, "plain kernels, which are exact here")),
+        (WITHOUT_VNNI, (("session.x64quantprecision", "0"),), ("0", "as asked: 0")),
+        (WITH_VNNI, (("session.x64quantprecision", "1"),), ("1", "as asked: 1")),
+    ],
+)
+def test_exact_products_of_bytes_are_asked_for_only_where_sums_saturate(
+    exported: ExportResult,
+    inputs: torch.Tensor,
+    monkeypatch: pytest.MonkeyPatch,
+    known: dict[str, object],
+    settings: tuple[tuple[str, str], ...],
+    expected: tuple[str | None, str],
+) -> None:
+    """With VNNI the entry costs more than half of the speed, and without it nothing is right."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known, raising=False)
+    given: dict[str, str] = {}
+    kept = onnxruntime.SessionOptions.add_session_config_entry
+
+    def noted(self: object, key: str, value: str) -> None:
+        given[key] = value
+        kept(self, key, value)
+
+    monkeypatch.setattr(onnxruntime.SessionOptions, "add_session_config_entry", noted)
+    with OnnxRuntime().build(exported, BuildOptions(settings=settings)) as session:
+        timing = time_sessions({"one": session}, inputs, plan=TimingPlan(seconds=0.0))["one"]
+    entry, told = expected
+    assert given.get("session.x64quantprecision") == entry
+    assert timing.byte_products == told
