@@ -33,6 +33,7 @@ from torch.utils import _pytree as pytree
 from trace_zoos import ZOOS, Subject
 
 import nncfx
+from nncfx.errors import machine_fault
 from nncfx.quantization import integer_arithmetic
 from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
 from nncfx.tracing import run
@@ -145,7 +146,9 @@ def sweep(
                 continue
             try:
                 rows.append(row_of(subject, options))
-            except Exception as error:  # noqa: BLE001 (whatever goes wrong is the result)
+            except Exception as error:
+                if machine_fault(error) is not None:
+                    raise  # says nothing of the model
                 if options.trace:
                     traceback.print_exc(file=sys.stderr)
                 columns = header.partition("\n")[0].count("|") - 3

@@ -30,6 +30,7 @@ import torch
 from torch import nn
 from trace_zoos import ZOOS, Subject, make_timm
 
+from nncfx.errors import machine_fault
 from nncfx.graph.channels import Channels
 from nncfx.schemes import group_scores, keep_groups, zero_groups
 from nncfx.thinning import ThinResult, prunable_channels, thin
@@ -271,7 +272,9 @@ def outcome(subject: Subject, options: argparse.Namespace) -> str:
     """Return the row of one model."""
     try:
         return check(subject, options).row()
-    except Exception as error:  # noqa: BLE001 (whatever goes wrong is the result)
+    except Exception as error:
+        if machine_fault(error) is not None:
+            raise  # says nothing of the model
         if options.trace:
             traceback.print_exc(file=sys.stderr)
         return f"| {subject.name} | FAIL: {brief(error)} | | | | | |"

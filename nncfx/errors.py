@@ -14,11 +14,17 @@ The tree (each class also is the built-in error that a caller would expect)::
     ├── StorageError (ValueError)         a file is damaged, hostile or of another kind
     ├── ExportError (RuntimeError)        a model cannot be exported
     ├── RuntimeFailure (RuntimeError)     an inference runtime refused a model or an input
+    ├── MachineError (OSError)            memory, disk or device failed, not what was tried
     └── MissingExtraError (ImportError)   an optional dependency is not installed
 """
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+import errno
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 __all__ = [
     "ArgumentError",
@@ -27,6 +33,7 @@ __all__ = [
     "ExportError",
     "GraphError",
     "HookError",
+    "MachineError",
     "MissingExtraError",
     "NNCFXError",
     "RuntimeFailure",
@@ -35,6 +42,8 @@ __all__ = [
     "ThinningError",
     "TracingError",
     "did_you_mean",
+    "machine_fault",
+    "machine_faults_told",
 ]
 
 
@@ -86,6 +95,10 @@ class RuntimeFailure(NNCFXError, RuntimeError):  # noqa: N818 (RuntimeError is t
     """An inference runtime refused a model or an input."""
 
 
+class MachineError(NNCFXError, OSError):
+    """Memory, disk or device of the machine failed, which says nothing of what was tried."""
+
+
 class MissingExtraError(NNCFXError, ImportError):
     """An optional dependency is not installed; the message names the extra."""
 
@@ -107,3 +120,94 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" Did you mean '{near[0]}'?" if near else ""
+
+
+_FAULTY_TYPES: Final = frozenset(
+    # by name: torch and pools of processes are not imported here
+    {"MemoryError", "OutOfMemoryError", "AcceleratorError", "BrokenProcessPool"}
+)
+_FAULTY_CODES: Final = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS),
+    *(errno.ENOMEM, errno.EMFILE, errno.ENFILE),
+)
+_FAULTY_WORDS: Final = re.compile(
+    "|".join(
+        [
+            # libraries pass on what the system says as text of errors of their own
+            *(re.escape(os.strerror(code)) for code in _FAULTY_CODES),
+            r"\bout of (host |device |gpu )?memory\b",
+            r"can(?:not|'t|\u2019t) allocate",
+            r"not enough memory",
+            r"insufficient (shared )?memory",
+            r"(?:failed|unable) to (?:allocate|mmap)",
+            r"\bbad[_ ]alloc",
+            r"_ALLOC_FAILED",
+            r"OUT_OF_(?:HOST_|DEVICE_)?(?:MEMORY|RESOURCES)",
+            r"\bCUDA(?: driver)? error\b",
+            r"DataLoader worker .*(?:killed|exited)",
+            r"inline_container\.cc",  # torch.save on a disk that is full
+            r"(?:disk I/O error|disk is full)",
+        ]
+    ),
+    re.IGNORECASE,
+)
+
+
+def machine_fault(error: BaseException) -> BaseException | None:
+    """Return the fault of the machine that `error` comes from, or None where it has another cause.
+
+    The one place that tells what is wrong with a candidate from what is wrong with the machine:
+    any `OSError`, missing memory of host or device, a broken device, a killed worker, whether
+    raised as such, told in the words of a library, or behind an error that was raised from it.
+
+    >>> machine_fault(OSError(28, "No space left on device"))
+    OSError(28, 'No space left on device')
+    >>> machine_fault(ValueError("the loss is NaN")) is None
+    True
+    """
+    seen: set[int] = set()
+    link: BaseException | None = error
+    is_meant = True
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        if _is_fault(link, is_meant=is_meant):
+            return link
+        # what merely went before an error, such as a file that was looked for, is seldom its cause
+        is_meant = link.__cause__ is not None
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return None
+
+
+@contextlib.contextmanager
+def machine_faults_told(what: str, mend: str) -> Iterator[None]:
+    """Raise faults of the machine in the body as such; other errors pass.
+
+    Args:
+        what: was under way, such as "trial 3".
+        mend: what to do after the machine is well again.
+
+    Raises:
+        MachineError: the body raised an error that comes from a fault of the machine.
+    """
+    try:
+        yield
+    except MachineError:
+        raise
+    except Exception as error:
+        fault = machine_fault(error)
+        if fault is None:
+            raise
+        reason = (str(fault).strip() or "no reason given").splitlines()[0]
+        raise MachineError(
+            f"A fault of the machine ended {what}: {type(fault).__name__}: {reason} This says "
+            "nothing of what was tried, so nothing is recorded of it. Free memory or disk, or "
+            f"mend the device; then {mend}.",
+        ) from error
+
+
+def _is_fault(error: BaseException, *, is_meant: bool) -> bool:
+    if isinstance(error, OSError):
+        return is_meant or error.errno in _FAULTY_CODES
+    if not _FAULTY_TYPES.isdisjoint(one.__name__ for one in type(error).__mro__):
+        return True
+    return not isinstance(error, NNCFXError) and bool(_FAULTY_WORDS.search(str(error)))

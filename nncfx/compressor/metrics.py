@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from nncfx.errors import ArgumentError, NNCFXError
+from nncfx.errors import ArgumentError, NNCFXError, machine_fault
 from nncfx.tracing import run
 
 __all__ = ["Metric", "accuracy", "metric_name", "metric_value"]
@@ -65,6 +65,8 @@ def metric_value(metric: Metric, model: torch.nn.Module, loader: Iterable[Any]) 
     except NNCFXError:
         raise
     except Exception as error:
+        if machine_fault(error) is not None:
+            raise
         raise ArgumentError(
             f"The metric '{metric_name(metric)}' cannot judge {type(model).__name__}: "
             f"{type(error).__name__}: {error}",

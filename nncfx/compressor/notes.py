@@ -18,7 +18,7 @@ def notes_on(
     sizes = {name: p.numel() for name, p in model.named_parameters()}
     reached = sum(sizes.get(name, 0) for name in scheme.parameters(model))
     reach = reach_note(reached, sum(sizes.values()))
-    notes = (reach,) if reach else ()
+    notes = (*((reach,) if reach else ()), *_failures(search))
     if isinstance(search, SpaceResult):
         words = candidate_words(search.best.candidate)
         return (*notes, f"chose {words} out of {len(search.trials)} candidates.")
@@ -29,3 +29,16 @@ def notes_on(
         "this study left the model as it was."
     )
     return (*notes, nothing)
+
+
+def _failures(search: SearchResult | SpaceResult) -> tuple[str, ...]:
+    """Return why trials failed, one sentence each: they counted as below the budget."""
+    if isinstance(search, SpaceResult):
+        failed = [(t.number, candidate_words(t.candidate), t.error) for t in search.trials]
+    else:
+        failed = [(t.number, f"level {t.level:.4g}", t.error) for t in search.trials]
+    return tuple(
+        f"trial {number}, {what}, failed and counts as below the budget: {' '.join(error.split())}"
+        for number, what, error in failed
+        if error is not None
+    )

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from nncfx.compressor.examples import batch_size
 from nncfx.compressor.metrics import Metric, accuracy
-from nncfx.errors import ArgumentError, MissingExtraError, NNCFXError, did_you_mean
+from nncfx.errors import ArgumentError, MissingExtraError, NNCFXError, did_you_mean, machine_fault
 from nncfx.objectives import Objective
 from nncfx.runtimes import RUNTIMES, runtime_named
 from nncfx.search import SearchSettings, Space, SpaceSettings
@@ -303,6 +303,8 @@ def _attempt(function: Callable[[], Any], what: str) -> Any:  # noqa: ANN401 (th
     except NNCFXError:
         raise
     except Exception as error:
+        if machine_fault(error) is not None:
+            raise
         raise ArgumentError(f"{what}: {type(error).__name__}: {error}") from error
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from nncfx.errors import ArgumentError, SearchError, did_you_mean
+from nncfx.errors import ArgumentError, SearchError, did_you_mean, machine_faults_told
 from nncfx.hago.bayesian import BayesianTuner
 from nncfx.hago.calibration import estimate_thresholds
 from nncfx.hago.choice_space import MIN_BITS, Choices, choice_space, searched_space
@@ -238,7 +238,11 @@ def _judged(
     accuracies = zip(fresh, evaluate(fresh), strict=True)
     for bits in candidates:
         while bits not in known:
-            evaluated, accuracy = next(accuracies)
+            with machine_faults_told(
+                f"the evaluation of bits {bits}",
+                "search again: with a log it goes on after its last trial",
+            ):
+                evaluated, accuracy = next(accuracies)
             known[evaluated] = accuracy
         yield evaluator.strategy_of(bits), known[bits]
 

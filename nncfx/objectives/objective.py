@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nncfx.errors import ArgumentError, NNCFXError
+from nncfx.errors import ArgumentError, NNCFXError, machine_fault
 from nncfx.objectives.subject import Subject
 
 __all__ = ["Objective"]
@@ -58,6 +58,8 @@ class Objective:
         except NNCFXError:
             raise
         except Exception as error:
+            if machine_fault(error) is not None:
+                raise
             raise ArgumentError(
                 f"Objective '{self.name}' cannot measure the model: "
                 f"{type(error).__name__}: {error}",

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 from typing_extensions import override
 
-from nncfx.errors import ArgumentError, CompressionError
+from nncfx.errors import ArgumentError, CompressionError, machine_fault
 from nncfx.quantization.calibration import calibration_inputs
 from nncfx.quantization.layer_error import layer_sensitivities
 from nncfx.quantization.observation import quantizers_of
@@ -139,6 +139,8 @@ def _metric(evaluate: Callable[[nn.Module], float], model: nn.Module) -> float:
     try:
         return float(found)  # type: ignore[arg-type]  # what cannot is told
     except (TypeError, ValueError, RuntimeError) as error:
+        if machine_fault(error) is not None:
+            raise
         raise ArgumentError(
             f"evaluate returned a {type(found).__name__} that is no number. Return the metric of "
             "the model it is given, higher is better, such as an accuracy in [0, 1].",

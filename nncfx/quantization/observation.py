@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from nncfx.errors import ArgumentError, NNCFXError
+from nncfx.errors import ArgumentError, NNCFXError, machine_fault
 from nncfx.quantization.quantizer import Quantizer
 from nncfx.tracing import (
     ExampleInputs,
@@ -135,6 +135,8 @@ def _run_one(model: nn.Module, batch: ExampleInputs, index: int) -> None:
     except NNCFXError:
         raise
     except Exception as error:
+        if machine_fault(error) is not None:
+            raise
         args, kwargs = as_call(batch)
         given = [_shape_text(one) for one in args]
         given += [f"{name}={_shape_text(one)}" for name, one in kwargs.items()]

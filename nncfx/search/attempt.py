@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from nncfx.errors import MachineError, machine_faults_told
+
 __all__ = ["Attempt", "attempt"]
 
 T = TypeVar("T")
@@ -28,14 +30,22 @@ class Attempt(Generic[T]):
     started: str
 
 
-def attempt(evaluate: Callable[[], T]) -> Attempt[T]:
-    """Return the outcome of calling `evaluate`; KeyboardInterrupt and SystemExit pass."""
+def attempt(evaluate: Callable[[], T], what: str) -> Attempt[T]:
+    """Return the outcome of calling `evaluate`; KeyboardInterrupt and SystemExit pass.
+
+    Raises:
+        MachineError: memory, disk or device failed, which says nothing of the candidate; `what`
+            names the trial.
+    """
     started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     clock = time.perf_counter()
     value: T | None = None
     error: str | None = None
     try:
-        value = evaluate()
+        with machine_faults_told(what, "run the search again: its journal goes on from here"):
+            value = evaluate()
+    except MachineError:
+        raise
     except Exception as reason:  # noqa: BLE001 (recorded and logged; the search goes on)
         error = f"{type(reason).__name__}: {reason}"
     seconds = round(time.perf_counter() - clock, 3)

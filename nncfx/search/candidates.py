@@ -106,9 +106,12 @@ class CandidateStudy(Journaled[CandidateTrial]):
         is recorded and logged, not raised.
 
         Raises:
+            MachineError: memory, disk or device failed; there is no trial, and the search can be
+                run again.
             ArgumentError: the evaluation returned no number under one of `names`.
         """
-        outcome = attempt(lambda: evaluate(dict(candidate)))
+        what = f"trial {len(self.trials)} at {dict(candidate)}"
+        outcome = attempt(lambda: evaluate(dict(candidate)), what)
         outcomes = None if outcome.error else _numbers(outcome.value, names)
         error = outcome.error
         if outcomes is not None and not all(map(math.isfinite, outcomes.values())):

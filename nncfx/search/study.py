@@ -58,9 +58,11 @@ class Study(Journaled[Trial]):
         SystemExit pass, and leave no trial.
 
         Raises:
+            MachineError: memory, disk or device failed; there is no trial, and the search can be
+                run again.
             ArgumentError: `evaluate` returned something that cannot be recorded.
         """
-        outcome = attempt(lambda: evaluate(level))
+        outcome = attempt(lambda: evaluate(level), f"trial {len(self.trials)}, level {level:g}")
         measurement, error = outcome.value, outcome.error
         if error is None and not isinstance(measurement, Measurement):
             raise ArgumentError(

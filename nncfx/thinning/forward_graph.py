@@ -10,7 +10,7 @@ import torch
 from torch import fx, nn
 from torch.fx.node import map_aggregate
 
-from nncfx.errors import ThinningError
+from nncfx.errors import ThinningError, machine_fault
 from nncfx.thinning.forward_arguments import Arguments
 from nncfx.thinning.forward_tracer import traced_forward
 
@@ -78,6 +78,8 @@ def forward_graph(module: nn.Module, arguments: Arguments) -> ForwardGraph:
             training, _ = traced_forward(module, arguments, train=True)
             _join(graph, training)
     except Exception as error:
+        if machine_fault(error) is not None:
+            raise
         raise ThinningError(
             f"The forward of {type(module).__name__} cannot be written as a graph: "
             f"{type(error).__name__}: {error}. Let its code take widths from tensors, or from "

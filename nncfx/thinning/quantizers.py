@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from nncfx.controllers.weights import constants_of
-from nncfx.errors import NNCFXError, ThinningError
+from nncfx.errors import NNCFXError, ThinningError, machine_fault
 from nncfx.quantization import Quantizer, integer_arithmetic
 from nncfx.thinning.verification import default_tolerance, relative_error
 from nncfx.tracing import ExampleInputs, Insertion, NNCFNetwork, WeightSite, run, wrap
@@ -82,6 +82,8 @@ def quantized_again(
     except NNCFXError:
         raise
     except Exception as error_:
+        if machine_fault(error_) is not None:
+            raise
         raise ThinningError(
             f"The thin model does not run with the quantizers of {type(model).__name__}: "
             f"{error_} A quantizer of activations with a scale per channel cannot follow; use one "

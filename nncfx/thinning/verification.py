@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from typing_extensions import override
 
-from nncfx.errors import ThinningError, TracingError
+from nncfx.errors import ThinningError, TracingError, machine_fault
 from nncfx.graph.operations import Operation
 from nncfx.graph.union_find import Ids
 from nncfx.thinning.removal import Removal
@@ -90,6 +90,8 @@ def verify(
     try:
         actual = _outputs(thinned, example_inputs)
     except Exception as error:
+        if machine_fault(error) is not None:
+            raise
         raise ThinningError(
             f"The thinned model fails: {type(error).__name__}: {error}."
         ) from error

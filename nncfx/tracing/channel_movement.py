@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from nncfx.errors import machine_fault
 from nncfx.graph.channels import Role
 from nncfx.tracing.channel_calls import argument, place_of, unknown
 from nncfx.tracing.channel_extents import narrowed_by_bounds, note_bounds, repeated, sliced
@@ -327,7 +328,9 @@ def _again(
     kwargs: Mapping[str, Any] = replaced(call.kwargs, change)
     try:
         moved = call.func(*args, **kwargs)
-    except (RuntimeError, IndexError, TypeError, ValueError):
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:
+        if machine_fault(error) is not None:
+            raise
         return None
     found = tensors_in(moved)
     expected = call.produced

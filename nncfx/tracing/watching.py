@@ -11,7 +11,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from nncfx.errors import NNCFXError, TracingError
+from nncfx.errors import NNCFXError, TracingError, machine_fault
 from nncfx.graph import Operation, TensorInfo
 from nncfx.tracing.inputs import ExampleInputs, as_call
 from nncfx.tracing.interception import COMPOSITE, composite_apart
@@ -174,6 +174,8 @@ def _explained(model: nn.Module) -> Iterator[None]:
     except NNCFXError:
         raise
     except Exception as error:
+        if machine_fault(error) is not None:
+            raise
         raise TracingError(
             f"{type(model).__name__} refuses the example inputs: {type(error).__name__}: {error}. "
             "Pass what its forward takes: a tensor, a tuple of positional inputs, or a mapping of "
