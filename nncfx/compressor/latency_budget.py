@@ -3,6 +3,7 @@
 import copy
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, final
 
@@ -109,6 +110,8 @@ def groups_within_latency(
         raise ArgumentError(f"limit_ms is {limit_ms:g}; a call takes more than 0 milliseconds.")
     entries = [one.origin.indices.shape[1] for one in channels.prunable]
     alignment = ALIGNMENTS.get(table.machine.get("runtime", ""), Alignment(1))
+    # the limit is one of time, of which the best widths take least
+    alignment = replace(alignment, down=True)
 
     def kept(level: float) -> list[Tensor]:
         return keep_groups(scores, level, align=alignment, entries=entries)

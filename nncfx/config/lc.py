@@ -50,7 +50,7 @@ class SchemeConfig(Section):
     bs: int | None = option(None, "the extent of a block", limits=Limits(minimum=1))
     align: int | None = option(
         None,
-        "what kept counts are rounded down to a multiple of",
+        "what kept counts are rounded up to a multiple of",
         limits=Limits(minimum=1),
     )
     dtype: str | None = option(None, "what weights are cast to, such as 'float16' or 'int8'")

@@ -199,8 +199,14 @@ class ChannelPruningParams(PruningParams):
     align: int | None = option(
         None,
         "the number of which kept channel counts shall be multiples (ours; NNCF fixes 8); where "
-        "none is given 16, and below that 4, as CPUs compute them best",
+        "none is given 16, as CPUs compute them best, or 4 where 16 would keep too many. Counts "
+        "are rounded up, so that never more goes than the target",
         limits=Limits(minimum=1),
+    )
+    align_down: bool = option(
+        default=False,
+        doc="whether counts are rounded down to what 'align' allows, so that more may go than "
+        "the target (ours)",
     )
 
     @override

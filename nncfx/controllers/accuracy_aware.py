@@ -151,7 +151,7 @@ class _Run:
             if step < minimum:
                 return
             # never back to a level that is known to be within the budget, nor to nothing
-            level = controller.level + (step if is_up else -step)
+            level = controller.target_level + (step if is_up else -step)
             if not 0 <= level < 1:
                 return
             was_up, controller.level = is_up, level

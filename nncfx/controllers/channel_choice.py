@@ -46,18 +46,25 @@ class ChannelChoice:
         ranking: How each layer chooses for itself; None where all that share channels lose the
             same, as `keep` says.
         why_whole: Why a set may keep all its groups at a level above 0.
+        is_capped: Whether never more goes than a budget allows; else it is met by what exceeds it
+            least.
+        is_of_sets: Whether a level is a fraction of the sets, of which each goes whole; else it
+            is one of their groups.
     """
 
     keep: Keep
     is_normalized: bool
     ranking: Ranking | None = None
     why_whole: str = "others matter less or 'align' rounds their widths up"
+    is_capped: bool = False
+    is_of_sets: bool = False
 
 
 WHOLE_BRANCHES: Final = ChannelChoice(
     keep=keep_branches,
     is_normalized=False,
     why_whole="whole branches go, and of n of them floor(level * n), those that matter least",
+    is_of_sets=True,
 )
 """Residual branches go whole, those of the smallest mean score first."""
 
@@ -66,10 +73,12 @@ def choice_of(params: ChannelPruningParams) -> ChannelChoice:
     """Return how `params` choose among groups of channels.
 
     One ranking over all sets, each set's scores divided by their mean (`all_weights`), or the same
-    fraction of every set; `floor(level * n)` of n groups go, and more where `align` asks for it.
-    No set is emptied.
+    fraction of every set; `floor(level * n)` of n groups go, and fewer where `align` asks for it
+    (more, with `align_down`). No set is emptied.
     """
-    alignment = ALIGNMENTS["onnxruntime"] if params.align is None else params.align
+    default = ALIGNMENTS["onnxruntime"]
+    alignment = default if params.align is None else Alignment(params.align)
+    alignment = dataclasses.replace(alignment, down=params.align_down)
     scope: MaskScope = "global" if params.all_weights else "local"
 
     keep = functools.partial(_keep, align=alignment, scope=scope)  # which pickles
@@ -84,6 +93,7 @@ def choice_of(params: ChannelPruningParams) -> ChannelChoice:
         keep=keep,
         is_normalized=params.all_weights,
         ranking=None if params.constrained else ranking,
+        is_capped=params.align != 1 and not params.align_down,
     )
 
 
@@ -92,7 +102,7 @@ def _keep(
     scores: Sequence[Tensor],
     level: float,
     *,
-    align: int | Alignment,
+    align: Alignment,
     scope: MaskScope,
 ) -> list[Tensor]:
     entries = [one.origin.indices.shape[1] for one in channels.prunable]

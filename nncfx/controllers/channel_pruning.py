@@ -93,7 +93,8 @@ class ChannelPruningController(Controller):
 
     The level is a fraction of the groups, or of the model's multiply-accumulates or parameters
     where the config has a `pruning_flops_target` or a `pruning_parameters_target`, or of the
-    latency that a table predicts where it has a `pruning_latency_target`.
+    latency that a table predicts where it has a `pruning_latency_target`. It is what the masks
+    remove; `target_level` is what was asked for.
 
     Attributes:
         config: The algorithm's config.
@@ -116,8 +117,7 @@ class ChannelPruningController(Controller):
         self._subject = subject
         self._activity: dict[str, Tensor] = {}
         self._costs = subject.costs
-        if self._costs is not None:
-            self._masks_that_save(params.target, self._costs)  # out of reach is said now
+        self._tell_of_nothing(self._masks_for(params.target))  # what is out of reach raises
         self.level = config.pruning_init
         frozen = params.num_init_steps
         if params.schedule != "baseline":
@@ -134,15 +134,47 @@ class ChannelPruningController(Controller):
         schedule = pruning_schedule(min(config.pruning_init, params.target), params)
         self.scheduler = EpochScheduler(self, schedule, frozen)
 
+    def _tell_of_nothing(self, masks: Mapping[str, Tensor]) -> None:
+        """Log a warning where not even the target takes anything away."""
+        target, key = self.config.params.target, self.config.params.target_key
+        if target and not masks:
+            _LOGGER.warning(
+                "%s removes nothing at its target %g: no set of channels may lose so few. Raise "
+                "'params.%s', or allow other widths by a lower 'align' (1: any).",
+                self.algorithm,
+                target,
+                key,
+            )
+
     @override
     def _apply(self, level: float) -> None:
-        if self._costs is None:
-            self.masks.set(self._masks_at(level))
-        else:
-            self.masks.set(self._masks_that_save(level, self._costs))
+        self.masks.set(self._masks_for(level))
         if self._norms.hooks:
             alive = {one.name: self._alive(one) for one in self.channels.prunable}
             self._norms.set(self.channels, alive)
+
+    @override
+    def _level_now(self) -> float:
+        masks = self._present_masks()
+        if self._costs is not None:
+            return self._costs.saved(masks)
+        return self._group_level(self._pruned(self._weights(), masks))
+
+    def _group_level(self, pruned: Sequence[PrunedChannels]) -> float:
+        """Return the fraction of groups that is masked, or of sets where these go whole."""
+        if self._subject.choice.is_of_sets:
+            return sum(not one.after for one in pruned) / len(pruned)
+        return _masked_share(pruned)
+
+    def _present_masks(self) -> dict[str, Tensor]:
+        weights = self._weights()
+        hooks = self.masks.hooks.items()
+        return {name: found[0].mask.expand_as(weights[name]) for name, found in hooks}
+
+    def _masks_for(self, level: float) -> dict[str, Tensor]:
+        if self._costs is None:
+            return self._masks_at(level)
+        return self._masks_that_save(level, self._costs)
 
     def _masks_at(self, group_level: float) -> dict[str, Tensor]:
         ranking = self._subject.choice.ranking
@@ -182,7 +214,7 @@ class ChannelPruningController(Controller):
         with self.masks.lifted(), self._norms.lifted():
             found = channel_activity(self.model, self.channels, batches, importance, samples)
         self._activity = found
-        self.level = self._level
+        self.level = self.target_level
 
     @override
     def state_dict(self) -> dict[str, Any]:
@@ -207,10 +239,11 @@ class ChannelPruningController(Controller):
         return {name: mask for name, mask in masks.items() if name not in self._subject.without}
 
     def _masks_that_save(self, level: float, costs: Costs) -> dict[str, Tensor]:
-        """Return masks so that at least the fraction `level` of `costs` goes, and hardly more.
+        """Return masks so that the fraction `level` of `costs` goes, as nearly as groups allow.
 
-        Bisection finds the level of groups at which the target is met; at that level several
-        sets lose a group at once, and those that need not are given theirs back.
+        At least that and hardly more; where widths are aligned, at most that. Bisection finds the
+        level of groups at which the target is met; there several sets lose groups at once, and
+        those keep theirs that must for the one, or need not lose them for the other.
 
         Raises:
             CompressionError: no level meets the target.
@@ -232,25 +265,25 @@ class ChannelPruningController(Controller):
                 low = middle
             else:
                 high = middle
+        is_capped = self._subject.choice.is_capped and costs.saved(self._masks_at(high)) > level
+        begin, end = (low, high) if is_capped else (high, low)
         if self._subject.choice.ranking is not None:
-            return self._masks_at(high)
-        keep = self._keep(high)
-        for index, returned in enumerate(self._keep(low)):
-            tried = [*keep[:index], returned, *keep[index + 1 :]]
-            if costs.saved(self._masks(tried)) >= level:
+            return self._masks_at(begin)
+        keep = self._keep(begin)
+        for index, other in enumerate(self._keep(end)):
+            tried = [*keep[:index], other, *keep[index + 1 :]]
+            saved = costs.saved(self._masks(tried))
+            if saved <= level if is_capped else saved >= level:
                 keep = tried
         return self._masks(keep)
 
     @override
     def statistics(self) -> ChannelPruningStatistics:
-        weights = self._weights()
-        hooks = self.masks.hooks.items()
-        masks = {name: found[0].mask.expand_as(weights[name]) for name, found in hooks}
-        pruned = self._pruned(weights, masks)
-        before = sum(one.before for one in pruned)
+        masks = self._present_masks()
+        pruned = self._pruned(self._weights(), masks)
         return ChannelPruningStatistics(
-            target_level=self.level,
-            level=1 - sum(one.after for one in pruned) / before,
+            target_level=self.target_level,
+            level=_masked_share(pruned),
             macs_level=self._subject.macs.saved(masks),
             parameter_level=self._subject.parameters.saved(masks),
             channels=pruned,
@@ -285,3 +318,7 @@ class ChannelPruningController(Controller):
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: one.detach() for name, one in raw_parameters(self.model).items()}
+
+
+def _masked_share(pruned: Sequence[PrunedChannels]) -> float:
+    return 1 - sum(one.after for one in pruned) / sum(one.before for one in pruned)

@@ -82,9 +82,10 @@ class Controller(abc.ABC):
 
     @property
     def level(self) -> float:
-        """How strongly the model is compressed, in [0, 1).
+        """How strongly the model is compressed, in [0, 1): what holds, not what was asked for.
 
-        Setting it computes the masks anew, even if the number stays the same.
+        Setting it asks for a level, which `target_level` then is, and computes the masks anew,
+        even if the number stays the same.
 
         Raises:
             ArgumentError: when set to a number that is not in [0, 1), or on an algorithm that
@@ -103,7 +104,15 @@ class Controller(abc.ABC):
         self._apply(level)
         self._level = level
 
+    @property
+    def target_level(self) -> float:
+        """The level that was asked for last; widths and whole units may not allow it exactly."""
+        return self._target_now()
+
     def _level_now(self) -> float:
+        return self._level
+
+    def _target_now(self) -> float:
         return self._level
 
     def _epoch_begun(self, epoch: int) -> None:  # noqa: B027 (most algorithms do nothing)
@@ -120,7 +129,7 @@ class Controller(abc.ABC):
 
     def compression_stage(self) -> CompressionStage:
         """Return how far the schedule has come; compare checkpoints of one stage only."""
-        return CompressionStage.of(self.level, self.scheduler.final_level)
+        return CompressionStage.of(self.target_level, self.scheduler.final_level)
 
     def calibrate(self, batches: Iterable[Any]) -> None:  # noqa: B027 (most algorithms need none)
         """Find from `batches` what the algorithm starts from."""
@@ -136,7 +145,7 @@ class Controller(abc.ABC):
         """
         assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
         if self.compression_stage() != CompressionStage.FULLY_COMPRESSED:
-            levels = (self.level, self.scheduler.final_level)
+            levels = (self.target_level, self.scheduler.final_level)
             self._watch.is_stripped(self.scheduler.current_epoch, levels)
         self._before_strip()
         if is_strippable(self.model):
@@ -221,7 +230,7 @@ class Controller(abc.ABC):
         """Return level and scheduler as plain values; masks are in the model's `state_dict`."""
         return {
             "algorithm": self.algorithm,
-            "level": self.level,
+            "level": self.target_level,
             "scheduler": self.scheduler.state_dict(),
         }
 
@@ -280,6 +289,10 @@ class CompositeController(Controller):
     @override
     def _level_now(self) -> float:
         return max((part.level for part in self.parts.values()), default=0.0)
+
+    @override
+    def _target_now(self) -> float:
+        return max((part.target_level for part in self.parts.values()), default=0.0)
 
     @override
     def _loss(self) -> Tensor:

@@ -64,6 +64,7 @@ class ChannelPruningStatistics(Statistics):
             sum(getattr(one, k) for one in self.channels) for k in ("before", "after")
         )
         rows.append(["all prunable channels", before, after, self.level])
+        rows.append(["level asked for", "", "", self.target_level])
         rows.append(["multiply-accumulates", "", "", self.macs_level])
         rows.append(["parameters", "", "", self.parameter_level])
         return "\n".join([table(header, rows), *self._whole()])

@@ -6,7 +6,7 @@ step, as in NNCF since 1.6.
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, final
+from typing import Any, Protocol, final, runtime_checkable
 
 from typing_extensions import override
 
@@ -30,6 +30,15 @@ class HasLevel(Protocol):
     """What a scheduler drives: something whose level can be read and set."""
 
     level: float
+
+
+@runtime_checkable
+class HasTargetLevel(Protocol):
+    """What may reach less than the level it was set to: it tells that level, too."""
+
+    @property
+    def target_level(self) -> float:
+        """The level that was set last."""
 
 
 class Scheduler(abc.ABC):
@@ -145,7 +154,7 @@ class EpochScheduler(Scheduler):
     @override
     def level(self) -> float:
         if self.current_epoch < 0:
-            return self.target.level
+            return _asked_of(self.target)
         return self.schedule.level(min(self.current_epoch, self.freeze_epoch))
 
     @property
@@ -155,7 +164,7 @@ class EpochScheduler(Scheduler):
 
     @override
     def _on_epoch(self) -> None:
-        if self.current_epoch < self.freeze_epoch or self.target.level != self.level:
+        if self.current_epoch < self.freeze_epoch or _asked_of(self.target) != self.level:
             self.target.level = self.level
 
 
@@ -203,7 +212,7 @@ class StepScheduler(Scheduler):
     @override
     def level(self) -> float:
         if self.current_epoch < 0:
-            return self.target.level
+            return _asked_of(self.target)
         epoch = self.schedule_epoch + self.steps.fraction
         return self.schedule.level(min(epoch, self.freeze_epoch))
 
@@ -232,7 +241,7 @@ class StepScheduler(Scheduler):
         self._update()
 
     def _update(self) -> None:
-        if 0 <= self.schedule_epoch < self.freeze_epoch or self.target.level != self.level:
+        if 0 <= self.schedule_epoch < self.freeze_epoch or _asked_of(self.target) != self.level:
             self.target.level = self.level
 
 
@@ -369,6 +378,10 @@ class CompositeScheduler(Scheduler):
     def _on_step(self) -> None:
         for part in self.parts.values():
             part.step(self.current_step)
+
+
+def _asked_of(target: HasLevel) -> float:
+    return target.target_level if isinstance(target, HasTargetLevel) else target.level
 
 
 def _count(name: str, value: int | None, default: int) -> int:

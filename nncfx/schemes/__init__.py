@@ -15,6 +15,7 @@ from nncfx.schemes.importance import (
     norm_scale_scores,
     taylor_scores,
 )
+from nncfx.schemes.kept_groups import keep_groups
 from nncfx.schemes.kmeans import kmeans_1d
 from nncfx.schemes.layers import LAYER_KINDS
 from nncfx.schemes.low_rank import LowRank, factorize
@@ -22,7 +23,6 @@ from nncfx.schemes.masks import (
     MaskScope,
     group_masks,
     group_scores,
-    keep_groups,
     kept_count,
     magnitude_mask,
     zero_groups,

@@ -1,13 +1,17 @@
 """Widths that a runtime computes without waste."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from nncfx.errors import ArgumentError, did_you_mean
 
-__all__ = ["ALIGNMENTS", "Alignment", "aligned_counts", "resolve_alignment"]
+__all__ = ["ALIGNMENTS", "Alignment", "aligned_count", "resolve_alignment"]
+
+
+_MOSTLY: Final = 0.75
+"""So much of what was to go must go at the best widths; else second best ones are taken."""
 
 
 @dataclass(frozen=True)
@@ -17,10 +21,12 @@ class Alignment:
     Attributes:
         multiple: widths from it on are multiples of it; at least 1.
         step: widths below `multiple` are multiples of it; None: there are none.
+        down: whether `aligned_count` rounds down, so that more may go than was asked for.
     """
 
     multiple: int
     step: int | None = None
+    down: bool = False
 
     def allows(self, width: int) -> bool:
         """Return whether a layer may be `width` channels wide.
@@ -65,38 +71,40 @@ def resolve_alignment(align: int | str | Alignment) -> Alignment:
     return Alignment(align)
 
 
-def aligned_counts(
-    counts: Sequence[int],
-    sizes: Sequence[int],
-    entries: Sequence[int],
+def aligned_count(
+    count: int,
+    size: int,
     alignment: Alignment,
-    minimum: int,
-) -> list[int]:
-    """Return how many groups of each set stay so that widths are aligned, within the budget.
+    *,
+    each: int = 1,
+    minimum: int = 1,
+) -> int:
+    """Return how many of `size` groups stay, so that their layer has a width that is allowed.
 
-    A set that loses a group goes down to the next allowed width, or up to the smallest where none
-    is below; losing nothing is always allowed. Widths below the multiple waste time, so sets there
-    go up to it, the widest first, while what rounding down has left lasts.
+    At least `count` stay: the next allowed width, all groups where there is none. Where that
+    would keep more than a quarter of what was to go, and the alignment has a `step`, it is the
+    next multiple of the step. One that rounds `down` lets at most `count` stay, if an allowed
+    width is so small, and else the smallest. Losing nothing is always allowed.
 
     Args:
-        counts: How many groups of each set would stay.
-        sizes: How many groups each set has.
-        entries: How many entries of its layer a group of each set has.
+        count: How many groups would stay if any width were allowed.
+        size: How many groups there are.
         alignment: The widths that are allowed.
-        minimum: So many groups of each set stay in any case; at least 1.
+        each: How many entries of its layer a group has.
+        minimum: So many groups stay in any case; at least 1.
 
-    >>> aligned_counts([26, 14, 2], [40, 40, 40], [1, 1, 1], ALIGNMENTS["onnxruntime"], 1)
-    [16, 16, 4]
+    >>> runtime = ALIGNMENTS["onnxruntime"]
+    >>> [aligned_count(count, 64, runtime) for count in (64, 60, 46, 40, 30, 7)]
+    [64, 60, 48, 40, 32, 8]
     """
-    found, wanted = [], []
-    for count, size, each in zip(counts, sizes, entries, strict=True):
-        allowed = [n for n in range(minimum, size) if alignment.allows(n * each)] + [size]
-        found.append(max((n for n in allowed if n <= count), default=allowed[0]))
-        wanted.append(next((n for n in allowed if n * each >= alignment.multiple), size))
-    spare = sum(counts) - sum(found)
-    for index in sorted(range(len(found)), key=lambda index: -counts[index]):
-        step = wanted[index] - found[index]
-        if 0 < step <= spare:
-            spare -= step
-            found[index] = wanted[index]
-    return found
+    if count >= size:
+        return size
+    allowed = [n for n in range(minimum, size) if alignment.allows(n * each)] + [size]
+    if alignment.down:
+        return max((n for n in allowed if n <= count), default=allowed[0])
+    least = max(count, minimum)
+    coarse = next(n for n in allowed if n >= least)
+    step = alignment.step
+    if step is None or _MOSTLY * (size - count) <= size - coarse:
+        return coarse
+    return next((n for n in range(least, coarse) if n * each % step == 0), coarse)

@@ -15,7 +15,6 @@ from nncfx.errors import ArgumentError, CompressionError, GraphError, did_you_me
 from nncfx.graph.channel_entries import entries_of
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
 from nncfx.graph.union_find import Ids
-from nncfx.schemes.alignment import Alignment, aligned_counts, resolve_alignment
 from nncfx.schemes.criteria import Criterion, resolve_criterion
 from nncfx.schemes.ranking import largest, largest_of_all
 
@@ -26,7 +25,8 @@ __all__ = [
     "comparable",
     "group_masks",
     "group_scores",
-    "keep_groups",
+    "keep_largest",
+    "keep_together",
     "kept_count",
     "magnitude_mask",
     "named",
@@ -118,7 +118,7 @@ def magnitude_mask(
             norm = torch.linalg.vector_norm(flat[name])
             # a copy already, which no one else sees
             flat[name].div_(torch.where(norm > 0, norm, torch.ones_like(norm)))
-    kept = _keep(list(flat.values()), level, scope, minimum)
+    kept = keep_largest(list(flat.values()), level, scope, minimum)
     return {
         name: mask.view(tensor.shape)
         for (name, tensor), mask in zip(tensors.items(), kept, strict=True)
@@ -174,54 +174,6 @@ def comparable(group_set: GroupSet, scores: Tensor, *, normalize: bool) -> Tenso
             "rank. Train the model to finite weights first.",
         )
     return scores / average if normalize and average > 0 else scores
-
-
-def keep_groups(
-    scores: Sequence[Tensor],
-    level: float,
-    *,
-    align: int | Alignment = 1,
-    minimum: int = 1,
-    scope: MaskScope = "global",
-    entries: Sequence[int] | None = None,
-) -> list[Tensor]:
-    """Return, for each group set, the mask of its groups of largest score.
-
-    As many stay as in `magnitude_mask`. With `align`, every set that loses a group goes on to the
-    next lower width that is allowed (the smallest where none is lower; a set narrower than that
-    stays whole), so that more than the level may go; see `aligned_counts`. Level 0 keeps
-    everything, whatever `align`. Of equal scores the earlier group stays.
-
-    Args:
-        scores: One tensor of g scores per group set, as `group_scores` returns them.
-        level: Fraction of groups to remove, in [0, 1).
-        align: The widths that are allowed, or the number whose multiples are, at least 1.
-        minimum: So many groups of each set stay in any case.
-        scope: One ranking over all sets, or one for each.
-        entries: How many entries of its layer a group of each set has; None for one.
-
-    Raises:
-        ArgumentError: `level`, `align`, `minimum` or `scope` is out of range.
-
-    >>> keep_groups([torch.tensor([3.0, 1.0, 2.0])], 0.34)
-    [tensor([ True, False,  True])]
-    """
-    alignment = align if isinstance(align, Alignment) else resolve_alignment(align)
-    kept = _keep([score.detach() for score in scores], level, scope, minimum)
-    if alignment.multiple == 1:
-        return kept
-    counts = [int(mask.sum()) for mask in kept]
-    found = aligned_counts(
-        counts,
-        [score.numel() for score in scores],
-        entries or [1] * len(scores),
-        alignment,
-        max(minimum, 1),
-    )
-    return [
-        mask if count == wanted else largest(score.detach(), wanted)
-        for score, mask, count, wanted in zip(scores, kept, counts, found, strict=True)
-    ]
 
 
 def group_masks(
@@ -317,7 +269,9 @@ def _gone(channels: Channels, keep: Sequence[Tensor]) -> dict[str, Ids]:
     return {name: groups for name, groups in gone.items() if len(groups)}
 
 
-def _keep(parts: list[Tensor], level: float, scope: MaskScope, minimum: int) -> list[Tensor]:
+def keep_largest(
+    parts: list[Tensor], level: float, scope: MaskScope, minimum: int
+) -> list[Tensor]:
     """Return the masks of the largest entries of flat `parts`, with exact counts."""
     check_level(level)
     check_at_least("minimum", minimum, 0)
@@ -328,7 +282,11 @@ def _keep(parts: list[Tensor], level: float, scope: MaskScope, minimum: int) -> 
             f"scope is {scope!r}; it says which entries are ranked together. "
             "Use 'global' (one ranking for all) or 'local' (one for each).",
         )
-    kept = kept_count(sum(p.numel() for p in parts), level)
+    return keep_together(parts, kept_count(sum(p.numel() for p in parts), level), minimum)
+
+
+def keep_together(parts: list[Tensor], kept: int, minimum: int) -> list[Tensor]:
+    """Return the masks of the `kept` largest entries of `parts`, of each at least `minimum`."""
     least = [min(minimum, p.numel()) for p in parts]
     masks: dict[int, Tensor] = {}
     ranked = list(range(len(parts)))

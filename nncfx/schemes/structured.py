@@ -12,6 +12,7 @@ from nncfx.errors import CompressionError
 from nncfx.graph.channels import Channels, GroupSet, Role
 from nncfx.schemes import masks, operators
 from nncfx.schemes.criteria import Criterion, resolve_criterion
+from nncfx.schemes.kept_groups import keep_groups
 from nncfx.schemes.layers import (
     Layer,
     layer_parameters,
@@ -50,8 +51,9 @@ class RowPrune(Scheme):
 
     Attributes:
         criteria: How the weights of a row become its score.
-        align: Kept counts are rounded down to a multiple of it (unbound: for each layer; bound:
-            for each set that loses groups, at least one multiple). None: any count.
+        align: Kept counts are multiples of it. Bound, those of sets that lose groups are rounded
+            up, so that never more goes than the level; unbound, those of each layer are rounded
+            down, as Condensa does, so that more may go. None: any count.
         prune_bias: Whether biases go with their rows (unbound only; bound, they always do).
         normalize: Whether scores are divided by their set's mean (bound only).
         channels: The channel analysis; set it with `bind`.
@@ -175,7 +177,7 @@ class RowPrune(Scheme):
             return
         channels, weights = Channels(sets), _raw_parameters(model)
         scores = masks.group_scores(channels, weights, self.criteria, normalize=self.normalize)
-        keep = masks.keep_groups(scores, level, align=self.align or 1)
+        keep = keep_groups(scores, level, align=self.align or 1)
         masks.zero_groups(channels, keep, weights)
 
 

@@ -19,7 +19,8 @@ from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
 from nncfx.schemes.alignment import Alignment
 from nncfx.schemes.criteria import Criterion, resolve_criterion
-from nncfx.schemes.masks import MaskScope, keep_groups, named
+from nncfx.schemes.kept_groups import keep_groups
+from nncfx.schemes.masks import MaskScope, named
 
 __all__ = ["Ranking", "Side", "kept_units", "unconstrained_masks"]
 

@@ -359,7 +359,7 @@ def promise_the_schedule_rises_to_its_target(subject: Subject) -> None:
     for _ in range(6):
         controller.scheduler.epoch_step()
         controller.scheduler.step()
-        seen.append(controller.level)
+        seen.append(controller.target_level)
     assert all(a <= b for a, b in itertools.pairwise(seen))
     assert seen[-1] == seen[-2] == controller.scheduler.level == controller.scheduler.final_level
     assert seen[-1] > seen[0] or not subject.has_level

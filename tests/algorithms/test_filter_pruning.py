@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from nncfx.compressor.create import create_compressed_model
 from nncfx.controllers.channel_pruning import ChannelPruningController
 from nncfx.errors import CompressionError
+from nncfx.graph.macs import total_macs
 from nncfx.schemes import CRITERIA
 from nncfx.schemes.criteria import geometric_median
 from nncfx.thinning import thin
-from nncfx.tracing import strip
+from nncfx.tracing import strip, trace
 
 
 class Chain(nn.Module):
@@ -48,7 +49,8 @@ def applied(
     **params: object,
 ) -> ChannelPruningController:
     every_width = {"align": 1}  # small layers with few aligned widths
-    item = {"algorithm": "filter_pruning", "params": every_width | params} | (scopes or {})
+    given = {key: one for key, one in (every_width | params).items() if one is not None}
+    item = {"algorithm": "filter_pruning", "params": given} | (scopes or {})
     model = chain() if model is None else model
     controller, _ = create_compressed_model(model, {"compression": item}, inputs)
     assert isinstance(controller, ChannelPruningController)
@@ -71,7 +73,9 @@ def test_geometric_median_is_the_sum_of_distances_to_the_others() -> None:
     assert geometric_median(filters).tolist() == pytest.approx([6, 5 + far, 1 + far])
 
 
-@pytest.mark.parametrize(("level", "width"), [(0.1, 48), (0.5, 32), (0.8, 12), (0.97, 4)])
+@pytest.mark.parametrize(
+    ("level", "width"), [(0.1, 60), (0.3, 48), (0.5, 32), (0.7, 20), (0.8, 16), (0.97, 4)]
+)
 def test_by_default_widths_are_those_that_cpus_compute_best(level: float, width: int) -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 64, 1), nn.Conv2d(64, 2, 1)).double()
     params = {"pruning_target": level}
@@ -138,7 +142,57 @@ def test_no_layer_is_emptied() -> None:
 def test_kept_counts_can_be_aligned() -> None:
     controller = applied(align=4)
     controller.level = 0.3
-    assert [one.after for one in controller.statistics().channels] == [4, 12]
+    assert [one.after for one in controller.statistics().channels] == [8, 12]
+
+
+@pytest.mark.parametrize("constrained", [True, False])
+@pytest.mark.parametrize(("align", "after"), [(None, 28), (4, 28), (8, 32), (16, 32), (1, 26)])
+def test_an_alignment_never_prunes_beyond_the_target(
+    align: int | None, after: int, constrained: bool
+) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 32, 1), nn.Conv2d(32, 2, 1))
+    params = {"align": align, "pruning_target": 0.2, "constrained": constrained}
+    controller = applied(model, torch.randn(2, 3, 9, 9), **params)
+    controller.level = 0.2  # 6.4 of 32 channels
+    assert int((strip(controller.model)[2].weight != 0).any(3).any(2).any(0).sum()) == after
+    assert controller.level == controller.statistics().level == 1 - after / 32
+    assert controller.target_level == controller.statistics().target_level == 0.2
+
+
+@pytest.mark.parametrize("all_weights", [False, True])
+@pytest.mark.parametrize("level", [0.1, 0.3, 0.5, 0.7])
+def test_a_real_network_comes_close_to_the_target_from_below(
+    all_weights: bool, level: float
+) -> None:
+    params = {"prune_first_conv": True, "prune_downsample_convs": True, "align": None}
+    image = torch.randn(1, 3, 32, 32)
+    controller = applied(resnet20_cifar10().eval(), image, all_weights=all_weights, **params)
+    before = sum(one.before for one in controller.statistics().channels)
+    controller.level = level
+    after = {one.name: (one.before, one.after) for one in controller.statistics().channels}
+    reached = 1 - sum(left for _, left in after.values()) / before
+    assert level - 0.1 < reached <= level
+    assert controller.level == pytest.approx(reached, abs=1e-12)
+    assert all(n == size or n % 4 == 0 for size, n in after.values())
+    if not all_weights:
+        assert all(size - n <= level * size for size, n in after.values())
+
+
+def test_widths_are_rounded_down_on_demand() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 32, 1), nn.Conv2d(32, 2, 1))
+    controller = applied(model, torch.randn(2, 3, 9, 9), align=16, align_down=True)
+    controller.level = 0.2
+    assert controller.level == 0.5
+    assert controller.target_level == 0.2
+
+
+def test_a_target_that_an_alignment_keeps_from_pruning_anything_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    applied(align=16, pruning_target=0.4)
+    (told,) = caplog.messages
+    assert told.startswith("filter_pruning removes nothing at its target 0.4")
+    assert "'params.pruning_target'" in told
 
 
 def test_masks_stand_on_both_sides_of_a_channel() -> None:
@@ -191,6 +245,38 @@ def test_a_target_of_macs_is_met_within_two_percent(all_weights: bool) -> None:
     )
     controller.level = 0.4
     assert 0.4 <= controller.statistics().macs_level < 0.42
+
+
+@pytest.mark.parametrize("align", [None, 8, 16])
+@pytest.mark.parametrize("all_weights", [False, True])
+def test_a_target_of_macs_is_not_exceeded_for_the_sake_of_widths(
+    align: int | None, all_weights: bool
+) -> None:
+    image = torch.randn(1, 3, 32, 32)
+    controller = applied(
+        resnet20_cifar10().eval(),
+        image,
+        pruning_flops_target=0.3,
+        all_weights=all_weights,
+        align=align,
+        prune_first_conv=True,
+        prune_downsample_convs=True,
+    )
+    controller.level = 0.3
+    thinned = thin(controller.model, image).model
+    saved = 1 - total_macs(trace(thinned, image)) / total_macs(trace(resnet20_cifar10(), image))
+    assert 0.15 < saved <= 0.3  # 16 of 16 channels cannot go
+    assert controller.level == pytest.approx(saved, abs=1e-9)
+    assert controller.statistics().macs_level == controller.level
+
+
+def test_a_wide_layer_is_not_halved_for_a_third_of_its_macs() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 32, 1), nn.Conv2d(32, 8, 1))
+    params = {"pruning_flops_target": 0.3, "prune_first_conv": True, "align": None}
+    controller = applied(model, torch.randn(2, 3, 9, 9), **params)
+    controller.level = 0.3
+    assert controller.statistics().channels[0].after == 24  # 22.4 at least
+    assert controller.level == 0.25
 
 
 def test_macs_out_of_reach_are_said_at_once() -> None:
@@ -247,7 +333,7 @@ def levels(controller: ChannelPruningController, epochs: int) -> list[float]:
     seen = []
     for _ in range(epochs):
         controller.scheduler.epoch_step()
-        seen.append(controller.level)
+        seen.append(controller.target_level)
     return seen
 
 

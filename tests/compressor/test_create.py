@@ -314,7 +314,7 @@ def test_a_target_of_its_own_goes_before_the_target_device() -> None:
 def test_a_pruning_level_above_its_target_is_told_and_falls_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    params = {"pruning_target": 0.25, "pruning_steps": 3, "prune_first_conv": True}
+    params = {"pruning_target": 0.25, "pruning_steps": 3, "prune_first_conv": True, "align": 1}
     item = {"algorithm": "filter_pruning", "pruning_init": 0.75, "params": params}
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3))
     controller, _ = create_compressed_model(model, {"compression": item}, torch.ones(1, 3, 8, 8))
