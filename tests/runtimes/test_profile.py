@@ -12,10 +12,8 @@ from nncfx.errors import ArgumentError
 from nncfx.export import ExportResult, export_onnx
 from nncfx.runtimes import (
     UNATTRIBUTED,
-    TimingPlan,
     compare_profiles,
     profile_layers,
-    time_path,
 )
 
 
@@ -31,7 +29,7 @@ def test_fused_layers_are_their_convolutions(exported: ExportResult, inputs: tor
 def test_the_total_is_that_of_the_layers(exported: ExportResult, inputs: torch.Tensor) -> None:
     profile = profile_layers(exported, inputs, modules=exported.modules, threads=1, runs=1)
     assert profile.total_ms == pytest.approx(sum(layer.ms for layer in profile.layers))
-    assert profile.total_ms <= profile.run_ms
+    assert profile.total_ms <= profile.run_ms  # of one run, its operations and what lies between
 
 
 def test_without_names_all_time_is_the_runtimes(
@@ -79,13 +77,11 @@ def test_a_file_without_names_is_refused(exported: ExportResult, inputs: torch.T
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [resnet18, mobilenetv2_w1])
-def test_layers_of_a_real_network_add_up_to_its_latency(make: object, tmp_path: Path) -> None:
+def test_every_convolution_of_a_real_network_is_a_layer(make: object, tmp_path: Path) -> None:
+    """`benchmarks/layer_times.py` says how well their times add up to the latency."""
     model = make().eval()  # type: ignore[operator]  # pytorchcv has no types
     inputs = torch.randn(1, 3, 224, 224)
     result = export_onnx(model, tmp_path / "m.onnx", inputs, dynamic_batch=False)
-    profile = profile_layers(result, inputs, modules=result.modules, threads=1)
-    latency = time_path(result, inputs, threads=1, plan=TimingPlan(seconds=0.5)).median_ms
-    assert profile.total_ms == pytest.approx(latency, rel=0.3)
-    assert profile.ms_of(UNATTRIBUTED) < 0.05 * profile.total_ms
+    profile = profile_layers(result, inputs, modules=result.modules, threads=1, runs=1)
     convolutions = {name for name, m in model.named_modules() if isinstance(m, nn.Conv2d)}
     assert convolutions <= {layer.module for layer in profile.layers}

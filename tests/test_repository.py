@@ -1,0 +1,87 @@
+"""The repository and its test run: nothing strays in, nothing is left behind, no zoo is needed."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+GIT = shutil.which("git") or "git"
+ROOT = Path(__file__).parents[1]
+AT_THE_ROOT = {
+    ".ci",
+    ".gitignore",
+    "CHANGELOG.md",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "benchmarks",
+    "changelog.d",
+    "conftest.py",
+    "constraints.txt",
+    "docs",
+    "examples",
+    "nncfx",
+    "pyproject.toml",
+    "setup.cfg",
+    "tests",
+}
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester) -> pytest.Pytester:
+    """Return a clone that has this repository's conftest and no file."""
+    shutil.copy(ROOT / "conftest.py", pytester.path)
+    subprocess.run([GIT, "init", "-q"], check=True)
+    settings = "[tool.pytest.ini_options]\naddopts = ['--import-mode=importlib']"
+    pytester.makefile(".toml", pyproject=settings)
+    (pytester.path / ".gitignore").write_text("__pycache__/\n.pytest_cache/\n.hypothesis/\n")
+    return pytester
+
+
+def test_the_root_holds_what_is_named_here_only() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no clone")
+    tracked = subprocess.run(
+        [GIT, "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert {line.split("/")[0] for line in tracked.stdout.splitlines()} == AT_THE_ROOT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]])
+def test_a_run_that_leaves_a_file_behind_fails(run: pytest.Pytester, workers: list[str]) -> None:
+    run.makepyfile("def test_it(): open('stray.nncfx', 'w').close()")
+    result = run.runpytest_subprocess(*workers)
+    result.stdout.fnmatch_lines(["*LEFT BEHIND stray.nncfx: a test wrote it.*"])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    # what lay there before is nobody's fault
+    assert run.runpytest_subprocess(*workers).ret == pytest.ExitCode.OK
+
+
+@pytest.mark.parametrize("zoo", ["pytorchcv", "transformers"])
+def test_without_a_zoo_its_tests_are_skipped_with_the_reason(
+    run: pytest.Pytester, zoo: str
+) -> None:
+    run.makepyfile(
+        gone=f"""
+        import sys
+        sys.modules["{zoo}"] = None
+        """,
+        test_above=f"""
+        from {zoo}.models.resnet import resnet18
+        def test_it(): pass
+        """,
+        test_inside=f"""
+        import pytest
+        @pytest.fixture
+        def model():
+            import {zoo}
+        def test_with_a_fixture(model): pass
+        def test_inside(): from {zoo} import anything
+        def test_else(): import no_such_module
+        """,
+    )
+    result = run.runpytest_subprocess("-p", "gone", "-rs")
+    result.assert_outcomes(skipped=3, failed=1)
+    result.stdout.fnmatch_lines([f"SKIPPED *test_above.py*: {zoo} is not installed"])
