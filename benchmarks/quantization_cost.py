@@ -47,7 +47,7 @@ def calibration(images: int, batch: int) -> tuple[float, float, float]:
             yield one
 
     total = cpu_seconds(
-        lambda: nncfx.quantize(quantized, watched(), samples=images)  # type: ignore[arg-type]
+        lambda: nncfx.quantize(quantized, watched(), samples=images, inplace=True)  # type: ignore[arg-type]
     )
     plain = sum(forwards)
     return plain, total - plain, (total - plain) / plain

@@ -87,7 +87,7 @@ def pruned(model: nn.Module) -> nn.Module:
 def quantized(model: nn.Module, path: Path, target: str) -> Path:
     """Write `model` quantized by nncfx, and say what runs in float."""
     batches = [torch.randn(SHAPE) for _ in range(8)]
-    ready = nncfx.quantize(copy.deepcopy(model), batches, target=target)
+    ready = nncfx.quantize(model, batches, target=target)
     result = nncfx.export_onnx(ready, path, batches[0], target, dynamic_batch=False)
     if left := integer_kernels(result, batches[0]).float:
         print(f"{path.name}: in float {', '.join(left)}")

@@ -1,11 +1,18 @@
 """The public names, and what importing them costs."""
 
+import inspect
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 import nncfx
+from nncfx import quantization
 
 GOLDEN = [
     "Compressor",
@@ -74,3 +81,89 @@ def test_the_work_that_needs_no_extra_imports_none() -> None:
         "assert not found, found"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+X = torch.linspace(-1, 1, 96).reshape(2, 3, 4, 4)
+
+
+def convolutional() -> nn.Module:
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 32))
+    return nn.Sequential(*layers, nn.LayerNorm(32), nn.Linear(32, 4))
+
+
+def everything(model: nn.Module) -> list[Any]:
+    """What a user could see change: classes, modes, values, hooks, attributes."""
+    parts: list[Any] = []
+    for name, one in model.named_modules():
+        # the last one counts insertions; the hooks themselves are in the store beside it
+        tables = {"_parameters", "_buffers", "_modules", "_nncf_state"}
+        parts += [
+            name,
+            type(one),
+            {key: str(one.__dict__[key]) for key in set(vars(one)) - tables},
+        ]
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return [*parts, {name: (one.tolist(), one.requires_grad) for name, one in tensors.items()}]
+
+
+def options() -> quantization.QuantizeOptions:
+    return quantization.QuantizeOptions(equalize=True, smooth=True, correct_biases=True)
+
+
+LEAVES_ALONE: dict[str, Callable[[Any, Path], object]] = {
+    "quantize": lambda model, _: nncfx.quantize(model, [X], options=options()),
+    "quantize_weights": lambda model, _: quantization.quantize_weights(model, [X], method="gptq"),
+    "quantize_with_accuracy_control": lambda model, _: quantization.quantize_with_accuracy_control(
+        model, [X], lambda _: 1.0, max_drop=0.1
+    ),
+    "thin": lambda model, _: nncfx.thin(model, X),
+    "strip": lambda model, _: nncfx.strip(model),
+    "benchmark": lambda model, _: nncfx.benchmark(model, X, "torch", seconds=0.01),
+    "export_onnx": lambda model, folder: nncfx.export_onnx(model, folder / "m.onnx", X),
+    "save": lambda model, folder: nncfx.save(folder / "m.safetensors", model),
+    "layer_sensitivities": lambda model, _: quantization.layer_sensitivities(model, [X]),
+    "quantization_errors": lambda model, _: quantization.quantization_errors(model, [X]),
+}
+WORKS_IN_PLACE = {
+    "wrap": "itself",
+    "unwrap": "itself",
+    "create_compressed_model": "the same `model`",
+    "load": "wrapped in place",
+    "correct_biases": "in place",
+    "equalize_layers": "in place",
+    "fold_batch_norms": "in place",
+    "integer_arithmetic": "in the block",
+    "round_weights": "in place",
+    "smooth_layers": "in place",
+}
+"""What their documentation has to say about it."""
+
+QUANTIZED = {"layer_sensitivities", "quantization_errors"}
+
+
+@pytest.mark.parametrize("name", LEAVES_ALONE)
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_a_function_leaves_its_model_alone(name: str, is_wrapped: bool, tmp_path: Path) -> None:
+    model = convolutional()
+    if name in QUANTIZED:
+        model = nncfx.quantize(model, [X])
+    elif is_wrapped or name in {"strip", "save"}:
+        nncfx.wrap(model, X)
+    before = everything(model)
+    LEAVES_ALONE[name](model, tmp_path)
+    assert everything(model) == before
+
+
+def test_every_function_that_takes_a_model_leaves_it_alone_or_says_otherwise() -> None:
+    found = set()
+    for home in (nncfx, quantization):
+        for name in home.__all__:
+            one = getattr(home, name)
+            if inspect.isfunction(inspect.unwrap(one)) and {"model", "model_or_path"} & set(
+                inspect.signature(one).parameters
+            ):
+                found.add(name)
+                if name in WORKS_IN_PLACE:
+                    assert WORKS_IN_PLACE[name] in inspect.getdoc(one)
+    assert found == set(LEAVES_ALONE) | set(WORKS_IN_PLACE)

@@ -67,7 +67,8 @@ def save(
         raise ArgumentError(
             "The model is not the one that the controller handles, so that masks and level would "
             "not belong together. Pass the pair that create_compressed_model returned, or the "
-            "model that nncfx.quantize returned.",
+            "model that nncfx.quantize returned; nncfx.quantize(model, ..., inplace=True) is what "
+            "quantizes the controller's own.",
         )
     tensors, shared = _separate(model.state_dict())
     config = NNCFConfig(compression=controller.configs, validate_scopes=False)

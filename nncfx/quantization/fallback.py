@@ -1,6 +1,5 @@
 """Quantize as much as accuracy allows: the layers that hurt stay in float, and are told."""
 
-import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -82,11 +81,11 @@ def quantize_with_accuracy_control(
         evaluate: Returns the metric of a model, higher is better; also of the original one.
         max_drop: By how much the metric may be lower than that of `model`, in its units.
         ignored_scopes: What stays in float in any case.
-        options: Of `quantize`.
+        options: Of `quantize`, but for `inplace`.
 
     Raises:
-        ArgumentError: `max_drop` is negative, `evaluate` returns no number, or NaN for the
-            original model; or as in `quantize`.
+        ArgumentError: `max_drop` is negative, `inplace` is asked for, `evaluate` returns no
+            number, or NaN for the original model; or as in `quantize`.
         CompressionError: the metric stays too low with all layers but one in float; or as in
             `quantize`.
     """
@@ -94,6 +93,11 @@ def quantize_with_accuracy_control(
         raise ArgumentError(
             f"max_drop is {max_drop}; it is what the metric may lose and not negative. Write 0.01 "
             "for one point of an accuracy in [0, 1].",
+        )
+    if options.get("inplace"):
+        raise ArgumentError(
+            "inplace is True, and here each number of float layers is tried on a copy of the "
+            "model. Leave it out; the result has the model.",
         )
     batches = list(calibration_batches)
     reference = _metric(evaluate, model)
@@ -105,9 +109,8 @@ def quantize_with_accuracy_control(
     tried: dict[int, tuple[NNCFNetwork, float]] = {}
 
     def attempt(ranking: Sequence[str], count: int) -> bool:
-        candidate = copy.deepcopy(model)
         scopes = [*ignored_scopes, *ranking[:count]]
-        network = quantize(candidate, batches, ignored_scopes=scopes, **options)
+        network = quantize(model, batches, ignored_scopes=scopes, **options)
         tried[count] = network, _metric(evaluate, network)
         return tried[count][1] >= reference - max_drop
 

@@ -29,6 +29,7 @@ from nncfx.quantization.ranges import RangeRequest
 from nncfx.quantization.smooth_quant import smooth_layers
 from nncfx.quantization.unread_weights import tell_of_unread_weights
 from nncfx.tracing import ExampleInputs, NNCFNetwork, as_call, unwrap, wrap
+from nncfx.tracing.model_copy import own_model
 
 __all__ = ["QuantizeOptions", "preset_requests", "quantize"]
 
@@ -98,15 +99,18 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
     ignored_scopes: Sequence[str] = (),
     samples: int = 300,
     options: QuantizeOptions | None = None,
+    inplace: bool = False,
 ) -> NNCFNetwork:
-    """Return `model` itself, wrapped, with calibrated quantizers on activations and weights.
+    """Return a copy of `model`, wrapped, with calibrated quantizers on activations and weights.
 
     It computes in float what the target computes in integers: `nncfx.export_onnx` writes the
     integers. Convolutions, products, attention and recurrent layers that have to stay in float
     are logged as warnings, with the reason; `plan_quantizers` tells about all operations.
 
     Args:
-        model: A trained model, wrapped or not; quantized in evaluation mode.
+        model: A trained model, wrapped or not; quantized in evaluation mode. It stays as it is
+            but for `inplace`. The copy of a model that a controller handles keeps its masks where
+            they are, and is no longer that controller's.
         calibration_batches: Any iterable, such as a loader. A batch is a tensor, a mapping of
             keyword inputs, a tuple of all positional inputs, or a pair of one of these and labels;
             what comes behind the inputs is not used. Batches are read until `samples` examples
@@ -120,15 +124,19 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
             stay in float.
         samples: How many examples are seen.
         options: Further methods and single overrides.
+        inplace: Quantize and return `model` itself: no memory for a copy, and its controller goes
+            on with it.
 
     Raises:
         ArgumentError: there are no batches, or one is of an unknown form; no target has that name;
-            more bits are asked for than it has; the model is quantized already.
+            more bits are asked for than it has; the model is quantized already, or cannot be
+            copied.
         GraphError: a scope matches no operation.
         CompressionError: nothing can be quantized, or an activation is NaN or infinite.
         TracingError: the model cannot be traced.
 
-    Whatever is raised, no quantizer is left in the model, and it is wrapped only if it was.
+    Whatever is raised, no quantizer is left in the model, and it is wrapped only if it was; what
+    `options` change of weights is not taken back where `inplace` is true.
 
     >>> import torch, nncfx
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
@@ -147,6 +155,8 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
         activations=SpecRequest(bits=activation_bits).over(asked.activations).over(requests[1]),
         ignored_scopes=(*asked.ignored_scopes, *ignored_scopes),
     )
+    _refuse_quantized(model)
+    model = own_model(model, inplace=inplace)
     was_wrapped = isinstance(model, NNCFNetwork)
     network, batches = _wrapped(model, calibration_batches)
     try:
@@ -213,14 +223,18 @@ def preset_requests(preset: Preset, hardware: Hardware) -> tuple[SpecRequest, Sp
     return SpecRequest(mode="symmetric"), activations
 
 
+def _refuse_quantized(model: nn.Module) -> None:
+    hooks = model.nncf.hooks if isinstance(model, NNCFNetwork) else ()
+    if any(one.algorithm == ALGORITHM for one in hooks):
+        raise ArgumentError(
+            "The model carries quantizers already. Call "
+            f"model.nncf.remove('{ALGORITHM}') first, or go on with it as it is.",
+        )
+
+
 def _wrapped(model: nn.Module, batches: Iterable[Any]) -> tuple[NNCFNetwork, Iterable[Any]]:
     """Return the wrapped model, traced with the first batch if need be, and all batches."""
     if isinstance(model, NNCFNetwork):
-        if any(one.algorithm == ALGORITHM for one in model.nncf.hooks):
-            raise ArgumentError(
-                "The model carries quantizers already. Call "
-                f"model.nncf.remove('{ALGORITHM}') first, or go on with it as it is.",
-            )
         return model, batches
     iterator = iter(batches)
     try:

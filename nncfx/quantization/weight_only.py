@@ -19,6 +19,7 @@ from nncfx.quantization.spec import QuantizerSpec
 from nncfx.quantization.stacked import stacked_matrices
 from nncfx.quantization.transposed import transposed_weights
 from nncfx.tracing import ExampleInputs, Insertion, NNCFNetwork, Priority, WeightSite, wrap
+from nncfx.tracing.model_copy import own_model
 
 __all__ = ["ALGORITHM", "best_shares", "quantize_weights"]
 
@@ -49,8 +50,9 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
     method: Method = "round",
     ignored_scopes: Sequence[str] = (),
     example_inputs: ExampleInputs | None = None,
+    inplace: bool = False,
 ) -> NNCFNetwork:
-    """Hang quantizers on weights of linear, embedding and recurrent layers; return the model.
+    """Return a copy of `model` with quantized weights in linear, embedding and recurrent layers.
 
     With 8 bits a row of a matrix (an output of a linear layer, a token of an embedding) has one
     scale, and its grid is symmetric. With 4 bits, or a `group_size`, so many neighbours in a row
@@ -61,7 +63,7 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
     float (convolutions, weights that are computed) is told in the log.
 
     Args:
-        model: Plain or wrapped; it is wrapped in place.
+        model: Plain or wrapped; it stays as it is but for `inplace`.
         calibration_batches: Inputs of the model, for "gptq"; each is run once.
         bits: 8 or 4.
         group_size: How many weights of a row share a scale; every row must be a multiple of it.
@@ -71,25 +73,25 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
         ignored_scopes: Operations to leave in float: addresses, scopes, `{function}<name>`
             or `{re}` patterns.
         example_inputs: With which to trace a plain model; by default the first batch.
+        inplace: Quantize and return `model` itself, wrapped: no memory for a copy.
 
     Raises:
         ArgumentError: a value is not admissible, a row is no multiple of the group, "gptq" has no
-            batches, or nothing says how to trace.
+            batches, nothing says how to trace, or the model cannot be copied.
         GraphError: a scope matches nothing, or there is no weight to quantize.
 
     Source: Frantar et al. 2023, GPTQ.
     """
     batches = list(calibration_batches)
     _check(bits, group_size, method, has_batches=bool(batches))
-    if isinstance(model, NNCFNetwork):
-        wrapped: NNCFNetwork = model
-    elif example_inputs is not None or batches:
-        wrapped = wrap(model, batches[0] if example_inputs is None else example_inputs)
-    else:
+    if not (isinstance(model, NNCFNetwork) or example_inputs is not None or batches):
         raise ArgumentError(
             "The model is not wrapped, and neither example_inputs nor calibration batches say "
             "what it reads. Pass example_inputs=.",
         )
+    wrapped = own_model(model, inplace=inplace)
+    if not isinstance(wrapped, NNCFNetwork):
+        wrapped = wrap(wrapped, batches[0] if example_inputs is None else example_inputs)
     group = _GROUP if bits == 4 and group_size is None else group_size  # noqa: PLR2004 (bits)
     wrapped.nncf.register(_insertions(wrapped, bits, group, ignored_scopes))
     wrapped.nncf.commit()

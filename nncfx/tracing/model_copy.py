@@ -1,14 +1,19 @@
-"""Copy a model that keeps what an earlier forward computed, which torch refuses: `copy_of`."""
+"""Copy a model that keeps what an earlier forward computed, which torch refuses: `copy_of`.
+
+House rule: what returns a model that it compressed leaves its argument alone, unless it is called
+with `inplace=True`; `own_model` is that rule.
+"""
 
 import copy
 from typing import Any, TypeVar
 
 from torch import nn
 
+from nncfx.errors import ArgumentError
 from nncfx.tracing.module_walk import all_modules
 from nncfx.tracing.tensors import tensors_in
 
-__all__ = ["copy_of"]
+__all__ = ["copy_of", "own_model"]
 
 _ModuleT = TypeVar("_ModuleT", bound=nn.Module)
 
@@ -34,3 +39,20 @@ def copy_of(model: _ModuleT) -> _ModuleT:
             if not tensor.is_leaf:
                 memo[id(tensor)] = tensor.detach().clone()
     return copy.deepcopy(model, memo)
+
+
+def own_model(model: _ModuleT, *, inplace: bool) -> _ModuleT:
+    """Return what a function may change: `model` itself if `inplace`, else a copy.
+
+    Raises:
+        ArgumentError: `model` holds something that cannot be copied.
+    """
+    if inplace:
+        return model
+    try:
+        return copy_of(model)
+    except (TypeError, NotImplementedError, RuntimeError) as error:
+        raise ArgumentError(
+            f"{type(model).__name__} cannot be copied ({error}), and the model that is passed "
+            "stays as it is by default. Pass inplace=True to have it changed instead.",
+        ) from error

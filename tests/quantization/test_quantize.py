@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -101,13 +102,34 @@ def test_on_every_target_the_outputs_stay_near(target: str) -> None:
     assert 0 < error(quantize(fresh(), data(), target=target)) < bound
 
 
-def test_it_returns_the_model_itself_and_its_weights_untouched() -> None:
+def test_it_returns_a_copy_that_shares_nothing() -> None:
     model = fresh()
     before = copy.deepcopy(model.state_dict())
-    assert quantize(model, data()) is model
+    quantized = quantize(model, data())
+    assert type(model) is Net
+    assert isinstance(quantized, Net)
+    with torch.no_grad():
+        for one in quantized.parameters():
+            one.zero_()
+    for name, value in before.items():
+        assert torch.equal(model.state_dict()[name], value), name
+
+
+def test_in_place_it_returns_the_model_itself_and_its_weights_untouched() -> None:
+    model = fresh()
+    before = copy.deepcopy(model.state_dict())
+    assert quantize(model, data(), inplace=True) is model
     assert isinstance(model, Net)
     for name, value in before.items():
         assert torch.equal(model.state_dict()[name], value), name
+
+
+def test_a_model_that_cannot_be_copied_is_told_and_quantized_in_place() -> None:
+    model = fresh()
+    model.lock = threading.Lock()
+    with pytest.raises(ArgumentError, match=r"Net cannot be copied .* Pass inplace=True"):
+        quantize(model, data())
+    assert quantize(model, data(), inplace=True) is model
 
 
 def test_more_bits_cost_less() -> None:
@@ -185,7 +207,7 @@ def test_calibration_leaves_modes_buffers_and_random_state_alone() -> None:
     model = fresh().train()
     buffers = {name: one.clone() for name, one in model.named_buffers()}
     state = torch.random.get_rng_state()
-    quantize(model, data())
+    quantize(model, data(), inplace=True)
     assert model.training
     assert torch.equal(torch.random.get_rng_state(), state)
     for name, one in buffers.items():
@@ -248,8 +270,21 @@ def test_a_pruned_model_is_quantized_where_it_stands() -> None:
     controller, model = nncfx.create_compressed_model(fresh(), config, data()[0])
     controller.level = 0.5
     zeros = model.get_submodule("conv").weight == 0
-    quantize(model, data())
+    quantize(model, data(), inplace=True)
     assert bool((model.get_submodule("conv").weight == 0)[zeros].all())
+
+
+def test_the_copy_of_a_pruned_model_keeps_its_masks_and_is_no_longer_its_controllers() -> None:
+    config = {"compression": {"algorithm": "magnitude_sparsity"}}
+    controller, model = nncfx.create_compressed_model(fresh(), config, data()[0])
+    controller.level = 0.5
+    kept = [one.hook.mask.clone() for one in model.nncf.hooks]
+    quantized = quantize(model, data())
+    controller.level = 0.0
+    hooks = [one.hook for one in quantized.nncf.hooks if one.algorithm == "magnitude_sparsity"]
+    for hook, mask in zip(hooks, kept, strict=True):
+        assert torch.equal(hook.mask, mask)
+        assert (mask == 0).any()
 
 
 def test_a_quantized_model_is_exported_as_a_program() -> None:
@@ -266,6 +301,7 @@ def test_a_quantized_model_is_exported_as_a_program_with_an_open_batch() -> None
     assert torch.equal(program.module()(more), model(more))
 
 
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")  # torch's own
 def test_a_program_of_torch_export_is_refused_with_the_mend() -> None:
     program = torch.export.export(fresh(), (data()[0],)).module()
     with pytest.raises(CompressionError, match="quantize the module that was exported"):
@@ -276,7 +312,7 @@ def test_a_program_of_torch_export_is_refused_with_the_mend() -> None:
 def test_no_calibration_data_is_an_error_and_the_model_stays_plain(batches: Any) -> None:  # noqa: ANN401
     model = fresh()
     with pytest.raises(ArgumentError, match="no batches to calibrate"):
-        quantize(model, batches)
+        quantize(model, batches, inplace=True)
     assert type(model) is Net
 
 
@@ -315,7 +351,7 @@ def test_a_model_on_the_meta_device_is_refused_for_its_weights() -> None:
     with torch.device("meta"):
         model = Pair()
     with pytest.raises(CompressionError, match=r"left.weight.*'meta' device.*Load them"):
-        quantize(model, [(torch.randn(8, 4), torch.randn(8, 2))])
+        quantize(model, [(torch.randn(8, 4), torch.randn(8, 2))], inplace=True)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
@@ -333,7 +369,7 @@ def test_a_batch_of_an_unknown_form_is_an_error() -> None:
 def test_nan_activations_are_an_error_with_the_place() -> None:
     model = fresh()
     with pytest.raises(CompressionError, match=r"conv2d_0\|INPUT0' is NaN"):
-        quantize(model, [torch.full((2, 3, 8, 8), torch.nan)])
+        quantize(model, [torch.full((2, 3, 8, 8), torch.nan)], inplace=True)
     assert type(model) is Net
 
 
@@ -366,7 +402,7 @@ def test_an_unknown_rounding_is_an_error_before_anything_is_calibrated() -> None
 def test_a_scope_that_matches_nothing_is_an_error_and_the_model_stays_plain() -> None:
     model = fresh()
     with pytest.raises(GraphError, match="matches no operation"):
-        quantize(model, data(), ignored_scopes=["Net/Conv2d[conv]/conv2d_7"])
+        quantize(model, data(), ignored_scopes=["Net/Conv2d[conv]/conv2d_7"], inplace=True)
     assert type(model) is Net
 
 

@@ -37,9 +37,9 @@ def test_tracing_both_branches_as_the_log_says_quantizes_both(
 ) -> None:
     model = nncfx.wrap(Branching(), ABOVE, further_inputs=[-ABOVE])
     with caplog.at_level(logging.WARNING):
-        nncfx.quantize(model, [ABOVE, -ABOVE])
+        quantized = nncfx.quantize(model, [ABOVE, -ABOVE])
     assert "did not read" not in caplog.text
-    assert {"above.weight", "below.weight"} <= {str(one.site) for one in model.nncf.hooks}
+    assert {"above.weight", "below.weight"} <= {str(one.site) for one in quantized.nncf.hooks}
 
 
 class Whole(nn.Module):

@@ -1,5 +1,6 @@
 """Weights in eight or four bits, activations in float."""
 
+import copy
 from pathlib import Path
 from typing import Literal
 
@@ -100,8 +101,18 @@ def test_gptq_comes_nearer_to_the_original_than_rounding_at_four_bits() -> None:
 
 def test_a_wrapped_model_needs_no_inputs() -> None:
     model = nncfx.wrap(Language(), TOKENS)
-    assert quantize_weights(model) is model
-    assert len(model.nncf.hooks) == 3
+    assert len(quantize_weights(model).nncf.hooks) == 3
+    assert not model.nncf.hooks
+
+
+def test_it_returns_a_copy_and_in_place_the_model_itself() -> None:
+    model = Language()
+    before = copy.deepcopy(model.state_dict())
+    quantize_weights(model, [TOKENS], bits=4, method="gptq")
+    assert type(model) is Language
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    assert quantize_weights(model, [TOKENS], inplace=True) is model
 
 
 def test_readers_of_one_weight_share_one_quantizer_and_gptq_leaves_it() -> None:
