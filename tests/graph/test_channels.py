@@ -87,3 +87,14 @@ def test_the_table_has_one_line_per_set_with_its_verdict() -> None:
 
 def test_a_model_without_channels_has_an_empty_table() -> None:
     assert len(str(Channels()).splitlines()) == 1
+
+
+def test_the_origin_of_a_set_is_what_creates_its_channels() -> None:
+    """Producers come before followers, and followers before consumers, wherever they stand."""
+    consumer = member("fc.weight", [[0], [1]], Role.CONSUMER)
+    follower = member("norm.weight", [[0], [1]], Role.FOLLOWER)
+    producer = member("conv.weight", [[0], [1]])
+    made = GroupSet(name="made", size=2, members=(consumer, follower, producer))
+    given = GroupSet(name="given", size=2, members=(consumer, follower))
+    assert made.origin is producer
+    assert given.origin is follower

@@ -115,6 +115,19 @@ def test_a_search_goes_on_after_its_log(
     assert len(evaluated) <= 13
 
 
+def test_a_search_ends_after_the_most_trials_that_were_allowed(
+    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches, tmp_path: Path
+) -> None:
+    """The settings' limit holds whatever the tuner still asks for, to the trial."""
+    for most in (1, 7):
+        log = tmp_path / f"{most}.jsonl"
+        settings = hago.QuantizeSettings(most_trials=most)
+        hago.search_quantize_strategy(
+            graph, vnni, dataset, log=log, tuner="random", settings=settings
+        )
+        assert len([one for one in log.read_text().splitlines() if '"strategy"' in one]) == most
+
+
 KILLED = """
 import sys, torch
 sys.path.insert(0, {tests!r})

@@ -262,3 +262,42 @@ def test_an_exported_program_calls_torchs_own_operators() -> None:
         "aten.fake_quantize_per_channel_affine.default",
     ]
     assert torch.equal(program.module()(numbers()), Net()(numbers()))
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 2.0), (-2.0, -1.0)])
+def test_a_range_beside_zero_is_widened_to_hold_it(low: float, high: float) -> None:
+    """Zero is on every grid, so a range of one sign reaches from 0 to its far end."""
+    spec = QuantizerSpec(mode="asymmetric", signed=False)
+    found = range_of(*qparams_from_range(torch.tensor(low), torch.tensor(high), spec), spec)
+    assert found == (pytest.approx(min(low, 0.0)), pytest.approx(max(high, 0.0)))
+
+
+def test_an_unsigned_symmetric_grid_of_negative_numbers_holds_zero() -> None:
+    spec = QuantizerSpec(signed=False)
+    scale, zero = qparams_from_range(torch.tensor(-2.0), torch.tensor(-1.0), spec)
+    assert float(scale) > 0
+    assert float(zero) == 0
+
+
+@pytest.mark.parametrize("mode", ["float8_e4m3", "float8_e5m2"])
+def test_the_range_of_a_float8_grid_ends_at_its_largest_finite_number(mode: str) -> None:
+    spec = QuantizerSpec(mode=mode)
+    largest = torch.finfo(getattr(torch, {"float8_e4m3": "float8_e4m3fn"}.get(mode, mode))).max
+    found = range_of(torch.tensor(0.5), torch.tensor(0.0), spec)
+    assert [float(end) for end in found] == [-0.5 * largest, 0.5 * largest]
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo's
+def test_compiled_gradients_pass_inside_the_range_and_nowhere_else() -> None:
+    """The compiled mask includes both ends of the grid, as the eager one does."""
+    spec = QuantizerSpec(bits=4)  # levels -8 to 7
+    scale, zero = torch.tensor(0.5), torch.tensor(0.0)
+    levels = torch.tensor([-9.0, -8.0, -7.0, 0.0, 6.0, 7.0, 8.0])
+    x = (levels * scale).requires_grad_()
+
+    def rounded(values: Tensor) -> Tensor:
+        return fake_quantize(values, scale, zero, spec)
+
+    torch.compile(rounded, fullgraph=True, backend="aot_eager")(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]

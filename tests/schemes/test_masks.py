@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -308,3 +309,34 @@ def test_a_criterion_that_writes_to_its_blocks_leaves_the_weights(
     assert all(torch.equal(one, before[name]) for name, one in weights.items())
     for one, other in zip(written, group_scores(convnet_channels, weights, "l1norm"), strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_a_local_minimum_stays_in_each_tensor() -> None:
+    masks = magnitude_mask(
+        {"a": torch.tensor([4.0, 3.0, 2.0, 1.0]), "b": torch.tensor([1.0, 2.0])},
+        0.9,
+        scope="local",
+        minimum=2,
+    )
+    assert masks["a"].tolist() == [True, True, False, False]
+    assert masks["b"].tolist() == [True, True]
+
+
+def test_a_set_whose_weights_are_all_zero_has_scores_of_zero() -> None:
+    """Zero has no mean to be divided by: the set is the first to go, and nothing is NaN."""
+    members = [
+        Member(parameter=name, axis=0, indices=np.array([[0], [1]]), role=Role.PRODUCER)
+        for name in ("dead", "alive")
+    ]
+    sets = tuple(GroupSet(name=one.parameter, size=2, members=(one,)) for one in members)
+    weights = {"dead": torch.zeros(2, 3), "alive": torch.tensor([[1.0, 0, 0], [3.0, 0, 0]])}
+    scores = group_scores(Channels(sets), weights)
+    assert [one.tolist() for one in scores] == [[0.0, 0.0], [0.5, 1.5]]
+    assert [one.tolist() for one in keep_groups(scores, 0.4)] == [[True, False], [True, True]]
+
+
+def test_a_tensor_of_zeros_is_ranked_by_its_norm_too() -> None:
+    tensors = {"dead": torch.zeros(2), "alive": torch.tensor([3.0, 4.0])}
+    masks = magnitude_mask(tensors, 0.25, normed=True)
+    assert masks["dead"].tolist() == [True, False]
+    assert masks["alive"].all()

@@ -83,3 +83,21 @@ def test_noise_on_a_flat_curve_is_not_chased() -> None:
         for level, value in curve.items()
     ]
     assert next_level(seen, 0.91, SETTINGS, free=1) is None
+
+
+def test_a_metric_at_the_threshold_is_feasible() -> None:
+    """The threshold is the least metric that is allowed: what equals it is no failure."""
+    seen = [Observation(level=0.0, value=0.93), Observation(level=0.9, value=0.91)]
+    level = next_level(seen, 0.91, SETTINGS, free=1)
+    assert level is not None
+    assert level > 0.9
+
+
+def test_a_search_ends_where_the_metric_equals_the_threshold() -> None:
+    """Nothing is to be gained by a probe in the last cell: its feasible end is at the budget."""
+    seen = [
+        Observation(level=0.0, value=0.93),
+        Observation(level=0.50, value=0.91),
+        Observation(level=0.51, value=0.5),
+    ]
+    assert next_level(seen, 0.91, SETTINGS, free=1) is None

@@ -132,3 +132,13 @@ def test_a_damaged_index_gives_our_error_or_symbols(seed: int, flips: int) -> No
     except StorageError:
         return
     assert symbols.shape == (count,)
+
+
+def test_padding_that_is_not_zero_is_refused() -> None:
+    """Two files that hold the same symbols are the same file."""
+    data = bytearray([3, 0b11100001, 0b00000000, 6, 0b00101100])
+    assert decoded(bytes(data), 4).tolist() == [0, 0, 1, 2]
+    for bit in (0b01, 0b10):
+        data[-1] = 0b00101100 | bit
+        with pytest.raises(StorageError, match="Huffman stream"):
+            decoded(bytes(data), 4)

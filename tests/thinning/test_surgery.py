@@ -60,3 +60,33 @@ def test_a_norm_without_tensors_learns_its_width_from_the_forward() -> None:
     assert sizes == {"0": {"num_features": 3}}
     assert model[0].num_features == 3
     assert not model[0]._forward_pre_hooks
+
+
+def test_groups_of_a_transposed_convolution_shrink_with_its_input_rows() -> None:
+    """Rows of a transposed weight are inputs; its columns are the outputs of one group."""
+    model = nn.ConvTranspose2d(6, 9, 1, groups=3)
+    inputs, outputs = np.array([2, 3]), np.array([3, 4, 5])
+    copied, sizes = copy_without(model, {("weight", 0): inputs, ("bias", 0): outputs})
+    assert sizes == {"": {"in_channels": 4, "out_channels": 6, "groups": 2}}
+    x = torch.randn(1, 4, 2, 2)
+    left = [0, 1, 4, 5]
+    whole = torch.zeros(1, 6, 2, 2).index_copy(1, torch.tensor(left), x)
+    kept = model(whole)[:, [0, 1, 2, 6, 7, 8]]
+    assert torch.allclose(copied(x), kept, atol=1e-6)
+
+
+def test_what_a_module_keeps_for_evaluation_is_forgotten_and_modes_stay() -> None:
+    """A module that merges its weights for evaluation merges them anew after surgery."""
+
+    class Merged(nn.Linear):
+        merged: torch.Tensor | None = None
+
+        def train(self, mode: bool = True) -> "Merged":
+            self.merged = None if mode else self.weight.detach() * 2
+            return super().train(mode)
+
+    model = nn.Sequential(Merged(3, 4), nn.Dropout()).eval()
+    model[1].train()
+    copied, _ = copy_without(model, {("0.weight", 0): np.array([0]), ("0.bias", 0): np.array([0])})
+    assert copied[0].merged is None
+    assert [module.training for module in copied.modules()] == [False, False, True]

@@ -1,0 +1,380 @@
+"""Break the core by small mutations, one at a time, and count those that no test notices.
+
+Each mutation changes one operator, number, condition or statement of a module. It is never written
+to disk: a forked child swaps the code of the changed function (or, for what stands outside of
+functions, imports the changed source in place of the file) and runs the tests named in `SUBJECTS`
+(with `--thorough` those of the whole folder as well). A mutation that all of them pass has
+survived: a test is missing, or the mutation changes nothing (a constant of a heuristic, a path
+that is only faster).
+
+    python benchmarks/mutations.py --count 500 --journal out/mutations.jsonl
+    python benchmarks/mutations.py --only nncfx/quantization/grid.py --count 40
+
+What the journal holds is not run again, so that a killed run goes on; survivors are run again with
+`--survivors`, after tests were written for them.
+"""
+
+import argparse
+import ast
+import contextlib
+import copy
+import dataclasses
+import hashlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SUBJECTS = {
+    "nncfx/tracing/hook_chain.py": [
+        "tests/tracing/test_weight_hooks.py",
+        "tests/tracing/test_activation_hooks.py",
+    ],
+    "nncfx/tracing/weight_hooks.py": ["tests/tracing/test_weight_hooks.py"],
+    "nncfx/tracing/channel_ids.py": ["tests/tracing/test_channel_ids.py"],
+    "nncfx/tracing/channel_grouping.py": ["tests/tracing/test_channel_grouping.py"],
+    "nncfx/tracing/channel_ledger.py": ["tests/tracing/test_channel_ledger.py"],
+    "nncfx/tracing/channel_movement.py": ["tests/tracing/test_channel_movement.py"],
+    "nncfx/tracing/channel_contraction.py": ["tests/tracing/test_channel_contraction.py"],
+    "nncfx/graph/channels.py": ["tests/graph/test_channels.py"],
+    "nncfx/graph/union_find.py": ["tests/graph/test_union_find.py"],
+    "nncfx/thinning/surgery.py": ["tests/thinning/test_surgery.py", "tests/thinning/test_thin.py"],
+    "nncfx/thinning/removal.py": ["tests/thinning/test_thin.py"],
+    "nncfx/schemes/masks.py": ["tests/schemes/test_masks.py"],
+    "nncfx/controllers/schedulers.py": ["tests/controllers/test_schedulers.py"],
+    "nncfx/controllers/schedules.py": ["tests/controllers/test_schedules.py"],
+    "nncfx/quantization/grid.py": ["tests/quantization/test_grid.py"],
+    "nncfx/export/qdq.py": ["tests/export/test_qdq.py"],
+    "nncfx/search/level_set.py": ["tests/search/test_level_set.py"],
+    "nncfx/search/bracket.py": ["tests/search/test_bracket.py"],
+    "nncfx/search/journal.py": ["tests/search/test_study.py"],
+    "nncfx/storage/ans.py": ["tests/storage/test_ans.py"],
+    "nncfx/storage/huffman.py": ["tests/storage/test_huffman.py"],
+    "nncfx/storage/prefix_code.py": ["tests/storage/test_prefix_code.py"],
+    "nncfx/storage/codebook.py": ["tests/storage/test_codebook.py"],
+    "nncfx/storage/sparse_index.py": ["tests/storage/test_sparse_index.py"],
+    "nncfx/storage/symbol_stream.py": ["tests/storage/test_symbol_stream.py"],
+    "nncfx/storage/tensor_codecs.py": ["tests/storage/test_tensor_codecs.py"],
+    "nncfx/lc/lc.py": ["tests/lc/test_lc.py"],
+    "nncfx/lc/lagrangian.py": ["tests/lc/test_lagrangian.py"],
+    "nncfx/lc/projection.py": ["tests/lc/test_projection.py"],
+    "nncfx/lc/nesterov.py": ["tests/lc/test_nesterov.py"],
+}  # fmt: skip
+PRELOADED = ("torch", "numpy", "networkx", "onnx", "onnxscript", "onnxruntime", "gpytorch",
+             "botorch", "hypothesis", "rich", "jsonschema", "safetensors")  # fmt: skip
+SWAPS: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv, ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
+    ast.And: ast.Or, ast.Or: ast.And, ast.Break: ast.Continue, ast.Continue: ast.Break,
+}  # fmt: skip
+DROPPED = frozenset({"abs", "clamp", "clamp_", "flip", "neg", "round", "sort", "sorted", "clip"})
+CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "argmin": "argmax",
+         "argmax": "argmin", "amin": "amax", "amax": "amin", "floor": "ceil",
+         "ceil": "floor", "minimum": "maximum", "maximum": "minimum"}  # fmt: skip
+KILLED, SURVIVED, TIMED_OUT = "killed", "survived", "timed out"
+_UNSWAPPED = 77
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mutation:
+    """One change of one module: the n-th that can be made there."""
+
+    module: str
+    line: int
+    function: str | None
+    change: str
+    source: str
+
+    @property
+    def key(self) -> str:
+        """What names it as long as its module is the same."""
+        return hashlib.sha256(f"{self.module}\n{self.source}".encode()).hexdigest()[:16]
+
+
+def sites(tree: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """Yield each node below `tree` that can be changed with what takes its place."""
+    for field, value in ast.iter_fields(tree):
+        if field in {"annotation", "returns", "decorator_list"}:
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            # imports decide nothing, and the wording of errors is no behaviour to count
+            if isinstance(child, ast.AST) and not isinstance(child, NO_BEHAVIOUR):
+                for change in CHANGES:
+                    yield from ((child, new) for new in change(child))
+                yield from sites(child)
+
+
+def _comparisons(node: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(node, ast.Compare):
+        for n, operator in enumerate(node.ops):
+            new = copy.deepcopy(node)
+            new.ops[n] = SWAPS[type(operator)]()  # type: ignore[call-overload]
+            yield new
+
+
+def _operators(node: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(node, ast.BinOp | ast.BoolOp | ast.AugAssign) and type(node.op) in SWAPS:
+        new = copy.deepcopy(node)
+        new.op = SWAPS[type(node.op)]()  # type: ignore[assignment]
+        if not any(isinstance(getattr(one, "value", 0), str) for one in ast.walk(node)):
+            yield new
+    elif isinstance(node, ast.Break | ast.Continue):
+        yield SWAPS[type(node)]()
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
+        yield node.operand
+
+
+def _constants(node: ast.AST) -> Iterator[ast.AST]:
+    match node:
+        case ast.Constant(value=bool() as value):
+            yield ast.Constant(value=not value)
+        case ast.Constant(value=int() as value):
+            yield ast.Constant(value=value + 1)
+        case ast.Constant(value=float() as value):
+            yield ast.Constant(value=2 * value + 1e-3)
+
+
+def _calls(node: ast.AST) -> Iterator[ast.AST]:
+    match node:
+        case ast.Call(func=ast.Name(id=name)) if name in CALLS:
+            yield ast.Call(ast.Name(CALLS[name]), node.args, node.keywords)
+        case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name in CALLS:
+            yield ast.Call(ast.Attribute(owner, CALLS[name]), node.args, node.keywords)
+        case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name in DROPPED:
+            yield node.args[0] if _is_module(owner) else owner
+        case ast.Call(func=ast.Name(id=name), args=[first, *_]) if name in DROPPED:
+            yield first
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(node, ast.If) and ast.unparse(node.test) != "TYPE_CHECKING":
+        for always in (False, True):
+            new = copy.copy(node)
+            new.test = ast.Constant(value=always)
+            yield new
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        yield ast.Pass()
+
+
+NO_BEHAVIOUR = (ast.Raise, ast.Assert, ast.Import, ast.ImportFrom, ast.JoinedStr)
+CHANGES = (_comparisons, _operators, _constants, _calls, _statements)
+
+
+def _is_module(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id in {"torch", "np", "math"}
+
+
+class _Replace(ast.NodeTransformer):
+    def __init__(self, old: ast.AST, new: ast.AST) -> None:
+        self.old, self.new = old, new
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        if node is self.old:
+            return ast.copy_location(self.new, node)
+        return self.generic_visit(node)
+
+
+def mutation(module: str, n: int) -> Mutation:
+    """Return the n-th mutation of the file `module`."""
+    tree = ast.parse((ROOT / module).read_text())
+    node, new = list(sites(tree))[n]
+    old, words = (ast.unparse(one).splitlines()[0] for one in (node, new))
+    function = _function(tree, node)
+    line = node.lineno  # type: ignore[attr-defined]
+    source = ast.unparse(ast.fix_missing_locations(_Replace(node, new).visit(tree)))
+    return Mutation(
+        module=module, line=line, function=function, change=f"{old}  ->  {words}", source=source
+    )
+
+
+def _function(tree: ast.AST, wanted: ast.AST) -> str | None:
+    """Return the qualified name of the outermost function whose body holds `wanted`."""
+    for child in ast.iter_child_nodes(tree):
+        match child:
+            case ast.FunctionDef(name=name, body=body):
+                if any(node is wanted for one in body for node in ast.walk(one)):
+                    return name
+            case ast.ClassDef(name=name):
+                inside = _function(child, wanted)
+                if inside is not None:
+                    return f"{name}.{inside}"
+            case _:
+                pass
+    return None
+
+
+def _swap(mutation: Mutation) -> bool:
+    """Give the mutated function its changed code in place; return whether it was found."""
+    module = sys.modules[_name(mutation.module)]
+    owner: Any = module
+    code = compile(mutation.source, str(ROOT / mutation.module), "exec")
+    for part in (mutation.function or "").split("."):
+        owner = vars(owner).get(part) if owner is not None else None
+        named = [one for one in code.co_consts if getattr(one, "co_name", None) == part]
+        if len(named) != 1:
+            return False
+        code = named[0]
+    owner = getattr(owner, "fget", None) or getattr(owner, "__func__", None) or owner
+    owner = getattr(owner, "func", owner)
+    while hasattr(owner, "__wrapped__"):
+        owner = owner.__wrapped__
+    if not isinstance(owner, FunctionType) or owner.__code__.co_freevars != code.co_freevars:
+        return False
+    owner.__code__ = code
+    return True
+
+
+def _name(path: str) -> str:
+    return path.removesuffix(".py").replace("/", ".")
+
+
+class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Import one module from a changed source."""
+
+    def __init__(self, mutation: Mutation) -> None:
+        self.name = _name(mutation.module)
+        self.path = str(ROOT / mutation.module)
+        self.source = mutation.source
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> object:
+        del path, target
+        if name != self.name:
+            return None
+        return importlib.util.spec_from_file_location(name, self.path, loader=self)
+
+    def exec_module(self, module: object) -> None:
+        exec(compile(self.source, self.path, "exec"), module.__dict__)  # noqa: S102 (our own source)
+
+
+def outcome(mutation: Mutation, tests: list[str], seconds: float) -> str:
+    """Return what the tests say of a mutation, in a process of its own."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(quiet, 1)
+        os.dup2(quiet, 2)
+        if _name(mutation.module) not in sys.modules:
+            sys.meta_path.insert(0, _Mutated(mutation))
+        elif not _swap(mutation):
+            os._exit(_UNSWAPPED)
+        os._exit(_run(tests))
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+            return {0: SURVIVED, _UNSWAPPED: "not swapped"}.get(code, KILLED)
+        time.sleep(0.05)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return TIMED_OUT
+
+
+def _run(tests: list[str]) -> int:
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", "-W", "ignore"]
+    try:
+        return int(pytest.main([*options, *tests]))
+    except BaseException:  # noqa: BLE001 (a broken module may raise anything on import)
+        return 1
+
+
+def _tests(module: str, *, thorough: bool) -> list[list[str]]:
+    """Return the stages of tests of a module: its own and its examples, then its folder's."""
+    own = [one for one in [module, *SUBJECTS[module]] if (ROOT / one).exists()]
+    folder = f"tests/{module.split('/')[1]}"
+    return [own, [folder]] if thorough else [own]
+
+
+def chosen(count: int, seed: int, only: list[str]) -> list[Mutation]:
+    """Return `count` mutations, drawn evenly over all that can be made of the subjects."""
+    everything = [
+        (module, n)
+        for module in only or SUBJECTS
+        for n in range(len(list(sites(ast.parse((ROOT / module).read_text())))))
+    ]
+    drawn = random.Random(seed).sample(everything, min(count, len(everything)))
+    sample = [mutation(*one) for one in drawn]
+    # what stands outside of functions comes first, while nncfx is not imported
+    return sorted(sample, key=lambda one: (one.function is not None, one.module, one.line))
+
+
+def main() -> None:
+    """Run the mutations that the journal does not hold, and print the survivors."""
+    options = _options()
+    os.chdir(ROOT)
+    sys.path.insert(0, str(ROOT))
+    for name in PRELOADED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    options.journal.parent.mkdir(parents=True, exist_ok=True)
+    known = _known(options.journal)
+    if options.survivors:
+        known = {key: row for key, row in known.items() if row["outcome"] != SURVIVED}
+    plan = chosen(options.count, options.seed, options.only)
+    rows = []
+    for n, one in enumerate(plan, 1):
+        if one.function is not None:
+            importlib.import_module(_name(one.module))
+        row = known.get(one.key) or _measured(one, options)
+        if one.key not in known:
+            with options.journal.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            place = f"{one.module}:{one.line}"
+            print(f"{n}/{len(plan)} {row['outcome']:9} {place} {one.change}", flush=True)
+        rows.append(row)
+    survivors = [row for row in rows if row["outcome"] == SURVIVED]
+    killed = len(rows) - len(survivors)
+    print(f"\n{killed} of {len(rows)} killed ({killed / len(rows):.1%})")
+    for row in survivors:
+        print(f"  {row['module']}:{row['line']}  {row['change']}")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="*", default=[], metavar="MODULE")
+    parser.add_argument("--journal", type=Path, default=ROOT / "out" / "mutations.jsonl")
+    parser.add_argument("--survivors", action="store_true", help="run survivors again")
+    parser.add_argument("--thorough", action="store_true", help="run the tests of a whole folder")
+    parser.add_argument("--seconds", type=float, default=300.0, help="limit of a stage")
+    return parser.parse_args()
+
+
+def _measured(mutation: Mutation, options: argparse.Namespace) -> dict[str, object]:
+    result = SURVIVED
+    for tests in _tests(mutation.module, thorough=options.thorough):
+        result = outcome(mutation, tests, options.seconds)
+        if result != SURVIVED:
+            break
+    return {"key": mutation.key, "module": mutation.module, "line": mutation.line,
+            "change": mutation.change, "outcome": result}  # fmt: skip
+
+
+def _known(journal: Path) -> dict[str, dict[str, object]]:
+    if not journal.exists():
+        return {}
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    return {row["key"]: row for row in lines}
+
+
+if __name__ == "__main__":
+    main()
