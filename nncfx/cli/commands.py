@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nncfx.cli.files import inspect_file, pack, unpack
+from nncfx.errors import ArgumentError
 
 __all__ = ["application"]
 
@@ -42,6 +43,8 @@ def report(
     from nncfx.report import write_report
 
     file = evidence / "evidence.json" if evidence.is_dir() else evidence
+    if output.resolve() == file.resolve():
+        raise ArgumentError(f"'{file}' would be replaced by its report. Name another --output.")
     path = write_report(output, Evidence.read(file))
     Console().print(f"Report written to {path}", soft_wrap=True, markup=False)
 

@@ -106,7 +106,19 @@ def _target(source: Path, output: Path | None, suffix: str) -> Path:
     target = output or source.with_suffix(suffix)
     if target.resolve() == source.resolve():
         raise ArgumentError(f"'{source}' would replace itself. Name another file by --output.")
+    if output is None and target.exists() and not _is_packed(target):
+        raise ArgumentError(
+            f"'{target}' is there already, and may be the only copy of something. Name the file "
+            f"to write: --output {target}."
+        )
     return target
+
+
+def _is_packed(file: Path) -> bool:
+    from nncfx.storage.container import MAGIC
+
+    with file.open("rb") as content:
+        return content.read(len(MAGIC)) == MAGIC
 
 
 def _print_sizes(path: Path, size: int, source: Path) -> None:

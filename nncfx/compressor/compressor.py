@@ -51,6 +51,7 @@ class Compressor(CompressorSettings):
         Raises:
             SearchError: there is nothing to search, all trials failed, or the journal in `folder`
                 is another run's or cannot be written.
+            StorageError: `folder` holds an evidence.json that is none, or cannot be written.
             ArgumentError: model, data, criterion and metric do not go together, as the first
                 batches show before anything is searched.
             MissingExtraError: the extra of the search or of the runtime is not installed.

@@ -268,6 +268,20 @@ class Evidence:
         except ArgumentError as error:
             raise StorageError(f"The evidence contradicts itself. {error}") from error
 
+    @staticmethod
+    def check_place(path: Path) -> None:
+        """Refuse a file at `path` that is no evidence, before one is written there.
+
+        Raises:
+            StorageError: the file cannot be read, or is of another kind.
+        """
+        beginning = f'{{\n "format": "{EVIDENCE_FORMAT}"'
+        if path.exists() and not read_text(path).startswith(beginning):
+            raise StorageError(
+                f"'{path}' is no evidence of a run, and would be written over. Use another "
+                "folder, or move the file away."
+            )
+
     def write(self, path: str | Path) -> Path:
         """Write the evidence to `path`, whole or not at all, and return the path.
 

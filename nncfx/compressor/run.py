@@ -60,6 +60,8 @@ class Run:
         self._model = copy.deepcopy(given).eval()
         self._dense = self._model if self._previous is None else self._previous.dense
         check_extras(settings.runtime)
+        if (path := self._path("evidence.json")) is not None:
+            Evidence.check_place(path)
         narrator.now("checking model and data")
         inputs, _ = first_batch("valloader", settings.valloader)
         self._sample = small_sample_note(settings.eps, settings.metric, settings.valloader, inputs)

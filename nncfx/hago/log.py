@@ -11,6 +11,8 @@ from typing import Any, Final, TypeAlias
 from nncfx.errors import SearchError, StorageError
 from nncfx.hago.graph import QuantGraph
 from nncfx.hago.strategy import Strategy, require_hash, require_same_model
+from nncfx.storage.line_file import append_line, could_begin, json_line, whole_and_torn
+from nncfx.storage.whole_file import sync
 
 __all__ = [
     "LOG_VERSION",
@@ -34,6 +36,9 @@ _HAGO_RESULTS: Final = ("accuracy", "quant_acc", "sim_acc")
 
 _LATER: Final = ("judged_by",)
 """Settings that logs of this version did not name from the beginning."""
+
+_BEGINNING: Final = b'{"result": {"accuracy": '
+"""Of each line that is written here: keys are sorted."""
 
 _SHOWN: Final = 80
 
@@ -73,17 +78,21 @@ def append_record(path: PathLike, record: TrialRecord) -> None:
     A line that was cut off when a process was killed is taken away first.
 
     Raises:
-        StorageError: the file cannot be written.
+        StorageError: the file cannot be written, or is no log, and is left as it is.
     """
+    log = Path(path)
+    lines, size = _whole_lines(log)
+    if lines:
+        _record(lines[0], f"Line 1 of '{path}'")
     try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            os.ftruncate(file, _whole_bytes(Path(path)))
-            os.write(file, record.to_line())
-            os.fsync(file)
+            append_line(file, size, record.to_line())
         finally:
             os.close(file)
+        if not lines:
+            sync(log.parent)
     except OSError as error:
         raise StorageError(
             f"The log '{path}' cannot be written ({error}). Use a path that you may write to.",
@@ -102,18 +111,9 @@ def read_log(path: PathLike) -> list[TrialRecord]:
         StorageError: a line is no record of a trial, or of another version, or the path is none
             of a file that can be read.
     """
-    log = Path(path)
-    if not log.exists():
-        return []
-    try:
-        whole = log.read_bytes()[: _whole_bytes(log)]
-    except OSError as error:
-        raise StorageError(
-            f"The log '{path}' cannot be read ({error}). Give the path of a file.",
-        ) from error
+    lines, _ = _whole_lines(Path(path))
     return [
-        _record(line, f"Line {number} of '{path}'")
-        for number, line in enumerate(whole.splitlines(), start=1)
+        _record(line, f"Line {number} of '{path}'") for number, line in enumerate(lines, start=1)
     ]
 
 
@@ -200,13 +200,33 @@ def best_strategy(path: PathLike, graph: QuantGraph | None = None) -> Strategy:
     return strategy
 
 
-def _whole_bytes(path: Path) -> int:
-    return path.read_bytes().rfind(b"\n") + 1
+def _whole_lines(path: Path) -> tuple[list[bytes], int]:
+    """Return the lines of a log that have an end, and how many bytes they take.
+
+    Raises:
+        StorageError: the file cannot be read, or begins as no line of a log does.
+    """
+    if not path.exists():
+        return [], 0
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise StorageError(
+            f"The log '{path}' cannot be read ({error}). Give the path of a file.",
+        ) from error
+    lines, torn = whole_and_torn(content)
+    # Hago's own lines have a version, too, and begin otherwise
+    if not (b'"version"' in lines[0] if lines else could_begin(torn, _BEGINNING)):
+        raise StorageError(
+            f"'{path}' is no log of a search: its first line is no trial. It is left as it is. "
+            "Give the path of a log, or of a file that does not exist yet.",
+        )
+    return lines, len(content) - len(torn)
 
 
 def _record(line: bytes, place: str) -> TrialRecord:
     try:
-        document = json.loads(line)
+        document = json_line(line)
         version = document["version"]
         if version not in (LOG_VERSION, _HAGO_VERSION):
             raise StorageError(
@@ -215,7 +235,7 @@ def _record(line: bytes, place: str) -> TrialRecord:
                 "wrote it.",
             )
         record = (_own_record if version == LOG_VERSION else _hago_record)(document)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
         if isinstance(error, StorageError):
             raise StorageError(f"{place}: {error}") from error
         raise StorageError(

@@ -9,11 +9,14 @@ from typing import IO, Self
 
 from nncfx.errors import ArgumentError, SearchError
 from nncfx.search.trials import JSONValue
+from nncfx.storage.line_file import append_line, could_begin, json_line, whole_and_torn
+from nncfx.storage.whole_file import sync
 
 __all__ = ["JOURNAL_VERSION", "Journal"]
 
 JOURNAL_VERSION = 1
 _FORMAT = "nncfx-study"
+_BEGINNING = json.dumps({"format": _FORMAT}).encode()[:-1]
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -34,8 +37,9 @@ class Journal:
         header: what identifies the search, JSON values; compared key by key on resuming.
 
     Raises:
-        SearchError: the file belongs to another search, is damaged before its last line, was
-            written by a newer nncfx, or is in use by another process.
+        SearchError: the file belongs to another search or is none of ours, is damaged before its
+            last line, was written by a newer nncfx, or is in use by another process. It is left
+            as it is.
         ArgumentError: the header holds something that is not a JSON value.
     """
 
@@ -50,6 +54,7 @@ class Journal:
         self._header = _canonical(header or {}, "the header of the study")
         self._settings: dict[str, JSONValue] | None = None
         self._file: IO[bytes] | None = None
+        self._size = 0
         if self._path is not None:
             self._open(self._path)
 
@@ -72,11 +77,11 @@ class Journal:
 
         Raises:
             ArgumentError: it holds something that is not a JSON value.
-            SearchError: the journal is closed.
+            SearchError: the journal is closed, or cannot be written.
         """
         written = _canonical(record, what)
         if self._path is not None:
-            if self._opened().seek(0, os.SEEK_END) == 0:
+            if not self._size:
                 self._write_header()
             self._write(written)
         self.records.append(written)
@@ -100,12 +105,9 @@ class Journal:
     def _open(self, path: pathlib.Path) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("a+b")
+            self._file = path.open("a+b", buffering=0)
         except OSError as error:
-            raise SearchError(
-                f"The journal {path} cannot be written ({error}). Use a folder that exists or "
-                "can be made, and that you may write to."
-            ) from error
+            raise _unwritable(path, error) from error
         try:
             _lock(self._file, path)
             self._read(path)
@@ -114,28 +116,26 @@ class Journal:
             raise
 
     def _read(self, path: pathlib.Path) -> None:
-        file = self._opened()
-        file.seek(0)
-        content = file.read()
-        whole, torn = content[: content.rfind(b"\n") + 1], content[content.rfind(b"\n") + 1 :]
-        lines = whole.splitlines()
+        content = path.read_bytes()
+        lines, torn = whole_and_torn(content)
+        if content and not could_begin(content, _BEGINNING):
+            raise SearchError(
+                f"{path} is not a study: it does not begin with {_BEGINNING.decode()!r}. It is "
+                "left as it is. Give the path of a journal, or of a file that does not exist yet."
+            )
         if lines:
             self._read_header(lines[0], path)
         for number, line in enumerate(lines[1:]):
             self.records.append(_parse(line, self.place(number)))
+        self._size = len(content) - len(torn)
         if torn:
-            file.truncate(len(whole))
+            self._opened().truncate(self._size)
             note = f"The last line of {path} was torn (killed while writing) and is dropped."
             self.notes.append(note)
             _LOGGER.warning(note)
 
     def _read_header(self, line: bytes, path: pathlib.Path) -> None:
         header = _parse(line, f"{path}, line 1")
-        if header.get("format") != _FORMAT:
-            raise SearchError(
-                f"{path} is not a study: its first line has no format '{_FORMAT}'. "
-                "Give the path of a journal, or of a file that does not exist yet."
-            )
         if header.get("version") != JOURNAL_VERSION:
             raise SearchError(
                 f"{path} has journal version {header.get('version')!r}, and this nncfx reads "
@@ -175,10 +175,14 @@ class Journal:
         self._write(header)
 
     def _write(self, record: Mapping[str, JSONValue]) -> None:
-        file = self._opened()
-        file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+        handle, line = self._opened().fileno(), json.dumps(record, allow_nan=False).encode()
+        try:
+            is_new = not self._size
+            self._size = append_line(handle, self._size, line + b"\n")
+            if is_new and self._path is not None:
+                sync(self._path.parent)
+        except OSError as error:
+            raise _unwritable(self._path, error) from error
 
     def _opened(self) -> IO[bytes]:
         if self._file is None:
@@ -204,8 +208,8 @@ def _lock(file: IO[bytes], path: pathlib.Path) -> None:
 def _canonical(values: Mapping[str, JSONValue], what: str) -> dict[str, JSONValue]:
     """Return `values` as JSON reads them back (tuples become lists)."""
     try:
-        parsed: dict[str, JSONValue] = json.loads(json.dumps(dict(values), allow_nan=False))
-    except (TypeError, ValueError) as error:
+        parsed = dict(json_line(json.dumps(dict(values), allow_nan=False).encode()))
+    except (TypeError, ValueError, RecursionError) as error:
         raise ArgumentError(
             f"{what[:1].upper()}{what[1:]} is not made of JSON values ({error}), so it cannot be "
             "kept in a journal. Use finite numbers, text, lists and dicts with text keys."
@@ -215,15 +219,16 @@ def _canonical(values: Mapping[str, JSONValue], what: str) -> dict[str, JSONValu
 
 def _parse(line: bytes, place: str) -> dict[str, JSONValue]:
     try:
-        parsed = json.loads(line)
+        return dict(json_line(line))
     except ValueError as error:
         raise SearchError(
             f"{place} is not JSON ({error}), so the journal is damaged. "
             "Restore it from a copy, or delete it to start again."
         ) from error
-    if not isinstance(parsed, dict):
-        raise SearchError(
-            f"{place} is not a JSON object, so the journal is damaged. "
-            "Restore it from a copy, or delete it to start again."
-        )
-    return parsed
+
+
+def _unwritable(path: pathlib.Path | None, error: OSError) -> SearchError:
+    return SearchError(
+        f"The journal {path} cannot be written ({error}). Use a folder that exists or can be "
+        "made, that you may write to, on a disk with room."
+    )

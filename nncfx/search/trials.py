@@ -124,8 +124,13 @@ class Trial:
             ) from error
         fields = cast("dict[str, Any]", record)  # held against the schema just above
         measured = {key: fields.pop(key) for key in ("metric", "objective", "details")}
-        done = fields["state"] == "done"
-        return Trial(**fields, measurement=Measurement(**measured) if done else None)
+        done = Measurement(**measured) if fields["state"] == "done" else None
+        if done is not None and not done.is_finite:  # 1e999, say
+            raise ArgumentError(
+                "The metric or the objective of a done trial is not finite. Restore the journal "
+                "from a copy."
+            )
+        return Trial(**fields, measurement=done)
 
 
 _SCHEMA = {

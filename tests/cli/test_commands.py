@@ -70,6 +70,8 @@ def test_report_renders_the_evidence(tmp_path: Path) -> None:
     page.unlink()
     run("report", tmp_path, "--output", page)
     assert page.read_text(encoding="utf-8") == render_report(evidence)
+    with pytest.raises(ArgumentError, match="would be replaced by its report"):
+        run("report", tmp_path, "--output", tmp_path / "evidence.json")
 
 
 def test_inspect_file_lists_every_tensor(tmp_path: Path) -> None:

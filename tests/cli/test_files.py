@@ -61,8 +61,20 @@ def test_files_are_packed_read_and_unpacked_without_torch(source: Path) -> None:
 
 def test_negative_zeros_go_when_asked(source: Path) -> None:
     run("pack", source, "--no-signed-zeros")
-    run("unpack", source.parent / "a.nncfx")
+    run("unpack", source.parent / "a.nncfx", "--output", source)
     assert not np.signbit(load_file(source)["b"]).any()
+
+
+def test_a_file_that_was_not_named_is_not_written_over(source: Path) -> None:
+    run("pack", source, "--no-signed-zeros")
+    before = source.read_bytes()
+    with pytest.raises(ArgumentError, match=r"there already.*--output"):
+        run("unpack", source.parent / "a.nncfx")
+    assert source.read_bytes() == before
+    run("pack", source)  # over a file of ours
+    (source.parent / "a.nncfx").write_bytes(b"not ours")
+    with pytest.raises(ArgumentError, match=r"there already.*--output"):
+        run("pack", source)
 
 
 def test_inspect_file_shows_checksums(source: Path) -> None:
@@ -93,4 +105,4 @@ def test_a_file_that_is_not_there_is_our_error(tmp_path: Path) -> None:
 def test_a_memory_limit_holds(source: Path) -> None:
     run("pack", source)
     with pytest.raises(StorageError, match="pass max_bytes=40000"):
-        run("unpack", source.parent / "a.nncfx", "--max-bytes", "1000")
+        run("unpack", source.parent / "a.nncfx", "--output", source, "--max-bytes", "1000")

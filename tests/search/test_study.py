@@ -127,7 +127,7 @@ def test_other_settings_are_refused_by_their_key(tmp_path: pathlib.Path) -> None
     ("line", "reason"),
     [
         ('{"a": 1}', "is not a study"),
-        ("[1]", "is not a JSON object"),
+        ("[1]", "is not a study"),
         ('{"format": "nncfx-study", "version": 2}', "version 2"),
         ('{"format": "nncfx-study", "version": 1, "header": 3}', "is not an object"),
     ],

@@ -1,0 +1,88 @@
+"""Files of JSON lines to which lines are appended, each on disk before the next is made.
+
+Such a file is known as ours before it is touched: a line without its end may be what a killed
+process left, which is cut off, or the whole of somebody else's file, which is not.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+__all__ = ["append_line", "could_begin", "json_line", "whole_and_torn"]
+
+
+def whole_and_torn(content: bytes) -> tuple[list[bytes], bytes]:
+    r"""Return the lines that have an end, without it, and what stands behind the last of them.
+
+    >>> whole_and_torn(b'{"a": 1}\n{"b')
+    ([b'{"a": 1}'], b'{"b')
+    """
+    *lines, torn = content.split(b"\n")
+    return lines, torn
+
+
+def could_begin(line: bytes, beginning: bytes) -> bool:
+    """Say whether `line`, perhaps torn, is one of those that begin with `beginning`.
+
+    >>> could_begin(b'{"for', b'{"format": "x"'), could_begin(b'[1, 2]', b'{"format": "x"')
+    (True, False)
+    """
+    return line.startswith(beginning) or beginning.startswith(line)
+
+
+def append_line(handle: int, size: int, line: bytes) -> int:
+    """Write `line` behind the first `size` bytes of an open file, onto the disk; return the size.
+
+    What stands behind them is what an earlier write left unfinished, and goes. So does, if it can,
+    what this one leaves when it fails.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    os.ftruncate(handle, size)
+    os.lseek(handle, size, os.SEEK_SET)
+    try:
+        left = memoryview(line)
+        while left:  # a disk that fills takes a part first
+            left = left[os.write(handle, left) :]
+        os.fsync(handle)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.ftruncate(handle, size)
+        raise
+    return size + len(line)
+
+
+_DEEPEST: Final = 100
+"""How deeply a line may be nested: no reader behind this one then runs out of stack."""
+
+
+def json_line(line: bytes) -> Mapping[str, Any]:
+    """Return the JSON object that a line holds, made of finite numbers and not nested deeply.
+
+    Raises:
+        ValueError: it holds something else.
+    """
+    try:
+        found: object = json.loads(line, parse_constant=_refused)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"a {type(found).__name__}, not an object")  # noqa: TRY004 (of the value)
+    level: list[dict[str, Any] | list[Any]] = [found]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for one in level
+            for inner in (one.values() if isinstance(one, dict) else one)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return found
+    raise ValueError(f"it is nested more than {_DEEPEST} deep")
+
+
+def _refused(constant: str) -> float:
+    raise ValueError(f"{constant} is no JSON")
