@@ -220,6 +220,7 @@ class QuantizationController(Controller):
                 for one in self.placed
             ),
             float_operations=self._float_operations,
+            unread=self.unread,
         )
 
     @override

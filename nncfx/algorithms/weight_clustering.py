@@ -250,6 +250,7 @@ class WeightClusteringController(Controller):
             target_level=self.level,
             level=1 - bits / (_DENSE_BITS * total),
             layers=layers,
+            unread=self.unread,
         )
 
 

@@ -33,6 +33,7 @@ from nncfx.controllers import (
     builder_for,
     registered_algorithms,
 )
+from nncfx.controllers.unread_weights import tell_of_unhooked_weights
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.tracing import (
@@ -49,11 +50,12 @@ __all__ = ["create_compressed_model", "example_inputs_of"]
 _LOGGER = logging.getLogger(__name__)
 
 
-def create_compressed_model(
+def create_compressed_model(  # noqa: PLR0913 (the front door: one word per setting)
     model: nn.Module,
     config: NNCFConfig | Mapping[str, Any],
     example_inputs: ExampleInputs | None = None,
     *,
+    further_inputs: Sequence[ExampleInputs] = (),
     compression_state: Mapping[str, Any] | None = None,
     calibration_batches: Iterable[Any] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
@@ -69,6 +71,8 @@ def create_compressed_model(
         config: What to apply. Several algorithms give one composite controller.
         example_inputs: A tensor, a tuple of positional or a mapping of keyword inputs; made from
             the config's `input_info` if absent, and not needed for a wrapped model.
+        further_inputs: More of them, for a model whose forward branches, as `nncfx.wrap` takes
+            them.
         compression_state: What `controller.state_dict()` returned earlier; load the model's
             `state_dict` too, which holds the masks. Nothing is initialized from data then.
         calibration_batches: Such as a loader; what `batchnorm_adaptation` reads, as
@@ -95,11 +99,13 @@ def create_compressed_model(
     if compression_state is None and calibration_batches is None:
         _need_no_data(config)
     batches = None if calibration_batches is None else _Reread(calibration_batches)
-    with _wrapped(model, config, example_inputs) as network:
+    with _wrapped(model, config, (example_inputs, further_inputs)) as network:
         algorithms = _in_scope(config, network.nncf.graph)
         _check_new(network, algorithms)
         builders = [builder_for(one) for one in algorithms]
         plans = [builder.plan(network) for builder in builders]
+        named = [one.algorithm for one in algorithms]
+        tell_of_unhooked_weights(network, dict(zip(named, plans, strict=True)))
         for plan in plans:
             network.nncf.register(plan)
         network.nncf.commit()
@@ -178,14 +184,20 @@ def _filled(info: InputInfo, device: torch.device) -> torch.Tensor:
 def _wrapped(
     model: nn.Module,
     config: NNCFConfig,
-    example_inputs: ExampleInputs | None,
+    inputs: tuple[ExampleInputs | None, Sequence[ExampleInputs]],
 ) -> Iterator[NNCFNetwork]:
     """Give the wrapped `model`; on an error, take back what was done to it."""
+    example_inputs, further_inputs = inputs
     was_wrapped = isinstance(model, NNCFNetwork)
     if not was_wrapped:
         if example_inputs is None:
             example_inputs = example_inputs_of(config.input_info, model)
-        model = wrap(model, example_inputs)
+        model = wrap(model, example_inputs, further_inputs=further_inputs)
+    elif further_inputs:
+        raise ArgumentError(
+            "further_inputs come too late for a model that is wrapped already: its graph is made. "
+            "Give them to nncfx.wrap, or pass the model unwrapped.",
+        )
     assert isinstance(model, NNCFNetwork)  # noqa: S101 (wrap made it one)
     before = {insertion.algorithm for insertion in model.nncf.hooks}
     try:

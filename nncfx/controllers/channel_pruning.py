@@ -289,6 +289,7 @@ class ChannelPruningController(Controller):
             channels=pruned,
             spared=dict(self.channels.fixed),
             why_whole=self._subject.choice.why_whole,
+            unread=self.unread,
         )
 
     def _pruned(

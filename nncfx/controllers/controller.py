@@ -18,6 +18,7 @@ from nncfx.controllers.schedulers import CompositeScheduler, Scheduler
 from nncfx.controllers.stage import CompressionStage
 from nncfx.controllers.states import check_keys
 from nncfx.controllers.statistics import CompositeStatistics, Statistics
+from nncfx.controllers.unread_weights import unread_weights
 from nncfx.controllers.weights import own_parameters
 from nncfx.errors import ArgumentError
 from nncfx.schemes.masks import check_level
@@ -217,6 +218,12 @@ class Controller(abc.ABC):
             if parameters
         )
         return groups
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """The weights that the traced forward does not read, so that no hook stands there."""
+        assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
+        return unread_weights(self.model)
 
     @abc.abstractmethod
     def statistics(self) -> Statistics:

@@ -16,7 +16,13 @@ __all__ = ["CompositeStatistics", "Statistics", "table"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Statistics(abc.ABC):
-    """What an algorithm has done to a model so far."""
+    """What an algorithm has done to a model so far.
+
+    Attributes:
+        unread: Weights that the traced forward did not read, and that the algorithm leaves alone.
+    """
+
+    unread: tuple[str, ...] = ()
 
     @abc.abstractmethod
     def to_str(self) -> str:
@@ -28,7 +34,9 @@ class Statistics(abc.ABC):
 
     @override
     def __str__(self) -> str:
-        return self.to_str()
+        text = self.to_str()
+        left = f"left alone, as the traced forward does not read them: {', '.join(self.unread)}"
+        return f"{text}\n{left}" if self.unread else text
 
     def __rich__(self) -> "Group":
         """Return tables for a terminal: the single numbers, then each list of records."""
@@ -59,7 +67,7 @@ class CompositeStatistics(Statistics):
 
     @override
     def to_str(self) -> str:
-        blocks = [f"{name}\n{part.to_str()}" for name, part in self.parts.items()]
+        blocks = [f"{name}\n{part}" for name, part in self.parts.items()]
         return "\n\n".join(blocks) or "no algorithm"
 
     @override
@@ -112,5 +120,6 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3f}"
     if isinstance(value, tuple):
-        return " x ".join(map(str, value))
+        is_shape = all(isinstance(one, int) for one in value)
+        return (" x " if is_shape else ", ").join(map(str, value))
     return f"{value:,}" if isinstance(value, int) else str(value)

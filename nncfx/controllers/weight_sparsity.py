@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from nncfx.controllers.builder import Builder
 from nncfx.controllers.statistics import Statistics, table
+from nncfx.controllers.unread_weights import unread_weights
 from nncfx.controllers.weights import Weight, operation_weights, own_parameters, raw_parameters
 from nncfx.errors import CompressionError
 from nncfx.tracing import Insertion, NNCFNetwork, Priority
@@ -80,10 +81,12 @@ def sparsity_statistics(
     sizes = {name: parameters[name].numel() for name in removed}
     total = sum(sizes.values())
     everything = sum(parameter.numel() for parameter in own_parameters(model))
+    assert isinstance(model, NNCFNetwork)  # noqa: S101 (a controller handles one)
     return SparsityStatistics(
         target_level=target_level,
         level=sum(removed.values()) / total,
         model_level=sum(removed.values()) / everything,
+        unread=unread_weights(model, removed),
         layers=tuple(
             LayerSparsity(
                 name=name,

@@ -22,7 +22,6 @@ from nncfx.quantization.plan import (
 )
 from nncfx.quantization.quantize import preset_requests
 from nncfx.quantization.ranges import RangeRequest
-from nncfx.quantization.unread_weights import tell_of_unread_weights
 from nncfx.tracing import NNCFNetwork
 
 __all__ = ["plan_of_config", "ranges_of_config"]
@@ -51,7 +50,6 @@ def plan_of_config(config: QuantizationConfig, model: NNCFNetwork) -> Quantizati
             "operations within the scopes in integers. Widen 'target_scopes', or take the item "
             "out of the config.",
         )
-    tell_of_unread_weights(model)
     _tell_idle_keys(config)
     bits = _manual_bits(config, plan)
     quantizers = [

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 import torch
 from torch import nn
 
+from nncfx.controllers.unread_weights import tell_of_unread_weights
 from nncfx.errors import ArgumentError, CompressionError, TracingError, did_you_mean
 from nncfx.hardware import CONTRACTIONS, Hardware, hardware_named
 from nncfx.quantization.batch_norm_folding import fold_batch_norms
@@ -27,7 +28,6 @@ from nncfx.quantization.placement import plan_quantizers
 from nncfx.quantization.plan import PlacementOptions, QuantizationPlan, SpecRequest
 from nncfx.quantization.ranges import RangeRequest
 from nncfx.quantization.smooth_quant import smooth_layers
-from nncfx.quantization.unread_weights import tell_of_unread_weights
 from nncfx.tracing import ExampleInputs, NNCFNetwork, as_call, unwrap, wrap
 from nncfx.tracing.model_copy import own_model
 

@@ -45,6 +45,7 @@ class WrapState:
         graph: Of the model without hooks.
         wiring: How its operations sit in its modules.
         example_inputs: With which it was traced.
+        further_inputs: With which it was traced as well.
         registered: Sequence number to insertion.
         committed: Sequence numbers of those in place, in the order in which they are applied.
         next_sequence: The number of the next insertion.
@@ -53,6 +54,7 @@ class WrapState:
     graph: NNCFGraph
     wiring: Wiring
     example_inputs: ExampleInputs
+    further_inputs: tuple[ExampleInputs, ...] = ()
     registered: dict[int, Insertion] = field(default_factory=dict)
     committed: tuple[int, ...] = ()
     next_sequence: int = 0
@@ -195,7 +197,14 @@ class NNCFInterface:
     @property
     def example_inputs(self) -> ExampleInputs:
         """The inputs with which the model was traced, on the device where it is now."""
-        given: ExampleInputs = self._state.example_inputs
+        return self._here(self._state.example_inputs)
+
+    @property
+    def further_inputs(self) -> tuple[ExampleInputs, ...]:
+        """The other inputs with which the model was traced, on the device where it is now."""
+        return tuple(map(self._here, self._state.further_inputs))
+
+    def _here(self, given: ExampleInputs) -> ExampleInputs:
         device = next((one.device for one in self._model.parameters()), None)
         if device is None:
             return given

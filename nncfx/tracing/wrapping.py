@@ -64,7 +64,7 @@ def wrap(
             "Wrap the Python module that it was made from.",
         ) from error
     model.__dict__[STORE] = HookStore()
-    model.__dict__[STATE] = WrapState(graph, wiring, example_inputs)
+    model.__dict__[STATE] = WrapState(graph, wiring, example_inputs, tuple(further_inputs))
     return cast("NNCFNetwork", model)
 
 
