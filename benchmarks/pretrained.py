@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 _IMAGENET: Final = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+_CIFAR: Final = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 _HALVES: Final = ((0.5,) * 3, (0.5,) * 3)
 _MNIST: Final = ((0.1307,), (0.3081,))
 
@@ -71,6 +72,28 @@ class ResNet(nn.Module):
         return getattr(self, self.head)(F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
+class VGG19(nn.Module):
+    """VGG-19 with batch norms and one linear layer."""
+
+    def __init__(self) -> None:
+        """Make it with PyTorch's default weights."""
+        super().__init__()
+        layers: list[nn.Module] = []
+        before = 3
+        for count, width in ((2, 64), (2, 128), (4, 256), (4, 512), (4, 512)):
+            for _ in range(count):
+                layers.append(nn.Conv2d(before, width, 3, padding=1, bias=False))
+                layers += [nn.BatchNorm2d(width), nn.ReLU()]
+                before = width
+            layers.append(nn.MaxPool2d(2))
+        self.features = nn.Sequential(*layers)
+        self.classifier = nn.Linear(512, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return n x 10 logits of n x 3 x 32 x 32 normalised images."""
+        return self.classifier(self.features(x).flatten(1))
+
+
 class LeNet5(nn.Module):
     """Caffe's LeNet-5."""
 
@@ -98,6 +121,24 @@ class LeNet300(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return n x 10 logits of n x 1 x 28 x 28 normalised images."""
         return self.fc3(F.relu(self.fc2(F.relu(self.fc1(x.flatten(1))))))
+
+
+def cifar10_test(folder: Path) -> tuple[np.ndarray, Tensor]:
+    """Return the pixels of the test set, n x 3 x 32 x 32 uint8, and its labels."""
+    with np.load(folder / "data" / "cifar10_test.npz") as file:
+        return file["x"], torch.from_numpy(file["y"].astype(np.int64))
+
+
+def cifar10_train(folder: Path, count: int | None = None) -> tuple[np.ndarray, Tensor]:
+    """Return the same of the training set, the first `count` images if given."""
+    with np.load(folder / "data" / "cifar10_train.npz") as file:
+        # the file holds differences along rows and columns, and of red and blue to green
+        rows = np.cumsum(file["d"][:count], axis=2, dtype=np.uint8)
+        labels = file["y"][:count].astype(np.int64)
+    pixels = np.cumsum(rows, axis=3, dtype=np.uint8)
+    pixels[:, 0] += pixels[:, 1]
+    pixels[:, 2] += pixels[:, 1]
+    return pixels, torch.from_numpy(labels)
 
 
 @dataclass(frozen=True)
@@ -128,8 +169,8 @@ class Pretrained:
     def test(self, folder: Path) -> tuple[Tensor, Tensor]:
         """Return images and labels of the test set."""
         if self.is_cifar:
-            with np.load(folder / "data" / "cifar10_test.npz") as file:
-                return self.images(file["x"]), torch.from_numpy(file["y"].astype(np.int64))
+            pixels, labels = cifar10_test(folder)
+            return self.images(pixels), labels
         return self._mnist(folder, "t10k")
 
     def train(self, folder: Path, count: int | None = None) -> tuple[Tensor, Tensor]:
@@ -137,13 +178,8 @@ class Pretrained:
         if not self.is_cifar:
             images, labels = self._mnist(folder, "train")
             return images[:count], labels[:count]
-        with np.load(folder / "data" / "cifar10_train.npz") as file:
-            rows = np.cumsum(file["d"][:count], axis=2, dtype=np.uint8)
-            labels = file["y"][:count].astype(np.int64)
-        pixels = np.cumsum(rows, axis=3, dtype=np.uint8)
-        pixels[:, 0] += pixels[:, 1]
-        pixels[:, 2] += pixels[:, 1]
-        return self.images(pixels), torch.from_numpy(labels)
+        pixels, labels = cifar10_train(folder, count)
+        return self.images(pixels), labels
 
     def _mnist(self, folder: Path, part: str) -> tuple[Tensor, Tensor]:
         with gzip.open(folder / "data" / "mnist" / f"{part}-images-idx3-ubyte.gz") as file:
@@ -163,6 +199,7 @@ PRETRAINED: Final = {
     "resnet56-A": Pretrained(
         lambda: ResNet(9, projected=False, head="linear"), "resnet56_cifar10_optA", _IMAGENET
     ),
+    "vgg19_bn": Pretrained(VGG19, "vgg19_bn_cifar10", _CIFAR),
     "lenet5": Pretrained(LeNet5, "lenet5_mnist", _MNIST, is_cifar=False),
     "lenet300": Pretrained(LeNet300, "lenet300_100_mnist", _MNIST, is_cifar=False),
 }

@@ -79,6 +79,7 @@ _PACKAGES = frozenset(
         "storage",
         "thinning",
         "tracing",
+        "training",
     },
 )
 

@@ -21,7 +21,11 @@ __all__ = ["load_thinned", "save_thinned"]
 
 
 def save_thinned(
-    path: str | os.PathLike[str], model: nn.Module, recipes: Sequence[ThinRecipe]
+    path: str | os.PathLike[str],
+    model: nn.Module,
+    recipes: Sequence[ThinRecipe],
+    *,
+    signed_zeros: bool = True,
 ) -> SavedFile:
     """Write a thin model as a `.nncfx` file that `load_thinned` makes the model of again.
 
@@ -29,14 +33,15 @@ def save_thinned(
         path: The file; one that exists is replaced.
         model: What thinning returned.
         recipes: Of all the thinnings that led from the dense model to it, in their order.
+        signed_zeros: False writes -0.0, of which masked weights are full, as 0.0.
 
     Raises:
         StorageError: As `nncfx.storage.save`.
     """
     if not any(one.forms for one in recipes):
-        return save_file(path, model)
+        return save_file(path, model, signed_zeros=signed_zeros)
     steps = [json.loads(one.to_json()) for one in recipes]
-    return save_file(path, model, metadata={RECIPES: steps})
+    return save_file(path, model, signed_zeros=signed_zeros, metadata={RECIPES: steps})
 
 
 def load_thinned(path: str | os.PathLike[str], model: nn.Module) -> nn.Module:

@@ -87,3 +87,18 @@ def test_a_run_saves_what_it_found_whatever_form_that_has(tmp_path: Path) -> Non
     assert saved.evidence.file_accuracy == saved.evidence.compressed.accuracy
     again = load_thinned(tmp_path / "small.nncfx", model)
     assert torch.equal(again(IMAGES), result.model(IMAGES))
+
+
+@pytest.mark.parametrize("is_graph", [True, False])
+def test_signed_zeros_of_masked_weights_can_be_left_out(tmp_path: Path, *, is_graph: bool) -> None:
+    dense = Tutorial()
+    result = thinned(dense)
+    model, recipes = (result.model, [result.recipe]) if is_graph else (dense, [])
+    with torch.no_grad():
+        model.last.weight.mul_(torch.rand(model.last.weight.shape).gt(0.9))
+    with_signs = save_thinned(tmp_path / "a", model, recipes)
+    without = save_thinned(tmp_path / "b", model, recipes, signed_zeros=False)
+    assert without.size_bytes < with_signs.size_bytes
+    weight = load_thinned(tmp_path / "b", Tutorial()).last.weight
+    assert torch.equal(weight, model.last.weight)
+    assert not torch.signbit(weight[weight == 0]).any()

@@ -1,0 +1,304 @@
+"""Train the networks of `campaign.toml` in the background, for days if need be.
+
+One run after another, niced; each may be killed at any moment and goes on where its last
+checkpoint is, to the same bits. A run over its budget of minutes waits until the others are done.
+What ends well is written to `results/`.
+
+python benchmarks/campaign.py run                 # until all is done; --minutes 60: an hour of it
+python benchmarks/campaign.py run --only NAME     # one of them; repeat --only for more
+python benchmarks/campaign.py pause               # returns when nothing is computed any more
+python benchmarks/campaign.py resume
+python benchmarks/campaign.py status
+python benchmarks/campaign.py table               # the results, and curves.svg of the trainings
+"""
+
+import argparse
+import contextlib
+import fcntl
+import functools
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from campaign_results import DATA, ROOT, claims, hits, write_results
+from campaign_runs import LIST, Run, read_runs
+from pretrained import PRETRAINED, cifar10_train
+from torch.nn.functional import cross_entropy
+
+import nncfx
+from nncfx.training import AugmentedImages, Training, TrainingProgress
+
+FOLDER: Final = ROOT / "out" / "campaign"
+_MINUTE: Final = 60
+_PATIENCE: Final = 120
+"""Seconds that `pause` waits for the step that is being computed."""
+
+
+class Place:
+    """The folder of a run: its checkpoint, and one line of JSON for every progress."""
+
+    def __init__(self, run: Run) -> None:
+        """Name the folder after the settings too: changed ones begin anew."""
+        self.run = run
+        self.folder = FOLDER / f"{run.name}-{run.digest}"
+        self.checkpoint = self.folder / "training.ckpt"
+        self.journal = self.folder / "progress.jsonl"
+
+    def progress(self) -> list[dict[str, Any]]:
+        """Return the lines so far; one that a kill tore is left out, as is what was done again."""
+        rows: list[dict[str, Any]] = []
+        for line in self.journal.read_text().splitlines() if self.journal.exists() else ():
+            with contextlib.suppress(json.JSONDecodeError):
+                row = json.loads(line)
+                rows = [one for one in rows if one["step"] < row["step"]]
+                rows.append(row)
+        return rows
+
+    @property
+    def minutes(self) -> float:
+        """How long was trained so far."""
+        rows = self.progress()
+        return rows[-1]["seconds"] / _MINUTE if rows else 0.0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its results, or its judgement, are written."""
+        return (self.folder / "done").exists()
+
+    def note(self, progress: TrainingProgress, seconds: float) -> None:
+        """Add a line to the journal, and show it."""
+        row = {**asdict(progress), "seconds": round(seconds, 1)}
+        with self.journal.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        print(
+            f"{self.run.name}: step {progress.step}/{progress.steps}, loss {progress.loss:.4f}, "
+            f"level {progress.level:.3f}, {progress.examples_per_s:.0f} images/s",
+            flush=True,
+        )
+
+
+def images_of(run: Run, data: Path, device: str) -> tuple[AugmentedImages, torch.Tensor]:
+    """Return the batches of a run, and the images and labels that are held out of it."""
+    pixels, labels = cifar10_train(data)
+    mean, std = (torch.tensor(one) for one in PRETRAINED[run.network].normalization)
+    kept = len(pixels) - run.held_out
+    batches = AugmentedImages(
+        pixels=torch.from_numpy(pixels[:kept]).to(device),
+        labels=labels[:kept].to(device),
+        mean=mean,
+        std=std,
+        batch=run.batch,
+        seed=run.seed,
+    )
+    return batches, (torch.from_numpy(pixels[kept:]), labels[kept:])
+
+
+class Runner:
+    """Trains runs until told to stop.
+
+    Attributes:
+        is_asked_to_stop: Set by a signal; the step being computed is finished first.
+    """
+
+    def __init__(self, data: Path, minutes: float | None, device: str) -> None:
+        """Stop after so many `minutes`, if given."""
+        self._data, self._device = data, device
+        self._end = None if minutes is None else time.monotonic() + minutes * _MINUTE
+        self.is_asked_to_stop = False
+
+    def should_stop(self, until: float | None = None) -> bool:
+        """Wait while there is a pause; return whether to stop, or to stop this run, now."""
+        paused = FOLDER / "paused"
+        while (FOLDER / "pause").exists() and not self.is_asked_to_stop:
+            paused.touch()
+            time.sleep(1)
+        paused.unlink(missing_ok=True)
+        ends = [one for one in (self._end, until) if one is not None]
+        return self.is_asked_to_stop or any(time.monotonic() >= one for one in ends)
+
+    def train(self, run: Run, *, most: float | None) -> bool:
+        """Train one run to its end and write its results; return whether it got there.
+
+        Args:
+            run: The run.
+            most: Minutes after which it is laid aside.
+        """
+        place = Place(run)
+        place.folder.mkdir(parents=True, exist_ok=True)
+        torch.manual_seed(run.seed)
+        network = PRETRAINED[run.network].load(self._data)
+        network.to(self._device, memory_format=torch.channels_last)
+        controller, _ = nncfx.create_compressed_model(
+            network, run.config(), torch.zeros(1, 3, 32, 32, device=self._device)
+        )
+        batches, held_out = images_of(run, self._data, self._device)
+        training = Training(controller, batches, cross_entropy, run.recipe(), place.checkpoint)
+        before, began = place.minutes * _MINUTE, time.monotonic()
+        until = None if most is None else began + max(0.0, most * _MINUTE - before)
+        if not training.run(
+            should_stop=functools.partial(self.should_stop, until),
+            on_progress=lambda it: place.note(it, before + time.monotonic() - began),
+        ):
+            return False
+        model = controller.strip().eval()
+        if run.held_out:
+            pixels, labels = held_out
+            images = batches.normalised(pixels)
+            verdict = f"{100 * hits(model.cpu(), images, labels) / len(labels):.2f} %"
+        else:
+            verdict = ", ".join(str(one) for one in write_results(run, model, [], self._data))
+        (place.folder / "done").write_text(verdict + "\n")
+        print(f"{run.name}: {verdict}", flush=True)
+        return True
+
+    def train_all(self, runs: list[Run]) -> None:
+        """Train the runs in their order, those over their budget at last."""
+        for budget in (True, False):
+            for run in runs:
+                place = Place(run)
+                if place.is_done or (budget and place.minutes >= run.minutes):
+                    continue
+                if self.should_stop():
+                    return
+                self.train(run, most=run.minutes if budget else None)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Hold the lock of the campaign: one process trains at a time."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with (FOLDER / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit("The campaign is running already: campaign.py status, pause, resume.")
+        yield
+
+
+def is_running() -> bool:
+    """Return whether a process trains."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with (FOLDER / "lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def run_command(options: argparse.Namespace, runs: list[Run]) -> None:
+    """Train, at the lowest priority, with waiting threads asleep."""
+    if "OMP_WAIT_POLICY" not in os.environ:
+        # threads that spin where others work too cost more than they bring
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+        os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 (this very command)
+    os.nice(19 - os.nice(0))
+    torch.set_num_threads(options.threads)
+    runner = Runner(options.data, options.minutes, options.device)
+
+    def stop(*_: object) -> None:
+        runner.is_asked_to_stop = True
+
+    for kind in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(kind, stop)
+    with alone():
+        runner.train_all(runs)
+
+
+def pause_command(*_: object) -> None:
+    """Let the running process wait, and return when it does."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    (FOLDER / "pause").touch()
+    for _second in range(_PATIENCE):
+        if not is_running() or (FOLDER / "paused").exists():
+            return
+        time.sleep(1)
+    sys.exit(f"The campaign still computes after {_PATIENCE} s; it will pause after this step.")
+
+
+def resume_command(*_: object) -> None:
+    """Let the running process go on."""
+    (FOLDER / "pause").unlink(missing_ok=True)
+
+
+def status_command(_: argparse.Namespace, runs: list[Run]) -> None:
+    """Show how far each run is."""
+    state = "running" if is_running() else "not running"
+    print(f"{state}{', paused' if (FOLDER / 'pause').exists() else ''}")
+    for run in runs:
+        place = Place(run)
+        rows = place.progress()
+        last = rows[-1] if rows else {"step": 0, "examples_per_s": 0.0, "seconds": 0.0}
+        left = (run.steps - last["step"]) * run.batch / max(last["examples_per_s"], 1e-9) / _MINUTE
+        rest = f", {left:.0f} min left" if rows and not place.is_done else ""
+        verdict = (place.folder / "done").read_text().strip() if place.is_done else ""
+        print(
+            f"{run.name}: {last['step']}/{run.steps} steps, {place.minutes:.0f} of "
+            f"{run.minutes:g} min{rest} {verdict}"
+        )
+
+
+def table_command(_: argparse.Namespace, runs: list[Run]) -> None:
+    """Print the results as Markdown, and draw losses and levels if matplotlib is there."""
+    print("| file | accuracy | points | parameters | footprint | on disk | fewer MACs |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for one in claims():
+        points = one["accuracy"] - one["dense_accuracy"]
+        print(
+            f"| {one['name']} | {one['accuracy']:.2f} | {points:+.2f} | "
+            f"{one['parameters']:,} | {one['footprint_times']:.1f}x | {one['disk_times']:.1f}x | "
+            f"{one['macs_times']:.2f}x |"
+        )
+    with contextlib.suppress(ImportError):
+        from matplotlib.figure import Figure  # noqa: PLC0415 (the table does without)
+
+        figure = Figure(figsize=(7, 4), layout="constrained")
+        axes = figure.add_subplot(xlabel="step", ylabel="loss")
+        for run in runs:
+            if rows := Place(run).progress():
+                axes.plot([r["step"] for r in rows], [r["loss"] for r in rows], label=run.name)
+        axes.legend()
+        figure.savefig(FOLDER / "curves.svg")
+
+
+COMMANDS: Final = {
+    "run": run_command,
+    "pause": pause_command,
+    "resume": resume_command,
+    "status": status_command,
+    "table": table_command,
+}
+
+
+def main() -> None:
+    """Do what the command line asks for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", choices=COMMANDS)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder with data/ and weights/")
+    parser.add_argument("--list", type=Path, default=LIST, help="the list of runs")
+    parser.add_argument("--only", action="append", help="name of a run; all of the list without")
+    parser.add_argument("--minutes", type=float, help="stop after so many")
+    # oneDNN's backward of convolutions spins until all threads are there: on a machine that
+    # others use one thread does five times as much as two
+    parser.add_argument("--threads", type=int, default=1, help="1; more on a quiet machine")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options = parser.parse_args()
+    runs = read_runs(options.list)
+    if unknown := set(options.only or ()) - {run.name for run in runs}:
+        parser.error(f"no run {sorted(unknown)} in {options.list}")
+    COMMANDS[options.command](
+        options, [run for run in runs if not options.only or run.name in options.only]
+    )
+
+
+if __name__ == "__main__":
+    main()

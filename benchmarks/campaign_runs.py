@@ -1,0 +1,144 @@
+"""The runs of the campaign as data: what is trained, on what, how far, for how long."""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from nncfx.training import Recipe
+
+LIST: Final = Path(__file__).with_name("campaign.toml")
+"""The list of runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One training, and the files that are made of what it ends with.
+
+    Attributes:
+        name: Of the run, its folder and its results.
+        network: Of `pretrained.PRETRAINED`.
+        algorithm: Of `ALGORITHMS`.
+        level: The compression level to reach.
+        steps: Optimizer steps.
+        bits: A result file for each: 16 for float16, fewer for weights that share a codebook of
+            so many bits in each layer, found after training.
+        minutes: The budget: about what it takes on the two cores it was planned for.
+        seed: Of the batches, and of torch.
+        batch: Images a step.
+        lr: The highest learning rate.
+        weight_decay: On all parameters.
+        reach: Fraction of the steps at which the level is reached.
+        freeze: Fraction of the steps from which masks stand still.
+        importance: By which magnitude ranks, as the config spells it.
+        teacher_weight: Share of the dense network's answers in the loss; the rest is the labels'.
+        temperature: Of the distillation.
+        held_out: So many of the last training images are not trained on: the run is judged by
+            them and writes no result. 0 for a run that counts.
+    """
+
+    name: str
+    network: str
+    algorithm: str
+    level: float
+    steps: int
+    minutes: float
+    bits: Sequence[int] = (16,)
+    seed: int = 0
+    batch: int = 128
+    lr: float = 0.08
+    weight_decay: float = 5e-4
+    reach: float = 0.55
+    freeze: float = 0.8
+    importance: str = "abs"
+    teacher_weight: float = 0.7
+    temperature: float = 4.0
+    held_out: int = 0
+
+    def recipe(self) -> Recipe:
+        """Return how to train."""
+        return Recipe(
+            steps=self.steps,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            task_weight=1 - self.teacher_weight,
+        )
+
+    def config(self) -> dict[str, Any]:
+        """Return the config of the compression: the algorithm, and the dense network's answers."""
+        items = [ALGORITHMS[self.algorithm](self)]
+        if self.teacher_weight:
+            items.append(
+                {
+                    "algorithm": "knowledge_distillation",
+                    "type": "softmax",
+                    "temperature": self.temperature,
+                    "scale": self.teacher_weight,
+                }
+            )
+        return {"compression": items}
+
+    def epoch(self, fraction: float) -> int:
+        """Return the scheduler's epoch at a `fraction` of the steps."""
+        return round(fraction * self.steps / self.recipe().steps_per_epoch)
+
+    @property
+    def digest(self) -> str:
+        """Of all settings that decide what the training ends with: results depend on nothing else.
+
+        Names, budgets and what is made of the trained weights can change without a new training.
+        """
+        no_matter = {"name", "minutes", "bits"}
+        settings = {key: value for key, value in asdict(self).items() if key not in no_matter}
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _magnitude(run: Run) -> dict[str, Any]:
+    return {
+        "algorithm": "magnitude_sparsity",
+        "params": {
+            "schedule": "cubic",
+            "sparsity_target": run.level,
+            "sparsity_target_epoch": run.epoch(run.reach),
+            "sparsity_freeze_epoch": run.epoch(run.freeze),
+            "weight_importance": run.importance,
+        },
+    }
+
+
+def _filters(run: Run) -> dict[str, Any]:
+    return {
+        "algorithm": "filter_pruning",
+        "params": {
+            "schedule": "exponential",
+            "pruning_target": run.level,
+            "pruning_steps": run.epoch(run.reach),
+        },
+    }
+
+
+ALGORITHMS: Final[Mapping[str, Callable[[Run], dict[str, Any]]]] = {
+    "magnitude": _magnitude,
+    "filters": _filters,
+}
+"""The item of a config, by algorithm."""
+
+
+def read_runs(path: Path = LIST) -> list[Run]:
+    """Return the runs of a list, in its order.
+
+    Raises:
+        ValueError: two have one name, or a key is not known.
+    """
+    rows = tomllib.loads(path.read_text())["run"]
+    known = {field.name for field in fields(Run)}
+    for row in rows:
+        if extra := set(row) - known:
+            raise ValueError(f"Run '{row.get('name')}' has unknown keys {sorted(extra)}.")
+    runs = [Run(**row) for row in rows]
+    if len({run.name for run in runs}) < len(runs):
+        raise ValueError(f"Two runs of {path} have one name; give each its own.")
+    return runs

@@ -1,0 +1,103 @@
+"""The file of an unfinished training: what the next step depends on, bit by bit."""
+
+import io
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol, final
+
+import torch
+
+from nncfx.errors import StorageError
+from nncfx.storage.whole_file import write_whole
+
+__all__ = ["HasState", "TrainingFile"]
+
+_FORMAT: Final = "nncfx.training"
+_VERSION: Final = 1
+
+
+class HasState(Protocol):
+    """What keeps a state: a model, an optimizer, a controller."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state."""
+
+    def load_state_dict(self, state_dict: Any) -> Any:  # noqa: ANN401 (torch's own signature)
+        """Take up a state."""
+
+
+@final
+class TrainingFile:
+    """Writes and reads the states of a training's parts and of torch's generators.
+
+    The file appears whole or not at all; reading it executes nothing.
+
+    Args:
+        path: The file; None: nothing is ever written.
+        identity: Text that names the training: another one is refused.
+    """
+
+    def __init__(self, path: Path | None, identity: str) -> None:
+        self._path = path
+        self._identity = identity
+
+    def save(self, step: int, parts: Mapping[str, HasState]) -> None:
+        """Write the states of `parts` after `step` steps.
+
+        Raises:
+            StorageError: the file cannot be written.
+        """
+        if self._path is None:
+            return
+        content = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "identity": self._identity,
+            "step": step,
+            "parts": {name: part.state_dict() for name, part in parts.items()},
+            "generator": torch.get_rng_state(),
+            "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        }
+        memory = io.BytesIO()
+        torch.save(content, memory)
+        write_whole(self._path, [memory.getbuffer()])
+
+    def restore(self, parts: Mapping[str, HasState]) -> int:
+        """Give `parts` and the generators their states; return how many steps were done.
+
+        Without a file nothing happens, and 0 is returned.
+
+        Raises:
+            StorageError: the file is damaged, of another version, or of another training.
+        """
+        if self._path is None or not self._path.exists():
+            return 0
+        content = self._read(self._path)
+        for name, part in parts.items():
+            part.load_state_dict(content["parts"][name])
+        torch.set_rng_state(content["generator"])
+        if content["cuda"] and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(content["cuda"])
+        return int(content["step"])
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            raise StorageError(
+                f"'{path}' cannot be read as an unfinished training: {error}. Delete it to train "
+                "from the beginning.",
+            ) from error
+        found = content.get("format") if isinstance(content, dict) else None
+        if found != _FORMAT or content.get("version") != _VERSION:
+            raise StorageError(
+                f"'{path}' is no unfinished training that this version reads. Delete it to train "
+                "from the beginning.",
+            )
+        if content["identity"] != self._identity:
+            raise StorageError(
+                f"'{path}' is of another training: its recipe or config differs. Use another "
+                "file, or delete it to train from the beginning.",
+            )
+        return dict(content)

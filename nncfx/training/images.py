@@ -1,0 +1,100 @@
+"""Images in memory, augmented a batch at a time."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nncfx.errors import ArgumentError
+from nncfx.schemes.masks import check_at_least
+
+__all__ = ["AugmentedImages"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AugmentedImages:
+    """Batches of shifted and mirrored images: batch `step` is a function of `seed` and `step`.
+
+    So a training that was killed goes on with the batches that it would have had. Every pass
+    over the images has an order of its own; images that fill no batch wait for the next pass.
+
+    Attributes:
+        pixels: `n x c x h x w`, uint8.
+        labels: `n`, int64.
+        mean: `c`, subtracted from pixels / 255.
+        std: `c`, then divided by.
+        batch: Images in a batch, in [1, n].
+        shift: At most so many pixels along either axis; what is left free is black.
+        seed: Of orders, shifts and mirrorings.
+
+    Raises:
+        ArgumentError: a shape, a dtype or a number is out of range.
+    """
+
+    pixels: Tensor
+    labels: Tensor
+    mean: Tensor
+    std: Tensor
+    batch: int = 128
+    shift: int = 4
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_at_least("batch", self.batch, 1)
+        check_at_least("shift", self.shift, 0)
+        shape = tuple(self.pixels.shape)
+        if self.pixels.dtype != torch.uint8 or self.pixels.ndim != 4:  # noqa: PLR2004 (n c h w)
+            raise ArgumentError(
+                f"pixels are {self.pixels.dtype} of shape {shape}; they must be uint8 of "
+                "n x c x h x w, before any normalization.",
+            )
+        if len(self.labels) != len(self.pixels) or self.batch > len(self.pixels):
+            raise ArgumentError(
+                f"There are {len(self.pixels)} images, {len(self.labels)} labels and batches of "
+                f"{self.batch}; give one label an image, and batches of at most all images.",
+            )
+
+    @property
+    def steps_per_pass(self) -> int:
+        """How many batches a pass has."""
+        return len(self.pixels) // self.batch
+
+    def __call__(self, step: int) -> tuple[Tensor, Tensor]:
+        """Return batch `step`, counted from 0: `batch x c x h x w` float32, channels last."""
+        turn, place = divmod(step, self.steps_per_pass)
+        device = self.pixels.device
+        order = torch.randperm(len(self.pixels), generator=_generator(self.seed, turn, 0))
+        rows = order[place * self.batch : (place + 1) * self.batch].to(device)
+        generator = _generator(self.seed, turn, place + 1)
+        span = 2 * self.shift + 1
+        shifts = torch.randint(span, (2, self.batch), generator=generator).to(device)
+        is_mirrored = (torch.rand(self.batch, generator=generator) < 0.5).to(device)  # noqa: PLR2004 (half)
+        pixels = _shifted(self.pixels[rows], shifts, is_mirrored, self.shift)
+        return self.normalised(pixels), self.labels[rows]
+
+    def normalised(self, pixels: Tensor) -> Tensor:
+        """Return `pixels` (n x c x h x w, uint8) as a network takes them, channels last."""
+        mean, std = (one.to(pixels.device).view(1, -1, 1, 1) for one in (self.mean, self.std))
+        images = pixels.contiguous(memory_format=torch.channels_last).float()
+        return images.div_(255).sub_(mean).div_(std)
+
+
+def _generator(seed: int, turn: int, place: int) -> torch.Generator:
+    """Return a generator of a pass (`place` 0) or of one of its batches (from 1)."""
+    # one number out of three: torch's generators mix close seeds well
+    return torch.Generator().manual_seed((seed * 1_000_003 + turn) * 1_000_003 + place)
+
+
+def _shifted(pixels: Tensor, shifts: Tensor, is_mirrored: Tensor, most: int) -> Tensor:
+    """Return each image moved by its `shifts` (2 x n, in [0, 2 most]) and mirrored where asked."""
+    height, width = pixels.shape[-2:]
+    padded = F.pad(pixels, (most,) * 4).permute(0, 2, 3, 1)
+    rows = shifts[0].unsqueeze(1) + torch.arange(height, device=pixels.device)
+    line = torch.arange(width, device=pixels.device)
+    lines = torch.where(is_mirrored.unsqueeze(1), line.flip(0), line)
+    columns = shifts[1].unsqueeze(1) + lines
+    each = torch.arange(len(pixels), device=pixels.device).view(-1, 1, 1)
+    return padded[each, rows.unsqueeze(2), columns.unsqueeze(1)].permute(0, 3, 1, 2)

@@ -1,0 +1,171 @@
+"""The loop: it trains a compressed model, keeps checkpoints, and goes on where it was stopped."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+import torch
+from torch import Tensor, nn
+
+from nncfx.controllers import Controller
+from nncfx.errors import CompressionError
+from nncfx.training.checkpoint import HasState, TrainingFile
+from nncfx.training.recipe import Recipe
+
+__all__ = ["Batches", "Criterion", "Training", "TrainingProgress"]
+
+Batches = Callable[[int], tuple[Tensor, Tensor]]
+"""From the number of a step, counted from 0, to its inputs and targets."""
+Criterion = Callable[[Tensor, Tensor], Tensor]
+"""From outputs and targets to the loss, a scalar."""
+
+CHECKPOINT_SECONDS: Final = 120.0
+"""How often an unfinished training is written down."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TrainingProgress:
+    """What is told at the end of each of the scheduler's epochs.
+
+    Attributes:
+        step: Steps done.
+        steps: Steps in all.
+        loss: The mean loss of the steps since the last time, the controller's included.
+        level: Of the controller.
+        examples_per_s: Since the last time.
+    """
+
+    step: int
+    steps: int
+    loss: float
+    level: float
+    examples_per_s: float
+
+
+@final
+class Training:
+    """Trains the model of a controller by a recipe.
+
+    Stopped at any moment and begun anew with the same arguments and the same `checkpoint`, it goes
+    on from the last checkpoint and ends with the same bits, on the same machine and number of
+    threads.
+
+    Args:
+        controller: Of `nncfx.create_compressed_model`; its model is trained where it stands.
+        batches: A function of the step, such as `AugmentedImages`, so that nothing of it has to be
+            saved.
+        criterion: The loss of the task.
+        recipe: How to train.
+        checkpoint: The file of the unfinished training; None keeps none.
+
+    Attributes:
+        step: Steps done.
+
+    Raises:
+        StorageError: the file of `checkpoint` is damaged, or of another training.
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        batches: Batches,
+        criterion: Criterion,
+        recipe: Recipe,
+        checkpoint: Path | None = None,
+    ) -> None:
+        self.controller = controller
+        self.recipe = recipe
+        self._batches, self._criterion = batches, criterion
+        self._model: nn.Module = controller.model
+        self._device = next(self._model.parameters()).device
+        self._optimizer = torch.optim.SGD(
+            controller.parameter_groups(lr=recipe.lr),
+            momentum=recipe.momentum,
+            weight_decay=recipe.weight_decay,
+            nesterov=recipe.momentum > 0,
+        )
+        self._rates = [group["lr"] / recipe.lr for group in self._optimizer.param_groups]
+        self._parts: dict[str, HasState] = {
+            "model": self._model,
+            "optimizer": self._optimizer,
+            "controller": controller,
+        }
+        self._file = TrainingFile(checkpoint, repr((recipe, controller.configs)))
+        self.step = self._file.restore(self._parts)
+        self._loss = torch.zeros((), device=self._device)
+        self._counted, self._examples = 0, 0
+
+    def run(
+        self,
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+        on_progress: Callable[[TrainingProgress], None] = lambda _: None,
+    ) -> bool:
+        """Train to the end and return True, or until `should_stop` and return False.
+
+        Args:
+            should_stop: Is asked before every step; the state is written down on True.
+            on_progress: Is called at the end of each of the scheduler's epochs.
+
+        Raises:
+            CompressionError: the loss is not finite.
+            StorageError: the checkpoint cannot be written.
+        """
+        self._model.train()
+        saved = began = time.monotonic()
+        while self.step < self.recipe.steps:
+            if should_stop():
+                self._file.save(self.step, self._parts)
+                return False
+            self._one_step()
+            now = time.monotonic()
+            if self.step % self.recipe.steps_per_epoch == 0 or self.step == self.recipe.steps:
+                on_progress(self._progress(now - began))
+                began = now
+            if now - saved >= CHECKPOINT_SECONDS or self.step == self.recipe.steps:
+                self._file.save(self.step, self._parts)
+                saved = now
+        return True
+
+    def _one_step(self) -> None:
+        if self.step % self.recipe.steps_per_epoch == 0:
+            self.controller.scheduler.epoch_step()
+        self.controller.scheduler.step()
+        rate = self.recipe.learning_rate(self.step)
+        for group, factor in zip(self._optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate * factor
+        inputs, targets = self._batches(self.step)
+        inputs, targets = inputs.to(self._device), targets.to(self._device)
+        dtype = self.recipe.dtype(self._device)
+        with torch.autocast(self._device.type, dtype=dtype, enabled=dtype != torch.float32):
+            loss = self._criterion(self._model(inputs), targets) * self.recipe.task_weight
+            loss = loss + self.controller.loss()
+        self._optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        self._optimizer.step()
+        self._loss += loss.detach()
+        self._counted += 1
+        self._examples += len(inputs)
+        self.step += 1
+
+    def _progress(self, seconds: float) -> TrainingProgress:
+        loss = float(self._loss) / self._counted
+        if not math.isfinite(loss):
+            raise CompressionError(
+                f"The training loss became {loss} before step {self.step}, at a learning rate of "
+                f"{self.recipe.learning_rate(self.step - 1):g}. Lower lr.",
+            )
+        progress = TrainingProgress(
+            step=self.step,
+            steps=self.recipe.steps,
+            loss=loss,
+            level=self.controller.level,
+            examples_per_s=self._examples / max(seconds, 1e-9),
+        )
+        self._loss.zero_()
+        self._counted, self._examples = 0, 0
+        return progress

@@ -1,0 +1,67 @@
+"""The file of an unfinished training."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from nncfx.errors import StorageError
+from nncfx.training.checkpoint import TrainingFile
+
+
+class Ran:
+    """Touches a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Path.touch, (self.path,))
+
+
+def test_parts_and_generators_come_back_to_the_bit(tmp_path: Path) -> None:
+    model = torch.nn.Linear(3, 3)
+    file = TrainingFile(tmp_path / "deep" / "t.ckpt", "a")
+    torch.manual_seed(4)
+    file.save(7, {"model": model})
+    wanted, weight = torch.rand(3), model.weight.detach().clone()
+    torch.nn.init.zeros_(model.weight)
+    assert file.restore({"model": model}) == 7
+    assert torch.equal(torch.rand(3), wanted)
+    assert torch.equal(model.weight, weight)
+
+
+def test_without_a_path_or_a_file_training_begins_at_the_beginning(tmp_path: Path) -> None:
+    TrainingFile(None, "a").save(1, {})
+    assert TrainingFile(None, "a").restore({}) == 0
+    assert TrainingFile(tmp_path / "none", "a").restore({}) == 0
+
+
+def test_the_file_of_another_training_is_refused(tmp_path: Path) -> None:
+    TrainingFile(tmp_path / "t", "a").save(1, {})
+    with pytest.raises(StorageError, match="another training"):
+        TrainingFile(tmp_path / "t", "b").restore({})
+
+
+@pytest.mark.parametrize("kept", [0, 10, 0.5, 0.99])
+def test_a_torn_file_is_refused(tmp_path: Path, kept: float) -> None:
+    path = tmp_path / "t"
+    TrainingFile(path, "a").save(1, {"model": torch.nn.Linear(30, 30)})
+    content = path.read_bytes()
+    path.write_bytes(content[: kept if isinstance(kept, int) else int(kept * len(content))])
+    with pytest.raises(StorageError, match="Delete it"):
+        TrainingFile(path, "a").restore({"model": torch.nn.Linear(30, 30)})
+
+
+@pytest.mark.parametrize("content", [[], {"format": "other"}, {"format": "nncfx.training"}])
+def test_a_file_of_something_else_is_refused(tmp_path: Path, content: object) -> None:
+    torch.save(content, tmp_path / "t")
+    with pytest.raises(StorageError, match="Delete it"):
+        TrainingFile(tmp_path / "t", "a").restore({})
+
+
+def test_a_hostile_file_executes_nothing(tmp_path: Path) -> None:
+    torch.save({"format": Ran(tmp_path / "ran")}, tmp_path / "t")
+    with pytest.raises(StorageError, match="Delete it"):
+        TrainingFile(tmp_path / "t", "a").restore({})
+    assert not (tmp_path / "ran").exists()
