@@ -2,18 +2,20 @@
 
 import copyreg
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from types import new_class
 from typing import Any, Final, SupportsIndex
 from weakref import WeakValueDictionary
 
 from torch import nn
+from torch.nn.utils import parametrize
 from typing_extensions import override
 
 from nncfx.errors import TracingError
 from nncfx.tracing.activation_hooks import planned_forward
 from nncfx.tracing.boundary_hooks import Around, direct_forward
-from nncfx.tracing.weight_hooks import weight_properties
+from nncfx.tracing.hooked_reads import reading_hooked
+from nncfx.tracing.weight_hooks import refuse_replacing, weight_properties
 
 __all__ = [
     "ClassSpec",
@@ -54,6 +56,11 @@ class HookedModule(nn.Module):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         refuse_sharded(cls)
+        if _SPEC not in vars(cls) and cls.__module__ == parametrize.__name__:
+            raise TracingError(
+                f"{cls.__name__} would parametrize a module that carries hooks of nncfx. "
+                "Parametrize it before nncfx.wrap, or parametrize what nncfx.strip returns.",
+            )
 
     @override
     def get_parameter(self, target: str) -> nn.Parameter:
@@ -63,14 +70,32 @@ class HookedModule(nn.Module):
         return super().get_parameter(target) if stored is None else stored
 
     @override
+    def __delattr__(self, name: str) -> None:
+        if name in self._parameters:
+            refuse_replacing(self, name)
+        super().__delattr__(name)
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        """Refuse what torch.jit.script would do: compile the source of methods, not the hooks.
+
+        Raises:
+            TracingError: always.
+        """
+        raise TracingError(
+            f"torch.jit.script cannot compile a {type(self).__name__} that nncfx has wrapped. "
+            "Script what nncfx.strip(model) returns, or use torch.export.export(model, args), "
+            "which keeps the hooks.",
+        )
+
+    @override
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         reduced: Any = super().__reduce_ex__(protocol)
         function, args, *rest = reduced
         spec = spec_of(self)
-        parts = (spec.mixin, spec.weights, spec.around)
         if function is copyreg.__newobj__:  # type: ignore[attr-defined]  # the stubs lack it
-            return (_revive, (spec.original, *parts, *args[1:]), *rest)
-        return (_revive_foreign, (*parts, function, args), *rest)
+            return (_revive, (_parts(spec), *args[1:]), *rest)
+        foreign = _parts(replace(spec, original=nn.Module))
+        return (_revive_foreign, (foreign, function, args), *rest)
 
 
 @dataclass(frozen=True)
@@ -82,12 +107,18 @@ class ClassSpec:
         mixin: `HookedModule` or a subclass of it, the first base.
         weights: Names of the parameters and buffers that are read through hooks.
         around: What happens around `forward`.
+        entries: Names of the methods while which weights are read hooked.
     """
 
     original: type[nn.Module]
     mixin: type[HookedModule]
     weights: frozenset[str] = frozenset()
     around: Around = Around.NOTHING
+    entries: tuple[str, ...] = ()
+
+
+def _parts(spec: ClassSpec) -> tuple[Any, ...]:
+    return tuple(getattr(spec, one.name) for one in fields(spec))
 
 
 _CLASSES: Final[WeakValueDictionary[ClassSpec, type[nn.Module]]] = WeakValueDictionary()
@@ -109,6 +140,8 @@ def _dynamic_class(spec: ClassSpec) -> type[nn.Module]:
         body["forward"] = planned_forward(original.forward)
     elif spec.around is not Around.NOTHING:
         body["forward"] = direct_forward(original.forward, spec.around)
+    for name in spec.entries:
+        body[name] = reading_hooked(body.get(name, getattr(original, name)))
     made = new_class(
         original.__name__, (spec.mixin, original), {}, lambda names: names.update(body)
     )
@@ -136,24 +169,14 @@ def restore_class(module: nn.Module) -> None:
     module.__class__ = original_class(module)
 
 
-def _revive(
-    original: type[nn.Module],
-    mixin: type[HookedModule],
-    weights: frozenset[str],
-    around: Around,
-    *args: Any,
-) -> nn.Module:
-    made = _dynamic_class(ClassSpec(original, mixin, weights, around))
+def _revive(parts: tuple[Any, ...], *args: Any) -> nn.Module:
+    made = _dynamic_class(ClassSpec(*parts))
     return made.__new__(made, *args)
 
 
 def _revive_foreign(
-    mixin: type[HookedModule],
-    weights: frozenset[str],
-    around: Around,
-    function: Callable[..., nn.Module],
-    args: tuple[Any, ...],
+    parts: tuple[Any, ...], function: Callable[..., nn.Module], args: tuple[Any, ...]
 ) -> nn.Module:
     module = function(*args)
-    change_class(module, ClassSpec(original_class(module), mixin, weights, around))
+    change_class(module, replace(ClassSpec(*parts), original=original_class(module)))
     return module

@@ -70,9 +70,12 @@ def install(
                 plans[callee] = replace(known, is_called_by_hooked=True)
     if any(plan.is_repeated for plan in plans.values()):
         plans[""] = replace(plans.get("", CallPlan("")), counts=True)
-    for name in dict.fromkeys((*loads, *plans)):
+    names = dict.fromkeys((*loads, *plans))
+    for name in names:
         weights = loads[name].weights if name in loads else {}
         _equip(modules[name], weights, plans.get(name))
+    for module in _around(modules, [modules[name] for name in names]):
+        _change(module, entries=_entries(module))
     _keep_visible(modules, plans)
 
 
@@ -168,8 +171,35 @@ def _equip(module: nn.Module, weights: dict[str, HookChain], plan: CallPlan | No
         else:
             chains.update(direct.chains)
     carry(module, chains)
-    mixin = spec_of(module).mixin if isinstance(module, HookedModule) else HookedModule
-    change_class(module, ClassSpec(original_class(module), mixin, frozenset(weights), around))
+    entries = _entries(module) if weights else ()
+    _change(module, weights=frozenset(weights), around=around, entries=entries)
+
+
+def _change(module: nn.Module, **parts: Any) -> None:
+    plain = ClassSpec(original_class(module), HookedModule)
+    spec = spec_of(module) if isinstance(module, HookedModule) else plain
+    change_class(module, replace(spec, **parts))
+
+
+def _around(modules: Mapping[str, nn.Module], hooked: Iterable[nn.Module]) -> list[nn.Module]:
+    """Return the modules that have one of `hooked` below them, by whatever name."""
+    sought = set(map(id, hooked))
+    names = [name for name, one in modules.items() if id(one) in sought]
+    above = {
+        ".".join(parts[:depth])
+        for parts in (name.split(".") for name in names if name)
+        for depth in range(len(parts))
+    }
+    return [modules[name] for name in sorted(above)]
+
+
+def _entries(module: nn.Module) -> tuple[str, ...]:
+    """Return the methods through which `module` is called; none for a list of modules."""
+    if type(module).forward is nn.Module.forward:
+        return ()
+    # before the forward of the class comes what reads weights too: weight norm, torch's pruning
+    early = "forward" in module.__dict__ or module._forward_pre_hooks  # noqa: SLF001 (no public way)
+    return ("__call__", "forward") if early else ("forward",)
 
 
 def _strip_attributes(module: nn.Module) -> None:

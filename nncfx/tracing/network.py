@@ -9,16 +9,18 @@ import torch
 from torch import nn
 from typing_extensions import override
 
-from nncfx.errors import ArgumentError, TracingError
+from nncfx.errors import ArgumentError, GraphError, TracingError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels
 from nncfx.tracing.channel_trace import analyze_channels
 from nncfx.tracing.dynamic_class import HookedModule
 from nncfx.tracing.hook_store import STORE, HookStore, load_store
+from nncfx.tracing.hooked_reads import hooked_reads
 from nncfx.tracing.inputs import ExampleInputs
 from nncfx.tracing.installation import install, uninstall
 from nncfx.tracing.model_copy import copy_of
 from nncfx.tracing.module_stack import Wiring
+from nncfx.tracing.module_walk import all_tensors
 from nncfx.tracing.sites import Insertion
 from nncfx.tracing.tensors import replaced
 from nncfx.tracing.tracer import trace
@@ -225,6 +227,28 @@ class NNCFInterface:
         """
         store: HookStore = self._model.__dict__[STORE]
         return frozenset(f"{STORE}.{key}" for key in store.further_names())
+
+    def weight(self, name: str) -> torch.Tensor:
+        """Return the parameter or buffer `name` as the forward reads it, through its hooks.
+
+        The attribute of the module itself is hooked only while a forward runs.
+
+        Args:
+            name: As in the `state_dict`, for instance `layer1.0.conv1.weight`.
+
+        Raises:
+            GraphError: there is none of that name.
+        """
+        tensors = all_tensors(self._model)
+        if name not in tensors:
+            near = did_you_mean(name, tensors)
+            raise GraphError(
+                f"{type(self._model).__name__} has no parameter or buffer '{name}'.{near}"
+            )
+        module, _, last = name.rpartition(".")
+        with hooked_reads():
+            read: torch.Tensor = getattr(self._model.get_submodule(module), last)
+        return read
 
     def untraced(self, example_inputs: ExampleInputs) -> list[str]:
         """Return the addresses that `example_inputs` lead to and the graph does not have.

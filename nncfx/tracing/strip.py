@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from nncfx.errors import TracingError
+from nncfx.tracing.hooked_reads import hooked_reads
 from nncfx.tracing.model_copy import copy_of
 from nncfx.tracing.network import NNCFNetwork
 from nncfx.tracing.sites import Insertion, WeightSite
@@ -88,7 +89,7 @@ def _read(model: NNCFNetwork) -> dict[tuple[nn.Module, str], torch.Tensor]:
     sites = {one.site for one in model.nncf.hooks if isinstance(one.site, WeightSite)}
     modules = dict(model.named_modules(remove_duplicate=False))
     places = [(modules[site.module], site.name) for site in sites]
-    with torch.no_grad():
+    with torch.no_grad(), hooked_reads():
         return {(module, name): getattr(module, name).detach() for module, name in places}
 
 

@@ -1,8 +1,8 @@
 """Hooks on weights: class-level properties that apply them where a module reads a parameter.
 
 No function is intercepted: `self.weight` of a module with a hooked weight is a property of its
-dynamic class, which passes `self._parameters["weight"]` through the hooks. The parameter stays
-where it was, under its name.
+dynamic class, which passes `self._parameters["weight"]` through the hooks while a forward runs,
+and is the parameter itself elsewhere. The parameter stays where it was, under its name.
 """
 
 from collections.abc import Iterable
@@ -11,10 +11,12 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from nncfx.errors import TracingError
 from nncfx.tracing.activation_hooks import uncounted
 from nncfx.tracing.hook_chain import carried
+from nncfx.tracing.hooked_reads import are_hooked
 
-__all__ = ["weight_attribute", "weight_properties"]
+__all__ = ["refuse_replacing", "weight_attribute", "weight_properties"]
 
 _FLAT: Final = "_flat_weights"
 
@@ -38,10 +40,27 @@ def _hooked(name: str) -> property:
     attribute = weight_attribute(name)
 
     def read(self: nn.Module) -> Any:
-        stored: dict[str, Any] = self._parameters if name in self._parameters else self._buffers
-        return uncounted(carried, self, attribute, stored[name])
+        table: dict[str, Any] = self._parameters if name in self._parameters else self._buffers
+        if name not in table:
+            raise AttributeError(name)
+        stored = table[name]
+        return uncounted(carried, self, attribute, stored) if are_hooked() else stored
 
-    return property(read)
+    def write(self: nn.Module, value: Any) -> None:
+        # torch itself takes parameters, and None; this is a tensor that something computes
+        del value
+        refuse_replacing(self, name)
+
+    return property(read, write)
+
+
+def refuse_replacing(module: nn.Module, name: str) -> None:
+    """Raise the error that says that the parameter `name` of `module` has to stay one."""
+    raise TracingError(
+        f"'{name}' of this {type(module).__name__} can be neither deleted nor computed from other "
+        "tensors, as parametrizations, weight norm and torch's pruning do, now that nncfx has "
+        "wrapped it. Do that before nncfx.wrap, or to what nncfx.strip(model) returns.",
+    )
 
 
 def _flat_weights(self: nn.RNNBase) -> list[torch.Tensor]:

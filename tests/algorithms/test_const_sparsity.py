@@ -20,6 +20,6 @@ def test_zeros_stay_and_the_others_train() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert model.weight[:2].eq(0).all()
-    assert model.weight[2:].ne(before[2:]).all()
+    assert model.nncf.weight("weight")[:2].eq(0).all()
+    assert model.nncf.weight("weight")[2:].ne(before[2:]).all()
     assert controller.statistics().level == 0.5

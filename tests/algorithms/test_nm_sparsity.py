@@ -45,7 +45,9 @@ def test_the_pattern_holds_from_its_epoch_on() -> None:
     kept = []
     for _ in range(2):
         controller.scheduler.epoch_step()
-        kept.append((model.weight != 0).unflatten(1, (-1, 4)).sum(dim=2).unique().tolist())
+        kept.append(
+            (model.nncf.weight("weight") != 0).unflatten(1, (-1, 4)).sum(dim=2).unique().tolist()
+        )
     assert kept == [[4], [2]]
 
 
@@ -53,7 +55,7 @@ def test_the_pattern_holds_from_its_epoch_on() -> None:
 def test_the_level_of_a_pattern_takes_exactly_m_minus_n(n: int, m: int) -> None:
     controller, model = applied(nn.Linear(3 * m, 2), (1, 3 * m), n=n, m=m)
     controller.scheduler.epoch_step()
-    assert (model.weight != 0).sum() == 2 * 3 * n
+    assert (model.nncf.weight("weight") != 0).sum() == 2 * 3 * n
     assert controller.statistics().level == pytest.approx(1 - n / m)
 
 

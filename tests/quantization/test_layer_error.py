@@ -43,7 +43,7 @@ def test_a_weight_is_compared_with_what_is_stored() -> None:
     stored = dict(model.named_parameters())["0.weight"]
     found = {one.name: one for one in quantization_errors(model, [data()]).tensors}
     assert found["0.weight"].sqnr_db == pytest.approx(
-        decibels(stored, model.get_submodule("0").weight), rel=1e-4
+        decibels(stored, model.nncf.weight("0.weight")), rel=1e-4
     )
     assert (found["0.weight"].role, found["0.weight"].bits) == ("weight", 4)
 

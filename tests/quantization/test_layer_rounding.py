@@ -61,7 +61,7 @@ def test_afterwards_the_quantizers_leave_the_weights_as_they_are(method: Roundin
     round_weights(model, [images()], method=method, settings=RoundingSettings(steps=20))
     stored = dict(model.named_parameters())
     for name in ("0", "2", "6"):
-        assert torch.equal(model.get_submodule(name).weight, stored[f"{name}.weight"])
+        assert torch.equal(model.nncf.weight(f"{name}.weight"), stored[f"{name}.weight"])
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_a_weight_with_another_hook_stays() -> None:
     mask = Insertion(WeightSite("0", "weight"), nn.Identity(), Priority.PRUNING, "mask")
     model.nncf.register([mask])
     model.nncf.commit()
-    before = model.get_submodule("0").weight.clone()
+    before = model.nncf.weight("0.weight").clone()
     assert list(round_weights(model, [images()])) == ["2", "6"]
-    assert torch.equal(model.get_submodule("0").weight, before)
+    assert torch.equal(model.nncf.weight("0.weight"), before)
 
 
 class Tied(nn.Module):

@@ -104,7 +104,7 @@ def test_each_output_of_each_expert_has_a_scale_of_its_own() -> None:
         weight = dict(model.named_parameters())[name].detach()
         step = weight.abs().amax(inner, keepdim=True) / 127
         expected = (weight / step).round() * step
-        torch.testing.assert_close(getattr(model, name), expected, atol=1e-6, rtol=0)
+        torch.testing.assert_close(model.nncf.weight(name), expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize(("bits", "group"), [(8, None), (4, 16), (8, 16)])

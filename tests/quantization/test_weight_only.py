@@ -54,12 +54,14 @@ def test_eight_bits_give_every_row_a_symmetric_grid_that_holds_its_largest_weigh
     ]
     weight = dict(model.named_parameters())["hidden.weight"].detach()
     torch.testing.assert_close(quantizer(model, "hidden.weight").scale, weight.abs().amax(1) / 127)
-    assert (model.hidden.weight - weight).abs().max() <= weight.abs().max() / 127 / 2 * 1.001
+    assert (
+        model.nncf.weight("hidden.weight") - weight
+    ).abs().max() <= weight.abs().max() / 127 / 2 * 1.001
 
 
 def test_four_bits_give_every_group_of_a_row_sixteen_values_of_its_own() -> None:
     model = quantize_weights(Language(), example_inputs=TOKENS, bits=4, group_size=16)
-    groups = model.hidden.weight.reshape(-1, 16)
+    groups = model.nncf.weight("hidden.weight").reshape(-1, 16)
     steps = quantizer(model, "hidden.weight").scale.view(-1, 1)
     assert steps.shape == (256, 1)
     whole = groups / steps
@@ -258,8 +260,9 @@ def test_columns_are_quantized_and_packed_as_the_rows_of_linear_layers_are(
         quantize_weights(one, example_inputs=x, bits=bits, group_size=group)
         for one in (columns, rows)
     ]
-    torch.testing.assert_close(wrapped[0].added, wrapped[1].added.weight.T, rtol=0, atol=0)
-    torch.testing.assert_close(wrapped[0].turned, wrapped[1].turned.weight, rtol=0, atol=0)
+    columns_read, rows_read = (one.nncf.weight for one in wrapped)
+    torch.testing.assert_close(columns_read("added"), rows_read("added.weight").T, rtol=0, atol=0)
+    torch.testing.assert_close(columns_read("turned"), rows_read("turned.weight"), rtol=0, atol=0)
     files = [
         nncfx.export_onnx(one, tmp_path / f"{index}.onnx", x) for index, one in enumerate(wrapped)
     ]

@@ -1,0 +1,78 @@
+"""When a weight is read hooked: while a forward of a model with hooks runs, in its thread.
+
+Elsewhere the attribute is the parameter itself, so that initialization, clamps, copies and
+gradients reach it. The root of the model, each module with a hooked weight, and each module around
+a hooked one has a forward that says so: a part of the model that is called by itself computes with
+its hooks, as does one that `torch.utils.checkpoint` calls again in the backward pass.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, Final
+
+import torch
+from torch import fx
+
+from nncfx.errors import TracingError
+
+__all__ = ["are_hooked", "hooked_reads", "reading_hooked"]
+
+
+class _Reads(threading.local):
+    """Whether this thread reads weights hooked; torch.compile follows such an attribute."""
+
+    hooked = False
+
+
+_READS: Final = _Reads()
+
+
+def are_hooked() -> bool:
+    """Return whether hooks on weights apply here and now."""
+    if _READS.hooked:
+        return True
+    if torch.compiler.is_compiling():
+        return torch.compiler.is_exporting()
+    # a function that torch.utils.checkpoint calls again, without the module around it
+    return bool(torch._C._current_graph_task_id() != -1)  # noqa: SLF001 (as checkpoint does)
+
+
+@contextmanager
+def hooked_reads() -> Iterator[None]:
+    """Let this thread read weights as a forward does, for as long as the context lasts."""
+    before = _READS.hooked
+    _READS.hooked = True
+    try:
+        yield
+    finally:
+        _READS.hooked = before
+
+
+def reading_hooked(own: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the method `own` of a module, with hooks on weights applied while it runs."""
+
+    @wraps(own)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        # an exported program may have no side effect, and reads hooked anyway
+        if _READS.hooked or torch.compiler.is_exporting():
+            return own(*args, **kwargs)
+        if not torch.compiler.is_compiling():
+            _refuse_symbols(args, kwargs)
+        _READS.hooked = True
+        try:
+            return own(*args, **kwargs)
+        finally:
+            _READS.hooked = False
+
+    return forward
+
+
+def _refuse_symbols(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if any(isinstance(one, fx.Proxy) for one in (*args, *kwargs.values())):
+        raise TracingError(
+            f"torch.fx.symbolic_trace of a {type(args[0]).__name__} with hooks would lose them. "
+            "Trace what nncfx.strip(model) or controller.strip() returns, or use "
+            "torch.export.export(model, args), which keeps them.",
+        )
