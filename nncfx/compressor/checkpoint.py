@@ -70,7 +70,10 @@ def save(
             "model that nncfx.quantize returned; nncfx.quantize(model, ..., inplace=True) is what "
             "quantizes the controller's own.",
         )
-    tensors, shared = _separate(model.state_dict())
+    # the controller's state is in the description
+    carried = model.nncf.carried_names
+    state = {name: one for name, one in model.state_dict().items() if name not in carried}
+    tensors, shared = _separate(state)
     config = NNCFConfig(compression=controller.configs, validate_scopes=False)
     description = {
         "format": _FORMAT,
@@ -213,7 +216,8 @@ def _check_fit(network: NNCFNetwork, found: Mapping[str, Tensor], path: Path) ->
     Raises:
         StorageError: they do not; the message counts what matches and lists what does not.
     """
-    wanted: dict[str, Tensor] = network.state_dict()
+    carried = network.nncf.carried_names
+    wanted = {name: one for name, one in network.state_dict().items() if name not in carried}
     both = [name for name in wanted if name in found]
     reshaped = [
         f"{name} {tuple(found[name].shape)} in the file, {tuple(wanted[name].shape)} in the model"

@@ -15,13 +15,13 @@ from nncfx.controllers.builder import (
     registered_algorithms,
     unregister_algorithm,
 )
+from nncfx.controllers.composite_scheduler import CompositeScheduler
 from nncfx.controllers.controller import CompositeController, Controller
 from nncfx.controllers.loop_watch import LoopWatch, TrainingLoopWarning
 from nncfx.controllers.losses import CompressionLoss, ZeroLoss
 from nncfx.controllers.masking import MaskHook, MaskSet
 from nncfx.controllers.schedulers import (
     AdaptiveScheduler,
-    CompositeScheduler,
     EpochScheduler,
     HasLevel,
     Scheduler,

@@ -11,18 +11,20 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from nncfx.config import AlgorithmConfig
+from nncfx.controllers.composite_scheduler import CompositeScheduler
 from nncfx.controllers.loop_watch import LoopWatch
 from nncfx.controllers.losses import CompressionLoss, ZeroLoss
 from nncfx.controllers.nncf_names import instead_of
-from nncfx.controllers.schedulers import CompositeScheduler, Scheduler
+from nncfx.controllers.schedulers import Scheduler
 from nncfx.controllers.stage import CompressionStage
 from nncfx.controllers.states import check_keys
 from nncfx.controllers.statistics import CompositeStatistics, Statistics
 from nncfx.controllers.unread_weights import unread_weights
 from nncfx.controllers.weights import own_parameters
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, CompressionError
 from nncfx.schemes.masks import check_level
 from nncfx.tracing import NNCFNetwork, bake, is_strippable, strip
+from nncfx.tracing.carried_state import CarriedState
 
 __all__ = ["CompositeController", "Controller"]
 
@@ -57,6 +59,20 @@ class Controller(abc.ABC):
         self._composite: CompositeScheduler | None = None
         multiplied = [one.algorithm for one in self.configs if one.lr_multiplier != 1]
         self._watch = LoopWatch(model, algorithm if self.needs_loss else "", multiplied)
+        self._carry()
+
+    def _carry(self) -> None:
+        """Let how far the schedule has come travel with the masks, in the `state_dict`."""
+        self._carried = (
+            self.model.nncf.carry(self.algorithm, self)
+            if isinstance(self.model, NNCFNetwork)
+            else CarriedState(self)
+        )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the attributes of the original; the copy of its model is this one's."""
+        self.__dict__.update(state)
+        self._carry()
 
     if not TYPE_CHECKING:  # it would make every name a known one
 
@@ -77,6 +93,7 @@ class Controller(abc.ABC):
     def scheduler(self, scheduler: Scheduler) -> None:
         scheduler.watch = self._watch
         scheduler.on_epoch = self._epoch_begun
+        scheduler.before = self._check_resumed
         self._scheduler = scheduler
         if self._composite is not None:
             self._composite.put(self.algorithm, scheduler)
@@ -104,6 +121,7 @@ class Controller(abc.ABC):
             )
         self._apply(level)
         self._level = level
+        self._carried.is_behind = False
 
     @property
     def target_level(self) -> float:
@@ -118,6 +136,22 @@ class Controller(abc.ABC):
 
     def _epoch_begun(self, epoch: int) -> None:  # noqa: B027 (most algorithms do nothing)
         """Do what `epoch` needs beside a level."""
+
+    def _check_resumed(self) -> None:
+        """Refuse to begin a schedule on tensors that belong to a later part of it.
+
+        Raises:
+            CompressionError: they were loaded without the state of the schedule.
+        """
+        if not self._carried.is_behind or self.scheduler.current_epoch >= 0:
+            return
+        if self.compression_stage() is not CompressionStage.FULLY_COMPRESSED:
+            raise CompressionError(
+                f"The model has taken tensors of '{self.algorithm}' from a state_dict that does "
+                "not say how far its schedule had come, and training would begin it again at "
+                f"level {self.level:.3g}. Load controller.state_dict() of the same time by "
+                "controller.load_state_dict, or set controller.level to begin there.",
+            )
 
     def loss(self) -> Tensor:
         """Return the scalar to add to the loss of the task, once per step."""
@@ -234,7 +268,10 @@ class Controller(abc.ABC):
         """Bring the model to `level`, a number in [0, 1)."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return level and scheduler as plain values; masks are in the model's `state_dict`."""
+        """Return level and scheduler as plain values; masks are in the model's `state_dict`.
+
+        The model's `state_dict` has these values too, so that loading it is enough to go on.
+        """
         return {
             "algorithm": self.algorithm,
             "level": self.target_level,
@@ -255,6 +292,9 @@ class Controller(abc.ABC):
             check_keys({state["algorithm"]: None}, (self.algorithm,), "The controller's state")
         self.scheduler.load_state_dict(state["scheduler"])
         self._level = check_level(state["level"])
+        self._carried.is_behind = False
+        if self._composite is not None:
+            self._composite.go_on_from(self.scheduler)
 
 
 @final
@@ -343,6 +383,6 @@ class CompositeController(Controller):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         check_keys(state, ("parts", "scheduler"), "The state of the controller")
         check_keys(state["parts"], self.parts, "The state of the controller")
-        self.scheduler.load_state_dict(state["scheduler"])
         for name, part in self.parts.items():
             part.load_state_dict(state["parts"][name])
+        self.scheduler.load_state_dict(state["scheduler"])

@@ -18,7 +18,6 @@ from nncfx.errors import ArgumentError
 
 __all__ = [
     "AdaptiveScheduler",
-    "CompositeScheduler",
     "EpochScheduler",
     "HasLevel",
     "Scheduler",
@@ -50,6 +49,7 @@ class Scheduler(abc.ABC):
         watch: Is told of every call; None where nobody watches.
         is_held: Whether epochs and steps are only counted, and the level stays as it is.
         on_epoch: Is called with `schedule_epoch`, after the level is set.
+        before: Is called before an epoch or a step is counted, and may refuse it.
     """
 
     def __init__(self) -> None:
@@ -58,6 +58,7 @@ class Scheduler(abc.ABC):
         self.is_held = False
         self.watch: LoopWatch | None = None
         self.on_epoch: Callable[[int], None] | None = None
+        self.before: Callable[[], None] | None = None
 
     @property
     @abc.abstractmethod
@@ -80,6 +81,8 @@ class Scheduler(abc.ABC):
         Raises:
             ArgumentError: `next_epoch` is negative.
         """
+        if self.before is not None:
+            self.before()
         if self.watch is not None:
             self.watch.epoch_begins()
         self.current_epoch = _count("next_epoch", next_epoch, self.current_epoch + 1)
@@ -94,6 +97,8 @@ class Scheduler(abc.ABC):
         Raises:
             ArgumentError: `next_step` is negative.
         """
+        if self.before is not None:
+            self.before()
         if self.watch is not None:
             self.watch.step_begins(self.current_epoch)
         self.current_step = _count("next_step", next_step, self.current_step + 1)
@@ -317,67 +322,6 @@ class AdaptiveScheduler(Scheduler):
             self._epochs_at_level = 0
             self._level = min(self._level + self.increment, self.maximum)
         self.target.level = self._level
-
-
-@final
-class CompositeScheduler(Scheduler):
-    """Passes every call on to the schedulers of several algorithms.
-
-    Attributes:
-        parts: The schedulers by algorithm.
-    """
-
-    def __init__(self, parts: Mapping[str, Scheduler]) -> None:
-        super().__init__()
-        self.parts: dict[str, Scheduler] = {}
-        for name, part in parts.items():
-            self.put(name, part)
-
-    def put(self, name: str, part: Scheduler) -> None:
-        """Pass calls on to `part` as that of the algorithm `name`."""
-        # what a part sees is a call of the whole
-        part.watch = None
-        self.parts[name] = part
-
-    @property
-    @override
-    def level(self) -> float:
-        """The highest level of the parts; 0 without any."""
-        return max((part.level for part in self.parts.values()), default=0.0)
-
-    @property
-    @override
-    def final_level(self) -> float:
-        """The highest final level of the parts; 0 without any."""
-        return max((part.final_level for part in self.parts.values()), default=0.0)
-
-    @override
-    def hold(self) -> None:
-        """Hold every part; they go on counting."""
-        for part in self.parts.values():
-            part.hold()
-
-    @override
-    def state_dict(self) -> dict[str, Any]:
-        parts = {name: part.state_dict() for name, part in self.parts.items()}
-        return super().state_dict() | {"parts": parts}
-
-    @override
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        check_keys(state["parts"], self.parts, "The state of the schedulers")
-        for name, part in self.parts.items():
-            part.load_state_dict(state["parts"][name])
-
-    @override
-    def _on_epoch(self) -> None:
-        for part in self.parts.values():
-            part.epoch_step(self.current_epoch)
-
-    @override
-    def _on_step(self) -> None:
-        for part in self.parts.values():
-            part.step(self.current_step)
 
 
 def _asked_of(target: HasLevel) -> float:

@@ -33,6 +33,9 @@ _LISTED = 5
 _HOOK = re.compile(r"(^|\.)_nncf\.")
 """What is in the keys of a wrapped model's hooks, and in no key of a model."""
 
+_CARRIED = re.compile(r"(^|\.)_nncf\.[^.]*\._extra_state$")
+"""The keys of what a wrapped model carries for the controllers of its hooks."""
+
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
@@ -131,9 +134,14 @@ def load(
     tensors |= {name: tensors[first] for name, first in header.same.items() if name in state}
     if dtype is not None:
         tensors = {k: v.to(dtype) if v.is_floating_point() else v for k, v in tensors.items()}
-    apply_sizes(model, header.sizes, {name: tuple(v.shape) for name, v in tensors.items()})
+    shapes = {
+        name: tuple(value.shape)
+        for name, value in tensors.items()
+        if name in state and not _CARRIED.search(name)
+    }
+    apply_sizes(model, header.sizes, shapes)
     for name, value in tensors.items():
-        if state[name].dtype != value.dtype:
+        if name in state and state[name].dtype != value.dtype:
             state[name].grad = None
             state[name].data = torch.empty_like(state[name], dtype=value.dtype)
     try:
@@ -145,7 +153,9 @@ def load(
 
 def _check_keys(header: Header, state: Mapping[str, object], name_of_model: str) -> None:
     keys = header.keys
-    missing = sorted(set(state) - set(keys))
+    # how far a schedule had come: of any length, and not in files of earlier releases
+    carried = {name for name in {*state, *keys} if _CARRIED.search(name)}
+    missing = sorted(set(state) - set(keys) - carried)
     # a hook that stands at several sites was once saved under a name for each
     further = {
         name for name, first in header.same.items() if first in state and _HOOK.search(name)
@@ -155,7 +165,7 @@ def _check_keys(header: Header, state: Mapping[str, object], name_of_model: str)
     reshaped = [
         f"{name} (file {row.dtype} {row.shape}, model {_described(value)})"
         for name, row, value in both
-        if not isinstance(value, torch.Tensor) or not _fits(row, value)
+        if not (name in carried or (isinstance(value, torch.Tensor) and _fits(row, value)))
     ]
     faults = {"missing in the file": missing, "unexpected": unexpected, "reshaped": reshaped}
     if any(faults.values()):

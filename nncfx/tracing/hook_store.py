@@ -5,30 +5,77 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
+from nncfx.errors import StorageError
+from nncfx.tracing.carried_state import CARRIED, CarriedState, StateOwner
 from nncfx.tracing.tensors import own_tensors
 
 __all__ = ["STORE", "HookStore", "load_store"]
-
-_EXTRA: Final = "_extra_state"
-"""The key that torch gives to what `get_extra_state` returns."""
 
 STORE: Final = "_nncf"
 """The instance attribute, and the prefix of hook parameters in the `state_dict`."""
 
 
 class _Group(nn.Module):
-    """The hooks of one algorithm, by site."""
+    """The hooks of one algorithm, by site, and the state that travels with them, if any."""
+
+    def __init__(self, carried: CarriedState | None) -> None:
+        super().__init__()
+        self.carried = carried
+
+    @override
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        state = None if self.carried is None else self.carried.tensor()
+        if state is not None:
+            destination[prefix + CARRIED] = state
+
+    @override
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        key = prefix + CARRIED
+        tensors = {name: value for name, value in state_dict.items() if name != key}
+        carried = self.carried
+        if carried is not None and key in state_dict:
+            try:
+                carried.take(state_dict[key])
+            except StorageError as error:
+                rest[-1].append(str(error))
+        elif carried is not None and carried.owner is not None:
+            # files of earlier releases, which still load, and those of dense models have none
+            carried.is_behind |= self._differs(tensors, prefix)
+        super()._load_from_state_dict(tensors, prefix, *rest)
+
+    def _differs(self, state_dict: dict[str, Any], prefix: str) -> bool:
+        own = self.state_dict(prefix=prefix, keep_vars=True)
+        both = ((one, state_dict[key]) for key, one in own.items() if key in state_dict)
+        return any(not torch.equal(one, new.to(one.device)) for one, new in both)
 
 
 class HookStore(nn.Module):
     """All committed hooks: `<algorithm>.<site>` names each, never a position."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._carried: dict[str, CarriedState] = {}
+
+    def carry(self, algorithm: str, owner: StateOwner) -> CarriedState:
+        """Let the state of `owner` travel with the hooks of `algorithm`, if there are any."""
+        made = self._carried[algorithm] = CarriedState(owner)
+        group = _children(self).get(algorithm)
+        if isinstance(group, _Group):
+            group.carried = made
+        return made
+
+    def carried_names(self) -> Iterator[str]:
+        """Yield the keys of carried states, whether or not a state is there now."""
+        yield from (f"{algorithm}.{CARRIED}" for algorithm in _children(self))
+
     def put(self, algorithm: str, site: str, hook: nn.Module) -> None:
         """Add `hook`; a second one of one algorithm at one site is named `<site>#1`, and so on."""
         groups = dict(self.named_children())
         if algorithm not in groups:
-            groups[algorithm] = _Group()
+            groups[algorithm] = _Group(self._carried.get(algorithm))
             self.add_module(algorithm, groups[algorithm])
         group = groups[algorithm]
         taken = sum(name.partition("#")[0] == site for name in _children(group))
@@ -76,7 +123,7 @@ def _state_of(module: nn.Module) -> Iterator[tuple[str, tuple[int, str]]]:
         if name not in hidden:
             yield name, (id(tensor), "")
     if type(module).get_extra_state is not nn.Module.get_extra_state:
-        yield _EXTRA, (id(module), _EXTRA)
+        yield CARRIED, (id(module), CARRIED)
 
 
 def _children(module: nn.Module) -> dict[str, nn.Module | None]:

@@ -12,6 +12,7 @@ from typing_extensions import override
 from nncfx.errors import ArgumentError, GraphError, TracingError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels
+from nncfx.tracing.carried_state import CarriedState, StateOwner
 from nncfx.tracing.channel_trace import analyze_channels
 from nncfx.tracing.dynamic_class import HookedModule
 from nncfx.tracing.hook_store import STORE, HookStore, load_store
@@ -249,6 +250,25 @@ class NNCFInterface:
         with hooked_reads():
             read: torch.Tensor = getattr(self._model.get_submodule(module), last)
         return read
+
+    @property
+    def carried_names(self) -> frozenset[str]:
+        """The keys under which `state_dict` may have the states of controllers.
+
+        Their tensors are bytes; `load_state_dict` goes without them, as earlier files do.
+        """
+        store: HookStore = self._model.__dict__[STORE]
+        return frozenset(f"{STORE}.{key}" for key in store.carried_names())
+
+    def carry(self, algorithm: str, owner: StateOwner) -> CarriedState:
+        """Let the state of `owner` travel in the `state_dict` with the hooks of `algorithm`.
+
+        Args:
+            algorithm: As on the insertions. Without hooks of it nothing travels.
+            owner: Gives its state when the model's is asked for, and takes it when that is loaded.
+        """
+        store: HookStore = self._model.__dict__[STORE]
+        return store.carry(algorithm, owner)
 
     def untraced(self, example_inputs: ExampleInputs) -> list[str]:
         """Return the addresses that `example_inputs` lead to and the graph does not have.

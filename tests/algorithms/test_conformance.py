@@ -5,6 +5,7 @@ A new algorithm adds one line to SUBJECTS; one without a line is an error.
 
 import copy
 import dataclasses
+import io
 import itertools
 import json
 import pickle
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, final
 
 import pytest
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
@@ -321,6 +323,24 @@ def promise_state_dict_into_a_fresh_model_gives_the_same_output(subject: Subject
     assert torch.equal(other(INPUTS), model(INPUTS))
 
 
+def promise_the_models_state_dict_alone_resumes_the_schedule(subject: Subject) -> None:
+    """As every tutorial of PyTorch resumes: model.load_state_dict, and nothing of ours."""
+    partner = SUBJECTS[1] if subject.name == "magnitude_sparsity" else SUBJECTS[0]
+    for others in ((), (partner,)):
+        controller, model = subject.applied(*others)
+        for _ in range(2):
+            controller.scheduler.epoch_step()
+            controller.scheduler.step()
+        file = io.BytesIO(safetensors.torch.save(model.state_dict()))
+        resumed_controller, resumed = subject.applied(*others)
+        resumed.load_state_dict(safetensors.torch.load(file.getvalue()))
+        assert resumed_controller.state_dict() == controller.state_dict()
+        for one in (controller, resumed_controller):
+            one.scheduler.epoch_step()
+        assert resumed_controller.state_dict() == controller.state_dict()
+        assert torch.equal(resumed(INPUTS), model(INPUTS))
+
+
 def promise_pickle_and_deepcopy_keep_the_output(subject: Subject) -> None:
     controller, model = subject.applied()
     reach(controller, 0.5)
@@ -328,6 +348,7 @@ def promise_pickle_and_deepcopy_keep_the_output(subject: Subject) -> None:
     for again in (copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))):  # noqa: S301
         copied_controller, copied = again((controller, model))
         assert torch.equal(copied(INPUTS), model(INPUTS))
+        assert _equal(copied.state_dict(), model.state_dict())
         reach(copied_controller, 0.0)
         assert torch.equal(copied(INPUTS), fresh()(INPUTS))
 
@@ -641,6 +662,9 @@ TEETH: dict[str, type[ToyBuilder]] = {
     ),
     "state_dict_into_a_fresh_model_gives_the_same_output": _with_hook(
         __init__=_outside_the_state,
+    ),
+    "the_models_state_dict_alone_resumes_the_schedule": _with_controller(
+        load_state_dict=lambda *_: None,
     ),
     "pickle_and_deepcopy_keep_the_output": type(
         "Broken", (ToyBuilder,), {"hook": UnpicklableHook}

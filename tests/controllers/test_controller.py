@@ -1,6 +1,8 @@
 """What every controller does, alone and as one of several."""
 
+import copy
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +17,8 @@ from nncfx.controllers import (
     EpochScheduler,
     Statistics,
 )
-from nncfx.errors import ArgumentError, StorageError
+from nncfx.errors import ArgumentError, CompressionError, StorageError
+from nncfx.tracing import NNCFNetwork
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,9 +115,10 @@ def test_statistics_of_several_are_by_algorithm() -> None:
     controller = composite()
     controller["b"].level = 0.1
     statistics = controller.statistics()
-    assert statistics.to_dict() == {"a": {"levels": ()}, "b": {"levels": (0.1,)}}
+    found = {name: one["levels"] for name, one in statistics.to_dict().items()}
+    assert found == {"a": (), "b": (0.1,)}
     assert str(statistics) == "a\nlevels ()\n\nb\nlevels (0.1,)"
-    assert statistics["b"].to_dict() == {"levels": (0.1,)}
+    assert statistics["b"].to_dict()["levels"] == (0.1,)
 
 
 def test_an_algorithm_that_was_not_applied_is_named() -> None:
@@ -195,3 +199,143 @@ class Mistaken(Recorder):
 def test_a_mistake_in_a_property_is_told_where_it_was_made() -> None:
     with pytest.raises(AttributeError, match="no attribute 'levle'"):
         Mistaken().half  # noqa: B018 (reading it is the point)
+
+
+SPARSE = {
+    "algorithm": "magnitude_sparsity",
+    "sparsity_init": 0.1,
+    "params": {
+        "schedule": "multistep",
+        "multistep_steps": [1],
+        "multistep_sparsity_levels": [0.1, 0.8],
+    },
+}
+ROUNDED = {"algorithm": "quantization", "initializer": {"range": {"num_init_samples": 0}}}
+CARRIED = "_extra_state"
+
+
+def sparse(*more: dict[str, Any], item: dict[str, Any] = SPARSE) -> tuple[Controller, NNCFNetwork]:
+    torch.manual_seed(0)
+    dense = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    config = {"compression": [item, *more]}
+    return nncfx.create_compressed_model(dense, config, torch.ones(2, 8))
+
+
+def train(controller: Controller, model: nn.Module, epochs: int = 1) -> torch.optim.Optimizer:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(epochs):
+        controller.scheduler.epoch_step()
+        for _ in range(2):
+            controller.scheduler.step()
+            (model(torch.ones(2, 8)).square().sum() + controller.loss()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return optimizer
+
+
+def without_state(model: nn.Module) -> dict[str, torch.Tensor]:
+    """What a file of an earlier release has."""
+    return {key: one for key, one in model.state_dict().items() if not key.endswith(CARRIED)}
+
+
+@pytest.mark.parametrize("others", [(), (ROUNDED,)], ids=["alone", "composite"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_resuming_as_tutorials_do_goes_on_with_the_schedule(
+    others: tuple[dict[str, Any], ...], moment: str
+) -> None:
+    controller, model = sparse(*others)
+    optimizer = train(controller, model, epochs=2)
+    saved = copy.deepcopy({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+    again, resumed = sparse(*others)
+    if moment == "after":
+        train(again, resumed)
+    resumed.load_state_dict(saved["model"])
+    torch.optim.SGD(resumed.parameters(), lr=0.1).load_state_dict(saved["optimizer"])
+    for one in (controller, again):
+        one.scheduler.epoch_step()
+    # a composite's level is the highest of its parts
+    assert again.level == controller.level == pytest.approx(0.8, abs=0.01)
+    assert again.state_dict() == controller.state_dict()
+    zeros = [int((one.hook.mask == 0).sum()) for one in resumed.nncf.hooks[:2]]
+    assert sum(zeros) == int(0.8 * (8 * 16 + 16 * 4))
+
+
+@pytest.mark.parametrize("others", [(), (ROUNDED,)], ids=["alone", "composite"])
+@pytest.mark.parametrize("call", ["epoch_step", "step"])
+def test_masks_of_a_file_without_a_schedule_do_not_begin_it_again(
+    others: tuple[dict[str, Any], ...], call: str
+) -> None:
+    controller, model = sparse(*others)
+    train(controller, model, epochs=2)
+    again, resumed = sparse(*others)
+    assert resumed.load_state_dict(without_state(model)) == ([], [])
+    with pytest.raises(CompressionError, match=r"'magnitude_sparsity'.* again at level 0\.1"):
+        getattr(again.scheduler, call)()
+    again.load_state_dict(controller.state_dict())
+    getattr(again.scheduler, call)()
+    assert again.level == controller.level
+
+
+def test_who_sets_the_level_begins_a_schedule_on_old_masks() -> None:
+    controller, model = sparse()
+    train(controller, model, epochs=2)
+    again, resumed = sparse()
+    resumed.load_state_dict(without_state(model))
+    again.level = 0.1
+    again.scheduler.epoch_step()
+    assert again.level == pytest.approx(0.1, abs=0.01)
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_files_without_a_schedule_load_beside_the_controllers_state(is_first: bool) -> None:
+    controller, model = sparse()
+    train(controller, model, epochs=2)
+    again, resumed = sparse()
+    if is_first:
+        again.load_state_dict(controller.state_dict())
+    resumed.load_state_dict(without_state(model))
+    if not is_first:
+        again.load_state_dict(controller.state_dict())
+    again.scheduler.epoch_step()
+    assert again.level == pytest.approx(0.8, abs=0.01)
+
+
+def test_masks_of_the_same_level_may_come_without_a_schedule() -> None:
+    _, model = sparse()
+    again, resumed = sparse()
+    resumed.load_state_dict(without_state(model))
+    again.scheduler.epoch_step()
+    assert again.level == pytest.approx(0.1, abs=0.01)
+
+
+def test_the_state_of_another_schedule_is_an_error_with_the_mend() -> None:
+    _, model = sparse(item={"algorithm": "magnitude_sparsity", "params": {"schedule": "adaptive"}})
+    again, resumed = sparse()
+    with pytest.raises(RuntimeError, match="Build the model with the config of the one"):
+        resumed.load_state_dict(model.state_dict())
+    resumed.load_state_dict(without_state(model))
+    assert again.level == pytest.approx(0.1, abs=0.01)
+
+
+def test_a_part_that_is_loaded_alone_moves_the_whole() -> None:
+    controller, model = sparse(ROUNDED)
+    train(controller, model, epochs=2)
+    again, _ = sparse(ROUNDED)
+    assert isinstance(controller, CompositeController)
+    assert isinstance(again, CompositeController)
+    state = controller["magnitude_sparsity"].state_dict()
+    again["magnitude_sparsity"].load_state_dict(state)
+    again.scheduler.epoch_step()
+    assert again.scheduler.current_epoch == 2
+    assert again["magnitude_sparsity"].level == pytest.approx(0.8, abs=0.01)
+
+
+def test_an_average_of_weights_does_not_bring_an_old_schedule_back() -> None:
+    controller, model = sparse()
+    average = torch.optim.swa_utils.AveragedModel(model, use_buffers=True)
+    train(controller, model, epochs=2)
+    average.update_parameters(model)
+    nncfx.controllers.keep_hooks(average.module, model)
+    model.load_state_dict(average.module.state_dict())
+    controller.scheduler.epoch_step()
+    assert (controller.scheduler.current_epoch, round(controller.level, 1)) == (2, 0.8)
