@@ -36,7 +36,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 SUBJECTS = {
     "nncfx/tracing/hook_chain.py": [
         "tests/tracing/test_weight_hooks.py",
@@ -262,6 +262,15 @@ class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self.source, self.path, "exec"), module.__dict__)  # noqa: S102 (our own source)
 
 
+def _import_mutated(mutation: Mutation) -> None:
+    """Import the changed source, before pytest looks for the file; end the process if it fails."""
+    sys.meta_path.insert(0, _Mutated(mutation))
+    try:
+        importlib.import_module(_name(mutation.module))
+    except BaseException:  # noqa: BLE001 (a broken module may raise anything)
+        os._exit(1)
+
+
 def outcome(mutation: Mutation, tests: list[str], seconds: float) -> str:
     """Return what the tests say of a mutation, in a process of its own."""
     child = os.fork()
@@ -271,7 +280,7 @@ def outcome(mutation: Mutation, tests: list[str], seconds: float) -> str:
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
         if _name(mutation.module) not in sys.modules:
-            sys.meta_path.insert(0, _Mutated(mutation))
+            _import_mutated(mutation)
         elif not _swap(mutation):
             os._exit(_UNSWAPPED)
         os._exit(_run(tests))
