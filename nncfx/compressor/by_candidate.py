@@ -1,6 +1,6 @@
 """The search over several dimensions, over the trials of a run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from nncfx.compressor.candidate import Forge
 from nncfx.compressor.spelling import candidate_words
@@ -18,7 +18,7 @@ from nncfx.search import (
     search_space,
 )
 
-__all__ = ["search_by_candidate", "weights_of"]
+__all__ = ["plan_of", "search_by_candidate"]
 
 _LEVEL = "level"
 
@@ -47,15 +47,8 @@ def search_by_candidate(
     """
 
     def evaluate(candidate: Candidate) -> dict[str, float]:
-        number = len(journal.trials)
-        plan = Plan(
-            place=f"trial {number}, {candidate_words(candidate)}",
-            name=f"trial-{number}",
-            level=float(candidate.get(_LEVEL, 0.0)),
-            start=_start(journal, candidate, space) if warm_start else None,
-            finished=(),
-        )
-        found = trials.run(forge_of(candidate), plan)
+        near = space if warm_start else None
+        found = trials.run(plan_of(candidate, journal.trials, forge_of, near))
         counts = {
             name: float(value)
             for name, value in found.details.items()
@@ -71,18 +64,37 @@ def search_by_candidate(
     return search_space(evaluate, problem, settings=settings, study=journal)
 
 
-def weights_of(trial: CandidateTrial) -> str:
-    """Return the name of the weights that a trial leaves."""
-    return f"trial-{trial.number}"
+def plan_of(
+    candidate: Candidate,
+    before: Sequence[CandidateTrial],
+    forge_of: Callable[[Candidate], Forge],
+    near: Space | None,
+) -> Plan:
+    """Return what the trial of a candidate does, or did, after the trials `before` it.
+
+    With `near`, the space, it begins with the weights of the nearest trial of which no range lies
+    higher.
+    """
+    nearest = None if near is None else _nearest(candidate, before, near)
+    return Plan(
+        place=f"trial {len(before)}, {candidate_words(candidate)}",
+        name=f"trial-{len(before)}",
+        forge=lambda: forge_of(candidate),
+        level=float(candidate.get(_LEVEL, 0.0)),
+        start=None
+        if nearest is None
+        else plan_of(nearest.candidate, before[: nearest.number], forge_of, near),
+        finished=(),
+    )
 
 
-def _start(journal: CandidateStudy, candidate: Candidate, space: Space) -> str | None:
-    """Return the weights of the nearest trial of which no range lies higher."""
+def _nearest(
+    candidate: Candidate, before: Sequence[CandidateTrial], space: Space
+) -> CandidateTrial | None:
     ranges = [one.name for one in space if isinstance(one, Range)]
     below = [
         trial
-        for trial in journal.trials
+        for trial in before
         if all(float(trial.candidate[name]) <= float(candidate[name]) for name in ranges)
     ]
-    nearest = nearest_trial(below, candidate, space)
-    return None if nearest is None else weights_of(nearest)
+    return nearest_trial(below, candidate, space)

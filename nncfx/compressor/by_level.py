@@ -1,5 +1,7 @@
 """The search of one level, over the trials of a run."""
 
+from collections.abc import Sequence
+
 from nncfx.compressor.candidate import Forge
 from nncfx.compressor.trials import Plan, Trials
 from nncfx.search import (
@@ -11,7 +13,7 @@ from nncfx.search import (
     search_level,
 )
 
-__all__ = ["search_by_level", "weights_of"]
+__all__ = ["plan_of", "search_by_level"]
 
 
 def search_by_level(
@@ -30,15 +32,7 @@ def search_by_level(
     """
 
     def evaluate(level: float) -> Measurement:
-        done = [t for t in journal.trials if t.measurement is not None and t.level > 0]
-        plan = Plan(
-            place=f"trial {len(journal.trials)}, level {level:.4g}",
-            name=weights_of(level),
-            level=level,
-            start=_start(done, level) if warm_start else None,
-            finished=[t.measurement.details for t in done if t.measurement is not None],
-        )
-        return trials.run(forge, plan)
+        return trials.run(plan_of(level, journal.trials, forge, warm_start=warm_start))
 
     return search_level(
         evaluate,
@@ -50,12 +44,21 @@ def search_by_level(
     )
 
 
-def weights_of(level: float) -> str:
-    """Return the name of the weights that the trial of a level leaves."""
-    return f"level-{level!r}"
+def plan_of(level: float, before: Sequence[Trial], forge: Forge, *, warm_start: bool) -> Plan:
+    """Return what the trial of a level does, or did, after the trials `before` it.
 
-
-def _start(done: list[Trial], level: float) -> str | None:
-    """Return the weights nearest to `level` that lack nothing which it keeps."""
-    below = [trial.level for trial in done if trial.level < level]
-    return weights_of(max(below)) if below else None
+    A warm start begins with the weights nearest to `level` that lack nothing which it keeps.
+    """
+    done = [t for t in before if t.measurement is not None and t.level > 0]
+    below = [t for t in done if t.level < level] if warm_start else []
+    nearest = max(below, key=lambda trial: trial.level, default=None)
+    return Plan(
+        place=f"trial {len(before)}, level {level:.4g}",
+        name=f"level-{level!r}",
+        forge=lambda: forge,
+        level=level,
+        start=None
+        if nearest is None
+        else plan_of(nearest.level, before[: nearest.number], forge, warm_start=warm_start),
+        finished=[t.measurement.details for t in done if t.measurement is not None],
+    )

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import nn
@@ -10,10 +10,11 @@ from torch import nn
 from nncfx.compressor.metrics import metric_name
 from nncfx.compressor.proof import fingerprint
 from nncfx.compressor.spelling import spelt
+from nncfx.lc.data_fingerprint import data_fingerprint
 from nncfx.schemes.code_digest import code_digest
 from nncfx.search import JSONValue
 
-__all__ = ["digest", "journal_header"]
+__all__ = ["data_facts", "digest", "journal_header"]
 
 _WITH_CODE = ("scheme", "optimizer", "objective", "metric", "criterion")
 
@@ -40,6 +41,24 @@ def journal_header(settings: Mapping[str, Any], model: nn.Module) -> dict[str, J
         **({"threads": settings["threads"]} if settings["threads"] else {}),
         **({"warm_start": True} if settings["warm_start"] else {}),
         **({"stop_hopeless": True} if settings["stop_hopeless"] else {}),
+    }
+
+
+def data_facts(
+    trainloader: Iterable[Any] | None, valloader: Iterable[Any]
+) -> dict[str, JSONValue]:
+    """Return what tells other data from the data of a run.
+
+    How validation data is divided into minibatches does not count, so that a run that memory did
+    not suffice for can go on with smaller ones.
+    """
+    train = {} if trainloader is None else data_fingerprint(trainloader)
+    judged = data_fingerprint(valloader)
+    judged.pop("batches", None)
+    return {
+        f"{fact} of {name}": value
+        for name, facts in (("trainloader", train), ("valloader", judged))
+        for fact, value in facts.items()
     }
 
 

@@ -8,13 +8,14 @@ from typing import cast, final
 
 from torch import nn
 
-from nncfx.compressor import by_candidate, by_level
 from nncfx.compressor.bench import Bench
+from nncfx.compressor.by_candidate import plan_of as plan_of_candidate
 from nncfx.compressor.by_candidate import search_by_candidate
+from nncfx.compressor.by_level import plan_of as plan_of_level
 from nncfx.compressor.by_level import search_by_level
 from nncfx.compressor.candidate import Candidate, Forge
 from nncfx.compressor.evidence import Evidence
-from nncfx.compressor.journal_header import digest, journal_header
+from nncfx.compressor.journal_header import data_facts, digest, journal_header
 from nncfx.compressor.metrics import metric_name, metric_value
 from nncfx.compressor.notes import notes_on
 from nncfx.compressor.preflight import (
@@ -130,7 +131,7 @@ class Run:
     def _of_levels(self, bench: Bench) -> tuple[SearchResult, Candidate, Scheme]:
         settings, trials = self._settings, self._trials()
         forge = self._forge(bench, cast("SchemeLike", settings.scheme))
-        with Study(self._path("journal.jsonl"), self._header) as journal:
+        with Study(self._path("journal.jsonl"), self._header, self._data()) as journal:
             search = search_by_level(
                 trials,
                 forge,
@@ -143,8 +144,9 @@ class Run:
         self._tell_choice(f"level {search.level:.4g}", count)
         if search.level == 0.0:
             return search, forge.uncompressed(), forge.scheme
-        name = by_level.weights_of(search.level)
-        return search, trials.chosen(forge, name), forge.scheme
+        before = search.trials[: search.chosen.number]
+        plan = plan_of_level(search.level, before, forge, warm_start=settings.warm_start)
+        return search, trials.chosen(plan), forge.scheme
 
     def _of_candidates(self, bench: Bench) -> tuple[SpaceResult, Candidate, Scheme]:
         settings, trials = self._settings, self._trials()
@@ -154,7 +156,7 @@ class Run:
         def forge_of(candidate: Point) -> Forge:
             return self._forge(bench, settings.scheme_at(candidate))
 
-        with CandidateStudy(self._path("journal.jsonl"), self._header) as journal:
+        with CandidateStudy(self._path("journal.jsonl"), self._header, self._data()) as journal:
             search = search_by_candidate(
                 trials,
                 forge_of,
@@ -165,8 +167,9 @@ class Run:
             )
         best = search.best
         self._tell_choice(candidate_words(best.candidate), len(search.trials))
-        forge = forge_of(best.candidate)
-        return search, trials.chosen(forge, by_candidate.weights_of(best)), forge.scheme
+        near = settings.space if settings.warm_start else None
+        plan = plan_of_candidate(best.candidate, search.trials[: best.number], forge_of, near)
+        return search, trials.chosen(plan), plan.forge().scheme
 
     def _forge(self, bench: Bench, given: SchemeLike) -> Forge:
         scheme = as_scheme(given)
@@ -204,6 +207,12 @@ class Run:
     @functools.cached_property
     def _header(self) -> dict[str, JSONValue]:
         return journal_header(vars(self._settings), self._model)
+
+    def _data(self) -> dict[str, JSONValue]:
+        settings = self._settings
+        if settings.folder is None:
+            return {}
+        return data_facts(trainloader=settings.trainloader, valloader=settings.valloader)
 
     def _validate(self, model: nn.Module) -> float:
         return metric_value(self._settings.metric, model, self._settings.valloader)

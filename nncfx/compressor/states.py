@@ -1,16 +1,20 @@
 """The weights of each trial, kept until the search has chosen one."""
 
+import hashlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
-from nncfx.errors import SearchError
+from nncfx.errors import SearchError, machine_fault
 from nncfx.storage.whole_file import writing
 
 __all__ = ["TrialStates"]
+
+_DIGEST: Final = "sha256"
 
 
 @final
@@ -32,14 +36,16 @@ class TrialStates:
         if self._folder is None:
             self._memory[name] = tensors
             return
+        whole = {key: value.contiguous() for key, value in tensors.items()}
         with writing(self._path(self._folder, name)) as draft:
-            save_file({key: value.contiguous() for key, value in tensors.items()}, draft)
+            save_file(whole, draft, {_DIGEST: _digest(whole)})
 
     def load(self, name: str) -> dict[str, torch.Tensor]:
         """Return the weights that were kept under `name`.
 
         Raises:
             SearchError: there are none, or their file is damaged.
+            OSError: the file is there and cannot be read.
         """
         if self._folder is None:
             if name in self._memory:
@@ -47,14 +53,33 @@ class TrialStates:
             raise SearchError(f"No weights '{name}' are kept; run their trial first.")
         path = self._path(self._folder, name)
         try:
-            return load_file(path)
-        except (OSError, SafetensorError) as error:
-            raise SearchError(
-                f"The weights '{name}' of a trial cannot be read from {path} "
-                f"({error}), though the journal lists the trial. Delete {self._folder.parent} "
-                "to search again.",
-            ) from error
+            with safe_open(path, framework="pt") as file:
+                written = (file.metadata() or {}).get(_DIGEST)
+                state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
+        except (FileNotFoundError, SafetensorError) as error:
+            if machine_fault(error) is not None and not isinstance(error, FileNotFoundError):
+                raise
+            raise _lost(name, path, str(error)) from error
+        # files of nncfx 0.1 have no digest
+        if written is not None and written != _digest(state):
+            raise _lost(name, path, "its bytes are not those that were written")
+        return state
 
     @staticmethod
     def _path(folder: Path, name: str) -> Path:
         return folder / f"{name}.safetensors"
+
+
+def _digest(state: Mapping[str, torch.Tensor]) -> str:
+    digest = hashlib.sha256()
+    for key, value in sorted(state.items()):
+        digest.update(f"{key} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _lost(name: str, path: Path, reason: str) -> SearchError:
+    return SearchError(
+        f"The weights '{name}' of a trial cannot be read from {path} ({reason}), though the "
+        "journal lists the trial. A compressor compresses to them again.",
+    )

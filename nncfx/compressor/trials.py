@@ -1,19 +1,24 @@
 """The trials of a run: compress, recover, measure, and keep the weights."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
+
+from torch import nn
 
 from nncfx.compressor.candidate import Candidate, Forge
 from nncfx.compressor.progress import Narrator
 from nncfx.compressor.spelling import number
 from nncfx.compressor.states import TrialStates
-from nncfx.lc import Recovery, RecoveryData, StepRecord
+from nncfx.errors import SearchError
+from nncfx.lc import Recovered, Recovery, RecoveryData, StepRecord
 from nncfx.objectives import Objective
 from nncfx.search import JSONValue, Measurement, Study, is_hopeless
 
 __all__ = ["Plan", "Trials"]
 
+_LOGGER: Final = logging.getLogger(__name__)
 _STEPS: Final = "step_metrics"
 
 
@@ -25,15 +30,17 @@ class Plan:
     Attributes:
         place: How progress calls it.
         name: Of the weights that it leaves.
+        forge: Gives what compresses by the scheme of the trial.
         level: What the scheme is applied at.
-        start: Name of the weights that recovery begins with; None: the dense model's.
-        finished: What the journal keeps of the trials that ended well.
+        start: The trial with whose weights recovery begins; None: with the dense model's.
+        finished: What the journal keeps of the trials before that ended well.
     """
 
     place: str
     name: str
+    forge: Callable[[], Forge]
     level: float
-    start: str | None
+    start: "Plan | None"
     finished: Sequence[Mapping[str, Any]]
 
 
@@ -64,14 +71,10 @@ class Trials:
     reference: float
     stop_hopeless: bool
 
-    def run(self, forge: Forge, plan: Plan) -> Measurement:
-        """Compress with the scheme of `forge`, recover, measure, and keep the weights."""
-        data = dataclasses.replace(
-            self.data, progress=lambda text: self.narrator.now(f"{plan.place}: {text}")
-        )
-        data.progress("compressing")
+    def run(self, plan: Plan) -> Measurement:
+        """Compress as planned, recover, measure, and keep the weights."""
         try:
-            measurement = self._measured(forge, plan, data)
+            measurement = self._measured(plan)
         except Exception:
             self.narrator.found(f"{plan.place}: failed")
             raise
@@ -91,23 +94,40 @@ class Trials:
         self.narrator.found(f"dense: {self._words(dense)}")
         return dense
 
-    def chosen(self, forge: Forge, name: str) -> Candidate:
-        """Return the candidate that the trial with weights of this name left.
+    def chosen(self, plan: Plan) -> Candidate:
+        """Return the candidate that a trial left; if its weights are lost, it is done again."""
+        forge = plan.forge()
+        return forge.candidate(self._compressed(plan, forge))
 
-        Raises:
-            SearchError: its weights are not there.
-        """
-        return forge.candidate(forge.with_state(self.states.load(name)))
+    def _compressed(self, plan: Plan, forge: Forge) -> nn.Module:
+        """Return what a finished trial left, or what it leaves when it is done again."""
+        try:
+            return forge.with_state(self.states.load(plan.name))
+        except SearchError as error:
+            self.narrator.found(f"{plan.place}: compressed again, since its weights are lost")
+            _LOGGER.warning("%s: compressed again. %s", plan.place, error)
+            return self._recovered(plan, plan.forge()).compressed
 
-    def _measured(self, forge: Forge, plan: Plan, data: RecoveryData) -> Measurement:
+    def _recovered(self, plan: Plan, forge: Forge) -> Recovered:
+        """Compress as planned, recover, and keep the weights."""
+        data = dataclasses.replace(self.data, progress=self._progress(plan))
+        data.progress("compressing")
         start = forge.dense
         if plan.start is not None:
-            start = forge.decompressed(forge.with_state(self.states.load(plan.start)))
+            start = forge.decompressed(self._compressed(plan.start, forge))
         if self.stop_hopeless:
             data = dataclasses.replace(data, stop=lambda steps: self._stop(steps, plan.finished))
         recovered = self.recovery.recover(start, forge.scheme, plan.level, data)
         self.states.save(plan.name, recovered.compressed.state_dict())
-        data.progress(f"measuring {self.objective.name}")
+        return recovered
+
+    def _progress(self, plan: Plan) -> Callable[[str], None]:
+        return lambda text: self.narrator.now(f"{plan.place}: {text}")
+
+    def _measured(self, plan: Plan) -> Measurement:
+        forge = plan.forge()
+        recovered = self._recovered(plan, forge)
+        self._progress(plan)(f"measuring {self.objective.name}")
         candidate = forge.candidate(recovered.compressed)
         metrics = [record.metric for record in recovered.history]
         details: dict[str, JSONValue] = {
@@ -117,7 +137,8 @@ class Trials:
             _STEPS: list[JSONValue](metrics),
         }
         # step 0 of every recovery is compression without training: direct, if it began dense
-        details |= {"direct_metric": metrics[0]} if plan.start is None else {"start": plan.start}
+        start = plan.start
+        details |= {"direct_metric": metrics[0]} if start is None else {"start": start.name}
         return Measurement(
             metric=recovered.metric,
             objective=self.objective.evaluate(candidate),

@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import nn
 
 from nncfx.errors import ArgumentError, CompressionError
+from nncfx.lc.data_fingerprint import data_fingerprint
 from nncfx.lc.lagrangian import Lagrangian, next_mu
 from nncfx.lc.projection import Best, Projection, judge, project
 from nncfx.lc.recovery import Recovered, RecoveryData, StepRecord, within
@@ -116,7 +117,7 @@ class LC(TrainingSettings):
         pi = as_scheme(scheme)
         learner = copy.deepcopy(model)
         learner.zero_grad(set_to_none=True)
-        unfinished = Unfinished(self.resume_folder, self._identity(model, pi, level))
+        unfinished = Unfinished(self.resume_folder, self._identity(model, pi, level, data))
         names = pi.parameters(learner)
         lagrangian = Lagrangian.of(learner, names, multipliers=self.multipliers)
         best = Best()
@@ -142,11 +143,12 @@ class LC(TrainingSettings):
         unfinished.discard()
         return best.recovered()
 
-    def _identity(self, model: nn.Module, scheme: Scheme, level: float) -> str:
+    def _identity(self, model: nn.Module, scheme: Scheme, level: float, data: RecoveryData) -> str:
         """Return what tells this recovery from others; empty where nothing is kept."""
         if self.resume_folder is None:
             return ""
         settings = vars(self) | {"scheme": scheme, "level": level, "resume_folder": None}
+        settings["data"] = sorted(data_fingerprint(data.train).items())
         return identity(model, settings)
 
     def _iterations(self, step: int) -> int:

@@ -76,6 +76,7 @@ class CandidateStudy(Journaled[CandidateTrial]):
     Args:
         path: the journal; its folder is created. None keeps the study in memory only.
         header: what identifies the search, JSON values; compared key by key on resuming.
+        data: facts of the data; compared likewise, if the journal has some.
 
     Raises:
         SearchError: the journal belongs to another search, is damaged before its last line,
@@ -87,8 +88,9 @@ class CandidateStudy(Journaled[CandidateTrial]):
         self,
         path: str | os.PathLike[str] | None = None,
         header: Mapping[str, JSONValue] | None = None,
+        data: Mapping[str, JSONValue] | None = None,
     ) -> None:
-        super().__init__(path, {"kind": "candidates", **(header or {})})
+        super().__init__(path, {"kind": "candidates", **(header or {})}, data)
 
     @override
     def _parsed(self, record: Mapping[str, JSONValue]) -> CandidateTrial:

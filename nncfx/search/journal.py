@@ -17,6 +17,7 @@ __all__ = ["JOURNAL_VERSION", "Journal"]
 JOURNAL_VERSION = 1
 _FORMAT = "nncfx-study"
 _BEGINNING = json.dumps({"format": _FORMAT}).encode()[:-1]
+_BUDGET = {"max_evaluations"}
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -35,6 +36,7 @@ class Journal:
     Args:
         path: the file; its folder is created. None keeps the records in memory only.
         header: what identifies the search, JSON values; compared key by key on resuming.
+        data: facts of the data; compared likewise, if the journal has some.
 
     Raises:
         SearchError: the file belongs to another search or is none of ours, is damaged before its
@@ -47,11 +49,13 @@ class Journal:
         self,
         path: str | os.PathLike[str] | None = None,
         header: Mapping[str, JSONValue] | None = None,
+        data: Mapping[str, JSONValue] | None = None,
     ) -> None:
         self.records: list[dict[str, JSONValue]] = []
         self.notes: list[str] = []
         self._path = None if path is None else pathlib.Path(path)
         self._header = _canonical(header or {}, "the header of the study")
+        self._data = _canonical(data or {}, "what is known of the data")
         self._settings: dict[str, JSONValue] | None = None
         self._file: IO[bytes] | None = None
         self._size = 0
@@ -60,6 +64,8 @@ class Journal:
 
     def bind(self, settings: Mapping[str, JSONValue]) -> None:
         """Make the search's own settings part of the header, or check them against it.
+
+        How many evaluations are allowed does not count: a search that has ended goes on with more.
 
         Raises:
             SearchError: the journal was written with other settings.
@@ -70,7 +76,11 @@ class Journal:
             if self._file is not None:
                 self._write_header()
         else:
-            self._compare("search", self._settings, settings)
+            self._compare(
+                "search",
+                self._settings | {k: settings[k] for k in _BUDGET & settings.keys()},
+                settings,
+            )
 
     def append(self, record: Mapping[str, JSONValue], what: str) -> None:
         """Write `record` behind the others; `what` names it in messages.
@@ -148,6 +158,9 @@ class Journal:
                 "damaged. Restore it from a copy, or delete it to start again."
             )
         self._compare("header", written, self._header)
+        known = header.get("data")
+        if isinstance(known, dict) and self._data:
+            self._compare("data", known, self._data)
         self._settings = settings
 
     def _compare(
@@ -171,6 +184,8 @@ class Journal:
             "version": JOURNAL_VERSION,
             "header": self._header,
             "search": self._settings,
+            # absent where it is not known, as in the journals of earlier versions
+            **({"data": self._data} if self._data else {}),
         }
         self._write(header)
 

@@ -40,8 +40,9 @@ class Journaled(ABC, Generic[T]):
         self,
         path: str | os.PathLike[str] | None = None,
         header: Mapping[str, JSONValue] | None = None,
+        data: Mapping[str, JSONValue] | None = None,
     ) -> None:
-        self._journal = Journal(path, header)
+        self._journal = Journal(path, header, data)
         self.notes = self._journal.notes
         self.trials: list[T] = []
         try:

@@ -34,6 +34,7 @@ class Study(Journaled[Trial]):
     Args:
         path: the journal; its folder is created. None keeps the study in memory only.
         header: what identifies the search, JSON values; compared key by key on resuming.
+        data: facts of the data; compared likewise, if the journal has some.
 
     Raises:
         SearchError: the journal belongs to another search, is damaged before its last line,
