@@ -1,51 +1,81 @@
-"""Checkpoints of a model in training: one safetensors file, weights and masks and schedule.
+"""Checkpoints: one safetensors file of a model in training, or of one that is finished.
 
-The file holds the model's `state_dict` as tensors and one JSON text as metadata: config,
-controller state, and the shapes of the example inputs (never their values). Loading reads data and
+The file holds the model's `state_dict` as tensors, quantized weights of a finished model as
+integers, and one JSON text as metadata: config, controller state, what thinning and quantizing
+changed, and the shapes of the example inputs (never their values). Loading reads data and
 executes nothing.
 """
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from nncfx._version import __version__
 from nncfx.compressor.create import create_compressed_model
-from nncfx.compressor.input_specs import describe_inputs, inputs_from
 from nncfx.config import NNCFConfig
 from nncfx.controllers import CompositeController, Controller
 from nncfx.errors import ArgumentError, StorageError
-from nncfx.quantization import fold_batch_norms
-from nncfx.quantization.records import insertions_from, quantizer_records
+from nncfx.quantization import Quantizer, fold_batch_norms
+from nncfx.storage.checkpoint_file import (
+    FORMAT,
+    KEY,
+    VERSION,
+    pack_tensors,
+    read_description,
+    stored_checkpoint,
+)
+from nncfx.storage.container import is_container
+from nncfx.storage.model_file import stored_model
+from nncfx.storage.stored_model import StoredModel, restored_on_error
 from nncfx.storage.whole_file import writing
-from nncfx.tracing import ExampleInputs, NNCFNetwork, unwrap
+from nncfx.thinning.structure import (
+    describe,
+    finished,
+    hook_again,
+    reshaped,
+    restored,
+    wrapped,
+    zero_keys,
+)
+from nncfx.tracing import ExampleInputs, NNCFNetwork
+from nncfx.tracing.input_specs import describe_inputs
 
 __all__ = ["load", "save"]
 
-_FORMAT = "nncfx.checkpoint"
-_VERSION = 1
-_KEY = "nncfx"
-
 
 def save(
-    path: str | os.PathLike[str], model: nn.Module, controller: Controller | None = None
+    path: str | os.PathLike[str],
+    model: nn.Module,
+    controller: Controller | None = None,
+    *,
+    integers: bool | None = None,
 ) -> Path:
-    """Write `model`, its masks and the state of `controller` to one file; return its path.
+    """Write `model` to one safetensors file; return its path. `load` brings the model back.
 
-    A model that `nncfx.quantize` returned has no controller; its quantizers are in the file.
+    With a controller of algorithms the file is a checkpoint of training: it holds the weights in
+    float, masks, and the state of the schedules. Without one the model is finished, whether
+    `nncfx.quantize`, `quantize_weights`, `nncfx.thin` or `controller.strip()` returned it: weights
+    that are quantized are held as integers, with their scales and zero points.
 
     The file is complete or not there: it is written beside `path` and renamed.
 
+    Args:
+        path: The file; one that exists is replaced.
+        model: Wrapped, plain or thinned.
+        controller: Of the model; what `load` returned with a finished model is as good as none.
+        integers: Whether quantized weights are held as integers, so that training would go on
+            from the rounded ones. By default they are where the model is finished.
+
     Raises:
-        ArgumentError: `model` is no module, a plain module, or not the model of `controller`.
+        ArgumentError: `model` is no module, not the model of `controller`, or has hooks of an
+            algorithm that `controller` does not handle.
         StorageError: the model's `state_dict` holds something else than tensors, or `path` cannot
             be written.
     """
@@ -54,102 +84,162 @@ def save(
             f"The second argument is a {type(model).__name__}, not a module; the path is first: "
             "nncfx.save(path, model).",
         )
-    if not isinstance(model, NNCFNetwork) and controller is None:
-        raise ArgumentError(
-            f"{type(model).__name__} is a plain module, as nncfx.thin and controller.strip() "
-            "return, and has no compression to go on with. nncfx.storage.save(path, model) writes "
-            "it, and nncfx.storage.load(path, dense_model) reads it back, thinned or not; where "
-            "modules became graphs nncfx.thinning.save_thinned and load_thinned do.",
-        )
-    if isinstance(model, NNCFNetwork) and controller is None:
-        controller = CompositeController(model, [])
-    if controller is None or controller.model is not model or not isinstance(model, NNCFNetwork):
+    controller = CompositeController(model, []) if controller is None else controller
+    if controller.model is not model:
         raise ArgumentError(
             "The model is not the one that the controller handles, so that masks and level would "
-            "not belong together. Pass the pair that create_compressed_model returned, or the "
-            "model that nncfx.quantize returned; nncfx.quantize(model, ..., inplace=True) is what "
-            "quantizes the controller's own.",
+            "not belong together. Pass the pair that create_compressed_model returned; a finished "
+            "model, such as nncfx.thin or controller.strip() returns, goes without a controller, "
+            "and nncfx.quantize(model, ..., inplace=True) is what quantizes the controller's own.",
         )
-    # the controller's state is in the description
-    carried = model.nncf.carried_names
-    state = {name: one for name, one in model.state_dict().items() if name not in carried}
-    tensors, shared = _separate(state)
+    algorithms = {one.algorithm for one in controller.configs}
+    _check_hooks(model, algorithms)
+    as_integers = not algorithms if integers is None else integers
+    described = describe(
+        model if algorithms else finished(model, constant=as_integers),
+        integers=as_integers,
+        without=algorithms,
+    )
+    tensors, shared = _separate(described.state)
     config = NNCFConfig(compression=controller.configs, validate_scopes=False)
+    structure = dict(described.structure)
+    structure.pop("example_inputs", None)
+    packed = pack_tensors(tensors, structure.get("integers", {}))
     description = {
-        "format": _FORMAT,
-        "version": _VERSION,
+        "format": FORMAT,
+        "version": VERSION,
         "nncfx": __version__,
         "model": type(model).__qualname__,
         "config": config.to_dict(),
         "controller": controller.state_dict(),
-        "example_inputs": describe_inputs(model.nncf.example_inputs),
         "shared": shared,
-        "quantizers": quantizer_records(model, without=_algorithms(controller)),
+        "packed": packed,
+        "sizes": described.sizes,
+        "structure": structure,
     }
+    if isinstance(model, NNCFNetwork):
+        nncf = model.nncf
+        description["example_inputs"] = describe_inputs(nncf.example_inputs)
+        structure["further_inputs"] = [describe_inputs(one) for one in nncf.further_inputs]
     with writing(path) as draft:
-        save_file(tensors, draft, metadata={_KEY: json.dumps(description)})
+        save_file(tensors, draft, metadata={KEY: json.dumps(description)})
     return Path(path)
+
+
+def _check_hooks(model: nn.Module, algorithms: set[str]) -> None:
+    """Check that the file will say what hooks there are.
+
+    Raises:
+        ArgumentError: one is neither a quantizer nor of a handled algorithm.
+    """
+    hooks = model.nncf.hooks if isinstance(model, NNCFNetwork) else ()
+    for one in hooks:
+        known = isinstance(one.hook, (Quantizer, nn.Identity)) or one.algorithm in algorithms
+        if not known:
+            raise ArgumentError(
+                f"The model carries hooks of '{one.algorithm}', and no controller of it is given, "
+                "without which they could not be made again. Pass the controller, or save what "
+                "controller.strip() or nncfx.thin(model).model returns; of both, "
+                "nncfx.storage.save(path, model) writes what the masks make of the weights.",
+            )
 
 
 def load(
     path: str | os.PathLike[str],
-    model: nn.Module,
+    model: nn.Module | Callable[[], nn.Module],
     example_inputs: ExampleInputs | None = None,
-) -> tuple[Controller, NNCFNetwork]:
-    """Return a controller and `model`, compressed as it was when `save` wrote `path`.
+) -> tuple[Controller, nn.Module]:
+    """Return a controller and the model as it was when `path` was written.
+
+    It reads what `save`, `nncfx.storage.save`, `nncfx.thinning.save_thinned` and
+    `CompressionResult.save` wrote. The controller of a finished model has no algorithm: its loss
+    is zero, its schedule does nothing, and its level is 0.
 
     Args:
-        path: A file that `save` wrote.
-        model: A fresh model of the original class; it is wrapped in place.
+        path: The file.
+        model: A fresh, dense model of the original class, which is changed in place; or what
+            makes one when called, such as the class. Where modules have to become graphs, since
+            their code holds widths, it stays as it was and a new model is returned.
         example_inputs: With which to trace; made from the recorded shapes if absent.
 
     Raises:
         StorageError: the file is damaged or of another kind, or its tensors do not fit `model`;
             the message lists missing, unexpected and reshaped ones.
-        ArgumentError: `model` carries hooks already, or example inputs are needed.
+        ThinningError: the file's recipes are of another model.
+        ArgumentError: `model` is none or carries hooks already, or example inputs are needed.
         TracingError: the model cannot be traced.
 
     Whatever is raised, the model is left as it was.
     """
-    if isinstance(model, NNCFNetwork):
+    made = model if isinstance(model, nn.Module) or not callable(model) else model()
+    if not isinstance(made, nn.Module):
+        raise ArgumentError(
+            f"load takes a fresh model, or what makes one when called, and got {model!r:.80}. "
+            "Write nncfx.load(path, Model()).",
+        )
+    if isinstance(made, NNCFNetwork):
         raise ArgumentError(
             "The model is wrapped already, and load wraps it as the file says. Pass a fresh "
             "model, or nncfx.unwrap(model).",
         )
-    description = _description(Path(path))
-    tensors = _tensors(Path(path), description)
-    if example_inputs is None:
-        first = next(model.parameters(), None)
-        device = torch.device("cpu") if first is None else first.device
-        example_inputs = inputs_from(description["example_inputs"], device)
+    if is_container(path):
+        made = restored(made, stored_model(path), example_inputs=example_inputs)
+        return CompositeController(made, []), made
+    description = read_description(Path(path))
+    stored = stored_checkpoint(Path(path), description)
     config = NNCFConfig.from_dict(description["config"])
-    state = description["controller"]
-    quantizers = insertions_from(description.get("quantizers", []))
-    if quantizers and any(name not in tensors for name in _norm_names(model)):
-        # quantize folds batch norms where one scale per tensor asks for it
-        fold_batch_norms(model, example_inputs)
-    made = create_compressed_model(model, config, example_inputs, compression_state=state)
-    controller, network = made
-    try:
-        network.nncf.register(quantizers)
-        network.nncf.commit()
-        _check_fit(network, tensors, Path(path))
-        network.load_state_dict(tensors)
+    if description["version"] > 1 and not config.compression:
+        made = restored(made, stored, example_inputs=example_inputs)
+        if stored.structure["example_inputs"] and not isinstance(made, NNCFNetwork):
+            made = wrapped(made, stored, example_inputs)
+        return CompositeController(made, []), made
+    with restored_on_error(made):
+        controller, network = _in_training(made, stored, config, description, example_inputs)
+        tensors = stored.read()
+        zeros = {name: torch.zeros_like(one) for name, one in zero_keys(network).items()}
+        _check_fit(network, zeros | tensors, path)
+        network.load_state_dict(zeros | tensors)
         controller.load_state_dict(description["controller"])
-    except BaseException:
-        unwrap(network)
-        raise
     return controller, network
 
 
-def _algorithms(controller: Controller) -> set[str]:
-    return {one.algorithm for one in controller.configs}
+def _in_training(
+    model: nn.Module,
+    stored: StoredModel,
+    config: NNCFConfig,
+    description: Mapping[str, Any],
+    example_inputs: ExampleInputs | None,
+) -> tuple[Controller, NNCFNetwork]:
+    """Return controller and model of a checkpoint, and of any file of version 1."""
+    model = reshaped(model, stored)
+    _take(model, stored)
+    network = wrapped(model, stored, example_inputs)
+    is_old = description["version"] == 1 and stored.structure["quantizers"]
+    if is_old and _norm_names(network) - set(stored.tensors):
+        # quantize folds batch norms where one scale per tensor asks for it
+        fold_batch_norms(network, network.nncf.example_inputs)
+    controller, network = create_compressed_model(
+        network, config, compression_state=description["controller"]
+    )
+    hook_again(network, stored)
+    return controller, network
 
 
-def _norm_names(model: nn.Module) -> list[str]:
+def _norm_names(model: nn.Module) -> set[str]:
     """Return the names in the `state_dict` that belong to batch norms."""
     norms = [name for name, one in model.named_modules() if isinstance(one, _BatchNorm)]
-    return [f"{name}.running_mean" for name in norms]
+    return {f"{name}.running_mean" for name in norms}
+
+
+def _take(model: nn.Module, stored: StoredModel) -> None:
+    """Give `model` the tensors of the file that fit, in memory of their own.
+
+    Those that were resized have no values yet, and algorithms look at weights.
+    """
+    state = model.state_dict(keep_vars=True)
+    for name, value in stored.read().items():
+        if name in state and state[name].shape == value.shape:
+            state[name].data = value.to(state[name].device, state[name].dtype)
 
 
 def _separate(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -171,46 +261,9 @@ def _separate(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, st
     return tensors, shared
 
 
-def _description(path: Path) -> dict[str, Any]:
-    """Return the JSON of the file at `path`.
-
-    Raises:
-        StorageError: it is no safetensors file, or not one of ours, or of a later version.
-    """
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-        found: object = json.loads(metadata[_KEY]) if _KEY in metadata else None
-    except (OSError, safetensors.SafetensorError, json.JSONDecodeError) as error:
-        raise StorageError(
-            f"'{path}' cannot be read as a checkpoint: {error}. Give a file that "
-            "nncfx.save wrote; a .nncfx file is read by nncfx.thinning.load_thinned.",
-        ) from error
-    if not isinstance(found, dict) or found.get("format") != _FORMAT:
-        raise StorageError(
-            f"'{path}' is a safetensors file, but no checkpoint of nncfx: its metadata says no "
-            "config. Load it with safetensors and model.load_state_dict.",
-        )
-    if found.get("version") != _VERSION:
-        raise StorageError(
-            f"'{path}' has version {found.get('version')!r}; this nncfx {__version__} reads "
-            f"version {_VERSION}. Update nncfx.",
-        )
-    missing = sorted({"config", "controller", "example_inputs", "shared"} - set(found))
-    if missing:
-        raise StorageError(f"'{path}' is damaged: its metadata lacks {missing}. Write it again.")
-    return found
-
-
-def _tensors(path: Path, description: Mapping[str, Any]) -> dict[str, Tensor]:
-    try:
-        tensors = load_file(path)
-        return tensors | {name: tensors[of] for name, of in description["shared"].items()}
-    except (OSError, KeyError, safetensors.SafetensorError) as error:
-        raise StorageError(f"'{path}' is damaged: {error}. Write it again.") from error
-
-
-def _check_fit(network: NNCFNetwork, found: Mapping[str, Tensor], path: Path) -> None:
+def _check_fit(
+    network: NNCFNetwork, found: Mapping[str, Tensor], path: str | os.PathLike[str]
+) -> None:
     """Check that names and shapes agree.
 
     Raises:

@@ -25,6 +25,7 @@ from nncfx.errors import ArgumentError, CompressionError
 from nncfx.schemes.masks import check_level
 from nncfx.tracing import NNCFNetwork, bake, is_strippable, strip
 from nncfx.tracing.carried_state import CarriedState
+from nncfx.tracing.model_copy import copy_of
 
 __all__ = ["CompositeController", "Controller"]
 
@@ -33,7 +34,7 @@ class Controller(abc.ABC):
     """The handle of an algorithm that was applied to a model.
 
     Attributes:
-        model: The wrapped model.
+        model: The wrapped model; that of a finished one may be plain.
         algorithm: The name of the algorithm, as the config spells it.
         configs: The configs of the algorithms behind this handle, scopes merged in.
         scheduler: Sets the level while training goes on; each algorithm puts its own here.
@@ -178,7 +179,8 @@ class Controller(abc.ABC):
         activations stay, as constants. It runs and can be exported either way, in the mode that
         the model is in.
         """
-        assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
+        if not isinstance(self.model, NNCFNetwork):  # as nncfx.load returns a finished one
+            return copy_of(self.model)
         if self.compression_stage() != CompressionStage.FULLY_COMPRESSED:
             levels = (self.target_level, self.scheduler.final_level)
             self._watch.is_stripped(self.scheduler.current_epoch, levels)
@@ -236,8 +238,7 @@ class Controller(abc.ABC):
         self._watch.groups_are_made()
         groups = [{"params": own_parameters(self.model), "lr": lr}]
         by_algorithm: dict[str, list[nn.Parameter]] = {}
-        assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
-        for insertion in self.model.nncf.hooks:
+        for insertion in self.model.nncf.hooks if isinstance(self.model, NNCFNetwork) else ():
             found = by_algorithm.setdefault(insertion.algorithm, [])
             known = {id(one) for one in found}
             found.extend(one for one in insertion.hook.parameters() if id(one) not in known)

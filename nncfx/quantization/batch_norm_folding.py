@@ -1,11 +1,13 @@
 """Batch norms that follow a layer, put into its weights: exact in evaluation mode."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from nncfx.errors import StorageError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.quantization.layer_chains import (
     Layer,
@@ -16,7 +18,10 @@ from nncfx.quantization.layer_chains import (
 )
 from nncfx.tracing import ExampleInputs, NNCFNetwork, unwrap, wrap
 
-__all__ = ["fold_batch_norms", "folded"]
+__all__ = ["fold_batch_norms", "folded", "folded_norms", "without_norms"]
+
+_MARK: Final = "_nncfx_folded_into"
+"""The attribute of an `nn.Identity` in a batch norm's place: the name of the layer that has it."""
 
 _FEATURES_ONLY: Final = 2
 """Axes of a linear layer's output whose features are what the batch norm normalises."""
@@ -79,8 +84,48 @@ def _fold(model: nn.Module, layer: Layer, name: str) -> None:
         layer.module.bias = nn.Parameter(bias, requires_grad=layer.weight.requires_grad)
     else:
         layer.bias.data = bias
+    _take_out(model, name, layer.operation.module)
+
+
+def _take_out(model: nn.Module, name: str, layer: str) -> None:
+    gone = nn.Identity().train(model.get_submodule(name).training)
+    vars(gone)[_MARK] = layer
     parent, _, child = name.rpartition(".")
-    setattr(model.get_submodule(parent), child, nn.Identity().train(norm.training))
+    setattr(model.get_submodule(parent), child, gone)
+
+
+def folded_norms(model: nn.Module) -> dict[str, str]:
+    """Return which batch norms `fold_batch_norms` took out, with the layer each is in, by name."""
+    modules = model.named_modules(remove_duplicate=False)
+    return {name: vars(one)[_MARK] for name, one in modules if _MARK in vars(one)}
+
+
+def without_norms(model: nn.Module, folded: Mapping[str, str]) -> None:
+    """Take batch norms out of a fresh model, in place; their layers get a bias of zeros.
+
+    Args:
+        model: Plain, with its batch norms; those that are out already stay so.
+        folded: What `folded_norms` returned for the model in which they are folded.
+
+    Raises:
+        StorageError: a batch norm or a layer is not there.
+    """
+    modules = dict(model.named_modules(remove_duplicate=False))
+    for name, layer in folded.items():
+        if name in modules and _MARK in vars(modules[name]):
+            continue
+        norm, target = modules.get(name), modules.get(layer)
+        weight = getattr(target, "weight", None)
+        if not isinstance(norm, _BatchNorm) or target is None or not isinstance(weight, Tensor):
+            raise StorageError(
+                f"In the file the batch norm '{name}' is folded into '{layer}', and the model has "
+                f"no such pair.{did_you_mean(name, modules)} Build it from the class that was "
+                "saved.",
+            )
+        if target._parameters.get("bias") is None:  # noqa: SLF001 (a name with None is no attribute)
+            bias = torch.zeros(norm.num_features, dtype=weight.dtype, device=weight.device)
+            target.bias = nn.Parameter(bias, requires_grad=weight.requires_grad)
+        _take_out(model, name, layer)
 
 
 @torch.no_grad()

@@ -20,6 +20,7 @@ __all__ = [
     "qparams_from_threshold",
     "range_of",
     "rows_of",
+    "to_integers",
 ]
 
 _FLOAT8 = {"float8_e4m3": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
@@ -69,6 +70,27 @@ def fake_quantize(
     ends = (float(spec.quant_min), float(spec.quant_max))
     rounded: Tensor = _Rounded.apply(values, *shaped, ends, gradient_scale)  # type: ignore[no-untyped-call]
     return rounded.to(x.dtype)
+
+
+def to_integers(x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantizerSpec) -> Tensor:
+    """Return the whole numbers that `fake_quantize` rounds `x` to, as floats, in its shape.
+
+    Of float8 they are the multiples of the scale. Half precision is computed in float32.
+    """
+    if spec.group is not None:
+        rows, by_row = rows_of(x, spec), spec.replace(group=None, columns=False, axis=0)
+        return from_rows(to_integers(rows, scale, zero_point, by_row), x, spec)
+    shaped = [along_axis(one, x, spec) for one in (scale, zero_point.to(scale.dtype))]
+    if spec.is_float8:
+        largest = FLOAT8_MAX[spec.mode]
+        return (x / shaped[0]).clamp(-largest, largest)
+    values = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    return _levels(values, *shaped).clamp_(float(spec.quant_min), float(spec.quant_max))
+
+
+def _levels(x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
+    # torch multiplies by the inverse, which may round otherwise than a division
+    return (x * (1 / scale)).round_().add_(zero_point)
 
 
 def _native(x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantizerSpec) -> Tensor:
@@ -127,13 +149,12 @@ class _Rounded(torch.autograd.Function):
         gradient_scale: float,
     ) -> Tensor:
         ctx.ends, ctx.gradient_scale = ends, gradient_scale
-        # torch multiplies by the inverse, which may round otherwise than a division
-        steps = x * (1 / scale)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+            steps = x * (1 / scale)  # as in _levels
             ctx.save_for_backward(steps, scale, zero_point)
             levels = steps.round().add_(zero_point)
         else:
-            levels = steps.round_().add_(zero_point)
+            levels = _levels(x, scale, zero_point)
             ctx.save_for_backward(levels)
         return levels.clamp(*ends).sub_(zero_point).mul_(scale)
 

@@ -1,10 +1,11 @@
 """Quantizers as plain values, so that a file can bring them back."""
 
 import dataclasses
+import math
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Final
 
-from nncfx.errors import StorageError
+from nncfx.errors import NNCFXError, StorageError
 from nncfx.quantization.quantizer import Quantizer
 from nncfx.quantization.spec import QuantizerSpec
 from nncfx.tracing import Insertion, NNCFNetwork, PostSite, PreSite, Site, WeightSite
@@ -12,6 +13,8 @@ from nncfx.tracing import Insertion, NNCFNetwork, PostSite, PreSite, Site, Weigh
 __all__ = ["insertions_from", "quantizer_records"]
 
 _SITES: dict[str, type[Site]] = {"weight": WeightSite, "pre": PreSite, "post": PostSite}
+_MOST: Final = 2**31
+"""Scales of one quantizer; a file that asks for more is damaged."""
 
 
 def quantizer_records(
@@ -33,14 +36,21 @@ def quantizer_records(
             {
                 "algorithm": one.algorithm,
                 "priority": int(one.priority),
-                "spec": dataclasses.asdict(hook.spec),
+                "spec": _told(hook.spec),
                 "shape": list(hook.step.shape),
-                "learned": [name for name, _ in hook.named_parameters()],
                 "sites": [],
-            },
+            }
+            | ({"learned": list(hook._parameters)} if hook.is_learned else {})  # noqa: SLF001 (names alone)
+            | ({} if hook.is_active else {"active": False}),
         )
         record["sites"].append(_site_record(one.site))
     return list(records.values())
+
+
+def _told(spec: QuantizerSpec) -> dict[str, Any]:
+    """Return the fields of `spec` that are not as by default."""
+    values, default = dataclasses.asdict(spec), dataclasses.asdict(QuantizerSpec())
+    return {name: value for name, value in values.items() if value != default[name]}
 
 
 def _site_record(site: Site) -> list[Any]:
@@ -48,8 +58,12 @@ def _site_record(site: Site) -> list[Any]:
     return [kind, *dataclasses.astuple(site)]
 
 
-def insertions_from(records: Sequence[dict[str, Any]]) -> list[Insertion]:
+def insertions_from(records: Sequence[Any], *, most: int = _MOST) -> list[Insertion]:
     """Return the insertions that `quantizer_records` described; their tensors come from a file.
+
+    Args:
+        records: As JSON gives them back.
+        most: So many scales may a quantizer have; a file that asks for more is damaged.
 
     Raises:
         StorageError: a record is damaged.
@@ -57,15 +71,27 @@ def insertions_from(records: Sequence[dict[str, Any]]) -> list[Insertion]:
     insertions = []
     for record in records:
         try:
-            hook = Quantizer(QuantizerSpec(**record["spec"]), tuple(record["shape"]))
-            if record["learned"]:
+            shape = tuple(map(int, record["shape"]))
+            if math.prod(shape) > most:
+                raise StorageError(f"its scales have the shape {shape}")
+            hook = Quantizer(QuantizerSpec(**record["spec"]), shape)
+            if record.get("learned"):
                 hook.learn(logarithmic="log2_peak" in record["learned"])
+            hook.is_active = bool(record.get("active", True))
             insertions += [
-                Insertion(_SITES[kind](*place), hook, record["priority"], record["algorithm"])
-                for kind, *place in record["sites"]
+                Insertion(_site(*site), hook, int(record["priority"]), str(record["algorithm"]))
+                for site in record["sites"]
             ]
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RuntimeError, NNCFXError) as error:
             raise StorageError(
                 f"A quantizer in the file is damaged ({error}). Write the file again.",
             ) from error
     return insertions
+
+
+def _site(kind: str, *place: Any) -> Site:  # noqa: ANN401 (as JSON gives it)
+    made = _SITES[kind](*place)
+    for field, value in zip(dataclasses.fields(made), place, strict=False):
+        if not isinstance(value, int if field.name == "port" else str):
+            raise TypeError(f"{field.name} is {value!r}")
+    return made

@@ -14,6 +14,7 @@ from nncfx.storage.tensor_file import TensorFile
 from nncfx.storage.whole_file import SavedFile
 
 if TYPE_CHECKING:
+    from nncfx.storage.integer_tensor import IntegerTensor
     from nncfx.storage.model_file import load, load_state, save
     from nncfx.storage.module_sizes import SIZE_ATTRIBUTES, ModuleSizes, apply_sizes, read_sizes
 
@@ -21,6 +22,7 @@ __all__ = [
     "SIZE_ATTRIBUTES",
     "BitTensor",
     "InspectRow",
+    "IntegerTensor",
     "ModuleSizes",
     "SavedFile",
     "TensorFile",
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "IntegerTensor": "integer_tensor",
     **dict.fromkeys(("load", "load_state", "save"), "model_file"),
     **dict.fromkeys(
         ("SIZE_ATTRIBUTES", "ModuleSizes", "apply_sizes", "read_sizes"), "module_sizes"

@@ -2,10 +2,12 @@
 
 import json
 import math
+import os
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from nncfx.errors import StorageError
@@ -20,6 +22,7 @@ __all__ = [
     "TensorRow",
     "check_size",
     "decode_tensor",
+    "is_container",
     "pack",
     "read_header",
     "read_tensors",
@@ -169,6 +172,15 @@ def _segments(payloads: list[bytes]) -> Iterator[tuple[int, bytes]]:
             run = []
     if run:
         yield len(run), b"".join(run)
+
+
+def is_container(path: str | os.PathLike[str]) -> bool:
+    """Return whether the file at `path` begins as a container does; one that is not there: no."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
 
 def read_header(file: BinaryIO) -> Header:

@@ -7,7 +7,7 @@ from torch import nn
 from nncfx.errors import StorageError
 from nncfx.storage.number_formats import WIDTHS, BitTensor
 
-__all__ = ["DTYPES", "from_bits", "plain_tensor", "to_bits"]
+__all__ = ["DTYPES", "NAMES", "from_bits", "plain_tensor", "to_bits"]
 
 DTYPES = {
     "BOOL": torch.bool,
@@ -27,7 +27,7 @@ DTYPES = {
     "F64": torch.float64,
     "C64": torch.complex64,
 }
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def plain_tensor(name: str, value: object) -> torch.Tensor:
@@ -41,10 +41,10 @@ def plain_tensor(name: str, value: object) -> torch.Tensor:
             f"{name!r} in the state_dict is a {type(value).__name__}; a file holds tensors only. "
             f"Keep it as a buffer, or in the metadata.",
         )
-    if value.layout != torch.strided or value.is_meta or value.dtype not in _NAMES:
+    if value.layout != torch.strided or value.is_meta or value.dtype not in NAMES:
         raise StorageError(
             f"Tensor {name!r} ({value.dtype}, {value.layout}, on {value.device}) cannot be "
-            f"stored; a file holds dense tensors with values, of {', '.join(_NAMES.values())}.",
+            f"stored; a file holds dense tensors with values, of {', '.join(NAMES.values())}.",
         )
     return value.detach()
 
@@ -54,7 +54,7 @@ def to_bits(tensor: torch.Tensor, *, signed_zeros: bool) -> BitTensor:
     flat = tensor.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
     if not signed_zeros and flat.is_floating_point():
         flat = torch.where(flat == 0, torch.zeros_like(flat), flat)
-    name = _NAMES[tensor.dtype]
+    name = NAMES[tensor.dtype]
     words = flat.view(torch.uint8).numpy().view(f"<u{WIDTHS[name]}")
     return BitTensor(dtype=name, shape=tuple(tensor.shape), words=words)
 

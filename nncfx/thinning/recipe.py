@@ -46,6 +46,10 @@ class ThinRecipe:
     sizes: Mapping[str, Sizes]
     forms: Mapping[str, Arguments] = field(default_factory=dict)
 
+    def __deepcopy__(self, _: dict[int, Any]) -> "ThinRecipe":
+        """Return itself: models carry recipes, nothing changes one, and indices are many."""
+        return self
+
     def to_json(self) -> str:
         """Return the recipe as JSON text; `from_json` is the inverse."""
         removed = [

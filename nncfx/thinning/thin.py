@@ -17,6 +17,7 @@ from nncfx.graph.channels import Channels
 from nncfx.quantization import Quantizer
 from nncfx.schemes.alignment import Alignment, resolve_alignment
 from nncfx.storage.narrow_attention import NarrowAttention
+from nncfx.thinning.carried_recipes import carry, recipes_of
 from nncfx.thinning.probing import Form, check_form, prunable_channels
 from nncfx.thinning.quantizers import is_quantized, quantized_again, without_hooks
 from nncfx.thinning.recipe import ThinRecipe
@@ -43,7 +44,8 @@ class ThinResult:
 
     Attributes:
         model: a smaller copy, of the same class unless `exchanged` says something else, in the
-            same mode.
+            same mode. It carries its recipe, and what it was thinned from those before, so that
+            `nncfx.save` and `nncfx.storage.save` write what brings it back.
         exchanged: modules of it whose class cannot hold their widths, with the class they got.
         removed: name of a group set (the module that creates the channels) to the indices of
             the channels removed from it, ascending.
@@ -242,6 +244,13 @@ class _Work:
         tuples = {key: tuple(one.tolist()) for key, one in distinct.items()}
         taken = {key: tuples[id(one)] for key, one in removal.entries.items()}
         kind = type(self.masked)
+        recipe = ThinRecipe(
+            model_class=f"{kind.__module__}.{kind.__qualname__}",
+            removed=taken,
+            sizes=removal.sizes,
+            forms=removal.forms,
+        )
+        carry(removal.model, (*recipes_of(self.masked), recipe))
         return ThinResult(
             model=removal.model,
             exchanged={
@@ -262,12 +271,7 @@ class _Work:
             entries=taken,
             parameters=(_count(self.masked), _count(removal.model)),
             channels=(total, total - sum(len(groups) for groups in selection.groups.values())),
-            recipe=ThinRecipe(
-                model_class=f"{kind.__module__}.{kind.__qualname__}",
-                removed=taken,
-                sizes=removal.sizes,
-                forms=removal.forms,
-            ),
+            recipe=recipe,
         )
 
     def may_gain(self, channels: Channels) -> bool:

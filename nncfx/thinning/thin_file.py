@@ -1,21 +1,20 @@
 """Files of thin models of which modules have become graphs: the recipes go with the weights.
 
-What has only smaller tensors and integers needs none of this: `nncfx.storage` does it.
+What thinning returned carries its recipes, so that `nncfx.storage` writes and reads such files;
+these two take the recipes from elsewhere, and leave the dense model alone.
 """
 
-import copy
 import json
 import os
 from collections.abc import Sequence
 
 from torch import nn
 
-from nncfx.errors import StorageError
-from nncfx.storage import SavedFile, TensorFile, load_state
+from nncfx.storage import SavedFile
 from nncfx.storage import load as load_file
 from nncfx.storage import save as save_file
-from nncfx.storage.model_file import RECIPES
-from nncfx.thinning.recipe import ThinRecipe, rebuild
+from nncfx.thinning.recipe import ThinRecipe
+from nncfx.tracing.model_copy import copy_of
 
 __all__ = ["load_thinned", "save_thinned"]
 
@@ -23,7 +22,7 @@ __all__ = ["load_thinned", "save_thinned"]
 def save_thinned(
     path: str | os.PathLike[str],
     model: nn.Module,
-    recipes: Sequence[ThinRecipe],
+    recipes: Sequence[ThinRecipe] = (),
     *,
     signed_zeros: bool = True,
 ) -> SavedFile:
@@ -32,7 +31,8 @@ def save_thinned(
     Args:
         path: The file; one that exists is replaced.
         model: What thinning returned.
-        recipes: Of all the thinnings that led from the dense model to it, in their order.
+        recipes: Of all the thinnings that led from the dense model to it, in their order; by
+            default those that the model carries, as what `thin` returns does.
         signed_zeros: False writes -0.0, of which masked weights are full, as 0.0.
 
     Raises:
@@ -41,14 +41,14 @@ def save_thinned(
     if not any(one.forms for one in recipes):
         return save_file(path, model, signed_zeros=signed_zeros)
     steps = [json.loads(one.to_json()) for one in recipes]
-    return save_file(path, model, signed_zeros=signed_zeros, metadata={RECIPES: steps})
+    return save_file(path, model, signed_zeros=signed_zeros, metadata={"thin_recipes": steps})
 
 
 def load_thinned(path: str | os.PathLike[str], model: nn.Module) -> nn.Module:
-    """Return the thin model that `save_thinned` wrote; a file without recipes loads as well.
+    """Return the model that `save_thinned`, or `nncfx.storage.save`, wrote.
 
     Args:
-        path: A file that `save_thinned`, or `nncfx.storage.save`, wrote.
+        path: The file.
         model: Built by the original class with its original sizes; left as it is.
 
     Raises:
@@ -63,17 +63,8 @@ def load_thinned(path: str | os.PathLike[str], model: nn.Module) -> nn.Module:
     >>> dense[1].weight.data[:, 1:] = 0
     >>> result = thin(dense, torch.ones(1, 3))
     >>> path = Path(mkdtemp()) / "thin.nncfx"
-    >>> size = save_thinned(path, result.model, [result.recipe]).size_bytes
+    >>> size = save_thinned(path, result.model).size_bytes
     >>> load_thinned(path, dense)[0]
     Linear(in_features=3, out_features=1, bias=True)
     """
-    with TensorFile(path) as file:
-        steps = file.metadata.get(RECIPES, [])
-    if not isinstance(steps, list):
-        raise StorageError(f"{path} is damaged: its recipes are no list. Save the model anew.")
-    if not steps:
-        return load_file(path, copy.deepcopy(model))
-    recipes = [ThinRecipe.from_json(json.dumps(step)) for step in steps]
-    for recipe in recipes[:-1]:
-        model = rebuild(model, recipe)
-    return rebuild(model, recipes[-1], load_state(path))
+    return load_file(path, copy_of(model))

@@ -54,16 +54,18 @@ def strip(model: nn.Module) -> nn.Module:
     return plain
 
 
-def bake(model: NNCFNetwork) -> NNCFNetwork:
+def bake(model: NNCFNetwork, *, but: tuple[type[nn.Module], ...] = ()) -> NNCFNetwork:
     """Return a copy of `model`, wrapped, in which hooks on weights have become the weights.
 
     Hooks that change activations stay, and with them hooks on weights of the same priority or a
-    later one: a quantizer stays whole, a mask before it is baked in. Every `nn.Identity` goes,
-    and no parameter of a hook is trained. `model` is left as it was; the copy is in the same mode.
+    later one: a quantizer stays whole, a mask before it is baked in. So do hooks of the types
+    `but`. Every `nn.Identity` goes, and no parameter of a hook is trained. `model` is left as it
+    was; the copy is in the same mode.
     """
     copied = copy_of(model)
     hooks = copied.nncf.hooks
-    last = min((one.priority for one in hooks if not _is_bakeable(one)), default=None)
+    kept = [one for one in hooks if not _is_bakeable(one) or isinstance(one.hook, but)]
+    last = min((one.priority for one in kept), default=None)
     passing = [one for one in hooks if last is None or one.priority < last]
     staying = [
         one for one in hooks if one not in passing and not isinstance(one.hook, nn.Identity)

@@ -1,6 +1,7 @@
 """Checkpoints: one file that brings a compressed model back, and says what does not fit."""
 
 import json
+import runpy
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from nncfx.compressor.checkpoint import load, save
 from nncfx.compressor.create import create_compressed_model
 from nncfx.controllers import Controller
 from nncfx.errors import ArgumentError, StorageError
-from nncfx.tracing import NNCFNetwork
+from nncfx.quantization.weight_only import quantize_weights
+from nncfx.tracing import NNCFNetwork, unwrap
 
 GOLDEN = Path(__file__).parent / "golden"
 INPUTS = torch.ones(2, 6)
@@ -184,13 +186,16 @@ def test_a_file_of_another_kind_is_a_storage_error(tmp_path: Path, content: byte
         load(path, Net())
 
 
-def test_a_container_and_a_checkpoint_each_name_the_reader_of_the_other(tmp_path: Path) -> None:
+def test_both_kinds_of_files_are_loaded_and_the_other_reader_names_this_one(
+    tmp_path: Path,
+) -> None:
     container, checkpoint = tmp_path / "small.nncfx", tmp_path / "x.safetensors"
     nncfx.storage.save(container, Net())
     controller, network = trained()
     save(checkpoint, network, controller)
-    with pytest.raises(StorageError, match=r"small.nncfx.*nncfx\.thinning\.load_thinned"):
-        load(container, Net())
+    again, model = load(container, Net)
+    assert again.configs == ()
+    assert model(INPUTS).shape == (2, 3)
     with pytest.raises(StorageError, match=r"x.safetensors.*which nncfx\.load reads"):
         nncfx.storage.load(checkpoint, Net())
 
@@ -207,9 +212,9 @@ def test_a_plain_safetensors_file_is_no_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_later_version_is_refused(tmp_path: Path) -> None:
-    later = json.dumps({"format": "nncfx.checkpoint", "version": 2})
+    later = json.dumps({"format": "nncfx.checkpoint", "version": 3})
     save_file({"a": torch.ones(1)}, tmp_path / "x", metadata={"nncfx": later})
-    with pytest.raises(StorageError, match=r"has version 2; this nncfx .* reads version 1"):
+    with pytest.raises(StorageError, match=r"has version 3; this nncfx .* reads version 2"):
         load(tmp_path / "x", Net())
 
 
@@ -237,3 +242,73 @@ def test_arguments_the_other_way_round_are_told(tmp_path: Path) -> None:
     model = nncfx.wrap(nn.Sequential(nn.Linear(2, 2)), torch.ones(1, 2))
     with pytest.raises(ArgumentError, match=r"not a module; the path is first"):
         nncfx.save(model, tmp_path / "model.pt")  # type: ignore[arg-type]  # that is the mistake
+
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.mark.parametrize("name", ["training_1", "quantized_1", "folded_1"])
+def test_files_of_version_1_are_loaded(name: str) -> None:
+    golden = runpy.run_path(str(GOLDEN / "make_checkpoint_1.py"))
+    _, model = load(GOLDEN / f"{name}.safetensors", golden["Net"]().eval())
+    expected = json.loads((GOLDEN / "outputs_1.json").read_text())[name]
+    assert model.eval()(golden["INPUTS"]).tolist() == expected
+
+
+def quantized() -> nn.Module:
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 64)).eval()
+    return quantize_weights(model, bits=4, example_inputs=torch.ones(1, 64))
+
+
+def test_a_finished_model_has_integers_and_one_in_training_its_floats(tmp_path: Path) -> None:
+    model = quantized()
+    weights = sum(one.numel() for one in model.parameters() if one.ndim > 1)
+    values = {"finished": save(tmp_path / "a", model)}
+    values["to train on"] = save(tmp_path / "b", model, integers=False)
+    with safe_open(values["finished"], framework="pt") as file:
+        # two weights of 4 bits in a byte
+        assert sum(file.get_tensor(f"{i}.weight").numel() for i in (0, 2)) == weights / 2
+    _, again = load(values["to train on"], lambda: unwrap(quantized()))
+    assert torch.equal(raw(again, "0.weight"), raw(model, "0.weight"))
+    _, again = load(values["finished"], lambda: unwrap(quantized()))
+    assert not torch.equal(raw(again, "0.weight"), raw(model, "0.weight"))
+    assert torch.equal(again(torch.ones(1, 64)), model(torch.ones(1, 64)))
+
+
+def raw(model: nn.Module, name: str) -> Tensor:
+    value: Tensor = model.state_dict()[name]
+    return value
+
+
+def test_hooks_that_nobody_handles_are_refused_when_saved(tmp_path: Path) -> None:
+    _, model = trained()
+    with pytest.raises(ArgumentError, match=r"carries hooks of '\w+'.*Pass the controller"):
+        save(tmp_path / "x", model)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_thin_model_is_trained_on_and_comes_back(tmp_path: Path) -> None:
+    controller, model = trained()
+    controller.level = 0.5
+    thin = nncfx.thin(model).model
+    item = {"algorithm": "magnitude_sparsity", "sparsity_init": 0.5}
+    controller, network = create_compressed_model(thin, {"compression": item}, INPUTS)
+    again, other = load(save(tmp_path / "x", network, controller), Net)
+    assert torch.equal(other(INPUTS), network(INPUTS))
+    assert again.state_dict() == controller.state_dict()
+
+
+def test_the_controller_of_a_finished_model_does_nothing(tmp_path: Path) -> None:
+    controller, model = load(save(tmp_path / "x", Net()), Net)
+    controller.scheduler.epoch_step()
+    controller.scheduler.step()
+    assert (float(controller.loss()), controller.level) == (0.0, 0.0)
+    assert torch.equal(controller.strip()(INPUTS), model(INPUTS))
+    save(tmp_path / "y", model, controller)
+
+
+def test_what_makes_no_module_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path / "x", Net())
+    for wrong in (3, dict):
+        with pytest.raises(ArgumentError, match=r"load takes a fresh model, or what makes one"):
+            load(path, wrong)  # type: ignore[arg-type]  # that is the mistake

@@ -49,11 +49,13 @@ def test_modules_that_became_graphs_are_made_again(tmp_path: Path) -> None:
     assert dense.second.out_channels == 16
 
 
-def test_a_plain_load_tells_how_to_read_it(tmp_path: Path) -> None:
+def test_what_thin_returns_and_copies_of_it_carry_what_their_file_needs(tmp_path: Path) -> None:
     result = thinned(Tutorial())
-    save_thinned(tmp_path / "thin.nncfx", result.model, [result.recipe])
-    with pytest.raises(StorageError, match="load_thinned"):
-        nncfx.storage.load(tmp_path / "thin.nncfx", Tutorial())
+    nncfx.storage.save(tmp_path / "thin.nncfx", copy.deepcopy(result.model))
+    dense = Tutorial()
+    again = nncfx.storage.load(tmp_path / "thin.nncfx", dense)
+    assert torch.equal(again(IMAGES), result.model(IMAGES))
+    assert dense.second.out_channels == 16
 
 
 @pytest.mark.parametrize(

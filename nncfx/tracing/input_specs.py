@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from nncfx.errors import ArgumentError, StorageError
-from nncfx.tracing import ExampleInputs
+from nncfx.tracing.inputs import ExampleInputs
 
 __all__ = ["describe_inputs", "inputs_from"]
 
@@ -53,7 +53,7 @@ def inputs_from(description: Mapping[str, Any], device: torch.device) -> Example
     raise StorageError("The description of the example inputs is damaged. Pass example_inputs.")
 
 
-def _make(description: Mapping[str, Any], device: torch.device) -> Any:  # noqa: ANN401 (any input)
+def _make(description: Mapping[str, Any], device: torch.device) -> Any:
     kind = description["kind"]
     if kind == "tensor":
         return _tensor(description["shape"], getattr(torch, description["dtype"]), device)

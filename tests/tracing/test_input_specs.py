@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from nncfx.compressor.input_specs import describe_inputs, inputs_from
 from nncfx.errors import ArgumentError, StorageError
+from nncfx.tracing.input_specs import describe_inputs, inputs_from
 
 CPU = torch.device("cpu")
 

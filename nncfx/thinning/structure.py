@@ -1,0 +1,309 @@
+"""What a file says of a model beside its tensors, and a fresh model made into that one.
+
+Thinned modules, batch norms that were folded, quantizers: tensors alone do not tell of them.
+"""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from nncfx.errors import NNCFXError, StorageError
+from nncfx.quantization.batch_norm_folding import folded_norms, without_norms
+from nncfx.quantization.quantizer import Quantizer
+from nncfx.quantization.records import insertions_from, quantizer_records
+from nncfx.quantization.stored_weights import integer_weights
+from nncfx.storage.module_sizes import ModuleSizes, apply_sizes, read_sizes
+from nncfx.storage.stored_model import StoredModel, check_fit, fill, restored_on_error
+from nncfx.thinning.carried_recipes import recipes_of
+from nncfx.thinning.recipe import ThinRecipe, rebuild
+from nncfx.tracing import ExampleInputs, NNCFNetwork, bake, strip, wrap
+from nncfx.tracing.hook_store import STORE
+from nncfx.tracing.input_specs import describe_inputs, inputs_from
+from nncfx.tracing.model_copy import copy_of
+
+__all__ = [
+    "Described",
+    "describe",
+    "finished",
+    "hook_again",
+    "reshaped",
+    "restored",
+    "wrapped",
+    "zero_keys",
+]
+
+_HOOKS: Final = f"{STORE}."
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Described:
+    """A model as a file holds it.
+
+    Attributes:
+        state: Name to tensor; a weight of which the file holds the integers has these.
+        sizes: Module name to size attribute to value.
+        structure: All else that `restored` needs, as JSON has it.
+    """
+
+    state: Mapping[str, Any]
+    sizes: Mapping[str, ModuleSizes]
+    structure: dict[str, Any]
+
+
+def finished(model: nn.Module, *, constant: bool = True) -> nn.Module:
+    """Return `model`, or a copy of it, with no hooks but quantizers.
+
+    Masks and the like are baked into the weights: the copy computes what the model does.
+
+    Args:
+        model: Plain, or wrapped; left as it is.
+        constant: Whether quantizers learn nothing any longer.
+
+    Raises:
+        StorageError: another hook changes activations, or comes after a quantizer.
+    """
+    if not isinstance(model, NNCFNetwork) or not model.nncf.hooks:
+        return model
+    hooks = [one.hook for one in model.nncf.hooks]
+    quantizers = [one for one in hooks if isinstance(one, Quantizer)]
+    if not quantizers:
+        try:
+            return strip(model)
+        except NNCFXError as error:
+            raise _refused(model, str(error)) from error
+    if len(quantizers) < len(hooks):
+        model = bake(model, but=(Quantizer,))
+        _check_rest(model)
+    elif constant and any(one.is_learned for one in quantizers):
+        model = copy_of(model)
+    for one in model.nncf.hooks if constant else ():
+        if isinstance(one.hook, Quantizer) and one.hook.is_learned:
+            one.hook.freeze()
+    return model
+
+
+def _check_rest(model: NNCFNetwork) -> None:
+    for one in model.nncf.hooks:
+        if not isinstance(one.hook, Quantizer):
+            what = f"'{one.algorithm}' has a {type(one.hook).__name__} at {one.site}"
+            raise _refused(model, what)
+
+
+def _refused(model: nn.Module, why: str) -> StorageError:
+    return StorageError(
+        f"This {type(model).__name__} cannot be written as a finished model: "
+        f"{why}. Write it while it is in training by nncfx.save(path, model, controller), or "
+        "write what controller.strip() or nncfx.thin(model).model returns.",
+    )
+
+
+def describe(
+    model: nn.Module, *, integers: bool = True, without: Collection[str] = ()
+) -> Described:
+    """Return what a file holds of `model`.
+
+    Args:
+        model: Plain, or with hooks that are quantizers, or of algorithms in `without`.
+        integers: Whether to hold integers in place of the floats of quantized weights.
+        without: Algorithms whose hooks are made again by other means.
+    """
+    state = dict(model.state_dict())
+    structure: dict[str, Any] = {}
+    recipes = recipes_of(model)
+    if any(one.forms for one in recipes):
+        structure["thin_recipes"] = [json.loads(one.to_json()) for one in recipes]
+    folded = folded_norms(model)
+    if folded:
+        structure["folded"] = folded
+    if isinstance(model, NNCFNetwork) and model.nncf.hooks:
+        structure["quantizers"] = quantizer_records(model, without=without)
+        structure["example_inputs"] = describe_inputs(model.nncf.example_inputs)
+        further = [describe_inputs(one) for one in model.nncf.further_inputs]
+        structure |= {"further_inputs": further} if further else {}
+        _spare(state, model)
+        if integers:
+            structure["integers"] = _with_integers(state, model)
+    sizes = read_sizes(model)
+    return Described(
+        state=state,
+        sizes={name: one for name, one in sizes.items() if not name.startswith(_HOOKS)},
+        structure=structure,
+    )
+
+
+def _spare(state: dict[str, Any], model: NNCFNetwork) -> None:
+    """Take out of `state` what a file need not hold: zero points of 0, and schedules."""
+    for key in model.nncf.carried_names & state.keys():
+        del state[key]  # nothing of a finished model, and a checkpoint says it elsewhere
+    zeros = zero_keys(model)
+    narrow = {id(value): _narrow(value) for value in zeros.values()}
+    for key, value in zeros.items():
+        if value.any():
+            state[key] = narrow[id(value)]
+        else:
+            del state[key]
+
+
+def _narrow(zeros: Tensor) -> Tensor:
+    """Return whole numbers in a byte each, if they fit."""
+    low, high = zeros.aminmax()
+    for dtype in (torch.uint8, torch.int8):
+        if torch.iinfo(dtype).min <= low and high <= torch.iinfo(dtype).max:
+            return zeros.to(dtype)
+    return zeros
+
+
+def _with_integers(state: dict[str, Any], model: NNCFNetwork) -> dict[str, Any]:
+    """Put integers in the place of quantized weights; return what is to be said of each."""
+    named: dict[int, str] = {}
+    for key, value in model.state_dict(keep_vars=True).items():
+        named.setdefault(id(value), key)  # a file holds what is shared under its first name
+    entries = {}
+    for name, (stored, hook) in integer_weights(model).items():
+        if name in state:
+            state[name] = stored.values
+            entries[name] = stored.described() | {"scale": named[id(hook.step)]}
+            if named[id(hook.zero)] in state:
+                entries[name]["zero_point"] = named[id(hook.zero)]
+    return entries
+
+
+def zero_keys(model: nn.Module) -> dict[str, Tensor]:
+    """Return the zero points of quantizers by each of their `state_dict` keys.
+
+    A file leaves out those that are 0 everywhere.
+    """
+    zeros = {id(one.zero) for one in model.modules() if isinstance(one, Quantizer)}
+    if not zeros:
+        return {}
+    state = model.state_dict(keep_vars=True)
+    return {key: value for key, value in state.items() if id(value) in zeros}
+
+
+def restored(
+    model: nn.Module,
+    stored: StoredModel,
+    *,
+    example_inputs: ExampleInputs | None = None,
+    dtype: torch.dtype | None = None,
+) -> nn.Module:
+    """Return the model of a file, made of a fresh dense one.
+
+    Args:
+        model: Of the original class and sizes, or made equal to what was saved. It is filled in
+            place, or left as it was on an error; where modules have to become graphs, it is left
+            as it was and a new one returned.
+        stored: The file.
+        example_inputs: With which to trace where hooks are to be placed; made from the recorded
+            shapes if absent.
+        dtype: Cast floating tensors to this; by default each has the format of the file.
+
+    Raises:
+        StorageError: the file is damaged, or of another model.
+        ThinningError: its recipes are of another model.
+        ArgumentError: example inputs are needed.
+        TracingError: the model cannot be traced.
+    """
+    with restored_on_error(model):
+        if not (stored.structure or isinstance(model, NNCFNetwork)):
+            check_fit(stored, model)
+        made = reshaped(model, stored)
+        if not (isinstance(made, NNCFNetwork) and made.nncf.hooks):
+            made = hook_again(made, stored, example_inputs)
+        zeros = zero_keys(made)
+        further, carried = frozenset[str](), frozenset[str]()
+        if isinstance(made, NNCFNetwork):
+            further, carried = made.nncf.further_names, made.nncf.carried_names
+        check_fit(stored, made, absent=carried.union(zeros), surplus=further | carried)
+        tensors = stored.read()
+        absent = {key: torch.zeros_like(one) for key, one in zeros.items() if key not in tensors}
+        # zero points may be stored in a narrower format
+        whole = {key: tensors[key].to(one.dtype) for key, one in zeros.items() if key in tensors}
+        fill(made, {**tensors, **whole, **absent}, dtype)
+    return made
+
+
+def reshaped(model: nn.Module, stored: StoredModel) -> nn.Module:
+    """Return `model` with the sizes of a file, its graphs and without norms that are folded."""
+    structure = stored.structure
+    recipes = [ThinRecipe.from_json(json.dumps(one)) for one in _list(structure, "thin_recipes")]
+    folded = structure.get("folded", {})
+    if not isinstance(folded, dict) or not all(isinstance(one, str) for one in folded.values()):
+        raise StorageError(
+            "The file is damaged: what it says of batch norms is no table of names."
+        )
+    seen = {name.rpartition(".")[0] for one in recipes for name, _ in one.removed}
+    if recipes:
+        model = copy_of(model)
+    without_norms(model, {name: one for name, one in folded.items() if name not in seen})
+    for recipe in recipes:
+        model = rebuild(model, recipe)
+    without_norms(model, folded)
+    if not recipes:
+        _resize(model, stored)
+    return model
+
+
+def _resize(model: nn.Module, stored: StoredModel) -> None:
+    """Apply the sizes of a file; what does not fit at all is left to `check_fit`."""
+    state = model.state_dict(keep_vars=True)
+    shapes = {
+        name: shape
+        for name, shape in stored.shapes.items()
+        if isinstance(state.get(name), Tensor) and not name.startswith(_HOOKS)
+    }
+    grown = [
+        name
+        for name, shape in shapes.items()
+        if len(shape) != state[name].dim()
+        or any(new > old for new, old in zip(shape, state[name].shape, strict=True))
+    ]
+    if not grown:
+        apply_sizes(model, stored.sizes, shapes)
+
+
+def hook_again(
+    model: nn.Module, stored: StoredModel, example_inputs: ExampleInputs | None = None
+) -> nn.Module:
+    """Return `model`, in which the quantizers of a file hang again; it is wrapped for it."""
+    records = _list(stored.structure, "quantizers")
+    if not records:
+        return model
+    most = max((one.numel for one in stored.tensors.values()), default=0)
+    insertions = insertions_from(records, most=most)
+    if not isinstance(model, NNCFNetwork):
+        model = wrapped(model, stored, example_inputs)
+    model.nncf.register(insertions)
+    model.nncf.commit()
+    device = next((one.device for one in model.parameters()), torch.device("cpu"))
+    for insertion in insertions:
+        insertion.hook.to(device)
+    return model
+
+
+def wrapped(
+    model: nn.Module, stored: StoredModel, example_inputs: ExampleInputs | None = None
+) -> NNCFNetwork:
+    """Return `model`, wrapped in place with inputs as those of the model in the file.
+
+    Raises:
+        ArgumentError: example inputs are needed.
+        TracingError: the model cannot be traced.
+    """
+    first = next(model.parameters(), None)
+    device = torch.device("cpu") if first is None else first.device
+    if example_inputs is None:
+        example_inputs = inputs_from(stored.structure.get("example_inputs", {}), device)
+    further = [inputs_from(one, device) for one in _list(stored.structure, "further_inputs")]
+    return wrap(model, example_inputs, further_inputs=further)
+
+
+def _list(structure: Mapping[str, Any], name: str) -> Sequence[Any]:
+    found = structure.get(name, [])
+    if not isinstance(found, list):
+        raise StorageError(f"The file is damaged: its {name} are no list. Save the model anew.")
+    return found

@@ -1,0 +1,193 @@
+"""What a save wrote, a load brings back: all algorithms and pairs, thinned or not, all formats."""
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import nncfx
+from nncfx.controllers import Controller, registered_algorithms
+from nncfx.errors import NNCFXError
+from nncfx.thinning import load_thinned, save_thinned, thin
+from nncfx.tracing import NNCFNetwork
+
+IMAGES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+TOKENS = torch.arange(12).reshape(2, 6)
+
+
+class Net(nn.Module):
+    """A residual block with batch norms, and linear layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.inner = nn.Conv2d(8, 16, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(16)
+        self.outer = nn.Conv2d(16, 8, 1)
+        self.hidden, self.last = nn.Linear(8, 16), nn.Linear(16, 4)
+        nn.init.uniform_(self.norm.running_mean)
+        with torch.no_grad():
+            self.inner.weight[..., 0, 0] = 0  # for const_sparsity to keep
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x).relu()
+        x = x + self.outer(self.norm(self.inner(x)).relu())
+        return self.last(self.hidden(x.mean((2, 3))).relu())
+
+
+class Encoder(nn.Module):
+    """Tokens, one block of a transformer, and a head that shares the embedding's weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.tokens = nn.Embedding(16, 32)
+        self.query, self.key, self.value = (nn.Linear(32, 32) for _ in range(3))
+        self.out, self.norm = nn.Linear(32, 32), nn.LayerNorm(32)
+        self.up, self.down = nn.Linear(32, 64), nn.Linear(64, 32)
+        self.head = nn.Linear(32, 16, bias=False)
+        self.head.weight = self.tokens.weight
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = y = self.tokens(x)
+        parts = [
+            one(x).unflatten(-1, (-1, 8)).transpose(1, 2)
+            for one in (self.query, self.key, self.value)
+        ]
+        mixed = nn.functional.scaled_dot_product_attention(*parts)
+        x = x + self.out(mixed.transpose(1, 2).flatten(2))
+        return self.head(y + self.down(self.up(self.norm(x)).relu()))
+
+
+INPUTS: Mapping[type[nn.Module], Tensor] = {Net: IMAGES, Encoder: TOKENS}
+
+_PRUNED: Mapping[str, Any] = {"align": 1, "pruning_steps": 1}
+ITEMS: Mapping[str, Mapping[str, Any]] = {
+    "block_pruning": {"params": {"block": [4, 4], "sparsity_target_epoch": 1}},
+    "branch_pruning": {"params": {"pruning_steps": 1, "pruning_target": 0.6}},
+    "const_sparsity": {},
+    "filter_pruning": {"params": {**_PRUNED, "prune_first_conv": True, "all_weights": True}},
+    "head_pruning": {"params": _PRUNED},
+    "knowledge_distillation": {"type": "mse"},
+    "lc": {"params": {"schedule": "polynomial", "sparsity_target_epoch": 1}},
+    "magnitude_sparsity": {"params": {"sparsity_target_epoch": 1}},
+    "movement_sparsity": {
+        "params": {
+            "warmup_start_epoch": 0,
+            "warmup_end_epoch": 1,
+            "importance_regularization_factor": 0.1,
+        }
+    },
+    "neuron_pruning": {"params": _PRUNED},
+    "nm_sparsity": {"params": {"start_epoch": 0}},
+    "quantization": {"initializer": {"range": {"num_init_samples": 0}}},
+    "rb_sparsity": {"params": {"sparsity_target_epoch": 1}},
+    "structure_pruning": {
+        "params": {**_PRUNED, "all_weights": True, "pruning_parameters_target": 0.3}
+    },
+    "weight_clustering": {"bits": 3, "params": {"start_epoch": 0}},
+}
+SINGLE = [(name,) for name in ITEMS]
+FEW = [("filter_pruning", "quantization"), ("magnitude_sparsity", "quantization")]
+PAIRS = list(itertools.combinations(ITEMS, 2))
+
+Made = tuple[Controller, NNCFNetwork]
+
+
+def made(kind: type[nn.Module], names: tuple[str, ...]) -> Made:
+    """Return the model with these algorithms, trained for two steps, at their last level."""
+    items = [{"algorithm": name, **ITEMS[name]} for name in names]
+    try:
+        pair = nncfx.create_compressed_model(kind(), {"compression": items}, INPUTS[kind])
+    except NNCFXError as error:
+        pytest.skip(f"{kind.__name__}: {error}")
+    controller, model = pair
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+    for _ in range(2):
+        controller.scheduler.epoch_step()
+        controller.scheduler.step()
+        optimizer.zero_grad()
+        (model.train()(INPUTS[kind]).square().mean() + controller.loss()).backward()
+        optimizer.step()
+    model.eval()
+    return controller, model
+
+
+def thinned(model: nn.Module, kind: type[nn.Module]) -> nn.Module:
+    try:
+        return thin(model, INPUTS[kind]).model.eval()
+    except NNCFXError as error:
+        pytest.skip(f"{kind.__name__} cannot be thinned: {error}")
+
+
+def assert_back(
+    model: nn.Module, kind: type[nn.Module], folder: Path, controller: Controller | None = None
+) -> None:
+    """Check that every save of `model` has its loads, with equal outputs."""
+    with torch.no_grad():
+        expected = model.eval()(INPUTS[kind])
+    checkpoint = nncfx.save(folder / "model.safetensors", model, controller)
+    container = nncfx.storage.save(folder / "model.nncfx", model).path
+    own = save_thinned(folder / "thin.nncfx", model).path
+    found = {
+        "checkpoint": nncfx.load(checkpoint, kind)[1],
+        "checkpoint into a model": nncfx.load(checkpoint, kind())[1],
+        "container": nncfx.load(container, kind)[1],
+        "storage": nncfx.storage.load(container, kind()),
+        "thinned": load_thinned(own, kind()),
+        "own": nncfx.load(own, kind)[1],
+        "of storage": load_thinned(container, kind()),
+    }
+    for name, again in found.items():
+        with torch.no_grad():
+            assert torch.equal(again.eval()(INPUTS[kind]), expected), name
+
+
+@pytest.mark.parametrize("kind", [Net, Encoder])
+@pytest.mark.parametrize("names", [*SINGLE, *FEW], ids="+".join)
+def test_a_model_in_training_comes_back(
+    kind: type[nn.Module], names: tuple[str, ...], tmp_path: Path
+) -> None:
+    controller, model = made(kind, names)
+    assert_back(model, kind, tmp_path, controller)
+    again, _ = nncfx.load(tmp_path / "model.safetensors", kind)
+    assert again.state_dict() == controller.state_dict()
+
+
+@pytest.mark.parametrize("kind", [Net, Encoder])
+@pytest.mark.parametrize("names", [*SINGLE, *FEW], ids="+".join)
+def test_a_stripped_model_comes_back(
+    kind: type[nn.Module], names: tuple[str, ...], tmp_path: Path
+) -> None:
+    assert_back(made(kind, names)[0].strip(), kind, tmp_path)
+
+
+@pytest.mark.parametrize("kind", [Net, Encoder])
+@pytest.mark.parametrize("names", [*SINGLE, *FEW], ids="+".join)
+def test_a_thinned_model_comes_back(
+    kind: type[nn.Module], names: tuple[str, ...], tmp_path: Path
+) -> None:
+    assert_back(thinned(made(kind, names)[1], kind), kind, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Net, Encoder])
+@pytest.mark.parametrize("names", PAIRS, ids="+".join)
+def test_every_pair_comes_back(
+    kind: type[nn.Module], names: tuple[str, ...], tmp_path: Path
+) -> None:
+    controller, model = made(kind, names)
+    assert_back(model, kind, tmp_path, controller)
+    assert_back(controller.strip(), kind, tmp_path)
+    assert_back(thinned(model, kind), kind, tmp_path)
+
+
+def test_no_algorithm_is_left_out() -> None:
+    assert set(ITEMS) == set(registered_algorithms())
