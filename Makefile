@@ -5,13 +5,18 @@ PIP := $(BIN)/pip --disable-pip-version-check install --quiet
 # pytest-xdist runs one worker a core, so that torch's own threads would only get in the way.
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile
 
-.PHONY: demo cifar-quick test test-fast lint clean
+.PHONY: demo cifar-quick verify-results test test-fast lint clean
 
 demo: .venv/demo
 	$(BIN)/python examples/digits.py
 
 cifar-quick: .venv/demo
 	$(BIN)/python examples/cifar10/compress.py --data ../shared/data --output out/cifar10 --quick
+
+# every file of results/ on all test images; DATA is the folder of images and dense weights
+DATA ?= ../shared/data
+verify-results: .venv/demo
+	$(BIN)/python benchmarks/campaign_results.py --data $(DATA)
 
 test: .venv/dev
 	$(TEST)

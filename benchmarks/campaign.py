@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from campaign_results import DATA, ROOT, claims, hits, write_results
+from campaign_results import DATA, ROOT, claims, hits, is_written, percent, write_results
 from campaign_runs import LIST, Run, read_runs
 from pretrained import PRETRAINED, cifar10_train
 from torch.nn.functional import cross_entropy
@@ -50,6 +50,7 @@ class Place:
         self.folder = FOLDER / f"{run.name}-{run.digest}"
         self.checkpoint = self.folder / "training.ckpt"
         self.journal = self.folder / "progress.jsonl"
+        self.verdict = self.folder / "verdict.txt"
 
     def progress(self) -> list[dict[str, Any]]:
         """Return the lines so far; one that a kill tore is left out, as is what was done again."""
@@ -69,8 +70,8 @@ class Place:
 
     @property
     def is_done(self) -> bool:
-        """Whether its results, or its judgement, are written."""
-        return (self.folder / "done").exists()
+        """Whether its results, or its verdict, are written."""
+        return self.verdict.exists() if self.run.held_out else is_written(self.run)
 
     def note(self, progress: TrainingProgress, seconds: float) -> None:
         """Add a line to the journal, and show it."""
@@ -151,10 +152,10 @@ class Runner:
         if run.held_out:
             pixels, labels = held_out
             images = batches.normalised(pixels)
-            verdict = f"{100 * hits(model.cpu(), images, labels) / len(labels):.2f} %"
+            verdict = f"{percent(hits(model.cpu(), images, labels)):.2f} %"
         else:
-            verdict = ", ".join(str(one) for one in write_results(run, model, [], self._data))
-        (place.folder / "done").write_text(verdict + "\n")
+            verdict = ", ".join(one.name for one in write_results(run, model, [], self._data))
+        place.verdict.write_text(verdict + "\n")
         print(f"{run.name}: {verdict}", flush=True)
         return True
 
@@ -238,7 +239,7 @@ def status_command(_: argparse.Namespace, runs: list[Run]) -> None:
         last = rows[-1] if rows else {"step": 0, "examples_per_s": 0.0, "seconds": 0.0}
         left = (run.steps - last["step"]) * run.batch / max(last["examples_per_s"], 1e-9) / _MINUTE
         rest = f", {left:.0f} min left" if rows and not place.is_done else ""
-        verdict = (place.folder / "done").read_text().strip() if place.is_done else ""
+        verdict = place.verdict.read_text().strip() if place.verdict.exists() else ""
         print(
             f"{run.name}: {last['step']}/{run.steps} steps, {place.minutes:.0f} of "
             f"{run.minutes:g} min{rest} {verdict}"

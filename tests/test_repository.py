@@ -23,6 +23,7 @@ AT_THE_ROOT = {
     "examples",
     "nncfx",
     "pyproject.toml",
+    "results",
     "setup.cfg",
     "tests",
 }

@@ -1,0 +1,74 @@
+"""The result files are what their JSONs claim."""
+
+import importlib
+import json
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+ROOT = Path(__file__).parents[1]
+DATA = Path(os.environ.get("NNCFX_DATA", ROOT.parent / "shared" / "data"))
+CLAIMS = [json.loads(path.read_text()) for path in sorted((ROOT / "results").glob("*.json"))]
+MOST_BYTES = 2_000_000
+
+needs_data = pytest.mark.skipif(
+    not DATA.is_dir(), reason=f"no images and dense networks at {DATA}; set NNCFX_DATA"
+)
+each = pytest.mark.parametrize("claim", CLAIMS, ids=[one["name"] for one in CLAIMS])
+
+
+@pytest.fixture
+def campaign_results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module("campaign_results")
+
+
+def test_every_file_has_its_claim_and_none_is_large() -> None:
+    files = sorted((ROOT / "results").glob("*.nncfx"))
+    assert [path.stem for path in files] == [one["name"] for one in CLAIMS]
+    assert all(path.stat().st_size < MOST_BYTES for path in files)
+
+
+@needs_data
+@each
+def test_a_file_has_the_sizes_and_names_the_first_images_as_it_claims(
+    campaign_results: ModuleType, claim: dict[str, Any]
+) -> None:
+    assert campaign_results.faults(claim, DATA, few=True) == []
+
+
+@pytest.mark.slow
+@needs_data
+@each
+def test_a_file_has_the_accuracy_that_it_claims(
+    campaign_results: ModuleType, claim: dict[str, Any]
+) -> None:
+    assert campaign_results.faults(claim, DATA) == []
+
+
+@needs_data
+def test_a_claim_that_is_too_good_is_found(campaign_results: ModuleType) -> None:
+    if not CLAIMS:
+        pytest.skip("there is no result yet")
+    known = CLAIMS[0]["correct_of_first"]
+    better = CLAIMS[0] | {"correct_of_first": known + 10, "file_bytes": 1}
+    found = campaign_results.faults(better, DATA, few=True)
+    assert [one.partition(" ")[0] for one in found] == ["file_bytes", str(known)]
+
+
+def test_batch_norms_compute_the_same_from_two_tensors(campaign_results: ModuleType) -> None:
+    norm = nn.BatchNorm2d(5).eval()
+    with torch.no_grad():
+        for tensor in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
+            tensor.copy_(torch.rand(5) + 0.5)
+    image = torch.randn(2, 5, 3, 3)
+    wanted = norm(image)
+    campaign_results.settle_norms(nn.Sequential(norm))
+    assert torch.allclose(norm(image), wanted, atol=1e-5)
+    assert norm.running_mean.eq(0).all()
+    assert norm.running_var.eq(1).all()
