@@ -2,12 +2,10 @@
 
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
 GIT = shutil.which("git") or "git"
-ROOT = Path(__file__).parents[1]
 AT_THE_ROOT = {
     ".ci",
     ".gitignore",
@@ -30,9 +28,9 @@ AT_THE_ROOT = {
 
 
 @pytest.fixture
-def run(pytester: pytest.Pytester) -> pytest.Pytester:
+def run(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> pytest.Pytester:
     """Return a clone that has this repository's conftest and no file."""
-    shutil.copy(ROOT / "conftest.py", pytester.path)
+    shutil.copy(pytestconfig.rootpath / "conftest.py", pytester.path)
     subprocess.run([GIT, "init", "-q"], check=True)
     settings = "[tool.pytest.ini_options]\naddopts = ['--import-mode=importlib']"
     pytester.makefile(".toml", pyproject=settings)
@@ -40,11 +38,11 @@ def run(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
-def test_the_root_holds_what_is_named_here_only() -> None:
-    if not (ROOT / ".git").exists():
+def test_the_root_holds_what_is_named_here_only(pytestconfig: pytest.Config) -> None:
+    if not (pytestconfig.rootpath / ".git").exists():
         pytest.skip("this is no clone")
     tracked = subprocess.run(
-        [GIT, "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+        [GIT, "ls-files"], cwd=pytestconfig.rootpath, capture_output=True, text=True, check=True
     )
     assert {line.split("/")[0] for line in tracked.stdout.splitlines()} == AT_THE_ROOT
 

@@ -26,6 +26,7 @@ from nncfx.controllers import (
 )
 from nncfx.errors import CompressionError
 from nncfx.graph import NNCFGraph, input_address, output_address
+from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import (
     ExampleInputs,
     Insertion,
@@ -56,7 +57,7 @@ _LAST = 100
 
 def squared_distance(student: Tensor, teacher: Tensor) -> Tensor:
     """Return the mean squared difference of two tensors of one shape, a scalar."""
-    return nn.functional.mse_loss(student, teacher)
+    return nn.functional.mse_loss(wide(student), wide(teacher))
 
 
 def tempered_cross_entropy(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
@@ -75,6 +76,7 @@ def tempered_cross_entropy(student: Tensor, teacher: Tensor, temperature: float 
             f"Distillation of type 'softmax' takes logits of n x c, but an output has the shape "
             f"{tuple(student.shape)}. Use type 'mse'.",
         )
+    student, teacher = wide(student), wide(teacher)
     soft = torch.softmax(teacher / temperature, dim=1)
     per_example = -(torch.log_softmax(student / temperature, dim=1) * soft).sum(dim=1)
     return per_example.mean() * temperature**2

@@ -27,6 +27,7 @@ from nncfx.controllers import (
     sparsity_statistics,
 )
 from nncfx.controllers.weights import aliases
+from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import Insertion, NNCFNetwork
 
 __all__ = [
@@ -62,7 +63,7 @@ def initial_scores(weight: Tensor) -> Tensor:
     >>> initial_scores(torch.tensor([0.0, 1.0, -1.0, 9.0])).round(decimals=1)
     tensor([2.3000, 3.1000, 3.1000, 6.9000])
     """
-    magnitude = weight.abs()
+    magnitude = wide(weight).abs()
     mean = magnitude.mean()
     relative = magnitude / torch.where(mean > 0, mean, torch.ones_like(mean))
     return _CERTAIN * (0.5 + (relative / 2).clamp(max=1))

@@ -1,6 +1,7 @@
 """Batch norms that see data again: compression shifts what reaches them."""
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from nncfx.errors import ArgumentError
 from nncfx.schemes.masks import check_at_least
+from nncfx.schemes.wide_floats import NARROW, wide
 from nncfx.tracing import NNCFNetwork
 
 __all__ = ["adapt_batch_norms", "examples_in", "run_batch"]
@@ -57,7 +59,7 @@ def adapt_batch_norms(
         model.eval()
         for norm in norms:
             norm.train()
-        with torch.no_grad():
+        with torch.no_grad(), _in_float32(norms):
             for batch in batches if samples else ():
                 call(model, batch)
                 seen += examples_in(batch)
@@ -69,6 +71,23 @@ def adapt_batch_norms(
         for module, mode in modes.items():
             module.training = mode
     return seen
+
+
+@contextlib.contextmanager
+def _in_float32(norms: Iterable[_BatchNorm]) -> Iterator[None]:
+    """Let norms of 16-bit floats average in float32: 16 bits would round small steps off."""
+    with contextlib.ExitStack() as ends:
+        for norm in norms:
+            if norm.running_mean is None or norm.running_mean.dtype not in NARROW:
+                continue
+            dtype = norm.running_mean.dtype
+            ends.callback(norm.to, dtype)
+            norm.float()
+            before = norm.register_forward_pre_hook(lambda _, args: tuple(map(wide, args)))
+            after = norm.register_forward_hook(lambda _, __, out, dtype=dtype: out.to(dtype))
+            ends.callback(before.remove)
+            ends.callback(after.remove)
+        yield
 
 
 def _own_modules(model: nn.Module) -> list[nn.Module]:

@@ -41,6 +41,7 @@ from nncfx.export.qdq import write_quantized
 from nncfx.export.qdq_check import tell_of_floats
 from nncfx.export.quantizer_inputs import check_quantizer_inputs, quantizer_inputs
 from nncfx.export.targets import Target, target_named
+from nncfx.export.wide_floats import widen_floats
 from nncfx.export.writable_outputs import writable_outputs
 from nncfx.quantization.operator_shapes import know_shapes
 from nncfx.storage.whole_file import writing_files
@@ -128,6 +129,7 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
         tell_of_lost_state(program.exported_program)
     graph = program.model.graph
     _name_outputs(graph, outputs)
+    widen_floats(program.model, runtime)
     write_quantized(program.model, runtime)
     modules = name_nodes(graph, model)
     tell_of_overflow(graph, runtime)

@@ -34,7 +34,8 @@ class ReorderResult:
         orders: Name of a group set to the new order of its groups, where it changed.
         max_error: max |reordered - masked| / max |masked| over the outputs on the example inputs.
         thinned: What removing the channels that no layer reads has given before.
-        note: What the costs could not decide, and why; empty where they did.
+        note: Why nothing was saved, and what to do, where nothing was; what the costs could not
+            decide, and why; empty where there is nothing to say.
     """
 
     model: nn.Module
@@ -150,6 +151,7 @@ def reorder_channels(
             "depends on the order in a way that is not seen. The model is as it was; pass "
             "reorder=False to leave the order.",
         ) from fault
+    notes = (_unmeasured(target), _unsaved(thinned, small, reads, target))
     return ReorderResult(
         model=small,
         reads=reads,
@@ -157,11 +159,35 @@ def reorder_channels(
         orders={name: tuple(order) for name, order in orders.items()},
         max_error=error,
         thinned=thinned,
-        note=_note(target),
+        note=" ".join(filter(None, notes)),
     )
 
 
-def _note(target: str | SelectionCost | None) -> str:
+def _unsaved(
+    thinned: ThinResult,
+    small: nn.Module,
+    reads: Mapping[str, LayerRead],
+    target: str | SelectionCost | None,
+) -> str:
+    """Return why the model did not become smaller, and the mend; nothing where it did."""
+    if sum(one.numel() for one in small.parameters()) < thinned.parameters[0]:
+        return ""
+    needless = sum(one.needed < one.read for one in reads.values())
+    if not needless:
+        return (
+            "Nothing saved: no layer has zeros for whole channels of its input or output. Mask "
+            "the model first (nncfx.schemes.unconstrained_masks), or pass keeps."
+        )
+    runtime = f"in {target}" if isinstance(target, str) else "at these costs"
+    return (
+        f"Nothing saved: {needless} of {len(reads)} layers need fewer channels than they read, "
+        f"but {runtime} selecting them takes longer than computing with the others. Mask more, "
+        "prune layers together instead (filter_pruning, then nncfx.thin), which copies nothing, "
+        "or pass target=None for the fewest parameters, whatever that costs."
+    )
+
+
+def _unmeasured(target: str | SelectionCost | None) -> str:
     if not isinstance(target, str) or target not in UNMEASURED:
         return ""
     return (

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
+from nncfx.schemes.wide_floats import wide
+
 __all__ = ["Lagrangian", "augmented_penalty", "next_mu"]
 
 
@@ -20,7 +22,7 @@ def augmented_penalty(weight: Tensor, theta: Tensor, multiplier: Tensor, mu: flo
     >>> augmented_penalty(3 * one, one, zero, 0.5).item()
     1.0
     """
-    gap = weight - theta
+    gap = wide(weight) - wide(theta)
     return 0.5 * mu * gap.square().sum() - (multiplier * gap).sum()
 
 
@@ -144,7 +146,7 @@ class Lagrangian:
     def distance(self) -> float:
         """Return `|w - theta|` over all constrained weights."""
         pairs = ((weight, self._thetas[name]) for name, weight in self._weights.items())
-        return math.sqrt(sum(float((w - theta).square().sum()) for w, theta in pairs))
+        return math.sqrt(sum(float((wide(w) - wide(theta)).square().sum()) for w, theta in pairs))
 
     def _multiplier(self, name: str) -> Tensor:
         if self._multipliers is None:

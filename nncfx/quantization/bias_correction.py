@@ -8,6 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.quantization.layer_chains import find_layers, reader_behind
 from nncfx.quantization.observation import Note, in_float_first, probing, run_batches
+from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs, NNCFNetwork, PostSite, Site
 
 __all__ = ["channel_means", "correct_biases"]
@@ -47,7 +48,7 @@ def correct_biases(
 
 def channel_means(output: Tensor, axis: int) -> Tensor:
     """Return the mean of each index of `axis`."""
-    return output.detach().movedim(axis, -1).reshape(-1, output.shape[axis]).mean(0)
+    return wide(output.detach()).movedim(axis, -1).reshape(-1, output.shape[axis]).mean(0)
 
 
 class _Shift:
@@ -71,7 +72,8 @@ class _Shift:
         self._total = lacking if self._total is None else self._total + lacking
         self._batches += 1
         self._means = None
-        return output + (self._total / self._batches).view(-1, *[1] * (-self._axis - 1))
+        shift = (self._total / self._batches).view(-1, *[1] * (-self._axis - 1))
+        return output + shift.to(output.dtype)
 
     def apply(self) -> float:
         """Put the mean shift into the bias; return its largest magnitude."""

@@ -17,6 +17,7 @@ from nncfx.quantization.observation import in_float, probing, run_batches, track
 from nncfx.quantization.ranges import RangeRequest, range_from, statistic_for
 from nncfx.quantization.spec import QuantizerSpec
 from nncfx.quantization.statistics import TensorStatistic
+from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs, NNCFNetwork, Site
 
 __all__ = ["calibrate", "calibration_inputs", "set_weight_ranges", "weight_range"]
@@ -244,6 +245,7 @@ def weight_range(
         )
     if request.method in ("min_max", "mean_min_max", "mixed_min_max", "mean_percentile"):
         request = RangeRequest(method="min_max")
+    weight = wide(weight)
     rows: list[Tensor]
     if spec.group is not None:
         rows = list(rows_of(weight, spec))

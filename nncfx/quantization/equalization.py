@@ -12,6 +12,7 @@ from nncfx.quantization.layer_chains import (
     graph_without_hooks,
     reader_behind,
 )
+from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs
 
 __all__ = ["equalization_scales", "equalize_layers", "input_ranges", "scale_inputs"]
@@ -83,13 +84,13 @@ def equalization_scales(first: Tensor, second: Tensor) -> Tensor:
 
 def input_ranges(layer: Layer, channels: int) -> Tensor:
     """Return the largest magnitude of the weights that read each of `channels` input channels."""
-    return _by_input(layer, channels).abs().amax(dim=(1, 3)).flatten()
+    return wide(_by_input(layer, channels)).abs().amax(dim=(1, 3)).flatten()
 
 
 def scale_inputs(layer: Layer, scales: Tensor) -> None:
     """Multiply, in place, the weights that read input channel c by `scales[c]`."""
     view = _by_input(layer, len(scales))
-    view *= scales.to(view.dtype).view(view.shape[0], 1, view.shape[2], 1)
+    view *= scales.view(view.shape[0], 1, view.shape[2], 1)
 
 
 def _by_input(layer: Layer, channels: int) -> Tensor:
@@ -126,7 +127,7 @@ def _reads_channels(first: Layer, second: Layer) -> bool:
 @torch.no_grad()
 def _equalize(first: Layer, second: Layer) -> float:
     """Equalise one pair; return the largest relative change of a range."""
-    rows = first.weight.detach().flatten(1).abs().amax(1)
+    rows = wide(first.weight.detach()).flatten(1).abs().amax(1)
     scales = equalization_scales(rows, input_ranges(second, len(rows)))
     first.weight.data /= scales.view(-1, *[1] * (first.weight.ndim - 1))
     if first.bias is not None:

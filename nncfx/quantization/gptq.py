@@ -70,7 +70,7 @@ def reconstruction_errors(weight: Tensor, rounded: Tensor, moments: Tensor) -> T
     >>> reconstruction_errors(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 2.0]]), torch.eye(2))
     tensor([1.], dtype=torch.float64)
     """
-    change = (rounded - weight).double()
+    change = rounded.double() - weight.double()
     return ((change @ moments.double()) * change).sum(1)
 
 

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from nncfx.quantization.operator_shapes import know_shapes
 from nncfx.quantization.spec import FLOAT8_MAX, QuantizerSpec
+from nncfx.schemes.wide_floats import wide
 
 __all__ = [
     "fake_quantize",
@@ -65,8 +66,8 @@ def fake_quantize(
         return _float8(x, scale, spec)
     if torch.compiler.is_exporting():
         return _native(x, scale, zero_point, spec)
+    values, scale = wide(x), wide(scale)
     shaped = [along_axis(one, x, spec) for one in (scale, zero_point.to(scale.dtype))]
-    values = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     ends = (float(spec.quant_min), float(spec.quant_max))
     rounded: Tensor = _Rounded.apply(values, *shaped, ends, gradient_scale)  # type: ignore[no-untyped-call]
     return rounded.to(x.dtype)

@@ -106,7 +106,7 @@ class _Energies:
 
     def add(self, exact: Tensor, changed: Tensor) -> None:
         self.signal += float(exact.detach().double().square().sum())
-        self.error += float((changed - exact).detach().double().square().sum())
+        self.error += float((changed.detach().double() - exact.detach().double()).square().sum())
 
     def note(self, output: Tensor) -> None:
         """See a tensor in float, and then quantized."""

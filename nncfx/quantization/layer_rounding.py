@@ -22,6 +22,7 @@ from nncfx.quantization.observation import (
 )
 from nncfx.quantization.quantizer import Quantizer
 from nncfx.quantization.rounding import RoundingSettings, adaptive_rounding
+from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs, NNCFNetwork, PostSite, PreSite, Site, WeightSite
 
 __all__ = ["ROUNDINGS", "Rounding", "layer_moments", "round_weights"]
@@ -128,8 +129,9 @@ def layer_moments(entering: Tensor, layer: Layer) -> Tensor:
         layer: Linear, or a convolution of one or two axes.
 
     Returns:
-        groups x m x m, where m is the length of a row of the flattened weight.
+        groups x m x m, where m is the length of a row of the flattened weight; float32 at least.
     """
+    entering = wide(entering)
     if layer.operation.function == "linear":
         rows = entering.reshape(-1, entering.shape[-1])
         return (rows.T @ rows).unsqueeze(0)
@@ -206,14 +208,14 @@ def _seen(
     with probing(model, notes):
         run_batches(model, in_float_first(model, batches))
     # every other call is the one in float
-    return torch.cat(entering[1::2]), torch.cat(leaving[::2])
+    return wide(torch.cat(entering[1::2])), wide(torch.cat(leaving[::2]))
 
 
 def _learn_one(
     one: _Rounded, data: tuple[Tensor, Tensor], settings: RoundingSettings | None
 ) -> float:
     layer, call = one.layer, _call(one.layer)
-    weight = layer.weight.detach()
+    weight = wide(layer.weight.detach())
     grid = (*one.grid, one.quantizer.spec)
     learned = adaptive_rounding(call, weight, grid, data, settings)
     inputs, targets = data
@@ -222,13 +224,13 @@ def _learn_one(
             float((call(inputs, rounded) - targets).square().mean())
             for rounded in (learned, fake_quantize(weight, *grid))
         ]
-    layer.weight.data = learned
+    layer.weight.data = learned.to(layer.weight.dtype)
     return errors[0] / errors[1] if errors[1] > 0 else 1.0
 
 
 def _call(layer: Layer) -> Callable[[Tensor, Tensor], Tensor]:
     """Return the layer as a function of its input and weight."""
-    module, bias = layer.module, None if layer.bias is None else layer.bias.detach()
+    module, bias = layer.module, None if layer.bias is None else wide(layer.bias.detach())
     if isinstance(module, nn.Conv1d | nn.Conv2d):
         forward = module._conv_forward  # noqa: SLF001 (pads as the module does)
         return lambda x, weight: forward(x, weight, bias)

@@ -17,6 +17,7 @@ from nncfx.quantization.layer_chains import (
     shared_parameters,
 )
 from nncfx.quantization.observation import run_batches
+from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs
 
 __all__ = ["smooth_layers", "smoothing_scales"]
@@ -134,7 +135,7 @@ def _input_peaks(
 
     def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         entering = next(_tensors(args, kwargs))
-        peak = entering.abs().reshape(-1, entering.shape[-1]).amax(0)
+        peak = wide(entering).abs().reshape(-1, entering.shape[-1]).amax(0)
         before = peaks.get(id(module))
         peaks[id(module)] = peak if before is None else torch.maximum(before, peak)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from nncfx.errors import ArgumentError
+from nncfx.schemes.wide_floats import wide
 
 __all__ = ["Extremes", "Histogram", "MeanQuantiles", "TensorStatistic"]
 
@@ -57,8 +58,8 @@ class TensorStatistic(abc.ABC):
 
     def _widen(self, low: Tensor, high: Tensor) -> None:
         # minimum and maximum keep a NaN that either has
-        self.low = torch.minimum(self.low.to(low.device), low)
-        self.high = torch.maximum(self.high.to(high.device), high)
+        self.low = torch.minimum(self.low.to(low.device), wide(low))
+        self.high = torch.maximum(self.high.to(high.device), wide(high))
 
     def _check_axis(self, other: "TensorStatistic") -> None:
         if self.axis != other.axis:

@@ -18,6 +18,7 @@ from nncfx.quantization.scope_check import check_scopes
 from nncfx.quantization.spec import QuantizerSpec
 from nncfx.quantization.stacked import stacked_matrices
 from nncfx.quantization.transposed import transposed_weights
+from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs, Insertion, NNCFNetwork, Priority, WeightSite, wrap
 from nncfx.tracing.model_copy import own_model
 
@@ -225,6 +226,7 @@ def _quantizer(name: str, weight: Tensor, axis: int, bits: int, group: int | Non
         rows = rows_of(weight, spec)
     quantizer = Quantizer(spec, (len(rows),)).to(weight.device)
     by_row = spec.replace(group=None, columns=False, axis=0)
+    rows = wide(rows)
     share = best_shares(rows, by_row) if bits == 4 else 1.0  # noqa: PLR2004 (bits)
     quantizer.set_range(rows.amin(1) * share, rows.amax(1) * share)
     return quantizer
@@ -244,6 +246,7 @@ def best_shares(rows: Tensor, spec: QuantizerSpec) -> Tensor:
     Returns:
         r shares, in [0.5, 1].
     """
+    rows = wide(rows)
     best = torch.ones_like(rows[:, 0])
     least = torch.full_like(best, torch.inf)
     for share in torch.linspace(1, 0.5, 11).tolist():

@@ -10,6 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from nncfx.errors import RuntimeFailure, did_you_mean
+from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs, as_call
 
 __all__ = ["InputSpec", "examples_in", "named_arrays"]
@@ -86,7 +87,7 @@ def _by_order(args: tuple[Any, ...], specs: Sequence[InputSpec]) -> dict[str, An
 
 
 def _checked(value: object, spec: InputSpec) -> Array:
-    array = _as_array(value, spec)
+    array = _as_array(_widened(value, spec), spec)
     if len(array.shape) != len(spec.shape) or any(
         wanted is not None and size != wanted
         for size, wanted in zip(array.shape, spec.shape, strict=True)
@@ -102,6 +103,13 @@ def _checked(value: object, spec: InputSpec) -> Array:
             f"Convert it: x.to(torch.{spec.dtype}).",
         )
     return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def _widened(value: object, spec: InputSpec) -> object:
+    """Return floats of 16 bits as the float32 that the model takes, which changes no number."""
+    if isinstance(value, torch.Tensor) and spec.dtype == "float32":
+        return wide(value)
+    return value
 
 
 def _as_array(value: object, spec: InputSpec) -> Array:

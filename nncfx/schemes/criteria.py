@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.schemes.wide_floats import wide
 
 __all__ = [
     "CRITERIA",
@@ -28,12 +29,12 @@ Criterion: TypeAlias = str | Callable[[Tensor], Tensor]
 
 def l1norm(blocks: Tensor) -> Tensor:
     """Return the sum of magnitudes of each of the `b x m` blocks."""
-    return blocks.abs().sum(dim=1)  # a copy, and yet in half the time of the norm of order 1
+    return wide(blocks).abs().sum(dim=1)  # a copy, and yet in half the time of the norm of order 1
 
 
 def l2norm(blocks: Tensor) -> Tensor:
     """Return the Euclidean norm of each of the `b x m` blocks."""
-    norms: Tensor = torch.linalg.vector_norm(blocks, ord=2, dim=1)
+    norms: Tensor = torch.linalg.vector_norm(wide(blocks), ord=2, dim=1)
     return norms
 
 
@@ -57,7 +58,7 @@ def smallest(blocks: Tensor) -> Tensor:
 
 def mean(blocks: Tensor) -> Tensor:
     """Return the mean magnitude of each of the `b x m` blocks."""
-    return torch.mean(blocks.abs(), dim=1)
+    return torch.mean(wide(blocks).abs(), dim=1)
 
 
 def geometric_median(blocks: Tensor) -> Tensor:
@@ -70,6 +71,7 @@ def geometric_median(blocks: Tensor) -> Tensor:
     >>> geometric_median(torch.tensor([[0.0], [1.0], [5.0]]))
     tensor([6., 5., 9.])
     """
+    blocks = wide(blocks)
     return torch.cdist(blocks, blocks, compute_mode="donot_use_mm_for_euclid_dist").sum(dim=1)
 
 
@@ -85,7 +87,7 @@ def lamp(blocks: Tensor) -> Tensor:
     >>> lamp(torch.tensor([[1.0, 0.0], [2.0, 0.0], [1.0, 1.0]]))
     tensor([0.1429, 1.0000, 0.3333])
     """
-    squares = blocks.square().sum(dim=1)
+    squares = wide(blocks).square().sum(dim=1)
     ordered, order = squares.sort(descending=True)
     sums = ordered.cumsum(0)
     # of equal squares the last has the sum over all of them

@@ -13,6 +13,7 @@ from torch import Tensor
 from nncfx.errors import CompressionError
 from nncfx.graph.channels import Channels, GroupSet, Role
 from nncfx.schemes.masks import comparable, group_scores, named
+from nncfx.schemes.wide_floats import wide
 
 __all__ = [
     "activation_scores",
@@ -110,7 +111,7 @@ def mean_magnitude(activation: Tensor, axis: int = 1) -> Tensor:
     >>> mean_magnitude(torch.tensor([[1.0, 0.0], [-3.0, 0.0]]))
     tensor([2., 0.])
     """
-    return activation.detach().abs().movedim(axis, 0).flatten(1).mean(dim=1)
+    return wide(activation.detach()).abs().movedim(axis, 0).flatten(1).mean(dim=1)
 
 
 def nonzero_share(activation: Tensor, axis: int = 1) -> Tensor:
@@ -123,8 +124,9 @@ def nonzero_share(activation: Tensor, axis: int = 1) -> Tensor:
     >>> nonzero_share(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
     tensor([0.5000, 0.0000])
     """
+    dtype = torch.promote_types(activation.dtype, torch.float32)
     found = activation.detach() != 0
-    return found.movedim(axis, 0).flatten(1).double().mean(dim=1).to(activation.dtype)
+    return found.movedim(axis, 0).flatten(1).double().mean(dim=1).to(dtype)
 
 
 def mean_rank(activation: Tensor, axis: int = 1) -> Tensor:
@@ -149,9 +151,9 @@ def mean_rank(activation: Tensor, axis: int = 1) -> Tensor:
             f"axis {axis}, so its channels have no rank. Pass what a convolution gives, "
             "n x c x h x w, or use mean_magnitude.",
         )
-    images = activation.detach().movedim(axis, 0).flatten(1, -3)
+    images = wide(activation.detach()).movedim(axis, 0).flatten(1, -3)
     ranks: Tensor = torch.linalg.matrix_rank(images)
-    return ranks.to(activation.dtype).mean(dim=1)
+    return ranks.to(images.dtype).mean(dim=1)
 
 
 def activation_scores(
@@ -198,7 +200,9 @@ def _scales(group_set: GroupSet, weights: Mapping[str, Tensor]) -> list[Tensor]:
             continue
         vector = named(weights, member.parameter).detach()
         if vector.ndim == 1:
-            found.append(vector.abs().cpu()[torch.from_numpy(member.indices.copy())].mean(dim=1))
+            found.append(
+                wide(vector).abs().cpu()[torch.from_numpy(member.indices.copy())].mean(dim=1)
+            )
     return found
 
 
@@ -218,5 +222,5 @@ def _products(
                     f"'{name}' has no gradient, from which the score of its channels is computed. "
                     "Run a backward pass of the loss, and pass the gradients by name.",
                 )
-            products[name] = named(weights, name).detach() * gradients[name].detach()
+            products[name] = wide(named(weights, name).detach()) * wide(gradients[name].detach())
     return products

@@ -17,6 +17,7 @@ from nncfx.graph.channels import Channels, GroupSet, Member, Role
 from nncfx.graph.union_find import Ids
 from nncfx.schemes.criteria import Criterion, resolve_criterion
 from nncfx.schemes.ranking import largest, largest_of_all
+from nncfx.schemes.wide_floats import wide
 
 __all__ = [
     "MaskScope",
@@ -115,8 +116,9 @@ def magnitude_mask(
                 "to finite weights first (a lower learning rate, or gradient clipping).",
             )
         if normed:
-            norm = torch.linalg.vector_norm(flat[name])
             # a copy already, which no one else sees
+            flat[name] = wide(flat[name])
+            norm = torch.linalg.vector_norm(flat[name])
             flat[name].div_(torch.where(norm > 0, norm, torch.ones_like(norm)))
     kept = keep_largest(list(flat.values()), level, scope, minimum)
     return {

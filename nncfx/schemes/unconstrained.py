@@ -21,6 +21,7 @@ from nncfx.schemes.alignment import Alignment
 from nncfx.schemes.criteria import Criterion, resolve_criterion
 from nncfx.schemes.kept_groups import keep_groups
 from nncfx.schemes.masks import MaskScope, named
+from nncfx.schemes.wide_floats import wide
 
 __all__ = ["Ranking", "Side", "kept_units", "unconstrained_masks"]
 
@@ -188,7 +189,7 @@ def _scores(
 ) -> Tensor:
     """Return one score per unit; units of one width are scored together."""
     axis, units = place
-    rows = tensor.detach().movedim(axis, 0).flatten(1)
+    rows = wide(tensor.detach()).movedim(axis, 0).flatten(1)
     score = resolve_criterion(ranking.criterion)
     scores = rows.new_empty(len(units))
     widths = torch.tensor([len(unit) for unit in units])

@@ -69,6 +69,22 @@ class ThinResult:
     channels: tuple[int, int]
     recipe: ThinRecipe
 
+    @property
+    def note(self) -> str:
+        """Why nothing was saved, and what to do; empty where something was."""
+        before, after = self.parameters
+        if after < before:
+            return ""
+        if self.fixed:
+            return (
+                "Nothing saved: dead channels are kept, for the reasons above. Take those away, "
+                "or prune other layers."
+            )
+        return (
+            "Nothing saved: no channel is dead, that is, read by zeros alone. Prune whole "
+            "channels first, such as with filter_pruning; single weights that are zero free none."
+        )
+
     @override
     def __str__(self) -> str:
         """Return a summary of a few lines."""
@@ -85,7 +101,7 @@ class ThinResult:
             for name, kind in self.exchanged.items()
         ]
         lines += [f"Dead but kept at '{name}': {why}." for name, why in self.fixed.items()]
-        return "\n".join(lines)
+        return "\n".join([*lines, *filter(None, [self.note])])
 
 
 def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a default)

@@ -234,15 +234,11 @@ def test_a_range_that_is_not_frozen_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("weights_alone", [False, True])
-def test_other_floats_than_float32_are_refused_with_the_mend(
-    tmp_path: Path, dtype: torch.dtype, weights_alone: bool
-) -> None:
-    model, x = nn.Sequential(nn.Linear(8, 4), nn.ReLU()).to(dtype), torch.randn(4, 8).to(dtype)
+def test_float64_is_refused_with_the_mend(tmp_path: Path, weights_alone: bool) -> None:
+    model, x = nn.Sequential(nn.Linear(8, 4), nn.ReLU()).double(), torch.randn(4, 8).double()
     quantized = quantize_weights(model, [x]) if weights_alone else quantize(model, [x])
-    name = {torch.float64: "double"}.get(dtype, str(dtype).removeprefix("torch."))
-    with pytest.raises(ExportError, match=rf"quantized in {name}; .* Export model\.float\(\)\.$"):
+    with pytest.raises(ExportError, match=r"quantized in double; .* Export model\.float\(\)\.$"):
         export_onnx(quantized, tmp_path / "m.onnx", x)
     assert list(tmp_path.iterdir()) == []
     with runtime_named("onnxruntime").build(

@@ -127,14 +127,17 @@ def image() -> torch.Tensor:
     return torch.randn(1, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
 
 
-def mask(model: nn.Module, level: float, **ranking: object) -> nn.Module:
+def mask(
+    model: nn.Module, level: float, x: torch.Tensor | None = None, **ranking: object
+) -> nn.Module:
+    x = image() if x is None else x
     weights = dict(model.named_parameters())
     masks = unconstrained_masks(
-        analyze_channels(model, image()),
+        analyze_channels(model, x),
         weights,
         level,
         Ranking(criterion="l1norm", **ranking),
-        graph=trace(model, image()),
+        graph=trace(model, x),
     )
     with torch.no_grad():
         for name, one in masks.items():
@@ -330,6 +333,35 @@ def test_a_runtime_without_measured_costs_selects_exactly_and_says_so() -> None:
         "What selecting channels costs in tensorrt is not known (no GPU was at hand when costs "
         "were measured): layers read what they need and no more, whatever that costs."
     )
+
+
+@pytest.mark.parametrize("target", ["onnxruntime", "openvino"])
+def test_where_selecting_saves_nothing_it_is_said_with_the_mend(target: str) -> None:
+    """ResNet-20 at level 0.2: selecting a few of 16 to 64 channels costs more than it spares."""
+    resnet = pytest.importorskip("pytorchcv.models.resnet_cifar")
+    torch.manual_seed(0)
+    model, x = resnet.resnet20_cifar10().eval(), torch.randn(1, 3, 32, 32)
+    masked = mask(model, 0.2, x)
+    result = reorder_channels(masked, x, target=target)
+    count = sum(p.numel() for p in model.parameters())
+    assert sum(p.numel() for p in result.model.parameters()) == count
+    needless = sum(one.needed < one.read for one in result.reads.values())
+    assert needless > 0
+    assert result.note == (
+        f"Nothing saved: {needless} of {len(result.reads)} layers need fewer channels than they "
+        f"read, but in {target} selecting them takes longer than computing with the others. "
+        "Mask more, prune layers together instead (filter_pruning, then nncfx.thin), which "
+        "copies nothing, or pass target=None for the fewest parameters, whatever that costs."
+    )
+    assert result.note in str(result)
+    free = reorder_channels(masked, x, target=None)
+    assert sum(p.numel() for p in free.model.parameters()) < count
+    assert free.note == ""
+
+
+def test_a_model_without_masks_saves_nothing_and_says_so() -> None:
+    result = reorder_channels(made(Fork), image())
+    assert result.note.startswith("Nothing saved: no layer has zeros for whole channels")
 
 
 def test_an_unknown_target_is_refused_with_the_nearest() -> None:

@@ -43,6 +43,20 @@ def test_a_transposed_tensor_becomes_contiguous() -> None:
     assert array.flags.c_contiguous
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_floats_of_16_bits_go_into_float32(dtype: torch.dtype) -> None:
+    image = torch.tensor([[1.5, 2.0, 1 / 3]]).to(dtype)
+    (array,) = named_arrays(image, [IMAGE]).values()
+    assert array.dtype == np.float32
+    np.testing.assert_array_equal(array, image.float().numpy())
+
+
+def test_bfloat16_is_refused_where_the_model_takes_another_type() -> None:
+    halves = InputSpec("image", (None, 3), "float16")
+    with pytest.raises(RuntimeFailure, match="'image' is bfloat16, which numpy has not"):
+        named_arrays(torch.ones(1, 3).bfloat16(), [halves])
+
+
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
@@ -62,7 +76,7 @@ def test_a_transposed_tensor_becomes_contiguous() -> None:
         ),
         ((torch.ones(3), torch.ones(1)), "'image' has shape [3], but the model takes [?, 3]"),
         ((torch.ones(1, 3), torch.ones(1)), "'ids' is float32, but the model takes int64."),
-        ((torch.ones(1, 3).bfloat16(), torch.ones(1)), "'image' is bfloat16"),
+        ((torch.ones(1, 3).double(), torch.ones(1)), "'image' is float64"),
     ],
 )
 def test_what_does_not_fit_is_named(inputs: Any, message: str) -> None:  # noqa: ANN401 (any inputs)

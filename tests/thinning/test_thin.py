@@ -372,6 +372,16 @@ def test_the_summary_tells_what_went_and_what_stayed() -> None:
     ]
 
 
+def test_where_nothing_was_saved_it_is_said_with_the_mend() -> None:
+    """Single zeros free no channel, and a summary of zeros alone would not say so."""
+    model = chain()
+    model[2].weight.data[0].zero_()
+    result = thin(model, VECTOR)
+    assert result.parameters == (38, 38)
+    assert result.note.startswith("Nothing saved: no channel is dead, that is, read by zeros")
+    assert str(result).endswith(result.note)
+
+
 DATA = Path(os.environ.get("NNCFX_DATA", "../shared/data"))
 ZEROED = DATA / "weights/resnet20_cifar10_optB_zeroed_channels.safetensors"
 

@@ -1,0 +1,20 @@
+"""Floats wide enough to be summed up."""
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+__all__ = ["NARROW", "wide"]
+
+NARROW: Final = (torch.float16, torch.bfloat16)
+"""Floats of 16 bits: sums of the one overflow at 65504, those of the other stop growing."""
+
+
+def wide(x: Tensor) -> Tensor:
+    """Return `x` in float32 if it is a float of 16 bits, else `x` itself.
+
+    >>> wide(torch.tensor([60000.0, 60000.0], dtype=torch.float16)).sum()
+    tensor(120000.)
+    """
+    return x.float() if x.dtype in NARROW else x
