@@ -11,6 +11,7 @@ from nncfx.quantization.overflow_fix import byte_sums_saturate
 __all__ = ["overflowing_readers", "tell_of_program_sums"]
 
 _LOGGER = logging.getLogger(__name__)
+_PASSED: Final = (torch.ops.aten.t.default, torch.ops.aten.to.dtype)
 _MOST: Final = 64
 """Two products of it with 255 fit into 16 bits."""
 
@@ -26,16 +27,28 @@ def overflowing_readers(module: fx.GraphModule) -> tuple[str, ...]:
         if node.target is not quantized.dequantize_per_channel.default:
             continue
         integers = getattr(module, str(node.args[0].target))
-        turned = [one for one in node.users if one.target is torch.ops.aten.t.default]
-        readers = [one for values in (node, *turned) for one in values.users]
+        readers = _readers(node)
         if int(integers.amax()) > _MOST or int(integers.amin()) < -_MOST:
             found += [
                 reader.name
                 for reader in readers
                 if quantized.dequantize_per_tensor.default
-                in {one.target for one in reader.all_input_nodes}
+                in {_source(one).target for one in reader.all_input_nodes}
             ]
     return tuple(found)
+
+
+def _readers(node: fx.Node) -> list[fx.Node]:
+    """Return what reads `node`, as it is, turned or in another type."""
+    found = []
+    for one in node.users:
+        found += _readers(one) if one.target in _PASSED else [one]
+    return found
+
+
+def _source(node: fx.Node) -> fx.Node:
+    """Return what `node` only turns, or gives another type."""
+    return _source(node.all_input_nodes[0]) if node.target in _PASSED else node
 
 
 def tell_of_program_sums(module: fx.GraphModule) -> None:

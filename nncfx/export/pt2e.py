@@ -19,6 +19,7 @@ from nncfx.export.program_sums import tell_of_program_sums
 from nncfx.export.pt2e_forms import dequantize_where_read
 from nncfx.export.targets import TARGETS
 from nncfx.export.writable_outputs import writable_outputs
+from nncfx.schemes.wide_floats import NARROW, wide
 from nncfx.tracing import ExampleInputs, as_call
 
 __all__ = ["export_program"]
@@ -82,6 +83,7 @@ def export_program(
 
 def _quantize(module: fx.GraphModule) -> None:
     constants = _Constants(module)
+    narrow = _narrow_type(module)
     quantized: dict[tuple[Any, ...], fx.Node] = {}
     for node in list(module.graph.nodes):
         if node.target not in _READERS:
@@ -94,8 +96,43 @@ def _quantize(module: fx.GraphModule) -> None:
             _store_weight(node, values, grid, constants)
     module.graph.eliminate_dead_code()
     dequantize_where_read(module.graph)
+    if narrow is not None:
+        _narrow_again(module.graph, narrow)
     module.delete_all_unused_submodules()
     module.recompile()
+
+
+def _narrow_type(module: fx.GraphModule) -> torch.dtype | None:
+    """Return the 16-bit type in which a program computes between its quantizers; None for float32.
+
+    Raises:
+        ExportError: some compute in one type, some in another.
+    """
+    found = {node.meta["val"].dtype for node in module.graph.nodes if node.target in _READERS} or {
+        torch.float32
+    }
+    if len(found) > 1:
+        raise ExportError(
+            f"The model quantizes tensors of {', '.join(sorted(map(str, found)))}; a program has "
+            "one type between its integers. Export model.float().",
+        )
+    (dtype,) = found
+    return dtype if dtype in NARROW else None
+
+
+def _narrow_again(graph: fx.Graph, dtype: torch.dtype) -> None:
+    """Round what is dequantized, which is float32, to the type in which the layers compute."""
+    operators = torch.ops.quantized_decomposed
+    wide_ones = (
+        operators.dequantize_per_tensor.default,
+        operators.dequantize_per_channel.default,
+    )
+    for node in list(graph.nodes):
+        if node.target in wide_ones:
+            with graph.inserting_after(node):
+                read = graph.call_function(torch.ops.aten.to.dtype, (node, dtype))
+            node.replace_all_uses_with(read)
+            read.args = (node, dtype)  # its own argument was replaced as well
 
 
 class _Constants:
@@ -154,7 +191,7 @@ def _grid(
         )
     low, high = limits
     return Grid(
-        scale=torch.as_tensor(scale).detach().numpy().astype(np.float32),
+        scale=wide(torch.as_tensor(scale).detach()).numpy().astype(np.float32),
         zero_point=torch.as_tensor(zero_point).numpy().astype(np.int64),
         axis=axis,
         low=low,
@@ -193,7 +230,7 @@ def _quantize_activation(node: fx.Node, grid: Grid, known: dict[tuple[Any, ...],
 
 
 def _store_weight(node: fx.Node, values: torch.Tensor, grid: Grid, constants: _Constants) -> None:
-    integers = grid.integers(values.detach().numpy())
+    integers = grid.integers(wide(values.detach()).numpy())
     wanted = weight_grid(grid, _X86)
     integers = integers + (wanted.low - grid.low)
     for layer in list(node.users):
@@ -249,6 +286,7 @@ def _fold(
     constants: _Constants,
 ) -> tuple[npt.NDArray[np.int64], Grid]:
     values = [constants.value(one) for one in norm.args[1:5]]
+    dtype = values[2].dtype if values[2].dtype in NARROW else torch.float32
     mean, variance = (one.double() for one in values[2:])
     gamma = torch.ones_like(mean) if values[0] is None else values[0].detach().double()
     beta = torch.zeros_like(mean) if values[1] is None else values[1].detach().double()
@@ -256,7 +294,7 @@ def _fold(
     bias = constants.value(layer.args[_BIAS]) if len(layer.args) > _BIAS else None
     centred = -mean if bias is None else bias.detach().double() - mean
     with layer.graph.inserting_before(layer):
-        folded = constants.add((centred * factor + beta).float())
+        folded = constants.add((centred * factor + beta).to(dtype))
     layer.args = (*layer.args[:_BIAS], folded, *layer.args[_BIAS + 1 :])
     norm.replace_all_uses_with(layer)
     layer.graph.erase_node(norm)

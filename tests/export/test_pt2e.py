@@ -9,8 +9,10 @@ from torch import nn
 from torch.nn import functional as F
 from typing_extensions import override
 
+import nncfx
 from nncfx.errors import ExportError
 from nncfx.export import export_program
+from nncfx.export.program_sums import overflowing_readers
 
 Rounding = Callable[..., nn.Module]
 
@@ -135,3 +137,34 @@ def test_many_sums_of_two_readers_are_exported_in_linear_time(rounding: Rounding
 
     x = images() * 0
     assert torch.equal(export_program(Sums().eval(), x).module()(x), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_model_of_16_bits_computes_in_its_type_between_integers(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4)]
+    model, x = nn.Sequential(*layers).eval().to(dtype), torch.randn(2, 3, 8, 8).to(dtype)
+    quantized = nncfx.quantize(model, [x])
+    program = export_program(quantized, x)
+    with torch.no_grad():
+        found, expected = program.module()(x), quantized(x)
+    assert found.dtype == dtype
+    # a value half way between two of 255 integers may fall to either side, or one is rounded
+    allowed = float(expected.abs().max()) / 64
+    torch.testing.assert_close(found, expected, rtol=0, atol=allowed)
+    assert len(overflowing_readers(program.module())) == 2
+
+
+def test_a_program_of_two_types_between_integers_is_refused() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4).bfloat16()
+
+        @override
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.two(self.one(x).relu().bfloat16())
+
+    x = torch.randn(2, 4)
+    with pytest.raises(ExportError, match=r"torch.bfloat16, torch.float32; a program has one"):
+        export_program(nncfx.quantize(Mixed(), [x]), x)
