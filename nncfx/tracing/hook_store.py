@@ -49,7 +49,7 @@ class _Group(nn.Module):
     def _differs(self, state_dict: dict[str, Any], prefix: str) -> bool:
         own = self.state_dict(prefix=prefix, keep_vars=True)
         both = ((one, state_dict[key]) for key, one in own.items() if key in state_dict)
-        return any(not torch.equal(one, new.to(one.device)) for one, new in both)
+        return not all(_are_same([one, new]) for one, new in both)
 
 
 class HookStore(nn.Module):
@@ -163,7 +163,7 @@ def load_store(  # noqa: PLR0913, PLR0917 (the arguments of nn.Module._load_from
 
 def _are_same(values: list[Any]) -> bool:
     tensors = [one for one in values if isinstance(one, Tensor) and not one.is_meta]
-    return all(torch.equal(one, tensors[0]) for one in tensors[1:])
+    return all(torch.equal(one.to(tensors[0]), tensors[0]) for one in tensors[1:])
 
 
 def _load(

@@ -22,6 +22,7 @@ from nncfx.tracing.installation import install, uninstall
 from nncfx.tracing.model_copy import copy_of
 from nncfx.tracing.module_stack import Wiring
 from nncfx.tracing.module_walk import all_tensors
+from nncfx.tracing.published_state import is_published, publish, publishing, restore
 from nncfx.tracing.sites import Insertion
 from nncfx.tracing.tensors import replaced
 from nncfx.tracing.tracer import trace
@@ -70,6 +71,13 @@ class NNCFNetwork(HookedModule):
     `to`, `train` and `apply`, and not of `children`: code that iterates over a model's children
     sees the model as it was written.
     """
+
+    @override
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        own = getattr(cls, "save_pretrained", None)
+        if callable(own):
+            cls.save_pretrained = publishing(own)  # type: ignore[attr-defined]  # transformers'
 
     @property
     def nncf(self) -> "NNCFInterface":
@@ -122,6 +130,8 @@ class NNCFNetwork(HookedModule):
             self._store.state_dict(destination=saved, prefix=below, keep_vars=keep_vars)
             for key in self._store.further_names():
                 del saved[f"{below}{key}"]
+            if is_published(self):
+                saved.update(publish(self, self.nncf.hooks, saved, prefix))
         return saved
 
     @override
@@ -136,8 +146,10 @@ class NNCFNetwork(HookedModule):
         error_msgs: list[str],
     ) -> None:
         below = f"{prefix}{STORE}."
-        rest = {key: value for key, value in state_dict.items() if not key.startswith(below)}
         own = {key: value for key, value in state_dict.items() if key.startswith(below)}
+        # torch gives what belongs to children from the same dict
+        restore(self, state_dict, own, prefix, below)
+        rest = {key: value for key, value in state_dict.items() if not key.startswith(below)}
         tail = (missing_keys, unexpected_keys, error_msgs)
         super()._load_from_state_dict(rest, prefix, local_metadata, strict, *tail)
         load_store(self._store, own, below, local_metadata, *tail)

@@ -4,10 +4,10 @@ import torch
 from torch import nn
 
 from nncfx.errors import TracingError
-from nncfx.tracing.hooked_reads import hooked_reads
 from nncfx.tracing.model_copy import copy_of
 from nncfx.tracing.network import NNCFNetwork
-from nncfx.tracing.sites import Insertion, WeightSite
+from nncfx.tracing.published_state import is_bakeable, read_weights
+from nncfx.tracing.sites import WeightSite
 from nncfx.tracing.tensors import own_tensors
 from nncfx.tracing.wrapping import unwrap
 
@@ -16,11 +16,7 @@ __all__ = ["bake", "is_strippable", "strip"]
 
 def is_strippable(model: NNCFNetwork) -> bool:
     """Return whether a plain module can compute what `model` does."""
-    return all(_is_bakeable(one) for one in model.nncf.hooks)
-
-
-def _is_bakeable(insertion: Insertion) -> bool:
-    return isinstance(insertion.site, WeightSite) or isinstance(insertion.hook, nn.Identity)
+    return all(is_bakeable(one) for one in model.nncf.hooks)
 
 
 def strip(model: nn.Module) -> nn.Module:
@@ -40,7 +36,7 @@ def strip(model: nn.Module) -> nn.Module:
             "Pass the model that nncfx.wrap returned.",
         )
     for insertion in model.nncf.hooks:
-        if not _is_bakeable(insertion):
+        if not is_bakeable(insertion):
             raise TracingError(
                 f"The hook {type(insertion.hook).__name__} of '{insertion.algorithm}' at "
                 f"'{insertion.site}' changes an activation and cannot be baked into a parameter. "
@@ -48,7 +44,7 @@ def strip(model: nn.Module) -> nn.Module:
                 f"it is, and model.nncf.remove('{insertion.algorithm}') takes the hook away.",
             )
     plain = copy_of(model)
-    read = _read(plain)
+    read = read_weights(plain, plain.nncf.hooks)
     unwrap(plain)
     _bake(read, plain)
     return plain
@@ -64,7 +60,7 @@ def bake(model: NNCFNetwork, *, but: tuple[type[nn.Module], ...] = ()) -> NNCFNe
     """
     copied = copy_of(model)
     hooks = copied.nncf.hooks
-    kept = [one for one in hooks if not _is_bakeable(one) or isinstance(one.hook, but)]
+    kept = [one for one in hooks if not is_bakeable(one) or isinstance(one.hook, but)]
     last = min((one.priority for one in kept), default=None)
     passing = [one for one in hooks if last is None or one.priority < last]
     staying = [
@@ -74,25 +70,13 @@ def bake(model: NNCFNetwork, *, but: tuple[type[nn.Module], ...] = ()) -> NNCFNe
         copied.nncf.remove(algorithm)
     with copied.nncf.register(one for one in passing if isinstance(one.site, WeightSite)):
         copied.nncf.commit()
-        read = _read(copied)
+        read = read_weights(copied, copied.nncf.hooks)
     _bake(read, copied)
     for one in staying:
         one.hook.requires_grad_(requires_grad=False)
     copied.nncf.register(staying)
     copied.nncf.commit()
     return copied
-
-
-def _read(model: NNCFNetwork) -> dict[tuple[nn.Module, str], torch.Tensor]:
-    """Return what hooks make of weights, by the module that reads it and the name there."""
-    for insertion in model.nncf.hooks:
-        # what a hook makes of a weight in training, such as noise, is nothing to keep
-        insertion.hook.eval()
-    sites = {one.site for one in model.nncf.hooks if isinstance(one.site, WeightSite)}
-    modules = dict(model.named_modules(remove_duplicate=False))
-    places = [(modules[site.module], site.name) for site in sites]
-    with torch.no_grad(), hooked_reads():
-        return {(module, name): getattr(module, name).detach() for module, name in places}
 
 
 def _bake(values: dict[tuple[nn.Module, str], torch.Tensor], model: nn.Module) -> None:
