@@ -7,7 +7,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.quantization.layer_chains import find_layers, reader_behind
-from nncfx.quantization.observation import Note, in_float_first, probing, run_batches
+from nncfx.quantization.observation import (
+    Note,
+    in_float_first,
+    probing,
+    run_batches,
+    tell_if_none,
+)
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs, NNCFNetwork, PostSite, Site
 
@@ -40,6 +46,7 @@ def correct_biases(
     (empirical bias correction).
     """
     shifts = _shifts(model, model.nncf.graph)
+    tell_if_none(shifts, "Correcting biases", "layer with a bias or a batch norm of its own")
     notes: dict[Site, Note] = {PostSite(address): one.note for address, one in shifts.items()}
     with probing(model, notes):
         run_batches(model, in_float_first(model, batches))

@@ -12,6 +12,7 @@ from nncfx.quantization.layer_chains import (
     graph_without_hooks,
     reader_behind,
 )
+from nncfx.quantization.observation import tell_if_none
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs
 
@@ -57,6 +58,7 @@ def equalize_layers(
     Source: Nagel et al. 2019, Data-Free Quantization Through Weight Equalization, section 4.1.
     """
     pairs = _pairs(model, graph_without_hooks(model, example_inputs))
+    tell_if_none(pairs, "Equalizing", "two layers of which the second alone reads the first")
     for _ in range(sweeps):
         changes = [_equalize(first, second) for first, second in pairs]
         if max(changes, default=0.0) < 1e-3:  # noqa: PLR2004 (a thousandth of a range)

@@ -18,6 +18,7 @@ from nncfx.quantization.observation import (
     probing,
     quantizers_of,
     run_batches,
+    tell_if_none,
     tracked,
 )
 from nncfx.quantization.quantizer import Quantizer
@@ -67,6 +68,8 @@ def round_weights(
             f"Known are {' and '.join(ROUNDINGS)}.",
         )
     found = _roundable(model)
+    needs = "linear layer or convolution of 1 or 2 axes whose weight one quantizer alone changes"
+    tell_if_none(found, f"Rounding by '{method}'", needs)
     if method == "gptq":
         return _by_moments(model, found, batches)
     return _learned(model, found, list(batches), settings)

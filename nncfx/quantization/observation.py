@@ -1,6 +1,7 @@
 """Watch a wrapped model while it runs: probes at its sites, and its quantizers switched off."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from typing import Final, TypeVar, final
 
@@ -29,6 +30,7 @@ __all__ = [
     "probing",
     "quantizers_of",
     "run_batches",
+    "tell_if_none",
     "tracked",
 ]
 
@@ -36,6 +38,7 @@ Note = Callable[[Tensor], Tensor | None]
 """Sees a tensor; what it returns, if not `None`, is used instead."""
 
 _T = TypeVar("_T")
+_LOGGER = logging.getLogger(__name__)
 _ALGORITHM: Final = "observation"
 
 
@@ -162,3 +165,9 @@ def tracked(items: Iterable[_T], title: str) -> Iterator[_T]:
     yield from track(
         items, title, console=console, transient=True, disable=not console.is_terminal
     )
+
+
+def tell_if_none(found: Sized, what: str, needs: str) -> None:
+    """Log that `what` changes nothing where nothing was found of what it `needs`."""
+    if not found:
+        _LOGGER.warning("%s changes nothing: the model has no %s. Leave it out.", what, needs)

@@ -16,7 +16,7 @@ from nncfx.quantization.layer_chains import (
     readers,
     shared_parameters,
 )
-from nncfx.quantization.observation import run_batches
+from nncfx.quantization.observation import run_batches, tell_if_none
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs
 
@@ -59,6 +59,7 @@ def smooth_layers(
             "lies in [0, 1]. Write 0.5 for even shares.",
         )
     found = _smoothable(model, graph_without_hooks(model, example_inputs))
+    tell_if_none(found, "Smoothing", "norm, product or linear layer that linear layers alone read")
     peaks = _input_peaks(model, [layers[0] for _, _, layers in found], batches)
     for (_, scaled, layers), peak in zip(found, peaks, strict=True):
         weights = torch.stack([input_ranges(one, len(peak)) for one in layers]).amax(0)

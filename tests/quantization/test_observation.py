@@ -1,12 +1,21 @@
 """Probes in a wrapped model, and its quantizers switched off."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import nncfx
 from nncfx.errors import ArgumentError, CompressionError
-from nncfx.quantization import Quantizer, QuantizerSpec
+from nncfx.quantization import (
+    Quantizer,
+    QuantizerSpec,
+    correct_biases,
+    equalize_layers,
+    round_weights,
+    smooth_layers,
+)
 from nncfx.quantization.observation import (
     in_float,
     in_float_first,
@@ -101,3 +110,20 @@ def test_what_a_probe_refuses_is_told_as_it_is() -> None:
         pytest.raises(CompressionError, match="no such activation"),
     ):
         run_batches(model, [INPUTS])
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda model, x: round_weights(model, [x]), "Rounding by 'gptq' changes nothing"),
+        (lambda model, x: correct_biases(model, [x]), "Correcting biases changes nothing"),
+        (lambda model, x: equalize_layers(model, x), "Equalizing changes nothing"),
+        (lambda model, x: smooth_layers(model, [x], x), "Smoothing changes nothing"),
+    ],
+)
+def test_a_change_that_finds_nothing_says_so(
+    change: Callable[[NNCFNetwork, Tensor], object], what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = nncfx.wrap(nn.Sequential(nn.Tanh()), INPUTS)
+    assert not change(model, INPUTS)
+    assert f"{what}: the model has no " in caplog.text
