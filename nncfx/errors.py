@@ -136,14 +136,17 @@ _FAULTY_WORDS: Final = re.compile(
             # libraries pass on what the system says as text of errors of their own
             *(re.escape(os.strerror(code)) for code in _FAULTY_CODES),
             r"\bout of (host |device |gpu )?memory\b",
-            r"can(?:not|'t|\u2019t) allocate",
+            r"(?:cannot|can't|can\u2019t|could not) allocate",
             r"not enough memory",
             r"insufficient (shared )?memory",
             r"(?:failed|unable) to (?:allocate|mmap)",
             r"\bbad[_ ]alloc",
             r"_ALLOC_FAILED",
             r"OUT_OF_(?:HOST_|DEVICE_)?(?:MEMORY|RESOURCES)",
-            r"\bCUDA(?: driver)? error\b",
+            r"smaller than requested bytes",
+            r"\bOutOfMemory\b",
+            r"\b(?:CUDA|HIP|XPU|NCCL)(?: driver)? error\b",
+            r"STATUS_NOT_INITIALIZED",
             r"DataLoader worker .*(?:killed|exited)",
             r"inline_container\.cc",  # torch.save on a disk that is full
             r"(?:disk I/O error|disk is full)",
@@ -210,4 +213,6 @@ def _is_fault(error: BaseException, *, is_meant: bool) -> bool:
         return is_meant or error.errno in _FAULTY_CODES
     if not _FAULTY_TYPES.isdisjoint(one.__name__ for one in type(error).__mro__):
         return True
-    return not isinstance(error, NNCFXError) and bool(_FAULTY_WORDS.search(str(error)))
+    # our own words are no library's, save where a runtime gives a text and no error
+    is_quoted = isinstance(error, RuntimeFailure) or not isinstance(error, NNCFXError)
+    return is_quoted and bool(_FAULTY_WORDS.search(str(error)))

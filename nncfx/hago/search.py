@@ -166,7 +166,9 @@ def search_quantize_strategy(
         CompressionError: no descriptor is feasible, or the log is of another model.
         SearchError: the hardware computes nothing of the model in integers, or the log is of
             another search.
-        StorageError: the log is damaged.
+        MachineError: memory or device failed, or a process was killed; search again, it goes on
+            from the log.
+        StorageError: the log is damaged, or is a file of another kind.
     """
     settings = settings or QuantizeSettings()
     require_inputs(graph, hardware)

@@ -13,6 +13,7 @@ from nncfx.graph import NNCFGraph, Operation
 from nncfx.graph.macs import macs
 from nncfx.objectives import Objective
 from nncfx.runtimes.statistics import Array
+from nncfx.storage.line_file import json_line
 from nncfx.tracing import ExampleInputs, trace
 
 __all__ = ["LatencyTable", "ModuleSample", "fitted_table", "predicted_latency"]
@@ -85,7 +86,7 @@ class LatencyTable:
             StorageError: `text` is no table, or one of another version.
         """
         try:
-            found: dict[str, Any] = json.loads(text)
+            found = json_line(text.encode())
             if found["latency_table"] != _FORMAT:
                 raise StorageError(
                     f"The latency table is of version {found['latency_table']}; this nncfx reads "
@@ -96,7 +97,7 @@ class LatencyTable:
                 for kind, several in found["samples"].items()
             }
             return cls(machine=found["machine"], samples=samples, scale=float(found["scale"]))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
             if isinstance(error, StorageError):
                 raise
             raise StorageError(

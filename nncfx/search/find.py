@@ -33,7 +33,7 @@ def find_level(  # noqa: PLR0913 (the front door: one word per setting, each wit
 
     Args:
         evaluate: measures the metric at a level in [0, 1). If it raises or returns no finite
-            number, the level counts as infeasible.
+            number, the level counts as infeasible; a fault of the machine ends the search.
         threshold: the least metric that is accepted.
         at_zero: the metric at level 0, if known: it costs no evaluation.
         tolerance: how closely the level is resolved, in (0, 0.25].
@@ -45,6 +45,7 @@ def find_level(  # noqa: PLR0913 (the front door: one word per setting, each wit
     Raises:
         SearchError: level 0 itself is infeasible, the first four evaluations failed, or the
             journal belongs to another search.
+        MachineError: memory, disk or device failed; run again, it goes on from the journal.
         ArgumentError: a setting is out of its range.
         MissingExtraError: BoTorch is not installed.
 

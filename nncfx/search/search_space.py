@@ -83,6 +83,7 @@ def search_space(
 
     Raises:
         SearchError: the first four trials failed, or the journal belongs to another search.
+        MachineError: memory, disk or device failed; run again, it goes on from the journal.
         ArgumentError: a candidate of `start` is none of the space, or an outcome is missing.
         MissingExtraError: BoTorch is not installed.
 

@@ -40,6 +40,7 @@ def search_level(
     Raises:
         SearchError: the dense model is below the threshold, the first four trials failed, or the
             journal belongs to another search.
+        MachineError: memory, disk or device failed; run again, it goes on from the journal.
         ArgumentError: `at_zero` or `threshold` is not finite.
         MissingExtraError: BoTorch is not installed.
 

@@ -1,6 +1,8 @@
 """What is said to be written is on the disk: the file before its name, the name before more."""
 
 import os
+import resource
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,3 +74,37 @@ def test_an_exported_graph_is_on_disk_before_its_name_is(
     ours = [call for call in calls if call[1] in ("m.onnx", tmp_path.name)]
     expected = [("fsync", "m.onnx"), ("replace", "m.onnx"), ("fsync", tmp_path.name)]
     assert ours == expected
+
+
+def limited(write: Callable[[Path], None], path: Path) -> int:
+    """Write in a process that may not write more than 10 bytes to a file: a disk that is full."""
+    process = os.fork()
+    if not process:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+        try:
+            write(path)
+        except nncfx.errors.StorageError:
+            os._exit(3)
+        except BaseException:  # noqa: BLE001 (told by the exit code)
+            os._exit(4)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def much(path: Path) -> None:
+    write_whole(path, [b"new" * 10])
+
+
+def a_long_text(path: Path) -> None:
+    write_text(path, "new" * 10)
+
+
+@pytest.mark.parametrize("write", [much, a_trial, a_checkpoint, an_engine, a_long_text])
+def test_a_full_disk_leaves_what_was_there_and_nothing_more(
+    tmp_path: Path, write: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(b"old")
+    assert limited(write, path) == 3
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [(path.name, b"old")]

@@ -1,7 +1,11 @@
 """A fault of the machine says nothing of a candidate: it stops the run, and is never stored."""
 
 import errno
+import multiprocessing
+import os
+import signal
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,7 @@ from torch.nn import functional as F
 
 import nncfx
 from nncfx import hago
+from nncfx.errors import machine_fault
 from nncfx.hago.evaluation import LabelledBatches
 from nncfx.lc import DC
 from nncfx.objectives import Minimize, footprint
@@ -73,7 +78,12 @@ def a_killed_worker() -> None:
     raise RuntimeError("DataLoader worker (pid 123) is killed by signal: Killed.")
 
 
+def a_runtime_that_tells_no_error() -> None:
+    raise nncfx.errors.RuntimeFailure("TensorRT: Error Code 1: Cuda Runtime (out of memory)")
+
+
 FAULTS = [
+    a_runtime_that_tells_no_error,
     full_disk,
     broken_disk,
     no_memory,
@@ -273,3 +283,64 @@ def test_failures_of_candidates_are_in_the_evidence(tmp_path: Path) -> None:
     assert "the loss is NaN" in note
     assert f"level {result.search.trials[1].level:.4g}" in note
     assert "the loss is NaN" in (tmp_path / "evidence.json").read_text()
+
+
+def die(_: int) -> float:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def test_a_killed_worker_of_a_pool_is_a_fault_of_the_machine() -> None:
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(1, context) as pool, pytest.raises(Exception) as caught:  # noqa: PT011 (which is told below)
+        list(pool.map(die, [1]))
+    assert machine_fault(caught.value) is caught.value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        (
+            "[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory: you "
+            "tried to allocate 4 bytes. Error code 12 (Cannot allocate memory)"
+        ),
+        "CUDA error: an illegal memory access was encountered",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "CUBLAS_STATUS_NOT_INITIALIZED",
+        "HIP out of memory. Tried to allocate 20.00 MiB",
+        "MPS backend out of memory (MPS allocated: 17.00 GB)",
+        "std::bad_alloc",
+        "[ONNXRuntimeError] : 1 : FAIL : bad allocation",
+        "BFCArena: Available memory of 0 is smaller than requested bytes of 256",
+        "[ GPU ] clEnqueueMapBuffer, error code: CL_OUT_OF_RESOURCES",
+        "unable to mmap 1024 bytes from file </f>: Cannot allocate memory (12)",
+        "unable to write to file </torch_1_2>: No space left on device (28)",
+        "[enforce fail at inline_container.cc:603] . unexpected pos 64 vs 0",
+        (
+            "DataLoader worker (pid 7) exited unexpectedly with exit code 1. insufficient shared "
+            "memory (shm)"
+        ),
+        "Too many open files. Communication with the workers is no longer possible.",
+        'Error while serializing: I/O error: Os { code: 28, message: "No space left on device" }',
+        "database or disk is full",
+        "CUDA driver error: device-side assert triggered",
+    ],
+)
+def test_what_libraries_say_of_the_machine_is_known(text: str) -> None:
+    assert machine_fault(RuntimeError(text)) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The training loss became nan",
+        "mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)",
+        "Input type (torch.cuda.FloatTensor) and weight type (torch.FloatTensor) differ",
+        "index 3 is out of range",
+        "The memory format option is only supported for tensors of rank 4",
+        "Expected all tensors to be on the same device, cuda:0 and cpu",
+        "cannot reshape tensor of 0 elements",
+    ],
+)
+def test_what_libraries_say_of_a_candidate_is_no_fault_of_the_machine(text: str) -> None:
+    assert machine_fault(RuntimeError(text)) is None
