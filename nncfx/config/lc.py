@@ -106,6 +106,10 @@ class LCParams(SparsityParams):
         default=True,
         doc="whether there are Lagrange multipliers; without, it is the quadratic penalty",
     )
+    penalize: Literal["weights", "all"] = option(
+        "all",
+        "whether the penalty draws biases and norms as well, or weights of two and more axes only",
+    )
 
     @override
     def rules(self) -> Iterator[Fault]:

@@ -78,6 +78,7 @@ class LCRecovery(_TrainedRecovery):
     mu_multiplier: float = option(1.1, "its factor at each iteration", limits=_SOME)
     mu_cap: float = option(1e4, "above which it grows no more", limits=_ABOVE_ZERO)
     multipliers: bool = option(default=True, doc="whether there are Lagrange multipliers")
+    penalize: Literal["weights", "all"] = option("all", "what the penalty draws")
     resume_folder: str | None = option(None, "where the state of each iteration is kept")
 
 

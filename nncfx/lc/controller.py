@@ -20,7 +20,7 @@ from nncfx.controllers import (
 )
 from nncfx.controllers.weights import WEIGHT_FUNCTIONS, aliases, raw_parameters
 from nncfx.errors import CompressionError
-from nncfx.lc.lagrangian import Lagrangian, next_mu
+from nncfx.lc.lagrangian import Lagrangian, Penalized, is_penalized, next_mu
 from nncfx.lc.projection import project
 from nncfx.schemes import Scheme
 from nncfx.schemes.from_config import schemes_from
@@ -55,29 +55,36 @@ class CompressedWeight(nn.Module):
 
 @final
 class PenaltyLoss(CompressionLoss):
-    """`mu/2 |w - theta|^2 - lambda . (w - theta)` over all constrained weights that train.
+    """`mu/2 |w - theta|^2 - lambda . (w - theta)` over the constrained weights that are drawn.
 
     Attributes:
         model: The wrapped model.
         hooks: The compressed weights by parameter.
         mu: The penalty parameter; 0 before the first compression.
         has_multipliers: Whether lambda takes part.
+        penalize: Which of the parameters are drawn.
     """
 
     def __init__(
-        self, model: nn.Module, hooks: Mapping[str, CompressedWeight], *, has_multipliers: bool
+        self,
+        model: nn.Module,
+        hooks: Mapping[str, CompressedWeight],
+        *,
+        has_multipliers: bool,
+        penalize: Penalized,
     ) -> None:
         self.model = model
         self.hooks = dict(hooks)
         self.mu = 0.0
         self.has_multipliers = has_multipliers
+        self.penalize: Penalized = penalize
 
     def lagrangian(self) -> Lagrangian:
         """Return the Lagrangian over the present tensors, which `.to()` may have exchanged."""
         weights = {
             name: one
             for name, one in raw_parameters(self.model).items()
-            if name in self.hooks and one.requires_grad
+            if name in self.hooks and is_penalized(one, self.penalize)
         }
         thetas = {name: self.hooks[name].theta for name in weights}
         multipliers = {name: self.hooks[name].multiplier for name in weights}
@@ -115,8 +122,10 @@ class LCController(Controller):
         self.config = config
         self.scheme = scheme
         self.hooks = dict(hooks)
-        has_multipliers = config.params.multipliers
-        self._penalty = PenaltyLoss(model, hooks, has_multipliers=has_multipliers)
+        params = config.params
+        self._penalty = PenaltyLoss(
+            model, hooks, has_multipliers=params.multipliers, penalize=params.penalize
+        )
         self.compression_loss = self._penalty
         self.level = 0.0
         self.scheduler = sparsity_scheduler(self, config.params, reached=self._reached)

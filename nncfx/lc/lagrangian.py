@@ -6,13 +6,26 @@ Source: Carreira-Perpinan and Idelbayev (2018), "Learning-Compression" algorithm
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from nncfx.schemes.wide_floats import wide
 
-__all__ = ["Lagrangian", "augmented_penalty", "next_mu"]
+__all__ = ["Lagrangian", "Penalized", "augmented_penalty", "is_penalized", "next_mu"]
+
+Penalized: TypeAlias = Literal["weights", "all"]
+"""Which of the parameters that a scheme constrains the penalty draws: "weights" are those of two
+and more axes, and leave biases and norms to the loss alone; "all" is the Lagrangian as written."""
+
+
+def is_penalized(parameter: Tensor, penalize: Penalized) -> bool:
+    """Return whether the penalty draws a constrained `parameter`; never one that is frozen.
+
+    The multipliers of a frozen one would grow for ever, since training cannot bring it to theta.
+    """
+    return parameter.requires_grad and (penalize == "all" or parameter.ndim > 1)
 
 
 def augmented_penalty(weight: Tensor, theta: Tensor, multiplier: Tensor, mu: float) -> Tensor:
@@ -66,16 +79,19 @@ class Lagrangian:
 
     @classmethod
     def of(
-        cls, model: nn.Module, names: Iterable[str], *, multipliers: bool = True
+        cls,
+        model: nn.Module,
+        names: Iterable[str],
+        *,
+        multipliers: bool = True,
+        penalize: Penalized = "all",
     ) -> "Lagrangian":
-        """Return one over the trainable parameters of `model` among `names`; all else is zero.
-
-        Frozen parameters are left out: their multipliers would grow for ever, since training
-        cannot bring the weights to theta.
-        """
+        """Return one over the penalized parameters of `model` among `names`; all else is zero."""
         wanted = frozenset(names)
         weights = {
-            name: p for name, p in model.named_parameters() if name in wanted and p.requires_grad
+            name: p
+            for name, p in model.named_parameters()
+            if name in wanted and is_penalized(p, penalize)
         }
         zeros = [{n: torch.zeros_like(p) for n, p in weights.items()} for _ in range(2)]
         return cls(weights, zeros[0], zeros[1] if multipliers else None)

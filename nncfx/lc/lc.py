@@ -10,7 +10,7 @@ from torch import nn
 
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.lc.data_fingerprint import data_fingerprint
-from nncfx.lc.lagrangian import Lagrangian, next_mu
+from nncfx.lc.lagrangian import Lagrangian, Penalized, next_mu
 from nncfx.lc.projection import Best, Projection, judge, project
 from nncfx.lc.recovery import Recovered, RecoveryData, StepRecord, within
 from nncfx.lc.training import (
@@ -41,7 +41,8 @@ class LC(TrainingSettings):
     ones the earliest.
 
     Where Condensa's library is known to err, this does not follow it: the user's model is copied;
-    biases and norm parameters that a scheme zeroes are penalised, too (`scheme.parameters`);
+    biases and norm parameters that a scheme zeroes are penalised, too, unless `penalize` is
+    "weights";
     optimizer state is fresh in every L step for any optimizer; the best model is chosen by the
     user's metric, not the loss, and judged in the working dtype; frozen parameters are only
     compressed.
@@ -59,6 +60,9 @@ class LC(TrainingSettings):
         mu_multiplier: Factor from one iteration to the next, at least 1.
         mu_cap: mu grows no more once it exceeds this.
         multipliers: False: the quadratic penalty method, lambda stays 0.
+        penalize: "all" draws every parameter that the scheme constrains to its compressed value;
+            "weights" those of two and more axes only, as Condensa's library does: biases are
+            compressed, and trained by the loss alone.
         resume_folder: Where the state is kept after every iteration, so that the same call goes on
             after a kill and ends bitwise as if it had not been interrupted, provided that the
             data are the same and are shuffled by torch's global generator, which is kept, too.
@@ -80,6 +84,7 @@ class LC(TrainingSettings):
     mu_multiplier: float = 1.1
     mu_cap: float = 1e4
     multipliers: bool = True
+    penalize: Penalized = "all"
     resume_folder: str | Path | None = None
 
     def __post_init__(self) -> None:
@@ -90,6 +95,11 @@ class LC(TrainingSettings):
         }
         check_training(vars(self), counts, self.optimizer_factory)
         check_at_least("recalibration_batches", self.recalibration_batches, 0)
+        if self.penalize not in {"weights", "all"}:
+            raise ArgumentError(
+                f"penalize is {self.penalize!r}; the penalty draws the 'weights' only or 'all' "
+                "parameters that the scheme constrains.",
+            )
         above_zero = (self.mu_init, self.lr_decay, self.lr_multiplier)
         if not all(0 < value < math.inf for value in above_zero) or not self.mu_multiplier >= 1:
             raise ArgumentError(
@@ -119,7 +129,9 @@ class LC(TrainingSettings):
         learner.zero_grad(set_to_none=True)
         unfinished = Unfinished(self.resume_folder, self._identity(model, pi, level, data))
         names = pi.parameters(learner)
-        lagrangian = Lagrangian.of(learner, names, multipliers=self.multipliers)
+        lagrangian = Lagrangian.of(
+            learner, names, multipliers=self.multipliers, penalize=self.penalize
+        )
         best = Best()
         with seeded(model, self.seed):
             for step in range(unfinished.restore(learner, lagrangian, best), self.steps):
@@ -148,6 +160,8 @@ class LC(TrainingSettings):
         if self.resume_folder is None:
             return ""
         settings = vars(self) | {"scheme": scheme, "level": level, "resume_folder": None}
+        if self.penalize == "all":
+            del settings["penalize"]  # which files of older versions do not know
         settings["data"] = sorted(data_fingerprint(data.train).items())
         return identity(model, settings)
 

@@ -55,6 +55,19 @@ def test_a_loop_of_the_users_own_takes_the_steps_of_one_call(
     assert distances[-1] < distances[1]
 
 
+def test_weights_alone_can_be_penalized(dense: nn.Module) -> None:
+    item = {"schemes": {"name": "Quantize", "dtype": "bfloat16"}}
+    controller, model = applied(dense, **item, params={**MU, "penalize": "weights"})
+    for _ in range(2):
+        controller.scheduler.epoch_step()
+    controller.loss().backward()
+    drawn = {name for name, one in model.named_parameters() if one.grad is not None}
+    assert drawn == {"0.weight", "3.weight", "5.weight"}
+    # biases are compressed all the same
+    bias = controller.strip()[0].bias
+    assert torch.equal(bias, dense[0].bias.bfloat16().float())
+
+
 def test_in_evaluation_mode_the_compressed_weights_count(dense: nn.Module) -> None:
     inputs = torch.rand(3, 64)
     controller, model = applied(dense, schemes={"name": "Quantize", "dtype": "bfloat16"})
