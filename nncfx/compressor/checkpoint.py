@@ -35,6 +35,7 @@ from nncfx.storage.container import is_container
 from nncfx.storage.model_file import stored_model
 from nncfx.storage.stored_model import StoredModel, restored_on_error
 from nncfx.storage.whole_file import writing
+from nncfx.storage.whole_models import require_whole
 from nncfx.thinning.structure import (
     describe,
     finished,
@@ -76,14 +77,15 @@ def save(
     Raises:
         ArgumentError: `model` is no module, not the model of `controller`, or has hooks of an
             algorithm that `controller` does not handle.
-        StorageError: the model's `state_dict` holds something else than tensors, or `path` cannot
-            be written.
+        StorageError: the model is sharded or offloaded, its `state_dict` holds something else
+            than tensors, or `path` cannot be written.
     """
     if not isinstance(model, nn.Module):
         raise ArgumentError(
             f"The second argument is a {type(model).__name__}, not a module; the path is first: "
             "nncfx.save(path, model).",
         )
+    require_whole(model, "saved", StorageError)
     controller = CompositeController(model, []) if controller is None else controller
     if controller.model is not model:
         raise ArgumentError(

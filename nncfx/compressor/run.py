@@ -37,6 +37,7 @@ from nncfx.lc import DC, RecoveryData
 from nncfx.schemes import Scheme, SchemeLike, as_scheme
 from nncfx.search import Candidate as Point
 from nncfx.search import CandidateStudy, JSONValue, SearchResult, SpaceResult, Study
+from nncfx.storage.whole_models import require_whole
 from nncfx.tracing import ExampleInputs, analyze_channels
 
 __all__ = ["Run"]
@@ -58,6 +59,7 @@ class Run:
         given = settings.model if self._previous is None else self._previous.model
         if given is None:  # the compressor has refused this
             raise AssertionError
+        require_whole(given, "compressed")
         self._model = copy.deepcopy(given).eval()
         self._dense = self._model if self._previous is None else self._previous.dense
         check_extras(settings.runtime)

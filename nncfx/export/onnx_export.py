@@ -101,8 +101,8 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
         ArgumentError: an unknown target, an operator set that it does not read, a folder that
             does not exist or stands in place of the file, example inputs that are missing or of
             the wrong kind, or dynamic axes that they do not have.
-        ExportError: the model does not run on `example_inputs`, uses an operation that has no
-            ONNX form, or fixes an axis that was to stay open.
+        ExportError: the model is sharded or offloaded, does not run on `example_inputs`, uses an
+            operation that has no ONNX form, or fixes an axis that was to stay open.
         StorageError: the file cannot be written.
         MissingExtraError: onnx or onnxscript is not installed.
     """

@@ -11,6 +11,7 @@ from torch import fx, nn
 from nncfx.errors import ExportError
 from nncfx.export.dynamic_batch import Call
 from nncfx.quantization import Quantizer
+from nncfx.storage.whole_models import require_whole
 from nncfx.tracing import NNCFNetwork, Priority, WeightSite, strip
 from nncfx.tracing.dynamic_class import change_class, spec_of
 from nncfx.tracing.preservation import preserved, without_keeping
@@ -24,7 +25,11 @@ def plain(model: nn.Module) -> nn.Module:
     """Return a wrapped model without its wrapping, where a plain module can compute the same.
 
     Quantizers stay: a weight that they have rounded is, in a plain module, a float like any other.
+
+    Raises:
+        ExportError: `model` is sharded or offloaded.
     """
+    require_whole(model, "exported", ExportError)
     if not isinstance(model, NNCFNetwork):
         return model
     if any(

@@ -59,8 +59,8 @@ def export_program(
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
 
     Raises:
-        ExportError: the model does not run on `example_inputs`, or `torch.export` cannot follow
-            its forward.
+        ExportError: the model is sharded or offloaded, does not run on `example_inputs`, or
+            `torch.export` cannot follow its forward.
     """
     # Registers the operators of quantized_decomposed.
     import torch.ao.quantization.fx._decomposed

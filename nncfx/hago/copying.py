@@ -5,6 +5,7 @@ import copy
 from torch import nn
 
 from nncfx.errors import ArgumentError
+from nncfx.storage.whole_models import require_whole
 from nncfx.tracing import NNCFNetwork, unwrap
 
 __all__ = ["plain_copy"]
@@ -15,7 +16,9 @@ def plain_copy(model: nn.Module) -> nn.Module:
 
     Raises:
         ArgumentError: `model` is wrapped and carries hooks.
+        TracingError: it is sharded or offloaded.
     """
+    require_whole(model, "copied")
     if not isinstance(model, NNCFNetwork):
         return copy.deepcopy(model)
     if model.nncf.hooks:

@@ -20,6 +20,7 @@ from nncfx.lc.training import (
 from nncfx.lc.training_settings import TrainingSettings
 from nncfx.schemes import SchemeLike, as_scheme
 from nncfx.schemes.masks import check_at_least
+from nncfx.storage.whole_models import require_whole
 
 __all__ = ["DC", "DCFineTuned"]
 
@@ -56,6 +57,7 @@ class DC:
             ArgumentError: the level is out of range.
             CompressionError: the scheme cannot compress the model, or the metric is NaN.
         """
+        require_whole(model, "compressed")
         best = Best()
         with seeded(model, self.seed):
             projection = project(copy.deepcopy(model), as_scheme(scheme), level)
@@ -103,6 +105,7 @@ class DCFineTuned(TrainingSettings):
             CompressionError: the scheme cannot compress the model, or the loss or the metric is
                 not finite.
         """
+        require_whole(model, "compressed")
         pi = as_scheme(scheme)
         names = pi.parameters(model)
         best = Best()

@@ -27,6 +27,7 @@ from nncfx.lc.training_settings import TrainingSettings
 from nncfx.lc.unfinished import Unfinished, identity
 from nncfx.schemes import Scheme, SchemeLike, as_scheme
 from nncfx.schemes.masks import check_at_least
+from nncfx.storage.whole_models import require_whole
 
 __all__ = ["LC"]
 
@@ -124,6 +125,7 @@ class LC(TrainingSettings):
                 not finite.
             StorageError: the state in `resume_folder` cannot be written or read.
         """
+        require_whole(model, "compressed")
         pi = as_scheme(scheme)
         learner = copy.deepcopy(model)
         learner.zero_grad(set_to_none=True)

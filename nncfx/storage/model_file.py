@@ -19,6 +19,7 @@ from nncfx.storage.stored_model import StoredModel, StoredTensor
 from nncfx.storage.tensor_file import TensorFile
 from nncfx.storage.torch_bits import from_bits, plain_tensor, to_bits
 from nncfx.storage.whole_file import SavedFile, open_file, write_whole
+from nncfx.storage.whole_models import require_whole
 
 __all__ = ["load", "load_state", "save", "stored_model"]
 
@@ -77,8 +78,9 @@ def save(
         metadata: Anything JSON has, by name; `inspect` and `load` leave it alone.
 
     Raises:
-        StorageError: The state holds something that is no plain dense tensor, a hook changes
-            activations and is no quantizer, or the file cannot be written.
+        StorageError: The model is sharded or offloaded, its state holds something that is no
+            plain dense tensor, a hook changes activations and is no quantizer, or the file cannot
+            be written.
         ArgumentError: `model` is no module, or `metadata` has a key of ours.
     """
     if not isinstance(model, nn.Module):
@@ -86,6 +88,7 @@ def save(
             f"save takes a path and then the nn.Module, which is a {type(model).__name__} here. "
             "Write save(path, model).",
         )
+    require_whole(model, "saved", StorageError)
     if metadata and _STRUCTURE in metadata:
         raise ArgumentError(f"The key '{_STRUCTURE}' of metadata is nncfx's own. Use another.")
     above = _structures()

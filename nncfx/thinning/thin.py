@@ -17,6 +17,7 @@ from nncfx.graph.channels import Channels
 from nncfx.quantization import Quantizer
 from nncfx.schemes.alignment import Alignment, resolve_alignment
 from nncfx.storage.narrow_attention import NarrowAttention
+from nncfx.storage.whole_models import require_whole
 from nncfx.thinning.carried_recipes import carry, recipes_of
 from nncfx.thinning.probing import Form, check_form, prunable_channels
 from nncfx.thinning.quantizers import is_quantized, quantized_again, without_hooks
@@ -147,8 +148,9 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
             none, or `example_inputs` are missing or of no accepted form.
         GraphError: `channels` are of another model.
         TracingError: the model refuses the inputs, or a hook cannot be baked in.
-        ThinningError: the copy fails or differs; the message names the first operation that
-            does. Or the outputs are all NaN. Nothing is changed.
+        ThinningError: `model` is sharded or offloaded; or the copy fails or differs, and the
+            message names the first operation that does; or the outputs are all NaN. Nothing is
+            changed.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
@@ -157,6 +159,7 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
     >>> thinned.removed, thinned.model[0].out_features
     ({'0': (0, 2)}, 2)
     """
+    require_whole(model, "thinned", ThinningError)
     check_form(form)
     alignment = resolve_alignment(align)
     if tolerance is not None and not tolerance >= 0:

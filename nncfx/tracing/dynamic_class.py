@@ -12,6 +12,7 @@ from torch.nn.utils import parametrize
 from typing_extensions import override
 
 from nncfx.errors import TracingError
+from nncfx.storage.whole_models import is_fully_sharded, is_sharded, sharding_mend
 from nncfx.tracing.activation_hooks import planned_forward
 from nncfx.tracing.boundary_hooks import Around, direct_forward
 from nncfx.tracing.hooked_reads import reading_hooked
@@ -22,29 +23,11 @@ __all__ = [
     "HookedModule",
     "change_class",
     "original_class",
-    "refuse_sharded",
     "restore_class",
     "spec_of",
 ]
 
 _SPEC: Final = "_nncf_spec"
-_FSDP: Final = "torch.distributed.fsdp"
-
-
-def refuse_sharded(kind: type[nn.Module]) -> None:
-    """Return if modules of class `kind` are not sharded.
-
-    FSDP takes what hooks make of a parameter for the parameter, and never averages the gradients
-    of the hooks' own parameters.
-
-    Raises:
-        TracingError: they are.
-    """
-    if any(base.__module__.startswith(_FSDP) for base in kind.__mro__):
-        raise TracingError(
-            f"{kind.__name__} cannot be wrapped and sharded at once: FSDP bypasses hooks on "
-            "weights. Use DistributedDataParallel, or shard what nncfx.strip returns.",
-        )
 
 
 class HookedModule(nn.Module):
@@ -55,7 +38,12 @@ class HookedModule(nn.Module):
     @override
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        refuse_sharded(cls)
+        if is_fully_sharded(cls):
+            raise TracingError(
+                f"{cls.__name__} cannot be wrapped and sharded at once: hooks take whole weights, "
+                f"and FSDP does not average the gradients of what they train. {sharding_mend} "
+                "FSDP has begun to shard this one, so build it again.",
+            )
         if _SPEC not in vars(cls) and cls.__module__ == parametrize.__name__:
             raise TracingError(
                 f"{cls.__name__} would parametrize a module that carries hooks of nncfx. "
@@ -74,6 +62,15 @@ class HookedModule(nn.Module):
         if name in self._parameters:
             refuse_replacing(self, name)
         super().__delattr__(name)
+
+    @override
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        if is_sharded(param):
+            raise TracingError(
+                f"'{name}' of this {type(self).__name__} cannot be sharded, now that nncfx has "
+                f"wrapped it: hooks take whole weights. {sharding_mend}",
+            )
+        super().register_parameter(name, param)
 
     def __prepare_scriptable__(self) -> nn.Module:
         """Refuse what torch.jit.script would do: compile the source of methods, not the hooks.

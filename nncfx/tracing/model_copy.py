@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from nncfx.errors import ArgumentError
+from nncfx.storage.whole_models import require_whole
 from nncfx.tracing.module_walk import all_modules
 from nncfx.tracing.tensors import tensors_in
 
@@ -26,6 +27,9 @@ def copy_of(model: _ModuleT) -> _ModuleT:
     Args:
         model: left as it is.
 
+    Raises:
+        TracingError: `model` is sharded or offloaded.
+
     >>> import torch
     >>> layer = nn.Linear(2, 2)
     >>> layer.cache = 2 * layer.bias
@@ -33,6 +37,7 @@ def copy_of(model: _ModuleT) -> _ModuleT:
     >>> torch.equal(other.cache, layer.cache), other.cache.requires_grad
     (True, False)
     """
+    require_whole(model, "copied")
     memo: dict[int, Any] = {}
     for _, module in all_modules(model):
         for tensor in tensors_in(vars(module)):
@@ -46,7 +51,9 @@ def own_model(model: _ModuleT, *, inplace: bool) -> _ModuleT:
 
     Raises:
         ArgumentError: `model` holds something that cannot be copied.
+        TracingError: it is sharded or offloaded.
     """
+    require_whole(model, "compressed")
     if inplace:
         return model
     try:

@@ -12,6 +12,7 @@ from typing_extensions import override
 from nncfx.errors import ArgumentError, GraphError, TracingError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels
+from nncfx.storage.whole_models import require_whole
 from nncfx.tracing.carried_state import CarriedState, StateOwner
 from nncfx.tracing.channel_trace import analyze_channels
 from nncfx.tracing.dynamic_class import HookedModule
@@ -321,7 +322,11 @@ class NNCFInterface:
 
         They are sorted by (priority, registration), however many calls registered them. Newly
         placed hooks take the model's training mode.
+
+        Raises:
+            TracingError: the model was sharded or offloaded since it was wrapped.
         """
+        require_whole(self._model, "given hooks")
         self._place(self._state.registered)
 
     def remove(self, algorithm: str) -> None:

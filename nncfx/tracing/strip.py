@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from nncfx.errors import TracingError
+from nncfx.storage.whole_models import require_whole
 from nncfx.tracing.model_copy import copy_of
 from nncfx.tracing.network import NNCFNetwork
 from nncfx.tracing.published_state import is_bakeable, read_weights
@@ -27,14 +28,15 @@ def strip(model: nn.Module) -> nn.Module:
     is in the same mode.
 
     Raises:
-        TracingError: `model` is not wrapped, or a hook stands at an activation and is no
-            `nn.Identity`: a plain module has no place for it.
+        TracingError: `model` is not wrapped, is sharded or offloaded, or a hook stands at an
+            activation and is no `nn.Identity`: a plain module has no place for it.
     """
     if not isinstance(model, NNCFNetwork):
         raise TracingError(
             f"{type(model).__name__} is not wrapped, so there is nothing to strip. "
             "Pass the model that nncfx.wrap returned.",
         )
+    require_whole(model, "stripped")
     for insertion in model.nncf.hooks:
         if not is_bakeable(insertion):
             raise TracingError(

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from nncfx.errors import NNCFXError, TracingError, machine_fault
 from nncfx.graph import Operation, TensorInfo
+from nncfx.storage.whole_models import require_whole
 from nncfx.tracing.inputs import ExampleInputs, as_call
 from nncfx.tracing.interception import COMPOSITE, composite_apart
 from nncfx.tracing.module_stack import ModuleStack
@@ -150,6 +151,7 @@ def forward(
     train: bool,
 ) -> None:
     """Run `model` once under `mode`, and leave it as it was; arguments are those of `trace`."""
+    require_whole(model, "traced")
     args, kwargs = as_call(example_inputs)
     with torch.no_grad(), preserved(model, train=train):
         for tensor in tensors_in((args, kwargs)):

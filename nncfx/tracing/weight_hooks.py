@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from nncfx.errors import TracingError
+from nncfx.storage.whole_models import is_offloaded, sharding_mend
 from nncfx.tracing.activation_hooks import uncounted
 from nncfx.tracing.hook_chain import carried
 from nncfx.tracing.hooked_reads import are_hooked
@@ -44,7 +45,9 @@ def _hooked(name: str) -> property:
         if name not in table:
             raise AttributeError(name)
         stored = table[name]
-        return uncounted(carried, self, attribute, stored) if are_hooked() else stored
+        if not are_hooked() or (stored.is_meta and is_offloaded(self)):
+            return stored
+        return uncounted(carried, self, attribute, stored)
 
     def write(self: nn.Module, value: Any) -> None:
         # torch itself takes parameters, and None; this is a tensor that something computes
@@ -58,8 +61,9 @@ def refuse_replacing(module: nn.Module, name: str) -> None:
     """Raise the error that says that the parameter `name` of `module` has to stay one."""
     raise TracingError(
         f"'{name}' of this {type(module).__name__} can be neither deleted nor computed from other "
-        "tensors, as parametrizations, weight norm and torch's pruning do, now that nncfx has "
-        "wrapped it. Do that before nncfx.wrap, or to what nncfx.strip(model) returns.",
+        "tensors, now that nncfx has wrapped it. Apply parametrizations, weight norm and torch's "
+        "pruning before nncfx.wrap, or to what nncfx.strip(model) returns. FSDP cannot shard it: "
+        f"{sharding_mend[0].lower()}{sharding_mend[1:]}",
     )
 
 

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from nncfx.errors import ArgumentError, TracingError
-from nncfx.tracing.dynamic_class import ClassSpec, change_class, refuse_sharded, restore_class
+from nncfx.storage.whole_models import require_whole
+from nncfx.tracing.dynamic_class import ClassSpec, change_class, restore_class
 from nncfx.tracing.hook_store import STORE, HookStore
 from nncfx.tracing.inputs import ExampleInputs
 from nncfx.tracing.installation import uninstall
@@ -38,9 +39,9 @@ def wrap(
 
     Raises:
         ArgumentError: `model` is no module, or `example_inputs` are not in an accepted form.
-        TracingError: the model, or a part of it, is wrapped already, compiled, scripted or sharded
-            (FSDP); it refuses the inputs; it returns no tensor; its class cannot be extended. The
-            model is left as it was.
+        TracingError: the model, or a part of it, is wrapped already, compiled, scripted, sharded
+            or offloaded; it refuses the inputs; it returns no tensor; its class cannot be
+            extended. The model is left as it was.
 
     >>> import torch
     >>> model = wrap(nn.Sequential(nn.Linear(2, 3)), torch.zeros(1, 2))
@@ -51,6 +52,7 @@ def wrap(
         raise ArgumentError(
             f"wrap takes an nn.Module, not a {type(model).__name__}. Pass the model itself.",
         )
+    require_whole(model, "wrapped")
     for name, module in model.named_modules():
         _refuse_part(model, name, module)
     traces = [trace_of_shapes(model, one) for one in (example_inputs, *further_inputs)]
@@ -70,7 +72,6 @@ def wrap(
 
 def _refuse_part(model: nn.Module, name: str, module: nn.Module) -> None:
     """Return if `module`, the part of `model` of that name, can be wrapped with it."""
-    refuse_sharded(type(module))
     where = f"its module '{name}' is" if name else "it is"
     if isinstance(module, NNCFNetwork):
         raise TracingError(

@@ -1,0 +1,84 @@
+"""Refuse models of which this process does not hold every value: `require_whole`.
+
+It is the one place that knows what a sharded or an offloaded model is. What belongs to other
+packages (torch.distributed, DeepSpeed, accelerate) is known by name, and never imported.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from nncfx.errors import NNCFXError, TracingError
+
+__all__ = ["is_fully_sharded", "is_offloaded", "is_sharded", "require_whole", "sharding_mend"]
+
+_FSDP: Final = "torch.distributed.fsdp"
+_SHARDED: Final = frozenset({"DTensor", "ShardedTensor"})
+_HOOK: Final = "_hf_hook"
+"""Where accelerate keeps what fetches the values of a module's parameters."""
+
+sharding_mend: Final = (
+    "Compress and train the whole model, in one process or under DistributedDataParallel, and "
+    "shard what nncfx.strip returns only to run it: trained on, it gives up its zeros and codes."
+)
+
+
+def require_whole(model: nn.Module, done: str, error: type[NNCFXError] = TracingError) -> None:
+    """Return if this process holds every value of `model`.
+
+    Args:
+        model: any module.
+        done: what cannot be done with it otherwise, for instance "thinned".
+        error: the class of the refusal.
+
+    Raises:
+        NNCFXError: of that class; a parameter is sharded (DTensor, FSDP, DeepSpeed ZeRO) or
+            offloaded (accelerate). The message names it, and says what to do.
+    """
+    kind = type(model).__name__
+    for name, module in model.named_modules():
+        if is_fully_sharded(type(module)):
+            where = f"its module '{name}' is" if name else "it is"
+            raise error(f"{kind} cannot be {done}: {where} sharded by FSDP. {sharding_mend}")
+        for key, tensor in _tensors(module):
+            parameter = f"{name}.{key}" if name else key
+            if is_sharded(tensor):
+                raise error(
+                    f"{kind} cannot be {done}: of '{parameter}', a {type(tensor).__name__}, this "
+                    f"process holds a part. {sharding_mend}"
+                )
+            if tensor.is_meta and is_offloaded(module):
+                raise error(
+                    f"{kind} cannot be {done}: the values of '{parameter}' are offloaded, and "
+                    "come only while its forward runs. Bring them back with "
+                    "accelerate.hooks.remove_hook_from_module(model, recurse=True), or load the "
+                    "model without a device_map."
+                )
+
+
+def is_fully_sharded(kind: type[nn.Module]) -> bool:
+    """Return whether modules of class `kind` are sharded by FSDP, of either version."""
+    return any(base.__module__.startswith(_FSDP) for base in kind.__mro__)
+
+
+def is_sharded(tensor: object) -> bool:
+    """Return whether `tensor` is one of which each process holds a part."""
+    if isinstance(tensor, torch.Tensor) and "ds_id" in vars(tensor):  # DeepSpeed ZeRO 3
+        return True
+    return any(base.__name__ in _SHARDED for base in type(tensor).__mro__)
+
+
+def _tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    for table in (module._parameters, module._buffers):  # noqa: SLF001 (as torch's own walk)
+        yield from ((key, one) for key, one in table.items() if one is not None)
+
+
+def is_offloaded(module: nn.Module) -> bool:
+    """Return whether accelerate fetches the values of `module` when its forward is called."""
+    hook: Any = vars(module).get(_HOOK)
+    if hook is None:
+        return False
+    several = vars(hook).get("hooks", (hook,))
+    return any(vars(one).get("offload", False) for one in several)
