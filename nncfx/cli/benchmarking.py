@@ -18,7 +18,8 @@ from nncfx.cli.timing_output import layer_table, series_json, series_table
 from nncfx.errors import ArgumentError
 from nncfx.export import modules_in_file
 from nncfx.report.format import significant_text
-from nncfx.runtimes import compare_profiles, runtime_named
+from nncfx.runtimes import call_words, compare_profiles, runtime_named
+from nncfx.runtimes.named_inputs import examples_in
 
 __all__ = ["REGRESSION", "BenchmarkOutput", "run_benchmark"]
 
@@ -83,7 +84,8 @@ def _layers(request: TimingRequest) -> Table:
         modules={str(path): modules_in_file(path) for path in request.paths},
         threads=request.options.threads,
     )
-    return layer_table({Path(name): profile for name, profile in profiles.items()})
+    call = call_words(examples_in(inputs), request.options.threads)
+    return layer_table({Path(name): profile for name, profile in profiles.items()}, call)
 
 
 def _told(change: Change) -> str:

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -24,6 +24,7 @@ from nncfx.runtimes import (
     runtime_named,
     verdict,
 )
+from nncfx.runtimes.benchmark import of_session
 from nncfx.runtimes.named_inputs import examples_in
 
 __all__ = [
@@ -170,8 +171,7 @@ def _series(runtime: Runtime, batch: int | None, request: TimingRequest) -> Seri
         plan = admissible_plan(request.plan, sessions)
         timed = compare(calls, plan=plan, examples=size).values()
         timings = [
-            replace(timing, byte_products=session.byte_products)
-            for timing, session in zip(timed, sessions, strict=True)
+            of_session(timing, session) for timing, session in zip(timed, sessions, strict=True)
         ]
         energies = [
             energy_per_call(call, seconds=plan.seconds) if request.energy else None

@@ -10,7 +10,7 @@ from rich.table import Table
 from nncfx.cli.timing import Comparison, Failure, Series
 from nncfx.compressor.machine import machine_facts, version_facts
 from nncfx.report.format import prefix_text, ratio_text, significant_text
-from nncfx.runtimes import LayerTime, Profile, Verdict
+from nncfx.runtimes import LayerTime, Profile, Verdict, call_words
 
 __all__ = ["layer_table", "series_json", "series_table"]
 
@@ -68,13 +68,14 @@ def series_json(found: Sequence[Series], failures: Sequence[Failure]) -> dict[st
     }
 
 
-def layer_table(profiles: Mapping[Path, Profile]) -> Table:
+def layer_table(profiles: Mapping[Path, Profile], call: str) -> Table:
     """Return the milliseconds of each layer, of several files side by side, slowest first.
 
     Layers that only later files have follow at the end. With two files the last column is their
-    ratio. A dash stands where a file has no such layer.
+    ratio. A dash stands where a file has no such layer. `call` says of what call, in words.
     """
-    table = Table(box=box.SIMPLE_HEAD, title="Time of each layer (ms)", title_justify="left")
+    title = f"Time of each layer (ms), {call}"
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
     table.add_column("Layer", overflow="fold", min_width=12)
     table.add_column("Output", no_wrap=True)
     table.add_column("MACs", justify="right", no_wrap=True)
@@ -101,10 +102,7 @@ def layer_table(profiles: Mapping[Path, Profile]) -> Table:
 
 
 def _title(series: Series) -> str:
-    parts = [f"{series.runtime} {series.version}", f"batch {series.batch}"]
-    if series.threads is not None:
-        parts.append("1 thread" if series.threads == 1 else f"{series.threads} threads")
-    return ", ".join(parts)
+    return f"{series.runtime} {series.version}, {call_words(series.batch, series.threads)}"
 
 
 def _caption(series: Series) -> str | None:

@@ -5,18 +5,20 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self, final
+from typing import Final, Self, final
 
 from torch import nn
 
 from nncfx.compressor.codec import decode, load_object, read_text, write_text
 from nncfx.errors import StorageError
 from nncfx.export import ExportResult, export_onnx
+from nncfx.objectives import Objective
 from nncfx.runtimes import (
     BuildOptions,
     Session,
     Timing,
     TimingPlan,
+    call_words,
     compare_profiles,
     runtime_named,
     time_sessions,
@@ -27,6 +29,8 @@ from nncfx.runtimes.processor import processor_kind
 from nncfx.tracing import ExampleInputs
 
 __all__ = ["Bench"]
+
+_TIMED: Final = ("ms", "examples/s")
 
 
 @final
@@ -76,6 +80,13 @@ class Bench:
     def runtime(self) -> str:
         """The name of the runtime."""
         return self._runtime.name
+
+    def told(self, objective: Objective) -> str:
+        """Return of what call an objective is that counts time; "" for another."""
+        if objective.unit not in _TIMED:
+            return ""
+        call = call_words(examples_in(self._example_inputs), self._options.threads)
+        return f" ({call}, {self.runtime})"
 
     def open(self) -> None:
         """Build the dense model for the runtime, so that what it refuses is told before trials.

@@ -1,11 +1,13 @@
 """The search over several dimensions, over the trials of a run."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 from nncfx.compressor.candidate import Forge
 from nncfx.compressor.spelling import candidate_words
 from nncfx.compressor.trials import Plan, Trials
 from nncfx.search import (
+    CAUTION,
     Candidate,
     CandidateStudy,
     CandidateTrial,
@@ -18,9 +20,10 @@ from nncfx.search import (
     search_space,
 )
 
-__all__ = ["plan_of", "search_by_candidate"]
+__all__ = ["plan_of", "safer", "search_by_candidate"]
 
 _LEVEL = "level"
+_LIMITED, _SAFE = "metric", "safe metric"
 
 
 def search_by_candidate(
@@ -54,14 +57,50 @@ def search_by_candidate(
             for name, value in found.details.items()
             if isinstance(value, int | float)
         }
-        return {"metric": found.metric, "objective": found.objective, **counts}
+        noise = {} if trials.standard_error is None else {_SAFE: found.safe_metric(CAUTION)}
+        if found.standard_error is not None:
+            noise["standard_error"] = found.standard_error
+        return {"metric": found.metric, "objective": found.objective, **noise, **counts}
 
     problem = Problem(
         space=space,
         objectives={"objective": "maximize" if trials.objective.maximize else "minimize"},
-        at_least={"metric": trials.threshold},
+        at_least={_LIMITED if trials.standard_error is None else _SAFE: trials.threshold},
     )
-    return search_space(evaluate, problem, settings=settings, study=journal)
+    found = search_space(evaluate, problem, settings=settings, study=journal)
+    return found if trials.standard_error is None else _safest_at_least(found, trials.threshold)
+
+
+def _safest_at_least(search: SpaceResult, threshold: float) -> SpaceResult:
+    """Return the search, with the safest trial chosen where none is safely within the budget.
+
+    There is no dense model among the candidates that could be chosen instead.
+    """
+    if search.feasible:
+        return search
+    limits = {_LIMITED: threshold}
+    relaxed = dataclasses.replace(
+        search, problem=dataclasses.replace(search.problem, at_least=limits)
+    )
+    safety = {t.number: (t.outcomes or {})[_SAFE] for t in relaxed.feasible}
+    most = max(safety.values(), default=0.0)
+    refused = frozenset(number for number, value in safety.items() if value < most)
+    return dataclasses.replace(relaxed, refused=refused)
+
+
+def safer(search: SpaceResult) -> SpaceResult | None:
+    """Return the search with the best trial of a higher metric chosen; None where there is none.
+
+    For a choice that other data refuse.
+    """
+    reached = (search.best.outcomes or {})["metric"]
+    refused = {
+        trial.number
+        for trial in search.feasible
+        if trial.outcomes is None or trial.outcomes["metric"] <= reached
+    }
+    found = dataclasses.replace(search, refused=search.refused | refused)
+    return found if found.feasible else None
 
 
 def plan_of(

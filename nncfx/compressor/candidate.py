@@ -17,7 +17,7 @@ from nncfx.schemes import Scheme, footprint_bytes
 from nncfx.thinning import ThinRecipe, ThinResult, save_thinned, thin
 from nncfx.tracing import ExampleInputs, trace
 
-__all__ = ["Candidate", "Forge"]
+__all__ = ["Candidate", "Forge", "packed_bytes"]
 
 
 @final
@@ -59,9 +59,7 @@ class Candidate:
 
     def file_bytes(self) -> float:
         """Return the bytes of the model as a `.nncfx` file."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "candidate.nncfx"
-            return save_thinned(path, self.model, self.recipes).size_bytes
+        return packed_bytes(self.model, self.recipes)
 
     @property
     def recipes(self) -> tuple[ThinRecipe, ...]:
@@ -135,3 +133,9 @@ class Forge:
             if name in state:
                 tensor.data = state[name].detach().to(tensor.device, copy=True)
         return compressed
+
+
+def packed_bytes(model: nn.Module, recipes: tuple[ThinRecipe, ...] = ()) -> int:
+    """Return the bytes of a model as a `.nncfx` file; `recipes` tell how it was thinned."""
+    with tempfile.TemporaryDirectory() as folder:
+        return save_thinned(Path(folder) / "model.nncfx", model, recipes).size_bytes

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nncfx.compressor.codec import decode, encode, load_object, read_text, write_text
+from nncfx.compressor.judgement import Judgement
 from nncfx.errors import ArgumentError, StorageError
 
 __all__ = [
@@ -41,6 +42,8 @@ class ModelFacts:
         footprint_bytes: Bytes of the non-zero parameters (Condensa's definition).
         file_bytes: Bytes of the model as a file: of the dense one as safetensors, of the
             compressed one as `.nncfx`; None where none was written.
+        packed_bytes: Bytes of the model as `.nncfx`, dense or compressed, so that like is compared
+            with like; None in evidence of earlier versions.
         latency_ms: Median time of one forward, in milliseconds; None where not timed.
         latency_interval_ms: Ends of the interval of that median; None where not timed.
         throughput: Examples per second; None where not timed.
@@ -55,6 +58,7 @@ class ModelFacts:
     latency_ms: float | None
     latency_interval_ms: tuple[float, float] | None
     throughput: float | None
+    packed_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +74,7 @@ class Sample:
         state: "done", as in the search's journal; every other state counts as failed.
         seconds: Wall time of the evaluation.
         error: Why it failed; None where it is not known or did not.
+        standard_error: Of the accuracy against the dense model's; None where it is not known.
 
     Raises:
         ArgumentError: The stage is not one of `STAGES`.
@@ -83,6 +88,7 @@ class Sample:
     state: str
     seconds: float
     error: str | None = None
+    standard_error: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse a stage that no part of the report would show."""
@@ -143,6 +149,7 @@ class StudyEvidence:
         comparison: Direct compression, without recovery, where it was measured.
         budget: How far the metric may fall below that of the evidence's dense model; None where
             `dense_accuracy` less `threshold` is all that is known.
+        caution: Standard errors by which an accuracy must be above the threshold.
     """
 
     name: str
@@ -161,6 +168,13 @@ class StudyEvidence:
     chosen_level: float
     comparison: tuple[Sample, ...] = ()
     budget: float | None = None
+    caution: float = 0.0
+
+    def is_safe(self, sample: Sample) -> bool:
+        """Return whether a sample's accuracy is above the threshold, chance considered."""
+        if sample.accuracy is None:
+            return False
+        return sample.accuracy - self.caution * (sample.standard_error or 0.0) >= self.threshold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,6 +234,10 @@ class Evidence:
         file_accuracy: The metric of the compressed model as read back from its file; None
             where none was written.
         command: The command or script that made the run; "" where it is not known.
+        judgement: What data that chose nothing say of the loss; None in evidence of earlier
+            versions, whose accuracies may be of the data that chose.
+        batch: Examples of one timed call; None where it is not known.
+        threads: CPU threads of one timed call; None where the runtime chose, or nobody knows.
     """
 
     title: str
@@ -237,6 +255,9 @@ class Evidence:
     notes: tuple[str, ...]
     file_accuracy: float | None = None
     command: str = ""
+    judgement: Judgement | None = None
+    batch: int | None = None
+    threads: int | None = None
 
     def to_json(self) -> str:
         """Return the evidence as strict, indented JSON with its format and version."""

@@ -41,7 +41,7 @@ _RECOVERIES: Final[Mapping[str, Any]] = MappingProxyType(
 )
 _SETTINGS: Final = ("tolerance", "max_evaluations", "upper", "seed")
 _PASSED_ON: Final = (
-    *("eps", "margin", "warm_start", "stop_hopeless"),
+    *("eps", "margin", "held_out", "warm_start", "stop_hopeless"),
     *("runtime", "threads", "folder", "name", "title"),
 )
 

@@ -19,12 +19,15 @@ __all__ = ["data_facts", "digest", "journal_header"]
 _WITH_CODE = ("scheme", "optimizer", "objective", "metric", "criterion")
 
 
-def journal_header(settings: Mapping[str, Any], model: nn.Module) -> dict[str, JSONValue]:
+def journal_header(
+    settings: Mapping[str, Any], model: nn.Module, division: Mapping[str, JSONValue]
+) -> dict[str, JSONValue]:
     """Return the header of the journal of a run.
 
     Args:
         settings: of a compressor, by the names of its attributes.
         model: what is compressed.
+        division: how the validation data are divided; empty where they are not.
     """
     code = code_digest(*(settings[name] for name in _WITH_CODE))
     return {
@@ -38,6 +41,7 @@ def journal_header(settings: Mapping[str, Any], model: nn.Module) -> dict[str, J
         "model": fingerprint(model),
         # absent where off: as in the journals of earlier versions
         **({"code of functions": code} if code else {}),
+        **division,
         **({"threads": settings["threads"]} if settings["threads"] else {}),
         **({"warm_start": True} if settings["warm_start"] else {}),
         **({"stop_hopeless": True} if settings["stop_hopeless"] else {}),
@@ -45,19 +49,24 @@ def journal_header(settings: Mapping[str, Any], model: nn.Module) -> dict[str, J
 
 
 def data_facts(
-    trainloader: Iterable[Any] | None, valloader: Iterable[Any]
+    trainloader: Iterable[Any] | None,
+    valloader: Iterable[Any],
+    chooses: Iterable[Any] | None = None,
 ) -> dict[str, JSONValue]:
     """Return what tells other data from the data of a run.
 
     How validation data is divided into minibatches does not count, so that a run that memory did
-    not suffice for can go on with smaller ones.
+    not suffice for can go on with smaller ones; unless a part of them, `chooses`, is all that the
+    search may see, and would become another part.
     """
     train = {} if trainloader is None else data_fingerprint(trainloader)
     judged = data_fingerprint(valloader)
     judged.pop("batches", None)
+    part = {} if chooses is None else data_fingerprint(chooses)
+    part = {name: value for name, value in part.items() if name == "content"}
     return {
         f"{fact} of {name}": value
-        for name, facts in (("trainloader", train), ("valloader", judged))
+        for name, facts in (("trainloader", train), ("valloader", judged), ("what chooses", part))
         for fact, value in facts.items()
     }
 

@@ -8,7 +8,7 @@ import torch
 from nncfx.errors import ArgumentError, NNCFXError, machine_fault
 from nncfx.tracing import run
 
-__all__ = ["Metric", "accuracy", "metric_name", "metric_value"]
+__all__ = ["Metric", "accuracy", "metric_name", "metric_value", "right_answers"]
 
 Metric: TypeAlias = Callable[[torch.nn.Module, Iterable[Any]], float]
 """From a model and an iterable of `(inputs, targets)` to a number; higher is better."""
@@ -24,25 +24,37 @@ def accuracy(model: torch.nn.Module, loader: Iterable[Any]) -> float:
     Raises:
         ArgumentError: the loader is empty, or the outputs are no scores of the targets.
     """
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    was_training = model.training
-    model.eval()
     right, total = 0, 0
-    try:
-        with torch.no_grad():
-            for inputs, targets in loader:
-                scores = run(model, _to(inputs, device))
-                _check_scores(scores, targets)
-                right += int((scores.argmax(dim=1) == targets.to(device)).sum())
-                total += targets.numel()
-    finally:
-        model.train(was_training)
+    for batch in loader:
+        answers = right_answers(model, batch)
+        right += int(answers.sum())
+        total += answers.numel()
     if total == 0:
         raise ArgumentError(
             "The loader gave no example, so there is no accuracy. A generator is used up after "
             "one pass: pass a list or a DataLoader.",
         )
     return right / total
+
+
+def right_answers(model: torch.nn.Module, batch: tuple[Any, Any]) -> torch.Tensor:
+    """Return which targets of a batch `model` classifies right, bool, on the CPU; as `accuracy`.
+
+    Raises:
+        ArgumentError: the outputs are no scores of the targets.
+    """
+    inputs, targets = batch
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            scores = run(model, _to(inputs, device))
+            _check_scores(scores, targets)
+            answers: torch.Tensor = scores.argmax(dim=1) == targets.to(device)
+            return answers.cpu()
+    finally:
+        model.train(was_training)
 
 
 def metric_name(metric: Metric) -> str:

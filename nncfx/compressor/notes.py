@@ -2,13 +2,14 @@
 
 from torch import nn
 
+from nncfx.compressor.judgement import Judgement
 from nncfx.compressor.preflight import reach_note
 from nncfx.compressor.spelling import candidate_words
 from nncfx.objectives import Objective
 from nncfx.schemes import Scheme
 from nncfx.search import SearchResult, SpaceResult
 
-__all__ = ["notes_on"]
+__all__ = ["noise_note", "notes_on"]
 
 
 def notes_on(
@@ -22,13 +23,25 @@ def notes_on(
     if isinstance(search, SpaceResult):
         words = candidate_words(search.best.candidate)
         return (*notes, f"chose {words} out of {len(search.trials)} candidates.")
-    if search.level > 0.0:
-        return notes
-    nothing = (
-        f"no level kept the metric at {search.threshold:.4f} and improved {objective.name}, so "
-        "this study left the model as it was."
-    )
-    return (*notes, nothing)
+    return (*notes, _why_dense(search, objective)) if search.level == 0.0 else notes
+
+
+def _why_dense(search: SearchResult, objective: Objective) -> str:
+    """Return why no level above 0 was chosen."""
+    tried = [trial for trial in search.trials if trial.level > 0]
+    within = [trial for trial in tried if trial.is_feasible(search.threshold)]
+    safe = [trial for trial in tried if trial.is_feasible(search.threshold, search.caution)]
+    if safe:
+        why = f"no level that was judged within the budget improved {objective.name}"
+    elif within:
+        why = (
+            f"level {max(trial.level for trial in within):.4g} measured within the budget, but "
+            f"nearer to its end than {search.caution:g} standard errors (more validation examples "
+            "make those smaller; a 'margin' of your own takes their place)"
+        )
+    else:
+        why = f"no level kept the metric at {search.threshold:.4f} and improved {objective.name}"
+    return f"{why}, so this study left the model as it was."
 
 
 def _failures(search: SearchResult | SpaceResult) -> tuple[str, ...]:
@@ -42,3 +55,31 @@ def _failures(search: SearchResult | SpaceResult) -> tuple[str, ...]:
         for number, what, error in failed
         if error is not None
     )
+
+
+def noise_note(
+    search: SearchResult | SpaceResult, judgement: Judgement, margin: float | None
+) -> str:
+    """Return what must be known of the noise of the metric and of winners that were refused."""
+    told = []
+    if judgement.judged > 1:
+        others = f"{judgement.judged - 1} better "
+        others += "trial" if judgement.judged == 2 else "trials"  # noqa: PLR2004 (plural)
+        told.append(
+            f"on {judgement.data}, {others} lost more than the budget, so that a safer one was "
+            "taken."
+        )
+    if margin is None and _lacks_noise(search):
+        told.append(
+            "how far chance moves the metric is not known, since it cannot be taken of a batch "
+            "alone, so the search kept nothing of the budget in reserve. Give a 'margin'."
+        )
+    return " ".join(told)
+
+
+def _lacks_noise(search: SearchResult | SpaceResult) -> bool:
+    if isinstance(search, SpaceResult):
+        found = [trial.outcomes for trial in search.trials if trial.outcomes is not None]
+        return any("standard_error" not in outcomes for outcomes in found)
+    done = [t.measurement for t in search.trials if t.level > 0 and t.measurement is not None]
+    return any(measurement.standard_error is None for measurement in done)

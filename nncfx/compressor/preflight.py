@@ -139,12 +139,12 @@ def check_extras(runtime: str) -> None:
             raise MissingExtraError(package, "export", f"timing a model in {runtime}")
 
 
-def check_budget(eps: float, margin: float, metric: Metric) -> None:
+def check_budget(eps: float, margin: float | None, metric: Metric, held_out: float) -> None:
     """Refuse a budget that is none.
 
     Raises:
         ArgumentError: `eps` is negative, not finite, or 1 and more of an accuracy; or `margin`
-            is not in [0, eps].
+            is not in [0, eps]; or `held_out` not in [0, 1).
     """
     if not 0 <= eps < math.inf:
         raise ArgumentError(
@@ -156,7 +156,12 @@ def check_budget(eps: float, margin: float, metric: Metric) -> None:
             f"eps is {eps!r}, and accuracy is a fraction in [0, 1], so every model would do. "
             "Write 0.02 for two points of accuracy.",
         )
-    if not 0 <= margin <= eps:
+    if not 0 <= held_out < 1:
+        raise ArgumentError(
+            f"held_out is {held_out!r}; it is the share of the validation batches that judge the "
+            "winner only, and lies in [0, 1). Write 0.5 for every second batch.",
+        )
+    if margin is not None and not 0 <= margin <= eps:
         raise ArgumentError(
             f"margin is {margin!r}; it is the part of the budget that is kept in reserve "
             f"and lies in [0, eps], with eps = {eps!r}.",

@@ -3,22 +3,21 @@
 import datetime as dt
 import hashlib
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import torch
 from safetensors.torch import save as safetensors_bytes
 from torch import nn
 
 from nncfx.compressor.bench import Bench
-from nncfx.compressor.candidate import Candidate
+from nncfx.compressor.candidate import Candidate, packed_bytes
 from nncfx.compressor.evidence import Curve, Evidence, ModelFacts, Sample, StudyEvidence
 from nncfx.compressor.examples import one_example
+from nncfx.compressor.judgement import Judgement
 from nncfx.compressor.layers import layer_rows
 from nncfx.compressor.machine import machine_facts, version_facts
-from nncfx.compressor.metrics import Metric, metric_name, metric_value
 from nncfx.graph.macs import total_macs
 from nncfx.objectives import Objective
 from nncfx.runtimes import Timing
@@ -53,8 +52,9 @@ class Exhibits:
         chosen: The candidate that came out.
         bench: The stopwatch, which compares with `dense`.
         study: How the report calls the study; its notes begin with that.
-        metric: How accuracy is counted.
-        heldout: The batches that it is counted on.
+        metric: How the metric is called.
+        accuracies: The metric of `dense` and of `chosen`, on the data that judge.
+        judgement: What those data say of `chosen`.
         example_inputs: What one timed call takes.
     """
 
@@ -62,8 +62,9 @@ class Exhibits:
     chosen: Candidate
     bench: Bench
     study: str
-    metric: Metric
-    heldout: Iterable[Any]
+    metric: str
+    accuracies: tuple[float, float]
+    judgement: Judgement
     example_inputs: ExampleInputs
 
 
@@ -85,14 +86,12 @@ def evidence(
     return Evidence(
         title=title or (earlier.title if earlier else type(dense).__name__),
         created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        metric=metric_name(exhibits.metric),
+        metric=exhibits.metric,
         runtime=bench.runtime,
         machine=machine_facts(),
         versions=version_facts(),
-        dense=_facts(exhibits, dense, dense, before, size_bytes=_file_bytes(dense)),
-        compressed=_facts(
-            exhibits, chosen.model, chosen.compressed, after, size_bytes=int(chosen.file_bytes())
-        ),
+        dense=_facts(exhibits, None, before),
+        compressed=_facts(exhibits, chosen, after),
         studies=(
             *(earlier.studies if earlier else ()),
             *(() if of_study is None else (of_study,)),
@@ -105,6 +104,9 @@ def evidence(
             *(f"{exhibits.study}: {note}" for note in (*notes, *_clock_notes(before))),
         ),
         command=" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        judgement=exhibits.judgement,
+        batch=before.examples,
+        threads=before.threads,
     )
 
 
@@ -118,21 +120,21 @@ def _clock_notes(timing: Timing) -> tuple[str, ...]:
     )
 
 
-def _facts(
-    exhibits: Exhibits,
-    model: nn.Module,
-    compressed: nn.Module,
-    timing: Timing,
-    *,
-    size_bytes: int,
-) -> ModelFacts:
+def _facts(exhibits: Exhibits, chosen: Candidate | None, timing: Timing) -> ModelFacts:
+    """Return the facts of `chosen`, or of the dense model."""
+    model = exhibits.dense if chosen is None else chosen.model
+    if chosen is None:
+        packed, size = packed_bytes(model), _file_bytes(model)
+    else:
+        packed = size = int(chosen.file_bytes())
     return ModelFacts(
-        accuracy=metric_value(exhibits.metric, model, exhibits.heldout),
+        accuracy=exhibits.accuracies[chosen is not None],
         parameters=sum(p.numel() for p in model.parameters()),
         nonzero=nonzero_parameters(model),
         macs=total_macs(trace(model, one_example(exhibits.example_inputs))),
-        footprint_bytes=footprint_bytes(compressed),
-        file_bytes=size_bytes,
+        footprint_bytes=footprint_bytes(model if chosen is None else chosen.compressed),
+        file_bytes=size,
+        packed_bytes=packed,
         latency_ms=timing.median_ms,
         latency_interval_ms=timing.interval_ms,
         throughput=timing.throughput,
@@ -170,6 +172,7 @@ def study(words: StudyWords, search: SearchResult, objective: Objective) -> Stud
             state=trial.state,
             seconds=trial.seconds,
             error=trial.error,
+            standard_error=None if trial.measurement is None else trial.measurement.standard_error,
         )
         for trial in search.trials
     )
@@ -190,6 +193,7 @@ def study(words: StudyWords, search: SearchResult, objective: Objective) -> Stud
         chosen_level=search.level,
         comparison=_direct(search),
         budget=words.budget,
+        caution=search.caution,
     )
 
 

@@ -12,6 +12,7 @@ from nncfx.compressor.evidence import Evidence
 from nncfx.compressor.metrics import Metric, metric_value
 from nncfx.compressor.spelling import number
 from nncfx.errors import SearchError
+from nncfx.runtimes import call_words
 from nncfx.search import Candidate, SearchResult, SpaceResult
 from nncfx.thinning import ThinRecipe, load_thinned, save_thinned
 
@@ -31,8 +32,10 @@ class CompressionResult:
         search: The trials and the choice among them: of a space a `SpaceResult`.
         evidence: Everything that a report shows.
         metric: How accuracy was counted.
-        testloader: The held-out data that the evidence's accuracies were measured on.
-        reference: The metric of `dense` on the validation data; budgets count from it.
+        testloader: The data that the evidence's accuracies were measured on: those that judged
+            the winner, as `evidence.judgement` says.
+        reference: The metric of `dense` on the data that chose; the search's budget counts from
+            it.
         recipes: How `model` was thinned, by this run and those before it.
     """
 
@@ -47,21 +50,37 @@ class CompressionResult:
 
     @override
     def __str__(self) -> str:
-        """Return dense against compressed, a line for each thing that was measured."""
-        dense, now = self.evidence.dense, self.evidence.compressed
-        lines = [
-            f"{self.evidence.metric:12} {dense.accuracy:10.4f} -> {now.accuracy:10.4f}",
+        """Return dense against compressed, a line for each thing that was measured.
+
+        A loss beyond the budget is said before all else.
+        """
+        found, judgement = self.evidence, self.evidence.judgement
+        dense, now = found.dense, found.compressed
+        lines = []
+        if judgement is not None and not judgement.is_inside:
+            lines.append(f"OUTSIDE of the budget: {judgement.words(found.metric)}")
+        lines.append(f"{found.metric:12} {dense.accuracy:10.4f} -> {now.accuracy:10.4f}")
+        if judgement is not None and judgement.is_inside:
+            lines.append(f"{'':12} {judgement.words(found.metric)}")
+        lines += [
             _line("parameters", dense.parameters, now.parameters),
             _line("MACs", dense.macs, now.macs),
             _line("footprint B", dense.footprint_bytes, now.footprint_bytes),
         ]
         if dense.file_bytes and now.file_bytes:
-            lines.append(_line("file B", dense.file_bytes, now.file_bytes))
+            lines.append(
+                _line("file B", dense.file_bytes, now.file_bytes) + "  (safetensors -> .nncfx)"
+            )
+        if dense.packed_bytes and now.packed_bytes:
+            lines.append(
+                _line("same format", dense.packed_bytes, now.packed_bytes) + "  (both .nncfx)"
+            )
         if dense.latency_ms and now.latency_ms:
             overlap = _overlap(dense.latency_interval_ms, now.latency_interval_ms)
+            call = f"{call_words(found.batch, found.threads)}, {found.runtime}"
             lines.append(
                 _line("latency ms", dense.latency_ms, now.latency_ms)
-                + ("  (intervals overlap: no clear change)" if overlap else "")
+                + f"  ({call}{'; intervals overlap: no clear change' if overlap else ''})"
             )
         return "\n".join(lines)
 
@@ -103,7 +122,11 @@ class CompressionResult:
         restored = load_thinned(path, self.dense)
         evidence = replace(
             self.evidence,
-            compressed=replace(self.evidence.compressed, file_bytes=saved.size_bytes),
+            compressed=replace(
+                self.evidence.compressed,
+                file_bytes=saved.size_bytes,
+                packed_bytes=saved.size_bytes,
+            ),
             file_accuracy=metric_value(self.metric, restored, self.testloader),
             files={**self.evidence.files, "compressed model": str(path)},
         )

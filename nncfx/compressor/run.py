@@ -3,11 +3,11 @@
 import copy
 import functools
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast, final
 
-from torch import nn
-
+from nncfx.compressor import by_candidate
 from nncfx.compressor.bench import Bench
 from nncfx.compressor.by_candidate import plan_of as plan_of_candidate
 from nncfx.compressor.by_candidate import search_by_candidate
@@ -16,8 +16,10 @@ from nncfx.compressor.by_level import search_by_level
 from nncfx.compressor.candidate import Candidate, Forge
 from nncfx.compressor.evidence import Evidence
 from nncfx.compressor.journal_header import data_facts, digest, journal_header
-from nncfx.compressor.metrics import metric_name, metric_value
-from nncfx.compressor.notes import notes_on
+from nncfx.compressor.judge import Judge
+from nncfx.compressor.judgement import Judgement
+from nncfx.compressor.metrics import accuracy, metric_name
+from nncfx.compressor.notes import noise_note, notes_on
 from nncfx.compressor.preflight import (
     check_extras,
     check_training_step,
@@ -31,7 +33,7 @@ from nncfx.compressor.settings import CompressorSettings
 from nncfx.compressor.spelling import candidate_words, spelt
 from nncfx.compressor.states import TrialStates
 from nncfx.compressor.trials import Trials
-from nncfx.errors import ArgumentError
+from nncfx.compressor.validation import divided
 from nncfx.graph.channels import Channels
 from nncfx.lc import DC, RecoveryData
 from nncfx.schemes import Scheme, SchemeLike, as_scheme
@@ -41,6 +43,18 @@ from nncfx.storage.whole_models import require_whole
 from nncfx.tracing import ExampleInputs, analyze_channels
 
 __all__ = ["Run"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Winner:
+    """What was chosen, and what the judging data say of it."""
+
+    search: SearchResult | SpaceResult
+    candidate: Candidate
+    scheme: Scheme
+    judgement: Judgement
+    metric: float
 
 
 @final
@@ -67,7 +81,13 @@ class Run:
             Evidence.check_place(path)
         narrator.now("checking model and data")
         inputs, _ = first_batch("valloader", settings.valloader)
-        self._sample = small_sample_note(settings.eps, settings.metric, settings.valloader, inputs)
+        least = math.ceil(1 / settings.eps) if settings.metric is accuracy and settings.eps else 1
+        self._validation = divided(
+            settings.valloader, settings.testloader, settings.held_out, least
+        )
+        self._sample = small_sample_note(
+            settings.eps, settings.metric, self._validation.chooses, inputs
+        )
         self._inputs: ExampleInputs = (
             inputs if settings.example_inputs is None else settings.example_inputs
         )
@@ -75,20 +95,8 @@ class Run:
             check_training_step(self._model, settings.trainloader, settings.criterion)
         if settings.testloader is not None:
             first_batch("testloader", settings.testloader)
-        self._heldout = settings.testloader or settings.valloader
-        self._reference = self._dense_metric()
-
-    def _dense_metric(self) -> float:
-        if self._previous is not None:
-            return self._previous.reference
-        self._narrator.now("judging the dense model")
-        value = self._validate(self._model)
-        if not math.isfinite(value):
-            raise ArgumentError(
-                f"The metric '{metric_name(self._settings.metric)}' of the dense model is "
-                f"{value}, and no budget can be counted from that. Mend the metric or the model.",
-            )
-        return value
+        narrator.now("judging the dense model")
+        self._judge = Judge(self._dense, settings.metric, self._validation, settings.eps)
 
     @property
     def name(self) -> str:
@@ -101,10 +109,11 @@ class Run:
         with self._bench() as bench:
             self._narrator.now(f"building the dense model for {settings.runtime}")
             bench.open()
-            search, chosen, scheme = (
+            winner = (
                 self._of_levels(bench) if settings.space is None else self._of_candidates(bench)
             )
-            proof = self._evidence(search, chosen, (bench, scheme))
+            search, chosen = winner.search, winner.candidate
+            proof = self._evidence(winner, bench)
             if (path := self._path("evidence.json")) is not None:
                 proof.write(path)
             return CompressionResult(
@@ -113,8 +122,8 @@ class Run:
                 search=search,
                 evidence=proof,
                 metric=settings.metric,
-                testloader=self._heldout,
-                reference=self._reference,
+                testloader=self._validation.judges,
+                reference=self._judge.reference,
                 recipes=(() if self._previous is None else self._previous.recipes)
                 + chosen.recipes,
             )
@@ -130,7 +139,7 @@ class Run:
             kept=self._path(f"dense-{digest(self._header)}.json"),
         )
 
-    def _of_levels(self, bench: Bench) -> tuple[SearchResult, Candidate, Scheme]:
+    def _of_levels(self, bench: Bench) -> "_Winner":
         settings, trials = self._settings, self._trials()
         forge = self._forge(bench, cast("SchemeLike", settings.scheme))
         with Study(self._path("journal.jsonl"), self._header, self._data()) as journal:
@@ -144,13 +153,22 @@ class Run:
             )
         count = sum(trial.stage != "dense" for trial in search.trials)
         self._tell_choice(f"level {search.level:.4g}", count)
-        if search.level == 0.0:
-            return search, forge.uncompressed(), forge.scheme
-        before = search.trials[: search.chosen.number]
-        plan = plan_of_level(search.level, before, forge, warm_start=settings.warm_start)
-        return search, trials.chosen(plan), forge.scheme
 
-    def _of_candidates(self, bench: Bench) -> tuple[SpaceResult, Candidate, Scheme]:
+        def candidate(found: SearchResult) -> Candidate:
+            if found.level == 0.0:
+                return forge.uncompressed()
+            before = found.trials[: found.chosen.number]
+            plan = plan_of_level(found.level, before, forge, warm_start=settings.warm_start)
+            return trials.chosen(plan)
+
+        winner = self._judged(search, candidate(search), forge.scheme)
+        while not winner.judgement.is_inside and search.level > 0.0:
+            self._tell_refusal(f"level {search.level:.4g}", winner)
+            search = search.safer()
+            winner = self._judged(search, candidate(search), forge.scheme, winner)
+        return winner
+
+    def _of_candidates(self, bench: Bench) -> "_Winner":
         settings, trials = self._settings, self._trials()
         if settings.space is None:  # then one level is searched
             raise AssertionError
@@ -167,11 +185,36 @@ class Run:
                 settings.space_settings,
                 warm_start=settings.warm_start,
             )
-        best = search.best
-        self._tell_choice(candidate_words(best.candidate), len(search.trials))
+        self._tell_choice(candidate_words(search.best.candidate), len(search.trials))
         near = settings.space if settings.warm_start else None
-        plan = plan_of_candidate(best.candidate, search.trials[: best.number], forge_of, near)
-        return search, trials.chosen(plan), plan.forge().scheme
+        winner = None
+        following: SpaceResult | None = search
+        while following is not None:
+            best = following.best
+            before = search.trials[: best.number]
+            plan = plan_of_candidate(best.candidate, before, forge_of, near)
+            winner = self._judged(following, trials.chosen(plan), plan.forge().scheme, winner)
+            if winner.judgement.is_inside:
+                break
+            self._tell_refusal(candidate_words(best.candidate), winner)
+            following = by_candidate.safer(following)
+        if winner is None:  # there is a best trial, or the search has raised an error
+            raise AssertionError
+        return winner
+
+    def _judged(
+        self,
+        search: SearchResult | SpaceResult,
+        candidate: Candidate,
+        scheme: Scheme,
+        before: "_Winner | None" = None,
+    ) -> "_Winner":
+        """Return a choice with what the judging data say of it, `before` having been refused."""
+        judged = 1 if before is None else before.judgement.judged + 1
+        judgement, value = self._judge.judgement(candidate.model, judged)
+        return _Winner(
+            search=search, candidate=candidate, scheme=scheme, judgement=judgement, metric=value
+        )
 
     def _forge(self, bench: Bench, given: SchemeLike) -> Forge:
         scheme = as_scheme(given)
@@ -191,14 +234,15 @@ class Run:
             objective=settings.objective,
             data=RecoveryData(
                 train=settings.trainloader,
-                validate=self._validate,
+                validate=self._judge.metric_of,
                 criterion=settings.criterion,
             ),
             states=TrialStates(self._path("weights")),
             narrator=self._narrator,
             metric=metric_name(settings.metric),
-            threshold=self._reference - settings.eps + settings.margin,
-            reference=self._reference,
+            threshold=self._judge.reference - settings.eps + (settings.margin or 0.0),
+            reference=self._judge.reference,
+            standard_error=self._judge.standard_error if settings.margin is None else None,
             stop_hopeless=settings.stop_hopeless,
         )
 
@@ -208,27 +252,32 @@ class Run:
 
     @functools.cached_property
     def _header(self) -> dict[str, JSONValue]:
-        return journal_header(vars(self._settings), self._model)
+        return journal_header(vars(self._settings), self._model, self._validation.header)
 
     def _data(self) -> dict[str, JSONValue]:
         settings = self._settings
         if settings.folder is None:
             return {}
-        return data_facts(trainloader=settings.trainloader, valloader=settings.valloader)
-
-    def _validate(self, model: nn.Module) -> float:
-        return metric_value(self._settings.metric, model, self._settings.valloader)
+        chooses = self._validation.chooses if self._validation.header else None
+        return data_facts(settings.trainloader, settings.valloader, chooses)
 
     def _tell_choice(self, what: str, trials: int) -> None:
         self._narrator.found(f"chose {what} after {trials} trials")
         self._narrator.now("measuring the chosen model against the dense one")
 
-    def _evidence(
-        self, search: SearchResult | SpaceResult, chosen: Candidate, made: tuple[Bench, Scheme]
-    ) -> Evidence:
-        bench, scheme = made
-        notes = notes_on(search, scheme, self._model, self._settings.objective)
-        settings = self._settings
+    def _tell_refusal(self, what: str, winner: "_Winner") -> None:
+        self._narrator.found(
+            f"{what}: {winner.judgement.words(metric_name(self._settings.metric))}"
+        )
+
+    def _evidence(self, winner: "_Winner", bench: Bench) -> Evidence:
+        search, settings = winner.search, self._settings
+        notes = (
+            self._sample,
+            *notes_on(search, winner.scheme, self._model, settings.objective),
+            self._validation.note,
+            noise_note(search, winner.judgement, settings.margin),
+        )
         words = StudyWords(
             name=self.name,
             scheme=spelt(settings.scheme),
@@ -238,15 +287,16 @@ class Run:
         return evidence(
             Exhibits(
                 dense=self._dense,
-                chosen=chosen,
+                chosen=winner.candidate,
                 bench=bench,
                 study=self.name,
-                metric=settings.metric,
-                heldout=self._heldout,
+                metric=metric_name(settings.metric),
+                accuracies=(self._judge.dense_metric, winner.metric),
+                judgement=winner.judgement,
                 example_inputs=self._inputs,
             ),
             study(words, search, settings.objective) if isinstance(search, SearchResult) else None,
             title=settings.title,
-            notes=tuple(note for note in (self._sample, *notes) if note),
+            notes=tuple(note for note in notes if note),
             earlier=None if self._previous is None else self._previous.evidence,
         )

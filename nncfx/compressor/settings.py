@@ -42,7 +42,12 @@ class CompressorSettings:
         model: The trained model; it is copied, never changed. Left out when `after` is given.
         after: A result to go on from: its model is compressed further, its evidence kept, and
             the budget still counts from the dense model that it began with.
-        testloader: Held-out batches for the accuracies in the evidence; `valloader` by default.
+        testloader: Batches that choose nothing and judge the winner; by default a part of
+            `valloader`, as `held_out` says.
+        held_out: The share of the batches of `valloader` that judge the winner only, in [0, 1),
+            where there is no `testloader`: with 0.5 every second batch
+            (`nncfx.compressor.validation.divided`). A winner whose loss on them is beyond the
+            budget gives way to the best trial that is safer. 0: nothing is held out.
         metric: What the budget is counted in; higher is better. Accuracy by default.
         eps: The budget: how far the metric may fall below the dense model's, at least 0.
         warm_start: Whether recovery begins with the weights of the nearest finished trial of a
@@ -51,7 +56,9 @@ class CompressorSettings:
         stop_hopeless: Whether a trial ends early that has no prospect of keeping the budget
             (`nncfx.search.is_hopeless`).
         margin: How much of the budget to keep in reserve, in [0, eps]: levels are judged on
-            validation data, and the best of several trials is in part the luckiest one.
+            validation data, and the best of several trials is in part the luckiest one. None:
+            `nncfx.search.CAUTION` standard errors of a trial's loss, which is counted against the
+            dense model on the same data, so that nine of ten searches keep the budget on others.
         example_inputs: What is traced, thinned and timed; the first validation batch by default.
         folder: Where the journal and the trials' weights are kept, so that a run that was
             killed goes on where it stopped, and in the end the evidence. None: in memory only.
@@ -68,8 +75,9 @@ class CompressorSettings:
             the result that this goes on `after`.
 
     Raises:
-        ArgumentError: neither or both of `model` and `after`; `eps` or `margin` out of range; a
-            part of the wrong kind, such as a class for an object or a generator for a loader.
+        ArgumentError: neither or both of `model` and `after`; `eps`, `margin` or `held_out` out of
+            range; a part of the wrong kind, such as a class for an object or a generator for a
+            loader.
     """
 
     objective: Objective
@@ -83,7 +91,8 @@ class CompressorSettings:
     testloader: Iterable[Any] | None = None
     metric: Metric = accuracy
     eps: float = 0.02
-    margin: float = 0.0
+    held_out: float = 0.5
+    margin: float | None = None
     warm_start: bool = False
     stop_hopeless: bool = False
     example_inputs: ExampleInputs | None = None
@@ -106,7 +115,7 @@ class CompressorSettings:
             check_model(self.model)
         check_instances(vars(self))
         check_space(self.space, self.settings, stop_hopeless=self.stop_hopeless)
-        check_budget(self.eps, self.margin, self.metric)
+        check_budget(self.eps, self.margin, self.metric, self.held_out)
         check_loaders(
             {name: vars(self)[name] for name in ("trainloader", "valloader", "testloader")},
         )

@@ -59,6 +59,8 @@ class Trials:
         threshold: The metric that the search asks for.
         reference: The metric of the dense model.
         stop_hopeless: Whether trials without prospect of the threshold end early.
+        standard_error: Tells that of a model's metric against the dense model's; None where the
+            budget has a margin of its own, and noise is not looked at.
     """
 
     recovery: Recovery
@@ -70,6 +72,7 @@ class Trials:
     threshold: float
     reference: float
     stop_hopeless: bool
+    standard_error: Callable[[nn.Module], float | None] | None = None
 
     def run(self, plan: Plan) -> Measurement:
         """Compress as planned, recover, measure, and keep the weights."""
@@ -91,7 +94,7 @@ class Trials:
             metric=self.data.validate(forge.dense),
             objective=self.objective.evaluate(forge.uncompressed()),
         )
-        self.narrator.found(f"dense: {self._words(dense)}")
+        self.narrator.found(f"dense: {self._words(dense)}{forge.bench.told(self.objective)}")
         return dense
 
     def chosen(self, plan: Plan) -> Candidate:
@@ -139,10 +142,12 @@ class Trials:
         # step 0 of every recovery is compression without training: direct, if it began dense
         start = plan.start
         details |= {"direct_metric": metrics[0]} if start is None else {"start": start.name}
+        error = None if self.standard_error is None else self.standard_error(recovered.model)
         return Measurement(
             metric=recovered.metric,
             objective=self.objective.evaluate(candidate),
             details=details,
+            standard_error=error,
         )
 
     def _words(self, measurement: Measurement) -> str:

@@ -177,7 +177,12 @@ class SearchConfig(Section):
         tagged=lambda: _RECOVERIES,
     )
     eps: float = option(0.02, "how far the metric may fall", limits=_COUNT)
-    margin: float = option(0.0, "how much of eps is kept in reserve", limits=_COUNT)
+    margin: float | None = option(
+        None, "how much of eps is kept in reserve; null: as the noise asks for", limits=_COUNT
+    )
+    held_out: float = option(
+        0.5, "share of the validation batches that judge the winner only", limits=LEVEL
+    )
     warm_start: bool = option(default=False, doc="whether trials begin with the nearest one")
     stop_hopeless: bool = option(default=False, doc="whether trials without prospect end early")
     tolerance: float = option(
@@ -219,7 +224,7 @@ class SearchConfig(Section):
                 problem="it compares trials of one scheme, and those of a space have schemes of "
                 "their own. Take it out.",
             )
-        if self.margin > self.eps:
+        if self.margin is not None and self.margin > self.eps:
             yield Fault(
                 path="margin",
                 problem=f"{self.margin} lies above 'eps', which is {self.eps}: a reserve is part "

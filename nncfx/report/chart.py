@@ -240,14 +240,17 @@ def _comparison_marks(
 
 
 def outcome(study: StudyEvidence, sample: Sample) -> str:
-    """Return what became of `sample`: failed, dense, chosen, below the threshold or inside."""
+    """Return what became of `sample`: failed, dense, chosen, below the threshold or inside.
+
+    Below it is also what is nearer to it than chance moves an accuracy.
+    """
     if not sample.is_done:
         return "failed"
     if sample.level == study.chosen_level:
         return "chosen"
     if sample.stage == "dense":
         return "dense"
-    if sample.accuracy is not None and sample.accuracy < study.threshold:
+    if sample.accuracy is not None and not study.is_safe(sample):
         return "below"
     return "inside"
 
@@ -262,7 +265,7 @@ def _legend(
     entries = [
         ("chosen", f"chosen level {level_text(study.chosen_level)}", "chosen" in shapes),
         ("inside", "inside the budget", "inside" in shapes),
-        ("below", "below the threshold", "below" in shapes),
+        ("below", "below the threshold or too near", "below" in shapes),
         ("failed", "failed", "failed" in shapes),
         ("dense", "dense model", "dense" in shapes),
         ("direct", "direct compression, no recovery", "direct" in shapes),

@@ -1,8 +1,9 @@
 """What the run claims, in words that the numbers bear."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nncfx.compressor.evidence import Evidence, ModelFacts
+from nncfx.compressor.judgement import Judgement
 from nncfx.report.format import (
     bytes_text,
     metric_change_text,
@@ -12,8 +13,9 @@ from nncfx.report.format import (
     ratio_text,
     significant_text,
 )
+from nncfx.runtimes import call_words
 
-__all__ = ["Claim", "checks", "headline"]
+__all__ = ["Claim", "checks", "headline", "warning"]
 
 # What a thinned model may differ from the masked one in fp32, relative; issue bar.
 THINNING_BAR = 1e-5
@@ -35,7 +37,19 @@ class Claim:
 def headline(evidence: Evidence) -> tuple[Claim, ...]:
     """Return the claims of speed, size and accuracy, in this order."""
     dense, compressed = evidence.dense, evidence.compressed
-    return (_speed(dense, compressed), _size(dense, compressed), _accuracy(evidence))
+    speed = _speed(dense, compressed)
+    if dense.latency_ms or dense.throughput:
+        call = f"per call of {call_words(evidence.batch, evidence.threads)}"
+        speed = replace(speed, detail=f"{speed.detail}; {call}")
+    return (speed, _size(dense, compressed), _accuracy(evidence))
+
+
+def warning(evidence: Evidence) -> str:
+    """Return what must be said before all else: that the budget is not kept; else ""."""
+    judgement = evidence.judgement
+    if judgement is None or judgement.is_inside:
+        return ""
+    return f"Outside of the budget: {_judged(judgement, evidence.metric)}."
 
 
 def checks(evidence: Evidence) -> tuple[Claim, ...]:
@@ -142,8 +156,20 @@ def _size(dense: ModelFacts, compressed: ModelFacts) -> Claim:
         figure=ratio_text(before / after if smaller else after / before),
         label=f"{'smaller' if smaller else 'larger'} {what}",
         detail=f"{bytes_text(before)} to {bytes_text(after)}"
-        + (" on disk" if what == "file" else " of non-zero parameters; no file was written"),
+        + (" on disk" if what == "file" else " of non-zero parameters; no file was written")
+        + _alike(dense, compressed),
         verdict="good" if smaller else "bad",
+    )
+
+
+def _alike(dense: ModelFacts, compressed: ModelFacts) -> str:
+    """Return how the sizes compare where both models are in one format."""
+    before, after = dense.packed_bytes, compressed.packed_bytes
+    if not before or not after:
+        return ""
+    return (
+        f" (dense as safetensors); {ratio_text(before / after)} with the dense model as .nncfx "
+        f"too, {bytes_text(before)}"
     )
 
 
@@ -151,7 +177,10 @@ def _accuracy(evidence: Evidence) -> Claim:
     before, after = evidence.dense.accuracy, evidence.compressed.accuracy
     metric = evidence.metric
     detail = f"{metric_text(before, metric)} to {metric_text(after, metric)}"
-    if evidence.studies:
+    if evidence.judgement is not None:
+        detail += f"; {_judged(evidence.judgement, metric)}"
+        verdict = _verdict(evidence.judgement)
+    elif evidence.studies:
         # later studies go on from earlier ones, so the last budget is that of the whole
         last = evidence.studies[-1]
         budget = last.dense_accuracy - last.threshold if last.budget is None else last.budget
@@ -168,6 +197,25 @@ def _accuracy(evidence: Evidence) -> Claim:
         detail=detail,
         verdict=verdict,
     )
+
+
+def _judged(judgement: Judgement, metric: str) -> str:
+    interval = ""
+    if judgement.interval is not None:
+        low, high = (metric_change_text(-one, metric) for one in reversed(judgement.interval))
+        interval = f" ({low} to {high} with {100 * judgement.confidence:.3g} %)"
+    return (
+        f"{metric_change_text(-judgement.loss, metric)}{interval}, "
+        f"{'inside' if judgement.is_inside else 'outside'} the budget of "
+        f"{metric_change_text(-judgement.budget, metric)}, on {judgement.where}"
+    )
+
+
+def _verdict(judgement: Judgement) -> str:
+    """Return "good" only where the whole interval, of data that chose nothing, is inside."""
+    if not judgement.is_inside:
+        return "bad"
+    return "good" if judgement.is_sure and judgement.held_out else "open"
 
 
 def _interval(ends: tuple[float, float]) -> str:

@@ -11,10 +11,11 @@ from torch import nn
 from typing_extensions import override
 
 from nncfx.compressor.evidence import LayerRow
+from nncfx.compressor.examples import batch_size
 from nncfx.compressor.layers import layer_rows
 from nncfx.export import export_onnx
 from nncfx.report.tables import LayerCells, layer_table
-from nncfx.runtimes import compare_profiles
+from nncfx.runtimes import call_words, compare_profiles
 from nncfx.tracing import ExampleInputs
 
 __all__ = ["LayerComparison", "compare_layers"]
@@ -28,9 +29,11 @@ class LayerComparison:
 
     Attributes:
         rows: one for each layer of the model before, in execution order.
+        call: what call the times are of, in words.
     """
 
     rows: tuple[LayerRow, ...]
+    call: str = call_words(None, None)
 
     @property
     def _cells(self) -> tuple[LayerCells, ...]:
@@ -38,7 +41,8 @@ class LayerComparison:
 
     def __rich__(self) -> Table:
         """Return a table for a terminal: the layer, then before and after of each quantity."""
-        table = Table(box=box.SIMPLE_HEAD)
+        title = f"Times of one call: {self.call}"
+        table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
         table.add_column("Layer", overflow="fold")
         table.add_column("Kernel", no_wrap=True)
         for head in ("Channels", "after", "MACs", "after", "ms", "after", "Speed-up"):
@@ -64,7 +68,8 @@ class LayerComparison:
             f"| {' '.join(filter(None, (row.module, row.kernel)))} | {' | '.join(_figures(row))} |"
             for row in self._cells
         ]
-        return "\n".join([head, "|---|" + "---:|" * 7, *lines])
+        told = f"Times of one call: {self.call}."
+        return "\n".join([head, "|---|" + "---:|" * 7, *lines, "", told])
 
 
 def compare_layers(
@@ -113,7 +118,8 @@ def compare_layers(
         name: {one.module: one.ms for one in found.layers} for name, found in profiles.items()
     }
     rows = layer_rows(before, after, example_inputs, (times["before"], times["after"]))
-    return LayerComparison(rows=rows)
+    call = call_words(batch_size(example_inputs), threads)
+    return LayerComparison(rows=rows, call=call)
 
 
 def _figures(row: LayerCells) -> tuple[str, ...]:

@@ -6,9 +6,10 @@ from nncfx.compressor.codec import write_text
 from nncfx.compressor.evidence import Evidence
 from nncfx.errors import MissingExtraError
 from nncfx.report.chart import study_charts
-from nncfx.report.claims import checks, headline
+from nncfx.report.claims import checks, headline, warning
 from nncfx.report.format import moment_text, titled
 from nncfx.report.tables import layer_table, summary_table, trial_table
+from nncfx.runtimes import call_words
 
 __all__ = ["render_report", "write_report"]
 
@@ -46,6 +47,8 @@ def render_report(evidence: Evidence) -> str:
     return environment.get_template("report.html.j2").render(
         evidence=evidence,
         headline=headline(evidence),
+        warning=warning(evidence),
+        call=call_words(evidence.batch, evidence.threads),
         checks=checks(evidence),
         summary=summary_table(evidence),
         studies=studies,

@@ -19,6 +19,7 @@ from nncfx.report.format import (
     significant_text,
     titled,
 )
+from nncfx.runtimes import call_words
 
 __all__ = [
     "LayerCells",
@@ -110,8 +111,19 @@ def summary_table(evidence: Evidence) -> tuple[SummaryRow, ...]:
         row("Non-zero parameters", lambda m: m.nonzero, _count, fewer),
         row("MACs, one example", lambda m: m.macs, prefix_text, fewer),
         row("Footprint of non-zeros", lambda m: m.footprint_bytes, bytes_text, smaller),
-        row("File on disk", lambda m: m.file_bytes, bytes_text, smaller),
-        row("Latency, median", lambda m: m.latency_ms, milliseconds_text, faster),
+        row(
+            "File on disk (safetensors, then .nncfx)",
+            lambda m: m.file_bytes,
+            bytes_text,
+            smaller,
+        ),
+        row("File, both .nncfx", lambda m: m.packed_bytes, bytes_text, smaller),
+        row(
+            f"Latency, median, {call_words(evidence.batch, evidence.threads)}",
+            lambda m: m.latency_ms,
+            milliseconds_text,
+            faster,
+        ),
         _interval_row(dense, compressed),
         row("Throughput", lambda m: m.throughput, _per_second, ("lower", "higher")),
     )

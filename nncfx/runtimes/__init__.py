@@ -31,7 +31,7 @@ from nncfx.runtimes.profile import (
 )
 from nncfx.runtimes.registry import RUNTIMES, runtime_named
 from nncfx.runtimes.runtime import BuildOptions, Runtime, Session
-from nncfx.runtimes.timing import Timing, TimingPlan, compare, measure
+from nncfx.runtimes.timing import Timing, TimingPlan, call_words, compare, measure
 from nncfx.runtimes.verdict import Verdict, verdict
 
 __all__ = [
@@ -58,6 +58,7 @@ __all__ = [
     "admissible_plan",
     "benchmark",
     "byte_products",
+    "call_words",
     "compare",
     "compare_profiles",
     "energy_counters",

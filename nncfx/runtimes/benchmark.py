@@ -18,7 +18,15 @@ from nncfx.runtimes.runtime import BuildOptions, ModelSource, Session
 from nncfx.runtimes.timing import Timing, TimingPlan, compare
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["Export", "admissible_plan", "benchmark", "sweep_batches", "time_path", "time_sessions"]
+__all__ = [
+    "Export",
+    "admissible_plan",
+    "benchmark",
+    "of_session",
+    "sweep_batches",
+    "time_path",
+    "time_sessions",
+]
 
 Export: TypeAlias = Callable[[nn.Module, Path, ExampleInputs], object]
 """Writes a module to a path in the form that the runtime reads."""
@@ -95,10 +103,12 @@ def time_sessions(
     plan = admissible_plan(plan or TimingPlan(), sessions.values())
     calls = {name: session.bind(inputs) for name, session in sessions.items()}
     timings = compare(calls, plan=plan, examples=examples_in(inputs))
-    return {
-        name: replace(timings[name], byte_products=session.byte_products)
-        for name, session in sessions.items()
-    }
+    return {name: of_session(timings[name], session) for name, session in sessions.items()}
+
+
+def of_session(timing: Timing, session: Session) -> Timing:
+    """Return `timing` with what its session says of itself: threads, products of bytes."""
+    return replace(timing, byte_products=session.byte_products, threads=session.threads)
 
 
 def admissible_plan(plan: TimingPlan, sessions: Iterable[Session]) -> TimingPlan:
@@ -148,8 +158,7 @@ def sweep_batches(
         plan=plan,
     )
     return {
-        size: replace(timings[str(size)], examples=size, byte_products=session.byte_products)
-        for size in batches
+        size: replace(of_session(timings[str(size)], session), examples=size) for size in batches
     }
 
 

@@ -41,6 +41,7 @@ class ModuleSession(Session):
         self._prepare = prepare
         self._trained = [module for module in model.modules() if module.training]
         self._on_cuda = any(tensor.is_cuda for tensor in model.parameters())
+        self.threads = self._threads
         self.in_one_thread = self._threads == 1 and not self._on_cuda
         model.eval()
 

@@ -67,13 +67,12 @@ class OnnxRuntimeSession(Session):
         self._folder = tempfile.TemporaryDirectory() if options.profile else None
         settings = package.SessionOptions()
         settings.log_severity_level = _FATAL_ONLY
-        settings.intra_op_num_threads = options.threads or 0
-        settings.inter_op_num_threads = 1
+        settings.intra_op_num_threads, settings.inter_op_num_threads = options.threads or 0, 1
         # Idle workers of one session would otherwise spin while another session is timed.
         settings.add_session_config_entry("session.force_spinning_stop", "1")
         provider = chosen_provider(options, package.get_available_providers())
         asked = dict(provider.session_entries)
-        for key, value in {**exact_byte_sums(), **asked}.items():
+        for key, value in (exact_byte_sums() | asked).items():
             settings.add_session_config_entry(key, value)
         if provider.name == CPU_PROVIDER:
             set_to = asked.get(EXACT_BYTE_SUMS[0])
@@ -101,7 +100,8 @@ class OnnxRuntimeSession(Session):
                 f"ONNX Runtime {package.__version__} refuses '{path}': {first_line(error)}",
             ) from error
         check_started(provider, self._session.get_providers())
-        self.in_one_thread = provider.name == CPU_PROVIDER and options.threads == 1
+        self.threads = options.threads
+        self.in_one_thread = provider.name == CPU_PROVIDER and self.threads == 1
         self.inputs = tuple(_spec(node) for node in self._session.get_inputs())
 
     @override

@@ -61,6 +61,7 @@ class OpenVinoSession(Session):
             ) from error
         self._outputs = tuple(self._compiled.outputs)
         self.inputs = tuple(_spec(port) for port in self._compiled.inputs)
+        self.threads = options.threads
         self.in_one_thread = options.threads == 1
 
     @override

@@ -61,9 +61,11 @@ class Session(abc.ABC):
             time is what it takes on an idle machine.
         byte_products: How bytes are multiplied, in words, where that was chosen by the CPU at
             hand; "" where it was not.
+        threads: CPU threads that a call may use; None where the runtime chooses.
     """
 
     in_one_thread: bool = False
+    threads: int | None = None
     byte_products: str = ""
 
     @abc.abstractmethod

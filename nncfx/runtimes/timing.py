@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from typing_extensions import override
 
 from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.runtimes.statistics import bootstrap_medians, percentile_interval
 from nncfx.runtimes.stopwatch import CLOCKS, Clock, Seconds, Stopwatch, held_up_share
 
-__all__ = ["Clock", "Timing", "TimingPlan", "compare", "measure"]
+__all__ = ["Clock", "Timing", "TimingPlan", "call_words", "compare", "measure"]
 
 _MS: Final = 1000.0
 _CALLS_PER_WINDOW: Final = 5
@@ -97,6 +98,9 @@ class Timing:
             of their time; None where the plan goes by wall time and CPU time was not looked at.
         byte_products: how the session multiplied bytes, in words, where that was chosen by the
             CPU at hand; "" where it was not.
+        threads: CPU threads that a call may use; None where the runtime chose.
+
+    Printed, it is one line.
     """
 
     median_ms: float
@@ -110,6 +114,17 @@ class Timing:
     clock: str = "wall"
     held_up: float | None = None
     byte_products: str = ""
+    threads: int | None = None
+
+    @override
+    def __str__(self) -> str:
+        """Return median and interval, and of what a call they are."""
+        low, high = self.interval_ms
+        clock = ", CPU time" if self.clock == "cpu" else ""
+        return (
+            f"{self.median_ms:.4g} ms ({low:.4g} to {high:.4g}) per call of "
+            f"{call_words(self.examples, self.threads)}{clock}; {self.throughput:,.4g} examples/s"
+        )
 
     @property
     def samples_ms(self) -> tuple[float, ...]:
@@ -134,6 +149,18 @@ class Timing:
                 f"share is {share}; it lies in [0, 1]. Write 0.99 for the 99th percentile.",
             )
         return float(np.quantile(self.samples_ms, share))
+
+
+def call_words(batch: int | None, threads: int | None) -> str:
+    """Return what one timed call was, as every latency is to be told.
+
+    >>> call_words(16, 1), call_words(1, None)
+    ('batch 16, 1 thread', 'batch 1, threads as the runtime chose')
+    """
+    size = "a batch that is not known" if batch is None else f"batch {batch}"
+    if threads is None:
+        return f"{size}, threads as the runtime chose"
+    return f"{size}, {threads} thread{'' if threads == 1 else 's'}"
 
 
 def measure(

@@ -5,6 +5,7 @@ from nncfx.search.candidates import CandidateStudy, CandidateTrial, nearest_tria
 from nncfx.search.curve import Curve, posterior_curve
 from nncfx.search.find import find_level, optimize_objective
 from nncfx.search.hopeless import is_hopeless
+from nncfx.search.noise import CAUTION, Difference, paired_difference
 from nncfx.search.problem import Problem, SpaceSettings
 from nncfx.search.results import LevelResult, ObjectiveResult, SearchResult
 from nncfx.search.search_space import SpaceResult, search_space
@@ -16,11 +17,13 @@ from nncfx.search.trials import JSONValue, Measurement, Observation, Trial
 from nncfx.search.trust_region import TrustRegion, next_in_trust_region
 
 __all__ = [
+    "CAUTION",
     "Candidate",
     "CandidateStudy",
     "CandidateTrial",
     "Choice",
     "Curve",
+    "Difference",
     "Dimension",
     "JSONValue",
     "LevelResult",
@@ -44,6 +47,7 @@ __all__ = [
     "nearest_trial",
     "next_in_trust_region",
     "optimize_objective",
+    "paired_difference",
     "posterior_curve",
     "search_level",
     "search_space",

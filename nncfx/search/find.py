@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from nncfx.errors import ArgumentError, SearchError
 from nncfx.search.confidence_bound import next_objective_level
 from nncfx.search.loop import check_threshold, metrics_of, of_stages, run_accuracy_stage
+from nncfx.search.noise import CAUTION
 from nncfx.search.results import LevelResult, ObjectiveResult
 from nncfx.search.settings import SearchSettings
 from nncfx.search.study import Study
@@ -14,7 +15,7 @@ __all__ = ["find_level", "optimize_objective"]
 
 
 def find_level(  # noqa: PLR0913 (the front door: one word per setting, each with a default)
-    evaluate: Callable[[float], float],
+    evaluate: Callable[[float], float | tuple[float, float]],
     threshold: float,
     *,
     at_zero: float | None = None,
@@ -22,6 +23,7 @@ def find_level(  # noqa: PLR0913 (the front door: one word per setting, each wit
     max_evaluations: int = 10,
     upper: float = 1.0,
     seed: int = 0,
+    caution: float = CAUTION,
     study: Study | None = None,
 ) -> LevelResult:
     """Find the highest level at which `evaluate(level)` is still at least `threshold`.
@@ -33,13 +35,17 @@ def find_level(  # noqa: PLR0913 (the front door: one word per setting, each wit
 
     Args:
         evaluate: measures the metric at a level in [0, 1). If it raises or returns no finite
-            number, the level counts as infeasible; a fault of the machine ends the search.
+            number, the level counts as infeasible; a fault of the machine ends the search. A
+            metric that was counted on a sample is returned as a pair with its standard error: the
+            level is then feasible if it is `caution` of those above the threshold.
+            `paired_difference` tells the standard error.
         threshold: the least metric that is accepted.
         at_zero: the metric at level 0, if known: it costs no evaluation.
         tolerance: how closely the level is resolved, in (0, 0.25].
         max_evaluations: never evaluate more often.
         upper: open upper end of the levels to try, in (0, 1].
         seed: seeds the fits of the Gaussian process.
+        caution: standard errors to keep away from the threshold, at least 0.
         study: the journal; a search that was interrupted goes on from it.
 
     Raises:
@@ -54,7 +60,11 @@ def find_level(  # noqa: PLR0913 (the front door: one word per setting, each wit
     True
     """
     settings = SearchSettings(
-        tolerance=tolerance, max_evaluations=max_evaluations, upper=upper, seed=seed
+        tolerance=tolerance,
+        max_evaluations=max_evaluations,
+        upper=upper,
+        seed=seed,
+        caution=caution,
     )
     check_threshold(threshold)
     study = study or Study()
@@ -63,7 +73,7 @@ def find_level(  # noqa: PLR0913 (the front door: one word per setting, each wit
         study.run("dense", 0.0, lambda _: Measurement(metric=at_zero, objective=0.0))
     bracket = run_accuracy_stage(
         study,
-        lambda level: Measurement(metric=float(evaluate(level)), objective=level),
+        lambda level: _measured(evaluate(level), level),
         threshold,
         settings,
     )
@@ -73,6 +83,11 @@ def find_level(  # noqa: PLR0913 (the front door: one word per setting, each wit
         bracket=(bracket.low, bracket.high),
         threshold=threshold,
     )
+
+
+def _measured(found: float | tuple[float, float], level: float) -> Measurement:
+    metric, error = found if isinstance(found, tuple) else (found, None)
+    return Measurement(metric=metric, objective=level, standard_error=error)
 
 
 def optimize_objective(  # noqa: PLR0913 (the front door: one word per setting, each with a default)

@@ -1,5 +1,6 @@
 """The two stages as loops over a study: ask for a level, measure it, write it down."""
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
@@ -53,9 +54,17 @@ def run_accuracy_stage(
         _refuse_hopeless(trials, settings)
         _refuse_weak_dense(trials, threshold)
         free = len(of_stages(study, "dense"))
-        level = next_level(metrics_of(trials), threshold, settings, free=free)
+        safe = [
+            dataclasses.replace(
+                seen, value=seen.value - settings.caution * (seen.standard_error or 0.0)
+            )
+            if seen.value is not None
+            else seen
+            for seen in metrics_of(trials)
+        ]
+        level = next_level(safe, threshold, settings, free=free)
         if level is None:
-            return Bracket.of(metrics_of(trials), threshold=threshold, upper=settings.upper)
+            return Bracket.of(safe, threshold=threshold, upper=settings.upper)
         study.run("accuracy", level, evaluate)
 
 
@@ -88,6 +97,7 @@ def metrics_of(trials: Sequence[Trial]) -> list[Observation]:
         Observation(
             level=trial.level,
             value=None if trial.measurement is None else trial.measurement.metric,
+            standard_error=None if trial.measurement is None else trial.measurement.standard_error,
         )
         for trial in trials
     ]

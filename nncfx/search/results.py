@@ -3,9 +3,10 @@
 import dataclasses
 from collections.abc import Sequence
 
+from nncfx.errors import SearchError
 from nncfx.search.trials import Observation, Trial
 
-__all__ = ["LevelResult", "ObjectiveResult", "SearchResult"]
+__all__ = ["LevelResult", "ObjectiveResult", "SearchResult", "best_trial"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,7 @@ class SearchResult:
         maximize: whether the objective was maximised.
         level_accuracy: s_acc, the highest level found feasible in stage 1.
         chosen: the feasible trial with the best objective (the dense one if no other is).
+        caution: standard errors by which a feasible metric is above the threshold.
     """
 
     trials: Sequence[Trial]
@@ -57,8 +59,36 @@ class SearchResult:
     maximize: bool
     level_accuracy: float
     chosen: Trial
+    caution: float = 0.0
 
     @property
     def level(self) -> float:
         """The chosen level."""
         return self.chosen.level
+
+    def safer(self) -> "SearchResult":
+        """Return the result with the best trial below the chosen level in its place.
+
+        For a choice that other data refuse. The dense model is the last.
+
+        Raises:
+            SearchError: the dense model is chosen already.
+        """
+        below = [
+            trial
+            for trial in self.trials
+            if trial.is_feasible(self.threshold, self.caution) and trial.level < self.level
+        ]
+        if not below:
+            raise SearchError("The dense model is chosen, and no level is below 0. Keep it.")
+        return dataclasses.replace(self, chosen=best_trial(below, maximize=self.maximize))
+
+
+def best_trial(trials: Sequence[Trial], *, maximize: bool) -> Trial:
+    """Return the trial with the best objective; the one of lower level on ties."""
+
+    def rank(trial: Trial) -> tuple[float, float]:
+        value = 0.0 if trial.measurement is None else trial.measurement.objective
+        return (-value if maximize else value, trial.level)
+
+    return min(trials, key=rank)

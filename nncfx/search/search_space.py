@@ -21,10 +21,12 @@ class SpaceResult:
     Attributes:
         problem: what was sought.
         trials: every trial, in order.
+        refused: numbers of trials that other data have refused; they are not feasible.
     """
 
     problem: Problem
     trials: Sequence[CandidateTrial]
+    refused: frozenset[int] = frozenset()
 
     @property
     def feasible(self) -> tuple[CandidateTrial, ...]:
@@ -32,7 +34,9 @@ class SpaceResult:
         return tuple(
             trial
             for trial in self.trials
-            if trial.outcomes is not None and self.problem.is_feasible(trial.outcomes)
+            if trial.outcomes is not None
+            and self.problem.is_feasible(trial.outcomes)
+            and trial.number not in self.refused
         )
 
     @property

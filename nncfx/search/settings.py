@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 from nncfx.errors import ArgumentError
+from nncfx.search.noise import CAUTION
 from nncfx.search.resolution import Resolution
 from nncfx.search.trials import JSONValue
 
@@ -19,6 +20,8 @@ class SearchSettings:
         max_evaluations: the most evaluations per stage, at least 1.
         upper: the open upper end of the levels to try, in (0, 1].
         seed: seeds the fits of the Gaussian process.
+        caution: standard errors by which a metric must be above its threshold, at least 0; it does
+            nothing where no standard error is known.
 
     Raises:
         ArgumentError: a value is out of its range.
@@ -28,6 +31,7 @@ class SearchSettings:
     max_evaluations: int = 10
     upper: float = 1.0
     seed: int = 0
+    caution: float = CAUTION
 
     def __post_init__(self) -> None:
         if not 0 < self.tolerance <= 0.25:  # noqa: PLR2004 (the range in the docstring)
@@ -46,6 +50,12 @@ class SearchSettings:
                 "lies in (0, 1]. Write 0.9 for 90 %."
             )
 
+        if not 0 <= self.caution < math.inf:
+            raise ArgumentError(
+                f"caution is {self.caution}; it is a number of standard errors, finite and at "
+                "least 0. Leave it out for 2."
+            )
+
     @property
     def resolution(self) -> Resolution:
         """The scale on which one unit is what the search resolves."""
@@ -53,4 +63,7 @@ class SearchSettings:
 
     def to_json(self) -> dict[str, JSONValue]:
         """Return the settings as a JSON object."""
-        return dataclasses.asdict(self)
+        settings = dataclasses.asdict(self)
+        if self.caution == CAUTION:  # as in the journals of earlier versions
+            del settings["caution"]
+        return settings

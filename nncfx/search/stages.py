@@ -1,13 +1,13 @@
 """Condensa's two-stage constrained search over one level."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from nncfx.errors import ArgumentError
 from nncfx.search.loop import check_threshold, run_accuracy_stage, run_objective_stage
-from nncfx.search.results import SearchResult
+from nncfx.search.results import SearchResult, best_trial
 from nncfx.search.settings import SearchSettings
 from nncfx.search.study import Study
-from nncfx.search.trials import Measurement, Trial
+from nncfx.search.trials import Measurement
 
 __all__ = ["search_level"]
 
@@ -30,7 +30,8 @@ def search_level(
 
     Args:
         evaluate: compresses to a level in (0, 1) and measures the result. If it raises, the trial
-            has failed and counts as infeasible.
+            has failed and counts as infeasible. A measurement with a standard error is feasible
+            where it is `settings.caution` of those above the threshold.
         threshold: the least metric that is accepted.
         maximize: whether a larger objective is better.
         at_zero: the dense model's measurement; if `study` already holds one, that one is used.
@@ -73,15 +74,9 @@ def search_level(
         threshold=threshold,
         maximize=maximize,
         level_accuracy=level_accuracy,
-        chosen=_best([t for t in study.trials if t.is_feasible(threshold)], maximize=maximize),
+        caution=settings.caution,
+        chosen=best_trial(
+            [t for t in study.trials if t.is_feasible(threshold, settings.caution)],
+            maximize=maximize,
+        ),
     )
-
-
-def _best(trials: Sequence[Trial], *, maximize: bool) -> Trial:
-    """Return the trial with the best objective; the one of lower level on ties."""
-
-    def rank(trial: Trial) -> tuple[float, float]:
-        value = 0.0 if trial.measurement is None else trial.measurement.objective
-        return (-value if maximize else value, trial.level)
-
-    return min(trials, key=rank)

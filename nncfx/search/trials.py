@@ -21,10 +21,12 @@ class Observation:
     Attributes:
         level: compression strength in [0, 1).
         value: what was measured there; None when the measurement failed.
+        standard_error: of the value, where it is known.
     """
 
     level: float
     value: float | None
+    standard_error: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,17 +37,22 @@ class Measurement:
         metric: the quality that is bounded from below, such as accuracy in [0, 1].
         objective: what is maximised or minimised, in its own unit.
         details: anything else worth keeping in the journal; JSON values only.
+        standard_error: of the metric, as counted against the dense model, on a sample: at least 0;
+            None where it is not known, and the metric is taken as exact.
 
     Raises:
-        ArgumentError: metric or objective is not a number.
+        ArgumentError: metric, objective or standard error is not a number, or the latter is
+            negative or not finite.
     """
 
     metric: float
     objective: float
     details: Mapping[str, JSONValue] = dataclasses.field(default_factory=dict)
+    standard_error: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("metric", "objective"):
+        error = self.standard_error
+        for name in ("metric", "objective", *(() if error is None else ("standard_error",))):
             try:
                 # numpy and torch scalars would neither compare nor serialise as plain numbers do
                 object.__setattr__(self, name, float(getattr(self, name)))
@@ -54,11 +61,20 @@ class Measurement:
                     f"The {name} is {getattr(self, name)!r}, which is not a number. "
                     "Give a float, or a tensor or array of one element."
                 ) from error
+        if self.standard_error is not None and not 0 <= self.standard_error < math.inf:
+            raise ArgumentError(
+                f"The standard_error is {self.standard_error}; it is finite and at least 0. Leave "
+                "it out where it is not known."
+            )
 
     @property
     def is_finite(self) -> bool:
         """Say whether metric and objective are both finite numbers."""
         return math.isfinite(self.metric) and math.isfinite(self.objective)
+
+    def safe_metric(self, caution: float) -> float:
+        """Return the metric less `caution` standard errors."""
+        return self.metric - caution * (self.standard_error or 0.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,13 +101,14 @@ class Trial:
     seconds: float
     started: str
 
-    def is_feasible(self, threshold: float) -> bool:
-        """Say whether the trial is done and its metric is at least `threshold`."""
-        return self.measurement is not None and self.measurement.metric >= threshold
+    def is_feasible(self, threshold: float, caution: float = 0.0) -> bool:
+        """Say whether the trial is done and its metric safely (by `caution`) at the threshold."""
+        return self.measurement is not None and self.measurement.safe_metric(caution) >= threshold
 
     def to_json(self) -> dict[str, JSONValue]:
         """Return the trial as the JSON object that a journal line holds."""
         measured = self.measurement
+        known = measured is not None and measured.standard_error is not None
         return {
             "number": self.number,
             "stage": self.stage,
@@ -99,6 +116,8 @@ class Trial:
             "state": self.state,
             "metric": None if measured is None else measured.metric,
             "objective": None if measured is None else measured.objective,
+            # absent where it is not known, as in the journals of earlier versions
+            **({"standard_error": measured.standard_error} if measured and known else {}),
             "details": {} if measured is None else dict(measured.details),
             "error": self.error,
             "seconds": self.seconds,
@@ -123,7 +142,8 @@ class Trial:
                 "A journal line is written by nncfx.search.Study only; restore it from a copy."
             ) from error
         fields = cast("dict[str, Any]", record)  # held against the schema just above
-        measured = {key: fields.pop(key) for key in ("metric", "objective", "details")}
+        names = ("metric", "objective", "details", "standard_error")
+        measured = {key: fields.pop(key) for key in names if key in fields}
         done = Measurement(**measured) if fields["state"] == "done" else None
         if done is not None and not done.is_finite:  # 1e999, say
             raise ArgumentError(
@@ -155,6 +175,7 @@ _SCHEMA = {
         "state": {"enum": ["done", "failed"]},
         "metric": {"type": ["number", "null"]},
         "objective": {"type": ["number", "null"]},
+        "standard_error": {"type": "number", "minimum": 0},
         "details": {"type": "object"},
         "error": {"type": ["string", "null"]},
         "seconds": {"type": "number", "minimum": 0},

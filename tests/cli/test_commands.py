@@ -183,6 +183,14 @@ def test_benchmark_says_which_clock_and_how_many_threads(onnx_file: Path) -> Non
     assert "CPU time of the one thread" in text
 
 
+def test_benchmark_says_of_what_call_every_time_is(onnx_file: Path) -> None:
+    arguments = ["benchmark", onnx_file, "--seconds", "0.02", "--batch", "3", "--layers"]
+    text = " ".join(run(*arguments).split())
+    call = "batch 3, threads as the runtime chose"
+    assert text.count(call) == 2
+    assert f"Time of each layer (ms), {call}" in text
+
+
 class Meter:
     """A counter that has gone up by half a joule at each reading."""
 

@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from nncfx.compressor import CompressionResult, Evidence, ModelFacts
+from nncfx.compressor.judgement import Judgement
 from nncfx.search import SearchResult
 
 DENSE = ModelFacts(
@@ -22,9 +23,20 @@ DENSE = ModelFacts(
 )
 
 
-def text_of(**changes: object) -> str:
-    after = dataclasses.replace(DENSE, **changes)
-    facts = SimpleNamespace(metric="accuracy", dense=DENSE, compressed=after)
+def text_of(judgement: Judgement | None = None, **changes: object) -> str:
+    return text_of_pair(DENSE, dataclasses.replace(DENSE, **changes), judgement)
+
+
+def text_of_pair(dense: ModelFacts, after: ModelFacts, judgement: Judgement | None = None) -> str:
+    facts = SimpleNamespace(
+        metric="accuracy",
+        dense=dense,
+        compressed=after,
+        judgement=judgement,
+        batch=16,
+        threads=1,
+        runtime="torch",
+    )
     return str(
         CompressionResult(
             model=None,
@@ -44,9 +56,68 @@ def test_large_counts_are_written_whole() -> None:
 
 def test_a_latency_that_did_not_clearly_change_is_called_so() -> None:
     text = text_of(latency_ms=1.9, latency_interval_ms=(1.8, 1.95))
-    assert text.endswith("1.05x  (intervals overlap: no clear change)")
+    told = "1.05x  (batch 16, 1 thread, torch; intervals overlap: no clear change)"
+    assert text.endswith(told)
 
 
 @pytest.mark.parametrize("interval", [(0.9, 1.1), None])
 def test_a_clear_change_of_latency_stands_alone(interval: tuple[float, float] | None) -> None:
-    assert text_of(latency_ms=1.0, latency_interval_ms=interval).endswith("2.00x")
+    text = text_of(latency_ms=1.0, latency_interval_ms=interval)
+    assert text.endswith("2.00x  (batch 16, 1 thread, torch)")
+
+
+def judged(**changes: object) -> Judgement:
+    found = Judgement(
+        loss=0.015,
+        interval=(0.005, 0.025),
+        confidence=0.95,
+        budget=0.02,
+        examples=1000,
+        held_out=True,
+        data="testloader",
+    )
+    return dataclasses.replace(found, **changes)
+
+
+def test_a_loss_is_told_with_its_interval_and_the_data_that_it_was_counted_on() -> None:
+    first, second, *_ = text_of(judged()).splitlines()
+    assert first.split() == ["accuracy", "0.9800", "->", "0.9800"]
+    assert second.strip() == (
+        "accuracy lost: 0.015 (0.005 to 0.025 with 95 %), within the budget of 0.02; on 1,000 "
+        "examples of testloader, which chose nothing"
+    )
+
+
+def test_a_loss_beyond_the_budget_is_told_before_all_else() -> None:
+    text = text_of(judged(loss=0.031, interval=(0.022, 0.04), held_out=False))
+    assert text.startswith(
+        "OUTSIDE of the budget: accuracy lost: 0.031 (0.022 to 0.04 with 95 %), more than the "
+        "budget of 0.02; on 1,000 examples of testloader, which chose the model too: optimistic\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("loss", "interval", "inside", "sure"),
+    [
+        (0.01, (0.0, 0.019), True, True),
+        (0.01, (-0.005, 0.025), True, False),
+        (0.02, (0.01, 0.03), True, False),
+        (0.03, (0.015, 0.045), False, False),
+        (0.03, (0.021, 0.039), False, True),
+        (0.01, None, True, False),
+    ],
+)
+def test_a_judgement_is_sure_where_its_interval_lies_on_one_side(
+    loss: float, interval: tuple[float, float] | None, *, inside: bool, sure: bool
+) -> None:
+    found = judged(loss=loss, interval=interval)
+    assert (found.is_inside, found.is_sure) == (inside, sure)
+
+
+def test_files_are_compared_in_one_format_too() -> None:
+    """1.37x of a float32 file may be 1.15x of the dense model in the same format."""
+    dense = dataclasses.replace(DENSE, file_bytes=1_370_000, packed_bytes=1_150_000)
+    after = dataclasses.replace(DENSE, file_bytes=1_000_000, packed_bytes=1_000_000)
+    text = text_of_pair(dense, after)
+    assert "file B        1,370,000 ->  1,000,000      1.37x  (safetensors -> .nncfx)" in text
+    assert "same format   1,150,000 ->  1,000,000      1.15x  (both .nncfx)" in text

@@ -12,6 +12,7 @@ DENSE = ModelFacts(
     latency_ms=2.0,
     latency_interval_ms=(1.9, 2.1),
     throughput=500.0,
+    packed_bytes=3600,
 )
 COMPRESSED = ModelFacts(
     accuracy=0.91,
@@ -23,6 +24,7 @@ COMPRESSED = ModelFacts(
     latency_ms=1.0,
     latency_interval_ms=(0.95, 1.05),
     throughput=1000.0,
+    packed_bytes=300,
 )
 
 
@@ -121,4 +123,6 @@ EVIDENCE = Evidence(
     notes=("Measured on a quiet machine.",),
     file_accuracy=0.91,
     command="python demo.py --quick",
+    batch=16,
+    threads=1,
 )

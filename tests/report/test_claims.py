@@ -5,6 +5,9 @@ from types import ModuleType
 
 import pytest
 
+from nncfx.compressor.evidence import Evidence
+from nncfx.compressor.judgement import Judgement
+from nncfx.report import render_report
 from nncfx.report.claims import checks, headline
 
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -132,3 +135,64 @@ def test_a_file_that_holds_another_model_fails(given: ModuleType) -> None:
 def test_what_was_not_checked_is_not_claimed(given: ModuleType) -> None:
     bare = dataclasses.replace(given.EVIDENCE, max_thinning_error=None, file_accuracy=None)
     assert checks(bare) == ()
+
+
+def judged(given: ModuleType, **changes: object) -> Evidence:
+    found = Judgement(
+        loss=0.01,
+        interval=(0.004, 0.016),
+        confidence=0.95,
+        budget=0.02,
+        examples=2000,
+        held_out=True,
+        data="valloader, held out",
+    )
+    return dataclasses.replace(given.EVIDENCE, judgement=dataclasses.replace(found, **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, "good"),
+        ({"interval": (-0.01, 0.03)}, "open"),  # chance may have decided
+        ({"interval": None}, "open"),
+        ({"held_out": False}, "open"),  # counted on what chose the model
+        ({"loss": 0.021, "interval": (0.0, 0.03)}, "bad"),
+    ],
+)
+def test_a_budget_is_kept_where_the_interval_on_other_data_says_so(
+    given: ModuleType, changes: dict[str, object], verdict: str
+) -> None:
+    assert headline(judged(given, **changes))[2].verdict == verdict
+
+
+def test_the_claim_of_accuracy_names_interval_and_data(given: ModuleType) -> None:
+    detail = headline(judged(given))[2].detail
+    minus = "\N{MINUS SIGN}"
+    assert (
+        f"{minus}1.00 points ({minus}1.60 points to {minus}0.40 points with 95 %), inside the "
+        f"budget of {minus}2.00 points, on 2,000 examples of valloader, held out, which chose "
+        "nothing"
+    ) in detail
+
+
+def test_a_loss_beyond_the_budget_is_the_first_thing_on_the_page(given: ModuleType) -> None:
+    bad = judged(given, loss=0.031, interval=(0.022, 0.04))
+    page = render_report(bad)
+    assert "Outside of the budget" in page
+    assert page.index("Outside of the budget") < page.index('class="claims"')
+    assert "Outside of the budget" not in render_report(judged(given))
+    assert "Outside of the budget" not in render_report(given.EVIDENCE)
+
+
+def test_sizes_are_compared_in_one_format_too(given: ModuleType) -> None:
+    size = headline(given.EVIDENCE)[1]
+    assert size.figure == f"15.0{TIMES}"
+    assert f"12.0{TIMES} with the dense model as .nncfx too, 3.60 kB" in size.detail
+
+
+def test_a_speed_says_of_what_call(given: ModuleType) -> None:
+    assert headline(given.EVIDENCE)[0].detail.endswith("per call of batch 16, 1 thread")
+    old = dataclasses.replace(given.EVIDENCE, batch=None, threads=None)
+    assert "a batch that is not known" in headline(old)[0].detail
+    assert "batch 16, 1 thread" in render_report(given.EVIDENCE)

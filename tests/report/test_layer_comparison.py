@@ -42,6 +42,11 @@ def test_the_table_is_text_and_markdown(compared: LayerComparison) -> None:
     assert first.startswith("| 0 3 x 3 | 3 → 8 | 3 → 4 | 7.78 k | 3.89 k | ")
 
 
+def test_the_table_says_of_what_call_the_times_are(compared: LayerComparison) -> None:
+    assert "Times of one call: batch 1, 1 thread" in str(compared)
+    assert "Times of one call: batch 1, 1 thread." in compared.to_markdown()
+
+
 def test_numbers_of_runs_that_cannot_be_are_told() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 1))
     with pytest.raises(ArgumentError, match="runs is 0"):

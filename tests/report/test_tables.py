@@ -18,8 +18,9 @@ def test_the_summary_has_a_row_for_each_quantity(given: ModuleType) -> None:
         "Non-zero parameters": ("1,000", "390", f"2.56{TIMES} fewer"),
         "MACs, one example": ("50.0 k", "20.0 k", f"2.50{TIMES} fewer"),
         "Footprint of non-zeros": ("4.00 kB", "780 B", f"5.13{TIMES} smaller"),
-        "File on disk": ("4.50 kB", "300 B", f"15.0{TIMES} smaller"),
-        "Latency, median": ("2.00 ms", "1.00 ms", f"2.00{TIMES} faster"),
+        "File on disk (safetensors, then .nncfx)": ("4.50 kB", "300 B", f"15.0{TIMES} smaller"),
+        "File, both .nncfx": ("3.60 kB", "300 B", f"12.0{TIMES} smaller"),
+        "Latency, median, batch 16, 1 thread": ("2.00 ms", "1.00 ms", f"2.00{TIMES} faster"),
         "Latency, interval of the median": ("1.90 to 2.10 ms", "0.950 to 1.05 ms", "apart"),
         "Throughput": ("500 examples/s", "1.00 k examples/s", f"2.00{TIMES} higher"),
     }
@@ -33,7 +34,7 @@ def test_a_difference_that_three_digits_do_not_show_is_not_claimed(given: Module
         throughput=500.0,
     )
     rows = summary_table(dataclasses.replace(given.EVIDENCE, compressed=near))
-    assert [row.change for row in rows[6:]] == [
+    assert [row.change for row in rows[7:]] == [
         "about the same",
         "overlap: no clear change",
         "same",
@@ -44,12 +45,13 @@ def test_what_was_not_measured_is_a_dash(given: ModuleType) -> None:
     bare = dataclasses.replace(
         given.COMPRESSED,
         file_bytes=None,
+        packed_bytes=None,
         latency_ms=None,
         latency_interval_ms=None,
         throughput=None,
     )
     rows = summary_table(dataclasses.replace(given.EVIDENCE, compressed=bare))
-    assert [(row.compressed, row.change) for row in rows[5:]] == [(ABSENT, ABSENT)] * 4
+    assert [(row.compressed, row.change) for row in rows[5:]] == [(ABSENT, ABSENT)] * 5
 
 
 def test_trials_say_what_became_of_them(given: ModuleType) -> None:

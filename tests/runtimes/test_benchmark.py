@@ -30,6 +30,18 @@ def test_a_file_is_timed(exported: ExportResult, inputs: torch.Tensor) -> None:
     assert timing.throughput == pytest.approx(2000 / timing.median_ms)
 
 
+@pytest.mark.parametrize(("threads", "words"), [(1, "1 thread"), (2, "2 threads"), (None, None)])
+def test_a_timing_says_of_what_call_it_is(
+    exported: ExportResult, inputs: torch.Tensor, threads: int | None, words: str | None
+) -> None:
+    timing = time_path(exported, inputs, threads=threads, plan=QUICK)
+    assert timing.threads == threads
+    told = words or "threads as the runtime chose"
+    assert f" ms ({timing.interval_ms[0]:.4g} to " in str(timing)
+    assert f"per call of batch 2, {told}" in str(timing)
+    assert f"threads={threads}" in repr(timing)
+
+
 def test_a_module_is_timed_where_modules_run(model: nn.Module, inputs: torch.Tensor) -> None:
     assert benchmark(model, inputs, "torch", plan=QUICK).median_ms > 0
 

@@ -3,10 +3,17 @@
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from nncfx.errors import ArgumentError, CompressionError, SearchError
-from nncfx.search import Observation, Study, find_level, optimize_objective
+from nncfx.search import (
+    Observation,
+    Study,
+    find_level,
+    optimize_objective,
+    paired_difference,
+)
 
 DENSE, THRESHOLD = 0.93, 0.91
 
@@ -175,3 +182,52 @@ def test_an_objective_that_always_fails_is_refused() -> None:
 def test_an_upper_that_is_no_level_is_refused() -> None:
     with pytest.raises(ArgumentError, match="upper is 1; it is the highest admissible level"):
         optimize_objective(lambda level: level, 1, maximize=True)
+
+
+def test_a_metric_with_a_standard_error_is_kept_away_from_the_threshold() -> None:
+    curve, error = power(0.6, 4), 0.004
+    found = find_level(lambda level: (curve(level), error), THRESHOLD, at_zero=DENSE)
+    crossing = 0.6 * ((0.02 - 2 * error) / 0.02) ** (1 / 4)
+    assert 0 <= crossing - found.level <= 0.01
+    assert all(seen.value == curve(seen.level) for seen in found.evaluations)
+    assert {seen.standard_error for seen in found.evaluations} == {error}
+    bold = find_level(lambda level: (curve(level), error), THRESHOLD, at_zero=DENSE, caution=0)
+    assert 0 <= 0.6 - bold.level <= 0.01
+
+
+@pytest.mark.parametrize("caution", [-1.0, math.nan])
+def test_caution_is_at_least_zero(caution: float) -> None:
+    with pytest.raises(ArgumentError, match="caution is"):
+        find_level(power(0.6, 4), THRESHOLD, at_zero=DENSE, caution=caution)
+
+
+def counted(generator: np.random.Generator, loss: float, images: int) -> tuple[float, float]:
+    """Draw what `images` show of a model that truly loses `loss`: accuracy and its error.
+
+    Besides what it loses, it answers 2.5 % of the images otherwise in each direction.
+    """
+    lost, gained, _ = generator.multinomial(images, [loss + 0.025, 0.025, 0.95 - loss]).tolist()
+    same = images - lost - gained
+    found = paired_difference([1.0] * lost + [-1.0] * gained + [0.0] * same, of_shares=True)
+    return DENSE - found.mean, found.standard_error
+
+
+@pytest.mark.slow
+def test_nine_of_ten_searches_keep_the_budget_where_images_are_few() -> None:
+    """The law is known, and 1,000 images show it; so many searches go beyond it without errors."""
+    generator = np.random.default_rng(0)
+    curve, searches, beyond = power(0.6, 4), 60, {"cautious": 0, "bold": 0}
+    for _ in range(searches):
+        for name, taken in (("cautious", slice(2)), ("bold", slice(1))):
+
+            def evaluate(level: float, taken: slice = taken) -> float | tuple[float, float]:
+                loss = min(DENSE - curve(level), 0.9)
+                found = counted(generator, loss, 1000)[taken]
+                return found if len(found) == 2 else found[0]
+
+            found = find_level(
+                evaluate, THRESHOLD, at_zero=DENSE, tolerance=0.02, max_evaluations=7
+            )
+            beyond[name] += curve(found.level) < THRESHOLD
+    assert beyond["cautious"] <= 0.1 * searches
+    assert beyond["bold"] > 0.25 * searches

@@ -119,3 +119,53 @@ def test_a_dense_model_that_is_not_finite_is_refused() -> None:
             maximize=True,
             at_zero=Measurement(metric=float("nan"), objective=1),
         )
+
+
+def test_a_choice_that_is_refused_gives_way_to_the_best_below_it() -> None:
+    result = search_level(
+        lambda level: Measurement(metric=accuracy(level), objective=1 / (1 - level)),
+        threshold=0.91,
+        maximize=True,
+        at_zero=DENSE,
+    )
+    levels = sorted(trial.level for trial in result.trials if trial.is_feasible(0.91))
+    found, seen = result, []
+    while found.level > 0:
+        seen.append(found.level)
+        found = found.safer()
+    assert seen == sorted((level for level in levels if level > 0), reverse=True)
+    with pytest.raises(SearchError, match="The dense model is chosen"):
+        found.safer()
+
+
+def test_the_level_is_safe_by_the_standard_errors_of_its_metric() -> None:
+    error = 0.005
+    result = search_level(
+        lambda level: Measurement(
+            metric=accuracy(level), objective=1 / (1 - level), standard_error=error
+        ),
+        threshold=0.91,
+        maximize=True,
+        at_zero=DENSE,
+    )
+    crossing = 0.6 * ((0.02 - 2 * error) / 0.02) ** (1 / 5)
+    assert 0 <= crossing - result.level <= 0.01
+
+
+def test_a_journal_without_standard_errors_goes_on(tmp_path: pathlib.Path) -> None:
+    """The header of an earlier version knows of no caution, and its trials were taken as exact."""
+
+    def run() -> float:
+        with Study(tmp_path / "journal.jsonl") as study:
+            return search_level(
+                lambda level: Measurement(metric=accuracy(level), objective=level),
+                threshold=0.91,
+                maximize=True,
+                at_zero=DENSE,
+                study=study,
+            ).level
+
+    level = run()
+    header = json.loads((tmp_path / "journal.jsonl").read_text().splitlines()[0])["header"]
+    assert "caution" not in header
+    assert run() == level
