@@ -22,7 +22,7 @@ class Run:
         name: Of the run, its folder and its results.
         network: Of `pretrained.PRETRAINED`.
         algorithm: Of `ALGORITHMS`.
-        level: The compression level to reach.
+        level: The compression level to reach; of "filters", the fraction of MACs to save.
         steps: Optimizer steps.
         bits: A result file for each: 16 for float16, fewer for weights that share a codebook of
             so many bits in each layer, found after training.
@@ -114,8 +114,9 @@ def _filters(run: Run) -> dict[str, Any]:
         "algorithm": "filter_pruning",
         "params": {
             "schedule": "exponential",
-            "pruning_target": run.level,
-            "pruning_steps": run.epoch(run.reach),
+            "pruning_flops_target": run.level,
+            "pruning_steps": max(1, run.epoch(run.reach)),
+            "prune_downsample_convs": True,
         },
     }
 
