@@ -1,8 +1,8 @@
 """Kill and starve nncfx at every file operation: what is on disk must come out as if undisturbed.
 
-Each case runs a small task of an area in a forked process that is disturbed once or twice: killed
-(SIGKILL) at a drawn file operation, step of computation or moment, or given ENOSPC, EIO or no
-memory there. Then the task runs again, undisturbed, in the same folder; journals, files and
+Each case runs a small task of an area in a forked process that is disturbed up to four times:
+killed (SIGKILL) at a drawn file operation, step of computation or moment, or given ENOSPC, EIO or
+no memory there. Then the task runs again, undisturbed, in the same folder; journals, files and
 choices must equal those of a run that nothing ever disturbed. After each disturbance no file may
 be there in part under its own name.
 
@@ -152,7 +152,7 @@ def search(folder: Path) -> None:
             maximize=True,
             at_zero=Measurement(metric=0.93, objective=1.0),
             study=study,
-            settings=SearchSettings(max_evaluations=6),
+            settings=SearchSettings(max_evaluations=5),
         )
     problem = Problem(space=Space([Range("x", 0.0, 1.0)]), objectives={"y": "minimize"})
 
@@ -161,7 +161,7 @@ def search(folder: Path) -> None:
         return {"y": (candidate["x"] - 0.3) ** 2}
 
     with CandidateStudy(folder / "space.jsonl", {"model": "abc"}) as candidates:
-        settings = SpaceSettings(max_evaluations=5)
+        settings = SpaceSettings(max_evaluations=5, initial=4)
         best = search_space(outcomes, problem, settings=settings, study=candidates).best
     write_text(folder / "choice.json", json.dumps([result.level, dict(best.candidate)]))
 
@@ -358,8 +358,8 @@ class Area:
             self.expected = snapshot(Path(folder, "again"))
 
     def kill(self) -> None:
-        """Do one case with one or two kills."""
-        self._case(["kill"] * self.drawn.choice((1, 1, 2)))
+        """Do one case with one to four kills."""
+        self._case(["kill"] * self.drawn.choice((1, 2, 4)))
 
     def err(self) -> None:
         """Do one case with an error of the machine, each kind in turn."""
@@ -419,10 +419,9 @@ class Area:
         self, folder: Path, log: int, *, at: int, fault: str = "kill", told: Path | None = None
     ) -> int:
         folder.mkdir(exist_ok=True)
-        if told is not None or at:
-            os.dup2(log, 1)
-            os.dup2(log, 2)
-            OPERATIONS.install()
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        OPERATIONS.install()
         OPERATIONS.count, OPERATIONS.at, OPERATIONS.fault = 0, at, fault
         try:
             self.task(folder)

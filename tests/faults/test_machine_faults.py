@@ -301,8 +301,8 @@ def test_a_killed_worker_of_a_pool_is_a_fault_of_the_machine() -> None:
     "text",
     [
         (
-            "[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory: you "
-            "tried to allocate 4 bytes. Error code 12 (Cannot allocate memory)"
+            "[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory: "
+            "you tried to allocate 4 bytes. Error code 12 (Cannot allocate memory)"
         ),
         "CUDA error: an illegal memory access was encountered",
         "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
@@ -344,3 +344,37 @@ def test_what_libraries_say_of_the_machine_is_known(text: str) -> None:
 )
 def test_what_libraries_say_of_a_candidate_is_no_fault_of_the_machine(text: str) -> None:
     assert machine_fault(RuntimeError(text)) is None
+
+
+class Starved(nn.Module):
+    """Two convolutions; there is no memory for one of its calls."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Conv2d(1, 8, 3), nn.Conv2d(8, 2, 3)
+        self.first.weight.data[:4] = 0
+        self.first.bias.data[:4] = 0
+        self.second.weight.data[:, :4] = 0
+        self.calls = [0, at]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls[0] += 1
+        if self.calls[0] == self.calls[1]:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return self.second(self.first(x).relu())
+
+
+def test_thinning_never_makes_another_model_for_want_of_memory() -> None:
+    image = torch.randn(1, 1, 8, 8)
+    whole = Starved(0)
+    expected = nncfx.thin(whole, image).removed
+    assert expected
+    for at in range(1, 40):
+        model, caught, found = Starved(at), None, expected
+        try:
+            found = nncfx.thin(model, image).removed
+        except Exception as error:  # noqa: BLE001 (which is told below)
+            caught = machine_fault(error)
+            assert caught is not None, error  # noqa: PT017 (either may be)
+        assert caught is not None or found == expected
