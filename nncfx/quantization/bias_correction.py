@@ -6,7 +6,12 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from nncfx.graph import NNCFGraph, Operation
-from nncfx.quantization.layer_chains import find_layers, reader_behind
+from nncfx.quantization.layer_chains import (
+    CONVOLUTIONS,
+    MATRIX_PRODUCTS,
+    find_layers,
+    reader_behind,
+)
 from nncfx.quantization.observation import (
     Note,
     in_float_first,
@@ -94,10 +99,10 @@ class _Shift:
 def _shifts(model: nn.Module, graph: NNCFGraph) -> dict[str, _Shift]:
     """Return what can be corrected, by the address of the operation that adds the bias."""
     found = {}
-    for address, layer in find_layers(model, graph).items():
-        linear = layer.operation.function == "linear"
+    functions = CONVOLUTIONS | MATRIX_PRODUCTS
+    for address, layer in find_layers(model, graph, functions).items():
         if layer.bias is not None:
-            axis = -1 if linear else 1 - layer.weight.ndim
+            axis = -1 if layer.is_matrix else 1 - layer.weight.ndim
             found[address] = _Shift(layer.name, layer.bias, axis)
             continue
         norm = reader_behind(graph, layer.operation, ())

@@ -97,7 +97,7 @@ def scale_inputs(layer: Layer, scales: Tensor) -> None:
 
 def _by_input(layer: Layer, channels: int) -> Tensor:
     """View the weight as g x o/g x channels of the group x elements that read such a channel."""
-    weight, groups = layer.weight.detach(), layer.groups
+    weight, groups = layer.rows, layer.groups
     return weight.view(groups, weight.shape[0] // groups, channels // groups, -1)
 
 

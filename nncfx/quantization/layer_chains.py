@@ -1,7 +1,7 @@
 """Which layers follow which, and through what: the walk that post-training methods share."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,10 +10,13 @@ from torch import nn
 
 from nncfx.errors import ArgumentError, GraphError
 from nncfx.graph import NNCFGraph, Operation
+from nncfx.quantization.operands import operands_of
+from nncfx.quantization.transposed import transposed_weights
 from nncfx.tracing import ExampleInputs, NNCFNetwork, trace
 
 __all__ = [
     "CONVOLUTIONS",
+    "MATRIX_PRODUCTS",
     "Layer",
     "TransposedConv",
     "find_layers",
@@ -30,6 +33,11 @@ CONVOLUTIONS: Final = frozenset(
 )
 """The functions that convolve."""
 
+_PRODUCTS: Final = frozenset({"__matmul__", "addmm", "matmul", "mm"})
+
+MATRIX_PRODUCTS: Final = frozenset({"linear", *_PRODUCTS})
+"""What a linear layer calls: `Conv1D` of transformers has `addmm`, some have `x @ weight.T`."""
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -39,11 +47,20 @@ class Layer:
         name: Dotted name of the module.
         module: The module.
         operation: Its call.
+        port: At which the call reads what the layer is applied to.
+        is_turned: Whether the columns of the weight make the outputs, as in `addmm`.
     """
 
     name: str
     module: nn.Module
     operation: Operation
+    port: int = 0
+    is_turned: bool = False
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it multiplies what it reads by a matrix; else it convolves, or is a norm."""
+        return self.operation.function in MATRIX_PRODUCTS
 
     @property
     def groups(self) -> int:
@@ -56,8 +73,20 @@ class Layer:
         return self.parameter("weight")
 
     @property
+    def rows(self) -> torch.Tensor:
+        """The weight as stored with the outputs on axis 0; what is written here reaches it."""
+        weight = self.weight.detach()
+        return weight.mT if self.is_turned else weight
+
+    def take(self, rows: torch.Tensor) -> None:
+        """Make `rows`, with the outputs on axis 0, the weight."""
+        self.weight.data = rows.mT.contiguous() if self.is_turned else rows
+
+    @property
     def bias(self) -> nn.Parameter | None:
-        """The parameter as stored, or `None`."""
+        """The parameter that the call reads, as stored, or `None`."""
+        if f"{self.name}.bias".lstrip(".") not in self.operation.parameters.values():
+            return None
         return self.module._parameters.get("bias")  # noqa: SLF001 (reads past the hooks)
 
     def parameter(self, name: str) -> nn.Parameter:
@@ -79,19 +108,42 @@ def find_layers(
     parameters that are read more than once: what is changed there changes elsewhere, too.
     """
     modules = dict(model.named_modules(remove_duplicate=False))
-    found = {}
+    found = _products(modules, graph) if _PRODUCTS & set(functions) else {}
     for one in graph.operations:
         own = {1: f"{one.module}.weight", 2: f"{one.module}.bias"}
         names = {port: name for port, name in one.parameters.items() if port in own}
         plain = all(own[port].lstrip(".") == name for port, name in names.items())
-        if one.function in functions and 1 in names and plain:
+        if one.function in set(functions) - _PRODUCTS and 1 in names and plain:
             found[one.address] = Layer(one.module, modules[one.module], one)
     shared = shared_parameters(model, graph)
     return {
-        address: layer
-        for address, layer in found.items()
-        if not any(name in shared for name in layer.operation.parameters.values())
+        one.address: layer
+        for one in graph.operations
+        if (layer := found.get(one.address)) is not None
+        and shared.isdisjoint({_weight_of(one), *one.parameters.values()})
     }
+
+
+def _products(modules: Mapping[str, nn.Module], graph: NNCFGraph) -> dict[str, Layer]:
+    """Return the modules whose own weight is a matrix that something is multiplied by."""
+    transposed = transposed_weights(graph)
+    turned = Counter(name for ports in transposed.values() for name in ports.values())
+    found = {}
+    for one in graph.operations:
+        if one.function not in _PRODUCTS:
+            continue
+        operands = operands_of(one, transposed.get(one.address))
+        name = _weight_of(one)
+        is_own = list(operands.weights.values()) == [name] and turned[name] <= 1
+        if is_own and operands.axis is not None and len(operands.activations) == 1:
+            (port,) = operands.activations
+            layer = Layer(one.module, modules[one.module], one, port, operands.axis == 1)
+            found[one.address] = layer
+    return found
+
+
+def _weight_of(operation: Operation) -> str:
+    return f"{operation.module}.weight".lstrip(".")
 
 
 def shared_parameters(model: nn.Module, graph: NNCFGraph) -> frozenset[str]:

@@ -1,5 +1,6 @@
 """Round the weights of a quantized model by what its layers read: GPTQ or AdaRound, in place."""
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.quantization.gptq import gptq, reconstruction_errors
 from nncfx.quantization.grid import fake_quantize
-from nncfx.quantization.layer_chains import Layer, find_layers
+from nncfx.quantization.layer_chains import MATRIX_PRODUCTS, Layer, find_layers
 from nncfx.quantization.observation import (
     Note,
     in_float_first,
@@ -23,6 +24,7 @@ from nncfx.quantization.observation import (
 )
 from nncfx.quantization.quantizer import Quantizer
 from nncfx.quantization.rounding import RoundingSettings, adaptive_rounding
+from nncfx.quantization.spec import QuantizerSpec
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs, NNCFNetwork, PostSite, PreSite, Site, WeightSite
 
@@ -31,7 +33,9 @@ __all__ = ["ROUNDINGS", "Rounding", "layer_moments", "round_weights"]
 Rounding = Literal["gptq", "adaptive"]
 ROUNDINGS: tuple[Rounding, ...] = ("gptq", "adaptive")
 
-_FUNCTIONS = ("linear", "conv1d", "conv2d")
+_FUNCTIONS = MATRIX_PRODUCTS | {"conv1d", "conv2d"}
+_NAMED = 3
+_LOGGER = logging.getLogger(__name__)
 
 
 def round_weights(
@@ -44,8 +48,9 @@ def round_weights(
     """Move weights, in place, to points of their grids where layers compute nearly what they did.
 
     Afterwards the parameters lie on the grids of their quantizers, which leave them as they are.
-    Rounded are linear layers and convolutions of one or two axes; a weight that is shared, that
-    has another hook, or a float8 grid stays and is rounded to nearest by its quantizer.
+    Rounded are linear layers, however they spell their product, and convolutions of one or two
+    axes; a weight that is shared, that has another hook, or a float8 grid stays and is rounded to
+    nearest by its quantizer. The log names the weights that stay.
 
     Args:
         model: With quantizers, calibrated. It runs in evaluation mode.
@@ -70,6 +75,7 @@ def round_weights(
     found = _roundable(model)
     needs = "linear layer or convolution of 1 or 2 axes whose weight one quantizer alone changes"
     tell_if_none(found, f"Rounding by '{method}'", needs)
+    _tell(model, {WeightSite(one.layer.name, "weight") for one in found}, method)
     if method == "gptq":
         return _by_moments(model, found, batches)
     return _learned(model, found, list(batches), settings)
@@ -87,6 +93,39 @@ class _Rounded:
     def grid(self) -> tuple[Tensor, Tensor]:
         """Scale and zero point."""
         return self.quantizer.scale.detach(), self.quantizer.zero_point
+
+    @property
+    def spec(self) -> QuantizerSpec:
+        """The grid of the weight with the outputs on axis 0."""
+        spec = self.quantizer.spec
+        if not self.layer.is_turned:
+            return spec
+        return spec.replace(columns=False, axis=None if spec.axis is None else 0)
+
+
+def _tell(model: NNCFNetwork, rounded: set[WeightSite], method: str) -> None:
+    """Say which matrices that something is multiplied by stay rounded to nearest."""
+    quantizers, graph = quantizers_of(model), model.nncf.graph
+    done = {quantizers[site] for site in rounded}
+    left: dict[Quantizer, str] = {}
+    for operation in graph.operations:
+        for name in operation.parameters.values():
+            quantizer = quantizers.get(WeightSite.of(name))
+            if quantizer is not None and quantizer not in done:
+                left.setdefault(quantizer, f"'{name}' ({operation.function})")
+    products = [one for one in left.values() if "(embedding" not in one]
+    if left:
+        _LOGGER.log(
+            logging.WARNING if products else logging.INFO,
+            "%d of %d quantized weights are rounded to nearest, not by '%s': %s%s. It takes "
+            "linear layers and convolutions of one or two axes whose weight nothing else reads "
+            "or changes.",
+            len(left),
+            len(left) + len(done),
+            method,
+            ", ".join((products or list(left.values()))[:_NAMED]),
+            " and more" if len(left) > _NAMED else "",
+        )
 
 
 def _roundable(model: NNCFNetwork) -> list[_Rounded]:
@@ -115,7 +154,7 @@ def _by_moments(
 
         return note
 
-    notes: dict[Site, Note] = {PreSite(one.address, 0): adding(one) for one in found}
+    notes: dict[Site, Note] = {PreSite(one.address, one.layer.port): adding(one) for one in found}
     with probing(model, notes):
         run_batches(model, batches)
     return {
@@ -135,7 +174,7 @@ def layer_moments(entering: Tensor, layer: Layer) -> Tensor:
         groups x m x m, where m is the length of a row of the flattened weight; float32 at least.
     """
     entering = wide(entering)
-    if layer.operation.function == "linear":
+    if layer.is_matrix:
         rows = entering.reshape(-1, entering.shape[-1])
         return (rows.T @ rows).unsqueeze(0)
     total = torch.zeros(())
@@ -166,9 +205,9 @@ def _patches(image: Tensor, layer: Layer) -> Tensor:
 @torch.no_grad()
 def _compensate(one: _Rounded, moments: Tensor) -> float:
     """Round by GPTQ, group by group of the layer; return the share of the error that is left."""
-    weight = one.layer.weight
+    weight = one.layer.rows.contiguous()
     scale, zero_point = one.grid
-    spec = one.quantizer.spec
+    spec = one.spec
     nearest = fake_quantize(weight, scale, zero_point, spec)
     count = len(weight) // len(moments)
     parts, errors = [], torch.zeros(2, dtype=torch.float64)
@@ -182,7 +221,7 @@ def _compensate(one: _Rounded, moments: Tensor) -> float:
         parts.append(part.view_as(weight[rows]))
         for place, rounded in enumerate((part, nearest[rows].flatten(1))):
             errors[place] += reconstruction_errors(flat, rounded, moment).sum()
-    weight.data = torch.cat(parts)
+    one.layer.take(torch.cat(parts))
     return float(errors[0] / errors[1]) if errors[1] > 0 else 1.0
 
 
@@ -205,7 +244,7 @@ def _seen(
     entering: list[Tensor] = []
     leaving: list[Tensor] = []
     notes: dict[Site, Note] = {
-        PreSite(one.address, 0): entering.append,
+        PreSite(one.address, one.layer.port): entering.append,
         PostSite(one.address): leaving.append,
     }
     with probing(model, notes):
@@ -218,8 +257,8 @@ def _learn_one(
     one: _Rounded, data: tuple[Tensor, Tensor], settings: RoundingSettings | None
 ) -> float:
     layer, call = one.layer, _call(one.layer)
-    weight = wide(layer.weight.detach())
-    grid = (*one.grid, one.quantizer.spec)
+    weight = wide(layer.rows.contiguous())
+    grid = (*one.grid, one.spec)
     learned = adaptive_rounding(call, weight, grid, data, settings)
     inputs, targets = data
     with torch.no_grad():
@@ -227,7 +266,7 @@ def _learn_one(
             float((call(inputs, rounded) - targets).square().mean())
             for rounded in (learned, fake_quantize(weight, *grid))
         ]
-    layer.weight.data = learned.to(layer.weight.dtype)
+    layer.take(learned.to(layer.weight.dtype))
     return errors[0] / errors[1] if errors[1] > 0 else 1.0
 
 

@@ -10,10 +10,10 @@ from nncfx.errors import ArgumentError
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.quantization.equalization import input_ranges, scale_inputs
 from nncfx.quantization.layer_chains import (
+    MATRIX_PRODUCTS,
     Layer,
     find_layers,
     graph_without_hooks,
-    readers,
     shared_parameters,
 )
 from nncfx.quantization.observation import run_batches, tell_if_none
@@ -24,6 +24,7 @@ __all__ = ["smooth_layers", "smoothing_scales"]
 
 _NORMS: Final = ("layer_norm", "rms_norm")
 _PRODUCTS: Final = ("__mul__", "__rmul__")
+_VIEWS: Final = ("view", "reshape")
 
 
 def smooth_layers(
@@ -64,8 +65,8 @@ def smooth_layers(
     for (_, scaled, layers), peak in zip(found, peaks, strict=True):
         weights = torch.stack([input_ranges(one, len(peak)) for one in layers]).amax(0)
         scales = smoothing_scales(peak, weights, alpha)
-        for parameter in scaled:
-            parameter.data /= scales.view(-1, *[1] * (parameter.ndim - 1))
+        for tensor in scaled:
+            tensor.div_(scales.view(-1, *[1] * (tensor.ndim - 1)))
         for layer in layers:
             scale_inputs(layer, scales)
     return tuple(
@@ -92,25 +93,45 @@ def smoothing_scales(activations: Tensor, weights: Tensor, alpha: float) -> Tens
     return torch.where((activations > 0) & (weights > 0), scales, torch.ones_like(scales))
 
 
-Smoothable = tuple[Operation, list[nn.Parameter], list[Layer]]
+Smoothable = tuple[Operation, list[Tensor], list[Layer]]
 
 
 def _smoothable(model: nn.Module, graph: NNCFGraph) -> list[Smoothable]:
-    """Return each producer, the parameters that scale its result, and the layers that read it."""
-    linears = find_layers(model, graph, ["linear"])
+    """Return each producer, what scales its result, and the layers that read it."""
+    linears = find_layers(model, graph, MATRIX_PRODUCTS)
     producers = {**find_layers(model, graph, _NORMS), **linears}
     found = []
     for operation in graph.operations:
         if operation.address in producers:
             layer = producers[operation.address]
-            scaled = [one for one in (layer.weight, layer.bias) if one is not None]
+            scaled = [layer.rows] + ([] if layer.bias is None else [layer.bias.detach()])
         else:
-            scaled = _factor(model, graph, operation)
-        reading = list(readers(graph, operation.address))
-        layers = [linears[one.address] for one in reading if one and one.address in linears]
+            scaled = [one.detach() for one in _factor(model, graph, operation)]
+        reading = list(_reading(graph, operation.address))
+        layers = [linears[one] for one, port in reading if _is_read(linears.get(one), port)]
         if scaled and layers and len(layers) == len(reading):
             found.append((operation, scaled, layers))
     return found
+
+
+def _is_read(layer: Layer | None, port: int) -> bool:
+    return layer is not None and layer.port == port
+
+
+def _reading(graph: NNCFGraph, address: str) -> Iterator[tuple[str, int]]:
+    """Yield address and port of what reads the result, seen through views of its channels."""
+    known = {one.address: one for one in graph.operations}
+    for edge in graph.outgoing(address):
+        view = known.get(edge.target)
+        if view is not None and view.function in _VIEWS and _keeps_channels(view):
+            yield from _reading(graph, view.address)
+        else:
+            yield edge.target, edge.target_port
+
+
+def _keeps_channels(view: Operation) -> bool:
+    entering = view.inputs[0]
+    return entering is not None and entering.shape[-1:] == view.outputs[0].shape[-1:]
 
 
 def _factor(model: nn.Module, graph: NNCFGraph, operation: Operation) -> list[nn.Parameter]:
@@ -133,9 +154,11 @@ def _input_peaks(
 ) -> list[Tensor]:
     """Return the largest magnitude of each channel that each layer reads."""
     peaks: dict[int, Tensor] = {}
+    widths = {id(one.module): one.rows.shape[1] for one in layers}
 
     def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        entering = next(_tensors(args, kwargs))
+        width = widths[id(module)]
+        entering = next(one for one in _tensors(args, kwargs) if one.shape[-1] == width)
         peak = wide(entering).abs().reshape(-1, entering.shape[-1]).amax(0)
         before = peaks.get(id(module))
         peaks[id(module)] = peak if before is None else torch.maximum(before, peak)

@@ -36,6 +36,9 @@ _ATTENTION: Final = "multi_head_attention_forward"
 _MULTIPLYING: Final = ("linear", "matmul", "recurrent")
 _RECURRENT: Final = "recurrent"
 _GROUP: Final = 32
+_LEAST_GROUP: Final = 16
+"""The smallest that runtimes read."""
+
 _BYTE: Final = 8
 _TOLD: Final = 0.01
 """A larger share of the model's values that stays in float is told as a warning."""
@@ -67,8 +70,9 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
         model: Plain or wrapped; it stays as it is but for `inplace`.
         calibration_batches: Inputs of the model, for "gptq"; each is run once.
         bits: 8 or 4.
-        group_size: How many weights of a row share a scale; every row must be a multiple of it.
-            By default 32 with 4 bits, and whole rows with 8.
+        group_size: How many weights of a row share a scale. By default 32 with 4 bits, and whole
+            rows with 8. A layer whose rows are no multiple of it has groups of the half, the
+            fourth, ... down to 16, or else 8 bits and a scale per row; the log tells.
         method: "round" to nearest, or "gptq", which makes up for the rounding of a linear layer's
             weight by its other weights, and changes the parameters; others are rounded.
         ignored_scopes: Operations to leave in float: addresses, scopes, `{function}<name>`
@@ -77,8 +81,8 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
         inplace: Quantize and return `model` itself, wrapped: no memory for a copy.
 
     Raises:
-        ArgumentError: a value is not admissible, a row is no multiple of the group, "gptq" has no
-            batches, nothing says how to trace, or the model cannot be copied.
+        ArgumentError: a value is not admissible, "gptq" has no batches, nothing says how to
+            trace, or the model cannot be copied.
         GraphError: a scope matches nothing, or there is no weight to quantize.
 
     Source: Frantar et al. 2023, GPTQ.
@@ -145,8 +149,8 @@ def _insertions(
             if weight is None:
                 continue  # a buffer, or a weight that is computed
             if id(weight) not in quantizers:
-                form = (_BYTE, None) if is_recurrent else (bits, group)
-                quantizers[id(weight)] = _quantizer(name, weight.detach(), axis, *form)
+                asked = (_BYTE, None) if is_recurrent else (bits, group)
+                quantizers[id(weight)] = _quantizer(name, weight.detach(), axis, *asked)
             site = WeightSite.of(name)
             hook = quantizers[id(weight)]
             insertions[site] = Insertion(site, hook, Priority.QUANTIZATION, ALGORITHM)
@@ -204,29 +208,47 @@ def _matrices(operation: Operation, transposed: Mapping[int, str]) -> dict[str, 
     return dict.fromkeys(operands.weights.values(), operands.axis)
 
 
+def _form(name: str, length: int, bits: int, group: int | None) -> tuple[int, int | None]:
+    """Return bits and group for rows of `length` weights: what is asked for, or what they allow.
+
+    The next smaller group is the half, as runtimes have them; where none divides the row, a scale
+    for the whole row asks for 8 bits.
+    """
+    own = group
+    while own is not None and length % own:
+        own = own // 2 if own >= 2 * _LEAST_GROUP else None
+    if own == group:
+        return bits, group
+    found = (_BYTE, None) if own is None else (bits, own)
+    _LOGGER.warning(
+        "quantize_weights gives '%s' %d bits and %s: its rows have %d weights, no multiple of the "
+        "group_size %s.",
+        name,
+        found[0],
+        "a scale for each row" if own is None else f"groups of {own}",
+        length,
+        group,
+    )
+    return found
+
+
 def _quantizer(name: str, weight: Tensor, axis: int, bits: int, group: int | None) -> Quantizer:
     """Return a quantizer of the weight's range: per output, or per group of what makes one."""
     columns = axis == weight.ndim - 1
     length = weight.shape[-2 if columns else -1]
+    bits, group = _form(name, length, bits, group)
     if group is None and weight.ndim == 2:  # noqa: PLR2004 (a matrix)
         spec = QuantizerSpec(bits=bits, axis=axis, narrow=True)
         rows = weight.movedim(axis, 0)
     elif group is None:
         spec = QuantizerSpec(bits=bits, group=length, columns=columns, narrow=True)
         rows = rows_of(weight, spec)
-    elif length % group:
-        raise ArgumentError(
-            f"A {'column' if columns else 'row'} of '{name}' has {length} weights, which is no "
-            f"multiple of the group_size {group}. Choose another, or name the layer in "
-            "ignored_scopes.",
-        )
     else:
         grid = QuantizerSpec(bits=bits, mode="asymmetric", signed=False, group=group)
         spec = grid.replace(columns=columns)
         rows = rows_of(weight, spec)
     quantizer = Quantizer(spec, (len(rows),)).to(weight.device)
     by_row = spec.replace(group=None, columns=False, axis=0)
-    rows = wide(rows)
     share = best_shares(rows, by_row) if bits == 4 else 1.0  # noqa: PLR2004 (bits)
     quantizer.set_range(rows.amin(1) * share, rows.amax(1) * share)
     return quantizer

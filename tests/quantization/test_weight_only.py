@@ -1,6 +1,7 @@
 """Weights in eight or four bits, activations in float."""
 
 import copy
+import logging
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +20,8 @@ from nncfx.quantization.rounding import per_element
 from nncfx.quantization.spec import QuantizerSpec
 from nncfx.quantization.weight_only import best_shares, quantize_weights
 from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
+
+transformers = pytest.importorskip("transformers")
 
 
 class Language(nn.Module):
@@ -149,7 +152,6 @@ def test_the_state_dict_carries_scales_into_a_fresh_model() -> None:
 
 
 def test_a_real_encoder_at_eight_bits_says_nearly_the_same() -> None:
-    transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     config = transformers.BertConfig(
         vocab_size=100, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
@@ -170,7 +172,6 @@ def test_a_real_encoder_at_eight_bits_says_nearly_the_same() -> None:
     [
         ({"bits": 3}, "bits is 3; .* take 8 or 4"),
         ({"bits": 4, "group_size": 0}, "group_size is 0; a group has at least one weight"),
-        ({"bits": 4, "group_size": 48}, "row of 'embedding.weight' has 64 weights.*group_size 48"),
         ({"method": "gtpq"}, "no method 'gtpq'. Did you mean 'gptq'"),
         ({"method": "gptq"}, "there are no calibration batches"),
     ],
@@ -274,9 +275,58 @@ def test_columns_are_quantized_and_packed_as_the_rows_of_linear_layers_are(
     torch.testing.assert_close(outputs[0], outputs[1], rtol=0, atol=1e-6)
 
 
-def test_a_column_of_no_multiple_of_the_group_is_told() -> None:
-    with pytest.raises(ArgumentError, match="A column of 'plain' has 48 weights"):
-        quantize_weights(Columns(), example_inputs=torch.ones(2, 64), bits=4, group_size=32)
+@pytest.mark.parametrize(
+    ("width", "group", "forms"),
+    [
+        (64, 32, [(4, 32), (4, 32)]),
+        (48, 32, [(4, 16), (4, 32)]),
+        (40, 32, [(8, None), (4, 32)]),
+        (48, 128, [(4, 16), (4, 32)]),
+        (64, 48, [(8, None), (8, None)]),
+    ],
+)
+@pytest.mark.parametrize("is_turned", [False, True], ids=["rows", "columns"])
+def test_a_layer_whose_rows_are_no_multiple_of_the_group_gets_what_they_allow_and_is_told(
+    width: int,
+    group: int,
+    forms: list[tuple[int, int | None]],
+    is_turned: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    layer = transformers.pytorch_utils.Conv1D(32, width) if is_turned else nn.Linear(width, 32)
+    dense = nn.Sequential(layer, nn.Linear(32, 8))
+    x = torch.randn(2, width, generator=torch.Generator().manual_seed(0))
+    with caplog.at_level(logging.WARNING):
+        model = quantize_weights(dense, [x], bits=4, group_size=group, method="gptq")
+    specs = [one.hook.spec for one in model.nncf.hooks]
+    assert [(one.bits, one.group) for one in specs] == forms
+    for number, form in enumerate(forms):
+        told = f"gives '{number}.weight' {form[0]} bits"
+        assert (told in caplog.text) == (form != (4, group))
+    assert torch.cosine_similarity(model(x), dense(x), dim=-1).min() > 0.98
+
+
+def test_gptq_rounds_the_layers_of_gpt2(caplog: pytest.LogCaptureFixture) -> None:
+    """Their weights lie the other way round than those of nn.Linear; some have odd widths."""
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        vocab_size=50, n_embd=40, n_layer=2, n_head=2, n_positions=16, n_inner=96,
+        bos_token_id=1, eos_token_id=1, initializer_range=0.2,
+    )  # fmt: skip
+    gpt = transformers.GPT2LMHeadModel(config).eval()
+    batches = [{"input_ids": torch.randint(0, 50, (4, 16))} for _ in range(4)]
+    with caplog.at_level(logging.INFO):
+        rounded, nearest = (
+            quantize_weights(gpt, batches, bits=4, method=method) for method in ("gptq", "round")
+        )
+    dense = dict(gpt.named_parameters())
+    moved = {n for n, one in rounded.named_parameters() if n in dense and not one.equal(dense[n])}
+    layers = ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
+    assert moved == {f"transformer.h.{n}.{one}.weight" for n in range(2) for one in layers}
+    exact = gpt(**batches[0]).logits
+    errors = [(one(**batches[0]).logits - exact).square().mean() for one in (rounded, nearest)]
+    assert errors[0] < errors[1]
+    assert "not by 'gptq': 'transformer.wte.weight'" in caplog.text
 
 
 def test_groups_in_columns_are_the_groups_of_the_transposed_matrix() -> None:
