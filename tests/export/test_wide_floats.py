@@ -126,3 +126,32 @@ def test_it_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         export_onnx(network(torch.bfloat16), tmp_path / "m.onnx", X.bfloat16())
     assert "computes in bfloat16" in caplog.text
     assert "inputs and outputs in float32" in caplog.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["plain", "int8"])
+def test_a_transformer_in_bfloat16_with_a_mask_runs(kind: str, tmp_path: Path) -> None:
+    """Its mask adds the least number of bfloat16, which float32 has as well."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        vocab_size=100,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+    )
+    torch.manual_seed(0)
+    ids, mask = torch.randint(0, 100, (2, 12)), torch.ones(2, 12, dtype=torch.long)
+    mask[0, 8:] = 0
+    x = {"input_ids": ids, "attention_mask": mask}
+    model = transformers.BertModel(config).eval().bfloat16()
+    if kind == "int8":
+        model = nncfx.quantize(model, [x])
+    file = export_onnx(model, tmp_path / "m.onnx", x)
+    with runtime_named("onnxruntime").build(file, BuildOptions(threads=1)) as session:
+        found = torch.from_numpy(session.run(x)[0])
+    with torch.no_grad():
+        expected = model(**x).last_hidden_state.float()
+    # some 16 operations in a row round to bfloat16
+    allowed = 16 * torch.finfo(torch.bfloat16).eps * float(expected.abs().max())
+    assert float((found - expected).abs().max()) < allowed

@@ -117,7 +117,7 @@ def test_what_a_probe_refuses_is_told_as_it_is() -> None:
     [
         (lambda model, x: round_weights(model, [x]), "Rounding by 'gptq' changes nothing"),
         (lambda model, x: correct_biases(model, [x]), "Correcting biases changes nothing"),
-        (lambda model, x: equalize_layers(model, x), "Equalizing changes nothing"),
+        (equalize_layers, "Equalizing changes nothing"),
         (lambda model, x: smooth_layers(model, [x], x), "Smoothing changes nothing"),
     ],
 )
