@@ -23,7 +23,9 @@ __all__ = ["are_hooked", "hooked_reads", "reading_hooked"]
 class _Reads(threading.local):
     """Whether this thread reads weights hooked; torch.compile follows such an attribute."""
 
-    hooked = False
+    def __init__(self) -> None:
+        # in every thread, before compiled code asks whether it is there
+        self.hooked = False
 
 
 _READS: Final = _Reads()

@@ -290,6 +290,23 @@ def test_a_compiled_model_computes_with_its_hooks_and_leaves_writes_alone() -> N
     assert torch.equal(part(X), plain.block(X))
 
 
+def test_a_compiled_model_is_the_first_that_a_thread_runs_and_runs_again() -> None:
+    model, plain = pair()
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    got: list[torch.Tensor] = []
+
+    def work() -> None:
+        got.extend(compiled(X) for _ in range(3))
+
+    for _ in range(2):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert len(got) == 6
+    assert all(torch.equal(one, plain(X)) for one in got)
+
+
 class Broken(nn.Module):
     """Breaks the graph, and reads a child's weight behind the break."""
 
