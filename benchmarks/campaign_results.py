@@ -25,6 +25,7 @@ import nncfx
 from nncfx.graph.macs import total_macs
 from nncfx.schemes import Cluster, Scheme, footprint_bytes
 from nncfx.schemes.footprint import nonzero_parameters
+from nncfx.storage import absorb_norm_statistics
 from nncfx.thinning import load_thinned, save_thinned
 
 ROOT: Final = Path(__file__).parents[1]
@@ -121,22 +122,6 @@ def is_written(run: Run) -> bool:
     return all(found.get(result_name(run, bits)) == run.digest for bits in run.bits)
 
 
-def settle_norms(model: nn.Module) -> None:
-    """Let batch norms of `model`, in place, compute the same from two tensors instead of four.
-
-    Their statistics become 0 and 1, which cost a file nothing, and go into weight and bias.
-    """
-    for norm in model.modules():
-        if isinstance(norm, nn.BatchNorm2d):
-            with torch.no_grad():
-                scale = norm.weight / (norm.running_var + norm.eps).sqrt()
-                norm.bias.sub_(norm.running_mean * scale)
-                norm.weight.copy_(scale * (1 + norm.eps) ** 0.5)
-                norm.running_mean.zero_()
-                norm.running_var.fill_(1)
-                norm.num_batches_tracked.zero_()
-
-
 def _macs(model: nn.Module, image: Tensor) -> int:
     return total_macs(nncfx.wrap(copy.deepcopy(model), image).nncf.graph)
 
@@ -148,7 +133,7 @@ def write_results(run: Run, model: nn.Module, recipes: list[Any], data: Path) ->
         if bits < _HALF:
             scheme: Scheme = Cluster(bits=bits)
             scheme.compress(small, 0.0)
-        settle_norms(small)
+        absorb_norm_statistics(small)
         name = result_name(run, bits)
         path = RESULTS / f"{name}.nncfx"
         save_thinned(path, small.half(), recipes, signed_zeros=False)

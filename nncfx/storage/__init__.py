@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from nncfx.storage.integer_tensor import IntegerTensor
     from nncfx.storage.model_file import load, load_state, save
     from nncfx.storage.module_sizes import SIZE_ATTRIBUTES, ModuleSizes, apply_sizes, read_sizes
+    from nncfx.storage.norm_statistics import absorb_norm_statistics
 
 __all__ = [
     "SIZE_ATTRIBUTES",
@@ -26,6 +27,7 @@ __all__ = [
     "ModuleSizes",
     "SavedFile",
     "TensorFile",
+    "absorb_norm_statistics",
     "apply_sizes",
     "deep_compression",
     "inspect",
@@ -38,6 +40,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "absorb_norm_statistics": "norm_statistics",
     "IntegerTensor": "integer_tensor",
     **dict.fromkeys(("load", "load_state", "save"), "model_file"),
     **dict.fromkeys(
