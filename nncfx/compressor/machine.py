@@ -5,8 +5,6 @@ import os
 import platform
 from pathlib import Path
 
-from nncfx.runtimes.processor import processor_kind
-
 __all__ = ["machine_facts", "version_facts"]
 
 # The packages that a measured number can depend on.
@@ -31,6 +29,8 @@ def machine_facts() -> dict[str, str]:
     >>> sorted(machine_facts())[:2]
     ['byte products', 'cores']
     """
+    from nncfx.runtimes.processor import processor_kind  # torch comes with it
+
     usable = len(os.sched_getaffinity(0)) if platform.system() == "Linux" else os.cpu_count()
     facts = {
         **processor_kind(),

@@ -68,7 +68,7 @@ def paired_difference(
 
     >>> found = paired_difference([1, 0, 0, -1, 1, 0, 0, 0], of_shares=True)
     >>> found.mean, round(found.standard_error, 4)
-    (0.125, 0.2211)
+    (0.125, 0.2214)
     """
     weights = [1.0] * len(differences) if weights is None else list(weights)
     if len(differences) < 2 or len(weights) != len(differences):  # noqa: PLR2004 (one has no spread)

@@ -136,7 +136,8 @@ def test_direct_compression_needs_no_gradient_and_no_training_data() -> None:
 
 def test_a_run_inside_inference_mode_still_trains() -> None:
     with torch.inference_mode():
-        assert compressor().run().level > 0
+        # four examples are too few for a margin that follows from them
+        assert compressor(margin=0.0).run().level > 0
 
 
 def test_the_training_step_that_is_tried_leaves_model_and_random_numbers_alone() -> None:

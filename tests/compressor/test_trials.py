@@ -137,14 +137,22 @@ def compressor(trained: nn.Module, task: dict[str, Any], **more: Any) -> Compres
     )
 
 
-def test_a_space_gives_the_best_candidate_that_keeps_the_budget(
+def test_a_space_gives_the_best_candidate_that_keeps_the_budget_by_two_standard_errors(
     chosen: CompressionResult, trained: nn.Module
 ) -> None:
+    every = [trial.outcomes for trial in chosen.search.trials]
+    lost = [chosen.reference - one["metric"] for one in every]
     kept = [
-        t.outcomes for t in chosen.search.trials if t.outcomes["metric"] >= chosen.reference - 0.05
+        one["objective"]
+        for one, loss in zip(every, lost, strict=True)
+        if loss + 2 * one["standard_error"] <= 0.05
     ]
-    best = min(outcomes["objective"] for outcomes in kept)
-    assert footprint_bytes(chosen.model) == best < footprint_bytes(trained)
+    assert chosen.evidence.judgement.judged == 1  # the first choice was accepted
+    assert footprint_bytes(chosen.model) == min(kept) < footprint_bytes(trained)
+    # one that is within the budget by luck may be smaller
+    assert min(one["objective"] for one, loss in zip(every, lost, strict=True) if loss <= 0.05) < (
+        min(kept)
+    )
 
 
 def test_the_parts_of_the_model_have_the_levels_of_the_candidate(
