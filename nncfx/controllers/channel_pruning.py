@@ -289,7 +289,7 @@ class ChannelPruningController(Controller):
             channels=pruned,
             spared=dict(self.channels.fixed),
             why_whole=self._subject.choice.why_whole,
-            unread=self.unread,
+            unread=tuple(one for one in self.unread if one not in self.masks.hooks),
         )
 
     def _pruned(

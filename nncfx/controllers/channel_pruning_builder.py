@@ -1,8 +1,9 @@
 """The builder of algorithms that zero whole channels; they differ in the channels they take."""
 
 import abc
+import logging
 from collections.abc import Iterable, Sequence
-from typing import TypeVar, final
+from typing import Final, TypeVar, final
 
 from typing_extensions import override
 
@@ -20,8 +21,12 @@ from nncfx.errors import CompressionError
 from nncfx.graph import Operation
 from nncfx.graph.channels import Channels
 from nncfx.tracing import Insertion, NNCFNetwork, Priority, WeightSite, analyze_channels
+from nncfx.tracing.channel_trace import MENDABLE
 
 __all__ = ["ChannelPruningBuilder", "GroupPruningBuilder"]
+
+_LOGGER = logging.getLogger(__name__)
+_SHOWN: Final = 3
 
 C = TypeVar("C", bound=PruningConfig)
 G = TypeVar("G", bound=ChannelPruningConfig)
@@ -61,6 +66,7 @@ class ChannelPruningBuilder(Builder[C]):
                 "'prune_first_conv' or 'prune_downsample_convs' of filter_pruning, or take the "
                 "item out.",
             )
+        self._tell_of_mends(subject.channels)
         axes: dict[str, set[int]] = {}
         for member in (m for one in prunable for m in one.members if not m.is_buffer):
             if member.parameter not in subject.without:
@@ -78,6 +84,21 @@ class ChannelPruningBuilder(Builder[C]):
             for alias in names[name]
         ]
         return [*masks, *LivingNorms.plan(subject.channels, model, self.config.algorithm)]
+
+    def _tell_of_mends(self, channels: Channels) -> None:
+        """Log the channels that stay for a reason which the user can take away."""
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in channels.fixed.items():
+            if any(mark in reason for mark in MENDABLE):
+                by_reason.setdefault(reason, []).append(name)
+        for reason, names in list(by_reason.items())[:_SHOWN]:
+            _LOGGER.warning(
+                "%s leaves the channels of '%s'%s alone: %s.",
+                self.config.algorithm,
+                names[0],
+                f" and {len(names) - 1} more" if names[1:] else "",
+                reason,
+            )
 
     @override
     @final
@@ -123,7 +144,12 @@ class GroupPruningBuilder(ChannelPruningBuilder[G]):
         """Return the model's channels; those that norms average over may go if the config says."""
         if not self.config.params.living_norms:
             return model.nncf.channels
-        found = analyze_channels(model, model.nncf.example_inputs, living_norms=True)
+        found = analyze_channels(
+            model,
+            model.nncf.example_inputs,
+            further_inputs=model.nncf.further_inputs,
+            living_norms=True,
+        )
         return with_hooks_only(found, model.nncf.graph)
 
     @override

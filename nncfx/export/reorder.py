@@ -15,7 +15,7 @@ from nncfx.export.rewriting import Kind, LayerRead, LayerWrite, new_places, rewr
 from nncfx.export.segments import segment_orders
 from nncfx.export.selection_cost import UNMEASURED, SelectionCost, selection_cost_of
 from nncfx.thinning import ThinResult, thin
-from nncfx.thinning.verification import verify
+from nncfx.thinning.verification import ConstantOutputs, verify
 from nncfx.tracing import ExampleInputs, NNCFNetwork, analyze_channels, inputs_for, strip, trace
 
 __all__ = ["ReorderResult", "reorder_channels"]
@@ -145,6 +145,8 @@ def reorder_channels(
     small, reads, writes = rewritten(thinned.model, places, (reading, making), cost)
     try:
         error = verify(masked, small, example_inputs, tolerance)
+    except ConstantOutputs as same:  # thinning has found out that nothing passes some layer
+        error = same.error
     except ThinningError as fault:
         raise ExportError(
             f"{fault} Channels were put in a new order at {_listed(orders)}; somewhere the code "

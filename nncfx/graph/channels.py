@@ -178,11 +178,13 @@ class Channels:
             channels that stands in the code itself, or that it has computed.
         forms: module to the arguments of its forward (`TensorInfo`s and plain values), if it has
             to become a graph before integers in its code can fall; these are then `widths`.
+        unreached: modules (and parameters by themselves) that no traced forward has read.
     """
 
     group_sets: tuple[GroupSet, ...] = ()
     literals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     forms: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    unreached: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that names are unique.

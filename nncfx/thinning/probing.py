@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
@@ -54,6 +54,7 @@ def prunable_channels(
     model: nn.Module,
     example_inputs: ExampleInputs,
     *,
+    further_inputs: Sequence[ExampleInputs] = (),
     living_norms: bool = False,
     form: Form = "class",
 ) -> Channels:
@@ -71,6 +72,7 @@ def prunable_channels(
     Args:
         model: any module; never changed.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        further_inputs: more of them, for a model whose forward branches.
         living_norms: whether channels may go that norms average over, as for `thin`.
         form: "class": every module keeps its class; or "auto".
 
@@ -79,7 +81,8 @@ def prunable_channels(
         TracingError: the model refuses the inputs.
     """
     check_form(form)
-    subject = _Subject(model, example_inputs, is_free=form == "auto")
+    inputs = (example_inputs, *further_inputs)
+    subject = _Subject(model, inputs, is_free=form == "auto")
     fixed: dict[str, str] = {}
     failures: Counter[str] = Counter()
     for _ in range(_TRIALS):
@@ -89,15 +92,19 @@ def prunable_channels(
         failing = subject.trial(channels)
         if failing is None:
             return channels
-        addresses = trace(model, example_inputs).addresses
+        addresses = _addresses(model, inputs)
         if subject.take_as_graphs([*_around(failing.module), *channels.literals]):
             continue
         found = _counterparts(addresses, failing.address, failures[failing.address])
         failures[failing.address] += 1
         reason = _REASON.format(address=failing.address, more="" if form == "auto" else _HOW)
         fixed |= dict.fromkeys(found - fixed.keys(), reason)
-    everything = dict.fromkeys(trace(model, example_inputs).addresses, _TOO_MANY)
-    return analyze_channels(model, example_inputs, fixed=everything)
+    everything = dict.fromkeys(_addresses(model, inputs), _TOO_MANY)
+    return analyze_channels(model, example_inputs, further_inputs=further_inputs, fixed=everything)
+
+
+def _addresses(model: nn.Module, inputs: Iterable[ExampleInputs]) -> list[str]:
+    return list(dict.fromkeys(one for each in inputs for one in trace(model, each).addresses))
 
 
 def _held_by_code(channels: Channels) -> list[str]:
@@ -112,12 +119,12 @@ class _Subject:
     def __init__(
         self,
         model: nn.Module,
-        example_inputs: ExampleInputs,
+        inputs: Sequence[ExampleInputs],
         *,
         is_free: bool,
     ) -> None:
         self._model = model
-        self._inputs = example_inputs
+        self._inputs = inputs
         self._forms: dict[str, ForwardGraph] = {}
         self._arguments: dict[str, Arguments] = {}
         self._left = [name for name, one in all_modules(model) if _has_own_code(one)]
@@ -130,7 +137,9 @@ class _Subject:
         modules = {self._model.get_submodule(name) for name in names}
         wanted = [name for name in self._left if self._model.get_submodule(name) in modules]
         self._left = [name for name in self._left if name not in wanted]
-        arguments = forward_arguments(self._model, self._inputs, wanted) if wanted else {}
+        arguments: dict[str, Arguments] = {}
+        for one in self._inputs if wanted else ():
+            arguments = forward_arguments(self._model, one, wanted) | arguments
         before = len(self._forms)
         for name, given in arguments.items():
             try:
@@ -148,12 +157,16 @@ class _Subject:
             alone = {name: form for name, form in self._forms.items() if self._runs({name: form})}
             self._forms = alone if self._runs(alone) else {}
         subject = with_literals(self._model, self._forms)
-        found = analyze_channels(subject, self._inputs, fixed=fixed, living_norms=living_norms)
+        first, *further = self._inputs
+        found = analyze_channels(
+            subject, first, further_inputs=further, fixed=fixed, living_norms=living_norms
+        )
         return replace(found, forms={name: self._arguments[name] for name in self._forms})
 
     def _runs(self, forms: Mapping[str, ForwardGraph]) -> bool:
         try:
-            trace_of_shapes(with_literals(self._model, forms), self._inputs)
+            for one in self._inputs:
+                trace_of_shapes(with_literals(self._model, forms), one)
         except TracingError:
             return False
         return True
@@ -165,10 +178,11 @@ class _Subject:
         """
         for selection in (_some(channels), _most(channels)):
             smaller = removed(self._model, channels, selection)
-            with sized_on_the_way(smaller.model, smaller.sizes):
-                failing = failing_operation(self._model, smaller.model, self._inputs)
-            if failing is not None:
-                return failing
+            for one in self._inputs:
+                with sized_on_the_way(smaller.model, smaller.sizes):
+                    failing = failing_operation(self._model, smaller.model, one)
+                if failing is not None:
+                    return failing
         return None
 
 

@@ -1,7 +1,7 @@
 """Thin a quantized model: its quantizers leave, the model is thinned, and they come back."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
@@ -42,20 +42,20 @@ def quantized_again(
     thinned: nn.Module,
     entries: Entries,
     model: nn.Module,
-    example_inputs: ExampleInputs,
+    inputs: Sequence[ExampleInputs],
     tolerance: float | None,
 ) -> tuple[NNCFNetwork, float]:
     """Return `thinned` wrapped, with the quantizers of `model`, and how far it is from `model`.
 
     A quantizer with a scale per channel loses those of the channels that went; all others stay
-    as they are. Both models run on `example_inputs` and compute as integer kernels do, where
+    as they are. Both models run on `inputs` and compute as integer kernels do, where
     a sum does not depend on its order: they agree to the last bit but for operations in float.
 
     Args:
         thinned: the thin model, in float.
         entries: (parameter, axis) to the indices removed along that axis.
         model: what was thinned; left as it is.
-        example_inputs: as the forward takes them.
+        inputs: as the forward takes them.
         tolerance: the largest relative error accepted; None for the default.
 
     Raises:
@@ -74,11 +74,11 @@ def quantized_again(
             if isinstance(one.site, WeightSite):
                 _narrow(hook, str(one.site), shapes, entries)
         insertions.append(Insertion(one.site, hook, one.priority, one.algorithm))
-    wrapped = wrap(thinned, example_inputs)
+    wrapped = wrap(thinned, inputs[0], further_inputs=inputs[1:])
     try:
         wrapped.nncf.register(insertions)
         wrapped.nncf.commit()
-        error = _error(model, wrapped, example_inputs, tolerance)
+        error = max(_error(model, wrapped, one, tolerance) for one in inputs)
     except NNCFXError:
         raise
     except Exception as error_:

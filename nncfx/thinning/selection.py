@@ -29,10 +29,12 @@ class Selection:
     Attributes:
         groups: group-set name to the groups that go, ascending; sets that lose none are absent.
         kept: group-set name to the reason why dead groups of it stay.
+        is_cut: whether all groups of some set are dead, so that nothing passes there.
     """
 
     groups: Mapping[str, npt.NDArray[np.int64]]
     kept: Mapping[str, str]
+    is_cut: bool = False
 
 
 def dead_groups(
@@ -153,7 +155,8 @@ def select_removable(
             rule = f"a width stays a multiple of {multiple}" if multiple > 1 else _ONE
             kept[name] = f"{stays} dead kept: {rule}"
     groups = {name: dead[name][-count:] for name, count in counts.items() if count}
-    return Selection(groups=groups, kept=kept)
+    is_cut = any(len(dead[one.name]) == one.size for one in channels if one.size)
+    return Selection(groups=groups, kept=kept, is_cut=is_cut)
 
 
 def _rounded(

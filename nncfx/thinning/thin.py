@@ -1,11 +1,9 @@
 """Remove dead channels from a model, and prove that nothing else changed: `thin`."""
 
-import math
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -25,18 +23,20 @@ from nncfx.thinning.recipe import ThinRecipe
 from nncfx.thinning.removal import Removal, removed
 from nncfx.thinning.selection import Selection, check_fit, has_dead_entries, select_removable
 from nncfx.thinning.surgery import Sizes, sized_on_the_way
-from nncfx.thinning.verification import first_divergence, verify
+from nncfx.thinning.verification import (
+    ConstantOutputs,
+    NothingProven,
+    check_training,
+    first_divergence,
+    verify,
+)
 from nncfx.tracing import ExampleInputs, NNCFNetwork, analyze_channels, inputs_for, strip
 from nncfx.tracing.module_walk import all_modules, all_tensors
+from nncfx.tracing.unreached import branches_on_training
 
 __all__ = ["ThinResult", "thin"]
 
 _GRAPH: Final = "GraphModule: widths that stand in the code of {} have changed"
-_NO_NUMBERS: Final = (
-    "Every output of the model on the example inputs is NaN, so that comparing the thinned model "
-    "with it would prove nothing. Its weights may have diverged, or its code may not compute in "
-    "their dtype; thin a model, and pass inputs, that give numbers."
-)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,7 +51,10 @@ class ThinResult:
         removed: name of a group set (the module that creates the channels) to the indices of
             the channels removed from it, ascending.
         fixed: name of a group set to the reason why dead channels of it stay.
-        max_error: max |thinned - masked| / max |masked| over the outputs on the example inputs.
+        max_error: max |thinned - masked| / max |masked| over the outputs on the example inputs
+            and on random ones of their shapes.
+        unreached: modules (and parameters by themselves) that no example has reached, not in
+            training mode either; what they could read has kept its channels.
         sizes: module name to the attributes that changed, with their new values.
         entries: (parameter or buffer, axis) to the indices removed along that axis, ascending.
         parameters: number of parameters before and after.
@@ -69,6 +72,7 @@ class ThinResult:
     parameters: tuple[int, int]
     channels: tuple[int, int]
     recipe: ThinRecipe
+    unreached: tuple[str, ...] = ()
 
     @property
     def note(self) -> str:
@@ -102,6 +106,7 @@ class ThinResult:
             for name, kind in self.exchanged.items()
         ]
         lines += [f"Dead but kept at '{name}': {why}." for name, why in self.fixed.items()]
+        lines += [f"Not reached by any example: '{name}'." for name in self.unreached]
         return "\n".join([*lines, *filter(None, [self.note])])
 
 
@@ -109,6 +114,7 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
     model: nn.Module,
     example_inputs: ExampleInputs | None = None,
     *,
+    further_inputs: Sequence[ExampleInputs] = (),
     align: int | str | Alignment = 1,
     tolerance: float | None = None,
     channels: Channels | None = None,
@@ -119,7 +125,9 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
 
     A channel is dead when every weight that reads it is exactly zero, whatever creates it.
     Channels that can only go together go if all are dead. Of each layer's outputs at least one
-    stays. The copy is compared with the original in evaluation mode on `example_inputs`.
+    stays. The copy is compared with the original in evaluation mode on all inputs given and on
+    random ones of their shapes and types, and has to run in training mode if the original does.
+    What a module could read that none of them reaches keeps its channels (`unreached`).
 
     A model with quantizers at activations is thinned without them, with the form "class"; then
     the thin model, wrapped, gets them back, without the scales of channels that went, and is
@@ -129,6 +137,8 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
         model: any module; a wrapped one is stripped first. It is never changed.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs;
             a wrapped model has its own.
+        further_inputs: more of them, for a model whose forward branches; a wrapped model adds
+            those that it was traced with.
         align: every width that changes is a multiple of this, or suits the runtime of this name
             (`ALIGNMENTS`: "onnxruntime", "tensorrt" ...); dead channels are kept for it.
         tolerance: the largest relative error accepted; None for 1e-5 in float32, 1e-12 in
@@ -149,8 +159,8 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
         GraphError: `channels` are of another model.
         TracingError: the model refuses the inputs, or a hook cannot be baked in.
         ThinningError: `model` is sharded or offloaded; or the copy fails or differs, and the
-            message names the first operation that does; or the outputs are all NaN. Nothing is
-            changed.
+            message names the first operation that does; or the outputs prove nothing: they are
+            all NaN, or one number (zero) for all inputs. Nothing is changed.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
@@ -164,10 +174,11 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
     alignment = resolve_alignment(align)
     if tolerance is not None and not tolerance >= 0:
         raise ArgumentError(f"tolerance is {tolerance}; a relative error is at least 0.")
-    example_inputs = inputs_for(model, example_inputs)
+    inputs = _inputs(model, example_inputs, further_inputs)
     thinned = partial(
         thin,
-        example_inputs=example_inputs,
+        example_inputs=inputs[0],
+        further_inputs=inputs[1:],
         align=alignment,
         tolerance=tolerance,
         channels=channels,
@@ -175,35 +186,44 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
     if isinstance(model, NNCFNetwork) and is_quantized(model):
         plain = without_hooks(model, Quantizer)
         result = thinned(plain, living_norms=living_norms, form="class")
-        again = quantized_again(result.model, result.entries, model, example_inputs, tolerance)
+        again = quantized_again(result.model, result.entries, model, inputs, tolerance)
         return replace(result, model=again[0], max_error=max(result.max_error, again[1]))
     if isinstance(model, NNCFNetwork) and has_living_norms(model):
         result = thinned(without_hooks(model, NormHook), living_norms=True, form=form)
-        return _as_trained(result, model, example_inputs, tolerance)
+        return _as_trained(result, model, inputs, tolerance)
     masked = strip(model) if isinstance(model, NNCFNetwork) else model
-    work = _Work(masked, example_inputs, alignment, tolerance)
+    work = _Work(masked, inputs, alignment, tolerance)
     if channels is None:
-        followed = analyze_channels(masked, example_inputs, living_norms=living_norms)
-        with suppress(ThinningError):
-            result = work.result(followed)
-            if form == "class" or not work.may_gain(followed):
-                return result
+        how: dict[str, Any] = {"further_inputs": inputs[1:], "living_norms": living_norms}
+        followed = analyze_channels(masked, inputs[0], **how)
+        first = work.attempted(followed)
+        if first is not None and (form == "class" or not work.may_gain(followed)):
+            return first
         # the code holds a width, which trials find
         if form == "auto":
-            freed = prunable_channels(
-                masked, example_inputs, living_norms=living_norms, form="auto"
-            )
-            with suppress(ThinningError):
-                return work.result(freed)
-        channels = prunable_channels(masked, example_inputs, living_norms=living_norms)
+            freed = work.attempted(prunable_channels(masked, inputs[0], **how, form="auto"))
+            if freed is not None:
+                return freed
+        channels = prunable_channels(masked, inputs[0], **how)
     check_fit(channels, work.tensors)
     return work.result(channels, explain=True)
+
+
+def _inputs(
+    model: nn.Module,
+    example_inputs: ExampleInputs | None,
+    further_inputs: Sequence[ExampleInputs],
+) -> tuple[ExampleInputs, ...]:
+    """Return all inputs; a wrapped model adds those with which it was traced as well."""
+    first = inputs_for(model, example_inputs)
+    own = model.nncf.further_inputs if isinstance(model, NNCFNetwork) else ()
+    return (first, *further_inputs, *own)
 
 
 def _as_trained(
     result: ThinResult,
     model: NNCFNetwork,
-    example_inputs: ExampleInputs,
+    inputs: Sequence[ExampleInputs],
     tolerance: float | None,
 ) -> ThinResult:
     """Return the result, compared with a model whose norms see the living channels only.
@@ -214,7 +234,7 @@ def _as_trained(
     if not result.fixed:  # then all are gone, and the comparison has been made
         return result
     try:
-        error = verify(model, result.model, example_inputs, tolerance)
+        error = verify(model, result.model, inputs[0], tolerance, further_inputs=inputs[1:])
     except ThinningError as fault:
         stay = "; ".join(f"of '{name}': {why}" for name, why in result.fixed.items())
         raise ThinningError(
@@ -230,7 +250,7 @@ class _Work:
     """A masked model, and how it is to be thinned."""
 
     masked: nn.Module
-    example_inputs: ExampleInputs
+    inputs: Sequence[ExampleInputs]
     alignment: Alignment
     tolerance: float | None
 
@@ -248,16 +268,13 @@ class _Work:
         selection = select_removable(channels, self.tensors, self.alignment)
         removal = removed(self.masked, channels, selection)
         try:
-            with sized_on_the_way(removal.model, removal.sizes):
-                error = verify(
-                    self.masked, removal.model, self.example_inputs, self.tolerance, removal.dead
-                )
+            error = self._proven(removal, is_constant=selection.is_cut or not removal.entries)
+        except NothingProven:
+            raise
         except ThinningError as fault:
             if explain:
                 raise self._explained(fault, removal) from fault
             raise
-        if math.isnan(error):
-            raise ThinningError(_NO_NUMBERS)
         total = sum(group_set.size for group_set in channels.prunable)
         distinct = {id(one): one for one in removal.entries.values()}
         tuples = {key: tuple(one.tolist()) for key, one in distinct.items()}
@@ -286,12 +303,54 @@ class _Work:
             removed=_removed(channels, selection),
             fixed=dict(selection.kept),
             max_error=error,
+            unreached=channels.unreached,
             sizes=removal.sizes,
             entries=taken,
             parameters=(_count(self.masked), _count(removal.model)),
             channels=(total, total - sum(len(groups) for groups in selection.groups.values())),
             recipe=recipe,
         )
+
+    def attempted(self, channels: Channels) -> ThinResult | None:
+        """Return the result; None if the thinned model fails or differs.
+
+        Raises:
+            ThinningError: nothing is proven by the inputs.
+        """
+        try:
+            return self.result(channels)
+        except NothingProven:
+            raise
+        except ThinningError:
+            return None
+
+    def _proven(self, removal: Removal, *, is_constant: bool) -> float:
+        """Return the largest relative error of a smaller model.
+
+        Outputs may be the same for all inputs if `is_constant`: nothing passes some layer, or
+        nothing was removed.
+
+        Raises:
+            ThinningError: it fails or differs, or nothing is proven.
+        """
+        first, *further = self.inputs
+        with sized_on_the_way(removal.model, removal.sizes):
+            try:
+                error = verify(
+                    self.masked,
+                    removal.model,
+                    first,
+                    self.tolerance,
+                    removal.dead,
+                    further_inputs=further,
+                )
+            except ConstantOutputs as same:
+                if not is_constant:
+                    raise
+                error = same.error
+            if removal.entries and branches_on_training(self.masked):
+                check_training(self.masked, removal.model, self.inputs)
+        return error
 
     def may_gain(self, channels: Channels) -> bool:
         """Return whether something dead stays because of widths that stand in the code."""
@@ -303,7 +362,7 @@ class _Work:
         )
 
     def _explained(self, fault: ThinningError, removal: Removal) -> ThinningError:
-        address = first_divergence(self.masked, removal, self.example_inputs, self.tolerance)
+        address = first_divergence(self.masked, removal, self.inputs, self.tolerance)
         return ThinningError(
             f"{fault} The first operation at fault is '{address}'. The model is as it was; "
             "its code may hold a width, or its channels meet in a way that is not seen.",

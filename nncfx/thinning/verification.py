@@ -1,10 +1,10 @@
 """Check that a thinned model computes what the masked one does."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,11 @@ from typing_extensions import override
 from nncfx.errors import ThinningError, TracingError, machine_fault
 from nncfx.graph.operations import Operation
 from nncfx.graph.union_find import Ids
+from nncfx.thinning.probes import EmbeddingRows, random_inputs
 from nncfx.thinning.removal import Removal
 from nncfx.tracing import ExampleInputs, TracedCall, run, trace
 from nncfx.tracing.channel_source import Source
-from nncfx.tracing.channel_trace import ChannelObserver
+from nncfx.tracing.channel_trace import CALLS_OF_A_PATH, ChannelObserver
 from nncfx.tracing.living import LivingChannels
 from nncfx.tracing.preservation import preserved
 from nncfx.tracing.tensors import tensors_in
@@ -26,6 +27,9 @@ from nncfx.tracing.tracer import trace_of_shapes
 from nncfx.tracing.watching import watch_shapes
 
 __all__ = [
+    "ConstantOutputs",
+    "NothingProven",
+    "check_training",
     "default_tolerance",
     "failing_operation",
     "first_divergence",
@@ -43,6 +47,38 @@ _TOLERANCES = {
     torch.float16: 2.0**-7,
     torch.bfloat16: 2.0**-4,
 }
+
+
+class NothingProven(ThinningError):  # noqa: N818 (what is so, not that it is an error)
+    """The outputs that were compared say nothing."""
+
+
+class ConstantOutputs(NothingProven):
+    """They are one number, such as zero, for all inputs.
+
+    Attributes:
+        error: the largest relative error among them, which is accepted.
+    """
+
+    def __init__(self, what: str, error: float) -> None:
+        super().__init__(_VACUOUS.format(what=what))
+        self.error = error
+
+
+_NO_NUMBERS: Final = (
+    "Every output of the model on the example inputs is NaN, so that comparing the thinned model "
+    "with it would prove nothing. Its weights may have diverged, or its code may not compute in "
+    "their dtype; thin a model, and pass inputs, that give numbers."
+)
+_VACUOUS: Final = (
+    "Every output of the model is {what}, on the example inputs and on random ones of their "
+    "shapes, so that comparing the thinned model with it would prove nothing. Pass inputs on "
+    "which its outputs vary (further_inputs), or prune less: some layer may have nothing left."
+)
+
+
+_SPREADS: Final = (1.0, 30.0)
+"""Standard deviations of the numbers to try where all outputs are one number so far."""
 
 
 def default_tolerance(outputs: Sequence[torch.Tensor]) -> float:
@@ -76,28 +112,84 @@ def verify(
     example_inputs: ExampleInputs,
     tolerance: float | None,
     dead: Dead = MappingProxyType({}),
+    *,
+    further_inputs: Sequence[ExampleInputs] = (),
 ) -> float:
     """Return the largest relative error over all outputs, in evaluation mode.
 
-    NaN: every entry of every output of the masked model is NaN, so that nothing is compared.
-    `dead` are the channels that norms of the masked model leave out, as `Removal` has them.
+    It is measured on the example inputs, on the further ones, and on random ones of the shapes and
+    types of each (`random_inputs`) if the masked model takes them.
+
+    Args:
+        masked: the model before.
+        thinned: the model after.
+        example_inputs: what both are run on.
+        tolerance: the largest relative error accepted; None for that of `default_tolerance`.
+        dead: the channels that norms of the masked model leave out, as `Removal` has them.
+        further_inputs: more of them.
 
     Raises:
         ThinningError: the thinned model fails, or its error exceeds the tolerance.
+        NothingProven: the outputs are all NaN.
+        ConstantOutputs: they are one number, such as zero, whatever is given.
     """
-    with LivingChannels(dead) if dead else nullcontext():
-        expected = _outputs(masked, example_inputs)
+    worst, seen = 0.0, []
+    # outputs that are all one number so far may be asleep, as behind a ReLU
+    for spread in (None, *_SPREADS):
+        for number, inputs in enumerate((example_inputs, *further_inputs)):
+            first = number * CALLS_OF_A_PATH
+            own = {call - first: one for call, one in dead.items() if call - first >= 0}
+            for probe, expected in _probes(masked, inputs, own, spread):
+                worst = max(worst, _error(expected, thinned, probe, tolerance))
+                seen.append(expected)
+        if not _constant(seen):
+            return worst
+    raise ConstantOutputs(_constant(seen), worst)
+
+
+def _probes(
+    masked: nn.Module, inputs: ExampleInputs, dead: Dead, spread: float | None
+) -> Iterator[tuple[ExampleInputs, list[torch.Tensor]]]:
+    """Yield inputs, and random ones like them, each with what the masked model makes of it."""
+
+    def expected(given: ExampleInputs) -> list[torch.Tensor]:
+        with LivingChannels(dead) if dead else nullcontext():
+            return _outputs(masked, given)
+
+    with EmbeddingRows(inputs) as tables:
+        found = expected(inputs)
+    yield inputs, found
+    for drawn in random_inputs(inputs, tables.rows, spread=spread):
+        try:
+            found = expected(drawn)
+        except Exception as error:  # not every model takes any values
+            if machine_fault(error) is not None:
+                raise
+            continue
+        if not _all_nan(found):
+            yield drawn, found
+            return
+
+
+def _error(
+    expected: list[torch.Tensor],
+    thinned: nn.Module,
+    inputs: ExampleInputs,
+    tolerance: float | None,
+) -> float:
+    """Return the largest relative error of the thinned model's outputs.
+
+    Raises:
+        ThinningError: it fails, or its error exceeds the tolerance.
+    """
     try:
-        actual = _outputs(thinned, example_inputs)
+        actual = _outputs(thinned, inputs)
     except Exception as error:
         if machine_fault(error) is not None:
             raise
         raise ThinningError(
             f"The thinned model fails: {type(error).__name__}: {error}."
         ) from error
-    filled = [one for one in expected if one.numel()]
-    if filled and all(one.isnan().all() for one in filled):
-        return float("nan")
     if len(expected) != len(actual):
         raise ThinningError(f"The thinned model has {len(actual)} outputs, not {len(expected)}.")
     pairs = zip(expected, actual, strict=True)
@@ -111,9 +203,48 @@ def verify(
     return worst
 
 
+def _constant(seen: Sequence[list[torch.Tensor]]) -> str:
+    """Return which one number all outputs on all inputs are; "" if there are others.
+
+    Raises:
+        NothingProven: all are NaN.
+    """
+    filled = [one for outputs in seen for one in outputs if one.numel()]
+    if _all_nan(filled):
+        raise NothingProven(_NO_NUMBERS)
+    if not filled or sum(one.numel() for one in filled) == 1:
+        return ""
+    first = filled[0].flatten()[0]
+    if any(bool((one != first).any()) for one in filled):
+        return ""
+    return f"{first.item() + 0:g} everywhere"  # -0.0 is 0
+
+
+def _all_nan(outputs: Sequence[torch.Tensor]) -> bool:
+    filled = [one for one in outputs if one.numel()]
+    return bool(filled) and all(bool(one.isnan().all()) for one in filled)
+
+
 def _outputs(model: nn.Module, example_inputs: ExampleInputs) -> list[torch.Tensor]:
     with torch.no_grad(), preserved(model):
         return [output.clone() for output in tensors_in(run(model, example_inputs))]
+
+
+def check_training(masked: nn.Module, thinned: nn.Module, inputs: Sequence[ExampleInputs]) -> None:
+    """Check that the thinned model runs in training mode where the masked one does; by shapes.
+
+    Raises:
+        ThinningError: it fails.
+    """
+    for one in inputs:
+        try:
+            watch_shapes(masked, one, list, train=True)
+        except TracingError:  # such as norms that refuse a batch of one
+            continue
+        try:
+            watch_shapes(thinned, one, list, train=True)
+        except TracingError as error:
+            raise ThinningError(f"The thinned model fails in training mode: {error}") from error
 
 
 class _Counter:
@@ -185,7 +316,7 @@ class _Recorder(ChannelObserver):
 def first_divergence(
     masked: nn.Module,
     removal: Removal,
-    example_inputs: ExampleInputs,
+    inputs: Sequence[ExampleInputs],
     tolerance: float | None,
 ) -> str:
     """Return the address of the first operation at which the thinned model fails or differs.
@@ -195,9 +326,22 @@ def first_divergence(
     Args:
         masked: the model before.
         removal: the model after, which may fail, and what went.
-        example_inputs: what both are run on.
+        inputs: what both are run on.
         tolerance: as for `verify`.
     """
+    for one in inputs:
+        address = _divergence(masked, removal, one, tolerance)
+        if address is not None:
+            return address
+    return "the model's output"
+
+
+def _divergence(
+    masked: nn.Module,
+    removal: Removal,
+    example_inputs: ExampleInputs,
+    tolerance: float | None,
+) -> str | None:
     living = bool(removal.dead)
     reference, subject = _Recorder(living=living), _Recorder(living=living)
     with LivingChannels(removal.dead):
@@ -222,7 +366,7 @@ def first_divergence(
         limit = default_tolerance([expected]) if tolerance is None else tolerance
         if relative_error(expected, actual) > limit:
             return record.address
-    return "the model's output"
+    return None
 
 
 def _left(source: Source, entries: Mapping[tuple[str, int], Ids]) -> npt.NDArray[np.bool_]:

@@ -34,6 +34,7 @@ class ChannelLedger:
     _carriers: dict[tuple[str, int], Ids] = field(default_factory=dict)
     _roles: dict[tuple[str, int], list[Role]] = field(default_factory=dict)
     _widths: dict[tuple[str, str], Ids] = field(default_factory=dict)
+    _numbers: dict[tuple[str, str], tuple[int, str, str]] = field(default_factory=dict)
     _averages: dict[tuple[int, str, int], Ids] = field(default_factory=dict)
     _literals: dict[str, list[str]] = field(default_factory=dict)
     _held: dict[str, Ids | tuple[str, int]] = field(default_factory=dict)
@@ -158,6 +159,23 @@ class ChannelLedger:
         if len(known) == len(ids):
             self.tie(known, ids, f"{module}.{attribute}")
 
+    def number(self, integer: NamedInteger, reason: str) -> None:
+        """Note that code computes with an integer of a module: what it counts must stay."""
+        key = (integer.module, integer.attribute)
+        self._numbers.setdefault(key, (integer.whole, reason, self.place))
+
+    def _fix_numbers(self) -> None:
+        """Fix what such integers count, and axes of that size of their modules' parameters."""
+        for key, (whole, reason, place) in self._numbers.items():
+            counted = [self._widths[key]] if key in self._widths else []
+            counted += [
+                ids
+                for (parameter, _), ids in self._carriers.items()
+                if parameter.rpartition(".")[0] == key[0] and len(ids) == whole
+            ]
+            for ids in counted:
+                self.fix(ids, reason, place)
+
     def average(self, call: tuple[int, str], axis: int, ids: Ids) -> None:
         """Note that a call, of this number and address, averages over the living of `ids`."""
         self._averages[*call, axis] = ids
@@ -180,6 +198,7 @@ class ChannelLedger:
             buffers: the carriers that are buffers, not parameters.
         """
         self._follow_shadows()
+        self._fix_numbers()
         for (parameter, _), ids in self._carriers.items():
             if parameter in self._opaque:
                 self.fix(ids, *self._opaque[parameter])
@@ -210,7 +229,7 @@ class ChannelLedger:
             },
             divided=frozenset((parameter, 0) for parameter in self._lengths),
         )
-        literals = {module: tuple(places) for module, places in self._literals.items()}
+        literals = {name: tuple(dict.fromkeys(found)) for name, found in self._literals.items()}
         return replace(grouped(notes, frozenset(buffers)), literals=literals)
 
     def _roles_of_lengths(self) -> dict[tuple[str, int], list[Role]]:

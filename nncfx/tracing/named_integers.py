@@ -1,6 +1,6 @@
 """Integers that remember which attribute of which module they are, or which axis's width."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ from nncfx.tracing.module_walk import all_modules
 
 __all__ = [
     "ComputedSize",
+    "Countable",
     "NamedInteger",
     "NamedSize",
     "WeightSize",
@@ -21,25 +22,68 @@ __all__ = [
 ]
 
 
-class NamedInteger(int):
+class Countable(int):
+    """An integer that tells when code computes with it as with any number."""
+
+    def used(self) -> int:
+        """Return the plain integer, with which code computes."""
+        return int(self)
+
+    @override
+    def __float__(self) -> float:
+        """Return the number, as `math.sqrt` asks for it."""
+        return float(self.used())
+
+    @override
+    def __pow__(self, other: Any, modulo: Any = None) -> Any:
+        """Return the power, a number like any other."""
+        return pow(self.used(), other, modulo)
+
+    @override
+    def __truediv__(self, other: Any) -> Any:
+        """Return the quotient, a number like any other."""
+        return self.used() / other
+
+    @override
+    def __rtruediv__(self, other: Any) -> Any:
+        """Return the quotient, a number like any other."""
+        return other / self.used()
+
+
+class NamedInteger(Countable):
     """An integer that a module keeps, or one that its code has divided.
 
     Attributes:
         module: dotted name of the module.
         attribute: the attribute's name.
         whole: the attribute's value.
+        computed: is told if code computes with it as with any number.
     """
 
     module: str
     attribute: str
     whole: int
+    computed: Callable[["NamedInteger"], None]
 
     @classmethod
-    def named(cls, value: int, module: str, attribute: str, whole: int) -> "NamedInteger":
+    def named(
+        cls,
+        value: int,
+        module: str,
+        attribute: str,
+        whole: int,
+        computed: Callable[["NamedInteger"], None] = lambda _: None,
+    ) -> "NamedInteger":
         """Return `value` with a name."""
         made = cls(value)
         made.module, made.attribute, made.whole = module, attribute, whole
+        made.computed = computed
         return made
+
+    @override
+    def used(self) -> int:
+        self.computed(self)
+        return int(self)
 
     @override
     def __floordiv__(self, other: Any) -> Any:
@@ -47,7 +91,7 @@ class NamedInteger(int):
         value = int(self) // other
         if type(value) is not int:
             return value
-        return NamedInteger.named(value, self.module, self.attribute, self.whole)
+        return NamedInteger.named(value, self.module, self.attribute, self.whole, self.computed)
 
     @override
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
@@ -81,20 +125,22 @@ class ComputedSize(int):
         return (int, (int(self),))
 
 
-class NamedSize(int):
+class NamedSize(Countable):
     """The width of an axis along which channels lie, or that width divided by an integer.
 
     Attributes:
         ids: the channels along the axis.
+        computed: is told the channels if code computes with the width as with any number.
     """
 
     ids: Ids
+    computed: Callable[[Ids], None]
 
     @classmethod
-    def named(cls, value: int, ids: Ids) -> "NamedSize":
+    def named(cls, value: int, ids: Ids, computed: Callable[[Ids], None]) -> "NamedSize":
         """Return `value` with the channels that it counts."""
         made = cls(value)
-        made.ids = ids
+        made.ids, made.computed = ids, computed
         return made
 
     @override
@@ -103,11 +149,20 @@ class NamedSize(int):
         value = int(self) // other
         if type(value) is not int or value * other != int(self):
             return value
-        return NamedSize.named(value, self.ids)
+        # by a number of heads, say, that falls with the width: it stays what it is
+        is_constant = isinstance(other, NamedInteger)
+        return NamedSize.named(value, self.ids, _ignored if is_constant else self.computed)
+
+    @override
+    def used(self) -> int:
+        self.computed(self.ids)
+        return int(self)
 
     @override
     def __mul__(self, other: Any) -> Any:
         """Return the product, which falls with the width."""
+        if not isinstance(other, int):
+            self.used()
         return ComputedSize(int(self)) * other
 
     __rmul__ = __mul__
@@ -118,16 +173,29 @@ class NamedSize(int):
         return (int, (int(self),))
 
 
-def named_size(size: torch.Size, axis: int, ids: Ids) -> torch.Size:
+def _ignored(_: Ids) -> None:
+    """Do nothing: the value does not change."""
+
+
+def named_size(
+    size: torch.Size, axis: int, ids: Ids, computed: Callable[[Ids], None]
+) -> torch.Size:
     """Return a shape whose entry `axis` counts the channels `ids`."""
-    return torch.Size([NamedSize.named(n, ids) if a == axis else n for a, n in enumerate(size)])
+    width = NamedSize.named(size[axis], ids, computed)
+    return torch.Size([width if a == axis else n for a, n in enumerate(size)])
 
 
 @contextmanager
-def named_integers(model: nn.Module) -> Iterator[None]:
+def named_integers(
+    model: nn.Module, computed: Callable[[NamedInteger], None] = lambda _: None
+) -> Iterator[None]:
     """Let the integers of all modules of `model` be `NamedInteger`s, and put them back.
 
     The shapes that norms with weights keep are of `WeightSize`s.
+
+    Args:
+        model: any module.
+        computed: is told when code computes with one as with any number.
     """
     modules = all_modules(model)
     plain = [
@@ -144,7 +212,7 @@ def named_integers(model: nn.Module) -> Iterator[None]:
     for norm, shape in norms:
         norm.normalized_shape = tuple(map(WeightSize, shape))
     for module, name, key, value in plain:
-        vars(module)[key] = NamedInteger.named(value, name, key, value)
+        vars(module)[key] = NamedInteger.named(value, name, key, value, computed)
     try:
         yield
     finally:

@@ -208,7 +208,9 @@ class NNCFInterface:
 
         Found by one more forward, in evaluation mode and without hooks. `str` gives a table.
         """
-        return analyze_channels(self._model, self.example_inputs)
+        return analyze_channels(
+            self._model, self.example_inputs, further_inputs=self.further_inputs
+        )
 
     @property
     def example_inputs(self) -> ExampleInputs:

@@ -405,3 +405,24 @@ def test_the_table_names_what_an_alignment_keeps_whole() -> None:
     controller.level = 0.4
     text = str(controller.statistics())
     assert "Not pruned, as others matter less or 'align' rounds their widths up: conv2" in text
+
+
+class Divided(Chain):
+    """Divides by the root of a width."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.conv2(self.conv1(x).relu())).sigmoid()
+        return self.fc(self.conv4(self.conv3(x / x.shape[1] ** 0.5).relu()).mean((2, 3)))
+
+
+def test_channels_whose_number_the_code_computes_with_are_told_at_creation_and_stay(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    controller = applied(Divided().double().eval())
+    (told,) = caplog.messages
+    assert told.startswith("filter_pruning leaves the channels of 'conv2' alone: behind 'Divided/")
+    assert "let the module keep the result" in told
+    assert prunable(controller) == ["conv4"]
+    assert "computes with their number" in controller.statistics().spared["conv2"]
+    controller.level = 0.5
+    assert thin(controller.model).max_error < 1e-12

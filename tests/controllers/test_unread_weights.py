@@ -94,7 +94,6 @@ ON_WEIGHTS = {
     "nm_sparsity": {"params": {"n": 2, "m": 4}},
     "quantization": {"initializer": {"range": {"num_init_samples": 0}}},
     "rb_sparsity": {},
-    "structure_pruning": {"params": {"align": 1}},
     "weight_clustering": {},
 }
 
@@ -147,3 +146,13 @@ def test_further_inputs_of_a_wrapped_model_are_refused() -> None:
     config = {"compression": {"algorithm": "magnitude_sparsity"}}
     with pytest.raises(ArgumentError, match="come too late for a model that is wrapped"):
         nncfx.create_compressed_model(model, config, further_inputs=[-ABOVE])
+
+
+def test_pruning_masks_what_reads_pruned_channels_in_training_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    item = {"algorithm": "structure_pruning", "params": {"align": 1}}
+    controller, _ = nncfx.create_compressed_model(Auxiliary(), {"compression": item}, IMAGE)
+    assert "aux.weight" in controller.masks.hooks
+    assert "did not read" not in caplog.text
+    assert controller.statistics().unread == ()

@@ -487,3 +487,111 @@ def test_a_model_whose_outputs_are_no_numbers_is_refused() -> None:
         model[1].bias.fill_(torch.nan)
     with pytest.raises(ThinningError, match=r"is NaN, so that comparing .* would prove nothing"):
         thin(model, IMAGE)
+
+
+class Scaled(nn.Module):
+    """Scales by its width in a way that no analysis sees, and gives nothing for zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 8, bias=False)
+        self.last = nn.Linear(8, 2, bias=False)
+        self.last.weight.data[:, ::2] = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        scaled: torch.Tensor = self.last(x) * len(x[0]) ** 0.5
+        return scaled
+
+
+def test_an_example_of_zeros_does_not_hide_a_difference_on_data() -> None:
+    torch.manual_seed(0)
+    with pytest.raises(ThinningError, match=r"differs from the masked one by [1-9]\.\de-01"):
+        thin(Scaled(), torch.zeros(1, 3), channels=analyze_channels(Scaled(), torch.zeros(1, 3)))
+
+
+class Silent(nn.Module):
+    """Computes something, and multiplies it by a number."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.layers, self.factor = nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 2)), factor
+        self.layers[1].weight.data[:, ::2] = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        silent: torch.Tensor = self.layers(x) * self.factor
+        return silent
+
+
+@pytest.mark.parametrize(
+    ("model", "what"),
+    [
+        (Silent(0.0), "is 0 everywhere"),
+        (nn.Sequential(Silent(1.0), nn.Softmax(0)), "is 1 everywhere"),
+        (Silent(float("nan")), "NaN"),
+    ],
+)
+def test_outputs_that_prove_nothing_are_refused(model: nn.Module, what: str) -> None:
+    with pytest.raises(ThinningError, match=f"{what}, .* would prove nothing"):
+        thin(model, VECTOR)
+
+
+def test_nothing_that_goes_needs_no_proof() -> None:
+    silent = Silent(0.0)
+    silent.layers[1].weight.data.fill_(1)
+    assert thin(silent, VECTOR).removed == {}
+
+
+class Chooser(nn.Module):
+    """Embeds words, with a head for training, one behind a flag, and a norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.norm = nn.Embedding(7, 8), nn.BatchNorm1d(8)
+        self.middle, self.last = nn.Linear(8, 8), nn.Linear(8, 2)
+        self.aux, self.flagged = nn.Linear(8, 2), nn.Linear(8, 2)
+        for one in (self.last, self.aux, self.flagged, self.middle):
+            one.weight.data[:, ::2] = 0
+
+    def forward(
+        self, words: torch.Tensor, flag: bool = False
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        x = self.norm(self.table(words).mean(1))
+        y: torch.Tensor = self.last(self.middle(x).relu())
+        if self.training:
+            return y, self.aux(x)
+        return (y, self.flagged(x)) if flag else y
+
+
+WORDS = torch.zeros(3, 5, dtype=torch.int64)
+
+
+def test_a_head_for_training_is_thinned_along_and_trains() -> None:
+    torch.manual_seed(0)
+    model = Chooser()
+    state = torch.get_rng_state()
+    result = thin(model, WORDS, further_inputs=[(WORDS, True)])
+    assert torch.equal(torch.get_rng_state(), state)
+    assert (result.model.aux.in_features, result.model.flagged.in_features) == (4, 4)
+    assert result.unreached == ()
+    assert model.norm.num_batches_tracked == 0
+    words = torch.randint(0, 7, (4, 5))
+    for mode in (True, False):
+        pairs = zip(model.train(mode)(words), result.model.train(mode)(words), strict=True)
+        assert all(torch.allclose(one, other, atol=1e-5) for one, other in pairs)
+    flagged = zip(model(words, True), result.model(words, True), strict=True)
+    assert all(torch.allclose(one, other, atol=1e-5) for one, other in flagged)
+
+
+def test_a_head_that_no_example_reaches_is_named_and_still_runs() -> None:
+    result = thin(Chooser(), WORDS)
+    assert result.unreached == ("flagged",)
+    assert "Not reached by any example: 'flagged'." in str(result)
+    assert "'flagged' could read them" in result.fixed["table"]
+    result.model(WORDS, True)
+
+
+def test_a_wrapped_model_is_thinned_with_all_inputs_that_it_was_traced_with() -> None:
+    model = wrap(Chooser().eval(), WORDS, further_inputs=[(WORDS, True)])
+    assert thin(model).unreached == ()
+    assert thin(model).model.flagged.in_features == 4

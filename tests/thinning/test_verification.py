@@ -68,7 +68,8 @@ def test_outputs_without_a_number_prove_nothing() -> None:
     """NaN where all is NaN; one number is enough to compare, and no entry is no fault."""
     model, image = nn.Linear(2, 2), torch.ones(1, 2)
     nn.init.constant_(model.bias, NAN)
-    assert math.isnan(verify(model, model, image, None))
+    with pytest.raises(ThinningError, match=r"is NaN, so that comparing .* would prove nothing"):
+        verify(model, model, image, None)
     with torch.no_grad():
         model.bias[0] = 1.0
     assert verify(model, model, image, None) == 0.0
@@ -79,7 +80,7 @@ class _Averaging(nn.Linear):
     """Divides by the number of its inputs, which thinning lowers."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return functional.linear(x, self.weight.sign() * (1 / self.weight.shape[1]))
+        return functional.linear(x, self.weight.sign() * (2 / self.weight.numel()))
 
 
 def test_a_weight_that_is_scaled_by_its_own_width_is_named_not_what_came_before() -> None:
