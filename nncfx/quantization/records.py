@@ -82,7 +82,10 @@ def insertions_from(records: Sequence[Any], *, most: int = _MOST) -> list[Insert
                 Insertion(_site(*site), hook, int(record["priority"]), str(record["algorithm"]))
                 for site in record["sites"]
             ]
-        except (KeyError, TypeError, ValueError, RuntimeError, NNCFXError) as error:
+        except (
+            *(KeyError, TypeError, ValueError, OverflowError),
+            *(RuntimeError, NNCFXError),
+        ) as error:
             raise StorageError(
                 f"A quantizer in the file is damaged ({error}). Write the file again.",
             ) from error

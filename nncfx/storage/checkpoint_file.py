@@ -84,7 +84,10 @@ def read_description(path: Path) -> dict[str, Any]:
     if missing:
         raise StorageError(f"'{path}' is damaged: its metadata lacks {missing}. Write it again.")
     for name in needed - {"config", "controller"}:
-        if not isinstance(found[name], dict):
+        tables = [found[name]]
+        if name == "sizes" and isinstance(found[name], dict):
+            tables += found[name].values()
+        if not all(isinstance(one, dict) for one in tables):
             raise StorageError(f"'{path}' is damaged: its {name} are no object. Write it again.")
     return found
 
@@ -155,5 +158,8 @@ def read_checkpoint(
         if floats:
             whole |= {name: one.dequantize() for name, one in made.items()}
         return whole | {name: whole[of] for name, of in description["shared"].items()}
-    except (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
+    except (
+        *(OSError, KeyError, TypeError, ValueError, OverflowError),
+        safetensors.SafetensorError,
+    ) as error:
         raise StorageError(f"'{path}' is damaged: {error}. Write it again.") from error

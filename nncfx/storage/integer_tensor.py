@@ -94,7 +94,7 @@ class IntegerTensor:
                 columns=bool(described.get("columns")),
                 dtype=DTYPES[described["dtype"]],
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise StorageError(f"A quantized tensor is badly described: {error!r}.") from error
         made._check()
         return made

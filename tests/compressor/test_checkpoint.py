@@ -312,3 +312,44 @@ def test_what_makes_no_module_is_refused(tmp_path: Path) -> None:
     for wrong in (3, dict):
         with pytest.raises(ArgumentError, match=r"load takes a fresh model, or what makes one"):
             load(path, wrong)  # type: ignore[arg-type]  # that is the mistake
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("sizes", "0"), 3),
+        (("sizes", "0"), [["weight"]]),
+        (("structure",), []),
+        (("structure", "integers"), 3),
+        (("structure", "integers", "0.weight", "bits"), 1e400),
+        (("structure", "integers", "0.weight", "dtype"), "I8"),
+        (("structure", "integers", "0.weight", "group"), 2**70),
+        (("structure", "integers", "0.weight", "scale"), "nothing"),
+        (("structure", "quantizers"), {}),
+        (("structure", "quantizers", 0, "shape"), [10**12]),
+        (("structure", "quantizers", 0, "shape"), [-1]),
+        (("structure", "quantizers", 0, "sites"), [["weight", 0, "weight"]]),
+        (("structure", "folded"), {"0": "2"}),
+        (("structure", "thin_recipes"), "text"),
+        (("packed", "0.weight", "shape"), [10**12, 64]),
+        (("shared",), {"x": "nothing"}),
+    ],
+    ids=str,
+)
+def test_a_finished_file_that_is_damaged_is_refused(
+    place: tuple[str | int, ...], value: object, tmp_path: Path
+) -> None:
+    path = save(tmp_path / "x", quantized())
+    with safe_open(path, framework="pt") as file:
+        text = file.metadata()["nncfx"]
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    description = json.loads(text)
+    at = description
+    for key in place[:-1]:
+        at = at[key]
+    at[place[-1]] = value
+    save_file(tensors, path, metadata={"nncfx": json.dumps(description)})
+    fresh = unwrap(quantized())
+    with pytest.raises(StorageError):
+        load(path, fresh)
+    assert type(fresh) is nn.Sequential
