@@ -142,7 +142,7 @@ def _facts(exhibits: Exhibits, chosen: Candidate | None, timing: Timing) -> Mode
 
 
 def _file_bytes(model: nn.Module) -> int:
-    state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    state = {name: one.detach().clone().contiguous() for name, one in model.state_dict().items()}
     return len(safetensors_bytes(state))
 
 

@@ -301,3 +301,12 @@ def test_a_model_that_the_runtime_cannot_have_is_refused_before_the_first_trial(
     with pytest.raises(ExportError, match="BranchOnValues cannot be exported"):
         run()
     assert not (tmp_path / "journal.jsonl").exists()
+
+
+def test_a_model_whose_weights_lie_channels_last_comes_to_its_end() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 4, 2))
+    data = [(torch.randn(4, 3, 4, 4), BATCH[1])]
+    result = compressor(
+        model=model.to(memory_format=torch.channels_last), trainloader=data, valloader=data
+    ).run()
+    assert result.evidence.dense.file_bytes > 4 * result.evidence.dense.parameters
