@@ -27,7 +27,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from campaign_results import DATA, ROOT, claims, hits, is_written, percent, write_results
+from campaign_results import (
+    DATA,
+    RESULTS,
+    ROOT,
+    claims,
+    hits,
+    is_written,
+    loaded,
+    percent,
+    write_results,
+)
 from campaign_runs import LIST, Run, read_runs
 from pretrained import PRETRAINED, cifar10_train
 from torch import nn
@@ -103,6 +113,13 @@ def images_of(run: Run, data: Path, device: str) -> tuple[AugmentedImages, torch
     return batches, (torch.from_numpy(pixels[kept:]), labels[kept:])
 
 
+def begin_with(model: nn.Module, start: nn.Module) -> None:
+    """Give `model`, which is wrapped, the parameters and buffers of `start`."""
+    own = model.state_dict()
+    for name, tensor in start.state_dict().items():
+        own[name].copy_(tensor)
+
+
 def _thinned(model: nn.Module, run: Run) -> tuple[nn.Module, list[ThinRecipe]]:
     """Return the model without what the algorithm of `run` removed whole, and how to make it."""
     if run.algorithm != "filters":
@@ -146,9 +163,12 @@ class Runner:
         torch.manual_seed(run.seed)
         network = PRETRAINED[run.network].load(self._data)
         network.to(self._device, memory_format=torch.channels_last)
-        controller, _ = nncfx.create_compressed_model(
+        controller, model = nncfx.create_compressed_model(
             network, run.config(), torch.zeros(1, 3, 32, 32, device=self._device)
         )
+        if run.start:
+            start = loaded(RESULTS / f"{run.start}.nncfx", run.network, self._data)
+            begin_with(model, start)
         batches, held_out = images_of(run, self._data, self._device)
         training = Training(controller, batches, cross_entropy, run.recipe(), place.checkpoint)
         before, began = place.minutes * _MINUTE, time.monotonic()
@@ -158,13 +178,15 @@ class Runner:
             on_progress=lambda it: place.note(it, before + time.monotonic() - began),
         ):
             return False
-        model, recipes = _thinned(controller.strip().eval(), run)
+        trained, recipes = _thinned(controller.strip().eval(), run)
         if run.held_out:
             pixels, labels = held_out
             images = batches.normalised(pixels)
-            verdict = f"{percent(hits(model.cpu(), images, labels)):.2f} %"
+            verdict = f"{percent(hits(trained.cpu(), images, labels)):.2f} %"
         else:
-            verdict = ", ".join(one.name for one in write_results(run, model, recipes, self._data))
+            verdict = ", ".join(
+                one.name for one in write_results(run, trained, recipes, self._data)
+            )
         place.verdict.write_text(verdict + "\n")
         print(f"{run.name}: {verdict}", flush=True)
         return True

@@ -133,7 +133,8 @@ def write_results(run: Run, model: nn.Module, recipes: list[Any], data: Path) ->
         if bits < _HALF:
             scheme: Scheme = Cluster(bits=bits)
             scheme.compress(small, 0.0)
-        absorb_norm_statistics(small)
+            # a file in float16 can be trained on, one of codes is the end
+            absorb_norm_statistics(small)
         name = result_name(run, bits)
         path = RESULTS / f"{name}.nncfx"
         save_thinned(path, small.half(), recipes, signed_zeros=False)

@@ -24,6 +24,9 @@ class Run:
         algorithm: Of `ALGORITHMS`.
         level: The compression level to reach; of "filters", the fraction of MACs to save.
         steps: Optimizer steps.
+        start: The result file, in float16 and without its ending, whose weights are trained on;
+            the dense network's if empty. The teacher is the dense network in any case.
+        begin: The level at the beginning: that of `start`.
         bits: A result file for each: 16 for float16, fewer for weights that share a codebook of
             so many bits in each layer, found after training.
         minutes: The budget: about what it takes on the two cores it was planned for.
@@ -46,6 +49,8 @@ class Run:
     level: float
     steps: int
     minutes: float
+    start: str = ""
+    begin: float = 0.0
     bits: Sequence[int] = (16,)
     seed: int = 0
     batch: int = 128
@@ -99,6 +104,7 @@ class Run:
 def _magnitude(run: Run) -> dict[str, Any]:
     return {
         "algorithm": "magnitude_sparsity",
+        "sparsity_init": run.begin,
         "params": {
             "schedule": "cubic",
             "sparsity_target": run.level,
