@@ -140,10 +140,11 @@ class ChannelPruningController(Controller):
         if target and not masks:
             _LOGGER.warning(
                 "%s removes nothing at its target %g: no set of channels may lose so few. Raise "
-                "'params.%s', or allow other widths by a lower 'align' (1: any).",
+                "'params.%s'%s.",
                 self.algorithm,
                 target,
                 key,
+                ", or allow other widths by 'align': 1" if self._subject.choice.is_capped else "",
             )
 
     @override
