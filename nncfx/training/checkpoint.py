@@ -69,13 +69,21 @@ class TrainingFile:
         Without a file nothing happens, and 0 is returned.
 
         Raises:
-            StorageError: the file is damaged, of another version, or of another training.
+            StorageError: the file is damaged, of another version, or of another training or
+                model; parts may have taken their states by then.
         """
         if self._path is None or not self._path.exists():
             return 0
         content = self._read(self._path)
         for name, part in parts.items():
-            part.load_state_dict(content["parts"][name])
+            try:
+                part.load_state_dict(content["parts"][name])
+            except (KeyError, ValueError, RuntimeError) as error:
+                raise StorageError(
+                    f"The {name} in '{self._path}' does not fit: {error}. It was written for "
+                    "another model, or by another version of nncfx; delete it to train from the "
+                    "beginning.",
+                ) from error
         torch.set_rng_state(content["generator"])
         if content["cuda"] and torch.cuda.is_available():
             torch.cuda.set_rng_state_all(content["cuda"])

@@ -43,6 +43,15 @@ def test_the_file_of_another_training_is_refused(tmp_path: Path) -> None:
         TrainingFile(tmp_path / "t", "b").restore({})
 
 
+@pytest.mark.parametrize("other", [torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(3)])
+def test_a_file_of_another_model_is_refused(tmp_path: Path, other: torch.nn.Module) -> None:
+    TrainingFile(tmp_path / "t", "a").save(1, {"model": torch.nn.Linear(3, 3)})
+    with pytest.raises(StorageError, match="The model in .* does not fit"):
+        TrainingFile(tmp_path / "t", "a").restore({"model": other})
+    with pytest.raises(StorageError, match="The optimizer in .* does not fit"):
+        TrainingFile(tmp_path / "t", "a").restore({"optimizer": other})
+
+
 @pytest.mark.parametrize("kept", [0, 10, 0.5, 0.99])
 def test_a_torn_file_is_refused(tmp_path: Path, kept: float) -> None:
     path = tmp_path / "t"
