@@ -14,7 +14,7 @@ __all__ = ["insertions_from", "quantizer_records"]
 
 _SITES: dict[str, type[Site]] = {"weight": WeightSite, "pre": PreSite, "post": PostSite}
 _MOST: Final = 2**31
-"""Scales of one quantizer; a file that asks for more is damaged."""
+"""Scales of all quantizers; a file that asks for more is damaged."""
 
 
 def quantizer_records(
@@ -63,7 +63,7 @@ def insertions_from(records: Sequence[Any], *, most: int = _MOST) -> list[Insert
 
     Args:
         records: As JSON gives them back.
-        most: So many scales may a quantizer have; a file that asks for more is damaged.
+        most: So many scales may the quantizers have in all; a file that asks for more is damaged.
 
     Raises:
         StorageError: a record is damaged.

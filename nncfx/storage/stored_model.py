@@ -1,6 +1,5 @@
 """A model in a file, of either format: what it says of the tensors, and how they fill a model."""
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,11 +21,6 @@ class StoredTensor(NamedTuple):
 
     dtype: str
     shape: tuple[int, ...]
-
-    @property
-    def numel(self) -> int:
-        """The number of its elements."""
-        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -110,7 +110,11 @@ def describe(
         model: Plain, or with hooks that are quantizers, or of algorithms in `without`.
         integers: Whether to hold integers in place of the floats of quantized weights.
         without: Algorithms whose hooks are made again by other means.
+
+    Raises:
+        StorageError: a part of the model is wrapped, and not the model.
     """
+    _check_parts(model)
     state = dict(model.state_dict())
     structure: dict[str, Any] = {}
     recipes = recipes_of(model)
@@ -133,6 +137,16 @@ def describe(
         sizes={name: one for name, one in sizes.items() if not name.startswith(_HOOKS)},
         structure=structure,
     )
+
+
+def _check_parts(model: nn.Module) -> None:
+    for name, part in model.named_modules():
+        if name and isinstance(part, NNCFNetwork) and part.nncf.hooks:
+            raise StorageError(
+                f"'{name}' of this {type(model).__name__} is wrapped and carries hooks, which no "
+                "file of the whole model can tell of. Save that part by itself, or wrap the whole "
+                "model."
+            )
 
 
 def _spare(state: dict[str, Any], model: NNCFNetwork) -> None:
@@ -273,8 +287,9 @@ def hook_again(
     records = _list(stored.structure, "quantizers")
     if not records:
         return model
-    most = max((one.numel for one in stored.tensors.values()), default=0)
-    insertions = insertions_from(records, most=most)
+    # no weight has more scales than elements, and an activation has one
+    elements = sum(one.numel() for one in (*model.parameters(), *model.buffers()))
+    insertions = insertions_from(records, most=elements + len(records))
     if not isinstance(model, NNCFNetwork):
         model = wrapped(model, stored, example_inputs)
     model.nncf.register(insertions)

@@ -1,19 +1,20 @@
 """What a save wrote, a load brings back: all algorithms and pairs, thinned or not, all formats."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import nncfx
 from nncfx.controllers import Controller, registered_algorithms
-from nncfx.errors import NNCFXError
+from nncfx.errors import NNCFXError, StorageError
 from nncfx.thinning import load_thinned, save_thinned, thin
-from nncfx.tracing import NNCFNetwork
+from nncfx.tracing import Insertion, NNCFNetwork, PostSite, Priority
 
 IMAGES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 TOKENS = torch.arange(12).reshape(2, 6)
@@ -191,3 +192,69 @@ def test_every_pair_comes_back(
 
 def test_no_algorithm_is_left_out() -> None:
     assert set(ITEMS) == set(registered_algorithms())
+
+
+def test_a_wrapped_part_of_a_plain_model_is_refused_when_saved(tmp_path: Path) -> None:
+    model = nn.Sequential(Net())
+    nncfx.quantize(model[0], [IMAGES], inplace=True)
+    for save in (nncfx.save, nncfx.storage.save):
+        with pytest.raises(StorageError, match=r"'0' of this Sequential is wrapped.*that part by"):
+            save(tmp_path / "model", model)
+    assert not list(tmp_path.iterdir())
+
+
+def test_hooks_on_activations_are_refused_when_a_finished_model_is_saved(tmp_path: Path) -> None:
+    model = nncfx.wrap(Net(), IMAGES)
+    site = PostSite("Net/Linear[hidden]/linear_0")
+    model.nncf.register([Insertion(site, nn.Tanh(), Priority.DEFAULT, "tanh")])
+    model.nncf.commit()
+    with pytest.raises(StorageError, match=r"cannot be written as a finished model: .*Tanh"):
+        nncfx.storage.save(tmp_path / "model", model)
+    nncfx.quantize(model, [IMAGES], inplace=True)
+    with pytest.raises(StorageError, match=r"'tanh' has a Tanh at"):
+        nncfx.storage.save(tmp_path / "model", model)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_masks_make_of_weights_is_what_a_finished_file_holds(tmp_path: Path) -> None:
+    controller, model = made(Net, ("magnitude_sparsity",))
+    controller.level = 0.5
+    again = nncfx.storage.load(nncfx.storage.save(tmp_path / "m", model).path, Net())
+    assert type(again) is Net
+    assert (again.hidden.weight == 0).float().mean() > 0.2
+    assert torch.equal(again(IMAGES), model(IMAGES))
+
+
+@pytest.mark.parametrize("names", [("quantization",), *FEW], ids="+".join)
+def test_a_state_dict_fills_an_equally_compressed_model(
+    names: tuple[str, ...], tmp_path: Path
+) -> None:
+    _, model = made(Net, names)
+    save_file(model.state_dict(), tmp_path / "state")
+    _, other = made(Net, names)
+    other.load_state_dict(load_file(tmp_path / "state"))
+    assert torch.equal(other(IMAGES), model(IMAGES))
+
+
+def test_an_equally_quantized_model_is_filled(tmp_path: Path) -> None:
+    model = nncfx.quantize(Net(), [IMAGES])
+    other = nncfx.quantize(Net(), [2 * IMAGES])
+    nncfx.storage.load(nncfx.storage.save(tmp_path / "m", model).path, other)
+    assert torch.equal(other(IMAGES), model(IMAGES))
+
+
+@pytest.mark.parametrize("write", [nncfx.save, nncfx.storage.save])
+def test_a_model_of_another_class_is_left_as_it_was(
+    write: Callable[[Path, nn.Module], object], tmp_path: Path
+) -> None:
+    write(tmp_path / "m", nncfx.quantize(Net(), [IMAGES], target="vta"))
+    other = Net()
+    other.last = nn.Linear(16, 3)
+    before = dict(other.state_dict(), output=other(IMAGES))
+    with pytest.raises(StorageError):
+        nncfx.load(tmp_path / "m", other)
+    assert type(other) is Net
+    assert isinstance(other.norm, nn.BatchNorm2d)
+    after = dict(other.state_dict(), output=other(IMAGES))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(after[name], one) for name, one in before.items())
