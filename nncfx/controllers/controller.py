@@ -290,7 +290,9 @@ class Controller(abc.ABC):
         source = f"The state of '{self.algorithm}'"
         check_keys(state, ("algorithm", "level", "scheduler"), source)
         if state["algorithm"] != self.algorithm:
-            check_keys({str(state["algorithm"]): None}, (self.algorithm,), "The controller's state")
+            check_keys(
+                {str(state["algorithm"]): None}, (self.algorithm,), "The controller's state"
+            )
         self.scheduler.load_state_dict(state["scheduler"])
         self._level = check_level(state["level"])
         self._carried.is_behind = False

@@ -201,9 +201,9 @@ def _structure(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def _format(integers: Mapping[str, Any], name: str, dtype: str) -> str:
     one = integers.get(name)
     found = one.get("dtype") if isinstance(one, dict) else dtype
-    if found not in WIDTHS:
+    if not isinstance(found, str) or found not in WIDTHS:
         raise StorageError(f"The file is damaged: '{name}' is of format {found!r}.")
-    return str(found)
+    return found
 
 
 def _whole(
@@ -275,6 +275,8 @@ def _state_of(
         firsts = dict.fromkeys(file.same.get(name, name) for name in wanted)
         parts = [described[name] for name in firsts if isinstance(described.get(name), dict)]
         further = [one[key] for one in parts for key in ("scale", "zero_point") if key in one]
+        if not all(isinstance(one, str) for one in further):
+            raise StorageError("The file is damaged: a scale has no name. Write it again.")
         stored = {name: from_bits(name, file.read(name)) for name in (*firsts, *further)}
     whole = integers_of(stored, {k: one for k, one in described.items() if k in stored})
     found: dict[str, Tensor | IntegerTensor] = {**stored}
