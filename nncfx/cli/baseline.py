@@ -1,6 +1,5 @@
 """A former `nncfx benchmark --json` as the baseline of a new one."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from nncfx.cli.timing import Series
 from nncfx.compressor.machine import machine_facts
 from nncfx.errors import ArgumentError, StorageError
+from nncfx.untrusted import read_json
 
 __all__ = ["Baseline", "Change", "changes", "read_baseline"]
 
@@ -97,7 +97,7 @@ def read_baseline(path: Path) -> Baseline:
             f"There is no baseline '{path}'. Write one: nncfx benchmark ... --json > {path}",
         )
     try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        document: Any = read_json(path.read_bytes())
         _ = [
             (one["runtime"], one["batch"], one["threads"], one["models"])
             for one in document["series"]

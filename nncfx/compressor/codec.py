@@ -1,7 +1,6 @@
 """Frozen dataclasses to strict JSON and back, checked against their own annotations."""
 
 import dataclasses
-import json
 import math
 import types
 import typing
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 
 from nncfx.errors import StorageError, did_you_mean
 from nncfx.storage.whole_file import write_whole
+from nncfx.untrusted import read_json
 
 __all__ = ["decode", "encode", "load_object", "read_text", "write_text"]
 
@@ -156,7 +156,7 @@ def load_object(text: str, kind: str) -> dict[str, object]:
         StorageError: The text is not JSON, or not an object.
     """
     try:
-        value = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+        value = read_json(text)
+    except ValueError as error:
         raise StorageError(f"The {kind} is not JSON: {error}. The file may be cut off.") from error
     return typing.cast("dict[str, object]", _expect(value, dict, "$", f"the object of {kind}"))

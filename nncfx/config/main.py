@@ -2,7 +2,6 @@
 
 import dataclasses
 import difflib
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -18,6 +17,7 @@ from nncfx.config.registry import AlgorithmConfig, algorithm_configs
 from nncfx.config.search import SearchConfig
 from nncfx.config.section import Section, read_section
 from nncfx.errors import ConfigError
+from nncfx.untrusted import read_json
 
 __all__ = ["InputInfo", "NNCFConfig"]
 
@@ -217,8 +217,8 @@ def _parse(text: str, source: str) -> object:
         return dict(pairs)
 
     try:
-        data: object = json.loads(bare, object_pairs_hook=unique)
-    except (json.JSONDecodeError, RecursionError) as error:
+        data = read_json(bare, object_pairs_hook=unique)
+    except ValueError as error:
         raise ConfigError(f"{source} is not JSON: {error}. Mend it there.") from error
     if twice:
         raise config_error(twice, source)

@@ -1,15 +1,13 @@
 """Select operations by pattern: an address, a scope, a function, or a regular expression."""
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from nncfx.errors import GraphError
 from nncfx.graph.operations import Operation
+from nncfx.untrusted import REGULAR, is_found
 
 __all__ = ["matches", "select", "unmatched"]
 
-_REGULAR: Final = "{re}"
 _FUNCTION: Final = "{function}"
 
 
@@ -21,10 +19,10 @@ def matches(pattern: str, operation: Operation) -> bool:
     in `{function}conv2d`. Any other is an exact address or an exact scope (not a prefix of one).
 
     Raises:
-        GraphError: the regular expression does not compile.
+        GraphError: the regular expression does not compile, or takes too long.
     """
-    if _REGULAR in pattern:
-        return _compiled(pattern).search(operation.address) is not None
+    if REGULAR in pattern:
+        return is_found(pattern, operation.address)
     if pattern.startswith(_FUNCTION):
         return pattern.removeprefix(_FUNCTION) == operation.function
     return pattern in (operation.address, operation.scope)
@@ -34,7 +32,7 @@ def select(operations: Sequence[Operation], patterns: Iterable[str]) -> list[Ope
     """Return the operations that at least one of `patterns` selects, in execution order.
 
     Raises:
-        GraphError: a regular expression does not compile.
+        GraphError: a regular expression does not compile, or takes too long.
     """
     wanted = list(patterns)
     return [one for one in operations if any(matches(pattern, one) for pattern in wanted)]
@@ -44,17 +42,6 @@ def unmatched(operations: Sequence[Operation], patterns: Iterable[str]) -> list[
     """Return those of `patterns` that select nothing, in the order given.
 
     Raises:
-        GraphError: a regular expression does not compile.
+        GraphError: a regular expression does not compile, or takes too long.
     """
     return [one for one in patterns if not any(matches(one, each) for each in operations)]
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    text = pattern.replace(_REGULAR, "")
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise GraphError(
-            f"'{pattern}' holds no regular expression: {error}. "
-            "Escape brackets with a backslash, as in '{re}Conv2d\\[conv1\\]'.",
-        ) from error

@@ -5,7 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from nncfx.errors import GraphError
-from nncfx.graph.operations import Edge, Operation, TensorInfo
+from nncfx.graph.operations import (
+    INPUT_FUNCTION,
+    OUTPUT_FUNCTION,
+    Edge,
+    Operation,
+    TensorInfo,
+)
+from nncfx.untrusted import read_json
 
 __all__ = ["Parts", "decode", "encode"]
 
@@ -40,16 +47,18 @@ def decode(text: str) -> Parts:
         GraphError: `text` is no JSON, is not a graph's, or is of another version.
     """
     try:
-        document = json.loads(text)
+        document: Any = read_json(text)
         version = document["nncfx_graph"]
         if version == _VERSION:
-            return (
+            parts = (
                 tuple(_read_operation(one) for one in document["operations"]),
                 tuple(_read_edge(one) for one in document["edges"]),
                 tuple(_read_tensor(one) for one in document["inputs"]),
                 tuple(_read_tensor(one) for one in document["outputs"]),
             )
-    except (ValueError, TypeError, KeyError, IndexError) as error:
+            _check(parts)
+            return parts
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise GraphError(
             f"This is no graph in JSON: {type(error).__name__}: {error}. "
             "Write graphs with NNCFGraph.to_json.",
@@ -60,18 +69,47 @@ def decode(text: str) -> Parts:
     )
 
 
+def _check(parts: Parts) -> None:
+    """Check that addresses are unique, and that edges join ports that there are."""
+    operations, edges, inputs, outputs = parts
+    ports = {one.address: (len(one.inputs), len(one.outputs)) for one in operations}
+    if len(ports) < len(operations):
+        raise ValueError("two operations have one address")
+    ports |= {f"/{INPUT_FUNCTION}_{n}": (0, 1) for n in range(len(inputs))}
+    ports |= {f"/{OUTPUT_FUNCTION}_{n}": (1, 0) for n in range(len(outputs))}
+    for edge in edges:
+        if not (
+            0 <= edge.source_port < ports[edge.source][1]
+            and 0 <= edge.target_port < ports[edge.target][0]
+        ):
+            raise ValueError(f"there are no such ports: {edge}")
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is no text")
+    return value
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise TypeError(f"{value!r:.40} is no number of 0 or more")
+    return value
+
+
 def _tensor(info: TensorInfo | None) -> list[object] | None:
     return None if info is None else [list(info.shape), info.dtype]
 
 
 def _read_tensor(value: Sequence[Any]) -> TensorInfo:
     shape, dtype = value
-    return TensorInfo(tuple(int(extent) for extent in shape), str(dtype))
+    return TensorInfo(tuple(_whole(extent) for extent in shape), _text(dtype))
 
 
 def _read_edge(value: Sequence[Any]) -> Edge:
     source, source_port, target, target_port, tensor = value
-    return Edge(source, source_port, target, target_port, _read_tensor(tensor))
+    ports = (_whole(source_port), _whole(target_port))
+    return Edge(_text(source), ports[0], _text(target), ports[1], _read_tensor(tensor))
 
 
 def _operation(one: Operation) -> dict[str, object]:
@@ -93,14 +131,14 @@ def _operation(one: Operation) -> dict[str, object]:
 def _read_operation(value: Mapping[str, Any]) -> Operation:
     inputs = (None if info is None else _read_tensor(info) for info in value["inputs"])
     return Operation(
-        address=value["address"],
-        function=value["function"],
-        call_number=value["call_number"],
-        index=value["index"],
-        module=value["module"],
-        module_type=value["module_type"],
+        address=_text(value["address"]),
+        function=_text(value["function"]),
+        call_number=_whole(value["call_number"]),
+        index=_whole(value["index"]),
+        module=_text(value["module"]),
+        module_type=_text(value["module_type"]),
         inputs=tuple(inputs),
         outputs=tuple(_read_tensor(info) for info in value["outputs"]),
-        parameters={int(port): name for port, name in value["parameters"].items()},
-        equation=value.get("equation", ""),
+        parameters={int(port): _text(name) for port, name in value["parameters"].items()},
+        equation=_text(value.get("equation", "")),
     )

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.hardware.operation_kinds import KINDS, unknown_kinds
+from nncfx.untrusted import read_json
 
 __all__ = ["DTYPES", "SCHEMA", "Descriptor", "Hardware"]
 
@@ -178,8 +179,8 @@ class Hardware:
             ArgumentError: it is no JSON, does not follow `SCHEMA`, or names what is not known.
         """
         try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
+            data: Any = read_json(text)
+        except ValueError as error:
             raise ArgumentError(f"The hardware description is no JSON: {error}.") from error
         faults = sorted(
             jsonschema.Draft202012Validator(SCHEMA).iter_errors(data),

@@ -18,6 +18,7 @@ from nncfx.lc.projection import Best, Projection
 from nncfx.lc.recovery import StepRecord
 from nncfx.schemes.code_digest import code_digest
 from nncfx.storage.whole_file import writing
+from nncfx.untrusted import read_json
 
 __all__ = ["Unfinished", "identity"]
 
@@ -114,8 +115,9 @@ class Unfinished:
                     f"'{path}' is of format {written.get('format')!r}, and this nncfx reads "
                     f"{_FORMAT!r}. Delete it to start the recovery again.",
                 )
-            return json.loads(written["state"]), tensors
-        except (OSError, KeyError, ValueError, safetensors.SafetensorError) as error:
+            state: Any = read_json(written["state"])
+            return dict(state), tensors
+        except (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
             raise StorageError(
                 f"'{path}' is no state of a recovery ({error}). Delete it to start again.",
             ) from error

@@ -1,6 +1,5 @@
 """Which layers of a model a scheme touches, and their raw parameters."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from nncfx.errors import ArgumentError, CompressionError, GraphError, did_you_mean
 from nncfx.tracing.dynamic_class import original_class
+from nncfx.untrusted import REGULAR, is_found
 
 __all__ = [
     "CONDENSA_LAYERS",
@@ -22,7 +22,6 @@ __all__ = [
     "select_layers",
 ]
 
-_REGULAR: Final = "{re}"
 _RECURRENT: Final = (nn.RNNBase, nn.RNNCellBase)
 
 LAYER_KINDS: Final[Mapping[str, tuple[type[nn.Module], ...]]] = MappingProxyType(
@@ -154,15 +153,9 @@ def matching_modules(model: nn.Module, patterns: Iterable[str]) -> frozenset[str
 
 
 def _selects(pattern: str, name: str) -> bool:
-    if not pattern.startswith(_REGULAR):
+    if not pattern.startswith(REGULAR):
         return pattern == name
-    try:
-        return re.search(pattern.removeprefix(_REGULAR), name) is not None
-    except re.error as error:
-        raise GraphError(
-            f"'{pattern}' in ignored holds no regular expression: {error}. Escape brackets and "
-            "dots with a backslash.",
-        ) from error
+    return is_found(pattern, name)
 
 
 def _layers_of(name: str, module: nn.Module) -> Iterator[Layer]:

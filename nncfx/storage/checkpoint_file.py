@@ -1,6 +1,5 @@
 """What `nncfx.save` writes, as it is read: a safetensors file with a JSON text of ours in it."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +19,7 @@ from nncfx.storage.integer_tensor import (
 )
 from nncfx.storage.number_formats import WIDTHS
 from nncfx.storage.stored_model import StoredModel, StoredTensor
+from nncfx.untrusted import read_json
 
 __all__ = [
     "FORMAT",
@@ -61,8 +61,8 @@ def read_description(path: Path) -> dict[str, Any]:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-        found: object = json.loads(metadata[KEY]) if KEY in metadata else None
-    except (OSError, safetensors.SafetensorError, ValueError, RecursionError) as error:
+        found = read_json(metadata[KEY]) if KEY in metadata else None
+    except (OSError, safetensors.SafetensorError, ValueError) as error:
         raise StorageError(
             f"'{path}' cannot be read as a checkpoint: {error}. Give a file that nncfx.save or "
             "nncfx.storage.save wrote.",

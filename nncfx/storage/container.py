@@ -14,6 +14,7 @@ from nncfx.errors import StorageError
 from nncfx.storage.byte_reader import ByteReader
 from nncfx.storage.number_formats import WIDTHS, BitTensor, Words, narrow, widen
 from nncfx.storage.tensor_codecs import CODECS, decode_words, encode_words
+from nncfx.untrusted import read_json
 
 __all__ = [
     "Contents",
@@ -229,8 +230,8 @@ def _inflate(data: bytes, size: int) -> bytes:
 
 def _checked_header(text: bytes, payload: int) -> Header:
     try:
-        header = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        header = read_json(text)
+    except ValueError as error:
         raise StorageError(f"The file is damaged: its header is no JSON ({error}).") from error
     parts = ("tensors", "segments", "same", "sizes", "metadata")
     kinds = (list, list, dict, dict, dict)

@@ -5,10 +5,11 @@ process left, which is cut off, or the whole of somebody else's file, which is n
 """
 
 import contextlib
-import json
 import os
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
+
+from nncfx.untrusted import read_json
 
 __all__ = ["append_line", "could_begin", "json_line", "whole_and_torn"]
 
@@ -55,34 +56,13 @@ def append_line(handle: int, size: int, line: bytes) -> int:
     return size + len(line)
 
 
-_DEEPEST: Final = 100
-"""How deeply a line may be nested: no reader behind this one then runs out of stack."""
-
-
 def json_line(line: bytes) -> Mapping[str, Any]:
     """Return the JSON object that a line holds, made of finite numbers and not nested deeply.
 
     Raises:
         ValueError: it holds something else.
     """
-    try:
-        found: object = json.loads(line, parse_constant=_refused)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+    found = read_json(line)
     if not isinstance(found, dict):
         raise ValueError(f"a {type(found).__name__}, not an object")  # noqa: TRY004 (of the value)
-    level: list[dict[str, Any] | list[Any]] = [found]
-    for _ in range(_DEEPEST):
-        level = [
-            inner
-            for one in level
-            for inner in (one.values() if isinstance(one, dict) else one)
-            if isinstance(inner, dict | list)
-        ]
-        if not level:
-            return found
-    raise ValueError(f"it is nested more than {_DEEPEST} deep")
-
-
-def _refused(constant: str) -> float:
-    raise ValueError(f"{constant} is no JSON")
+    return found

@@ -246,13 +246,17 @@ def apply_sizes(
 
 def _checked(
     name: str,
-    given: Mapping[str, object],
+    given: object,
     modules: Mapping[str, nn.Module],
 ) -> ModuleSizes:
     if name not in modules:
         raise StorageError(
             f"The model has no module {name!r}, whose sizes are given."
             f"{did_you_mean(name, modules)} Build the model from the class that was saved.",
+        )
+    if not isinstance(given, Mapping):
+        raise StorageError(
+            f"The sizes of module {name!r} are {given!r:.60}, no attributes with values."
         )
     kind = _kind_of(modules[name])
     attributes = () if kind is None else kind.attributes

@@ -23,6 +23,7 @@ from nncfx.storage.container import Contents, pack
 from nncfx.storage.number_formats import WIDTHS, BitTensor
 from nncfx.storage.tensor_file import TensorFile
 from nncfx.storage.whole_file import SavedFile, write_whole
+from nncfx.untrusted import read_json
 
 __all__ = ["pack_safetensors", "unpack_safetensors"]
 
@@ -120,8 +121,8 @@ def _text_metadata(file: TensorFile) -> dict[str, str]:
 
 def _own(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        found = read_json(text)
+    except ValueError as error:
         raise StorageError(
             f"The metadata '{_OURS}' of the file is no JSON ({error}). Remove it.",
         ) from error
@@ -193,11 +194,13 @@ class _Safetensors(Mapping[str, BitTensor]):
             f"its header would take {length} bytes",
         )
         try:
-            header = json.loads(self._bytes[_LENGTH.size : begin].tobytes())
-        except (ValueError, RecursionError):
+            header = read_json(self._bytes[_LENGTH.size : begin].tobytes())
+        except ValueError:
             header = None
-        self._require(isinstance(header, dict), "its header is no JSON object")
-        return dict(header), begin
+        if not isinstance(header, dict):
+            self._require(holds=False, fault="its header is no JSON object")
+            header = {}
+        return header, begin
 
     def _checked(self, name: str, entry: object) -> tuple[str, tuple[int, ...], tuple[int, int]]:
         keys = {"dtype", "shape", "data_offsets"}

@@ -16,12 +16,11 @@ from nncfx.thinning.forward_arguments import Arguments, from_plain, made_bytes, 
 from nncfx.thinning.forward_graph import forward_graph
 from nncfx.thinning.graph_form import exchange
 from nncfx.thinning.surgery import Sizes, copy_without
+from nncfx.tracing.input_specs import MOST_BYTES
 from nncfx.tracing.module_walk import all_modules, all_tensors
+from nncfx.untrusted import read_json
 
-__all__ = ["MOST_BYTES", "ThinRecipe", "rebuild", "thin_optimizer"]
-
-MOST_BYTES: Final = 2**30
-"""What `rebuild` gives the arguments of modules that became graphs: a gibibyte."""
+__all__ = ["ThinRecipe", "rebuild", "thin_optimizer"]
 
 _FORMAT: Final = "nncfx thin recipe"
 _VERSION: Final = 1
@@ -78,7 +77,7 @@ class ThinRecipe:
             ThinningError: `text` is no recipe, or one of another version.
         """
         try:
-            content = json.loads(text)
+            content: Any = read_json(text)
             if content["format"] != _FORMAT or content["version"] != _VERSION:
                 raise ThinningError(
                     f"This is {content['format']!r}, version {content['version']!r}; "

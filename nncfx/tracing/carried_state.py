@@ -9,6 +9,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from nncfx.errors import NNCFXError, StorageError
+from nncfx.untrusted import read_json
 
 __all__ = ["CARRIED", "CarriedState", "StateOwner"]
 
@@ -73,11 +74,11 @@ class CarriedState:
             f"and begin a schedule anew, leave out of the state what ends in '{CARRIED}'."
         )
         try:
-            state = json.loads(bytes(_numbers(value)))
+            state: Any = read_json(bytes(_numbers(value)))
             self.owner.load_state_dict(state)
         except NNCFXError as error:
             raise StorageError(f"{error} {mend}") from error
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             raise StorageError(f"The state of a schedule is damaged ({error}). {mend}") from error
         self.is_behind = False
 

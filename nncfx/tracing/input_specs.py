@@ -1,14 +1,19 @@
 """Example inputs as a description that JSON can hold: shapes and types, never values."""
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from operator import index
+from typing import Any, Final
 
 import torch
 
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.tracing.inputs import ExampleInputs
 
-__all__ = ["describe_inputs", "inputs_from"]
+__all__ = ["MOST_BYTES", "describe_inputs", "inputs_from"]
+
+MOST_BYTES: Final = 2**30
+"""So much memory may what a file describes take when it is made."""
 
 
 def describe_inputs(inputs: object) -> dict[str, Any]:
@@ -40,9 +45,16 @@ def inputs_from(description: Mapping[str, Any], device: torch.device) -> Example
 
     Raises:
         ArgumentError: an input could not be described when the file was written.
-        StorageError: `description` is damaged.
+        StorageError: `description` is damaged, or the inputs would take more than 1 GiB: a file
+            of a stranger's could ask for any size.
     """
     try:
+        asked = _bytes(description)
+        if asked > MOST_BYTES:
+            raise StorageError(
+                f"The file describes example inputs of {asked:,} bytes; at most {MOST_BYTES:,} "
+                "are made. If you trust it, pass example_inputs.",
+            )
         made = _make(description, device)
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise StorageError(
@@ -51,6 +63,18 @@ def inputs_from(description: Mapping[str, Any], device: torch.device) -> Example
     if isinstance(made, torch.Tensor | tuple | list | Mapping):
         return made
     raise StorageError("The description of the example inputs is damaged. Pass example_inputs.")
+
+
+def _bytes(description: Any) -> int:
+    """Return how much memory described inputs take."""
+    if description["kind"] == "tensor":
+        shape = [index(extent) for extent in description["shape"]]
+        if min(shape, default=0) < 0:
+            raise TypeError(f"a tensor has the shape {shape}")
+        dtype: torch.dtype = getattr(torch, description["dtype"])
+        return math.prod(shape) * dtype.itemsize
+    items = description.get("items", ())
+    return sum(map(_bytes, items.values() if isinstance(items, Mapping) else items))
 
 
 def _make(description: Mapping[str, Any], device: torch.device) -> Any:

@@ -1,0 +1,105 @@
+"""What strangers may have written, JSON and patterns, read within bounds of depth and time."""
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import regex
+
+from nncfx.errors import GraphError
+
+__all__ = ["REGULAR", "is_found", "read_json"]
+
+REGULAR: Final = "{re}"
+"""What marks a pattern as a regular expression."""
+
+_DEEPEST: Final = 100
+"""How deeply JSON may be nested: no reader behind this one then runs out of stack."""
+
+_LONGEST_PATTERN: Final = 1000
+"""Characters: the time to compile a pattern grows with them."""
+
+_SECONDS: Final = 1.0
+"""Of the processor, for one search: honest patterns take microseconds."""
+
+Pairs: TypeAlias = Callable[[list[tuple[str, Any]]], Any]
+
+
+def read_json(text: str | bytes, *, object_pairs_hook: Pairs | None = None) -> object:
+    """Return what the JSON `text` holds: finite numbers, not nested deeply.
+
+    Args:
+        text: JSON; bytes are UTF-8.
+        object_pairs_hook: As `json.loads` has it.
+
+    Raises:
+        ValueError: it is no JSON, is nested more than 100 deep, or holds a number that is not
+            finite.
+
+    >>> read_json('{"a": [1, 2.5]}')
+    {'a': [1, 2.5]}
+    >>> read_json("1e999")
+    Traceback (most recent call last):
+    ValueError: the number 1e999 is not finite
+    """
+    try:
+        found: object = json.loads(
+            text,
+            parse_constant=_finite,
+            parse_float=_finite,
+            object_pairs_hook=object_pairs_hook,
+        )
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    level = [found]
+    for _ in range(_DEEPEST + 1):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return found
+    raise ValueError(f"it is nested more than {_DEEPEST} deep")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {text} is not finite")
+    return value
+
+
+def is_found(pattern: str, text: str) -> bool:
+    r"""Return whether the regular expression that `pattern` is without `{re}` matches in `text`.
+
+    The syntax is that of `re`, and a match may stand anywhere. Patterns come with configs and
+    files: one that backtracks without end is given up.
+
+    Raises:
+        GraphError: the pattern does not compile, is longer than 1,000 characters, or takes more
+            than a second.
+
+    >>> is_found(r"{re}layer[12]\.", "layer2.0.conv1")
+    True
+    """
+    if len(pattern) > _LONGEST_PATTERN:
+        raise GraphError(
+            f"The pattern '{pattern[:40]}...' has {len(pattern):,} characters; at most "
+            f"{_LONGEST_PATTERN:,} are read. Write several patterns.",
+        )
+    try:
+        compiled = regex.compile(pattern.replace(REGULAR, ""))
+        return compiled.search(text, timeout=_SECONDS) is not None
+    except (regex.error, RecursionError) as error:
+        raise GraphError(
+            f"'{pattern}' holds no regular expression: {error}. Escape brackets and dots with a "
+            "backslash, as in '{re}Conv2d\\[conv1\\]'.",
+        ) from error
+    except TimeoutError as error:
+        raise GraphError(
+            f"The pattern '{pattern}' takes more than {_SECONDS:g} s on '{text[:80]}': it "
+            "backtracks without end. Repeat no group that itself repeats, as in '(a+)+'.",
+        ) from error
