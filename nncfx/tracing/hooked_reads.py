@@ -3,7 +3,9 @@
 Elsewhere the attribute is the parameter itself, so that initialization, clamps, copies and
 gradients reach it. The root of the model, each module with a hooked weight, and each module around
 a hooked one has a forward that says so: a part of the model that is called by itself computes with
-its hooks, as does one that `torch.utils.checkpoint` calls again in the backward pass.
+its hooks, as does one that `torch.utils.checkpoint` calls again in the backward pass. A method
+other than a forward that reads a weight itself, and is called from outside, cannot be told from
+code that is about to write to it: it reads the parameter.
 """
 
 import threading

@@ -46,9 +46,9 @@ def test_the_file_of_another_training_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("other", [torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(3)])
 def test_a_file_of_another_model_is_refused(tmp_path: Path, other: torch.nn.Module) -> None:
     TrainingFile(tmp_path / "t", "a").save(1, {"model": torch.nn.Linear(3, 3)})
-    with pytest.raises(StorageError, match="The model in .* does not fit"):
+    with pytest.raises(StorageError, match=r"The model in .* does not fit"):
         TrainingFile(tmp_path / "t", "a").restore({"model": other})
-    with pytest.raises(StorageError, match="The optimizer in .* does not fit"):
+    with pytest.raises(StorageError, match=r"The optimizer in .* does not fit"):
         TrainingFile(tmp_path / "t", "a").restore({"optimizer": other})
 
 
