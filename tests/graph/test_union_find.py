@@ -42,3 +42,19 @@ def test_growing_keeps_what_is_united() -> None:
     assert sets.grow(3).tolist() == [2, 3, 4]
     assert sets.find(np.arange(5)).tolist() == [0, 0, 2, 3, 4]
     assert len(sets) == 5
+
+
+def test_nothing_stands_for_itself_however_many_integers_there_are() -> None:
+    sets = UnionFind()
+    assert sets.find(np.array([-1])).tolist() == sets.roots().tolist() == [-1]
+    sets.grow(3)
+    assert sets.roots().tolist() == [0, 1, 2, -1]
+
+
+def test_unions_are_counted_where_they_change_something() -> None:
+    sets = UnionFind()
+    sets.grow(3)
+    assert sets.unions == 0
+    sets.union(np.array([0]), np.array([1]))
+    sets.union(np.array([1]), np.array([0]))
+    assert sets.unions == 1

@@ -402,3 +402,9 @@ def test_mixed_precision_recovers_about_as_much(
 def test_another_precision_is_refused() -> None:
     with pytest.raises(ArgumentError, match="amp is 'int8'"):
         LC(amp="int8")
+
+
+def test_the_penalty_grows_as_condensas_does_if_nothing_is_said() -> None:
+    """Condensa's `LC`: mu_init=0.001, mu_multiplier=1.1, mu_cap=10000."""
+    recipe = LC()
+    assert (recipe.mu_init, recipe.mu_multiplier, recipe.mu_cap) == (0.001, 1.1, 10_000)

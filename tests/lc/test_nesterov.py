@@ -55,3 +55,9 @@ def test_a_closure_is_evaluated_with_gradients() -> None:
 
     assert optimizer.step(closure) == 1.0
     assert weight.item() == pytest.approx(0.9)
+
+
+def test_the_momentum_is_nine_tenths_if_none_is_given() -> None:
+    weight = nn.Parameter(torch.tensor([1.0], dtype=torch.float64))
+    # v = -0.1 * 1, w = 1 - 0.1 - 0.9 * 0.1
+    assert run(Nesterov([weight], 0.1), weight, [0.1]) == pytest.approx([0.81])

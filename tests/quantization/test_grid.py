@@ -301,3 +301,13 @@ def test_compiled_gradients_pass_inside_the_range_and_nowhere_else() -> None:
     torch.compile(rounded, fullgraph=True, backend="aot_eager")(x).sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]
+
+
+def test_two_channels_have_a_gradient_of_their_scale_each() -> None:
+    """Inside the range it is `round(x/s) - x/s`, beyond it the end of the grid."""
+    spec = QuantizerSpec(bits=4, axis=0)
+    x = torch.tensor([[0.3], [9.0]])
+    scale = torch.tensor([1.0, 1.0], requires_grad=True)
+    fake_quantize(x, scale, torch.zeros(2), spec).sum().backward()
+    assert scale.grad is not None
+    assert scale.grad.tolist() == pytest.approx([-0.3, 7.0])

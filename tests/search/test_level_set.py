@@ -101,3 +101,15 @@ def test_a_search_ends_where_the_metric_equals_the_threshold() -> None:
         Observation(level=0.51, value=0.5),
     ]
     assert next_level(seen, 0.91, SETTINGS, free=1) is None
+
+
+@pytest.mark.parametrize("value", [0.30, 0.60, 0.80, 0.88, 0.905])
+def test_a_probe_in_two_cells_leaves_at_most_one_on_each_side(value: float) -> None:
+    """Whichever way it turns out, the bracket is closed."""
+    seen = [
+        Observation(level=0.0, value=0.93),
+        Observation(level=0.50, value=0.92),
+        Observation(level=0.52, value=value),
+    ]
+    level = next_level(seen, 0.91, SETTINGS, free=1)
+    assert level == pytest.approx(0.51)

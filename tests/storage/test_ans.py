@@ -143,3 +143,15 @@ def test_impossible_lanes_and_states_are_refused(lanes: int, state: int) -> None
     states = state.to_bytes(4, "little") * lanes
     with pytest.raises(StorageError, match="contradicts"):
         decoded(table + varint(lanes) + varint(0) + states, 3)
+
+
+def test_lanes_are_at_most_4096_as_the_page_says() -> None:
+    table = pack_frequencies(np.array([48, 16], dtype=np.int64))
+
+    def opened(lanes: int) -> ans.AnsReader:
+        states = (65536).to_bytes(4, "little") * lanes
+        return ans.AnsReader(ByteReader(table + varint(lanes) + varint(0) + states), 5000)
+
+    opened(4096)
+    with pytest.raises(StorageError, match="contradicts"):
+        opened(4097)

@@ -115,3 +115,46 @@ def test_a_weight_that_is_computed_from_the_input_fixes_what_it_meets() -> None:
 
     found = analyze_channels(Dynamic(), torch.zeros(2, 3))
     assert found.fixed["stem"] == "'Dynamic/linear_0' has a weight that is no parameter"
+
+
+def test_one_matrix_of_a_stack_reads_and_writes_the_last_axis_of_tokens() -> None:
+    class Expert(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.head = nn.Linear(3, 4), nn.Linear(5, 2)
+            self.experts = nn.Parameter(torch.zeros(2, 5, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(nn.functional.linear(self.stem(x), self.experts[1]))
+
+    found = analyze_channels(Expert(), torch.zeros(2, 7, 3))
+    assert axes(found, "stem") == {
+        "stem.weight": ("producer", 0),
+        "stem.bias": ("producer", 0),
+        "experts": ("consumer", 2),
+    }
+    assert axes(found, "experts") == {
+        "experts": ("producer", 1),
+        "head.weight": ("consumer", 1),
+    }
+
+
+def test_a_product_added_to_a_bias_reads_rows_and_writes_columns() -> None:
+    """As GPT-2 writes a linear layer: `addmm(bias, x, weight)`."""
+
+    class Transposed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.head = nn.Linear(3, 4), nn.Linear(5, 2)
+            self.weight, self.bias = nn.Parameter(torch.zeros(4, 5)), nn.Parameter(torch.zeros(5))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(torch.addmm(self.bias, self.stem(x), self.weight))
+
+    found = analyze_channels(Transposed(), torch.zeros(7, 3))
+    assert axes(found, "stem")["weight"] == ("consumer", 0)
+    assert axes(found, "weight") == {
+        "weight": ("producer", 1),
+        "bias": ("producer", 0),
+        "head.weight": ("consumer", 1),
+    }
