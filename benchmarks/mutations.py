@@ -387,6 +387,10 @@ def main() -> None:
             place = f"{one.module}:{one.line}"
             print(f"{n}/{len(plan)} {row['outcome']:9} {place} {one.change}", flush=True)
         rows.append(row)
+    _report(rows)
+
+
+def _report(rows: list[dict[str, object]]) -> None:
     survivors = [row for row in rows if row["outcome"] == SURVIVED]
     left_out = sum(row["outcome"] == LEFT_OUT for row in rows)
     run = len(rows) - left_out
