@@ -232,7 +232,7 @@ def run_command(options: argparse.Namespace, runs: list[Run]) -> None:
         # threads that spin where others work too cost more than they bring
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
         os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 (this very command)
-    os.nice(19 - os.nice(0))
+    _step_back()
     torch.set_num_threads(options.threads)
     runner = Runner(options.data, options.minutes, options.device)
 
@@ -331,6 +331,18 @@ def main() -> None:
     COMMANDS[options.command](
         options, [run for run in runs if not options.only or run.name in options.only]
     )
+
+
+def _step_back() -> None:
+    """Leave the processor to whoever wants it.
+
+    Linux with autogroups weighs sessions against each other, and niceness within one only.
+    """
+    os.nice(19 - os.nice(0))
+    group = Path("/proc/self/autogroup")
+    if group.exists():
+        with contextlib.suppress(OSError):
+            group.write_text("19")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import copy
 import json
 import logging
 import random
+import sys
 import tempfile
 import time
 import traceback
@@ -32,9 +33,12 @@ from nncfx.errors import NNCFXError
 from nncfx.graph import NNCFGraph
 from nncfx.hago.log import read_log
 from nncfx.hardware import Hardware, hardware_named
-from nncfx.runtimes import LatencyTable
+from nncfx.runtimes.latency_table import LatencyTable, ModuleSample
 from nncfx.search import Measurement, Study
 from nncfx.thinning.recipe import ThinRecipe, rebuild
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "report"))
+from evidence import EVIDENCE
 
 ODD: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 2**31, 2**63, -(2**70), 10**30, 0.5, 1e308, -0.0),
@@ -79,9 +83,8 @@ def readers(folder: Path) -> dict[str, Reader]:
     with torch.no_grad():
         dense[3].weight[:, 4:] = 0
     thin = nncfx.thin(dense, torch.randn(2, 3, 8, 8))
-    table = LatencyTable(machine={"runtime": "x"}, samples={}, scale=1.0)
-    evidence = Path(__file__).parent.parent / "tests" / "compressor" / "golden"
-    golden = next(iter(sorted(evidence.glob("evidence*.json"))), None)
+    samples = {"Linear": (ModuleSample((8.0, 4.0), 0.1), ModuleSample((16.0, 4.0), 0.2))}
+    table = LatencyTable(machine={"runtime": "x"}, samples=samples, scale=1.0)
     return {
         "graph": Reader(nncfx.wrap(net(), IMAGE).nncf.graph.to_json(), _use_graph),
         "recipe": Reader(
@@ -90,7 +93,7 @@ def readers(folder: Path) -> dict[str, Reader]:
         "hardware": Reader(hardware_named("onnxruntime").to_json(), Hardware.from_json),
         "latency table": Reader(table.to_json(), LatencyTable.from_json),
         "config": Reader(json.dumps(CONFIG), lambda text: _use_config(folder / "c.json", text)),
-        "evidence": Reader(golden.read_text() if golden else "{}", Evidence.from_json),
+        "evidence": Reader(EVIDENCE.to_json(), Evidence.from_json),
         "checkpoint": _checkpoint(folder),
         "journal": _journal(folder),
         "hago log": _log(folder),
