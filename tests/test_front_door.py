@@ -129,7 +129,7 @@ WORKS_IN_PLACE = {
     "wrap": "itself",
     "unwrap": "itself",
     "create_compressed_model": "the same `model`",
-    "load": "wrapped in place",
+    "load": "changed in place",
     "correct_biases": "in place",
     "equalize_layers": "in place",
     "fold_batch_norms": "in place",
