@@ -98,3 +98,12 @@ def test_the_origin_of_a_set_is_what_creates_its_channels() -> None:
     given = GroupSet(name="given", size=2, members=(consumer, follower))
     assert made.origin is producer
     assert given.origin is follower
+
+
+def test_the_table_of_sets_has_its_columns_below_one_another() -> None:
+    members = (Member(parameter="w", axis=0, indices=np.array([[0]]), role=Role.PRODUCER),)
+    names = ("a", "a name longer than its title")
+    channels = Channels(tuple(GroupSet(name=name, size=1, members=members) for name in names))
+    title, *rows = str(channels).splitlines()
+    assert [row[title.index("groups")] for row in rows] == ["1", "1"]
+    assert [row[title.index("removable") :] for row in rows] == ["yes", "yes"]

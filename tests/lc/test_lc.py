@@ -408,3 +408,10 @@ def test_the_penalty_grows_as_condensas_does_if_nothing_is_said() -> None:
     """Condensa's `LC`: mu_init=0.001, mu_multiplier=1.1, mu_cap=10000."""
     recipe = LC()
     assert (recipe.mu_init, recipe.mu_multiplier, recipe.mu_cap) == (0.001, 1.1, 10_000)
+
+
+@pytest.mark.parametrize("name", ["mu_init", "lr_decay", "lr_multiplier"])
+@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan])
+def test_a_factor_that_ends_the_training_is_refused(name: str, value: float) -> None:
+    with pytest.raises(ArgumentError, match=name):
+        LC(**{name: value})

@@ -1,10 +1,12 @@
 """Projection leaves both models consistent, and the best is the earliest of equals."""
 
+import pytest
 import torch
 from torch import nn
 
-from nncfx.lc import StepRecord
-from nncfx.lc.projection import Best, project
+from nncfx.errors import CompressionError
+from nncfx.lc import RecoveryData, StepRecord
+from nncfx.lc.projection import Best, judge, project
 from nncfx.schemes import FunctionScheme, Prune, Quantize
 
 
@@ -44,3 +46,19 @@ def test_the_best_is_the_earliest_of_equals() -> None:
     assert recovered.model is offers[1].model
     assert recovered.metric == 0.5
     assert [record.step for record in recovered.history] == [0, 1, 2, 3]
+
+
+def test_the_metric_is_what_the_user_says_of_the_model_in_eval_mode() -> None:
+    projection = project(nn.Linear(2, 2), Prune(), 0.0)
+    data = RecoveryData(
+        train=[], validate=lambda model: 0.5 + model.training, criterion=nn.MSELoss()
+    )
+    projection.model.train()
+    assert judge(projection, data, 0) == 0.5
+
+
+def test_a_metric_that_is_nan_is_refused() -> None:
+    projection = project(nn.Linear(2, 2), Prune(), 0.0)
+    data = RecoveryData(train=[], validate=lambda _: float("nan"), criterion=nn.MSELoss())
+    with pytest.raises(CompressionError, match="validate returned NaN"):
+        judge(projection, data, 0)

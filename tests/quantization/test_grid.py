@@ -311,3 +311,12 @@ def test_two_channels_have_a_gradient_of_their_scale_each() -> None:
     fake_quantize(x, scale, torch.zeros(2), spec).sum().backward()
     assert scale.grad is not None
     assert scale.grad.tolist() == pytest.approx([-0.3, 7.0])
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=repr)
+def test_a_range_of_nothing_but_zero_has_a_grid_that_holds_zero(spec: QuantizerSpec) -> None:
+    nothing = torch.tensor(0.0)
+    scale, zero = qparams_from_range(nothing, nothing, spec)
+    assert 0 < float(scale) < 1e-20
+    assert spec.quant_min <= float(zero) <= spec.quant_max
+    assert float(fake_quantize(nothing, scale, zero, spec)) == 0.0

@@ -340,3 +340,33 @@ def test_a_tensor_of_zeros_is_ranked_by_its_norm_too() -> None:
     masks = magnitude_mask(tensors, 0.25, normed=True)
     assert masks["dead"].tolist() == [True, False]
     assert masks["alive"].all()
+
+
+def test_scores_follow_the_groups_where_these_are_not_in_the_order_of_the_rows() -> None:
+    members = (
+        Member(parameter="a", axis=0, indices=np.array([[2, 0], [3, 1]]), role=Role.PRODUCER),
+    )
+    channels = Channels((GroupSet(name="a", size=2, members=members),))
+    weights = {"a": torch.tensor([[1.0], [10.0], [100.0], [1000.0]])}
+    [scores] = group_scores(channels, weights, "l1norm", normalize=False)
+    assert scores.tolist() == [101.0, 1010.0]
+
+
+def test_two_groups_that_change_places_change_scores() -> None:
+    members = (Member(parameter="a", axis=0, indices=np.array([[1], [0]]), role=Role.PRODUCER),)
+    channels = Channels((GroupSet(name="a", size=2, members=members),))
+    weights = {"a": torch.tensor([[1.0], [10.0]])}
+    [scores] = group_scores(channels, weights, "l1norm", normalize=False)
+    assert scores.tolist() == [10.0, 1.0]
+
+
+def test_the_bias_of_a_linear_layer_has_no_part_in_its_scores() -> None:
+    indices = np.array([[0], [1]])
+    members = tuple(
+        Member(parameter=name, axis=0, indices=indices, role=Role.PRODUCER)
+        for name in ("weight", "bias")
+    )
+    channels = Channels((GroupSet(name="", size=2, members=members),))
+    weights = {"weight": torch.tensor([[1.0], [2.0]]), "bias": torch.tensor([50.0, 0.0])}
+    [scores] = group_scores(channels, weights, "l1norm", normalize=False)
+    assert scores.tolist() == [1.0, 2.0]

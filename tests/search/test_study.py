@@ -258,3 +258,19 @@ def test_a_folder_that_cannot_be_made_is_told_with_the_path(tmp_path: pathlib.Pa
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(SearchError, match=r"file/journal\.jsonl cannot be written"):
         Study(tmp_path / "file" / "journal.jsonl", {})
+
+
+def test_a_study_that_says_nothing_of_its_data_reads_one_that_did(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    with Study(path, data={"images": 5}) as study:
+        study.run("accuracy", 0.5, measure)
+    with Study(path) as study:
+        assert len(study.trials) == 1
+
+
+def test_a_study_with_facts_of_its_data_reads_one_without_any(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    with Study(path) as study:
+        study.run("accuracy", 0.5, measure)
+    with Study(path, data={"images": 5}) as study:
+        assert len(study.trials) == 1

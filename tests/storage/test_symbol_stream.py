@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nncfx.errors import StorageError
 from nncfx.storage import ans, huffman
-from nncfx.storage.byte_reader import ByteReader
+from nncfx.storage.byte_reader import ByteReader, varint
 from nncfx.storage.huffman import count_symbols
 from nncfx.storage.symbol_stream import (
     decode_symbols,
@@ -112,3 +112,10 @@ def test_reading_in_parts_is_reading_at_once(kind: int, parts: list[int]) -> Non
 def test_a_damaged_stream_is_refused(data: bytes) -> None:
     with pytest.raises(StorageError):
         decode_symbols(ByteReader(data), 1)
+
+
+@pytest.mark.parametrize(("kind", "low"), [(17, 0), (31, 0), (0, 1 << 16), (4, 1 << 16)])
+def test_symbols_of_more_than_sixteen_bits_are_refused_unread(kind: int, low: int) -> None:
+    data = bytes([kind]) + varint(low) + bytes(100)
+    with pytest.raises(StorageError, match="a symbol stream of kind"):
+        open_symbols(ByteReader(data), 10)

@@ -90,3 +90,11 @@ def test_a_bitmap_with_bits_beyond_the_tensor_is_refused() -> None:
 def test_an_unknown_codec_is_refused() -> None:
     with pytest.raises(StorageError, match="newer than this reader"):
         decode_words("dense+magic", ByteReader(b""), 1, 4)
+
+
+def test_a_bitmap_of_many_chunks_comes_back() -> None:
+    words = np.zeros((1 << 19) + 5, dtype=np.uint8)
+    words[[0, 7, 8, (1 << 18) - 1, 1 << 18, (1 << 18) + 9, 1 << 19, (1 << 19) + 4]] = range(1, 9)
+    bits = np.packbits(words != 0, bitorder="little").tobytes()
+    found = decode_words("bitmap+raw", ByteReader(bits + bytes(range(1, 9))), words.size, 1)
+    np.testing.assert_array_equal(found, words)

@@ -68,3 +68,9 @@ def test_channels_are_the_same_if_they_appear_in_the_same_order() -> None:
 def test_a_grid_without_axes_is_compact() -> None:
     grid = torch.tensor(3)
     assert torch.equal(compact(grid), grid)
+
+
+def test_ids_that_change_between_equal_ends_run_along_their_axis() -> None:
+    grid = along(np.array([0, 1, 0]), 1, (2, 3))
+    assert grid.tolist() == [[0, 1, 0]] * 2
+    assert varying_axes(grid) == (1,)

@@ -5,6 +5,7 @@ import numpy as np
 from nncfx.graph.channels import Role
 from nncfx.tracing.channel_ids import NO_CHANNEL
 from nncfx.tracing.channel_ledger import ChannelLedger
+from nncfx.tracing.named_integers import NamedInteger
 
 
 def test_groups_with_the_same_members_make_one_set() -> None:
@@ -79,3 +80,38 @@ def test_a_parameter_of_the_root_names_its_set_itself() -> None:
     ledger = ChannelLedger()
     ledger.carry("weight", 0, ledger.create(1), Role.PRODUCER)
     assert [g.name for g in ledger.channels([])] == ["weight"]
+
+
+def test_an_axis_noted_twice_keeps_what_only_one_note_knows() -> None:
+    ledger = ChannelLedger()
+    first, second = ledger.create(2), ledger.create(2)
+    ledger.carry("conv.weight", 0, np.array([first[0], NO_CHANNEL]), Role.PRODUCER)
+    ledger.carry("conv.weight", 0, np.array([NO_CHANNEL, second[1]]), Role.PRODUCER)
+    assert ledger.carried("conv.weight", 0, 2).tolist() == [first[0], second[1]]
+
+
+def test_a_shadow_loses_what_its_parameter_loses() -> None:
+    ledger = ChannelLedger()
+    ledger.shadow("conv.average", "conv.weight")
+    ledger.carry("conv.weight", 0, ledger.create(2), Role.PRODUCER)
+    (one,) = ledger.channels([])
+    found = {member.parameter: member.indices.tolist() for member in one.members}
+    assert found == {"conv.weight": [[0], [1]], "conv.average": [[0], [1]]}
+
+
+def test_an_integer_that_is_computed_with_fixes_the_axes_of_its_size_in_its_module() -> None:
+    ledger = ChannelLedger()
+    ledger.carry("a.weight", 0, ledger.create(4), Role.PRODUCER)
+    ledger.carry("a.table", 0, ledger.create(3), Role.PRODUCER)
+    ledger.carry("b.weight", 0, ledger.create(4), Role.PRODUCER)
+    ledger.number(NamedInteger.named(4, "a", "width", 4), "is computed with")
+    found = {member.parameter: one.fixed for one in ledger.channels([]) for member in one.members}
+    assert found == {"a.weight": "is computed with", "a.table": None, "b.weight": None}
+
+
+def test_a_set_whose_number_the_code_gives_tells_where() -> None:
+    ledger = ChannelLedger()
+    ledger.carry("conv.weight", 0, ledger.create(2), Role.PRODUCER)
+    ledger.hold("Net/view_0", ("conv.weight", 0))
+    ledger.hold("Net/view_1", ("linear.weight", 0))
+    assert [one.held for one in ledger.channels([])] == ["Net/view_0"]

@@ -128,3 +128,25 @@ def test_padding_of_channels_adds_columns_that_no_group_has() -> None:
 def test_channels_folded_into_the_batch_are_fixed_as_an_output() -> None:
     found = analyse(lambda x: x.reshape(8, 1, 6, 6))
     assert found.find("stem").fixed == "an output of the model"
+
+
+def test_what_is_written_to_all_channels_ties_them_to_those_of_the_place() -> None:
+    def written(x: torch.Tensor) -> torch.Tensor:
+        other = x.flip(2).clone()
+        other[:, :, 0] = x[:, :, 1]
+        return other
+
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1)
+            self.head = nn.Conv2d(4, 2, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            place = self.one(x).clone()
+            place[:, :, 0] = self.two(x)[:, :, 1]
+            return self.head(place)
+
+    assert columns(analyse(written)) == EACH_ON_ITS_OWN
+    members = analyze_channels(Two(), torch.zeros(2, 3, 6, 6)).find("one").members
+    assert {m.parameter for m in members} >= {"one.weight", "two.weight", "head.weight"}
