@@ -269,8 +269,13 @@ AREAS: Mapping[str, Callable[[Path], None]] = {
 
 
 def snapshot(folder: Path) -> dict[str, Any]:
-    """Return what is in `folder`, by path: hidden files too, times of the clock not."""
-    files = sorted(file for file in folder.rglob("*") if not file.is_dir())
+    """Return what is in `folder`, by path: hidden files too, times of the clock not.
+
+    safetensors writes to a file `.tmp...` of its own first, which a kill leaves; nothing reads it.
+    """
+    files = sorted(
+        file for file in folder.rglob("*") if not (file.is_dir() or file.name.startswith(".tmp"))
+    )
     return {str(file.relative_to(folder)): _content(file) for file in files}
 
 

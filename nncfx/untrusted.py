@@ -26,12 +26,15 @@ _SECONDS: Final = 1.0
 Pairs: TypeAlias = Callable[[list[tuple[str, Any]]], Any]
 
 
-def read_json(text: str | bytes, *, object_pairs_hook: Pairs | None = None) -> object:
+def read_json(
+    text: str | bytes, *, object_pairs_hook: Pairs | None = None, finite: bool = True
+) -> object:
     """Return what the JSON `text` holds: finite numbers, not nested deeply.
 
     Args:
         text: JSON; bytes are UTF-8.
         object_pairs_hook: As `json.loads` has it.
+        finite: False where the caller tells of infinite numbers and NaN by their place.
 
     Raises:
         ValueError: it is no JSON, is nested more than 100 deep, or holds a number that is not
@@ -46,8 +49,8 @@ def read_json(text: str | bytes, *, object_pairs_hook: Pairs | None = None) -> o
     try:
         found: object = json.loads(
             text,
-            parse_constant=_finite,
-            parse_float=_finite,
+            parse_constant=_finite if finite else float,
+            parse_float=_finite if finite else float,
             object_pairs_hook=object_pairs_hook,
         )
     except RecursionError as error:

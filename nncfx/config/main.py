@@ -217,7 +217,7 @@ def _parse(text: str, source: str) -> object:
         return dict(pairs)
 
     try:
-        data = read_json(bare, object_pairs_hook=unique)
+        data = read_json(bare, object_pairs_hook=unique, finite=False)
     except ValueError as error:
         raise ConfigError(f"{source} is not JSON: {error}. Mend it there.") from error
     if twice:

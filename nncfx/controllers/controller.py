@@ -202,7 +202,7 @@ class Controller(abc.ABC):
         """Make constants of what the algorithm still learns in `model`, a copy of its own."""
 
     def distributed(self) -> None:
-        """Make all processes start alike: hooks take the tensors of the process of rank 0.
+        """Make all processes start alike: as rank 0, in the tensors of hooks and in the schedule.
 
         Call it once, after `torch.distributed` is initialized; masks and scores are then moved by
         the same schedules and gradients everywhere.
@@ -221,6 +221,9 @@ class Controller(abc.ABC):
             if tensor.data_ptr() not in seen:
                 seen.add(tensor.data_ptr())
                 torch.distributed.broadcast(tensor, src=0)
+        state = [self.state_dict()]
+        torch.distributed.broadcast_object_list(state, src=0)
+        self.load_state_dict(state[0])
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         """Return groups for an optimizer: the model's parameters, and those of the algorithms.

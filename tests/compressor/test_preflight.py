@@ -131,7 +131,7 @@ def test_a_run_of_which_every_trial_failed_is_no_result() -> None:
 
 def test_direct_compression_needs_no_gradient_and_no_training_data() -> None:
     frozen = linear().requires_grad_(requires_grad=False)
-    assert compressor(model=frozen, optimizer=DC(), trainloader=[]).run().level > 0
+    assert compressor(model=frozen, optimizer=DC(), trainloader=[], margin=0.0).run().level > 0
 
 
 def test_a_run_inside_inference_mode_still_trains() -> None:

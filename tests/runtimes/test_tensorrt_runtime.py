@@ -88,7 +88,14 @@ def test_a_model_of_16_bits_makes_a_smaller_engine(dtype: torch.dtype, tmp_path:
     for kind in (torch.float32, dtype):
         path = tmp_path / f"{len(sizes)}.onnx"
         # ONNX knows convolutions of bfloat16 from operator set 22 on.
-        export_onnx(model.to(kind), path, inputs.to(kind), dynamic_batch=False, opset=22)
+        export_onnx(
+            model.to(kind),
+            path,
+            inputs.to(kind),
+            dynamic_batch=False,
+            opset=22,
+            target="tensorrt",
+        )
         sizes.append(built(path).facts.size_bytes)
     assert sizes[1] < 0.75 * sizes[0]
 

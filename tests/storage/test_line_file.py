@@ -62,8 +62,8 @@ def test_a_line_could_begin_so_if_one_is_the_beginning_of_the_other(
     ("line", "told"),
     [
         (b"[1]", "a list, not an object"),
-        (b'{"a": NaN}', "NaN is no JSON"),
-        (b'{"a": -Infinity}', "-Infinity is no JSON"),
+        (b'{"a": NaN}', "NaN is not finite"),
+        (b'{"a": -Infinity}', "-Infinity is not finite"),
         (b"[" * 10**6, "nested too deeply"),
         (b'{"a":' * 150 + b"1" + b"}" * 150, "more than 100 deep"),
         (b'{"a"', "delimiter"),
