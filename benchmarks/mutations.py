@@ -122,6 +122,7 @@ EQUIVALENT = {
 }
 """Lines of modules, as patterns, whose changes no test can notice, and why."""
 KILLED, SURVIVED, TIMED_OUT, LEFT_OUT = "killed", "survived", "timed out", "left out"
+NOT_SWAPPED = "not swapped"  # its tests did not run
 _UNSWAPPED = 77
 
 
@@ -326,7 +327,7 @@ def outcome(mutation: Mutation, tests: list[str], seconds: float) -> tuple[str, 
     with contextlib.suppress(ProcessLookupError):  # what it may have left running
         os.killpg(child, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(status)
-    names = {0: SURVIVED, _UNSWAPPED: "not swapped", -signal.SIGKILL: TIMED_OUT}
+    names = {0: SURVIVED, _UNSWAPPED: NOT_SWAPPED, -signal.SIGKILL: TIMED_OUT}
     return names.get(code, KILLED), used.ru_utime + used.ru_stime
 
 
@@ -398,11 +399,11 @@ def main() -> None:
 
 def _report(rows: list[dict[str, object]]) -> None:
     survivors = [row for row in rows if row["outcome"] == SURVIVED]
-    left_out = sum(row["outcome"] == LEFT_OUT for row in rows)
+    left_out = sum(row["outcome"] in {LEFT_OUT, NOT_SWAPPED} for row in rows)
     run = len(rows) - left_out
     killed = run - len(survivors)
     print(f"\n{killed} of {run} killed ({killed / max(run, 1):.1%}); {left_out} left out that")
-    print("change nothing a test could notice (see EQUIVALENT)")
+    print("change nothing a test could notice (see EQUIVALENT) or could not be made")
     for row in survivors:
         print(f"  {row['module']}:{row['line']}  {row['change']}")
 

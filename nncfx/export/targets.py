@@ -30,6 +30,7 @@ class Target:
             (`fence_floats`).
         constant_gru: it reads the weights of a GRU as constant floats only, where other tensors
             are quantized.
+        bfloat16: it computes in bfloat16 where the file does.
         block_weights: it has ONNX Runtime's `MatMulNBits` for weights quantized group by group.
     """
 
@@ -40,6 +41,7 @@ class Target:
     integer_bias: bool = True
     rewrites_floats: bool = False
     constant_gru: bool = False
+    bfloat16: bool = False
     block_weights: bool = False
     pixel_products: bool = True
     image_blocks: bool = False
@@ -70,7 +72,12 @@ TARGETS: Final[Mapping[str, Target]] = MappingProxyType(
             subsampled_pixels=True,
         ),
         "tensorrt": Target(
-            "tensorrt", opset=21, newest_opset=22, symmetric=True, integer_bias=False
+            "tensorrt",
+            opset=21,
+            newest_opset=22,
+            symmetric=True,
+            integer_bias=False,
+            bfloat16=True,
         ),
     },
 )

@@ -17,24 +17,22 @@ __all__ = ["widen_floats"]
 
 _LOGGER = logging.getLogger(__name__)
 _TYPE_ATTRIBUTES: Final = ("to", "dtype")
-_OWN_TYPES: Final = "tensorrt"
-"""The target whose floats are those of the file."""
 
 
 def widen_floats(model: "ir.Model", target: Target) -> None:
     """Let `model`, in place, compute in float32 what it computes in 16 bits, if it has to.
 
     It has to where it is quantized, since scales are float32 and would be other numbers in 16
-    bits; and in bfloat16 but for TensorRT, since the other runtimes have no such kernels on a
-    CPU. Weights stay the same numbers, inputs and outputs become float32, and what was rounded
-    to 16 bits between two operations no longer is. The log says so.
+    bits; and in bfloat16 where the target has no such kernels. Weights stay the same numbers,
+    inputs and outputs become float32, and what was rounded to 16 bits between two operations no
+    longer is. The log says so.
     """
     import onnx_ir as ir
 
     narrow = {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
     found = {one.dtype for one in _values(model) if one.dtype is not None} & narrow
     quantized = any(is_fake_quantize(node) for node in model.graph.all_nodes())
-    if not quantized and (target.name == _OWN_TYPES or ir.DataType.BFLOAT16 not in found):
+    if not quantized and (target.bfloat16 or ir.DataType.BFLOAT16 not in found):
         return
     if not found:
         return

@@ -91,5 +91,6 @@ def has_fast_bfloat16(device: torch.device) -> bool:
     """Return whether `device` multiplies matrices in bfloat16 faster than in float32."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    capabilities = torch.cpu.get_capabilities() if device.type == "cpu" else {}
+    known = getattr(torch.cpu, "get_capabilities", dict)  # torch 2.11 on
+    capabilities: dict[str, object] = known() if device.type == "cpu" else {}
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
