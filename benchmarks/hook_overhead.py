@@ -28,7 +28,8 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch import nn
 
-from nncfx.tracing import Insertion, PostSite, PreSite, WeightSite, wrap
+from nncfx.network import wrap
+from nncfx.tracing import Insertion, PostSite, PreSite, WeightSite
 
 Times: TypeAlias = dict[str, list[float]]
 

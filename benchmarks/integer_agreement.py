@@ -46,10 +46,11 @@ from transformers import (
 )
 
 import nncfx
+from nncfx.network import NNCFNetwork
 from nncfx.quantization import Quantizer, integer_arithmetic
 from nncfx.quantization.observation import quantizers_of
 from nncfx.runtimes import exact_byte_sums
-from nncfx.tracing import NNCFNetwork, Site, WeightSite, run
+from nncfx.tracing import Site, WeightSite, run
 
 Integers = npt.NDArray[np.int64]
 Inputs = tuple[Tensor, ...]

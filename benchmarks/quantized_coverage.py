@@ -37,7 +37,7 @@ from nncfx.errors import machine_fault
 from nncfx.quantization import integer_arithmetic
 from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
 from nncfx.tracing import run
-from nncfx.tracing.tensors import tensors_in
+from nncfx.tracing.calls.tensors import tensors_in
 
 HEADER = (
     "| model | integer | float | file | of float | of simulation |\n|---|---:|---|---:|---:|---:|"

@@ -35,7 +35,7 @@ from nncfx.graph.channels import Channels
 from nncfx.schemes import group_scores, keep_groups, zero_groups
 from nncfx.thinning import ThinResult, prunable_channels, thin
 from nncfx.tracing import run
-from nncfx.tracing.tensors import tensors_in
+from nncfx.tracing.calls.tensors import tensors_in
 
 # ruff: noqa: ANN401 (inputs are whatever models take)
 

@@ -21,10 +21,10 @@ import torch
 from thin_coverage import scattered, step
 from torch import Tensor, nn
 
+from nncfx.channels import analyze_channels
 from nncfx.schemes import group_scores, keep_groups, zero_groups
 from nncfx.thinning import thin
 from nncfx.thinning.verification import verify
-from nncfx.tracing import analyze_channels
 
 
 def thin_with_nncfx(model: nn.Module, inputs: Tensor) -> Callable[[], float]:

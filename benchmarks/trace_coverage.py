@@ -36,10 +36,11 @@ from typing_extensions import override
 
 from nncfx.errors import GraphError, machine_fault
 from nncfx.graph import NNCFGraph, input_address, output_address
-from nncfx.tracing import Insertion, PostSite, PreSite, Site, WeightSite, run, unwrap, wrap
-from nncfx.tracing.inputs import as_call
-from nncfx.tracing.tensors import tensors_in
-from nncfx.tracing.tracer import Trace, trace_of_shapes, trace_with_wiring
+from nncfx.network import unwrap, wrap
+from nncfx.tracing import Insertion, PostSite, PreSite, Site, WeightSite, run
+from nncfx.tracing.calls.inputs import as_call
+from nncfx.tracing.calls.tensors import tensors_in
+from nncfx.tracing.record.tracer import Trace, trace_of_shapes, trace_with_wiring
 
 Inputs: TypeAlias = Any
 

@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
 
+from nncfx.channels import analyze_channels
 from nncfx.graph.channels import Channels, Role
 from nncfx.schemes import (
     CRITERIA,
@@ -34,7 +35,6 @@ from nncfx.schemes import (
     keep_groups,
     unconstrained_masks,
 )
-from nncfx.tracing import analyze_channels
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples" / "cifar10"))
 

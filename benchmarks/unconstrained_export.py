@@ -26,11 +26,12 @@ import torch
 from thin_coverage import scattered
 from torch import nn
 
+from nncfx.channels import analyze_channels
 from nncfx.errors import machine_fault
 from nncfx.export import ReorderResult, reorder_channels
 from nncfx.export.channel_selection import ChannelSelection
 from nncfx.schemes import Ranking, unconstrained_masks
-from nncfx.tracing import analyze_channels, trace
+from nncfx.tracing import trace
 
 SEEDED: Final = 0
 COPIES: Final = "efficientnet_v2_s densenet121 resnet18 mobilenet_v2 squeezenet1_1".split()  # noqa: SIM905 (a word list)

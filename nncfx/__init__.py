@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from nncfx._version import __version__
+from nncfx.renamed import RENAMED, install
 
 if TYPE_CHECKING:
     from nncfx import errors, objectives, schemes, search, storage
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
     from nncfx.config import NNCFConfig
     from nncfx.export import export_onnx
     from nncfx.hago import best_strategy as best_strategy
+    from nncfx.network import strip, unwrap, wrap
     from nncfx.quantization import quantize
     from nncfx.thinning import thin
-    from nncfx.tracing import no_nncf_trace, strip, unwrap, wrap
+    from nncfx.tracing import no_nncf_trace
 
 __all__ = [
     "Compressor",
@@ -53,14 +55,15 @@ _HOMES = {
     "no_nncf_trace": "nncfx.tracing",
     "quantize": "nncfx.quantization",
     "save": "nncfx.compressor",
-    "strip": "nncfx.tracing",
+    "strip": "nncfx.network",
     "thin": "nncfx.thinning",
-    "unwrap": "nncfx.tracing",
-    "wrap": "nncfx.tracing",
+    "unwrap": "nncfx.network",
+    "wrap": "nncfx.network",
 }
 _PACKAGES = frozenset(
     {
         "algorithms",
+        "channels",
         "compressor",
         "config",
         "controllers",
@@ -70,6 +73,7 @@ _PACKAGES = frozenset(
         "hago",
         "hardware",
         "lc",
+        "network",
         "objectives",
         "quantization",
         "report",
@@ -83,12 +87,14 @@ _PACKAGES = frozenset(
     },
 )
 
+install()
+
 
 def __getattr__(name: str) -> object:
     """Import what is asked for (PEP 562)."""
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
-    if name in _PACKAGES:
+    if name in _PACKAGES or f"nncfx.{name}" in RENAMED:
         return importlib.import_module(f"nncfx.{name}")
     from nncfx.errors import did_you_mean
 

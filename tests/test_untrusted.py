@@ -9,11 +9,11 @@ from torch import nn
 from nncfx.errors import GraphError, NNCFXError, StorageError
 from nncfx.graph import NNCFGraph
 from nncfx.hardware import Hardware
+from nncfx.network import wrap
 from nncfx.runtimes import LatencyTable
 from nncfx.schemes import Prune
 from nncfx.thinning.recipe import ThinRecipe
-from nncfx.tracing import wrap
-from nncfx.tracing.input_specs import inputs_from
+from nncfx.tracing.calls.input_specs import inputs_from
 from nncfx.untrusted import is_found, read_json
 
 DEEP = "[" * 100_000 + "]" * 100_000

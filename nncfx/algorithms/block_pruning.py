@@ -26,9 +26,10 @@ from nncfx.controllers import (
 )
 from nncfx.controllers.weights import raw_parameters
 from nncfx.errors import ArgumentError
+from nncfx.network import NNCFNetwork
 from nncfx.schemes import Criterion, MaskScope, magnitude_mask
 from nncfx.schemes.operators import block_scores
-from nncfx.tracing import Insertion, NNCFNetwork
+from nncfx.tracing import Insertion
 
 __all__ = ["BlockPruningBuilder", "BlockPruningController", "block_masks", "padded_block_scores"]
 

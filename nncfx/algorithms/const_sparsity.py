@@ -22,7 +22,8 @@ from nncfx.controllers import (
     register_algorithm,
     sparsity_statistics,
 )
-from nncfx.tracing import Insertion, NNCFNetwork
+from nncfx.network import NNCFNetwork
+from nncfx.tracing import Insertion
 
 __all__ = ["ConstSparsityBuilder", "ConstSparsityController"]
 

@@ -16,7 +16,7 @@ from nncfx.controllers.channel_pruning_builder import GroupPruningBuilder
 from nncfx.controllers.channel_scopes import Spared, spare
 from nncfx.graph import Operation
 from nncfx.graph.channels import Channels
-from nncfx.tracing import NNCFNetwork
+from nncfx.network import NNCFNetwork
 
 __all__ = ["FilterPruningBuilder"]
 

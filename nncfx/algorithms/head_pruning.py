@@ -14,7 +14,7 @@ from nncfx.controllers.channel_pruning_builder import GroupPruningBuilder
 from nncfx.controllers.channel_scopes import NOTHING_SPARED, spare, take_heads
 from nncfx.graph import Operation
 from nncfx.graph.channels import Channels
-from nncfx.tracing import NNCFNetwork
+from nncfx.network import NNCFNetwork
 
 __all__ = ["HeadPruningBuilder"]
 

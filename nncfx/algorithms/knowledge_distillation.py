@@ -26,18 +26,10 @@ from nncfx.controllers import (
 )
 from nncfx.errors import CompressionError
 from nncfx.graph import NNCFGraph, input_address, output_address
+from nncfx.network import NNCFNetwork, unwrap
 from nncfx.schemes.wide_floats import wide
-from nncfx.tracing import (
-    ExampleInputs,
-    Insertion,
-    NNCFNetwork,
-    PostSite,
-    PreSite,
-    Priority,
-    as_call,
-    unwrap,
-)
-from nncfx.tracing.tensors import own_tensors, tensors_in
+from nncfx.tracing import ExampleInputs, Insertion, PostSite, PreSite, Priority, as_call
+from nncfx.tracing.calls.tensors import own_tensors, tensors_in
 
 __all__ = [
     "DistillationLoss",

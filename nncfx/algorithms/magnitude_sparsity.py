@@ -22,8 +22,9 @@ from nncfx.controllers import (
     sparsity_statistics,
 )
 from nncfx.controllers.weights import raw_parameters
+from nncfx.network import NNCFNetwork
 from nncfx.schemes import MaskScope, magnitude_mask
-from nncfx.tracing import Insertion, NNCFNetwork
+from nncfx.tracing import Insertion
 
 __all__ = ["MagnitudeSparsityBuilder", "MagnitudeSparsityController", "sparsity_masks"]
 

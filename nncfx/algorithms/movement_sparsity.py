@@ -36,7 +36,8 @@ from nncfx.controllers import (
 from nncfx.controllers.weights import aliases, raw_parameters
 from nncfx.controllers.whole_channels import whole_channel_masks
 from nncfx.errors import CompressionError
-from nncfx.tracing import Insertion, NNCFNetwork, Priority
+from nncfx.network import NNCFNetwork
+from nncfx.tracing import Insertion, Priority
 
 __all__ = [
     "ImportanceLoss",

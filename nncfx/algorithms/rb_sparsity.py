@@ -27,8 +27,9 @@ from nncfx.controllers import (
     sparsity_statistics,
 )
 from nncfx.controllers.weights import aliases
+from nncfx.network import NNCFNetwork
 from nncfx.schemes.wide_floats import wide
-from nncfx.tracing import Insertion, NNCFNetwork
+from nncfx.tracing import Insertion
 
 __all__ = [
     "LearnedMask",

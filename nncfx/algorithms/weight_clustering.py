@@ -30,8 +30,9 @@ from nncfx.controllers import (
 from nncfx.controllers.statistics import table
 from nncfx.controllers.weights import aliases, raw_parameters
 from nncfx.errors import did_you_mean
+from nncfx.network import NNCFNetwork
 from nncfx.schemes.kmeans import kmeans_1d, nearest
-from nncfx.tracing import Insertion, NNCFNetwork, Priority
+from nncfx.tracing import Insertion, Priority
 
 __all__ = [
     "ClusterHook",

@@ -22,6 +22,7 @@ from nncfx.compressor.create import create_compressed_model
 from nncfx.config import NNCFConfig
 from nncfx.controllers import CompositeController, Controller
 from nncfx.errors import ArgumentError, StorageError
+from nncfx.network import NNCFNetwork
 from nncfx.quantization import Quantizer, fold_batch_norms
 from nncfx.storage.checkpoint_file import (
     FORMAT,
@@ -45,8 +46,8 @@ from nncfx.thinning.structure import (
     wrapped,
     zero_keys,
 )
-from nncfx.tracing import ExampleInputs, NNCFNetwork
-from nncfx.tracing.input_specs import describe_inputs
+from nncfx.tracing import ExampleInputs
+from nncfx.tracing.calls.input_specs import describe_inputs
 
 __all__ = ["load", "save"]
 

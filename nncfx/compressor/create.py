@@ -36,14 +36,8 @@ from nncfx.controllers import (
 from nncfx.controllers.unread_weights import tell_of_unhooked_weights
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph
-from nncfx.tracing import (
-    ExampleInputs,
-    Insertion,
-    NNCFNetwork,
-    Priority,
-    unwrap,
-    wrap,
-)
+from nncfx.network import NNCFNetwork, unwrap, wrap
+from nncfx.tracing import ExampleInputs, Insertion, Priority
 
 __all__ = ["create_compressed_model", "example_inputs_of"]
 

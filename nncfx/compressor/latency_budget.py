@@ -18,14 +18,15 @@ from nncfx.errors import ArgumentError, CompressionError
 from nncfx.export import export_onnx
 from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels, GroupSet
+from nncfx.network import NNCFNetwork, inputs_for, unwrap
 from nncfx.runtimes import LatencyTable, Variant, measured_table, read_table
 from nncfx.schemes import keep_groups
 from nncfx.schemes.alignment import ALIGNMENTS, Alignment
 from nncfx.thinning.removal import Removal, removed
 from nncfx.thinning.selection import Selection
 from nncfx.thinning.surgery import sized_on_the_way
-from nncfx.tracing import ExampleInputs, NNCFNetwork, inputs_for, unwrap
-from nncfx.tracing.tracer import trace_of_shapes
+from nncfx.tracing import ExampleInputs
+from nncfx.tracing.record.tracer import trace_of_shapes
 
 __all__ = ["PredictedCosts", "groups_within_latency", "measured_widths"]
 

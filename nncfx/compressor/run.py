@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast, final
 
+from nncfx.channels import analyze_channels
 from nncfx.compressor import by_candidate
 from nncfx.compressor.bench import Bench
 from nncfx.compressor.by_candidate import plan_of as plan_of_candidate
@@ -40,7 +41,7 @@ from nncfx.schemes import Scheme, SchemeLike, as_scheme
 from nncfx.search import Candidate as Point
 from nncfx.search import CandidateStudy, JSONValue, SearchResult, SpaceResult, Study
 from nncfx.storage.whole_models import require_whole
-from nncfx.tracing import ExampleInputs, analyze_channels
+from nncfx.tracing import ExampleInputs
 
 __all__ = ["Run"]
 

@@ -3,7 +3,7 @@
 from torch import nn
 
 from nncfx.errors import ArgumentError
-from nncfx.tracing import NNCFNetwork
+from nncfx.network import NNCFNetwork
 
 __all__ = ["keep_hooks"]
 

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from nncfx.errors import ArgumentError
+from nncfx.network import NNCFNetwork
 from nncfx.schemes.masks import check_at_least
 from nncfx.schemes.wide_floats import NARROW, wide
-from nncfx.tracing import NNCFNetwork
 
 __all__ = ["adapt_batch_norms", "examples_in", "run_batch"]
 

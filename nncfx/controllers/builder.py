@@ -8,7 +8,8 @@ from nncfx.config import AlgorithmConfig, register_algorithm_config, unregister_
 from nncfx.controllers.controller import Controller
 from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.graph import Operation
-from nncfx.tracing import Insertion, NNCFNetwork
+from nncfx.network import NNCFNetwork
+from nncfx.tracing import Insertion
 
 __all__ = [
     "Builder",

@@ -14,7 +14,7 @@ from nncfx.errors import CompressionError
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
 from nncfx.schemes import mean_magnitude, mean_rank, nonzero_share
 from nncfx.schemes.masks import comparable
-from nncfx.tracing.preservation import preserved
+from nncfx.tracing.calls.preservation import preserved
 
 __all__ = ["channel_activity"]
 

@@ -7,6 +7,8 @@ from typing import Final, TypeVar, final
 
 from typing_extensions import override
 
+from nncfx.channels import analyze_channels
+from nncfx.channels.trace import MENDABLE
 from nncfx.config import ChannelPruningConfig, PruningConfig
 from nncfx.controllers.builder import Builder
 from nncfx.controllers.channel_choice import ChannelChoice, choice_of
@@ -20,8 +22,8 @@ from nncfx.controllers.weights import aliases, norm_parameters, raw_parameters
 from nncfx.errors import CompressionError
 from nncfx.graph import Operation
 from nncfx.graph.channels import Channels
-from nncfx.tracing import Insertion, NNCFNetwork, Priority, WeightSite, analyze_channels
-from nncfx.tracing.channel_trace import MENDABLE
+from nncfx.network import NNCFNetwork
+from nncfx.tracing import Insertion, Priority, WeightSite
 
 __all__ = ["ChannelPruningBuilder", "GroupPruningBuilder"]
 

@@ -22,10 +22,10 @@ from nncfx.controllers.statistics import CompositeStatistics, Statistics
 from nncfx.controllers.unread_weights import unread_weights
 from nncfx.controllers.weights import own_parameters
 from nncfx.errors import ArgumentError, CompressionError
+from nncfx.network import NNCFNetwork, bake, is_strippable, strip
 from nncfx.schemes.masks import check_level
-from nncfx.tracing import NNCFNetwork, bake, is_strippable, strip
-from nncfx.tracing.carried_state import CarriedState
-from nncfx.tracing.model_copy import copy_of
+from nncfx.tracing.calls.model_copy import copy_of
+from nncfx.tracing.hooks.carried_state import CarriedState
 
 __all__ = ["CompositeController", "Controller"]
 

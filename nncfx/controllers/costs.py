@@ -8,7 +8,7 @@ from torch import Tensor
 from nncfx.config.pruning import Budget, PruningParams
 from nncfx.errors import ArgumentError
 from nncfx.graph.channels import Channels
-from nncfx.tracing import NNCFNetwork
+from nncfx.network import NNCFNetwork
 
 __all__ = ["Costs", "costs_of", "register_costs"]
 

@@ -18,7 +18,8 @@ from typing_extensions import override
 
 from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Average, Channels
-from nncfx.tracing import Insertion, NNCFNetwork, PreSite, Priority
+from nncfx.network import NNCFNetwork
+from nncfx.tracing import Insertion, PreSite, Priority
 
 __all__ = ["LivingNorms", "NormHook", "has_living_norms", "with_hooks_only", "without_loners"]
 

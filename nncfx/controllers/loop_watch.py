@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from nncfx.tracing import NNCFNetwork
+from nncfx.network import NNCFNetwork
 
 __all__ = ["LoopWatch", "TrainingLoopWarning"]
 

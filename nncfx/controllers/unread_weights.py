@@ -5,7 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from nncfx.controllers.weights import constants_of, own_parameters
-from nncfx.tracing import Insertion, NNCFNetwork, WeightSite
+from nncfx.network import NNCFNetwork
+from nncfx.tracing import Insertion, WeightSite
 
 __all__ = ["tell_of_unhooked_weights", "tell_of_unread_weights", "unread_weights"]
 

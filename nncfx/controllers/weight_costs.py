@@ -12,7 +12,7 @@ from nncfx.controllers.costs import register_costs
 from nncfx.controllers.weights import aliases, own_parameters, raw_parameters
 from nncfx.graph import NNCFGraph, macs
 from nncfx.graph.channels import Channels
-from nncfx.tracing import NNCFNetwork
+from nncfx.network import NNCFNetwork
 
 __all__ = ["WeightCosts"]
 

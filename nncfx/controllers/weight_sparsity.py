@@ -12,7 +12,8 @@ from nncfx.controllers.statistics import Statistics, table
 from nncfx.controllers.unread_weights import unread_weights
 from nncfx.controllers.weights import Weight, operation_weights, own_parameters, raw_parameters
 from nncfx.errors import CompressionError
-from nncfx.tracing import Insertion, NNCFNetwork, Priority
+from nncfx.network import NNCFNetwork
+from nncfx.tracing import Insertion, Priority
 
 __all__ = [
     "LayerSparsity",

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from nncfx.graph import Operation
-from nncfx.tracing import NNCFNetwork, WeightSite
+from nncfx.network import NNCFNetwork
+from nncfx.tracing import WeightSite
 
 __all__ = [
     "WEIGHT_FUNCTIONS",

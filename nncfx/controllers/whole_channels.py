@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nncfx.controllers.weights import aliases
 from nncfx.graph import Role
-from nncfx.tracing import NNCFNetwork
+from nncfx.network import NNCFNetwork
 
 __all__ = ["whole_channel_masks"]
 

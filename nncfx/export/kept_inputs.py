@@ -9,10 +9,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from nncfx.channels import analyze_channels
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.export.channel_keeps import checked_channels
 from nncfx.graph.channels import Channels, Role
-from nncfx.tracing import ExampleInputs, analyze_channels
+from nncfx.tracing import ExampleInputs
 
 __all__ = ["Keep", "keep_inputs"]
 

@@ -43,9 +43,10 @@ from nncfx.export.quantizer_inputs import check_quantizer_inputs, quantizer_inpu
 from nncfx.export.targets import Target, target_named
 from nncfx.export.wide_floats import widen_floats
 from nncfx.export.writable_outputs import writable_outputs
+from nncfx.network import inputs_for
 from nncfx.quantization.operator_shapes import know_shapes
 from nncfx.storage.whole_file import writing_files
-from nncfx.tracing import ExampleInputs, as_call, inputs_for
+from nncfx.tracing import ExampleInputs, as_call
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -10,11 +10,12 @@ from torch import fx, nn
 
 from nncfx.errors import ExportError
 from nncfx.export.dynamic_batch import Call
+from nncfx.network import NNCFNetwork, strip
 from nncfx.quantization import Quantizer
 from nncfx.storage.whole_models import require_whole
-from nncfx.tracing import NNCFNetwork, Priority, WeightSite, strip
-from nncfx.tracing.dynamic_class import change_class, spec_of
-from nncfx.tracing.preservation import preserved, without_keeping
+from nncfx.tracing import Priority, WeightSite
+from nncfx.tracing.calls.preservation import preserved, without_keeping
+from nncfx.tracing.hooks.dynamic_class import change_class, spec_of
 
 __all__ = ["inferring", "plain", "refuse_unwritable", "run_once", "tell_of_idle_quantizers"]
 

@@ -7,6 +7,7 @@ from typing import Final
 from torch import nn
 from typing_extensions import override
 
+from nncfx.channels import analyze_channels
 from nncfx.errors import ArgumentError, ExportError, ThinningError
 from nncfx.export.consumers import consumers
 from nncfx.export.kept_inputs import Keep, keep_inputs
@@ -14,9 +15,10 @@ from nncfx.export.producers import producers
 from nncfx.export.rewriting import Kind, LayerRead, LayerWrite, new_places, rewritten
 from nncfx.export.segments import segment_orders
 from nncfx.export.selection_cost import UNMEASURED, SelectionCost, selection_cost_of
+from nncfx.network import NNCFNetwork, inputs_for, strip
 from nncfx.thinning import ThinResult, thin
 from nncfx.thinning.verification import ConstantOutputs, verify
-from nncfx.tracing import ExampleInputs, NNCFNetwork, analyze_channels, inputs_for, strip, trace
+from nncfx.tracing import ExampleInputs, trace
 
 __all__ = ["ReorderResult", "reorder_channels"]
 

@@ -17,7 +17,7 @@ from nncfx.export.producers import Producer
 from nncfx.export.selection_cost import SelectionCost, cheapest_readings, is_placing_cheaper
 from nncfx.graph.channels import Channels
 from nncfx.thinning.surgery import copy_without
-from nncfx.tracing.module_walk import all_tensors
+from nncfx.tracing.calls.module_walk import all_tensors
 
 __all__ = [
     "Kind",

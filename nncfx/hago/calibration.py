@@ -23,7 +23,7 @@ from nncfx.hago.thresholds import (
 from nncfx.hardware import Hardware
 from nncfx.quantization.observation import tracked
 from nncfx.tracing import ExampleInputs, TracedCall, trace
-from nncfx.tracing.tensors import tensors_in
+from nncfx.tracing.calls.tensors import tensors_in
 
 __all__ = ["estimate_thresholds"]
 

@@ -5,8 +5,8 @@ import copy
 from torch import nn
 
 from nncfx.errors import ArgumentError
+from nncfx.network import NNCFNetwork, unwrap
 from nncfx.storage.whole_models import require_whole
-from nncfx.tracing import NNCFNetwork, unwrap
 
 __all__ = ["plain_copy"]
 

@@ -19,7 +19,7 @@ from nncfx.hago.strategy import Strategy
 from nncfx.hago.tuners import Bits
 from nncfx.hardware import Hardware
 from nncfx.tracing import ExampleInputs, run
-from nncfx.tracing.tensors import tensors_in
+from nncfx.tracing.calls.tensors import tensors_in
 
 __all__ = [
     "Evaluate",

@@ -4,8 +4,9 @@ from nncfx.hago.copying import plain_copy
 from nncfx.hago.edge_plan import EdgePlan, Plan
 from nncfx.hago.graph import QuantGraph
 from nncfx.hago.simulation import HookSites
+from nncfx.network import NNCFNetwork, wrap
 from nncfx.quantization import Quantizer, QuantizerSpec
-from nncfx.tracing import Insertion, NNCFNetwork, Priority, wrap
+from nncfx.tracing import Insertion, Priority
 
 __all__ = ["exportable_model"]
 

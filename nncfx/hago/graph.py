@@ -15,8 +15,9 @@ from nncfx.graph import NNCFGraph, Operation
 from nncfx.graph.operations import INPUT_FUNCTION, OUTPUT_FUNCTION
 from nncfx.hago.copying import plain_copy
 from nncfx.hardware import operation_kind
+from nncfx.network import NNCFNetwork, wrap
 from nncfx.quantization.batch_norm_folding import fold_batch_norms
-from nncfx.tracing import ExampleInputs, NNCFNetwork, wrap
+from nncfx.tracing import ExampleInputs
 
 __all__ = ["Node", "NodeKind", "QuantEdge", "QuantGraph", "prepare_graph"]
 

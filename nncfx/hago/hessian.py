@@ -11,7 +11,7 @@ from nncfx.hago.evaluation import Evaluator
 from nncfx.hago.rounding_errors import EdgeWatch, watched_model
 from nncfx.quantization.observation import tracked
 from nncfx.tracing import run
-from nncfx.tracing.tensors import tensors_in
+from nncfx.tracing.calls.tensors import tensors_in
 
 __all__ = ["hessian_sensitivities"]
 

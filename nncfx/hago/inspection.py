@@ -14,8 +14,9 @@ from nncfx.hago.edge_plan import Plan
 from nncfx.hago.graph import QuantGraph
 from nncfx.hago.realization import QuantizedGraph
 from nncfx.hago.simulation import SimulatedGraph, simulate_quantize
-from nncfx.tracing import ExampleInputs, Insertion, NNCFNetwork, PostSite, Priority, run, wrap
-from nncfx.tracing.activation_hooks import is_known_function
+from nncfx.network import NNCFNetwork, wrap
+from nncfx.tracing import ExampleInputs, Insertion, PostSite, Priority, run
+from nncfx.tracing.hooks.activation_hooks import is_known_function
 
 __all__ = [
     "GraphStatistics",

@@ -11,9 +11,9 @@ from nncfx.errors import CompressionError
 from nncfx.graph import Operation, input_address
 from nncfx.hago.overwriting import changes_in_place
 from nncfx.tracing import ExampleInputs, TracedCall, run, trace
-from nncfx.tracing.hook_chain import substitute
-from nncfx.tracing.spelling import Kind, kind, spelling
-from nncfx.tracing.tensors import tensors_in
+from nncfx.tracing.calls.function_names import Kind, kind, spelling
+from nncfx.tracing.calls.tensors import tensors_in
+from nncfx.tracing.hooks.chain import substitute
 
 __all__ = ["Program", "Step", "Value", "record"]
 

@@ -11,7 +11,8 @@ from nncfx.hago.realization import QuantizedGraph
 from nncfx.hago.simulation import SimulatedGraph
 from nncfx.hago.strategy import Strategy, require_inputs, require_same_model
 from nncfx.hardware import Hardware
-from nncfx.tracing import ExampleInputs, NNCFNetwork
+from nncfx.network import NNCFNetwork
+from nncfx.tracing import ExampleInputs
 
 __all__ = ["Quantizer", "create_quantizer"]
 

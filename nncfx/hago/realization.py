@@ -17,7 +17,7 @@ from nncfx.hago.overwriting import changes_in_place
 from nncfx.hago.program import Program, Step, Value, record
 from nncfx.hago.simulation import as_floats
 from nncfx.tracing import ExampleInputs, as_call
-from nncfx.tracing.tensors import tensors_in
+from nncfx.tracing.calls.tensors import tensors_in
 
 __all__ = ["QuantizedGraph", "requantized"]
 

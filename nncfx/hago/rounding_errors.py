@@ -11,8 +11,9 @@ from nncfx.hago.copying import plain_copy
 from nncfx.hago.edge_plan import EdgePlan, make_plan
 from nncfx.hago.evaluation import Evaluator
 from nncfx.hago.simulation import HookSites, SimQ
+from nncfx.network import NNCFNetwork, wrap
 from nncfx.quantization.observation import tracked
-from nncfx.tracing import Insertion, NNCFNetwork, Priority, run, wrap
+from nncfx.tracing import Insertion, Priority, run
 
 __all__ = ["EdgeWatch", "rounding_errors", "watched_model"]
 

@@ -39,7 +39,7 @@ from nncfx.hago.tuners import (
 )
 from nncfx.hardware import Hardware
 from nncfx.quantization.observation import tracked
-from nncfx.tracing.tensors import tensors_in
+from nncfx.tracing.calls.tensors import tensors_in
 
 __all__ = [
     "TUNERS",

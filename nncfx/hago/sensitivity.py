@@ -16,7 +16,7 @@ from nncfx.hago.rounding_errors import rounding_errors
 from nncfx.hago.tuners import Bits, Tuner
 from nncfx.quantization.observation import tracked
 from nncfx.tracing import run
-from nncfx.tracing.tensors import tensors_in
+from nncfx.tracing.calls.tensors import tensors_in
 
 __all__ = [
     "SensitivityGreedyTuner",

@@ -14,16 +14,8 @@ from nncfx.hago.edge_plan import BiasPlan, EdgePlan, Plan, has_channel_scales
 from nncfx.hago.fixed_point import rescaled_floats, wrapped
 from nncfx.hago.graph import Node, NodeKind, QuantGraph
 from nncfx.hago.overwriting import overwritable_edges
-from nncfx.tracing import (
-    Insertion,
-    NNCFNetwork,
-    PostSite,
-    PreSite,
-    Priority,
-    Site,
-    WeightSite,
-    wrap,
-)
+from nncfx.network import NNCFNetwork, wrap
+from nncfx.tracing import Insertion, PostSite, PreSite, Priority, Site, WeightSite
 
 __all__ = [
     "HookSites",

@@ -22,9 +22,10 @@ from nncfx.controllers.weights import WEIGHT_FUNCTIONS, aliases, raw_parameters
 from nncfx.errors import CompressionError
 from nncfx.lc.lagrangian import Lagrangian, Penalized, is_penalized, next_mu
 from nncfx.lc.projection import project
+from nncfx.network import NNCFNetwork, unwrap
 from nncfx.schemes import Scheme
 from nncfx.schemes.from_config import schemes_from
-from nncfx.tracing import Insertion, NNCFNetwork, Priority, WeightSite, unwrap
+from nncfx.tracing import Insertion, Priority, WeightSite
 
 __all__ = ["CompressedWeight", "LCBuilder", "LCController", "PenaltyLoss"]
 

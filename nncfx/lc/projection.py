@@ -14,7 +14,7 @@ from nncfx.errors import CompressionError
 from nncfx.lc.recovery import Recovered, RecoveryData, StepRecord
 from nncfx.lc.training import minibatches, on_device
 from nncfx.schemes import Scheme
-from nncfx.tracing.inputs import as_call
+from nncfx.tracing.calls.inputs import as_call
 
 __all__ = ["Best", "Projection", "judge", "project"]
 

@@ -15,7 +15,7 @@ from nncfx.errors import ArgumentError, CompressionError
 from nncfx.lc.nesterov import Nesterov, OptimizerFactory
 from nncfx.lc.recovery import RecoveryData
 from nncfx.schemes.masks import check_at_least
-from nncfx.tracing.inputs import as_call
+from nncfx.tracing.calls.inputs import as_call
 
 __all__ = [
     "Stepping",

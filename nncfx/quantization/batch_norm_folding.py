@@ -9,6 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from nncfx.errors import StorageError, did_you_mean
 from nncfx.graph import NNCFGraph
+from nncfx.network import NNCFNetwork, unwrap, wrap
 from nncfx.quantization.layer_chains import (
     Layer,
     TransposedConv,
@@ -16,7 +17,7 @@ from nncfx.quantization.layer_chains import (
     graph_without_hooks,
     readers,
 )
-from nncfx.tracing import ExampleInputs, NNCFNetwork, unwrap, wrap
+from nncfx.tracing import ExampleInputs
 
 __all__ = ["fold_batch_norms", "folded", "folded_norms", "without_norms"]
 

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from nncfx.graph import NNCFGraph, Operation
+from nncfx.network import NNCFNetwork
 from nncfx.quantization.layer_chains import (
     CONVOLUTIONS,
     MATRIX_PRODUCTS,
@@ -20,7 +21,7 @@ from nncfx.quantization.observation import (
     tell_if_none,
 )
 from nncfx.schemes.wide_floats import wide
-from nncfx.tracing import ExampleInputs, NNCFNetwork, PostSite, Site
+from nncfx.tracing import ExampleInputs, PostSite, Site
 
 __all__ = ["channel_means", "correct_biases"]
 

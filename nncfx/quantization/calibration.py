@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from nncfx.controllers.weights import constants_of
 from nncfx.errors import ArgumentError, CompressionError
+from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid import rows_of
 from nncfx.quantization.insertions import PlacedQuantizer
 from nncfx.quantization.observation import in_float, probing, run_batches, tracked
@@ -18,7 +19,7 @@ from nncfx.quantization.ranges import RangeRequest, range_from, statistic_for
 from nncfx.quantization.spec import QuantizerSpec
 from nncfx.quantization.statistics import TensorStatistic
 from nncfx.schemes.wide_floats import wide
-from nncfx.tracing import ExampleInputs, NNCFNetwork, Site
+from nncfx.tracing import ExampleInputs, Site
 
 __all__ = ["calibrate", "calibration_inputs", "set_weight_ranges", "weight_range"]
 

@@ -12,10 +12,10 @@ from typing import Final
 from nncfx.controllers.weights import constants_of, raw_parameters
 from nncfx.errors import TracingError
 from nncfx.hardware import operation_kind
+from nncfx.network import NNCFNetwork
 from nncfx.quantization.constant_operands import constant_operands
 from nncfx.quantization.operands import WITH_WEIGHT
-from nncfx.tracing import NNCFNetwork
-from nncfx.tracing.buffer_writes import written_buffers
+from nncfx.tracing.record.buffer_writes import written_buffers
 
 __all__ = ["NO_CHANGES", "ChangedBuffers", "changed_buffers"]
 

@@ -9,11 +9,11 @@ from torch import nn
 from typing_extensions import override
 
 from nncfx.errors import ArgumentError, CompressionError, machine_fault
+from nncfx.network import NNCFNetwork
 from nncfx.quantization.calibration import calibration_inputs
 from nncfx.quantization.layer_error import layer_sensitivities
 from nncfx.quantization.observation import quantizers_of
 from nncfx.quantization.quantize import quantize
-from nncfx.tracing import NNCFNetwork
 
 __all__ = ["AccuracyControl", "Attempt", "quantize_with_accuracy_control"]
 

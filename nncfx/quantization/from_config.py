@@ -10,6 +10,7 @@ from nncfx.config.quantization import RangeInitializer, WeightQuantizers
 from nncfx.errors import CompressionError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.hardware import Hardware, hardware_named
+from nncfx.network import NNCFNetwork
 from nncfx.quantization.changed_buffers import changed_buffers
 from nncfx.quantization.insertions import PlacedQuantizer
 from nncfx.quantization.overflow_fix import with_overflow_fix
@@ -22,7 +23,6 @@ from nncfx.quantization.plan import (
 )
 from nncfx.quantization.quantize import preset_requests
 from nncfx.quantization.ranges import RangeRequest
-from nncfx.tracing import NNCFNetwork
 
 __all__ = ["plan_of_config", "ranges_of_config"]
 

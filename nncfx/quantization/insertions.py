@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nncfx.controllers.weights import constants_of
+from nncfx.network import NNCFNetwork
 from nncfx.quantization.plan import PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.quantizer import Quantizer
-from nncfx.tracing import Insertion, NNCFNetwork, Priority, Site, WeightSite
+from nncfx.tracing import Insertion, Priority, Site, WeightSite
 
 __all__ = ["ALGORITHM", "PlacedQuantizer", "insertions_of", "place_quantizers"]
 

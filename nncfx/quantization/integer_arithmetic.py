@@ -21,6 +21,7 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError
 from nncfx.hardware import MOVEMENTS, operation_kind
+from nncfx.network import NNCFNetwork
 from nncfx.quantization.float_kernels import (
     average_pooled,
     channel_mean,
@@ -49,8 +50,7 @@ from nncfx.quantization.kernel_calls import (
 )
 from nncfx.quantization.observation import quantizers_of
 from nncfx.quantization.quantizer import Quantizer
-from nncfx.tracing import NNCFNetwork
-from nncfx.tracing.spelling import spelling
+from nncfx.tracing.calls.function_names import spelling
 
 __all__ = ["GATE_STEPS", "integer_arithmetic"]
 

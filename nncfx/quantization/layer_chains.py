@@ -10,9 +10,10 @@ from torch import nn
 
 from nncfx.errors import ArgumentError, GraphError
 from nncfx.graph import NNCFGraph, Operation
+from nncfx.network import NNCFNetwork
 from nncfx.quantization.operands import operands_of
 from nncfx.quantization.transposed import transposed_weights
-from nncfx.tracing import ExampleInputs, NNCFNetwork, trace
+from nncfx.tracing import ExampleInputs, trace
 
 __all__ = [
     "CONVOLUTIONS",

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.hardware import CONTRACTIONS, operation_kind
+from nncfx.network import NNCFNetwork
 from nncfx.quantization.calibration import calibration_inputs
 from nncfx.quantization.observation import (
     Note,
@@ -24,8 +25,8 @@ from nncfx.quantization.observation import (
     tracked,
 )
 from nncfx.quantization.quantizer import Quantizer
-from nncfx.tracing import ExampleInputs, NNCFNetwork, PostSite, PreSite, Site, WeightSite
-from nncfx.tracing.tensors import tensors_in
+from nncfx.tracing import ExampleInputs, PostSite, PreSite, Site, WeightSite
+from nncfx.tracing.calls.tensors import tensors_in
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.network import NNCFNetwork
 from nncfx.quantization.gptq import gptq, reconstruction_errors
 from nncfx.quantization.grid import fake_quantize
 from nncfx.quantization.layer_chains import MATRIX_PRODUCTS, Layer, find_layers
@@ -26,7 +27,7 @@ from nncfx.quantization.quantizer import Quantizer
 from nncfx.quantization.rounding import RoundingSettings, adaptive_rounding
 from nncfx.quantization.spec import QuantizerSpec
 from nncfx.schemes.wide_floats import wide
-from nncfx.tracing import ExampleInputs, NNCFNetwork, PostSite, PreSite, Site, WeightSite
+from nncfx.tracing import ExampleInputs, PostSite, PreSite, Site, WeightSite
 
 __all__ = ["ROUNDINGS", "Rounding", "layer_moments", "round_weights"]
 

@@ -10,18 +10,10 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from nncfx.errors import ArgumentError, NNCFXError, machine_fault
+from nncfx.network import NNCFNetwork
 from nncfx.quantization.quantizer import Quantizer
-from nncfx.tracing import (
-    ExampleInputs,
-    Insertion,
-    NNCFNetwork,
-    PreSite,
-    Priority,
-    Site,
-    as_call,
-    run,
-)
-from nncfx.tracing.preservation import preserved
+from nncfx.tracing import ExampleInputs, Insertion, PreSite, Priority, Site, as_call, run
+from nncfx.tracing.calls.preservation import preserved
 
 __all__ = [
     "Note",

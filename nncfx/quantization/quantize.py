@@ -12,6 +12,7 @@ from torch import nn
 from nncfx.controllers.unread_weights import tell_of_unread_weights
 from nncfx.errors import ArgumentError, CompressionError, TracingError, did_you_mean
 from nncfx.hardware import CONTRACTIONS, Hardware, hardware_named
+from nncfx.network import NNCFNetwork, unwrap, wrap
 from nncfx.quantization.batch_norm_folding import fold_batch_norms
 from nncfx.quantization.bias_correction import correct_biases
 from nncfx.quantization.calibration import calibrate, calibration_inputs, set_weight_ranges
@@ -28,8 +29,8 @@ from nncfx.quantization.placement import plan_quantizers
 from nncfx.quantization.plan import PlacementOptions, QuantizationPlan, SpecRequest
 from nncfx.quantization.ranges import RangeRequest
 from nncfx.quantization.smooth_quant import smooth_layers
-from nncfx.tracing import ExampleInputs, NNCFNetwork, as_call, unwrap, wrap
-from nncfx.tracing.model_copy import own_model
+from nncfx.tracing import ExampleInputs, as_call
+from nncfx.tracing.calls.model_copy import own_model
 
 __all__ = ["QuantizeOptions", "preset_requests", "quantize"]
 

@@ -6,9 +6,10 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from nncfx.errors import NNCFXError, StorageError
+from nncfx.network import NNCFNetwork
 from nncfx.quantization.quantizer import Quantizer
 from nncfx.quantization.spec import QuantizerSpec
-from nncfx.tracing import Insertion, NNCFNetwork, PostSite, PreSite, Site, WeightSite
+from nncfx.tracing import Insertion, PostSite, PreSite, Site, WeightSite
 
 __all__ = ["insertions_from", "quantizer_records"]
 

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from nncfx.controllers.weights import constants_of
+from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid import to_integers
 from nncfx.quantization.quantizer import Quantizer
 from nncfx.quantization.spec import QuantizerSpec
 from nncfx.storage.integer_tensor import IntegerTensor
 from nncfx.storage.torch_bits import NAMES
-from nncfx.tracing import NNCFNetwork, WeightSite
+from nncfx.tracing import WeightSite
 
 __all__ = ["integer_weights"]
 

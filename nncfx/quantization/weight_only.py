@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.hardware import operation_kind
+from nncfx.network import NNCFNetwork, wrap
 from nncfx.quantization.grid import fake_quantize, qparams_from_range, rows_of
 from nncfx.quantization.layer_rounding import round_weights
 from nncfx.quantization.operands import operands_of
@@ -19,8 +20,8 @@ from nncfx.quantization.spec import QuantizerSpec
 from nncfx.quantization.stacked import stacked_matrices
 from nncfx.quantization.transposed import transposed_weights
 from nncfx.schemes.wide_floats import wide
-from nncfx.tracing import ExampleInputs, Insertion, NNCFNetwork, Priority, WeightSite, wrap
-from nncfx.tracing.model_copy import own_model
+from nncfx.tracing import ExampleInputs, Insertion, Priority, WeightSite
+from nncfx.tracing.calls.model_copy import own_model
 
 __all__ = ["ALGORITHM", "best_shares", "quantize_weights"]
 

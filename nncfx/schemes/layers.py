@@ -8,7 +8,7 @@ from typing import Final
 from torch import Tensor, nn
 
 from nncfx.errors import ArgumentError, CompressionError, GraphError, did_you_mean
-from nncfx.tracing.dynamic_class import original_class
+from nncfx.tracing.hooks.dynamic_class import original_class
 from nncfx.untrusted import REGULAR, is_found
 
 __all__ = [

@@ -9,8 +9,8 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from nncfx.tracing.module_walk import all_modules
-from nncfx.tracing.tensors import tensors_in
+from nncfx.tracing.calls.module_walk import all_modules
+from nncfx.tracing.calls.tensors import tensors_in
 
 # ruff: noqa: ANN401 (modules hold anything)
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from nncfx.graph.operations import TensorInfo
 from nncfx.tracing import ExampleInputs, run
-from nncfx.tracing.preservation import preserved
-from nncfx.tracing.tensors import describe
+from nncfx.tracing.calls.preservation import preserved
+from nncfx.tracing.calls.tensors import describe
 
 # ruff: noqa: ANN401 (arguments of functions are anything)
 

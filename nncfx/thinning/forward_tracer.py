@@ -12,9 +12,9 @@ from torch import fx, nn
 from torch.fx.proxy import Attribute, TraceError
 from typing_extensions import override
 
+from nncfx.channels.rules.constants import CONSTRUCTORS
 from nncfx.thinning.forward_arguments import Arguments, made
-from nncfx.tracing.channel_constants import CONSTRUCTORS
-from nncfx.tracing.preservation import preserved
+from nncfx.tracing.calls.preservation import preserved
 
 # ruff: noqa: ANN401 (arguments of functions are anything)
 

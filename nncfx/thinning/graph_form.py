@@ -10,7 +10,7 @@ from typing_extensions import override
 from nncfx.thinning.copying import copied
 from nncfx.thinning.forward_graph import ForwardGraph
 from nncfx.thinning.graph_data import NodeData, as_data, from_data
-from nncfx.tracing.module_walk import all_modules, all_tensors
+from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 
 __all__ = ["GraphForm", "exchange", "with_literals"]
 

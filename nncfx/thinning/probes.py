@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
 from nncfx.tracing import ExampleInputs
-from nncfx.tracing.tensors import replaced, tensors_in
+from nncfx.tracing.calls.tensors import replaced, tensors_in
 
 __all__ = ["EmbeddingRows", "random_inputs"]
 

@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 from torch import nn
 
+from nncfx.channels import analyze_channels
 from nncfx.errors import ArgumentError, ThinningError, TracingError
 from nncfx.graph.channels import Channels
 from nncfx.graph.operations import Operation
@@ -19,9 +20,9 @@ from nncfx.thinning.removal import removed
 from nncfx.thinning.selection import Selection
 from nncfx.thinning.surgery import sized_on_the_way
 from nncfx.thinning.verification import failing_operation
-from nncfx.tracing import ExampleInputs, analyze_channels, trace
-from nncfx.tracing.module_walk import all_modules
-from nncfx.tracing.tracer import trace_of_shapes
+from nncfx.tracing import ExampleInputs, trace
+from nncfx.tracing.calls.module_walk import all_modules
+from nncfx.tracing.record.tracer import trace_of_shapes
 
 __all__ = ["Form", "check_form", "prunable_channels"]
 

@@ -8,11 +8,12 @@ from torch import nn
 
 from nncfx.controllers.weights import constants_of
 from nncfx.errors import NNCFXError, ThinningError, machine_fault
+from nncfx.network import NNCFNetwork, wrap
 from nncfx.quantization import Quantizer, integer_arithmetic
 from nncfx.thinning.verification import default_tolerance, relative_error
-from nncfx.tracing import ExampleInputs, Insertion, NNCFNetwork, WeightSite, run, wrap
-from nncfx.tracing.preservation import preserved
-from nncfx.tracing.tensors import tensors_in
+from nncfx.tracing import ExampleInputs, Insertion, WeightSite, run
+from nncfx.tracing.calls.preservation import preserved
+from nncfx.tracing.calls.tensors import tensors_in
 
 __all__ = ["is_quantized", "quantized_again", "without_hooks"]
 

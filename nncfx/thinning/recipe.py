@@ -16,8 +16,8 @@ from nncfx.thinning.forward_arguments import Arguments, from_plain, made_bytes, 
 from nncfx.thinning.forward_graph import forward_graph
 from nncfx.thinning.graph_form import exchange
 from nncfx.thinning.surgery import Sizes, copy_without
-from nncfx.tracing.input_specs import MOST_BYTES
-from nncfx.tracing.module_walk import all_modules, all_tensors
+from nncfx.tracing.calls.input_specs import MOST_BYTES
+from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 from nncfx.untrusted import read_json
 
 __all__ = ["ThinRecipe", "rebuild", "thin_optimizer"]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from nncfx.errors import NNCFXError, StorageError
+from nncfx.network import NNCFNetwork, bake, strip, wrap
 from nncfx.quantization.batch_norm_folding import folded_norms, without_norms
 from nncfx.quantization.quantizer import Quantizer
 from nncfx.quantization.records import insertions_from, quantizer_records
@@ -20,10 +21,10 @@ from nncfx.storage.module_sizes import ModuleSizes, apply_sizes, read_sizes
 from nncfx.storage.stored_model import StoredModel, check_fit, fill, restored_on_error
 from nncfx.thinning.carried_recipes import recipes_of
 from nncfx.thinning.recipe import ThinRecipe, rebuild
-from nncfx.tracing import ExampleInputs, NNCFNetwork, bake, strip, wrap
-from nncfx.tracing.hook_store import STORE
-from nncfx.tracing.input_specs import describe_inputs, inputs_from
-from nncfx.tracing.model_copy import copy_of
+from nncfx.tracing import ExampleInputs
+from nncfx.tracing.calls.input_specs import describe_inputs, inputs_from
+from nncfx.tracing.calls.model_copy import copy_of
+from nncfx.tracing.hooks.store import STORE
 
 __all__ = [
     "Described",

@@ -11,7 +11,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from nncfx.storage.narrow_attention import narrow_attention
 from nncfx.thinning.copying import copied
-from nncfx.tracing.module_walk import all_modules, all_tensors
+from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 
 __all__ = ["Sizes", "copy_without", "narrow_widths", "sized_on_the_way"]
 

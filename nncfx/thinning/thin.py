@@ -9,9 +9,11 @@ import torch
 from torch import nn
 from typing_extensions import override
 
+from nncfx.channels import analyze_channels
 from nncfx.controllers.living_norms import NormHook, has_living_norms
 from nncfx.errors import ArgumentError, ThinningError
 from nncfx.graph.channels import Channels
+from nncfx.network import NNCFNetwork, inputs_for, strip
 from nncfx.quantization import Quantizer
 from nncfx.schemes.alignment import Alignment, resolve_alignment
 from nncfx.storage.narrow_attention import NarrowAttention
@@ -30,9 +32,9 @@ from nncfx.thinning.verification import (
     first_divergence,
     verify,
 )
-from nncfx.tracing import ExampleInputs, NNCFNetwork, analyze_channels, inputs_for, strip
-from nncfx.tracing.module_walk import all_modules, all_tensors
-from nncfx.tracing.unreached import branches_on_training
+from nncfx.tracing import ExampleInputs
+from nncfx.tracing.calls.module_walk import all_modules, all_tensors
+from nncfx.tracing.record.unreached_modules import branches_on_training
 
 __all__ = ["ThinResult", "thin"]
 

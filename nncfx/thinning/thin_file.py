@@ -14,7 +14,7 @@ from nncfx.storage import SavedFile
 from nncfx.storage import load as load_file
 from nncfx.storage import save as save_file
 from nncfx.thinning.recipe import ThinRecipe
-from nncfx.tracing.model_copy import copy_of
+from nncfx.tracing.calls.model_copy import copy_of
 
 __all__ = ["load_thinned", "save_thinned"]
 

@@ -12,19 +12,19 @@ import torch
 from torch import nn
 from typing_extensions import override
 
+from nncfx.channels.masked_norms import LivingChannels
+from nncfx.channels.source import Source
+from nncfx.channels.trace import CALLS_OF_A_PATH, ChannelObserver
 from nncfx.errors import ThinningError, TracingError, machine_fault
 from nncfx.graph.operations import Operation
 from nncfx.graph.union_find import Ids
 from nncfx.thinning.probes import EmbeddingRows, random_inputs
 from nncfx.thinning.removal import Removal
 from nncfx.tracing import ExampleInputs, TracedCall, run, trace
-from nncfx.tracing.channel_source import Source
-from nncfx.tracing.channel_trace import CALLS_OF_A_PATH, ChannelObserver
-from nncfx.tracing.living import LivingChannels
-from nncfx.tracing.preservation import preserved
-from nncfx.tracing.tensors import tensors_in
-from nncfx.tracing.tracer import trace_of_shapes
-from nncfx.tracing.watching import watch_shapes
+from nncfx.tracing.calls.preservation import preserved
+from nncfx.tracing.calls.tensors import tensors_in
+from nncfx.tracing.record.function_mode import watch_shapes
+from nncfx.tracing.record.tracer import trace_of_shapes
 
 __all__ = [
     "ConstantOutputs",

@@ -9,8 +9,8 @@ from nncfx.algorithms.branch_pruning import BranchPruningBuilder
 from nncfx.compressor.create import create_compressed_model
 from nncfx.config import BranchPruningConfig
 from nncfx.errors import CompressionError, ConfigError
+from nncfx.network import wrap
 from nncfx.thinning import thin
-from nncfx.tracing import wrap
 
 IMAGE = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 

@@ -34,7 +34,8 @@ from nncfx.controllers import (
     unregister_algorithm,
 )
 from nncfx.errors import ArgumentError, StorageError, TracingError
-from nncfx.tracing import Insertion, NNCFNetwork, Priority, WeightSite, strip, unwrap, wrap
+from nncfx.network import NNCFNetwork, strip, unwrap, wrap
+from nncfx.tracing import Insertion, Priority, WeightSite
 
 INPUTS = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 

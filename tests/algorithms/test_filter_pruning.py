@@ -10,10 +10,11 @@ from nncfx.compressor.create import create_compressed_model
 from nncfx.controllers.channel_pruning import ChannelPruningController
 from nncfx.errors import CompressionError
 from nncfx.graph.macs import total_macs
+from nncfx.network import strip
 from nncfx.schemes import CRITERIA
 from nncfx.schemes.criteria import geometric_median
 from nncfx.thinning import thin
-from nncfx.tracing import strip, trace
+from nncfx.tracing import trace
 
 
 class Chain(nn.Module):

@@ -12,7 +12,7 @@ from nncfx.algorithms.knowledge_distillation import tempered_cross_entropy
 from nncfx.compressor import create_compressed_model
 from nncfx.controllers import Controller
 from nncfx.errors import CompressionError
-from nncfx.tracing import NNCFNetwork
+from nncfx.network import NNCFNetwork
 
 
 def applied(model: nn.Module, inputs: Any, **item: Any) -> tuple[Controller, NNCFNetwork]:  # noqa: ANN401

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from nncfx.algorithms.magnitude_sparsity import MagnitudeSparsityController, sparsity_masks
 from nncfx.compressor.create import create_compressed_model
 from nncfx.errors import CompressionError
-from nncfx.tracing import strip
+from nncfx.network import strip
 
 
 def applied(model: nn.Module, inputs: Tensor, **item: object) -> MagnitudeSparsityController:

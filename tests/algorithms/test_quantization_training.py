@@ -11,7 +11,7 @@ import nncfx
 from nncfx.algorithms import QuantizationController
 from nncfx.controllers import CompressionStage
 from nncfx.errors import ArgumentError, CompressionError, ConfigError, GraphError
-from nncfx.tracing import NNCFNetwork
+from nncfx.network import NNCFNetwork
 
 EXAMPLE = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 

@@ -8,7 +8,7 @@ from typing_extensions import override
 from nncfx.compressor.create import create_compressed_model
 from nncfx.controllers.channel_pruning import ChannelPruningController
 from nncfx.export import reorder_channels
-from nncfx.tracing import strip
+from nncfx.network import strip
 
 
 class Fork(nn.Module):

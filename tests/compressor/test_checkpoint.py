@@ -16,8 +16,8 @@ from nncfx.compressor.checkpoint import load, save
 from nncfx.compressor.create import create_compressed_model
 from nncfx.controllers import Controller
 from nncfx.errors import ArgumentError, StorageError
+from nncfx.network import NNCFNetwork, unwrap
 from nncfx.quantization.weight_only import quantize_weights
-from nncfx.tracing import NNCFNetwork, unwrap
 
 GOLDEN = Path(__file__).parent / "golden"
 INPUTS = torch.ones(2, 6)

@@ -21,7 +21,8 @@ from nncfx.errors import (
     StorageError,
     TracingError,
 )
-from nncfx.tracing import NNCFNetwork, Priority, wrap
+from nncfx.network import NNCFNetwork, wrap
+from nncfx.tracing import Priority
 
 INPUTS = torch.ones(1, 3, 8, 8)
 MAGNITUDE = {"algorithm": "magnitude_sparsity"}

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 import nncfx
 from nncfx.controllers import Controller, registered_algorithms
 from nncfx.errors import NNCFXError, StorageError
+from nncfx.network import NNCFNetwork
 from nncfx.thinning import load_thinned, save_thinned, thin
-from nncfx.tracing import Insertion, NNCFNetwork, PostSite, Priority
+from nncfx.tracing import Insertion, PostSite, Priority
 
 IMAGES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 TOKENS = torch.arange(12).reshape(2, 6)

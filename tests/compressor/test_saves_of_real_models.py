@@ -11,7 +11,7 @@ import nncfx
 from nncfx.quantization.weight_only import quantize_weights
 from nncfx.thinning import thin
 from nncfx.tracing import ExampleInputs, run
-from nncfx.tracing.tensors import tensors_in
+from nncfx.tracing.calls.tensors import tensors_in
 
 IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 TOKENS = {"input_ids": torch.arange(32).reshape(2, 16)}

@@ -15,8 +15,8 @@ from nncfx.compressor import create_compressed_model, load, save
 from nncfx.controllers import Controller, TrainingLoopWarning, registered_algorithms
 from nncfx.errors import ArgumentError
 from nncfx.export import export_onnx
+from nncfx.network import NNCFNetwork, unwrap
 from nncfx.runtimes import BuildOptions, runtime_named
-from nncfx.tracing import NNCFNetwork, unwrap
 
 ITEMS: Mapping[str, dict[str, Any]] = {
     "block_pruning": {"params": {"sparsity_target_epoch": 2, "block": [2, 3]}},

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from nncfx.channels import analyze_channels
 from nncfx.compressor.create import create_compressed_model
 from nncfx.controllers.channel_activity import channel_activity
 from nncfx.controllers.channel_pruning import ChannelPruningController
 from nncfx.errors import ArgumentError, CompressionError, ConfigError, StorageError
-from nncfx.tracing import analyze_channels, strip
+from nncfx.network import strip
 
 IMAGES = torch.tensor([[[[2.0, 0.0], [0.0, 2.0]]], [[[2.0, 2.0], [2.0, 2.0]]]])
 

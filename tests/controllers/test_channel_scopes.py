@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from nncfx.channels.trace import analyze_channels
 from nncfx.controllers.channel_scopes import Spared, spare
 from nncfx.graph.channels import Channels
-from nncfx.tracing import NNCFNetwork, wrap
-from nncfx.tracing.channel_trace import analyze_channels
+from nncfx.network import NNCFNetwork, wrap
 
 INPUTS = torch.ones(1, 3, 12, 12)
 

@@ -18,7 +18,7 @@ from nncfx.controllers import (
     Statistics,
 )
 from nncfx.errors import ArgumentError, CompressionError, StorageError
-from nncfx.tracing import NNCFNetwork
+from nncfx.network import NNCFNetwork
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,8 @@ from nncfx.controllers.weights import (
     operation_weights,
     raw_parameters,
 )
-from nncfx.tracing import NNCFNetwork, WeightSite, wrap
+from nncfx.network import NNCFNetwork, wrap
+from nncfx.tracing import WeightSite
 
 
 class Tied(nn.Module):

@@ -12,10 +12,10 @@ from torch import nn
 import nncfx
 from nncfx.export import export_onnx
 from nncfx.export.byte_sums import overflowing_layers
+from nncfx.network import NNCFNetwork
 from nncfx.quantization import QuantizeOptions, quantize_weights
 from nncfx.quantization.overflow_fix import OverflowFix
 from nncfx.runtimes import BuildOptions, runtime_named
-from nncfx.tracing import NNCFNetwork
 
 
 def made(fix: OverflowFix = "disable") -> tuple[NNCFNetwork, torch.Tensor]:

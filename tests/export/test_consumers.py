@@ -4,9 +4,10 @@ import torch
 from torch import nn
 from typing_extensions import override
 
+from nncfx.channels import analyze_channels
 from nncfx.export.consumers import Consumer, consumers
 from nncfx.export.segments import Block
-from nncfx.tracing import analyze_channels, trace
+from nncfx.tracing import trace
 
 
 def found(model: nn.Module, inputs: torch.Tensor) -> dict[str, Consumer]:

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-import nncfx.tracing.call_numbers
 from nncfx.errors import ExportError
 from nncfx.export import export_onnx
 from nncfx.export.export_failure import as_export_error
+from nncfx.tracing.calls import call_numbers
 
 
 def chained(*texts: str) -> RuntimeError:
@@ -43,7 +43,7 @@ def test_it_is_not_a_line_of_the_hooks_around_the_model_s_own() -> None:
         as_export_error(
             chained(
                 'it failed\n  File "/a/net.py", line 12, in forward\n    x = x.foo()\n'
-                f'  File "{nncfx.tracing.call_numbers.__file__}", line 84, in f\n    return g()\n'
+                f'  File "{call_numbers.__file__}", line 84, in f\n    return g()\n'
             ),
             model="Net",
         )

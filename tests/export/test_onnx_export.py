@@ -18,7 +18,7 @@ from torch import nn
 from typing_extensions import override
 
 import nncfx
-import nncfx.tracing
+import nncfx.network
 from nncfx.errors import ArgumentError, ExportError, MissingExtraError
 from nncfx.export import ExportResult, export_onnx
 from nncfx.quantization import integer_arithmetic
@@ -262,7 +262,7 @@ def test_an_axis_that_the_model_fixes_is_refused(tmp_path: Path) -> None:
 
 def test_a_wrapped_model_is_exported_with_its_weight_hooks_baked_in(tmp_path: Path) -> None:
     inputs = torch.randn(2, 4)
-    model = nncfx.tracing.wrap(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), inputs)
+    model = nncfx.network.wrap(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), inputs)
     site = nncfx.tracing.WeightSite.of("0.weight")
     model.nncf.register([nncfx.tracing.Insertion(site, Halved(), 0, "halving")])
     model.nncf.commit()
@@ -273,7 +273,7 @@ def test_a_wrapped_model_is_exported_with_its_weight_hooks_baked_in(tmp_path: Pa
 
 def test_a_hook_at_an_activation_is_exported_as_what_it_computes(tmp_path: Path) -> None:
     inputs = torch.randn(2, 4)
-    model = nncfx.tracing.wrap(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), inputs)
+    model = nncfx.network.wrap(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), inputs)
     address = "Sequential/ReLU[1]/relu_0"
     site = nncfx.tracing.PostSite(address)
     model.nncf.register([nncfx.tracing.Insertion(site, Halved(), 0, "halving")])

@@ -3,9 +3,10 @@
 import torch
 from torch import nn
 
+from nncfx.channels import analyze_channels
 from nncfx.export.producers import Producer, producers
 from nncfx.export.segments import Block
-from nncfx.tracing import analyze_channels, trace
+from nncfx.tracing import trace
 
 
 def found(model: nn.Module, inputs: torch.Tensor) -> list[Producer]:

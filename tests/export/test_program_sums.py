@@ -10,9 +10,9 @@ from torch._inductor import config as inductor_config
 import nncfx
 from nncfx.export import export_program
 from nncfx.export.program_sums import overflowing_readers
+from nncfx.network import NNCFNetwork
 from nncfx.quantization import QuantizeOptions
 from nncfx.quantization.overflow_fix import OverflowFix, byte_sums_saturate
-from nncfx.tracing import NNCFNetwork
 
 
 def made(fix: OverflowFix) -> tuple[NNCFNetwork, torch.Tensor]:

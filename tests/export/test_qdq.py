@@ -15,9 +15,10 @@ from typing_extensions import override
 
 from nncfx.errors import ExportError
 from nncfx.export import export_onnx
+from nncfx.network import wrap
 from nncfx.quantization import quantize, quantize_weights
 from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
-from nncfx.tracing import Insertion, Priority, WeightSite, wrap
+from nncfx.tracing import Insertion, Priority, WeightSite
 
 Rounding = Callable[..., nn.Module]
 

@@ -15,10 +15,11 @@ from torch import nn
 from typing_extensions import override
 
 from nncfx import wrap
+from nncfx.channels import analyze_channels
 from nncfx.errors import ArgumentError, ExportError
 from nncfx.export import SelectionCost, export_onnx, reorder_channels
 from nncfx.schemes import Ranking, unconstrained_masks
-from nncfx.tracing import analyze_channels, trace
+from nncfx.tracing import trace
 
 FREE = SelectionCost(
     slice_ns=0,

@@ -5,9 +5,9 @@ import copy
 import torch
 from torch import nn
 
+from nncfx.channels.trace import analyze_channels
 from nncfx.lc import DC, DCFineTuned, RecoveryData
 from nncfx.schemes import Compose, NeuronPrune, Prune, Quantize
-from nncfx.tracing.channel_trace import analyze_channels
 
 
 def test_direct_compression_is_the_scheme_alone(dense: nn.Module, digits: RecoveryData) -> None:

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from nncfx.channels.trace import analyze_channels
 from nncfx.errors import ArgumentError
 from nncfx.lc import ADMM, DC, LC, DCFineTuned, Recovery, RecoveryData
 from nncfx.schemes import Cluster, Compose, NeuronPrune, Prune, Quantize, footprint_bytes
-from nncfx.tracing.channel_trace import analyze_channels
 
 IsSame = Callable[[nn.Module, nn.Module], bool]
 

@@ -8,11 +8,12 @@ from torch import Tensor, nn
 
 import nncfx
 from nncfx.errors import ArgumentError
+from nncfx.network import NNCFNetwork
 from nncfx.quantization.bias_correction import channel_means, correct_biases
 from nncfx.quantization.layer_chains import find_layers
 from nncfx.quantization.quantizer import Quantizer
 from nncfx.quantization.spec import QuantizerSpec
-from nncfx.tracing import Insertion, NNCFNetwork, PreSite, Priority, WeightSite
+from nncfx.tracing import Insertion, PreSite, Priority, WeightSite
 
 
 def quantized(model: nn.Module, inputs: Tensor, bits: int = 3) -> NNCFNetwork:

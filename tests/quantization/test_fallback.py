@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from nncfx.errors import ArgumentError, CompressionError
+from nncfx.network import NNCFNetwork
 from nncfx.quantization.fallback import _fewest, quantize_with_accuracy_control
-from nncfx.tracing import NNCFNetwork
 
 HURT = "Sequential/Linear[2]/linear_0"
 

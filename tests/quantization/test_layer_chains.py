@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 import nncfx
+from nncfx.network import wrap
 from nncfx.quantization import (
     RoundingSettings,
     correct_biases,
@@ -21,7 +22,7 @@ from nncfx.quantization.layer_chains import (
     readers,
     shared_parameters,
 )
-from nncfx.tracing import trace, wrap
+from nncfx.tracing import trace
 
 IMAGES = torch.zeros(2, 3, 8, 8)
 

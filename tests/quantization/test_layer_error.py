@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import nncfx
 from nncfx.errors import ArgumentError
+from nncfx.network import NNCFNetwork
 from nncfx.quantization.layer_error import (
     ErrorReport,
     TensorError,
@@ -18,7 +19,7 @@ from nncfx.quantization.layer_error import (
 )
 from nncfx.quantization.observation import quantizers_of
 from nncfx.quantization.quantize import quantize
-from nncfx.tracing import NNCFNetwork, PostSite, WeightSite
+from nncfx.tracing import PostSite, WeightSite
 
 FIRST, SECOND = "Sequential/Linear[0]/linear_0", "Sequential/Linear[2]/linear_0"
 

@@ -6,12 +6,13 @@ from torch import Tensor, nn
 
 import nncfx
 from nncfx.errors import ArgumentError
+from nncfx.network import NNCFNetwork
 from nncfx.quantization.layer_chains import find_layers
 from nncfx.quantization.layer_rounding import ROUNDINGS, Rounding, layer_moments, round_weights
 from nncfx.quantization.quantizer import Quantizer
 from nncfx.quantization.rounding import RoundingSettings
 from nncfx.quantization.spec import QuantizerSpec
-from nncfx.tracing import Insertion, NNCFNetwork, Priority, WeightSite
+from nncfx.tracing import Insertion, Priority, WeightSite
 
 
 def with_weight_quantizers(model: nn.Module, inputs: Tensor, bits: int = 3) -> NNCFNetwork:

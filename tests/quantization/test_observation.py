@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import nncfx
 from nncfx.errors import ArgumentError, CompressionError
+from nncfx.network import NNCFNetwork
 from nncfx.quantization import (
     Quantizer,
     QuantizerSpec,
@@ -23,7 +24,7 @@ from nncfx.quantization.observation import (
     quantizers_of,
     run_batches,
 )
-from nncfx.tracing import Insertion, NNCFNetwork, PostSite, PreSite, Priority
+from nncfx.tracing import Insertion, PostSite, PreSite, Priority
 
 ADDRESS = "Sequential/Linear[0]/linear_0"
 INPUTS = torch.linspace(-1, 1, 6).view(2, 3)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import nncfx
 from nncfx.errors import ArgumentError, CompressionError, GraphError, TracingError
 from nncfx.hardware import HARDWARE
+from nncfx.network import NNCFNetwork
 from nncfx.quantization import (
     PlacementOptions,
     QuantizeOptions,
@@ -23,7 +24,6 @@ from nncfx.quantization import (
     SpecRequest,
     quantize,
 )
-from nncfx.tracing import NNCFNetwork
 
 
 class Net(nn.Module):

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
+from nncfx.channels import analyze_channels
 from nncfx.errors import CompressionError
 from nncfx.schemes import HeadPrune
 from nncfx.thinning import thin
-from nncfx.tracing import analyze_channels
 
 TOKENS = torch.arange(12).view(2, 6)
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from nncfx.channels import analyze_channels
 from nncfx.errors import CompressionError
 from nncfx.graph.channels import Channels
 from nncfx.schemes import (
@@ -16,7 +17,6 @@ from nncfx.schemes import (
     norm_scale_scores,
     taylor_scores,
 )
-from nncfx.tracing import analyze_channels
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from pytorchcv.models.mobilenetv2 import mobilenetv2_wd4
 from pytorchcv.models.resnet import resnet10
 from torch import nn
 
+from nncfx.channels.trace import analyze_channels
 from nncfx.errors import CompressionError
 from nncfx.graph.channels import Channels, GroupSet
 from nncfx.schemes import FilterPrune, NeuronPrune, Scheme, StructurePrune, nonzero_parameters
 from nncfx.thinning import thin
-from nncfx.tracing.channel_trace import analyze_channels
 
 SCHEMES = [FilterPrune(), NeuronPrune("max"), StructurePrune("scaled_l2norm")]
 BOUND = [FilterPrune(), FilterPrune("l1norm", 4), NeuronPrune(), StructurePrune(align=2)]

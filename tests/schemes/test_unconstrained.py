@@ -6,10 +6,11 @@ import torch
 from torch import nn
 from typing_extensions import override
 
+from nncfx.channels import analyze_channels
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
 from nncfx.schemes import CRITERIA, Ranking, kept_units, unconstrained_masks
-from nncfx.tracing import analyze_channels, trace
+from nncfx.tracing import trace
 
 
 class Fork(nn.Module):

@@ -10,10 +10,10 @@ from torch import nn
 
 import nncfx
 from nncfx.errors import StorageError
+from nncfx.network import NNCFNetwork
 from nncfx.quantization.weight_only import quantize_weights
 from nncfx.storage import IntegerTensor, load_state
 from nncfx.storage.integer_tensor import pack_integers, unpack_integers
-from nncfx.tracing import NNCFNetwork
 
 
 @given(st.lists(st.integers(-8, 7), max_size=9), st.sampled_from([3, 4]))

@@ -159,7 +159,7 @@ def test_a_model_that_was_offloaded_with_its_hooks_is_refused(door: str) -> None
     doors: dict[str, Callable[[], object]] = {
         "strip": lambda: nncfx.strip(model),
         "controller": controller.strip,
-        "bake": lambda: nncfx.tracing.bake(model),
+        "bake": lambda: nncfx.network.bake(model),
         "commit": model.nncf.commit,
         "quantize": lambda: nncfx.quantize(model, [X], inplace=True),
     }

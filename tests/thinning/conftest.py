@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from nncfx.channels.trace import analyze_channels
 from nncfx.graph.channels import Role
-from nncfx.tracing.channel_trace import analyze_channels
 
 Zero = Callable[..., dict[str, tuple[int, ...]]]
 

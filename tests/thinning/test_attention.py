@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from nncfx.channels import analyze_channels
 from nncfx.thinning import prunable_channels, thin
-from nncfx.tracing import analyze_channels
 
 TOKENS = torch.linspace(-1, 1, 2 * 5 * 8, dtype=torch.float64).reshape(2, 5, 8)
 IMAGE = torch.linspace(-1, 1, 2 * 3 * 6 * 6, dtype=torch.float64).reshape(2, 3, 6, 6)

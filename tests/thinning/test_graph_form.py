@@ -19,11 +19,11 @@ from torch import fx, nn
 from torch.nn import functional as F
 
 import nncfx
+from nncfx.channels import analyze_channels
 from nncfx.errors import ArgumentError, ThinningError
 from nncfx.graph.channels import Channels
 from nncfx.schemes import group_masks, group_scores, keep_groups
 from nncfx.thinning import ThinRecipe, ThinResult, prunable_channels, rebuild, thin
-from nncfx.tracing import analyze_channels
 
 IMAGE = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 

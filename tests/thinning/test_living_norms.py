@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from nncfx.channels import analyze_channels
+from nncfx.channels.masked_norms import LivingChannels
 from nncfx.thinning import ThinRecipe, rebuild, thin
-from nncfx.tracing import analyze_channels
-from nncfx.tracing.living import LivingChannels
 
 ROWS = torch.linspace(-1, 1, 4 * 3, dtype=torch.float64).reshape(4, 3)
 

@@ -12,10 +12,12 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional as F
 
+from nncfx.channels import analyze_channels
 from nncfx.errors import ArgumentError, GraphError, ThinningError, TracingError
+from nncfx.network import NNCFNetwork, wrap
 from nncfx.thinning import thin
-from nncfx.tracing import NNCFNetwork, WeightSite, analyze_channels, wrap
-from nncfx.tracing.sites import Insertion
+from nncfx.tracing import WeightSite
+from nncfx.tracing.hooks.sites import Insertion
 
 IMAGE = torch.linspace(-1, 1, 2 * 3 * 8 * 8, dtype=torch.float64).reshape(2, 3, 8, 8)
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from nncfx.tracing import Insertion, NNCFNetwork, PostSite, WeightSite, wrap
+from nncfx.network import NNCFNetwork, wrap
+from nncfx.tracing import Insertion, PostSite, WeightSite
 
 Make: TypeAlias = Callable[[str], nn.Module]
 Inputs: TypeAlias = Callable[[str], Any]

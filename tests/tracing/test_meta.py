@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nncfx.tracing import wrap
+from nncfx.network import wrap
 
 
 def test_a_wide_language_model_is_wrapped_without_its_weights() -> None:

@@ -11,7 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from nncfx.graph import NNCFGraph
-from nncfx.tracing import Insertion, PostSite, PreSite, WeightSite, trace, unwrap, wrap
+from nncfx.network import unwrap, wrap
+from nncfx.tracing import Insertion, PostSite, PreSite, WeightSite, trace
 
 WIDTH = 3
 

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from nncfx.graph import total_macs
-from nncfx.tracing import Insertion, PostSite, PreSite, WeightSite, run, trace, unwrap, wrap
-from nncfx.tracing.tensors import tensors_in
+from nncfx.network import unwrap, wrap
+from nncfx.tracing import Insertion, PostSite, PreSite, WeightSite, run, trace
+from nncfx.tracing.calls.tensors import tensors_in
 
 Inputs: TypeAlias = Callable[[str], Any]
 

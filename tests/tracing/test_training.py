@@ -18,7 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from nncfx.errors import HookError
-from nncfx.tracing import Insertion, NNCFNetwork, PostSite, WeightSite, wrap
+from nncfx.network import NNCFNetwork, wrap
+from nncfx.tracing import Insertion, PostSite, WeightSite
 
 
 class Scale(nn.Module):

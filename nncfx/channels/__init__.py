@@ -1,0 +1,5 @@
+"""Which channels of a model can only be removed together."""
+
+from nncfx.channels.trace import analyze_channels
+
+__all__ = ["analyze_channels"]

@@ -1,0 +1,1 @@
+"""What torch functions do with channels: one module for each family of rules."""

@@ -1,0 +1,397 @@
+"""Channel rules of functions that move elements: they are executed once more, on ids."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from nncfx.channels.ids import (
+    NO_CHANNEL,
+    compact,
+    narrowed,
+    same_channels,
+    spread,
+    varying_axes,
+)
+from nncfx.channels.rules.calls import argument, place_of, unknown
+from nncfx.channels.rules.extents import narrowed_by_bounds, note_bounds, repeated, sliced
+from nncfx.channels.rules.sizes import note_literal, note_sizes, note_width
+from nncfx.channels.source import Source
+from nncfx.channels.state import ChannelState, Split
+from nncfx.errors import machine_fault
+from nncfx.graph.channels import Role
+from nncfx.tracing.calls.symbolic_sizes import NamedInteger, NamedSize
+from nncfx.tracing.calls.tensors import replaced, tensors_in
+from nncfx.tracing.record.function_mode import TracedCall
+
+__all__ = ["RULES"]
+
+_VIEWS = (torch.Tensor.view, torch.Tensor.view_as)
+_PIXEL_AXES = 3  # channels, rows, columns
+
+
+def reshape(state: ChannelState, call: TracedCall) -> None:
+    """Follow a function that keeps all elements, perhaps repeated, in their order by channel."""
+    if not state.is_known(call.operands[0]):  # a constant is expanded as an activation is
+        return None
+    grid = _again(state, call)
+    if grid is None:
+        return unknown(state, call, "cannot be repeated on channels")
+    _put(state, call, grid)
+    return note_sizes(state, call)
+
+
+def select(state: ChannelState, call: TracedCall) -> None:
+    """Follow a function that may take some elements and leave others."""
+    before, after = _data(state, call), _again(state, call)
+    bounds = _BOUNDED.get(call.func.__name__)
+    _, *indices = call.operands
+    if after is None or any(varying_axes(state.ids(index)) for index in indices):
+        return unknown(state, call, "cannot be repeated on channels")
+    if isinstance(before, Source) and call.func is torch.Tensor.__getitem__:
+        note_bounds(state, call, before)
+    if isinstance(before, torch.Tensor) and not _all_same(before, after):
+        if bounds is not None and bounds(state, call, before):
+            return _put(state, call, after)
+        return _put(state, call, _by_position(state, call, before))
+    return _put(state, call, after)
+
+
+def _all_same(before: torch.Tensor, after: torch.Tensor | Sequence[torch.Tensor] | Source) -> bool:
+    parts = after if isinstance(after, Sequence) else [after]
+    return all(isinstance(part, torch.Tensor) and same_channels(before, part) for part in parts)
+
+
+def _by_position(
+    state: ChannelState,
+    call: TracedCall,
+    before: torch.Tensor,
+) -> torch.Tensor | Sequence[torch.Tensor]:
+    """Tie channels along the axes from which a call takes elements by their position.
+
+    Where channels lie along no other axis they must stay.
+    """
+    moving, place = varying_axes(before), place_of(call)
+    for axes in (*((axis,) for axis in moving), *itertools.combinations(moving, 2)):
+        if len(axes) == len(moving):
+            break
+        tried = before
+        for axis in axes:
+            tried = tried.narrow(axis, 0, 1)
+        tried = narrowed(tried).expand(before.shape)
+        after = _again(state, call, tried)
+        if after is not None and _all_same(tried, after):
+            state.unite_along(before, axes, place)
+            return after
+    state.fix(before, f"'{place}' takes some channels by their position")
+    after = _again(state, call)
+    assert after is not None  # noqa: S101 (the caller has just had it)
+    return after
+
+
+def split(state: ChannelState, call: TracedCall) -> None:
+    """Follow a split into parts of given sizes; equal parts lose the same channels.
+
+    Parts whose sizes are integers of a module lose channels on their own, and the integers fall.
+    """
+    axis = argument(call, 2, "dim", 0)
+    name = "split_size_or_sections" if call.func is torch.split else "split_size"
+    sizes = argument(call, 1, name)
+    if isinstance(sizes, Sequence) and any(isinstance(one, NamedInteger) for one in sizes):
+        return _split_by_names(state, call, sizes, axis)
+    chunk(state, call)
+    grid = state.grid(call.args[0])
+    if not isinstance(sizes, NamedInteger | NamedSize) and grid is not None:
+        note_literal(state, call)
+        state.split(Split(grid, place_of(call), literals=(axis % grid.dim(),)))
+    if isinstance(sizes, NamedInteger):
+        for tensor in (call.args[0], call.produced[0]):  # the whole, or a part
+            if tensor.shape[axis] == sizes.whole:
+                return note_width(state, call, tensor, (axis, sizes))
+    return None
+
+
+def _split_by_names(
+    state: ChannelState,
+    call: TracedCall,
+    sizes: Sequence[int],
+    axis: int,
+) -> None:
+    before, parts = _data(state, call), _again(state, call)
+    if not isinstance(before, torch.Tensor) or not isinstance(parts, Sequence):
+        return select(state, call)
+    _put(state, call, parts)
+    if all(same_channels(before, part) for part in parts):
+        return None
+    for size, tensor in zip(sizes, call.result, strict=True):
+        if isinstance(size, NamedInteger) and size == size.whole:
+            note_width(state, call, tensor, (axis, size))
+        else:
+            state.fix_tensor(tensor, f"'{place_of(call)}' takes some channels by their position")
+    return None
+
+
+def chunk(state: ChannelState, call: TracedCall) -> None:
+    """Follow a split into equal parts: equal parts stay equal if they lose the same channels."""
+    before, parts = _data(state, call), _again(state, call)
+    if not isinstance(before, torch.Tensor) or not isinstance(parts, Sequence):
+        return select(state, call)
+    if all(same_channels(before, part) for part in parts):
+        return _put(state, call, parts)
+    if len({tuple(part.shape) for part in parts}) > 1:
+        return select(state, call)
+    merged = state.merge_grids(parts, parts[0].shape, place_of(call))
+    return _put(state, call, [merged] * len(parts))
+
+
+def gate(state: ChannelState, call: TracedCall) -> None:
+    """Follow a gated linear unit: the halves of an axis are multiplied."""
+    grid = _data(state, call)
+    axis = call.kwargs.get("dim", call.args[1] if len(call.args) > 1 else -1)
+    if not isinstance(grid, torch.Tensor):
+        return unknown(state, call)
+    merged = state.merge_grids(grid.chunk(2, axis), call.result.shape, place_of(call))
+    return state.set_grid(call.result, merged)
+
+
+def pixel_shuffle(state: ChannelState, call: TracedCall) -> None:
+    """Follow a pixel shuffle: the channels that become the pixels of one channel are one."""
+    grid = _again(state, call)
+    if not isinstance(grid, torch.Tensor) or grid.dim() < _PIXEL_AXES:
+        return unknown(state, call)
+    pixels = grid.flatten(-2)
+    for pixel in pixels.unbind(-1):
+        state.merge_grids([pixels[..., 0], pixel], pixel.shape, place_of(call))
+    return state.set_grid(call.result, pixels[..., :1, None].expand(grid.shape))
+
+
+def cast(state: ChannelState, call: TracedCall) -> None:
+    """Follow a function that keeps the shape and the order of its first argument."""
+    data = _data(state, call)
+    if data is None or any(t.shape != call.args[0].shape for t in call.produced):
+        return unknown(state, call)
+    return _put(state, call, data)
+
+
+def concatenate(state: ChannelState, call: TracedCall) -> None:
+    """Follow a concatenation, along channels or along any other axis."""
+    tensors, axis = _joined(call)
+    parts = [tensor for tensor in tensors if tensor.numel()]
+    if call.result.dim() == 1 and all(state.whole_parameter(tensor) for tensor in parts):
+        return _join_vectors(state, call, parts)
+    return _join(state, call, parts, axis % call.result.dim())
+
+
+def stack(state: ChannelState, call: TracedCall) -> None:
+    """Follow a stack: a concatenation along a new axis."""
+    tensors, axis = _joined(call)
+    axis %= call.result.dim()
+    parts = [tensor.unsqueeze(axis) for tensor in tensors]
+    for part, tensor in zip(parts, tensors, strict=True):
+        source, grid = state.source(tensor), state.grid(tensor)
+        if source is not None:
+            moved = Source(source.parameter, source.shape, source.elements.unsqueeze(axis))
+            state.set_source(part, moved)
+        elif grid is not None:
+            state.set_grid(part, grid.unsqueeze(axis))
+    _join(state, call, parts, axis)
+
+
+def pad(state: ChannelState, call: TracedCall) -> None:
+    """Follow a padding: that of channels adds constants, that of pixels belongs to the channel."""
+    grid = _data(state, call)
+    if not isinstance(grid, torch.Tensor):
+        return unknown(state, call)
+    result, amounts = call.result, argument(call, 1, "pad")
+    mode = argument(call, 2, "mode", "constant")
+    moving = varying_axes(grid)
+    changed = [axis for axis in moving if grid.shape[axis] != result.shape[axis]]
+    if not changed:
+        kept = spread(grid, result.shape)
+        return unknown(state, call) if kept is None else state.set_grid(result, kept)
+    if mode != "constant" or min(amounts) < 0:
+        return unknown(state, call, "changes the channels themselves")
+    ends = zip(amounts[::2], amounts[1::2], strict=True)
+    last = grid.dim() - 1
+    ids = [end if last - axis in moving else (0, 0) for axis, end in enumerate(ends)]
+    padded = F.pad(narrowed(grid), [amount for end in ids for amount in end], value=NO_CHANNEL)
+    return state.set_grid(result, padded.expand(result.shape))
+
+
+def assign(state: ChannelState, call: TracedCall) -> None:
+    """Follow `x[index] = value`: the value's channels become those of the place."""
+    target, index, value = call.args
+    grid = state.ids(target)
+    region = grid[index]
+    if not same_channels(grid, region) or tensors_in(index):
+        unknown(state, call, "writes some channels by their position")
+        return state.fix(grid, f"'{place_of(call)}' writes some channels by their position")
+    if isinstance(value, torch.Tensor):
+        state.merge_grids([region, state.ids(value)], region.shape, place_of(call))
+    return state.set_grid(target, grid)
+
+
+def _join_vectors(state: ChannelState, call: TracedCall, parts: list[torch.Tensor]) -> None:
+    """Follow parameters that are laid end to end, as the biases of queries, keys and values."""
+    joined = []
+    for tensor in parts:
+        name = state.whole_parameter(tensor)
+        assert name is not None  # noqa: S101 (the caller has looked)
+        ids = state.ledger.carried(name, 0, len(tensor))
+        state.ledger.carry(name, 0, ids, Role.FOLLOWER)
+        joined.append(torch.from_numpy(ids))
+    state.set_grid(call.result, torch.cat(joined))
+
+
+def add_at(state: ChannelState, call: TracedCall) -> None:
+    """Follow `index_add`, `scatter_add` and such: parts are added to some places of an axis."""
+    target, axis, index, part = call.args[:4]
+    grid, added = state.ids(target), state.ids(part)
+    axis %= grid.dim()
+    others = varying_axes(added) if index.dim() == added.dim() > 1 else ()
+    if any(index.stride(one) for one in others):  # each channel has places of its own
+        return unknown(state, call, "adds to some channels by their position")
+    if axis in (*varying_axes(grid), *varying_axes(added)) or varying_axes(state.ids(index)):
+        return unknown(state, call, "adds to some channels by their position")
+    shape = [1 if a == axis else size for a, size in enumerate(grid.shape)]
+    small = [one.narrow(axis, 0, 1) for one in (grid, added)]
+    merged = state.merge_grids(small, shape, place_of(call)).expand(grid.shape)
+    for tensor in call.produced:
+        state.set_grid(tensor, merged)
+    return None
+
+
+def _joined(call: TracedCall) -> tuple[list[torch.Tensor], int]:
+    tensors = list(argument(call, 0, "tensors"))
+    axis = argument(call, 1, "axis" if "axis" in call.kwargs else "dim", 0)
+    return tensors, int(axis)
+
+
+def _join(state: ChannelState, call: TracedCall, parts: list[torch.Tensor], axis: int) -> None:
+    result, place = call.result, place_of(call)
+    grids = [state.ids(part) for part in parts]
+    along_axis = any(axis in varying_axes(grid) for grid in grids)
+    elsewhere = any(other != axis for grid in grids for other in varying_axes(grid))
+    if along_axis and elsewhere:
+        return unknown(state, call, "joins channels of different axes")
+    if not elsewhere:
+        small = [_only(grid, axis) for grid in grids]
+        return state.set_grid(result, torch.cat(small, axis).expand(result.shape))
+    shape = [1 if other == axis else size for other, size in enumerate(result.shape)]
+    sources = [state.source(part) for part in parts]
+    activations = [
+        narrowed(grid).expand(shape)
+        for grid, source in zip(grids, sources, strict=True)
+        if source is None
+    ]
+    merged = state.merge_grids(activations, shape, place)
+    for source in sources:
+        if source is not None:
+            state.follow(merged, source, place)
+    return state.set_grid(result, merged.expand(result.shape))
+
+
+def _only(grid: torch.Tensor, axis: int) -> torch.Tensor:
+    shape = [size if other == axis else 1 for other, size in enumerate(grid.shape)]
+    return narrowed(grid).expand(shape)
+
+
+def _data(state: ChannelState, call: TracedCall) -> torch.Tensor | Source | None:
+    tensor = call.operands[0]
+    source = state.source(tensor)
+    return state.grid(tensor) if source is None else source
+
+
+def _again(
+    state: ChannelState,
+    call: TracedCall,
+    grid: torch.Tensor | None = None,
+) -> torch.Tensor | list[torch.Tensor] | None:
+    """Return what a call makes of the ids (or elements) of its first tensor; None if nothing.
+
+    `grid` stands in for its ids.
+    """
+    first = call.operands[0]
+    data = _data(state, call) if grid is None else grid
+    if data is None:
+        return None
+    ids = data.elements if isinstance(data, Source) else data
+    # not expanded, as view asks; a tensor of its own, as squeeze_ and the like change it
+    ids = ids.contiguous() if call.func in _VIEWS else ids.view_as(ids)
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        return ids if tensor is first else tensor
+
+    args: tuple[Any, ...] = replaced(call.args, change)
+    kwargs: Mapping[str, Any] = replaced(call.kwargs, change)
+    try:
+        moved = call.func(*args, **kwargs)
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:
+        if machine_fault(error) is not None:
+            raise
+        return None
+    found = tensors_in(moved)
+    expected = call.produced
+    if [t.shape for t in found] != [t.shape for t in expected]:
+        return None
+    if any(tensor.dtype != torch.int64 for tensor in found):
+        return None
+    if not isinstance(data, Source):
+        found = [compact(one) for one in found]
+    return found if not isinstance(moved, torch.Tensor) else found[0]
+
+
+def _put(
+    state: ChannelState,
+    call: TracedCall,
+    moved: torch.Tensor | Sequence[torch.Tensor] | Source,
+) -> None:
+    data = _data(state, call)
+    if isinstance(moved, Source):
+        return state.set_source(call.result, moved)
+    parts = [moved] if isinstance(moved, torch.Tensor) else moved
+    for tensor, part in zip(call.produced, parts, strict=True):
+        if isinstance(data, Source):
+            state.set_source(tensor, Source(data.parameter, data.shape, part))
+            continue
+        grid = compact(part)
+        state.set_grid(tensor, grid)
+        if len(varying_axes(grid)) > 1:
+            state.split(Split(grid, place_of(call)))
+    return None
+
+
+_BOUNDED = {"__getitem__": sliced, "narrow": narrowed_by_bounds}
+"""Functions that take what lies between two bounds, and what notes these."""
+
+_RESHAPES = (
+    "T H mT mH adjoint alias atleast_1d atleast_2d atleast_3d "
+    "clone contiguous data detach expand_as flatten moveaxis movedim "
+    "permute ravel repeat repeat_interleave requires_grad_ reshape reshape_as squeeze squeeze_ "
+    "swapaxes swapdims t t_ tile transpose transpose_ unflatten unsqueeze unsqueeze_ view view_as"
+)
+_SELECTIONS = (
+    "__getitem__ diagonal flip fliplr flipud gather hsplit index_select masked_select narrow "
+    "pixel_unshuffle roll rot90 select take take_along_dim unbind "
+    "vsplit"
+)
+_CASTS = "to type type_as float double half bfloat16 int long bool cpu cuda"
+
+RULES = {
+    **dict.fromkeys(_RESHAPES.split(), reshape),
+    **dict.fromkeys(["broadcast_to", "expand"], repeated(reshape)),
+    **dict.fromkeys(_SELECTIONS.split(), select),
+    **dict.fromkeys(_CASTS.split(), cast),
+    **dict.fromkeys(["chunk", "tensor_split", "unsafe_chunk"], chunk),
+    **dict.fromkeys(["cat", "concat", "concatenate"], concatenate),
+    **dict.fromkeys(["split", "split_with_sizes", "unsafe_split"], split),
+    "glu": gate,
+    "pixel_shuffle": pixel_shuffle,
+    "stack": stack,
+    "pad": pad,
+    "__setitem__": assign,
+    **dict.fromkeys(["index_add", "index_add_", "index_copy", "index_copy_"], add_at),
+    **dict.fromkeys(["scatter_add", "scatter_add_"], add_at),
+}

@@ -1,0 +1,132 @@
+"""Note which sizes of tensors a model's code gives, and from what it has them."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+
+from nncfx.channels.ids import in_order, varying_axes
+from nncfx.channels.rules.calls import argument, place_of
+from nncfx.channels.state import ChannelState, Split
+from nncfx.graph.channels import Role
+from nncfx.tracing.calls.symbolic_sizes import NamedInteger, NamedSize
+from nncfx.tracing.record.function_mode import TracedCall
+
+__all__ = ["note_literal", "note_sizes", "note_width"]
+
+_SIZED: Final = frozenset(["view", "reshape", "unflatten"])
+
+
+def note_literal(state: ChannelState, call: TracedCall) -> None:
+    """Note that a call is given a number of channels that only its code knows."""
+    if call.address:
+        state.ledger.literal(call.module, call.address)
+
+
+def note_width(
+    state: ChannelState,
+    call: TracedCall,
+    tensor: torch.Tensor,
+    width: tuple[int, NamedInteger],
+) -> None:
+    """Note that an axis has the size that an integer of a module gives."""
+    grid, (axis, size) = state.grid(tensor), width
+    if grid is not None:
+        widths = {axis % grid.dim(): (size.module, size.attribute)}
+        state.split(Split(grid, place_of(call), (), widths))
+
+
+def note_sizes(state: ChannelState, call: TracedCall) -> None:
+    """Note which sizes of the result the code has given, and from which integers of the module."""
+    grid = state.grid(call.result)
+    if grid is None:
+        return _note_parameter(state, call)
+    if not varying_axes(grid):
+        return None
+    name = call.func.__name__
+    if call.module_type == "MultiheadAttention":
+        _note_heads(state, call, grid)
+        if not _has_bias_tokens(call):
+            return None
+    sizes = _sizes(call) if name in _SIZED else []
+    offset = argument(call, 1, "dim", 0) % call.args[0].dim() if name == "unflatten" else 0
+    places = range(offset, offset + len(sizes))
+    given = dict(zip(places, sizes, strict=True))
+    free = tuple(axis for axis, size in given.items() if size == -1)
+    widths = {
+        axis: (size.module, size.attribute)
+        for axis, size in given.items()
+        if isinstance(size, NamedInteger) and size == size.whole > 1
+    }
+    literals = tuple(
+        axis
+        for axis, size in given.items()
+        if type(size) is int and size > 1 and axis in varying_axes(grid)
+    )
+    if literals:
+        note_literal(state, call)
+    for axis, size in given.items():
+        if isinstance(size, NamedSize):
+            _note_size(state, call, axis, size)
+    return state.split(Split(grid, place_of(call), free, widths, literals))
+
+
+def _note_parameter(state: ChannelState, call: TracedCall) -> None:
+    """Note the size that code gives a vector, as the scales of channels, along one axis."""
+    source, shape = state.source(call.result), call.result.shape
+    sizes = _sizes(call) if call.func.__name__ in _SIZED - {"unflatten"} else []
+    if source is None or len(source.shape) != 1 or sorted(shape)[:-1] != [1] * (len(shape) - 1):
+        return
+    count = source.shape[0]
+    for size in sizes:
+        if type(size) is int and size == count > 1:
+            note_literal(state, call)
+            state.ledger.hold(place_of(call), (source.parameter, 0))
+        elif isinstance(size, NamedInteger) and size == size.whole == count > 1:
+            ids = state.ledger.carried(source.parameter, 0, count)
+            state.ledger.carry(source.parameter, 0, ids, Role.FOLLOWER)
+            state.ledger.count(size.module, size.attribute, ids)
+
+
+def _note_size(state: ChannelState, call: TracedCall, axis: int, size: NamedSize) -> None:
+    """Note that code has given an axis, or two adjacent ones, the width of another tensor.
+
+    Where it has divided that width by a number of heads, an axis beside has that number.
+    """
+    grid, whole = state.ids(call.result), len(size.ids)
+    near = [(axis,), (axis - 1, axis), (axis, axis + 1)]
+    for axes in near:
+        there = axes[0] >= 0 and axes[-1] < grid.dim()
+        if there and math.prod(grid.shape[a] for a in axes) == whole:
+            return state.tie_axes(grid, axes, size.ids, place_of(call))
+    return None
+
+
+def _note_heads(state: ChannelState, call: TracedCall, grid: torch.Tensor) -> None:
+    """Note that `nn.MultiheadAttention` lays channels out by heads, which go as a whole.
+
+    It divides by the root of a head's width.
+    """
+    moving, last = varying_axes(grid), grid.dim() - 1
+    if call.func is not torch.Tensor.view or last not in moving:
+        return
+    if len(moving) == 1 and call.result.shape == call.args[0].shape:
+        state.fix(grid, f"'{place_of(call)}' has one head only, which must stay")
+    elif len(moving) > 1:
+        heads = state.unite_along(grid, [last], place_of(call))
+        state.ledger.count(call.module, "num_heads", in_order(heads))
+
+
+def _has_bias_tokens(call: TracedCall) -> bool:
+    """Return whether an `nn.MultiheadAttention` adds a key of its own, so that it stays torch's.
+
+    The others become a `NarrowAttention`, which takes every width from its weights.
+    """
+    return f"{call.module}.bias_k" in call.parameter_names.values()
+
+
+def _sizes(call: TracedCall) -> list[Any]:
+    given = call.args[1:] if call.func.__name__ != "unflatten" else call.args[2:]
+    values = [*given, *(call.kwargs[k] for k in ("shape", "size", "sizes") if k in call.kwargs)]
+    return list(values[0]) if values and isinstance(values[0], Sequence) else values

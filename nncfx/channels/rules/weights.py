@@ -1,0 +1,99 @@
+"""Channel rules of functions that make one weight from others (standardisation, masks)."""
+
+import math
+
+import numpy as np
+import torch
+
+from nncfx.channels.rules.calls import argument, place_of, unknown
+from nncfx.channels.rules.elementwise import per_channel, pointwise
+from nncfx.channels.source import Source
+from nncfx.channels.state import ChannelState
+from nncfx.graph.channels import Role
+from nncfx.graph.union_find import Ids
+from nncfx.tracing.record.function_mode import TracedCall
+
+__all__ = ["batch_normalisation", "product", "weight_normalisation"]
+
+_ROWS, _COLUMNS = 1, 2  # axes of a weight `1 x o x n` that is standardised
+
+
+def batch_normalisation(state: ChannelState, call: TracedCall) -> None:
+    """Follow a batch norm of an activation, or of a weight laid out as `1 x o x n`.
+
+    The latter is how weights are standardised: every row by its own mean and deviation. So the
+    columns that are read must stay, unless statistics are those of living channels.
+    """
+    source = state.source(call.args[0])
+    if source is None:
+        return per_channel(state, call)
+    layout = (1, source.shape[0], math.prod(source.shape[1:]))
+    if not _in_order(source, layout) or not argument(call, 5, "training", default=False):
+        return unknown(state, call)
+    rows = _noted(state, source, 0, None)
+    for position, name in ((3, "weight"), (4, "bias")):
+        if not _follows(state, argument(call, position, name), rows):
+            return unknown(state, call, "has a weight or a bias that is no parameter")
+    columns = _noted(state, source, 1, Role.CONSUMER)
+    if state.living:
+        entries = np.repeat(columns, layout[_COLUMNS] // len(columns))
+        state.ledger.average((state.calls - 1, place_of(call)), _COLUMNS, entries)
+    else:
+        state.ledger.fix(columns, f"'{place_of(call)}' normalises over what reads it")
+    return state.set_source(call.result, source)
+
+
+def weight_normalisation(state: ChannelState, call: TracedCall) -> None:
+    """Follow weight norm: every row is divided by its length, to which zeros add nothing."""
+    source = state.source(call.args[0])
+    along = argument(call, 2, "dim", default=0)
+    if source is None or not source.is_whole or along != 0:
+        return unknown(state, call)
+    length = argument(call, 1, "g")
+    if not _follows(state, length, _noted(state, source, 0, None)):
+        return unknown(state, call, "has a length that is no parameter")
+    state.ledger.divide(source.parameter, str(state.whole_parameter(length)))
+    return state.set_source(call.result, source)
+
+
+def product(state: ChannelState, call: TracedCall) -> None:
+    """Follow a product; of two parameters of one shape, such as a weight and its mask, the first.
+
+    What is zero in it is zero in the product. The other loses what the first loses.
+    """
+    trained_first = sorted(call.operands, key=lambda tensor: not tensor.requires_grad)
+    sources = [one for tensor in trained_first if (one := state.source(tensor)) is not None]
+    shapes = {tuple(tensor.shape) for tensor in (*call.operands, call.result)}
+    if len(sources) != 2 or len(shapes) > 1 or not all(one.is_whole for one in sources):  # noqa: PLR2004
+        return pointwise(state, call)
+    weight, mask = (one.parameter for one in sources)
+    state.ledger.shadow(mask, weight)
+    return state.set_source(call.result, sources[0])
+
+
+def _in_order(source: Source, layout: tuple[int, ...]) -> bool:
+    elements = source.elements
+    return tuple(elements.shape) == layout and bool(
+        (elements.reshape(-1) == torch.arange(elements.numel())).all()
+    )
+
+
+def _noted(state: ChannelState, source: Source, axis: int, role: Role | None) -> Ids:
+    """Return the channels along an axis of a parameter, which a later call reads or creates."""
+    ids = state.ledger.carried(source.parameter, axis, source.shape[axis])
+    state.ledger.carry(source.parameter, axis, ids, role)
+    return ids
+
+
+def _follows(state: ChannelState, tensor: torch.Tensor | None, rows: Ids) -> bool:
+    """Note that a parameter has one entry per row; return whether it is one, or not there."""
+    if tensor is None:
+        return True
+    source = state.source(tensor)
+    if source is None or source.elements.numel() != len(rows):
+        return False
+    order = source.elements.reshape(-1).numpy()
+    if not np.array_equal(order, np.arange(len(rows))) or source.shape[0] != len(rows):
+        return False
+    state.ledger.carry(source.parameter, 0, rows, Role.FOLLOWER)
+    return True

@@ -1,0 +1,248 @@
+"""Find out which channels of a model can only be removed together: `analyze_channels`."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import Final
+
+import torch
+from torch import nn
+from typing_extensions import override
+
+from nncfx.channels.ids import sequence, varying_axes
+from nncfx.channels.masked_norms import AVERAGES
+from nncfx.channels.rules.calls import place_of, unknown
+from nncfx.channels.rules.constants import CONSTRUCTORS, constant
+from nncfx.channels.rules.registry import RULES
+from nncfx.channels.state import ChannelState
+from nncfx.errors import TracingError
+from nncfx.graph.channels import Channels
+from nncfx.graph.union_find import Ids
+from nncfx.tracing.calls.function_names import spelling
+from nncfx.tracing.calls.inputs import ExampleInputs
+from nncfx.tracing.calls.model_copy import copy_of
+from nncfx.tracing.calls.module_stack import ModuleStack
+from nncfx.tracing.calls.module_walk import all_modules, all_tensors, first_names
+from nncfx.tracing.calls.symbolic_sizes import Countable, NamedInteger, named_integers, named_size
+from nncfx.tracing.hooks.dynamic_class import HookedModule
+from nncfx.tracing.hooks.installation import uninstall
+from nncfx.tracing.record.function_mode import (
+    CallMode,
+    SizeObserver,
+    TracedCall,
+    by_shapes,
+    forward,
+)
+from nncfx.tracing.record.shape_only_execution import Shortcut
+from nncfx.tracing.record.unreached_modules import branches_on_training, passed_around, unreached
+
+__all__ = ["CALLS_OF_A_PATH", "MENDABLE", "ChannelObserver", "analyze_channels"]
+
+_LOGGER = logging.getLogger(__name__)
+
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+CALLS_OF_A_PATH: Final = 1_000_000
+"""More calls that average over channels than one forward makes: the first number of the next."""
+
+_OF_NUMBERS: Final = frozenset(
+    {
+        *("__add__", "__iadd__", "__imul__", "__isub__", "__itruediv__", "__mul__", "__pow__"),
+        *("__radd__", "__rmul__", "__rpow__", "__rsub__", "__rtruediv__", "__sub__"),
+        *("__truediv__", "add", "div", "mul", "multiply", "pow", "sub", "true_divide"),
+    }
+)
+_COMPUTED: Final = (
+    "behind '{place}' the code computes with their number, as in x / x.shape[1] ** 0.5, which "
+    "would change; let the module keep the result (self.scale = ...)"
+)
+_MISSED: Final = (
+    "'{name}' could read them, and no example reaches it: give one that does in further_inputs, "
+    "or take it out of the model if nothing ever does"
+)
+
+MENDABLE: Final = ("the code computes with their number", "no example reaches it")
+"""Parts of the reasons that a change of the model's code, or more examples, would take away."""
+
+
+class ChannelObserver(SizeObserver):
+    """Follows channels through a trace.
+
+    Every activation gets a grid of channel ids. Functions that move elements are executed again
+    on the ids; functions of elements tie the ids of their operands; convolutions and linear layers
+    read ids and create new ones; whatever is not followed fixes the channels that it reads.
+
+    Attributes:
+        state: what is known.
+        read: `id`s of the parameters that calls have read.
+    """
+
+    def __init__(self, fixed: Mapping[str, str] = _NOTHING, *, living: bool = False) -> None:
+        """Follow channels; those that the operations `fixed` read must stay, with the reasons."""
+        self.state = ChannelState(living=living)
+        self.read: set[int] = set()
+        self._fixed = fixed
+
+    def begin(self, path: int) -> None:
+        """Follow another forward, the one of this number."""
+        self.state.calls = path * CALLS_OF_A_PATH
+
+    def keep(self, tensor: torch.Tensor, reason: str) -> None:
+        """Fix the channels of a tensor, if it has any."""
+        if self.state.is_known(tensor):
+            self.state.fix_tensor(tensor, reason)
+
+    def on_input(self, tensor: torch.Tensor) -> None:
+        """Fix the channels of an input of the model."""
+        self.state.set_fixed(tensor, "an input of the model")
+
+    def on_call(self, call: TracedCall) -> None:
+        """Follow the channels through one call."""
+        self.state.names = call.parameter_names
+        self.state.ledger.place = call.address
+        self.state.calls += call.func in AVERAGES
+        name = spelling(call.func)
+        if name in CONSTRUCTORS:
+            constant(self.state, call)
+            return
+        operands = call.operands
+        self.read.update(id(one) for one in operands if id(one) in call.parameter_names)
+        self.state.read(operands)
+        if not any(self.state.is_known(tensor) for tensor in operands):
+            return
+        reason = self._fixed.get(place_of(call))
+        if reason is not None:
+            for tensor in operands:
+                self.state.fix_tensor(tensor, reason)
+        rule = RULES.get(name, unknown)
+        rule(self.state, call)
+        for one in (*call.args, *call.kwargs.values()):
+            if isinstance(one, Countable) and name in _OF_NUMBERS:
+                one.used()
+
+    @override
+    def on_shape(self, tensor: torch.Tensor) -> torch.Size:
+        """Let the width along which channels lie remember them."""
+        shape, grid = tensor.shape, self.state.grid(tensor)
+        moving = () if grid is None else varying_axes(grid)
+        if grid is None or len(moving) != 1:
+            return shape
+        ids = sequence(grid, moving[0])
+        return shape if ids is None else named_size(shape, moving[0], ids, self._computed)
+
+    def _computed(self, ids: Ids) -> None:
+        self.state.ledger.fix(ids, _COMPUTED.format(place=self.state.ledger.place))
+
+    def counted(self, integer: NamedInteger) -> None:
+        """See that code computes with an integer of a module."""
+        reason = _COMPUTED.format(place=self.state.ledger.place)
+        self.state.ledger.number(integer, reason)
+
+    def on_output(self, tensor: torch.Tensor) -> None:
+        """Fix the channels of an output of the model."""
+        self.state.ledger.place = ""
+        self.state.read([tensor])
+        self.state.fix_tensor(tensor, "an output of the model")
+
+    def channels(self, model: nn.Module) -> Channels:
+        """Return what the trace of `model` found."""
+        self.state.settle()
+        buffers = all_tensors(model, "_buffers")
+        return self.state.ledger.channels(buffers)
+
+
+def analyze_channels(
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    *,
+    further_inputs: Sequence[ExampleInputs] = (),
+    fixed: Mapping[str, str] = _NOTHING,
+    living_norms: bool = False,
+) -> Channels:
+    """Return the groups of channels of `model` that can only be removed together.
+
+    The model runs once, in evaluation mode, and is left as it was; in training mode as well where
+    that may take another path. Whatever the analysis cannot follow exactly is fixed, and the
+    reason says which operation fixed it; so is whatever a module could read that no example
+    reaches.
+
+    Args:
+        model: any module; of a wrapped one, hooks are left out.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        further_inputs: more of them, for a forward that branches on its inputs.
+        fixed: address of an operation to the reason why the channels that it reads must stay.
+        living_norms: whether layer, RMS and group norms and means over channels are taken to see
+            living channels only, so that these may go. Else they fix them.
+
+    Raises:
+        ArgumentError: inputs are none of these.
+        TracingError: the model refuses the inputs or returns no tensor.
+
+    >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    >>> print(analyze_channels(model, torch.zeros(1, 3)))
+    channels  groups  producers  followers  consumers  removable
+    0         4       2          0          1          yes
+    2         2       2          0          0          no: an output of the model
+    """
+    if any(isinstance(module, HookedModule) for _, module in all_modules(model)):
+        model = copy_of(model)
+        uninstall(model)
+    paths = [(one, False) for one in (example_inputs, *further_inputs)]
+    follow = partial(_followed, model, fixed=fixed, living=living_norms)
+    observer = follow(paths)
+    missed = unreached(model, observer.read)
+    if missed or branches_on_training(model):
+        try:
+            trained = [*paths, *((one, True) for one, _ in paths)]
+            observer = follow(trained)
+            paths, missed = trained, unreached(model, observer.read)
+        except TracingError:  # such as norms that refuse a batch of one
+            _LOGGER.debug("%s does not run in training mode", type(model).__name__)
+    if any(caller is not None for caller in missed.values()):
+        observer = _spared(follow, paths, missed)
+    return replace(observer.channels(model), unreached=tuple(missed))
+
+
+def _spared(
+    follow: Callable[..., ChannelObserver],
+    paths: Sequence[tuple[ExampleInputs, bool]],
+    missed: Mapping[str, str | None],
+) -> ChannelObserver:
+    """Follow all paths once more, and fix what a module that none reached could read."""
+    by_caller: dict[str, str] = {}
+    for name, caller in missed.items():
+        if caller is not None:
+            by_caller.setdefault(caller, _MISSED.format(name=name))
+    return follow(paths, by_caller)
+
+
+def _followed(
+    model: nn.Module,
+    paths: Sequence[tuple[ExampleInputs, bool]],
+    callers: Mapping[str, str] = _NOTHING,
+    *,
+    fixed: Mapping[str, str],
+    living: bool,
+) -> ChannelObserver:
+    """Return an observer that has seen a forward for each of `paths`: inputs, and whether trained.
+
+    What the code of `callers` has to do with keeps its channels, for the reasons given.
+    """
+
+    def attempt(shortcut: Shortcut | None) -> ChannelObserver:
+        observer = ChannelObserver(fixed, living=living)
+        with (
+            named_integers(model, observer.counted),
+            passed_around(model, callers, observer.keep),
+        ):
+            for number, (inputs, train) in enumerate(paths):
+                observer.begin(number)
+                quick = None if shortcut is None else Shortcut()
+                names = first_names(model)
+                mode = CallMode(ModuleStack(model), names, [observer], quick)
+                forward(model, inputs, mode, train=train)
+        return observer
+
+    return by_shapes(model, paths[0][0], attempt)

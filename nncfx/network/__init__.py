@@ -1,0 +1,17 @@
+"""The wrapped model, which knows its graph, its hooks and its channels."""
+
+from nncfx.network.network import InsertionHandle, NNCFInterface, NNCFNetwork, inputs_for
+from nncfx.network.strip import bake, is_strippable, strip
+from nncfx.network.wrapping import unwrap, wrap
+
+__all__ = [
+    "InsertionHandle",
+    "NNCFInterface",
+    "NNCFNetwork",
+    "bake",
+    "inputs_for",
+    "is_strippable",
+    "strip",
+    "unwrap",
+    "wrap",
+]

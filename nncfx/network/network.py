@@ -1,0 +1,379 @@
+"""The wrapped model: `NNCFNetwork`, and `model.nncf` behind which everything of ours is."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, Self
+
+import torch
+from torch import nn
+from typing_extensions import override
+
+from nncfx.channels.trace import analyze_channels
+from nncfx.errors import ArgumentError, GraphError, TracingError, did_you_mean
+from nncfx.graph import NNCFGraph
+from nncfx.graph.channels import Channels
+from nncfx.network.published_state import is_published, publish, publishing, restore
+from nncfx.storage.whole_models import require_whole
+from nncfx.tracing.calls.inputs import ExampleInputs
+from nncfx.tracing.calls.model_copy import copy_of
+from nncfx.tracing.calls.module_stack import Wiring
+from nncfx.tracing.calls.module_walk import all_tensors
+from nncfx.tracing.calls.tensors import replaced
+from nncfx.tracing.hooks.carried_state import CarriedState, StateOwner
+from nncfx.tracing.hooks.dynamic_class import HookedModule
+from nncfx.tracing.hooks.hooked_reads import hooked_reads
+from nncfx.tracing.hooks.installation import install, uninstall
+from nncfx.tracing.hooks.sites import Insertion
+from nncfx.tracing.hooks.store import STORE, HookStore, load_store
+from nncfx.tracing.hooks.validation import check_insertion
+from nncfx.tracing.record.tracer import trace
+
+__all__ = [
+    "STATE",
+    "InsertionHandle",
+    "NNCFInterface",
+    "NNCFNetwork",
+    "WrapState",
+    "inputs_for",
+]
+
+STATE: Final = "_nncf_state"
+"""The instance attribute of a wrapped model: its `WrapState`."""
+
+
+@dataclass
+class WrapState:
+    """What a wrapped model knows of itself.
+
+    Attributes:
+        graph: Of the model without hooks.
+        wiring: How its operations sit in its modules.
+        example_inputs: With which it was traced.
+        further_inputs: With which it was traced as well.
+        registered: Sequence number to insertion.
+        committed: Sequence numbers of those in place, in the order in which they are applied.
+        next_sequence: The number of the next insertion.
+    """
+
+    graph: NNCFGraph
+    wiring: Wiring
+    example_inputs: ExampleInputs
+    further_inputs: tuple[ExampleInputs, ...] = ()
+    registered: dict[int, Insertion] = field(default_factory=dict)
+    committed: tuple[int, ...] = ()
+    next_sequence: int = 0
+
+
+class NNCFNetwork(HookedModule):
+    """What a wrapped model is beside an instance of its own class.
+
+    Made by `nncfx.wrap` only. The hooks are part of `state_dict`, `named_modules`, `parameters`,
+    `to`, `train` and `apply`, and not of `children`: code that iterates over a model's children
+    sees the model as it was written.
+    """
+
+    @override
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        own = getattr(cls, "save_pretrained", None)
+        if callable(own):
+            cls.save_pretrained = publishing(own)  # type: ignore[attr-defined]  # transformers'
+
+    @property
+    def nncf(self) -> "NNCFInterface":
+        """Everything of nncfx, without clashing with the model's own names."""
+        return NNCFInterface(self)
+
+    @property
+    def _store(self) -> HookStore:
+        store: HookStore = self.__dict__[STORE]
+        return store
+
+    @override
+    def named_modules(
+        self,
+        memo: set[nn.Module] | None = None,
+        prefix: str = "",
+        remove_duplicate: bool = True,
+    ) -> Iterator[tuple[str, nn.Module]]:
+        seen = set() if memo is None else memo
+        is_new = self not in seen
+        yield from super().named_modules(seen, prefix, remove_duplicate)
+        if is_new:
+            yield from self._store.described(prefix, seen, remove_duplicate=remove_duplicate)
+
+    @override
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch leaves it so
+        if recurse:
+            self._store._apply(fn)  # type: ignore[no-untyped-call]  # noqa: SLF001 (as nn.Module does)
+        return self
+
+    @override
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        self._store.train(mode)
+        return self
+
+    @override
+    def apply(self, fn: Callable[[nn.Module], None]) -> Self:
+        self._store.apply(fn)
+        return super().apply(fn)
+
+    @override
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        saved = super().state_dict(*args, **kwargs)
+        if not self._store.is_empty:
+            prefix = kwargs.get("prefix", args[1] if len(args) > 1 else "")
+            keep_vars = kwargs.get("keep_vars", False)
+            below = f"{prefix}{STORE}."
+            self._store.state_dict(destination=saved, prefix=below, keep_vars=keep_vars)
+            for key in self._store.further_names():
+                del saved[f"{below}{key}"]
+            if is_published(self):
+                saved.update(publish(self, self.nncf.hooks, saved, prefix))
+        return saved
+
+    @override
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        below = f"{prefix}{STORE}."
+        own = {key: value for key, value in state_dict.items() if key.startswith(below)}
+        # torch gives what belongs to children from the same dict
+        restore(self, state_dict, own, prefix, below)
+        rest = {key: value for key, value in state_dict.items() if not key.startswith(below)}
+        tail = (missing_keys, unexpected_keys, error_msgs)
+        super()._load_from_state_dict(rest, prefix, local_metadata, strict, *tail)
+        load_store(self._store, own, below, local_metadata, *tail)
+
+    @override
+    def _replicate_for_data_parallel(self) -> Any:
+        raise TracingError(
+            "nn.DataParallel copies modules without their hooks and cannot run a wrapped model. "
+            "Use DistributedDataParallel, one process per device.",
+        )
+
+
+class InsertionHandle:
+    """Takes back what one `register` call brought; a context manager that does so at its end."""
+
+    def __init__(self, interface: "NNCFInterface", sequences: Iterable[int]) -> None:
+        self._interface = interface
+        self._sequences = frozenset(sequences)
+
+    def remove(self) -> None:
+        """Remove the insertions, and their hooks if committed; the second time nothing."""
+        self._interface.discard(self._sequences)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+
+class NNCFInterface:
+    """A wrapped model's `nncf`: its graph, and the hooks in it."""
+
+    def __init__(self, model: NNCFNetwork) -> None:
+        self._model = model
+
+    @property
+    def _state(self) -> WrapState:
+        state: WrapState = self._model.__dict__[STATE]
+        return state
+
+    @property
+    def graph(self) -> NNCFGraph:
+        """The graph of the model without hooks, traced when it was wrapped."""
+        return self._state.graph
+
+    @property
+    def channels(self) -> Channels:
+        """Which channels can only be removed together, and which not at all, and why.
+
+        Found by one more forward, in evaluation mode and without hooks. `str` gives a table.
+        """
+        return analyze_channels(
+            self._model, self.example_inputs, further_inputs=self.further_inputs
+        )
+
+    @property
+    def example_inputs(self) -> ExampleInputs:
+        """The inputs with which the model was traced, on the device where it is now."""
+        return self._here(self._state.example_inputs)
+
+    @property
+    def further_inputs(self) -> tuple[ExampleInputs, ...]:
+        """The other inputs with which the model was traced, on the device where it is now."""
+        return tuple(map(self._here, self._state.further_inputs))
+
+    def _here(self, given: ExampleInputs) -> ExampleInputs:
+        device = next((one.device for one in self._model.parameters()), None)
+        if device is None:
+            return given
+        # what has no values cannot be moved
+        moved: ExampleInputs = replaced(given, lambda one: one if one.is_meta else one.to(device))
+        return moved
+
+    @property
+    def hooks(self) -> tuple[Insertion, ...]:
+        """The insertions in place, in the order (priority, registration)."""
+        return tuple(self._state.registered[number] for number in self._state.committed)
+
+    @property
+    def further_names(self) -> frozenset[str]:
+        """The keys that `load_state_dict` takes and `state_dict` leaves out.
+
+        The tensor of a hook that stands at several sites was once saved under a name for each.
+        """
+        store: HookStore = self._model.__dict__[STORE]
+        return frozenset(f"{STORE}.{key}" for key in store.further_names())
+
+    def weight(self, name: str) -> torch.Tensor:
+        """Return the parameter or buffer `name` as the forward reads it, through its hooks.
+
+        The attribute of the module itself is hooked only while a forward runs.
+
+        Args:
+            name: As in the `state_dict`, for instance `layer1.0.conv1.weight`.
+
+        Raises:
+            GraphError: there is none of that name.
+        """
+        tensors = all_tensors(self._model)
+        if name not in tensors:
+            near = did_you_mean(name, tensors)
+            raise GraphError(
+                f"{type(self._model).__name__} has no parameter or buffer '{name}'.{near}"
+            )
+        module, _, last = name.rpartition(".")
+        with hooked_reads():
+            read: torch.Tensor = getattr(self._model.get_submodule(module), last)
+        return read
+
+    @property
+    def carried_names(self) -> frozenset[str]:
+        """The keys under which `state_dict` may have the states of controllers.
+
+        Their tensors are bytes; `load_state_dict` goes without them, as earlier files do.
+        """
+        store: HookStore = self._model.__dict__[STORE]
+        return frozenset(f"{STORE}.{key}" for key in store.carried_names())
+
+    def carry(self, algorithm: str, owner: StateOwner) -> CarriedState:
+        """Let the state of `owner` travel in the `state_dict` with the hooks of `algorithm`.
+
+        Args:
+            algorithm: As on the insertions. Without hooks of it nothing travels.
+            owner: Gives its state when the model's is asked for, and takes it when that is loaded.
+        """
+        store: HookStore = self._model.__dict__[STORE]
+        return store.carry(algorithm, owner)
+
+    def untraced(self, example_inputs: ExampleInputs) -> list[str]:
+        """Return the addresses that `example_inputs` lead to and the graph does not have.
+
+        Hooks were planned without them. Found by one more forward, in evaluation mode.
+
+        Raises:
+            ArgumentError: `example_inputs` is none of tensor, tuple, mapping.
+            TracingError: the model refuses the inputs or returns no tensor.
+        """
+        # hooks call functions themselves, in scopes that no model's own module has
+        model = copy_of(self._model)
+        uninstall(model)
+        known = set(self.graph.addresses)
+        return [one for one in trace(model, example_inputs).addresses if one not in known]
+
+    def register(self, insertions: Insertion | Iterable[Insertion]) -> InsertionHandle:
+        """Plan to put one insertion or several in place; nothing changes until `commit`.
+
+        Raises:
+            ArgumentError: they are no insertions, a hook is no module, or an algorithm's name
+                cannot be part of a key.
+            GraphError: an address, a port, a module or a parameter does not exist, or cannot be
+                hooked. None of `insertions` is registered then.
+        """
+        planned = list(insertions) if isinstance(insertions, Iterable) else [insertions]
+        modules = dict(self._model.named_modules(remove_duplicate=False))
+        state = self._state
+        for insertion in planned:
+            check_insertion(insertion, modules, state.graph, state.wiring)
+        numbers = range(state.next_sequence, state.next_sequence + len(planned))
+        state.registered.update(zip(numbers, planned, strict=True))
+        state.next_sequence += len(planned)
+        return InsertionHandle(self, numbers)
+
+    def commit(self) -> None:
+        """Put every insertion ever registered, and not removed, in place.
+
+        They are sorted by (priority, registration), however many calls registered them. Newly
+        placed hooks take the model's training mode.
+
+        Raises:
+            TracingError: the model was sharded or offloaded since it was wrapped.
+        """
+        require_whole(self._model, "given hooks")
+        self._place(self._state.registered)
+
+    def remove(self, algorithm: str) -> None:
+        """Remove the insertions of `algorithm`, and its hooks if committed; none is fine."""
+        registered = self._state.registered
+        self.discard(
+            frozenset(number for number, one in registered.items() if one.algorithm == algorithm),
+        )
+
+    def discard(self, numbers: frozenset[int]) -> None:
+        """Remove the insertions of these sequence numbers, and their hooks if committed."""
+        state = self._state
+        remaining = [number for number in state.committed if number not in numbers]
+        for number in numbers:
+            state.registered.pop(number, None)
+        if len(remaining) < len(state.committed):
+            self._place(remaining)
+
+    def _place(self, numbers: Iterable[int]) -> None:
+        state, store = self._state, self._model.__dict__[STORE]
+        ordered = sorted(numbers, key=lambda number: (state.registered[number].priority, number))
+        fresh = set(ordered).difference(state.committed)
+        insertions = [state.registered[number] for number in ordered]
+        uninstall(self._model)
+        functions = {one.address: one.function for one in state.graph.operations}
+        install(self._model, state.wiring, functions, insertions)
+        store.clear()
+        for number, insertion in zip(ordered, insertions, strict=True):
+            store.put(insertion.algorithm, insertion.site.key, insertion.hook)
+            if number in fresh:
+                insertion.hook.train(self._model.training)
+        state.committed = tuple(ordered)
+
+
+def inputs_for(model: nn.Module, example_inputs: ExampleInputs | None) -> ExampleInputs:
+    """Return `example_inputs`, or those with which a wrapped `model` was traced if None.
+
+    Raises:
+        ArgumentError: they are None, and `model` is not wrapped.
+    """
+    if example_inputs is not None:
+        return example_inputs
+    if isinstance(model, NNCFNetwork):
+        return model.nncf.example_inputs
+    raise ArgumentError(
+        f"There are no example inputs, and {type(model).__name__} is not wrapped, so that it "
+        "brings none. Pass a tensor, a tuple of positional or a mapping of keyword inputs.",
+    )

@@ -1,0 +1,160 @@
+"""What `save_pretrained` writes of a wrapped model: weights that a plain one can read.
+
+Under the names of the model's weights stands what its forward reads: masked, rounded, clustered.
+Beside the hooks' own tensors stand the weights below the hooks, so that training can go on where
+it was, as the Trainer of transformers does from the files of `save_pretrained`.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any, Final
+from weakref import WeakSet
+
+import torch
+from torch import Tensor, nn
+
+from nncfx.tracing.calls.tensors import own_tensors
+from nncfx.tracing.hooks.hooked_reads import hooked_reads
+from nncfx.tracing.hooks.sites import Insertion, WeightSite
+
+__all__ = ["is_bakeable", "is_published", "publish", "publishing", "read_weights", "restore"]
+
+_DENSE: Final = "_dense."
+"""What the keys of weights below hooks begin with, after the prefix of the hooks."""
+
+_PUBLISHED: Final[ContextVar[object]] = ContextVar("nncfx_published", default=None)
+
+_TOLD: Final[WeakSet[nn.Module]] = WeakSet()
+"""Models of which it was told what their files lack: a trainer writes many."""
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def is_bakeable(insertion: Insertion) -> bool:
+    """Return whether a plain module can compute what the hook does."""
+    return isinstance(insertion.site, WeightSite) or isinstance(insertion.hook, nn.Identity)
+
+
+def is_published(model: nn.Module) -> bool:
+    """Return whether `save_pretrained` of `model` is at work, and asks for the state it writes."""
+    return _PUBLISHED.get() is model
+
+
+def publishing(own: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the `save_pretrained` of a class, for its models with hooks."""
+
+    @wraps(own)
+    def save_pretrained(self: Any, *args: Any, **kwargs: Any) -> Any:
+        hooks: tuple[Insertion, ...] = self.nncf.hooks
+        _tell(self, [one for one in hooks if not is_bakeable(one)])
+        if kwargs.get("state_dict") is not None:
+            kwargs["state_dict"] = publish(self, hooks, kwargs["state_dict"])
+        token = _PUBLISHED.set(self)
+        try:
+            return own(self, *args, **kwargs)
+        finally:
+            _PUBLISHED.reset(token)
+
+    return save_pretrained
+
+
+def _tell(model: nn.Module, left: list[Insertion]) -> None:
+    if left and model not in _TOLD:
+        _TOLD.add(model)
+        _LOGGER.warning(
+            "save_pretrained writes the weights of %s compressed. A model that is read back "
+            "without nncfx lacks %d hooks on activations (of %s), and computes something else: "
+            "nncfx.save(path, model) and nncfx.load keep them.",
+            type(model).__name__,
+            len(left),
+            ", ".join(sorted({f"'{one.algorithm}'" for one in left})),
+        )
+
+
+def read_weights(
+    model: nn.Module, hooks: Iterable[Insertion]
+) -> dict[tuple[nn.Module, str], Tensor]:
+    """Return what `hooks` make of weights, by the module that reads it and the name there."""
+    hooks = list(hooks)
+    sites = {one.site for one in hooks if isinstance(one.site, WeightSite)}
+    modules = dict(model.named_modules(remove_duplicate=False))
+    places = [(modules[site.module], site.name) for site in sites]
+    with _evaluating(one.hook for one in hooks), torch.no_grad(), hooked_reads():
+        return {(module, name): getattr(module, name).detach() for module, name in places}
+
+
+@contextmanager
+def _evaluating(hooks: Iterable[nn.Module]) -> Iterator[None]:
+    # what a hook makes of a weight in training, such as noise, is nothing to keep
+    hooks = list(hooks)
+    modes = {one: one.training for hook in hooks for one in hook.modules()}
+    try:
+        for hook in hooks:
+            hook.eval()
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def publish(
+    model: nn.Module, hooks: Iterable[Insertion], state: Mapping[str, Any], prefix: str = ""
+) -> dict[str, Any]:
+    """Return `state` with weights as the forward reads them, and as they are under further keys.
+
+    Args:
+        model: The wrapped model.
+        hooks: Its hooks.
+        state: Its `state_dict`.
+        prefix: What the keys of `state` begin with.
+    """
+    read = read_weights(model, hooks)
+    published = dict(state)
+    names: dict[int, list[str]] = {}
+    made: dict[int, list[Tensor]] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        for name, stored in own_tensors(module).items():
+            key = f"{path}.{name}" if path else name
+            names.setdefault(id(stored), []).append(key)
+            value = read.get((module, name))
+            if prefix + key not in state or value is None or torch.equal(value, stored.detach()):
+                continue
+            # tied weights that are read alike stay one tensor, as files have them
+            known = made.setdefault(id(stored), [])
+            same = next((one for one in known if torch.equal(one, value)), None)
+            if same is None:
+                known.append(same := value.clone())
+            published[prefix + key] = same
+            dense = f"{prefix}_nncf.{_DENSE}{names[id(stored)][0]}"
+            published.setdefault(dense, stored.detach().clone())
+    return published
+
+
+def restore(
+    model: nn.Module, state: dict[str, Any], own: dict[str, Any], prefix: str, below: str
+) -> None:
+    """Put weights below hooks, where `own` has them, in place of the published ones of `state`.
+
+    Args:
+        model: The wrapped model.
+        state: What is loaded; changed in place.
+        own: The part of it whose keys begin with `below`; the weights are taken out.
+        prefix: What the keys of `state` begin with.
+        below: What the keys of hooks begin with.
+    """
+    dense = {key: value for key, value in own.items() if key.startswith(below + _DENSE)}
+    if not dense:
+        return
+    names: dict[int, list[str]] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        for name, stored in own_tensors(module).items():
+            names.setdefault(id(stored), []).append(f"{path}.{name}" if path else name)
+    tied = {name: each for each in names.values() for name in each}
+    for key, value in dense.items():
+        name = key.removeprefix(below + _DENSE)
+        if name in tied:
+            del own[key]
+            state.update({prefix + one: value for one in tied[name]})

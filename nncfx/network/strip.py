@@ -1,0 +1,106 @@
+"""Bake the compression into a plain copy of a model: `strip`."""
+
+import torch
+from torch import nn
+
+from nncfx.errors import TracingError
+from nncfx.network.network import NNCFNetwork
+from nncfx.network.published_state import is_bakeable, read_weights
+from nncfx.network.wrapping import unwrap
+from nncfx.storage.whole_models import require_whole
+from nncfx.tracing.calls.model_copy import copy_of
+from nncfx.tracing.calls.tensors import own_tensors
+from nncfx.tracing.hooks.sites import WeightSite
+
+__all__ = ["bake", "is_strippable", "strip"]
+
+
+def is_strippable(model: NNCFNetwork) -> bool:
+    """Return whether a plain module can compute what `model` does."""
+    return all(is_bakeable(one) for one in model.nncf.hooks)
+
+
+def strip(model: nn.Module) -> nn.Module:
+    """Return a copy of `model` that computes the same without nncfx: no hook, no dynamic class.
+
+    What hooks make of a weight becomes the weight. A weight that several modules share stays
+    shared if each of them read it alike, and is split if not. `model` is left as it was; the copy
+    is in the same mode.
+
+    Raises:
+        TracingError: `model` is not wrapped, is sharded or offloaded, or a hook stands at an
+            activation and is no `nn.Identity`: a plain module has no place for it.
+    """
+    if not isinstance(model, NNCFNetwork):
+        raise TracingError(
+            f"{type(model).__name__} is not wrapped, so there is nothing to strip. "
+            "Pass the model that nncfx.wrap returned.",
+        )
+    require_whole(model, "stripped")
+    for insertion in model.nncf.hooks:
+        if not is_bakeable(insertion):
+            raise TracingError(
+                f"The hook {type(insertion.hook).__name__} of '{insertion.algorithm}' at "
+                f"'{insertion.site}' changes an activation and cannot be baked into a parameter. "
+                f"controller.strip() gives a copy that keeps it, export_onnx takes the model as "
+                f"it is, and model.nncf.remove('{insertion.algorithm}') takes the hook away.",
+            )
+    plain = copy_of(model)
+    read = read_weights(plain, plain.nncf.hooks)
+    unwrap(plain)
+    _bake(read, plain)
+    return plain
+
+
+def bake(model: NNCFNetwork, *, but: tuple[type[nn.Module], ...] = ()) -> NNCFNetwork:
+    """Return a copy of `model`, wrapped, in which hooks on weights have become the weights.
+
+    Hooks that change activations stay, and with them hooks on weights of the same priority or a
+    later one: a quantizer stays whole, a mask before it is baked in. So do hooks of the types
+    `but`. Every `nn.Identity` goes, and no parameter of a hook is trained. `model` is left as it
+    was; the copy is in the same mode.
+    """
+    copied = copy_of(model)
+    hooks = copied.nncf.hooks
+    kept = [one for one in hooks if not is_bakeable(one) or isinstance(one.hook, but)]
+    last = min((one.priority for one in kept), default=None)
+    passing = [one for one in hooks if last is None or one.priority < last]
+    staying = [
+        one for one in hooks if one not in passing and not isinstance(one.hook, nn.Identity)
+    ]
+    for algorithm in {one.algorithm for one in hooks}:
+        copied.nncf.remove(algorithm)
+    with copied.nncf.register(one for one in passing if isinstance(one.site, WeightSite)):
+        copied.nncf.commit()
+        read = read_weights(copied, copied.nncf.hooks)
+    _bake(read, copied)
+    for one in staying:
+        one.hook.requires_grad_(requires_grad=False)
+    copied.nncf.register(staying)
+    copied.nncf.commit()
+    return copied
+
+
+def _bake(values: dict[tuple[nn.Module, str], torch.Tensor], model: nn.Module) -> None:
+    """Put `values` where they were read; readers of one tensor share what they read alike."""
+    readers: dict[int, list[tuple[nn.Module, str]]] = {}
+    held: dict[int, torch.Tensor] = {}
+    for module in model.modules():
+        for name, tensor in own_tensors(module).items():
+            readers.setdefault(id(tensor), []).append((module, name))
+            held[id(tensor)] = tensor
+    for key, places in readers.items():
+        baked: list[torch.Tensor] = []
+        for module, name in places:
+            value = values.get((module, name), held[key].detach())
+            same = next((one for one in baked if torch.equal(one, value)), None)
+            if same is None:
+                same = _like(held[key], value)
+                baked.append(same)
+            setattr(module, name, same)
+
+
+def _like(stored: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    if not isinstance(stored, nn.Parameter):
+        return value.clone()
+    return nn.Parameter(value.clone(), requires_grad=stored.requires_grad)

@@ -1,0 +1,117 @@
+"""Wrap a model and unwrap it again: `wrap`, `unwrap`."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import nn
+
+from nncfx.errors import ArgumentError, TracingError
+from nncfx.network.network import STATE, NNCFNetwork, WrapState
+from nncfx.storage.whole_models import require_whole
+from nncfx.tracing.calls.inputs import ExampleInputs
+from nncfx.tracing.hooks.dynamic_class import ClassSpec, change_class, restore_class
+from nncfx.tracing.hooks.installation import uninstall
+from nncfx.tracing.hooks.store import STORE, HookStore
+from nncfx.tracing.record.merging import merged_graphs, merged_wirings
+from nncfx.tracing.record.tracer import trace_of_shapes
+
+__all__ = ["unwrap", "wrap"]
+
+
+def wrap(
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    *,
+    further_inputs: Sequence[ExampleInputs] = (),
+) -> NNCFNetwork:
+    """Return `model` itself, now also an `NNCFNetwork`, after tracing it once.
+
+    Its class becomes a subclass of `NNCFNetwork` and of its own class; its forward, parameters
+    and `state_dict` stay as they are, and everything of ours is behind `model.nncf`. Without hooks
+    the forward is the original one.
+
+    Args:
+        model: Any module.
+        example_inputs: A tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        further_inputs: More of them, for a model whose forward branches on its inputs. The graph
+            holds the operations of all; what several have is as in the first.
+
+    Raises:
+        ArgumentError: `model` is no module, or `example_inputs` are not in an accepted form.
+        TracingError: the model, or a part of it, is wrapped already, compiled, scripted, sharded
+            or offloaded; it refuses the inputs; it returns no tensor; its class cannot be
+            extended. The model is left as it was.
+
+    >>> import torch
+    >>> model = wrap(nn.Sequential(nn.Linear(2, 3)), torch.zeros(1, 2))
+    >>> isinstance(model, NNCFNetwork), isinstance(model, nn.Sequential)
+    (True, True)
+    """
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(
+            f"wrap takes an nn.Module, not a {type(model).__name__}. Pass the model itself.",
+        )
+    require_whole(model, "wrapped")
+    for name, module in model.named_modules():
+        _refuse_part(model, name, module)
+    traces = [trace_of_shapes(model, one) for one in (example_inputs, *further_inputs)]
+    graph = merged_graphs([one.graph for one in traces]) if further_inputs else traces[0].graph
+    wiring = merged_wirings([one.wiring for one in traces]) if further_inputs else traces[0].wiring
+    try:
+        change_class(model, ClassSpec(type(model), NNCFNetwork))
+    except TypeError as error:
+        raise TracingError(
+            f"{type(model).__name__} cannot be wrapped: its class admits no subclass ({error}). "
+            "Wrap the Python module that it was made from.",
+        ) from error
+    model.__dict__[STORE] = HookStore()
+    model.__dict__[STATE] = WrapState(graph, wiring, example_inputs, tuple(further_inputs))
+    return cast("NNCFNetwork", model)
+
+
+def _refuse_part(model: nn.Module, name: str, module: nn.Module) -> None:
+    """Return if `module`, the part of `model` of that name, can be wrapped with it."""
+    where = f"its module '{name}' is" if name else "it is"
+    if isinstance(module, NNCFNetwork):
+        raise TracingError(
+            f"{type(model).__name__} cannot be wrapped: {where} wrapped already. "
+            "Use model.nncf of the wrapped one, or nncfx.unwrap it first.",
+        )
+    # by the module's name, since importing torch._dynamo takes a second
+    is_made = type(module).__module__.startswith("torch._dynamo.eval_frame")
+    if is_made or module._compiled_call_impl is not None:  # noqa: SLF001 (what nn.Module.compile sets)
+        raise TracingError(
+            f"{type(model).__name__} cannot be wrapped: {where} compiled, and what it calls is no "
+            "longer seen. Wrap the model first, and compile what nncfx.wrap returns.",
+        )
+    if any(map(nn.parameter.is_lazy, module.parameters(recurse=False))):
+        raise TracingError(
+            f"{type(model).__name__} cannot be wrapped: {where} a {type(module).__name__} whose "
+            "parameters have no shape yet. Run the model once on an example.",
+        )
+    if isinstance(module, torch.jit.ScriptModule):
+        raise TracingError(
+            f"{type(model).__name__} cannot be wrapped: {where} TorchScript, whose calls are not "
+            "seen. Wrap the Python module that it was made from.",
+        )
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """Return `model` itself as it was before `wrap`, with the parameters it has now.
+
+    The hooks are gone; to keep what they do to the weights, use `nncfx.strip`.
+
+    Raises:
+        TracingError: `model` is not wrapped.
+    """
+    if not isinstance(model, NNCFNetwork):
+        raise TracingError(
+            f"{type(model).__name__} is not wrapped, so there is nothing to unwrap. "
+            "Pass the model that nncfx.wrap returned.",
+        )
+    uninstall(model)
+    for attribute in (STORE, STATE):
+        del model.__dict__[attribute]
+    restore_class(model)
+    return model

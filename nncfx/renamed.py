@@ -1,0 +1,68 @@
+"""Modules and names that moved: old places work on, with a warning that names the new one.
+
+The table holds what public pages ever showed, and the classes that a pickled model refers to.
+"""
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+import warnings
+from types import ModuleType
+from typing import Final
+
+from typing_extensions import override
+
+__all__ = ["RENAMED", "attribute", "install"]
+
+RENAMED: Final = {
+    "nncfx.tracing.NNCFNetwork": "nncfx.network.NNCFNetwork",
+    "nncfx.tracing.analyze_channels": "nncfx.channels.analyze_channels",
+    "nncfx.tracing.dynamic_class": "nncfx.tracing.hooks.dynamic_class",
+    "nncfx.tracing.hook_store": "nncfx.tracing.hooks.store",
+    "nncfx.tracing.strip": "nncfx.network.strip",
+    "nncfx.tracing.unwrap": "nncfx.network.unwrap",
+    "nncfx.tracing.wrap": "nncfx.network.wrap",
+}
+"""Old dotted names of modules, and of what a package handed on, to the new ones."""
+
+
+def attribute(package: str, name: str) -> object:
+    """Return what `package` had under this name; for the `__getattr__` of a package.
+
+    Raises:
+        AttributeError: it never had any.
+    """
+    if (new := RENAMED.get(old := f"{package}.{name}")) is None:
+        raise AttributeError(f"module '{package}' has no attribute '{name}'")
+    _warn(old, new, level=4)
+    home, _, attribute_name = new.rpartition(".")
+    return getattr(importlib.import_module(home), attribute_name)
+
+
+def install() -> None:
+    """Let imports find modules under their old names."""
+    if not any(isinstance(one, _Finder) for one in sys.meta_path):
+        sys.meta_path.append(_Finder())
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Asked last, so that what stands where it says costs nothing."""
+
+    @override
+    def find_spec(
+        self, fullname: str, path: object, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        known = fullname in RENAMED
+        return importlib.machinery.ModuleSpec(fullname, self) if known else None
+
+    @override
+    def exec_module(self, module: ModuleType) -> None:
+        old = module.__name__
+        _warn(old, RENAMED[old], level=3)
+        sys.modules[old] = importlib.import_module(RENAMED[old])
+
+
+def _warn(old: str, new: str, *, level: int) -> None:
+    message = f"{old} is now {new}; the old name will go. Import the new one."
+    warnings.warn(message, DeprecationWarning, stacklevel=level)

@@ -1,0 +1,101 @@
+"""Example inputs as a description that JSON can hold: shapes and types, never values."""
+
+import math
+from collections.abc import Mapping
+from operator import index
+from typing import Any, Final
+
+import torch
+
+from nncfx.errors import ArgumentError, StorageError
+from nncfx.tracing.calls.inputs import ExampleInputs
+
+__all__ = ["MOST_BYTES", "describe_inputs", "inputs_from"]
+
+MOST_BYTES: Final = 2**30
+"""So much memory may what a file describes take when it is made."""
+
+
+def describe_inputs(inputs: object) -> dict[str, Any]:
+    """Return a description of `inputs`, nested as they are.
+
+    What JSON cannot hold is described as "other"; `inputs_from` then asks for the inputs.
+
+    >>> describe_inputs((torch.ones(1, 3), True))["items"][0]
+    {'kind': 'tensor', 'shape': [1, 3], 'dtype': 'float32'}
+    """
+    if isinstance(inputs, torch.Tensor):
+        dtype = str(inputs.dtype).removeprefix("torch.")
+        return {"kind": "tensor", "shape": list(inputs.shape), "dtype": dtype}
+    if isinstance(inputs, Mapping) and all(isinstance(key, str) for key in inputs):
+        items = {key: describe_inputs(value) for key, value in inputs.items()}
+        return {"kind": "mapping", "items": items}
+    if isinstance(inputs, tuple | list):
+        kind = "tuple" if isinstance(inputs, tuple) else "list"
+        return {"kind": kind, "items": [describe_inputs(one) for one in inputs]}
+    if inputs is None or isinstance(inputs, bool | int | float | str):
+        return {"kind": "value", "value": inputs}
+    return {"kind": "other", "type": type(inputs).__name__}
+
+
+def inputs_from(description: Mapping[str, Any], device: torch.device) -> ExampleInputs:
+    """Return inputs of the described shapes and types on `device`.
+
+    Floating-point tensors are normal noise of a fixed seed, all others are ones.
+
+    Raises:
+        ArgumentError: an input could not be described when the file was written.
+        StorageError: `description` is damaged, or the inputs would take more than 1 GiB: a file
+            of a stranger's could ask for any size.
+    """
+    try:
+        asked = _bytes(description)
+        if asked > MOST_BYTES:
+            raise StorageError(
+                f"The file describes example inputs of {asked:,} bytes; at most {MOST_BYTES:,} "
+                "are made. If you trust it, pass example_inputs.",
+            )
+        made = _make(description, device)
+    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise StorageError(
+            f"The description of the example inputs is damaged: {error!r}. Pass example_inputs.",
+        ) from error
+    if isinstance(made, torch.Tensor | tuple | list | Mapping):
+        return made
+    raise StorageError("The description of the example inputs is damaged. Pass example_inputs.")
+
+
+def _bytes(description: Any) -> int:
+    """Return how much memory described inputs take."""
+    if description["kind"] == "tensor":
+        shape = [index(extent) for extent in description["shape"]]
+        if min(shape, default=0) < 0:
+            raise TypeError(f"a tensor has the shape {shape}")
+        dtype: torch.dtype = getattr(torch, description["dtype"])
+        return math.prod(shape) * dtype.itemsize
+    items = description.get("items", ())
+    return sum(map(_bytes, items.values() if isinstance(items, Mapping) else items))
+
+
+def _make(description: Mapping[str, Any], device: torch.device) -> Any:
+    kind = description["kind"]
+    if kind == "tensor":
+        return _tensor(description["shape"], getattr(torch, description["dtype"]), device)
+    if kind == "mapping":
+        return {key: _make(one, device) for key, one in description["items"].items()}
+    if kind in {"tuple", "list"}:
+        items = [_make(one, device) for one in description["items"]]
+        return tuple(items) if kind == "tuple" else items
+    if kind == "value":
+        return description["value"]
+    raise ArgumentError(
+        f"An example input was a {description['type']}, which the file does not describe. Pass "
+        "example_inputs.",
+    )
+
+
+def _tensor(shape: list[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    if not dtype.is_floating_point:
+        return torch.ones(shape, dtype=dtype, device=device)
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(shape, generator=generator).to(device, dtype)

@@ -1,0 +1,65 @@
+"""Copy a model that keeps what an earlier forward computed, which torch refuses: `copy_of`.
+
+House rule: what returns a model that it compressed leaves its argument alone, unless it is called
+with `inplace=True`; `own_model` is that rule.
+"""
+
+import copy
+from typing import Any, TypeVar
+
+from torch import nn
+
+from nncfx.errors import ArgumentError
+from nncfx.storage.whole_models import require_whole
+from nncfx.tracing.calls.module_walk import all_modules
+from nncfx.tracing.calls.tensors import tensors_in
+
+__all__ = ["copy_of", "own_model"]
+
+_ModuleT = TypeVar("_ModuleT", bound=nn.Module)
+
+
+def copy_of(model: _ModuleT) -> _ModuleT:
+    """Return what `copy.deepcopy(model)` does; computed tensors come along, without their graph.
+
+    Such are the weight that `torch.nn.utils.weight_norm` makes, and caches of evaluation.
+
+    Args:
+        model: left as it is.
+
+    Raises:
+        TracingError: `model` is sharded or offloaded.
+
+    >>> import torch
+    >>> layer = nn.Linear(2, 2)
+    >>> layer.cache = 2 * layer.bias
+    >>> other = copy_of(layer)
+    >>> torch.equal(other.cache, layer.cache), other.cache.requires_grad
+    (True, False)
+    """
+    require_whole(model, "copied")
+    memo: dict[int, Any] = {}
+    for _, module in all_modules(model):
+        for tensor in tensors_in(vars(module)):
+            if not tensor.is_leaf:
+                memo[id(tensor)] = tensor.detach().clone()
+    return copy.deepcopy(model, memo)
+
+
+def own_model(model: _ModuleT, *, inplace: bool) -> _ModuleT:
+    """Return what a function may change: `model` itself if `inplace`, else a copy.
+
+    Raises:
+        ArgumentError: `model` holds something that cannot be copied.
+        TracingError: it is sharded or offloaded.
+    """
+    require_whole(model, "compressed")
+    if inplace:
+        return model
+    try:
+        return copy_of(model)
+    except (TypeError, NotImplementedError, RuntimeError) as error:
+        raise ArgumentError(
+            f"{type(model).__name__} cannot be copied ({error}), and the model that is passed "
+            "stays as it is by default. Pass inplace=True to have it changed instead.",
+        ) from error

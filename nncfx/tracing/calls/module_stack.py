@@ -1,0 +1,297 @@
+"""Know which module makes a call: a stack kept by detours that live only while tracing."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from itertools import chain
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from nncfx.errors import TracingError
+from nncfx.graph import Operation
+from nncfx.tracing.calls.module_walk import named_modules
+
+__all__ = ["Boundary", "Frame", "ModuleStack", "Place", "Wiring"]
+
+_CALL: Final = "_compiled_call_impl"
+"""What `nn.Module.__call__` calls where it is there; a pair of hooks takes three times as long."""
+_MISSING: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """An operation that is its module's only call.
+
+    Attributes:
+        arguments: Input port to the position or keyword of the forward's argument it is.
+        is_result: Whether the forward returns the operation's single output and nothing else.
+    """
+
+    arguments: Mapping[int, int | str]
+    is_result: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an operation is called, in terms that hold at run time.
+
+    Attributes:
+        module: Dotted name of the calling module: the first it has.
+        ordinal: How many calls of the same function the module made before, in this forward.
+        reads_floats: Whether a tensor that it reads holds floats.
+        rank: How many of those calls are like this one in that.
+        boundary: Set if the operation is the only call of the module.
+    """
+
+    module: str
+    ordinal: int
+    reads_floats: bool
+    rank: int
+    boundary: Boundary | None = None
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """How operations sit in their modules.
+
+    Attributes:
+        places: Address to place.
+        calls: Dotted name of a module to how often it is called in one forward, where that is
+            more than once.
+        callees: Dotted name of a module to the dotted names of the modules that it calls.
+        counts: Dotted name of a module and function to how often it calls that in one forward,
+            where that is more than once.
+    """
+
+    places: Mapping[str, Place]
+    calls: Mapping[str, int]
+    callees: Mapping[str, tuple[str, ...]]
+    counts: Mapping[tuple[str, str], int]
+
+    @property
+    def called(self) -> set[str]:
+        """The dotted names of all modules that are called."""
+        return {"", *chain.from_iterable(self.callees.values())}
+
+
+@dataclass
+class _Seen:
+    operation: Operation | None
+    place: Place
+    inputs: Sequence[torch.Tensor]
+    produced: Sequence[torch.Tensor]
+
+
+@dataclass
+class Frame:
+    """A module call in progress.
+
+    Attributes:
+        scope: NNCF's scope of the call.
+        module: The dotted name under which the caller reaches the module.
+        module_type: The module's class name.
+        key: The first dotted name of the module.
+    """
+
+    scope: str
+    module: str
+    module_type: str
+    key: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    seen: list[_Seen] = field(default_factory=list)
+    has_callees: bool = False
+
+
+class ModuleStack:
+    """The module calls in progress, and what was learnt of those that ended.
+
+    Only modules registered in the model are known. The calls that any other module makes count as
+    its caller's.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._names: dict[int, list[str]] = {}
+        self._types: dict[str, str] = {}
+        # name to that of the module around it, and to what it adds to a scope
+        self._parents: dict[str, tuple[str, str]] = {}
+        self._modules: list[nn.Module] = []
+        for name, module in named_modules(model):
+            names = self._names.setdefault(id(module), [])
+            names.append(name)
+            kind = self._types[name] = _class_name(module)
+            parent, _, part = name.rpartition(".")
+            self._parents[name] = (parent, f"/{kind}[{part}]")
+            if len(names) == 1:
+                self._modules.append(module)
+        self._frames: list[Frame] = []
+        self._ordinals: Counter[tuple[str, str]] = Counter()
+        self._ranks: Counter[tuple[str, str, bool]] = Counter()
+        self._places: dict[str, Place] = {}
+        self._calls: Counter[str] = Counter()
+        self._callees: dict[str, dict[str, None]] = {}
+
+    @property
+    def top(self) -> Frame:
+        """The innermost module call in progress."""
+        return self._frames[-1]
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Keep the stack up to date while the context lasts.
+
+        Raises:
+            TracingError: a module is scripted.
+        """
+        self._check_scripts()
+        handles: list[RemovableHandle] = []
+        held: list[tuple[dict[str, Any], Any]] = []
+        try:
+            for module in self._modules:
+                own = vars(module)
+                held.append((own, own.get(_CALL, _MISSING)))
+                hooks = module._forward_pre_hooks or module._forward_hooks  # noqa: SLF001 (nothing else tells)
+                if hooks and module is not self._model:
+                    own[_CALL] = None
+                    # what these call counts as the caller's, whose hooks are on meanwhile
+                    handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
+                    handles.append(
+                        module.register_forward_hook(self._left, always_call=True, prepend=True),
+                    )
+                    continue
+                own[_CALL] = partial(self._called, module)
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+            for own, before in held:
+                if before is _MISSING:
+                    del own[_CALL]
+                else:
+                    own[_CALL] = before
+
+    def _check_scripts(self) -> None:
+        for module in self._modules:
+            if isinstance(module, torch.jit.ScriptModule):
+                name = self._names[id(module)][0]
+                raise TracingError(
+                    f"{repr(name) if name else 'The model'} is a {_class_name(module)}, in which "
+                    "no operation can be seen. Give the model with the module from which "
+                    "torch.jit.script or torch.jit.trace has made it.",
+                )
+
+    def saw_call(
+        self,
+        operation: Operation | None,
+        name: str,
+        inputs: Sequence[torch.Tensor],
+        produced: Sequence[torch.Tensor],
+    ) -> None:
+        """Take note of a tensor-producing call by the module on top."""
+        frame = self.top
+        reads_floats = any(one.is_floating_point() for one in inputs)
+        ordinal, rank = self._ordinals[frame.key, name], self._ranks[frame.key, name, reads_floats]
+        self._ordinals[frame.key, name] += 1
+        self._ranks[frame.key, name, reads_floats] += 1
+        place = Place(frame.key, ordinal, reads_floats, rank)
+        if operation is not None:
+            self._places[operation.address] = place
+        if len(frame.seen) < 2:  # noqa: PLR2004 (to know that a call is the only one, two will do)
+            frame.seen.append(_Seen(operation, place, inputs, produced))
+
+    def wiring(self) -> Wiring:
+        """Return what was learnt."""
+        callees = {name: tuple(called) for name, called in self._callees.items()}
+        calls = {name: count for name, count in self._calls.items() if count > 1}
+        counts = {call: count for call, count in self._ordinals.items() if count > 1}
+        return Wiring(dict(self._places), calls, callees, counts)
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not self._frames:
+            kind = _class_name(self._model)
+            frame = Frame(kind, "", kind, "", args, kwargs)
+        else:
+            caller = self._frames[-1]
+            frame = self._frame(module, caller, args, kwargs)
+            caller.has_callees = True
+            self._callees.setdefault(caller.key, {})[frame.key] = None
+        self._calls[frame.key] += 1
+        self._frames.append(frame)
+
+    def _frame(
+        self, module: nn.Module, caller: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Frame:
+        names = self._names[id(module)]
+        # most have one name, and are called by what is around them
+        below = [one for one in names if _is_below(one, caller.module)]
+        if below:
+            name = below[0] if len(below) == 1 else min(below, key=lambda one: one.count("."))
+            scope = caller.scope + self._relative(name, caller.module)
+        else:
+            # reached by another way than through its caller: the class name alone, as NNCF does
+            name = names[0]
+            scope = f"{caller.scope}/{self._types[name]}"
+        return Frame(scope, name, self._types[name], names[0], args, kwargs)
+
+    def _relative(self, path: str, caller: str) -> str:
+        """Return the scope of a module below the module `caller`."""
+        parent, scope = self._parents[path]
+        while parent != caller:
+            parent, above = self._parents[parent]
+            scope = above + scope
+        return scope
+
+    def _called(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        """Call a module as torch does, hooks and all."""
+        self._enter(module, args, kwargs)
+        result = None
+        # what `__call__` calls where nothing is put in its place
+        call: Any = module._call_impl  # noqa: SLF001 (as above)
+        try:
+            result = call(*args, **kwargs)
+        finally:
+            self._leave(result)
+        return result
+
+    def _left(self, module: nn.Module, args: Any, result: Any) -> None:
+        del module, args
+        self._leave(result)
+
+    def _leave(self, result: Any) -> None:
+        frame = self._frames.pop()
+        if frame.has_callees or len(frame.seen) != 1:
+            return
+        (seen,) = frame.seen
+        if seen.operation is None:
+            return
+        given: dict[int, int | str] = {id(one): key for key, one in frame.kwargs.items()}
+        given |= {id(one): position for position, one in enumerate(frame.args)}
+        boundary = _boundary(
+            tuple(
+                (port, given[id(tensor)])
+                for port, tensor in enumerate(seen.inputs)
+                if id(tensor) in given
+            ),
+            is_result=len(seen.produced) == 1 and result is seen.produced[0],
+        )
+        self._places[seen.operation.address] = replace(seen.place, boundary=boundary)
+
+
+@lru_cache(maxsize=256)
+def _boundary(arguments: tuple[tuple[int, int | str], ...], *, is_result: bool) -> Boundary:
+    # nearly all layers are alike in this: one object for all
+    return Boundary(dict(arguments), is_result)
+
+
+def _is_below(name: str, caller: str) -> bool:
+    return name != caller and (not caller or name.startswith(f"{caller}."))
+
+
+def _class_name(module: nn.Module) -> str:
+    return type(module).__name__

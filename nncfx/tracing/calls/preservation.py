@@ -1,0 +1,117 @@
+"""Run a model for information only: leave its flags, buffers and the random state as they were."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from nncfx.tracing.calls.module_walk import all_modules
+from nncfx.tracing.calls.tensors import tensors_in
+
+__all__ = ["preserved", "without_keeping"]
+
+_TORCHS: Final = frozenset(vars(nn.Module()))
+"""Attributes that every module has: tables of tensors, of modules and of hooks, and flags."""
+_TABLES: Final = (list, dict)
+
+
+@contextmanager
+def preserved(model: nn.Module, *, train: bool = False) -> Iterator[None]:
+    """Put `model` in evaluation (or training) mode and, at the end, all as it was.
+
+    Training flags are restored module by module, buffers by value and by identity, and the
+    random state of the CPU and of the model's CUDA devices.
+    """
+    modules = [module for _, module in all_modules(model)]
+    flags = [module.training for module in modules]
+    buffers = [dict(module._buffers) for module in modules]  # noqa: SLF001 (rebinding must be seen)
+    held = [
+        one for one in chain.from_iterable(each.values() for each in buffers) if one is not None
+    ]
+    with torch.no_grad():
+        values = [(one, one.clone()) for one in held if not one.is_meta]
+    tables = [module._parameters.values() for module in modules]  # noqa: SLF001 (as above)
+    tensors = chain((one for one in chain.from_iterable(tables) if one is not None), held)
+    devices = (
+        sorted({one.device.index or 0 for one in tensors if one.device.type == "cuda"})
+        if torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch leaves it so
+        else []
+    )
+    with torch.random.fork_rng(devices=devices):
+        try:
+            for module in modules:
+                if module.training is not train:  # a module takes long to set anything
+                    module.training = train
+            yield
+        finally:
+            for module, flag, own in zip(modules, flags, buffers, strict=True):
+                if module.training is not flag:
+                    module.training = flag
+                now = module._buffers  # noqa: SLF001 (as above)
+                if (own or now) and not _is_same(own, now):
+                    now.clear()
+                    now.update(own)
+            with torch.no_grad():
+                for buffer, value in values:
+                    # versions do not tell (batch norm leaves them alone), and writing to a buffer
+                    # that did not change could break a backward pass that is still to come
+                    if not torch.equal(buffer, value):
+                        buffer.copy_(value)
+
+
+@contextmanager
+def without_keeping(model: nn.Module) -> Iterator[None]:
+    """Let go, at the end, of tensors that a forward keeps in attributes of modules.
+
+    Some models compute a value in their first forward and use it ever after. What they keep in
+    an attribute, or in a list or dict that is one, is put back as it was.
+    """
+    modules = [module for _, module in all_modules(model)]
+    before = [_attributes(module) for module in modules]
+    try:
+        yield
+    finally:
+        for module, held in zip(modules, before, strict=True):
+            _put_back(module, held)
+
+
+def _attributes(module: nn.Module) -> dict[str, tuple[Any, Any]]:
+    """Return the attributes by name, each with a copy of what it holds if it is a list or dict."""
+    return {
+        name: (value, (value.copy() if value else ()) if isinstance(value, _TABLES) else None)
+        for name, value in module.__dict__.items()
+        if name not in _TORCHS
+    }
+
+
+def _put_back(module: nn.Module, held: dict[str, tuple[Any, Any]]) -> None:
+    own = module.__dict__
+    for name in own.keys() - _TORCHS:
+        value = own[name]
+        if name not in held:
+            if _holds_tensors(value):
+                del own[name]
+            continue
+        old, content = held[name]
+        if value is not old and _holds_tensors(value):
+            own[name] = old
+        if content is None or not (old or content) or _is_same(old, content):
+            continue
+        if _holds_tensors(old):
+            old.clear()
+            (old.update if isinstance(old, dict) else old.extend)(content)
+
+
+def _holds_tensors(value: Any) -> bool:
+    return bool(tensors_in(value))
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if len(one) != len(other):
+        return False
+    if isinstance(one, dict):
+        return all(key in other and other[key] is value for key, value in one.items())
+    return all(a is b for a, b in zip(one, other, strict=True))

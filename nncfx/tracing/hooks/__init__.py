@@ -1,0 +1,1 @@
+"""Where hooks stand, and how they are installed, stored and applied."""

@@ -1,0 +1,344 @@
+"""Hooks on activations: at a module's boundary where possible, else in a mode around the module.
+
+An operation that is its module's only call is hooked by hooking what enters and leaves the
+module. Any other operation needs a `TorchFunctionMode`, which is on while the module that makes
+the call runs, and suspended while the modules run that it calls in turn. All state of a call is
+local to it: on the mode, or in a context variable.
+"""
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache, wraps
+from itertools import chain
+from types import BuiltinFunctionType, FrameType, FunctionType
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.overrides import (
+    TorchFunctionMode,
+    _get_current_function_mode_stack,
+    _pop_mode,
+    _push_mode,
+    get_overridable_functions,
+)
+from torch.utils import checkpoint
+from typing_extensions import override
+
+from nncfx.errors import HookError
+from nncfx.tracing.calls.call_numbers import calls_so_far, next_number, numbered_calls
+from nncfx.tracing.calls.composite_functions import COMPOSITE, composite_apart
+from nncfx.tracing.calls.function_names import spelling
+from nncfx.tracing.hooks.boundary_hooks import BoundaryHooks
+from nncfx.tracing.hooks.chain import HookChain, substitute
+
+__all__ = [
+    "CALLS",
+    "CallHooks",
+    "CallPlan",
+    "is_known_function",
+    "planned_forward",
+    "uncounted",
+]
+
+CALLS: Final = "_nncf_calls"
+"""The instance attribute: the `CallPlan` of a module."""
+
+_NOT_COMPILED: Final = (
+    "A hook stands at an attribute of a tensor, such as x.T, which torch.compile does not report. "
+    "Write the attribute as a call, as in x.transpose(0, 1), or remove the hook."
+)
+
+
+@dataclass(frozen=True)
+class CallHooks:
+    """Hooks around one call of a torch function, by port.
+
+    Attributes:
+        before: At what it reads.
+        after: At what it returns.
+        reads_floats: Whether a tensor that it reads holds floats.
+        rank: How many calls of the function by the module are before it that are alike in that.
+    """
+
+    before: Mapping[int, HookChain] = field(default_factory=dict)
+    after: Mapping[int, HookChain] = field(default_factory=dict)
+    reads_floats: bool = True
+    rank: int = 0
+
+
+@dataclass(frozen=True)
+class CallPlan:
+    """What happens around a module's forward.
+
+    Attributes:
+        module: The module's dotted name.
+        boundary: Number of the module's call to hooks around it.
+        functions: Function spelling and number of its call to hooks around that.
+        traced: Function spelling to how often the module called it while traced.
+        is_repeated: The module is called more than once in a forward of the model, so that calls
+            are numbered across its own calls.
+        is_called_by_hooked: The caller has `functions`; they do not see what this module calls.
+        counts: This is the root, and some module's calls are numbered.
+        ranked: The same hooks as `functions`, by what compiled code counts: function, whether the
+            call reads floats, and its rank among such calls. While a program is exported, models
+            compute their masks and positions in other ways; the calls on floats stay the same.
+        watched: Function object to spelling, for all of torch's functions that `functions` names.
+        watched_pairs: The same. Compiled code compares functions by identity; it may not read
+            their names, nor look them up in a dict.
+        reads_attribute: `functions` names an attribute, such as `x.T`.
+        reported: Spellings of functions of which a call beyond those traced was reported.
+    """
+
+    module: str
+    boundary: Mapping[int, BoundaryHooks] = field(default_factory=dict)
+    functions: Mapping[tuple[str, int], CallHooks] = field(default_factory=dict)
+    traced: Mapping[str, int] = field(default_factory=dict)
+    is_repeated: bool = False
+    is_called_by_hooked: bool = False
+    counts: bool = False
+    ranked: Mapping[tuple[str, bool, int], CallHooks] = field(init=False, compare=False)
+    watched: Mapping[Callable[..., Any], str] = field(init=False, compare=False)
+    watched_pairs: tuple[tuple[Callable[..., Any], str], ...] = field(init=False, compare=False)
+    reads_attribute: bool = field(init=False, compare=False)
+    reported: set[str] = field(init=False, compare=False, default_factory=set)
+
+    def __post_init__(self) -> None:
+        names = {name for name, _ in self.functions}
+        calls = self.functions.items()
+        ranked = {(name, one.reads_floats, one.rank): one for (name, _), one in calls}
+        object.__setattr__(self, "ranked", ranked)
+        watched = {func: name for func, name in _spellings().items() if name in names}
+        called = {name for func, name in watched.items() if func.__name__ != "__get__"}
+        object.__setattr__(self, "watched", watched)
+        object.__setattr__(self, "watched_pairs", tuple(watched.items()))
+        object.__setattr__(self, "reads_attribute", bool(set(watched.values()) - called))
+
+    @override
+    def __reduce__(self) -> Any:
+        # not with the functions watched, some of which do not pickle
+        return (CallPlan, tuple(getattr(self, one.name) for one in fields(self) if one.init))
+
+    @property
+    def always(self) -> BoundaryHooks | None:
+        """The hooks around every call of the module, where nothing else happens there."""
+        more = (self.functions, self.is_repeated, self.is_called_by_hooked, self.counts)
+        return None if any(more) else self.boundary.get(0)
+
+    def report(self, name: str) -> None:
+        """Warn, once, of a call of the function `name` that was not traced."""
+        if name not in self.reported:
+            self.reported.add(name)
+            warnings.warn(
+                f"{self.module or 'The model'} calls {name} more often than the "
+                f"{self.traced[name]} times it did while traced; no hook stands at later calls. "
+                "Trace these inputs too: nncfx.wrap(model, example_inputs, further_inputs=[...]).",
+                stacklevel=3,
+            )
+
+    def call(
+        self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Return what `forward` returns, with the hooks applied."""
+        if not self.counts:
+            return self._unnested(forward, args, kwargs)
+        with numbered_calls():
+            return self._unnested(forward, args, kwargs)
+
+    def _unnested(
+        self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if self.is_called_by_hooked:
+            mode = _innermost()
+            if mode is not None and not torch.compiler.is_compiling() and _is_on_top(mode):
+                # off the stack it costs the calls made here nothing; compiled code cannot do that
+                _pop_mode()  # type: ignore[no-untyped-call]  # torch leaves it so
+                try:
+                    return self._hooked(forward, args, kwargs)
+                finally:
+                    _push_mode(mode)  # type: ignore[no-untyped-call]  # as above
+            if mode is not None:
+                mode.suspensions += 1
+                try:
+                    return self._hooked(forward, args, kwargs)
+                finally:
+                    mode.suspensions -= 1
+        return self._hooked(forward, args, kwargs)
+
+    def _hooked(
+        self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if self.functions:
+            if self.reads_attribute and torch.compiler.is_compiling():
+                raise HookError(_NOT_COMPILED)
+            counts = calls_so_far(self.module) if self.is_repeated else {}
+            with _SiteMode(self, counts):
+                return forward(*args, **kwargs)
+        if self.boundary:
+            number = next_number(calls_so_far(self.module), "") if self.is_repeated else 0
+            hooks = self.boundary.get(number)
+            if hooks is not None:
+                return hooks.call(forward, args, kwargs)
+        return forward(*args, **kwargs)
+
+
+def planned_forward(own: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the `forward` with which a subclass follows its `CallPlan` around `own`."""
+
+    @wraps(own)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        plan: CallPlan = args[0].__dict__[CALLS]
+        return plan.call(own, args, kwargs)
+
+    return forward
+
+
+def uncounted(function: Callable[..., Any], *args: Any) -> Any:
+    """Return what `function` returns; its calls are not numbered among those of the model.
+
+    What the hooks of a weight compute, they compute where the weight is read: between the calls
+    of the module that reads it, which may be another one than has it.
+    """
+    mode = _innermost()
+    if mode is None:
+        return function(*args)
+    mode.suspensions += 1
+    try:
+        return function(*args)
+    finally:
+        mode.suspensions -= 1
+
+
+def _refuse_recomputation(call: str) -> None:
+    """Raise an error if the present call is going to be made again in the backward pass.
+
+    torch.utils.checkpoint calls the function it was given once more, without the modes that were
+    on. A function that is a module brings its own; any other would run without hooks.
+    """
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 (no public way)
+    while frame is not None and frame.f_code is not _HOOKED:
+        if frame.f_code.co_filename == checkpoint.__file__:
+            raise HookError(
+                f"A hook stands at {call}, which torch.utils.checkpoint calls again in the "
+                "backward pass, without the hook. Give checkpoint a module instead of a function.",
+            )
+        frame = frame.f_back
+
+
+_HOOKED: Final = planned_forward(nn.Module.forward).__code__
+
+
+class _SiteMode(TorchFunctionMode):
+    """Applies hooks around calls of functions that one module makes."""
+
+    def __init__(self, plan: CallPlan, counts: dict[str, int]) -> None:
+        super().__init__()
+        self.suspensions = 0
+        self._plan = plan
+        self._sites = plan.functions
+        self._counts = counts
+        self._watched = plan.watched
+        self._watched_pairs = plan.watched_pairs
+
+    @override
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self.suspensions:
+            return _called(func, args, kwargs)
+        if func is COMPOSITE:
+            with self:
+                return composite_apart(*args, **kwargs)
+        name = self._spelt(func, kwargs)
+        if name is None:
+            return _called(func, args, kwargs)
+        hooks = self._hooks_at(name, args, kwargs)
+        if hooks is None:
+            return _called(func, args, kwargs)
+        if not torch.compiler.is_compiling():
+            _refuse_recomputation(f"{name} of {self._plan.module or 'the model'}")
+        if hooks.before:
+            (args, kwargs), _ = substitute((args, kwargs), hooks.before)
+        result = _called(func, args, kwargs)
+        return substitute(result, hooks.after)[0] if hooks.after else result
+
+    def _hooks_at(
+        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> CallHooks | None:
+        """Return the hooks of this call of the function `name`, and count it."""
+        if torch.compiler.is_compiling():
+            reads_floats = _holds_floats(args) or _holds_floats(tuple(kwargs.values()))
+            rank = next_number(self._counts, name if reads_floats else f"{name} of integers")
+            return self._plan.ranked.get((name, reads_floats, rank))
+        number = next_number(self._counts, name)
+        hooks = self._sites.get((name, number))
+        if hooks is None and number >= self._plan.traced.get(name, number + 1):
+            self._plan.report(name)
+        return hooks
+
+    def _spelt(self, func: Callable[..., Any], kwargs: Mapping[str, Any]) -> str | None:
+        if func is F.relu:
+            return "relu_" if kwargs.get("inplace") else "relu"
+        if not torch.compiler.is_compiling():
+            return self._watched.get(func)
+        for watched, name in self._watched_pairs:
+            if func is watched:
+                return name
+        return None
+
+
+def _holds_floats(values: tuple[Any, ...] | list[Any]) -> bool:
+    for one in values:
+        if isinstance(one, torch.Tensor):
+            if one.is_floating_point():
+                return True
+        elif isinstance(one, tuple | list) and _holds_floats(one):
+            return True
+    return False
+
+
+def _called(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    if func is torch.Tensor.unflatten:
+        # torch.compile knows the method, and cannot follow the function, which calls super()
+        return args[0].unflatten(*args[1:], **kwargs)
+    return func(*args, **kwargs)
+
+
+def _innermost() -> _SiteMode | None:
+    for mode in reversed(_get_current_function_mode_stack()):  # type: ignore[no-untyped-call]  # torch leaves it so
+        if isinstance(mode, _SiteMode):
+            return mode
+    return None
+
+
+def _is_on_top(mode: _SiteMode) -> bool:
+    return bool(_get_current_function_mode_stack()[-1] is mode)  # type: ignore[no-untyped-call]  # as above
+
+
+def is_known_function(name: str) -> bool:
+    """Return whether calls of a function spelt `name` can be hooked inside a module."""
+    return name in ("relu", "relu_") or name in _spellings().values()
+
+
+@cache
+def _spellings() -> dict[Callable[..., Any], str]:
+    listed = chain.from_iterable(get_overridable_functions().values())
+    # reported by torch, but not in its own list: Tensor.unflatten and F.hardswish, say
+    homes = (torch.Tensor, torch, F, torch._C._nn)  # noqa: SLF001 (torch.nn.functional's own)
+    unlisted = (
+        one
+        for home in homes
+        for one in vars(home).values()
+        if isinstance(one, FunctionType | BuiltinFunctionType)
+    )
+    attributes = (getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH"))
+    functions: list[Callable[..., Any]] = [*unlisted, *listed, *attributes]
+    return {func: spelling(func) for func in functions}

@@ -1,0 +1,179 @@
+"""Dynamic subclasses: a module keeps its identity and gets hooks through its class."""
+
+import copyreg
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from types import new_class
+from typing import Any, Final, SupportsIndex
+from weakref import WeakValueDictionary
+
+from torch import nn
+from torch.nn.utils import parametrize
+from typing_extensions import override
+
+from nncfx.errors import TracingError
+from nncfx.storage.whole_models import is_fully_sharded, is_sharded, sharding_mend
+from nncfx.tracing.hooks.activation_hooks import planned_forward
+from nncfx.tracing.hooks.boundary_hooks import Around, direct_forward
+from nncfx.tracing.hooks.hooked_reads import reading_hooked
+from nncfx.tracing.hooks.weight_hooks import refuse_replacing, weight_properties
+
+__all__ = [
+    "ClassSpec",
+    "HookedModule",
+    "change_class",
+    "original_class",
+    "restore_class",
+    "spec_of",
+]
+
+_SPEC: Final = "_nncf_spec"
+
+
+class HookedModule(nn.Module):
+    """What every module that carries hooks also is; never instantiated by itself."""
+
+    _nncf_spec: "ClassSpec"
+
+    @override
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if is_fully_sharded(cls):
+            raise TracingError(
+                f"{cls.__name__} cannot be wrapped and sharded at once: hooks take whole weights, "
+                f"and FSDP does not average the gradients of what they train. {sharding_mend} "
+                "FSDP has begun to shard this one, so build it again.",
+            )
+        if _SPEC not in vars(cls) and cls.__module__ == parametrize.__name__:
+            raise TracingError(
+                f"{cls.__name__} would parametrize a module that carries hooks of nncfx. "
+                "Parametrize it before nncfx.wrap, or parametrize what nncfx.strip returns.",
+            )
+
+    @override
+    def get_parameter(self, target: str) -> nn.Parameter:
+        """Return the parameter as it is stored; torch's own would see what hooks make of it."""
+        path, _, name = target.rpartition(".")
+        stored = self.get_submodule(path)._parameters.get(name)  # noqa: SLF001 (what is stored)
+        return super().get_parameter(target) if stored is None else stored
+
+    @override
+    def __delattr__(self, name: str) -> None:
+        if name in self._parameters:
+            refuse_replacing(self, name)
+        super().__delattr__(name)
+
+    @override
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        if is_sharded(param):
+            raise TracingError(
+                f"'{name}' of this {type(self).__name__} cannot be sharded, now that nncfx has "
+                f"wrapped it: hooks take whole weights. {sharding_mend}",
+            )
+        super().register_parameter(name, param)
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        """Refuse what torch.jit.script would do: compile the source of methods, not the hooks.
+
+        Raises:
+            TracingError: always.
+        """
+        raise TracingError(
+            f"torch.jit.script cannot compile a {type(self).__name__} that nncfx has wrapped. "
+            "Script what nncfx.strip(model) returns, or use torch.export.export(model, args), "
+            "which keeps the hooks.",
+        )
+
+    @override
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        reduced: Any = super().__reduce_ex__(protocol)
+        function, args, *rest = reduced
+        spec = spec_of(self)
+        if function is copyreg.__newobj__:  # type: ignore[attr-defined]  # the stubs lack it
+            return (_revive, (_parts(spec), *args[1:]), *rest)
+        foreign = _parts(replace(spec, original=nn.Module))
+        return (_revive_foreign, (foreign, function, args), *rest)
+
+
+@dataclass(frozen=True)
+class ClassSpec:
+    """Says which dynamic class a module has; the class is rebuilt from it.
+
+    Attributes:
+        original: The class without hooks.
+        mixin: `HookedModule` or a subclass of it, the first base.
+        weights: Names of the parameters and buffers that are read through hooks.
+        around: What happens around `forward`.
+        entries: Names of the methods while which weights are read hooked.
+    """
+
+    original: type[nn.Module]
+    mixin: type[HookedModule]
+    weights: frozenset[str] = frozenset()
+    around: Around = Around.NOTHING
+    entries: tuple[str, ...] = ()
+
+
+def _parts(spec: ClassSpec) -> tuple[Any, ...]:
+    return tuple(getattr(spec, one.name) for one in fields(spec))
+
+
+_CLASSES: Final[WeakValueDictionary[ClassSpec, type[nn.Module]]] = WeakValueDictionary()
+
+
+def _dynamic_class(spec: ClassSpec) -> type[nn.Module]:
+    known = _CLASSES.get(spec)
+    if known is not None:
+        return known
+    original = spec.original
+    body: dict[str, Any] = {
+        "__module__": original.__module__,
+        "__qualname__": original.__qualname__,
+        "__doc__": original.__doc__,
+        _SPEC: spec,
+        **weight_properties(original, spec.weights),
+    }
+    if spec.around is Around.PLAN:
+        body["forward"] = planned_forward(original.forward)
+    elif spec.around is not Around.NOTHING:
+        body["forward"] = direct_forward(original.forward, spec.around)
+    for name in spec.entries:
+        body[name] = reading_hooked(body.get(name, getattr(original, name)))
+    made = new_class(
+        original.__name__, (spec.mixin, original), {}, lambda names: names.update(body)
+    )
+    _CLASSES[spec] = made
+    return made
+
+
+def change_class(module: nn.Module, spec: ClassSpec) -> None:
+    """Make `module` an instance of the dynamic class that `spec` says."""
+    module.__class__ = _dynamic_class(spec)
+
+
+def spec_of(module: HookedModule) -> ClassSpec:
+    """Return what the dynamic class of `module` was made from."""
+    return module._nncf_spec  # noqa: SLF001 (no public name may clash with the model's own)
+
+
+def original_class(module: nn.Module) -> type[nn.Module]:
+    """Return the class of `module` without hooks."""
+    return spec_of(module).original if isinstance(module, HookedModule) else type(module)
+
+
+def restore_class(module: nn.Module) -> None:
+    """Make `module` an instance of its original class again; nothing else changes."""
+    module.__class__ = original_class(module)
+
+
+def _revive(parts: tuple[Any, ...], *args: Any) -> nn.Module:
+    made = _dynamic_class(ClassSpec(*parts))
+    return made.__new__(made, *args)
+
+
+def _revive_foreign(
+    parts: tuple[Any, ...], function: Callable[..., nn.Module], args: tuple[Any, ...]
+) -> nn.Module:
+    module = function(*args)
+    change_class(module, replace(ClassSpec(*parts), original=original_class(module)))
+    return module

@@ -1,0 +1,227 @@
+"""Turn insertions into what modules carry: weight chains, call plans, dynamic classes."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from torch import nn
+
+from nncfx.errors import TracingError
+from nncfx.tracing.calls.module_stack import Place, Wiring
+from nncfx.tracing.hooks.activation_hooks import CALLS, CallHooks, CallPlan
+from nncfx.tracing.hooks.boundary_hooks import Around, BoundaryHooks
+from nncfx.tracing.hooks.chain import HookChain, carry, drop
+from nncfx.tracing.hooks.dynamic_class import (
+    ClassSpec,
+    HookedModule,
+    change_class,
+    original_class,
+    restore_class,
+    spec_of,
+)
+from nncfx.tracing.hooks.sites import Insertion, PreSite, Site, WeightSite
+from nncfx.tracing.hooks.weight_hooks import weight_attribute
+
+__all__ = ["install", "uninstall"]
+
+_VISIBLE: Final = "nncfx"
+"""Key of the forward pre-hook that tells torch's fused encoder layers to call their modules."""
+
+_NESTED: Final = "_nncf_use_nested_tensor"
+"""The instance attribute: what the encoder's flag `use_nested_tensor` was."""
+
+
+@dataclass
+class _Load:
+    """What one module is to carry."""
+
+    weights: dict[str, HookChain] = field(default_factory=dict)
+    before: dict[str, dict[int, HookChain]] = field(default_factory=lambda: defaultdict(dict))
+    after: dict[str, dict[int, HookChain]] = field(default_factory=lambda: defaultdict(dict))
+
+    @property
+    def addresses(self) -> list[str]:
+        return list(dict.fromkeys((*self.before, *self.after)))
+
+
+def install(
+    model: nn.Module, wiring: Wiring, functions: Mapping[str, str], insertions: Sequence[Insertion]
+) -> None:
+    """Give the modules of `model` the hooks of `insertions`, in the order given, and no others.
+
+    Args:
+        model: The wrapped model, without hooks.
+        wiring: How its operations sit in its modules.
+        functions: Address to function spelling.
+        insertions: Valid ones, sorted.
+    """
+    modules = dict(model.named_modules(remove_duplicate=False))
+    loads = _loads(wiring, insertions, modules)
+    plans = {
+        name: plan
+        for name, load in loads.items()
+        if (plan := _plan(name, load, wiring, functions)) is not None
+    }
+    for name, plan in list(plans.items()):
+        if plan.functions:
+            for callee in wiring.callees.get(name, ()):
+                known = plans.get(callee, CallPlan(callee))
+                plans[callee] = replace(known, is_called_by_hooked=True)
+    if any(plan.is_repeated for plan in plans.values()):
+        plans[""] = replace(plans.get("", CallPlan("")), counts=True)
+    names = dict.fromkeys((*loads, *plans))
+    for name in names:
+        weights = loads[name].weights if name in loads else {}
+        _equip(modules[name], weights, plans.get(name))
+    for module in _around(modules, [modules[name] for name in names]):
+        _change(module, entries=_entries(module))
+    _keep_visible(modules, plans)
+
+
+def uninstall(model: nn.Module) -> None:
+    """Take the hooks off all modules of `model`; the root stays wrapped."""
+    for module in model.modules():
+        if _NESTED in module.__dict__:
+            module.use_nested_tensor = module.__dict__.pop(_NESTED)
+        if isinstance(module, HookedModule):
+            _strip_attributes(module)
+            spec = spec_of(module)
+            if spec.mixin is HookedModule:
+                restore_class(module)
+            else:
+                change_class(module, ClassSpec(spec.original, spec.mixin))
+
+
+def _loads(
+    wiring: Wiring, insertions: Iterable[Insertion], modules: Mapping[str, nn.Module]
+) -> dict[str, _Load]:
+    first_names: dict[int, str] = {}
+    for name, one in modules.items():
+        first_names.setdefault(id(one), name)
+    chains: dict[Site, list[nn.Module]] = {}
+    for insertion in insertions:
+        site = insertion.site
+        if isinstance(site, WeightSite):
+            # a module that is registered under two names is one reader
+            site = replace(site, module=first_names[id(modules[site.module])])
+            if any(one is insertion.hook for one in chains.get(site, ())):
+                continue
+        chains.setdefault(site, []).append(insertion.hook)
+    loads: dict[str, _Load] = defaultdict(_Load)
+    for site, hooks in chains.items():
+        chain = HookChain(str(site), tuple(hooks))
+        if isinstance(site, WeightSite):
+            loads[site.module].weights[site.name] = chain
+            continue
+        module = wiring.places[site.address].module
+        side = loads[module].before if isinstance(site, PreSite) else loads[module].after
+        side[site.address][site.port] = chain
+    return dict(loads)
+
+
+def _plan(name: str, load: _Load, wiring: Wiring, functions: Mapping[str, str]) -> CallPlan | None:
+    addresses = load.addresses
+    if not addresses:
+        return None
+    repeated = wiring.calls.get(name, 1) > 1
+    places = [wiring.places[address] for address in addresses]
+    if all(_at_boundary(place, load, one) for place, one in zip(places, addresses, strict=True)):
+        boundary = {
+            place.ordinal: _boundary(place, load, one)
+            for place, one in zip(places, addresses, strict=True)
+        }
+        return CallPlan(name, boundary=boundary, is_repeated=repeated)
+    calls = {
+        (functions[one], place.ordinal): CallHooks(
+            dict(load.before[one]), dict(load.after[one]), place.reads_floats, place.rank
+        )
+        for place, one in zip(places, addresses, strict=True)
+    }
+    traced = {function: wiring.counts.get((name, function), 1) for function, _ in calls}
+    return CallPlan(name, functions=calls, traced=traced, is_repeated=repeated)
+
+
+def _at_boundary(place: Place, load: _Load, address: str) -> bool:
+    if place.boundary is None or (load.after[address] and not place.boundary.is_result):
+        return False
+    return all(port in place.boundary.arguments for port in load.before[address])
+
+
+def _boundary(place: Place, load: _Load, address: str) -> BoundaryHooks:
+    assert place.boundary is not None  # noqa: S101 (asked before)
+    arguments = place.boundary.arguments
+    before = {arguments[port]: chain for port, chain in load.before[address].items()}
+    return BoundaryHooks(before, load.after[address].get(0))
+
+
+def _equip(module: nn.Module, weights: dict[str, HookChain], plan: CallPlan | None) -> None:
+    if plan is not None and "forward" in module.__dict__:
+        raise TracingError(
+            f"The {type(module).__name__} '{plan.module}' has a forward of its own set on the "
+            "instance, which hides the hooks on its activations. Define it in a subclass.",
+        )
+    chains = {weight_attribute(name): chain for name, chain in weights.items()}
+    around = Around.NOTHING
+    if plan is not None:
+        direct = plan.always
+        around = Around.PLAN if direct is None else direct.around
+        if direct is None or around is Around.PLAN:
+            module.__dict__[CALLS] = plan
+        else:
+            chains.update(direct.chains)
+    carry(module, chains)
+    entries = _entries(module) if weights else ()
+    _change(module, weights=frozenset(weights), around=around, entries=entries)
+
+
+def _change(module: nn.Module, **parts: Any) -> None:
+    plain = ClassSpec(original_class(module), HookedModule)
+    spec = spec_of(module) if isinstance(module, HookedModule) else plain
+    change_class(module, replace(spec, **parts))
+
+
+def _around(modules: Mapping[str, nn.Module], hooked: Iterable[nn.Module]) -> list[nn.Module]:
+    """Return the modules that have one of `hooked` below them, by whatever name."""
+    sought = set(map(id, hooked))
+    names = [name for name, one in modules.items() if id(one) in sought]
+    above = {
+        ".".join(parts[:depth])
+        for parts in (name.split(".") for name in names if name)
+        for depth in range(len(parts))
+    }
+    return [modules[name] for name in sorted(above)]
+
+
+def _entries(module: nn.Module) -> tuple[str, ...]:
+    """Return the methods through which `module` is called; none for a list of modules."""
+    if type(module).forward is nn.Module.forward:
+        return ()
+    # before the forward of the class comes what reads weights too: weight norm, torch's pruning
+    early = "forward" in module.__dict__ or module._forward_pre_hooks  # noqa: SLF001 (no public way)
+    return ("__call__", "forward") if early else ("forward",)
+
+
+def _strip_attributes(module: nn.Module) -> None:
+    drop(module)
+    module.__dict__.pop(CALLS, None)
+    module._forward_pre_hooks.pop(_VISIBLE, None)  # type: ignore[call-overload]  # noqa: SLF001 (our own key)
+
+
+def _keep_visible(modules: Mapping[str, nn.Module], plans: Iterable[str]) -> None:
+    fused = (nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention)
+    for name in plans:
+        parts = name.split(".")
+        above = [modules[".".join(parts[:depth])] for depth in range(len(parts))]
+        if any(isinstance(one, fused) for one in above):
+            modules[name]._forward_pre_hooks[_VISIBLE] = _look  # type: ignore[index]  # noqa: SLF001 (our own key)
+        for one in above:
+            if isinstance(one, nn.TransformerEncoder) and _NESTED not in one.__dict__:
+                # only the fused path takes sequences of several lengths in one nested tensor
+                one.__dict__[_NESTED] = one.use_nested_tensor
+                one.use_nested_tensor = False
+
+
+def _look(module: nn.Module, args: Any) -> None:
+    """Do nothing: torch's fused path steps aside for a module with a forward hook."""
+    del module, args

@@ -1,0 +1,112 @@
+"""Refuse an insertion that has no place in the model, before anything changes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from nncfx.errors import ArgumentError, GraphError, did_you_mean
+from nncfx.graph import NNCFGraph, Operation
+from nncfx.tracing.calls.module_stack import Boundary, Wiring
+from nncfx.tracing.calls.tensors import own_tensors
+from nncfx.tracing.hooks.activation_hooks import is_known_function
+from nncfx.tracing.hooks.sites import Insertion, PostSite, PreSite, WeightSite
+
+__all__ = ["check_insertion"]
+
+
+def check_insertion(
+    insertion: Insertion, modules: Mapping[str, nn.Module], graph: NNCFGraph, wiring: Wiring
+) -> None:
+    """Return if `insertion` can be committed.
+
+    Raises:
+        ArgumentError: it is no insertion, its site no site, its priority no integer, the hook no
+            module, or the algorithm's name cannot be part of a key.
+        GraphError: its address, port, module or parameter does not exist, or cannot be hooked.
+    """
+    _check_types(insertion)
+    if not isinstance(insertion.hook, nn.Module):
+        raise ArgumentError(
+            f"The hook at '{insertion.site}' is a {type(insertion.hook).__name__}; a hook is an "
+            "nn.Module, so that it is saved, moved and trained with the model.",
+        )
+    if not insertion.algorithm or set(".#") & set(insertion.algorithm):
+        raise ArgumentError(
+            f"'{insertion.algorithm}' cannot name an algorithm: the name is part of a state_dict "
+            "key. Use a name that is not empty, without '.' and '#'.",
+        )
+    site = insertion.site
+    if isinstance(site, WeightSite):
+        _check_weight(site, modules)
+    else:
+        _check_activation(site, graph.find(site.address), wiring)
+
+
+def _check_types(insertion: Any) -> None:
+    """Return if `insertion` and its parts, the hook aside, are what their annotations say."""
+    if not isinstance(insertion, Insertion):
+        raise ArgumentError(
+            f"A {type(insertion).__name__} cannot be registered. Register insertions: "
+            "Insertion(site, hook, priority, algorithm).",
+        )
+    if not isinstance(insertion.site, WeightSite | PreSite | PostSite):
+        raise ArgumentError(
+            f"{insertion.site!r} is a {type(insertion.site).__name__}, not a site. Write "
+            "PostSite(address), PreSite(address, port) or WeightSite.of(parameter).",
+        )
+    if not isinstance(insertion.priority, int):
+        raise ArgumentError(
+            f"The priority of the hook at '{insertion.site}' is {insertion.priority!r}; hooks at "
+            "a site are sorted by priority, an integer, smaller first. See tracing.Priority.",
+        )
+
+
+def _check_weight(site: WeightSite, modules: Mapping[str, nn.Module]) -> None:
+    module = modules.get(site.module)
+    if module is None:
+        raise GraphError(
+            f"No module '{site.module}'.{did_you_mean(site.module, modules)} "
+            "A weight site names a module as model.named_modules() does.",
+        )
+    names = own_tensors(module)
+    if site.name not in names:
+        raise GraphError(
+            f"The {type(module).__name__} '{site.module}' has no parameter or buffer "
+            f"'{site.name}'.{did_you_mean(site.name, names)} "
+            f"It has: {', '.join(names) or 'none'}.",
+        )
+
+
+def _check_activation(site: PreSite | PostSite, operation: Operation, wiring: Wiring) -> None:
+    side, count = (
+        ("input", len(operation.inputs))
+        if isinstance(site, PreSite)
+        else ("output", len(operation.outputs))
+    )
+    if not 0 <= site.port < count:
+        raise GraphError(
+            f"'{site.address}' has no {side} port {site.port}; it has {count}, counted from 0.",
+        )
+    if operation.function == "__setitem__" and (isinstance(site, PostSite) or site.port == 0):
+        raise GraphError(
+            f"'{site.address}' assigns to elements of its first input and returns nothing; a "
+            "hook could replace neither. Hook the operation that reads the tensor next.",
+        )
+    if is_known_function(operation.function):
+        return
+    if not _is_at_boundary(site, wiring.places[site.address].boundary):
+        mend = "Call it in a module of its own."
+        if isinstance(site, PreSite) and site.port in operation.parameters:
+            mend = f"Hook the weight: WeightSite.of('{operation.parameters[site.port]}')."
+        raise GraphError(
+            f"'{site.address}' calls '{operation.function}', which is no function of torch by "
+            f"that name, and cannot be hooked. {mend}",
+        )
+
+
+def _is_at_boundary(site: PreSite | PostSite, boundary: Boundary | None) -> bool:
+    """Return whether a hook around the module's forward sees the tensor at `site`."""
+    if boundary is None:
+        return False
+    return boundary.is_result if isinstance(site, PostSite) else site.port in boundary.arguments

@@ -1,0 +1,84 @@
+"""Hooks on weights: class-level properties that apply them where a module reads a parameter.
+
+No function is intercepted: `self.weight` of a module with a hooked weight is a property of its
+dynamic class, which passes `self._parameters["weight"]` through the hooks while a forward runs,
+and is the parameter itself elsewhere. The parameter stays where it was, under its name.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from nncfx.errors import TracingError
+from nncfx.storage.whole_models import is_offloaded, sharding_mend
+from nncfx.tracing.hooks.activation_hooks import uncounted
+from nncfx.tracing.hooks.chain import carried
+from nncfx.tracing.hooks.hooked_reads import are_hooked
+
+__all__ = ["refuse_replacing", "weight_attribute", "weight_properties"]
+
+_FLAT: Final = "_flat_weights"
+
+
+def weight_attribute(name: str) -> str:
+    """Return the instance attribute of the hooks on the parameter or buffer `name`."""
+    return f"_nncf_weight_{name}"
+
+
+def weight_properties(original: type[nn.Module], names: Iterable[str]) -> dict[str, Any]:
+    """Return the class attributes with which a subclass of `original` reads `names` hooked."""
+    properties: dict[str, Any] = {name: _hooked(name) for name in names}
+    if issubclass(original, nn.RNNBase):
+        # recurrent modules read their weights through one list
+        properties[_FLAT] = property(_flat_weights, _set_flat_weights)
+        properties["_weights_have_changed"] = _never_stale
+    return properties
+
+
+def _hooked(name: str) -> property:
+    attribute = weight_attribute(name)
+
+    def read(self: nn.Module) -> Any:
+        table: dict[str, Any] = self._parameters if name in self._parameters else self._buffers
+        if name not in table:
+            raise AttributeError(name)
+        stored = table[name]
+        if not are_hooked() or (stored.is_meta and is_offloaded(self)):
+            return stored
+        return uncounted(carried, self, attribute, stored)
+
+    def write(self: nn.Module, value: Any) -> None:
+        # torch itself takes parameters, and None; this is a tensor that something computes
+        del value
+        refuse_replacing(self, name)
+
+    return property(read, write)
+
+
+def refuse_replacing(module: nn.Module, name: str) -> None:
+    """Raise the error that says that the parameter `name` of `module` has to stay one."""
+    raise TracingError(
+        f"'{name}' of this {type(module).__name__} can be neither deleted nor computed from other "
+        "tensors, now that nncfx has wrapped it. Apply parametrizations, weight norm and torch's "
+        "pruning before nncfx.wrap, or to what nncfx.strip(model) returns. FSDP cannot shard it: "
+        f"{sharding_mend[0].lower()}{sharding_mend[1:]}",
+    )
+
+
+def _flat_weights(self: nn.RNNBase) -> list[torch.Tensor]:
+    return [getattr(self, name) for name in self._flat_weights_names]
+
+
+def _set_flat_weights(self: nn.RNNBase, weights: list[torch.Tensor | None]) -> None:
+    # torch keeps this list beside the parameters. Reading goes to the parameters; what is kept is
+    # the list for the time after the hooks, and never what the hooks made of it
+    kept = self._parameters
+    names = self._flat_weights_names
+    self.__dict__[_FLAT] = [kept.get(name) for name in names] if names else weights
+
+
+def _never_stale(self: nn.RNNBase) -> bool:
+    del self
+    return False

@@ -1,0 +1,1 @@
+"""What a forward does, written down: operations, dataflow, merged traces, buffer writes."""

@@ -1,0 +1,111 @@
+"""Which buffers a forward changes: those are state, and no constants."""
+
+from collections.abc import Collection, Mapping
+from typing import Final, TypeAlias
+
+import torch
+from torch import nn
+
+from nncfx.tracing.calls.inputs import ExampleInputs
+from nncfx.tracing.calls.module_walk import all_tensors
+from nncfx.tracing.record.function_mode import TracedCall, watch_shapes
+
+__all__ = ["written_buffers"]
+
+_Held: TypeAlias = tuple[int, int, int]
+"""A tensor, its memory and how often torch has seen that change."""
+
+_NOTHING: Final[_Held] = (0, 0, 0)
+
+
+def written_buffers(
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    names: Collection[str],
+    *,
+    train: bool,
+) -> frozenset[str]:
+    """Return those of `names` that one forward writes to or puts another tensor in the place of.
+
+    Found by a forward as `watch_shapes` does it; the buffers have their values again afterwards.
+    A write in a branch that the inputs do not lead to is not seen.
+
+    Args:
+        model: any module.
+        example_inputs: as for `trace`.
+        names: dotted names of dense buffers of `model`.
+        train: run it in training mode, else in evaluation mode.
+
+    Raises:
+        TracingError: the model refuses the inputs in that mode.
+
+    >>> class Bank(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.register_buffer("seen", torch.zeros(4, 2))
+    ...     def forward(self, x):
+    ...         result = x @ self.seen.T
+    ...         if self.training:
+    ...             self.seen.data[0] = x[0]
+    ...         return result
+    >>> for train in (True, False):
+    ...     print(set(written_buffers(Bank(), torch.ones(1, 2), ["seen"], train=train)))
+    {'seen'}
+    set()
+    """
+    watches: list[_Writes] = []
+
+    def observers() -> list[_Writes]:
+        watches.append(_Writes(model, names))
+        return watches[-1:]
+
+    watch_shapes(model, example_inputs, observers, train=train)
+    return frozenset(watches[-1].written)
+
+
+class _Writes:
+    """Notes which buffers change: by name, by memory, or without torch's counting it."""
+
+    def __init__(self, model: nn.Module, names: Collection[str]) -> None:
+        self.written: set[str] = set()
+        self._model = model
+        self._names = names
+        # held, so that no other tensor gets their places
+        self._buffers = self._now()
+        self._before = {name: _held(one) for name, one in self._buffers.items()}
+        self._stored: dict[int, list[str]] = {}
+        for name, (_, memory, _) in self._before.items():
+            self._stored.setdefault(memory, []).append(name)
+
+    def _now(self) -> Mapping[str, torch.Tensor]:
+        buffers = all_tensors(self._model, "_buffers")
+        return {name: one for name, one in buffers.items() if name in self._names}
+
+    def on_input(self, tensor: torch.Tensor) -> None:
+        """Inputs change nothing."""
+
+    def on_call(self, call: TracedCall) -> None:
+        """Note what is changed in place; through `data`, torch does not count that."""
+        produced = call.produced or call.operands[:1]
+        for tensor in produced:
+            if any(tensor is one for one in call.operands) and tensor.layout == torch.strided:
+                self.written.update(self._stored.get(_memory(tensor), ()))
+
+    def on_output(self, tensor: torch.Tensor) -> None:
+        """Note which names hold other tensors, or changed ones, now that the forward is over."""
+        del tensor
+        now = {name: _held(one) for name, one in self._now().items()}
+        self.written |= {
+            name for name, one in self._before.items() if now.get(name, _NOTHING) != one
+        }
+
+
+def _held(tensor: torch.Tensor) -> _Held:
+    changes = 0 if tensor.is_inference() else tensor._version  # noqa: SLF001 (no public count)
+    return id(tensor), _memory(tensor), changes
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    # a meta tensor has no other address
+    address: int = tensor.untyped_storage()._cdata  # noqa: SLF001
+    return address

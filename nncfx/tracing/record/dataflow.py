@@ -1,0 +1,144 @@
+"""Follow tensors from the call that made them to the calls that read them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import torch
+from torch import nn
+
+from nncfx.graph import Edge, NNCFGraph, Operation, TensorInfo, input_address, output_address
+from nncfx.graph.operations import NO_PARAMETERS, OwnParameters
+from nncfx.tracing.calls.module_walk import named_modules
+from nncfx.tracing.calls.tensor_table import TensorTable
+from nncfx.tracing.calls.tensors import describe, own_tensors
+
+__all__ = ["Dataflow"]
+
+
+@dataclass(frozen=True)
+class _Produced:
+    """The data comes out of a node."""
+
+    address: str
+    port: int
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The data is a parameter or a buffer: the modules that hold it, and its name in each."""
+
+    names: dict[str, str]
+
+    def dotted(self, reader: str | None = None) -> str:
+        """Return the name in the module `reader`, or else the first."""
+        module = reader if reader in self.names else next(iter(self.names))
+        name = self.names[module]
+        return f"{module}.{name}" if module else name
+
+
+_Origin: TypeAlias = _Produced | _Stored
+
+
+class Dataflow:
+    """The graph under construction.
+
+    Tensors are keyed weakly: a trace keeps no activation alive longer than the model does.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._origin = TensorTable[_Origin]()
+        self._operations: list[Operation] = []
+        self._edges: list[Edge] = []
+        self._inputs: list[TensorInfo] = []
+        self._outputs: list[TensorInfo] = []
+        self._ports: dict[tuple[tuple[int, str], ...], tuple[tuple[int, str], ...]] = {}
+        self._stored: dict[int, _Stored] = {}
+        for module_name, module in named_modules(model):
+            for name, tensor in own_tensors(module).items():
+                stored = self._stored.setdefault(id(tensor), _Stored({}))
+                stored.names.setdefault(module_name, name)
+                self._origin[tensor] = stored
+
+    @cached_property
+    def parameter_names(self) -> Mapping[int, str]:
+        """`id` of every parameter and buffer to its first dotted name."""
+        return {key: stored.dotted() for key, stored in self._stored.items()}
+
+    @property
+    def operation_count(self) -> int:
+        """The number of operations so far."""
+        return len(self._operations)
+
+    def add_input(self, tensor: torch.Tensor) -> None:
+        """Add the model's next input."""
+        self._origin[tensor] = _Produced(input_address(len(self._inputs)), 0)
+        self._inputs.append(describe(tensor))
+
+    def add_output(self, tensor: torch.Tensor) -> None:
+        """Add the model's next output and the edge to it."""
+        self._connect(output_address(len(self._outputs)), [tensor], [describe(tensor)])
+        self._outputs.append(describe(tensor))
+
+    def add_operation(
+        self,
+        operation: Operation,
+        inputs: Sequence[torch.Tensor],
+        produced: Sequence[torch.Tensor],
+    ) -> None:
+        """Add `operation`, the edges from where its inputs come, and what it produced."""
+        self._operations.append(operation)
+        self._connect(operation.address, inputs, operation.inputs)
+        changed = {id(tensor) for tensor in inputs}
+        for port, tensor in enumerate(produced):
+            origin = _Produced(operation.address, port)
+            self._origin[tensor] = origin
+            base = tensor._base  # noqa: SLF001 (the documented way to find what a view shows)
+            if id(tensor) in changed and base is not None:
+                # changed in place through a view: who reads the whole reads this change
+                self._origin[base] = origin
+
+    def pass_on(self, tensor: torch.Tensor, produced: Iterable[torch.Tensor]) -> None:
+        """Say that `produced` carry the data of `tensor`."""
+        origin = self._origin.get(tensor)
+        if origin is not None:
+            for one in produced:
+                self._origin[one] = origin
+
+    def parameters_of(self, tensors: Sequence[torch.Tensor], reader: str) -> Mapping[int, str]:
+        """Return port to name for those `tensors` that are parameters or buffers.
+
+        A tensor with several names gets the one that the module `reader` has for it, if any.
+        """
+        stored = [
+            (port, origin)
+            for port, tensor in enumerate(tensors)
+            if isinstance(origin := self._origin.get(tensor), _Stored)
+        ]
+        if not stored:
+            return NO_PARAMETERS
+        if all(reader in one.names for _, one in stored):
+            ports = tuple([(port, one.names[reader]) for port, one in stored])
+            return OwnParameters(reader, self._ports.setdefault(ports, ports))
+        return {port: one.dotted(reader) for port, one in stored}
+
+    def graph(self) -> NNCFGraph:
+        """Return the finished graph."""
+        return NNCFGraph(
+            operations=tuple(self._operations),
+            edges=tuple(self._edges),
+            inputs=tuple(self._inputs),
+            outputs=tuple(self._outputs),
+        )
+
+    def _connect(
+        self,
+        address: str,
+        tensors: Sequence[torch.Tensor],
+        infos: Sequence[TensorInfo | None],
+    ) -> None:
+        for port, (tensor, info) in enumerate(zip(tensors, infos, strict=True)):
+            origin = self._origin.get(tensor)
+            if isinstance(origin, _Produced) and info is not None:
+                self._edges.append(Edge(origin.address, origin.port, address, port, info))

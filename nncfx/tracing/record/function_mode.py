@@ -1,0 +1,308 @@
+"""Watch the calls of one forward: what observers see, and the mode that shows it to them."""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from typing_extensions import override
+
+from nncfx.errors import NNCFXError, TracingError, machine_fault
+from nncfx.graph import Operation, TensorInfo
+from nncfx.storage.whole_models import require_whole
+from nncfx.tracing.calls.composite_functions import COMPOSITE, composite_apart
+from nncfx.tracing.calls.function_names import Kind, kind, spelling
+from nncfx.tracing.calls.inputs import ExampleInputs, as_call
+from nncfx.tracing.calls.module_stack import ModuleStack
+from nncfx.tracing.calls.module_walk import first_names
+from nncfx.tracing.calls.no_trace import is_left_out
+from nncfx.tracing.calls.preservation import preserved, without_keeping
+from nncfx.tracing.calls.tensors import tensors_in
+from nncfx.tracing.record.shape_only_execution import Shortcut, ValuesNeeded
+
+__all__ = [
+    "CallMode",
+    "Observer",
+    "SizeObserver",
+    "Spot",
+    "TracedCall",
+    "by_shapes",
+    "forward",
+    "watch_shapes",
+]
+
+R = TypeVar("R")
+
+
+class TracedCall(NamedTuple):
+    """One tensor-producing call inside a forward, as torch reported it.
+
+    Attributes:
+        func: The function object.
+        args: Positional arguments as given; a tensor changed in place is already changed.
+        kwargs: Keyword arguments as given.
+        result: What the call returned; `None` for `x[i] = y`, which changes `args[0]`.
+        address: Of the operation; "" if the call is none (constructors, utilities).
+        module: Dotted name of the innermost registered module that makes the call.
+        module_type: Class name of that module.
+        operation: The graph's node; `None` if the call is no operation, or no graph is made.
+        parameter_names: `id` of every parameter and buffer to its (first) dotted name.
+        operands: The tensors in `args` and `kwargs`, in order.
+        produced: The tensors in `result`, in order.
+    """
+
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    result: Any
+    address: str
+    module: str
+    module_type: str
+    operation: Operation | None
+    parameter_names: Mapping[int, str]
+    operands: Sequence[torch.Tensor]
+    produced: Sequence[torch.Tensor]
+
+
+class Spot(NamedTuple):
+    """What a call is to the graph: its `Kind`, function, number in its scope and address."""
+
+    what: str
+    function: str
+    number: int
+    address: str
+    equation: str = ""
+
+
+class Observer(Protocol):
+    """Follows a trace: sees inputs, then every tensor-producing call in order, then outputs."""
+
+    def on_input(self, tensor: torch.Tensor) -> None:
+        """See the next input tensor of the model, before the forward."""
+
+    def on_call(self, call: TracedCall) -> None:
+        """See a call that has just returned, in-place ones included."""
+
+    def on_output(self, tensor: torch.Tensor) -> None:
+        """See the next output tensor of the model, after the forward."""
+
+
+class SizeObserver(ABC):
+    """An observer that also says what code gets when it asks a tensor for its shape."""
+
+    @abstractmethod
+    def on_shape(self, tensor: torch.Tensor) -> torch.Size:
+        """Return the shape of a tensor, of integers that may know more than their value."""
+
+
+def watch_shapes(
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    observers: Callable[[], Sequence[Observer]],
+    *,
+    train: bool = False,
+) -> None:
+    """Show observers one forward of `model`, as `by_shapes`; make no graph.
+
+    Args:
+        model: Any module.
+        example_inputs: As for `trace`.
+        observers: Makes the observers; those that it made last have seen the whole forward.
+        train: Run in training mode, else in evaluation mode.
+
+    Raises:
+        ArgumentError: `example_inputs` is of no accepted form.
+        TracingError: the model refuses the inputs, or returns no tensor.
+    """
+
+    def watched(shortcut: Shortcut | None) -> None:
+        mode = CallMode(ModuleStack(model), first_names(model), observers(), shortcut)
+        forward(model, example_inputs, mode, train=train)
+
+    by_shapes(model, example_inputs, watched)
+
+
+def by_shapes(
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    attempt: Callable[[Shortcut | None], R],
+) -> R:
+    """Return what `attempt` returns of a forward that takes a fraction of the usual time.
+
+    Nothing is computed that only values need, unless the model looks at values; tensors that the
+    model would keep for later forwards are let go.
+    """
+    as_call(example_inputs)
+    with suppress(TracingError, ValuesNeeded), without_keeping(model):
+        return attempt(Shortcut())
+    # zeros may lead astray; if the inputs are at fault, the same happens again with values
+    return attempt(None)
+
+
+def forward(
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    mode: "CallMode",
+    *,
+    train: bool,
+) -> None:
+    """Run `model` once under `mode`, and leave it as it was; arguments are those of `trace`."""
+    require_whole(model, "traced")
+    args, kwargs = as_call(example_inputs)
+    with torch.no_grad(), preserved(model, train=train):
+        for tensor in tensors_in((args, kwargs)):
+            mode.take_input(tensor)
+        with _explained(model), mode.stack.listening(), mode:
+            result = model(*args, **kwargs)
+        outputs = tensors_in(result)
+        if not outputs:
+            raise TracingError(
+                f"{type(model).__name__} returned a {type(result).__name__} without any tensor; "
+                "a graph ends in tensors. Let forward return a tensor, or a tuple, mapping or "
+                "dataclass that holds some.",
+            )
+        for tensor in outputs:
+            mode.take_output(tensor)
+
+
+@contextmanager
+def _explained(model: nn.Module) -> Iterator[None]:
+    try:
+        yield
+    except NNCFXError:
+        raise
+    except Exception as error:
+        if machine_fault(error) is not None:
+            raise
+        raise TracingError(
+            f"{type(model).__name__} refuses the example inputs: {type(error).__name__}: {error}. "
+            "Pass what its forward takes: a tensor, a tuple of positional inputs, or a mapping of "
+            "keyword inputs, on the model's device.",
+        ) from error
+
+
+_SHAPE: Any = torch.Tensor.shape  # a descriptor, of which torch reports the getter
+_SIZES: Final = frozenset([_SHAPE.__get__, torch.Tensor.size])
+
+
+class CallMode(TorchFunctionMode):
+    """Turns every call that torch reports into a `TracedCall`, and shows it to observers.
+
+    Attributes:
+        stack: The module calls in progress.
+    """
+
+    def __init__(
+        self,
+        stack: ModuleStack,
+        names: Mapping[int, str],
+        observers: Sequence[Observer],
+        shortcut: Shortcut | None,
+    ) -> None:
+        """Watch one forward.
+
+        Args:
+            stack: Of the model.
+            names: `id` of every parameter and buffer to its first dotted name.
+            observers: Are told of inputs, calls and outputs, in this order.
+            shortcut: Runs the functions; None to run them as they are.
+        """
+        super().__init__()
+        self.stack = stack
+        self._names = names
+        self._observers = observers
+        self._shortcut = shortcut
+        self._sizes = [one for one in observers if isinstance(one, SizeObserver)]
+        self._calls: Counter[tuple[str, str]] = Counter()
+
+    def take_input(self, tensor: torch.Tensor) -> None:
+        """Show the next input of the model."""
+        for observer in self._observers:
+            observer.on_input(tensor)
+
+    def take_output(self, tensor: torch.Tensor) -> None:
+        """Show the next output of the model."""
+        for observer in self._observers:
+            observer.on_output(tensor)
+
+    def _described(self, inputs: Sequence[torch.Tensor]) -> tuple[TensorInfo, ...]:
+        """Return what `_drawn` needs of the operands, before the call may change them."""
+        del inputs
+        return ()
+
+    def _drawn(
+        self,
+        spot: Spot,
+        inputs: Sequence[torch.Tensor],
+        infos: tuple[TensorInfo, ...],
+        produced: Sequence[torch.Tensor],
+    ) -> Operation | None:
+        """Return the graph's node of a call; None if it gets none, or no graph is made."""
+        del spot, inputs, infos, produced
+        return None
+
+    @override
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is COMPOSITE:
+            with self:
+                return composite_apart(*args, **kwargs)
+        inputs = tensors_in((args, kwargs) if kwargs else args)
+        infos = self._described(inputs)
+        name = spelling(func, kwargs)
+        result = self._run(func, name, args, kwargs, inputs)
+        # an assignment to elements returns nothing and changes its first argument
+        results = tensors_in(result)
+        produced = [args[0]] if name == "__setitem__" else results
+        if not produced:
+            return result
+        spot, frame = self._spot(name, args, inputs), self.stack.top
+        operation = self._drawn(spot, inputs, infos, produced)
+        if self._observers:
+            call = TracedCall(
+                *(func, args, kwargs, result, spot.address, frame.module, frame.module_type),
+                *(operation, self._names, inputs, results),
+            )
+            for observer in self._observers:
+                observer.on_call(call)
+        return result
+
+    def _run(
+        self,
+        func: Callable[..., Any],
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        inputs: Sequence[torch.Tensor],
+    ) -> Any:
+        if func in _SIZES:
+            return self._size(*args, **kwargs)
+        if self._shortcut is None:
+            return func(*args, **kwargs)
+        return self._shortcut.run(func, name, args, kwargs, inputs)
+
+    def _size(self, tensor: torch.Tensor, dim: int | None = None) -> Any:
+        shape = self._sizes[0].on_shape(tensor) if self._sizes else tensor.shape
+        return shape if dim is None else shape[dim]
+
+    def _spot(self, name: str, args: tuple[Any, ...], inputs: Sequence[torch.Tensor]) -> Spot:
+        what = kind(name) if inputs else Kind.CONSTRUCTOR
+        if what == Kind.OPERATION and is_left_out():
+            what = Kind.PASSING
+        if what != Kind.OPERATION:
+            return Spot(what, name, 0, "")
+        scope = self.stack.top.scope
+        number = self._calls[scope, name]
+        self._calls[scope, name] = number + 1
+        equation = str(args[0]) if name == "einsum" else ""
+        return Spot(what, name, number, f"{scope}/{name}_{number}", equation)

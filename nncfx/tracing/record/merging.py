@@ -1,0 +1,102 @@
+"""Merge the traces of several example inputs: what the model does on any of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import networkx as nx
+
+from nncfx.errors import TracingError
+from nncfx.graph import Edge, NNCFGraph
+from nncfx.tracing.calls.module_stack import Place, Wiring
+
+__all__ = ["merged_graphs", "merged_wirings"]
+
+
+def merged_graphs(graphs: Sequence[NNCFGraph]) -> NNCFGraph:
+    """Return a graph with the operations and edges of all `graphs`.
+
+    An operation that several have is the first one's, shapes too. The order is one in which every
+    producer precedes its consumers, as near as possible to the order of execution. Inputs and
+    outputs are those of the graph that has most.
+
+    Raises:
+        TracingError: two graphs call two operations in opposite orders, so that no graph without
+            a cycle holds both.
+    """
+    first = {one.address: one for graph in reversed(graphs) for one in graph.operations}
+    edges = {
+        (e.source, e.source_port, e.target, e.target_port): e for g in graphs for e in g.edges
+    }
+    rank = {
+        address: position
+        for position, address in enumerate(
+            dict.fromkeys(address for graph in graphs for address in graph.addresses),
+        )
+    }
+    order = _ordered(rank, edges.values())
+    operations = tuple(replace(first[one], index=index) for index, one in enumerate(order))
+    place = {one: index for index, one in enumerate(order)}
+    return NNCFGraph(
+        operations=operations,
+        edges=tuple(
+            sorted(edges.values(), key=lambda e: (place.get(e.target, len(order)), e.target_port)),
+        ),
+        inputs=max((graph.inputs for graph in graphs), key=len),
+        outputs=max((graph.outputs for graph in graphs), key=len),
+    )
+
+
+def _ordered(rank: Mapping[str, int], edges: Iterable[Edge]) -> list[str]:
+    drawn: nx.DiGraph[str] = nx.DiGraph()
+    drawn.add_nodes_from(rank)
+    drawn.add_edges_from(
+        (one.source, one.target) for one in edges if one.source in rank and one.target in rank
+    )
+    try:
+        return list(nx.lexicographical_topological_sort(drawn, key=rank.__getitem__))
+    except nx.NetworkXUnfeasible as error:
+        cycle = [source for source, _ in nx.find_cycle(drawn)]
+        raise TracingError(
+            f"The example inputs make the model call {', '.join(cycle)} in different orders; one "
+            "graph cannot hold both. Wrap the model with the inputs of one order.",
+        ) from error
+
+
+def merged_wirings(wirings: Sequence[Wiring]) -> Wiring:
+    """Return how the operations of all traces sit in their modules.
+
+    Raises:
+        TracingError: an operation is another call of its module from one trace to the next.
+    """
+    addresses = dict.fromkeys(one for wiring in wirings for one in wiring.places)
+    callees: dict[str, dict[str, None]] = {}
+    calls: dict[str, int] = {}
+    counts: dict[tuple[str, str], int] = {}
+    called = [wiring.called for wiring in wirings]
+    for wiring in wirings:
+        for name, below in wiring.callees.items():
+            callees.setdefault(name, {}).update(dict.fromkeys(below))
+        for name, count in wiring.calls.items():
+            calls[name] = max(count, calls.get(name, 0))
+        for call, count in wiring.counts.items():
+            counts[call] = max(count, counts.get(call, 0))
+    return Wiring(
+        places={address: _place(address, wirings, called) for address in addresses},
+        calls=calls,
+        callees={name: tuple(below) for name, below in callees.items()},
+        counts=counts,
+    )
+
+
+def _place(address: str, wirings: Sequence[Wiring], called: Sequence[set[str]]) -> Place:
+    found = [wiring.places[address] for wiring in wirings if address in wiring.places]
+    place = found[0]
+    if any((one.module, one.ordinal) != (place.module, place.ordinal) for one in found):
+        raise TracingError(
+            f"'{address}' is not the same call of '{place.module}' on all example inputs, so that "
+            "a hook there would not know its place. Wrap the model with one of them.",
+        )
+    # it is its module's only call if it is so whenever the module is called
+    callers = [one for one, names in zip(wirings, called, strict=True) if place.module in names]
+    is_always = all(wiring.places.get(address) == place for wiring in callers)
+    return place if is_always else replace(place, boundary=None)

@@ -1,0 +1,261 @@
+"""Trace without computing: contractions return zeros of the right shape.
+
+A graph holds shapes, not values, and nearly all of a forward's time goes into contractions. Where
+the model looks at a value after one was skipped, the trace is given up, to be done with values.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch.nn import functional as F
+
+from nncfx.tracing.calls.tensor_table import TensorTable
+from nncfx.tracing.calls.tensors import replaced, tensors_in
+
+__all__ = ["Shortcut", "ValuesNeeded"]
+
+_CONTRACTIONS: Final = frozenset(
+    {
+        *(F.conv1d, F.conv2d, F.conv3d),
+        *(F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
+        *(F.linear, F.bilinear, F.scaled_dot_product_attention),
+        *(torch.matmul, torch.mm, torch.bmm, torch.addmm, torch.baddbmm, torch.einsum),
+        *(torch.Tensor.matmul, torch.Tensor.mm, torch.Tensor.bmm, torch.Tensor.__rmatmul__),
+    },
+)
+
+_NORMS: Final = frozenset({F.batch_norm})
+"""Functions that are not worth skipping for themselves, but have nothing to compute from."""
+
+_ACTIVATIONS: Final = frozenset(
+    {*(F.relu, F.relu6, F.hardswish, F.hardsigmoid, F.silu, F.gelu), torch.sigmoid, torch.relu}
+)
+"""Functions of each element that give the shape and the type of what they get."""
+
+_READERS: Final = frozenset(
+    {
+        *("__array__", "__bool__", "__complex__", "__contains__", "__float__", "__format__"),
+        *("__index__", "__int__", "__repr__", "allclose", "argwhere", "bincount", "equal"),
+        *("is_nonzero", "item", "masked_select", "multinomial", "nonzero", "numpy", "one_hot"),
+        *("repeat_interleave", "tolist", "unique", "unique_consecutive"),
+    },
+)
+"""Functions, as addresses spell them, that give values to Python or take shapes from them."""
+
+_WORTH_IT: Final = 2**16
+"""Smaller contractions, in elements of all operands, are computed as fast as skipped."""
+
+_WORTH_LITTLE: Final = 2**12
+"""So are smaller ones of those functions whose shapes are found here, without torch."""
+
+_SHAPED: Final = frozenset({F.conv2d, F.linear, F.batch_norm})
+
+_PLAIN: Final = frozenset({torch.Tensor, torch.nn.Parameter})
+
+
+class ValuesNeeded(BaseException):
+    """The model looked at a value that was not computed.
+
+    No `Exception`, so that no model catches it.
+    """
+
+
+class Shortcut:
+    """Runs the functions of one forward, contractions by shape alone."""
+
+    def __init__(self) -> None:
+        self._has_skipped = False
+        # results that were not computed; nobody else has their memory
+        self._void = TensorTable[bool]()
+
+    def run(
+        self,
+        func: Callable[..., Any],
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        inputs: Sequence[torch.Tensor],
+    ) -> Any:
+        """Return what `func`, spelt `name`, returns, or zeros of its shape.
+
+        Raises:
+            ValuesNeeded: values matter, and some were not computed.
+        """
+        if func in _CONTRACTIONS and _can_skip(func, inputs):
+            self._has_skipped = True
+            return self._uncomputed(_skipped(func, args, kwargs, inputs))
+        if self._has_skipped:
+            made = self._by_shape(func, args, kwargs, inputs)
+            if made is not None:
+                return made
+            if name in _READERS or _selects_by_mask(name, args):
+                raise ValuesNeeded
+        return func(*args, **kwargs)
+
+    def _by_shape(
+        self,
+        func: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        inputs: Sequence[torch.Tensor],
+    ) -> torch.Tensor | None:
+        """Return the result of a function of what was not computed; None where torch says it."""
+        if func in _NORMS and _keeps_shape(func, kwargs, inputs):
+            return self._like(inputs[0])
+        if func in _ACTIVATIONS and inputs[0] in self._void:
+            return inputs[0] if kwargs.get("inplace") else self._like(inputs[0])
+        shape: Sequence[int] | None = None
+        if func is F.adaptive_avg_pool2d and inputs[0] in self._void:
+            shape = _pooled(*args, **kwargs)
+        if func is torch.cat and any(one in self._void for one in inputs):
+            shape = _joined(*args, **kwargs)
+        if shape is None:
+            return None
+        made = inputs[0].new_zeros(shape)
+        self._void[made] = True
+        return made
+
+    def _like(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return another tensor that is alike, in the same memory if that holds nothing."""
+        # data is no view: for autograd, and for whoever follows changes in place, it is new
+        alike = tensor.data if tensor in self._void else torch.zeros_like(tensor)
+        self._void[alike] = True
+        return alike
+
+    def _uncomputed(self, made: Any) -> Any:
+        for tensor in tensors_in(made):
+            self._void[tensor] = True
+        return made
+
+
+def _skipped(
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    inputs: Sequence[torch.Tensor],
+) -> Any:
+    device = inputs[0].device
+    shape = _convolved(*args, **kwargs) if func is F.conv2d else None
+    if shape is not None:
+        return torch.zeros(shape, dtype=inputs[0].dtype, device=device)
+    if func is F.linear and inputs[0].shape[-1] == inputs[1].shape[-1]:
+        # torch finds this shape in Python, which takes longer than a small product
+        shape = (*inputs[0].shape[:-1], *inputs[1].shape[:-1])
+        return torch.zeros(shape, dtype=inputs[0].dtype, device=device)
+    shapes = replaced((args, dict(kwargs)), _shape_of)
+    return replaced(func(*shapes[0], **shapes[1]), lambda one: _zeros(one, device))
+
+
+def _convolved(
+    data: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *layout: Any,
+    **named: Any,
+) -> tuple[int, ...] | None:
+    """Return the shape of a plain two-dimensional convolution; None where torch has to say it.
+
+    Torch finds it in Python, which takes longer than a small convolution.
+    """
+    if named or len(layout) != len(_LAYOUT) or not all(map(isinstance, layout, _LAYOUT)):
+        return None
+    stride, padding, dilation, groups = layout
+    images = data.dim() == weight.dim() == _IMAGES and data.is_contiguous()
+    if not images or data.shape[1] != weight.shape[1] * groups or not weight.is_contiguous():
+        return None
+    if len(weight) % groups or (bias is not None and bias.shape != weight.shape[:1]):
+        return None
+    sizes = [
+        (size + 2 * pad - step * (kernel - 1) - 1) // by + 1
+        for size, pad, step, kernel, by in zip(
+            data.shape[2:], padding, dilation, weight.shape[2:], stride, strict=True
+        )
+    ]
+    return (len(data), len(weight), *sizes) if min(sizes) > 0 else None
+
+
+def _pooled(data: torch.Tensor, output_size: Any) -> tuple[int, ...] | None:
+    """Return the shape of the means of images; None where torch has to say it."""
+    if output_size not in (1, (1, 1)) or data.dim() != _IMAGES or not data.is_contiguous():
+        return None
+    return (*data.shape[:2], 1, 1)
+
+
+def _joined(tensors: Any, dim: Any = 0, **named: Any) -> list[int] | None:
+    """Return the shape of a plain concatenation; None where torch has to say it, or to refuse."""
+    first = tensors[0]
+    if named or not isinstance(dim, int) or not -first.dim() <= dim < first.dim():
+        return None
+    plain = {(one.dtype, one.device, one.is_contiguous()) for one in tensors}
+    others = {(*one.shape[:dim], *one.shape[dim:][1:]) for one in tensors}
+    if len(plain) > 1 or len(others) > 1 or not first.is_contiguous():
+        return None
+    shape = list(first.shape)
+    shape[dim] = sum(one.shape[dim] for one in tensors)
+    return shape
+
+
+_IMAGES: Final = 4
+"""Axes of a batch of images."""
+
+_LAYOUT: Final = (tuple, tuple, tuple, int)
+"""What `nn.Conv2d` gives as stride, padding, dilation and groups."""
+
+
+def _keeps_shape(
+    func: Callable[..., Any], kwargs: Mapping[str, Any], inputs: Sequence[torch.Tensor]
+) -> bool:
+    """Return whether a batch norm only evaluates: gives what it was given in shape and type.
+
+    torch reports these arguments by name, however they were given.
+    """
+    if kwargs.get("training") is not False or not _can_skip(func, inputs):
+        return False
+    data, *vectors = inputs
+    width = data.shape[1:2]
+    return all(one.shape == width and one.dtype == data.dtype for one in vectors)
+
+
+def _can_skip(func: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> bool:
+    """Return whether the operands are plain tensors on one real device, and many numbers."""
+    least = _WORTH_LITTLE if func in _SHAPED else _WORTH_IT
+    if sum([one.numel() for one in inputs]) < least:
+        return False
+    device = inputs[0].device
+    for one in inputs:
+        if type(one) not in _PLAIN or one.device != device or one.is_quantized:
+            return False
+        if one.layout != torch.strided:
+            return False
+    return (
+        device.type != "meta"
+        and not torch.is_autocast_enabled(device.type)
+        and torch._C._functorch.maybe_current_level() is None  # noqa: SLF001 (no public question)
+    )
+
+
+def _shape_of(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+def _zeros(shape: torch.Tensor, device: torch.device) -> torch.Tensor:
+    extent = math.prod(shape.shape)
+    if shape.is_contiguous() or not extent:
+        return torch.zeros(shape.shape, dtype=shape.dtype, device=device)
+    return torch.empty_strided(
+        shape.shape, shape.stride(), dtype=shape.dtype, device=device
+    ).zero_()
+
+
+def _selects_by_mask(name: str, args: tuple[Any, ...]) -> bool:
+    """Return whether a call takes its shape from the values of a mask."""
+    if name == "where":
+        return len(args) == 1
+    if name != "__getitem__":
+        return False
+    index = args[1] if isinstance(args[1], tuple) else (args[1],)
+    return any(
+        isinstance(one, torch.Tensor) and one.dtype in {torch.bool, torch.uint8} for one in index
+    )

@@ -1,0 +1,146 @@
+"""Run a model once and write down every operation: `trace`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from typing_extensions import override
+
+from nncfx.graph import NNCFGraph, Operation, TensorInfo
+from nncfx.tracing.calls.function_names import Kind
+from nncfx.tracing.calls.inputs import ExampleInputs
+from nncfx.tracing.calls.module_stack import ModuleStack, Wiring
+from nncfx.tracing.calls.tensors import Describer
+from nncfx.tracing.record.dataflow import Dataflow
+from nncfx.tracing.record.function_mode import CallMode, Observer, Spot, by_shapes, forward
+from nncfx.tracing.record.shape_only_execution import Shortcut
+
+__all__ = ["Trace", "trace", "trace_of_shapes", "trace_with_wiring"]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A graph, and how its operations sit in their modules (what `wrap` needs beside it)."""
+
+    graph: NNCFGraph
+    wiring: Wiring
+
+
+def trace(
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    observers: Sequence[Observer] = (),
+    *,
+    train: bool = False,
+) -> NNCFGraph:
+    """Return the graph of one forward of `model` on `example_inputs`, without gradients.
+
+    The model is left as it was: training flags, buffers (batch statistics too) and the random
+    state are put back. On the `meta` device nothing is computed and no memory taken.
+
+    Args:
+        model: Any module; a wrapped one is traced with its hooks.
+        example_inputs: A tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        observers: Are told of inputs, calls and outputs, in the order given.
+        train: Trace in training mode; else in evaluation mode, whatever mode the model is in.
+
+    Raises:
+        ArgumentError: `example_inputs` is none of these.
+        TracingError: the model refuses the inputs (its own error is the cause), or returns
+            no tensor.
+
+    >>> trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), torch.zeros(1, 2)).addresses
+    ['Sequential/Linear[0]/linear_0', 'Sequential/ReLU[1]/relu_0']
+    """
+    return trace_with_wiring(model, example_inputs, observers, train=train).graph
+
+
+def trace_with_wiring(
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    observers: Sequence[Observer] = (),
+    *,
+    train: bool = False,
+) -> Trace:
+    """Return the graph as `trace` does, and the wiring of its operations."""
+    return _traced(model, example_inputs, observers, train=train, shortcut=None)
+
+
+def trace_of_shapes(model: nn.Module, example_inputs: ExampleInputs) -> Trace:
+    """Return what `trace_with_wiring` does, in a fraction of a forward's time, as `by_shapes`."""
+    return by_shapes(
+        model,
+        example_inputs,
+        lambda shortcut: _traced(model, example_inputs, (), train=False, shortcut=shortcut),
+    )
+
+
+def _traced(
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    observers: Sequence[Observer],
+    *,
+    train: bool,
+    shortcut: Shortcut | None,
+) -> Trace:
+    mode = _GraphMode(model, observers, shortcut)
+    forward(model, example_inputs, mode, train=train)
+    return Trace(mode.flow.graph(), mode.stack.wiring())
+
+
+class _GraphMode(CallMode):
+    """Turns operations into nodes, as well."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        observers: Sequence[Observer],
+        shortcut: Shortcut | None,
+    ) -> None:
+        self.flow = Dataflow(model)
+        super().__init__(ModuleStack(model), self.flow.parameter_names, observers, shortcut)
+        self._describe = Describer()
+
+    @override
+    def take_input(self, tensor: torch.Tensor) -> None:
+        self.flow.add_input(tensor)
+        super().take_input(tensor)
+
+    @override
+    def take_output(self, tensor: torch.Tensor) -> None:
+        self.flow.add_output(tensor)
+        super().take_output(tensor)
+
+    @override
+    def _described(self, inputs: Sequence[torch.Tensor]) -> tuple[TensorInfo, ...]:
+        return self._describe(inputs)
+
+    @override
+    def _drawn(
+        self,
+        spot: Spot,
+        inputs: Sequence[torch.Tensor],
+        infos: tuple[TensorInfo, ...],
+        produced: Sequence[torch.Tensor],
+    ) -> Operation | None:
+        operation = None
+        if spot.what == Kind.OPERATION:
+            frame = self.stack.top
+            operation = Operation(
+                address=spot.address,
+                function=spot.function,
+                call_number=spot.number,
+                index=self.flow.operation_count,
+                module=frame.module,
+                module_type=frame.module_type,
+                inputs=infos,
+                outputs=self._describe(produced),
+                parameters=self.flow.parameters_of(inputs, frame.module),
+                equation=spot.equation,
+            )
+            self.flow.add_operation(operation, inputs, produced)
+        elif spot.what == Kind.PASSING:
+            self.flow.pass_on(inputs[0], produced)
+        self.stack.saw_call(operation, spot.function, inputs, produced)
+        return operation

@@ -1,0 +1,160 @@
+"""Contractions read channels and create new ones, along the axes of their weights."""
+
+import pytest
+import torch
+from torch import nn
+
+from nncfx.channels.trace import analyze_channels
+from nncfx.graph.channels import Channels
+
+
+def axes(channels: Channels, name: str) -> dict[str, tuple[str, int]]:
+    return {m.parameter: (str(m.role), m.axis) for m in channels.find(name).members}
+
+
+@pytest.mark.parametrize(
+    ("kind", "dims"),
+    [(nn.Conv1d, 1), (nn.Conv2d, 2), (nn.Conv3d, 3)],
+)
+@pytest.mark.parametrize("batch", [(2,), ()], ids=["batch", "single"])
+def test_a_convolution_reads_columns_and_writes_rows(
+    kind: type[nn.Module], dims: int, batch: tuple[int, ...]
+) -> None:
+    model = nn.Sequential(kind(3, 4, 1), kind(4, 2, 1, bias=False))
+    found = analyze_channels(model, torch.zeros(*batch, 3, *[5] * dims))
+    assert axes(found, "0") == {
+        "0.weight": ("producer", 0),
+        "0.bias": ("producer", 0),
+        "1.weight": ("consumer", 1),
+    }
+
+
+@pytest.mark.parametrize(
+    ("kernel", "settings", "is_free"),
+    [(1, {}, True), (1, {"stride": 2}, False), (1, {"padding": 1}, False), (3, {}, False)],
+    ids=["single pixels", "stride", "padding", "windows"],
+)
+def test_a_convolution_over_tokens_lets_channels_pass_if_it_reads_them_one_by_one(
+    kernel: int, settings: dict[str, int], is_free: bool
+) -> None:
+    """The 6 channels lie along the axis of pixels, 4 tokens along that of channels."""
+    model = nn.Sequential(nn.Linear(3, 6), nn.Conv1d(4, 2, kernel, **settings))
+    width = model(torch.zeros(2, 4, 3)).shape[-1]
+    found = analyze_channels(model.append(nn.Linear(width, 2)), torch.zeros(2, 4, 3))
+    assert (found.find("0").fixed is None) == is_free
+    if is_free:
+        assert axes(found, "0")["2.weight"] == ("consumer", 1)
+
+
+def test_a_transposed_convolution_has_its_axes_swapped() -> None:
+    model = nn.Sequential(nn.ConvTranspose2d(3, 4, 2), nn.ConvTranspose2d(4, 2, 2))
+    found = analyze_channels(model, torch.zeros(1, 3, 5, 5))
+    assert axes(found, "0") == {
+        "0.weight": ("producer", 1),
+        "0.bias": ("producer", 0),
+        "1.weight": ("consumer", 0),
+    }
+
+
+def test_a_grouped_transposed_convolution_ties_by_group() -> None:
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 1),
+        nn.ConvTranspose2d(4, 6, 2, groups=2),
+        nn.Conv2d(6, 1, 1),
+    )
+    found = analyze_channels(model, torch.zeros(1, 3, 5, 5)).find("0")
+    assert {(m.parameter, m.axis): m.indices.tolist() for m in found.members} == {
+        ("0.weight", 0): [[0, 1], [2, 3]],
+        ("0.bias", 0): [[0, 1], [2, 3]],
+        ("1.weight", 0): [[0, 1], [2, 3]],
+        ("1.bias", 0): [[0, 1, 2], [3, 4, 5]],
+        ("2.weight", 1): [[0, 1, 2], [3, 4, 5]],
+    }
+
+
+def test_a_linear_layer_reads_the_last_axis_of_any_shape() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Linear(4, 2))
+    found = analyze_channels(model, torch.zeros(2, 7, 3))
+    assert axes(found, "0") == {
+        "0.weight": ("producer", 0),
+        "0.bias": ("producer", 0),
+        "2.weight": ("consumer", 1),
+    }
+
+
+def test_a_depthwise_convolution_of_the_image_is_fixed() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 6, 1, groups=3), nn.Conv2d(6, 2, 1))
+    found = analyze_channels(model, torch.zeros(1, 3, 5, 5))
+    assert found.fixed["0"] == "an input of the model"
+
+
+def test_columns_of_an_embedding_are_channels() -> None:
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 2))
+    found = analyze_channels(model, torch.zeros(1, 3, dtype=torch.int64))
+    assert axes(found, "0") == {"0.weight": ("producer", 1), "1.weight": ("consumer", 1)}
+
+
+def test_a_tied_embedding_reads_and_writes_the_same_columns() -> None:
+    model = nn.Sequential(nn.Embedding(10, 4), nn.ReLU(), nn.Linear(4, 10, bias=False))
+    model[2].weight = model[0].weight
+    found = analyze_channels(model, torch.zeros(1, 3, dtype=torch.int64))
+    roles = [(m.parameter, str(m.role), m.axis) for m in found.find("0").members]
+    assert roles == [("0.weight", "producer", 1), ("0.weight", "consumer", 1)]
+    assert found.find("0").size == 4
+
+
+def test_a_weight_that_is_computed_from_the_input_fixes_what_it_meets() -> None:
+    class Dynamic(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Linear(3, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.stem(x)
+            return nn.functional.linear(x, x)
+
+    found = analyze_channels(Dynamic(), torch.zeros(2, 3))
+    assert found.fixed["stem"] == "'Dynamic/linear_0' has a weight that is no parameter"
+
+
+def test_one_matrix_of_a_stack_reads_and_writes_the_last_axis_of_tokens() -> None:
+    class Expert(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.head = nn.Linear(3, 4), nn.Linear(5, 2)
+            self.experts = nn.Parameter(torch.zeros(2, 5, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(nn.functional.linear(self.stem(x), self.experts[1]))
+
+    found = analyze_channels(Expert(), torch.zeros(2, 7, 3))
+    assert axes(found, "stem") == {
+        "stem.weight": ("producer", 0),
+        "stem.bias": ("producer", 0),
+        "experts": ("consumer", 2),
+    }
+    assert axes(found, "experts") == {
+        "experts": ("producer", 1),
+        "head.weight": ("consumer", 1),
+    }
+
+
+def test_a_product_added_to_a_bias_reads_rows_and_writes_columns() -> None:
+    """As GPT-2 writes a linear layer: `addmm(bias, x, weight)`."""
+
+    class Transposed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.head = nn.Linear(3, 4), nn.Linear(5, 2)
+            self.weight, self.bias = nn.Parameter(torch.zeros(4, 5)), nn.Parameter(torch.zeros(5))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(torch.addmm(self.bias, self.stem(x), self.weight))
+
+    found = analyze_channels(Transposed(), torch.zeros(7, 3))
+    assert axes(found, "stem")["weight"] == ("consumer", 0)
+    assert axes(found, "weight") == {
+        "weight": ("producer", 1),
+        "bias": ("producer", 0),
+        "head.weight": ("consumer", 1),
+    }

@@ -1,0 +1,130 @@
+"""Promises of nncfx.network.strip."""
+
+import copy
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pytest
+import torch
+from torch import nn
+
+from nncfx.errors import TracingError
+from nncfx.network import NNCFNetwork, strip, wrap
+from nncfx.tracing import Insertion, PostSite, WeightSite, run
+from nncfx.tracing.calls.tensors import tensors_in
+
+Make: TypeAlias = Callable[[str], nn.Module]
+Inputs: TypeAlias = Callable[[str], Any]
+Case: TypeAlias = Any  # of conftest, which a test module cannot import
+
+
+def hooked(model: nn.Module, inputs: object, hook: nn.Module) -> NNCFNetwork:
+    wrapped = wrap(model, inputs)
+    hook.requires_grad_(requires_grad=False)  # torch gives running statistics no gradient
+    names = {name for one in wrapped.nncf.graph.operations for name in one.parameters.values()}
+    wrapped.nncf.register(
+        Insertion(WeightSite.of(name), copy.deepcopy(hook), 0, "test") for name in sorted(names)
+    )
+    wrapped.nncf.commit()
+    return wrapped
+
+
+def test_the_stripped_model_computes_the_same(case: Case, halve: nn.Module) -> None:
+    model = hooked(case.make().eval(), case.inputs, halve)
+    before = list(tensors_in(run(model, case.inputs)))
+    plain = strip(model)
+    after = list(tensors_in(run(plain, case.inputs)))
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    again = list(tensors_in(run(model, case.inputs)))
+    assert all(torch.equal(one, other) for one, other in zip(before, again, strict=True))
+
+
+def test_the_stripped_model_has_no_trace_of_nncfx(case: Case, halve: nn.Module) -> None:
+    original = case.make()
+    plain = strip(hooked(copy.deepcopy(original), case.inputs, halve))
+    assert list(plain.state_dict()) == list(original.state_dict())
+    for module, other in zip(plain.modules(), original.modules(), strict=True):
+        assert type(module) is type(other)
+        assert vars(module).keys() == vars(other).keys()
+
+
+def test_what_a_parameter_was_for_gradients_it_stays(
+    make: Make, inputs: Inputs, halve: nn.Module
+) -> None:
+    model = make("LeNet")
+    model.conv1.weight.requires_grad_(requires_grad=False)
+    plain = strip(hooked(model, inputs("LeNet"), halve))
+    assert not plain.get_parameter("conv1.weight").requires_grad
+    assert plain.get_parameter("conv2.weight").requires_grad
+    assert plain.get_parameter("conv2.weight").is_leaf
+
+
+@pytest.fixture
+def tied() -> nn.Sequential:
+    embedding, head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
+    head.weight = embedding.weight
+    return nn.Sequential(embedding, head)
+
+
+def test_a_weight_that_all_readers_read_alike_stays_shared(
+    tied: nn.Sequential, halve: nn.Module
+) -> None:
+    plain: Any = strip(hooked(tied, torch.tensor([1]), halve))
+    assert plain[0].weight is plain[1].weight
+
+
+def test_a_weight_that_readers_read_differently_is_split(
+    tied: nn.Sequential, halve: nn.Module
+) -> None:
+    model: Any = wrap(tied, torch.tensor([1]))
+    model.nncf.register([Insertion(WeightSite("1", "weight"), halve, 0, "test")])
+    model.nncf.commit()
+    plain: Any = strip(model)
+    assert torch.equal(plain[1].weight, plain[0].weight * 0.5)
+
+
+def test_an_identity_on_an_activation_goes_without_loss(make: Make, inputs: Inputs) -> None:
+    model = wrap(make("LeNet"), inputs("LeNet"))
+    model.nncf.register([Insertion(PostSite("LeNet/relu_0"), nn.Identity(), 0, "test")])
+    model.nncf.commit()
+    assert torch.equal(strip(model)(inputs("LeNet")), model(inputs("LeNet")))
+
+
+def test_a_hook_on_an_activation_is_refused_by_name(
+    make: Make, inputs: Inputs, halve: nn.Module
+) -> None:
+    model = wrap(make("LeNet"), inputs("LeNet"))
+    model.nncf.register([Insertion(PostSite("LeNet/relu_0"), halve, 0, "test")])
+    model.nncf.commit()
+    with pytest.raises(TracingError, match=r"Halve of 'test' at 'LeNet/relu_0\|OUTPUT0'"):
+        strip(model)
+
+
+def test_a_model_that_is_not_wrapped_is_refused(make: Make) -> None:
+    with pytest.raises(TracingError, match="LeNet is not wrapped"):
+        strip(make("LeNet"))
+
+
+class Caching(nn.Module):
+    """Keeps what it has computed in evaluation, as transformers' LeViT does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.ones(3))
+        self.cache: dict[str, torch.Tensor] = {}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.cache.setdefault("bias", 2 * self.bias)
+
+
+def test_what_a_forward_with_gradients_has_left_is_copied() -> None:
+    """Torch itself refuses; the weight that weight_norm makes is made again by the copy."""
+    with pytest.warns(FutureWarning, match="weight_norm"):
+        normed = nn.utils.weight_norm(nn.Linear(3, 3))
+    wrapped = wrap(nn.Sequential(Caching(), normed).eval(), torch.ones(1, 3))
+    expected = wrapped(torch.ones(1, 3))
+    assert not wrapped[0].cache["bias"].is_leaf
+    stripped = strip(wrapped)
+    assert type(stripped) is nn.Sequential
+    assert torch.equal(stripped(torch.ones(1, 3)), expected)
+    assert wrapped[0].cache["bias"].requires_grad

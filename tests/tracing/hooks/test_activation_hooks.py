@@ -1,0 +1,370 @@
+"""Promises of nncfx.tracing.hooks.activation_hooks."""
+
+import copy
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.overrides import _get_current_function_mode_stack
+
+from nncfx.errors import TracingError
+from nncfx.network import NNCFNetwork, wrap
+from nncfx.tracing import Insertion, PostSite, PreSite, run
+from nncfx.tracing.calls.tensors import tensors_in
+
+Make: TypeAlias = Callable[[str], nn.Module]
+Inputs: TypeAlias = Callable[[str], Any]
+Case: TypeAlias = Any  # of conftest, which a test module cannot import
+
+
+class Double(nn.Module):
+    """Doubles, which floating point does exactly."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+class Count(nn.Module):
+    """Changes nothing and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x
+
+
+def hook(
+    model: NNCFNetwork, *sites: PreSite | PostSite, kind: type[nn.Module] = Double
+) -> list[nn.Module]:
+    hooks = [kind() for _ in sites]
+    model.nncf.register(
+        [Insertion(site, one, 0, "test") for site, one in zip(sites, hooks, strict=True)]
+    )
+    model.nncf.commit()
+    return hooks
+
+
+class Net(nn.Module):
+    """Calls relu itself, and through a child, and shares a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = nn.ReLU()
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = F.relu(x)
+        second = self.norm(self.act(first - 1))
+        second += F.relu(x + 1)
+        return torch.cat([second, self.act(x - 3)], 1)
+
+
+def expected(x: torch.Tensor, site: str) -> torch.Tensor:
+    """Return what `Net` computes in evaluation mode with a doubled tensor at `site`."""
+
+    def at(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor * 2 if name == site else tensor
+
+    norm = nn.BatchNorm1d(4).eval()
+    first = at("relu_0", F.relu(x))
+    second = norm(at("act_0", F.relu(at("act_0_in", first - 1))))
+    third = at("relu_1", F.relu(at("relu_1_in", x + 1)))
+    return torch.cat([at("iadd", second + third), at("cat_1", at("act_1", F.relu(x - 3)))], 1)
+
+
+SITES = {
+    "relu_0": PostSite("Net/relu_0"),
+    "relu_1": PostSite("Net/relu_1"),
+    "relu_1_in": PreSite("Net/relu_1", 0),
+    "act_0": PostSite("Net/ReLU[act]/relu_0"),
+    "act_0_in": PreSite("Net/ReLU[act]/relu_0", 0),
+    "act_1": PostSite("Net/ReLU[act]/relu_1"),
+    "iadd": PostSite("Net/__iadd___0"),
+    "cat_1": PreSite("Net/cat_0", 1),
+}
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.linspace(-5, 5, 12).view(3, 4)
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_a_hook_stands_exactly_at_its_site(site: str, x: torch.Tensor) -> None:
+    model = wrap(Net().eval(), x)
+    hook(model, SITES[site])
+    assert torch.equal(model(x), expected(x, site))
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_training_mode_does_not_move_a_hook(site: str, x: torch.Tensor) -> None:
+    # batch norm counts its batches with an in-place addition, which is not the model's own
+    model = wrap(Net(), x)
+    (count,) = hook(model, SITES[site], kind=Count)
+    model(x)
+    model(x)
+    assert count.calls == 2
+
+
+def test_every_hook_is_asked_once_in_a_forward_and_changes_nothing(case: Case) -> None:
+    model = wrap(case.make().eval(), case.inputs)
+    # gradients keep torch from its fused encoder path, whose last bits differ
+    raw = list(tensors_in(run(model, case.inputs)))
+    operations = model.nncf.graph.operations
+    before = [PreSite(one.address, port) for one in operations for port in range(len(one.inputs))]
+    after = [PostSite(one.address, port) for one in operations for port in range(len(one.outputs))]
+    hooks = hook(model, *before, *after, kind=Count)
+    got = list(tensors_in(run(model, case.inputs)))
+    assert [one.calls for one in hooks] == [1] * len(hooks)
+    assert all(torch.equal(one, other) for one, other in zip(raw, got, strict=True))
+
+
+def test_a_fused_encoder_layer_asks_its_hooks_without_gradients() -> None:
+    layer, x = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval(), torch.ones(1, 3, 8)
+    model = wrap(layer, x)
+    (count,) = hook(
+        model, PostSite("TransformerEncoderLayer/Linear[linear1]/linear_0"), kind=Count
+    )
+    with torch.no_grad():
+        model(x)
+    assert count.calls == 1
+    model.nncf.remove("test")
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize("name", ["first", "second"])
+def test_what_a_users_own_hook_calls_can_be_hooked(name: str) -> None:
+    model, x = nn.Sequential(), torch.ones(1, 2)
+    for one in ("first", "second"):
+        model.add_module(one, nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    model.get_submodule(name).register_forward_hook(lambda _, __, result: result.cos())
+    model = wrap(model, x)
+    (address,) = (one for one in model.nncf.graph.addresses if one.endswith("cos_0"))
+    (count,) = hook(model, PostSite(address), kind=Count)
+    model(x)
+    assert count.calls == 1
+
+
+def test_an_encoder_with_hooks_takes_sequences_of_several_lengths_without_gradients() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    x, padding = (
+        torch.linspace(-1, 1, 48).view(2, 3, 8),
+        torch.tensor([[False] * 3, [False, True, True]]),
+    )
+    encoder = nn.TransformerEncoder(layer, 2).eval()
+    raw = encoder(x, src_key_padding_mask=padding)  # with gradients no tensor is nested
+    model = wrap(encoder, {"src": x, "src_key_padding_mask": padding})
+    (attention, *_) = model.nncf.graph.select(["{function}scaled_dot_product_attention"])
+    (count,) = hook(model, PostSite(attention.address), kind=Count)
+    with torch.no_grad():
+        got = model(x, src_key_padding_mask=padding)
+    assert count.calls == 1
+    torch.testing.assert_close(got, raw)  # the second layer, without hooks, runs fused
+    model.nncf.remove("test")
+    assert encoder.use_nested_tensor
+    assert not any(
+        "_nncf" in name for one in encoder.modules() for name in vars(one) if one is not model
+    )
+
+
+def test_a_keyword_argument_of_a_module_is_hooked() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(input=x)
+
+    model, x = Model(), torch.ones(1, 2)
+    wrap(model, x)
+    doubled = model(x * 2)
+    hook(model, PreSite("Model/Linear[layer]/linear_0", 0))
+    assert torch.equal(model(x), doubled)
+
+
+def test_only_the_hooked_modules_change_their_class(make: Make, inputs: Inputs) -> None:
+    model = wrap(make("LeNet"), inputs("LeNet"))
+    hook(model, PostSite("LeNet/Conv2d[conv1]/conv2d_0"))
+    assert type(model.conv1) is not nn.Conv2d
+    assert type(model.conv2) is nn.Conv2d
+    assert isinstance(model.conv1, nn.Conv2d)
+
+
+def test_threads_do_not_disturb_each_other(x: torch.Tensor) -> None:
+    model = wrap(Net().eval(), x)
+    hook(model, SITES["relu_1"], SITES["act_1"], SITES["cat_1"])
+    alone = [model(x + number) for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(5):
+            together = list(pool.map(model, (x + number for number in range(8))))
+            assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
+
+
+def test_a_module_called_by_itself_counts_from_its_first_call(x: torch.Tensor) -> None:
+    model = wrap(Net().eval(), x)
+    hook(model, SITES["act_0"])
+    assert torch.equal(model.act(x), F.relu(x) * 2)
+
+
+def test_a_forward_set_on_an_instance_is_refused(x: torch.Tensor) -> None:
+    model = Net().eval()
+    model.act.forward = torch.tanh  # type: ignore[method-assign]  # what is tested
+    wrap(model, x)
+    model.nncf.register([Insertion(PostSite("Net/ReLU[act]/tanh_0"), Double(), 0, "test")])
+    with pytest.raises(TracingError, match="'act' has a forward of its own"):
+        model.nncf.commit()
+
+
+def test_assigning_to_elements_has_no_output_to_hook() -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x.clone()
+            y[0] = 1
+            return y
+
+    model = wrap(Model(), torch.zeros(2))
+    with pytest.raises(LookupError, match="assigns to elements"):
+        hook(model, PostSite("Model/__setitem___0"))
+    with pytest.raises(LookupError, match="assigns to elements"):
+        hook(model, PreSite("Model/__setitem___0", 0))
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_a_hooked_model_compiles_without_graph_breaks(site: str, x: torch.Tensor) -> None:
+    model = wrap(Net().eval(), x)
+    hook(model, SITES[site])
+    torch._dynamo.reset()
+    compiled = torch.compile(copy.deepcopy(model), fullgraph=True, backend="eager")
+    assert torch.equal(compiled(x), model(x))
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_a_hooked_model_exports(site: str, x: torch.Tensor) -> None:
+    model = wrap(Net().eval(), x)
+    hook(model, SITES[site])
+    assert torch.equal(torch.export.export(model, (x,)).module()(x), model(x))
+
+
+class Attributes(nn.Module):
+    """Reads attributes that compute: as a mode sees them, each time another object."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.fft.fft(x.T).real
+
+
+def test_a_hook_at_an_attribute_is_called() -> None:
+    x = torch.linspace(-1, 1, 8).view(2, 4)
+    model = wrap(Attributes(), x)
+    hooks = hook(model, PostSite("Attributes/T_0"), PostSite("Attributes/real_0"), kind=Count)
+    model(x)
+    assert [one.calls for one in hooks] == [1, 1]
+
+
+def test_a_hook_at_an_attribute_is_refused_by_the_compiler_and_not_forgotten() -> None:
+    x = torch.linspace(-1, 1, 8).view(2, 4)
+    model = wrap(Attributes(), x)
+    hook(model, PostSite("Attributes/T_0"))
+    with pytest.raises(Exception, match="does not report"):  # the compiler wraps it in its own
+        torch.compile(model, fullgraph=True, backend="eager")(x)
+
+
+class Unlisted(nn.Module):
+    """Calls a function that torch reports and does not list as overridable."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch._softmax(x, 1, False) + 0
+
+
+def test_a_function_that_torch_does_not_list_is_hooked() -> None:
+    x = torch.linspace(-1, 1, 8).view(2, 4)
+    model = wrap(Unlisted(), x)
+    raw = Unlisted()(x)
+    hook(model, PostSite("Unlisted/_softmax_0"))
+    assert torch.equal(model(x), raw * 2)
+
+
+class Loop(nn.Module):
+    """Calls tanh as often as there are rows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x.sum(0)
+        for row in x:
+            y = torch.tanh(y + row)
+        return y
+
+
+@pytest.mark.parametrize("function", [F.hardswish, F.hardsigmoid, F.silu, F.relu6])
+def test_an_activation_called_as_a_function_is_hooked(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    class Activated(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return function(x)
+
+    x = torch.randn(2, 3)
+    model = wrap(Activated(), x)
+    hook(model, PostSite(model.nncf.graph.addresses[0]))
+    assert torch.equal(model(x), 2 * function(x))
+
+
+def test_a_call_met_later_is_reported_once() -> None:
+    model = wrap(Loop(), torch.ones(2, 3))
+    hook(model, PostSite("Loop/tanh_0"))
+    model(torch.ones(2, 3))  # without a warning, which would be an error
+    with pytest.warns(UserWarning, match="calls tanh more often than the 2 times") as caught:
+        model(torch.ones(4, 3))
+    assert len(caught) == 1
+    model(torch.ones(5, 3))
+
+
+class Inner(nn.Module):
+    """Says which function modes are on, and fails on request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+        self.fails = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.append(len(_get_current_function_mode_stack()))
+        if self.fails:
+            raise ValueError
+        return F.relu(x)
+
+
+class Outer(nn.Module):
+    """Calls relu before and after a child that calls it too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.relu(x)
+        try:
+            x = self.inner(x)
+        except ValueError:
+            x = -x
+        return F.relu(x) - 1
+
+
+def test_a_child_pays_nothing_for_hooks_of_its_caller() -> None:
+    model = wrap(Outer(), torch.ones(2))
+    hook(model, PostSite("Outer/relu_1"), PostSite("Outer/Inner[inner]/relu_0"))
+    inner = model.inner
+    assert isinstance(inner, Inner)
+    inner.seen.clear()
+    assert model(torch.ones(2)).tolist() == [3, 3]  # doubled twice, less one
+    assert inner.seen == [0]  # the only call of its module needs no mode, and gets none
+    inner.fails = True  # the caller's hooks are back, whatever happens to the child
+    assert model(-torch.ones(2)).tolist() == [-1, -1]
+    inner.fails = False
+    assert model(torch.ones(2)).tolist() == [3, 3]

@@ -1,0 +1,182 @@
+"""Promises of nncfx.tracing.hooks.weight_hooks."""
+
+import copy
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pytest
+import torch
+from torch import nn
+
+from nncfx.errors import HookError
+from nncfx.network import NNCFNetwork, wrap
+from nncfx.tracing import Insertion, WeightSite
+
+Make: TypeAlias = Callable[[str], nn.Module]
+Inputs: TypeAlias = Callable[[str], Any]
+
+
+def hook(model: NNCFNetwork, site: WeightSite, module: nn.Module) -> None:
+    model.nncf.register([Insertion(site, module, 0, "test")])
+    model.nncf.commit()
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_a_recurrent_layer_reads_its_weights_hooked(
+    kind: type[nn.RNNBase], halve: nn.Module
+) -> None:
+    torch.manual_seed(0)
+    model, x = kind(4, 3), torch.randn(5, 2, 4)
+    expected = copy.deepcopy(model)
+    with torch.no_grad():
+        expected.weight_hh_l0.mul_(0.5)
+    hook(wrap(model, x), WeightSite("", "weight_hh_l0"), halve)
+    assert torch.equal(model(x)[0], expected(x)[0])
+
+
+def test_a_recurrent_layer_loads_weights_while_hooked(halve: nn.Module) -> None:
+    model, other, x = nn.LSTM(4, 3), nn.LSTM(4, 3), torch.randn(5, 2, 4)
+    hook(wrap(model, x), WeightSite("", "weight_hh_l0"), halve)
+    model.load_state_dict(copy.deepcopy(other.state_dict()), strict=False, assign=True)
+    with torch.no_grad():
+        other.weight_hh_l0.mul_(0.5)
+    assert torch.equal(model(x)[0], other(x)[0])
+
+
+def test_a_shared_weight_has_one_site_per_reader(halve: nn.Module) -> None:
+    embedding, head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
+    head.weight = embedding.weight
+    x = torch.tensor([1, 2])
+    model = wrap(nn.Sequential(embedding, head), x)
+    raw, features = model(x), embedding(x)
+    hook(model, WeightSite("1", "weight"), halve)
+    assert torch.equal(embedding(x), features)
+    assert torch.equal(model(x), raw * 0.5)
+
+
+def test_a_hook_at_each_name_of_one_module_is_applied_once(halve: nn.Module) -> None:
+    layer = nn.Linear(3, 3, bias=False)
+    x = torch.ones(1, 3)
+    model = wrap(nn.Sequential(layer, nn.Identity(), layer), x)
+    raw = model(x)
+    sites = [WeightSite("0", "weight"), WeightSite("2", "weight")]
+    model.nncf.register([Insertion(site, halve, 0, "test") for site in sites])
+    model.nncf.commit()
+    assert torch.allclose(model(x), raw * 0.25)  # two calls, each with half of the weight
+
+
+def test_a_parameter_of_the_root_can_be_hooked(
+    make: Make, inputs: Inputs, halve: nn.Module
+) -> None:
+    model = wrap(make("Mixed"), inputs("Mixed"))
+    before = model.scale.clone()
+    hook(model, WeightSite("", "scale"), halve)
+    assert torch.equal(model.nncf.weight("scale"), before * 0.5)
+    assert torch.equal(model.state_dict()["scale"], before)
+
+
+def test_a_buffer_can_be_hooked(halve: nn.Module) -> None:
+    norm, x = nn.BatchNorm1d(2).eval(), torch.ones(1, 2)
+    halve.requires_grad_(requires_grad=False)  # torch gives running_var no gradient
+    hook(wrap(norm, x), WeightSite("", "running_var"), halve)
+    assert torch.allclose(norm(x), torch.tensor(2.0).sqrt() * x, atol=1e-4)  # eps is 1e-5
+
+
+def test_gradients_reach_weight_and_hook(halve: nn.Module) -> None:
+    layer, x = nn.Linear(2, 1, bias=False), torch.ones(1, 2)
+    hook(wrap(layer, x), WeightSite("", "weight"), halve)
+    layer(x).sum().backward()
+    parameter = dict(layer.named_parameters())["weight"]
+    assert torch.equal(parameter.grad, torch.full((1, 2), 0.5))
+    assert torch.allclose(halve.factor.grad, parameter.sum())
+
+
+class _Faulty(nn.Module):
+    def __init__(self, fault: Callable[[torch.Tensor], object]) -> None:
+        super().__init__()
+        self.fault = fault
+
+    def forward(self, x: torch.Tensor) -> object:
+        return self.fault(x)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (lambda x: x[:1], r"shape \(1, 4\) for shape \(3, 4\)"),
+        (lambda x: x.double(), "torch.float64 for torch.float32"),
+        (lambda x: x.to("meta"), "a tensor on meta for one on cpu"),
+        (lambda _: None, "a NoneType"),
+    ],
+)
+def test_a_hook_that_returns_something_else_is_named_with_its_site(
+    fault: Callable[[torch.Tensor], object], message: str
+) -> None:
+    model, x = nn.Sequential(nn.Linear(4, 3)), torch.zeros(1, 4)
+    hook(wrap(model, x), WeightSite("0", "weight"), _Faulty(fault))
+    with pytest.raises(HookError, match=rf"_Faulty at '0.weight' returned {message}"):
+        model(x)
+
+
+def test_on_meta_where_there_is_no_autocast_a_changed_dtype_is_told_as_well() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 3)).to("meta"), torch.zeros(1, 4, device="meta")
+    hook(wrap(model, x), WeightSite("0", "weight"), _Faulty(lambda one: one.double()))
+    with pytest.raises(HookError, match=r"returned torch.float64 for torch.float32"):
+        model(x)
+
+
+def test_autocast_may_change_the_dtype() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 3)), torch.ones(1, 4)
+    hook(wrap(model, x), WeightSite("0", "weight"), _Faulty(lambda w: w @ torch.eye(4)))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model(x).dtype == torch.bfloat16
+
+
+class Twice(nn.Module):
+    """One layer under two names, and a hook reaches it by either."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Sequential(nn.Linear(4, 4))
+        self.other = nn.ModuleList([self.one[0]])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.other[0](self.one(x))
+
+
+@pytest.mark.parametrize("name", ["one.0", "other.0"])
+def test_a_layer_with_two_names_is_hooked_under_either(name: str, halve: nn.Module) -> None:
+    x = torch.linspace(-1, 1, 8).view(2, 4)
+    model, expected = Twice(), Twice()
+    expected.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        expected.one[0].weight.mul_(0.5)  # type: ignore[operator]  # a Linear's
+    hook(wrap(model, x), WeightSite(name, "weight"), halve)
+    assert torch.equal(model(x), expected(x))
+
+
+def test_hooks_on_one_layer_under_two_names_all_apply(
+    halve: nn.Module, add_one: nn.Module
+) -> None:
+    x = torch.linspace(-1, 1, 8).view(2, 4)
+    model = wrap(Twice(), x)
+    model.nncf.register(
+        [
+            Insertion(WeightSite("one.0", "weight"), halve, 0, "test"),
+            Insertion(WeightSite("other.0", "weight"), add_one, 1, "test"),
+            Insertion(WeightSite("other.0", "bias"), halve, 0, "test"),
+        ]
+    )
+    stored = model.one[0].weight.clone(), model.one[0].bias.clone()
+    model.nncf.commit()
+    assert torch.equal(model.nncf.weight("one.0.weight"), stored[0] * 0.5 + 1)
+    assert torch.equal(model.nncf.weight("other.0.bias"), stored[1] * 0.5)
+
+
+def test_get_parameter_gives_what_is_stored(halve: nn.Module) -> None:
+    model = nn.Sequential(nn.Linear(3, 2))
+    weight = model[0].weight
+    hook(wrap(model, torch.ones(1, 3)), WeightSite("0", "weight"), halve)
+    assert model.get_parameter("0.weight") is model[0].get_parameter("weight") is weight
+    with pytest.raises(AttributeError, match="wait"):
+        model.get_parameter("0.wait")

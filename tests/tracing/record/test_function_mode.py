@@ -1,0 +1,82 @@
+"""Promises of nncfx.tracing.record.function_mode."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from nncfx.errors import TracingError
+from nncfx.tracing import ExampleInputs, TracedCall, trace
+from nncfx.tracing.record.function_mode import watch_shapes
+
+
+class _Watcher:
+    """Writes down what it is shown."""
+
+    def __init__(self) -> None:
+        self.calls: list[TracedCall] = []
+        self.ends: list[torch.Size] = []
+
+    def on_input(self, tensor: torch.Tensor) -> None:
+        self.ends.append(tensor.shape)
+
+    def on_call(self, call: TracedCall) -> None:
+        self.calls.append(call)
+
+    def on_output(self, tensor: torch.Tensor) -> None:
+        self.ends.append(tensor.shape)
+
+
+def _watched(model: nn.Module, inputs: ExampleInputs) -> _Watcher:
+    watchers: list[_Watcher] = []
+
+    def watch() -> list[_Watcher]:
+        watchers[:] = [_Watcher()]
+        return watchers
+
+    watch_shapes(model, inputs, watch)
+    return watchers[0]
+
+
+def test_a_watcher_sees_the_operations_that_a_trace_writes_down(
+    make: Callable[[str], nn.Module], inputs: Callable[[str], Any]
+) -> None:
+    model = make("Mixed")
+    graph = trace(model, inputs("Mixed"))
+    seen = [call for call in _watched(model, inputs("Mixed")).calls if call.address]
+    expected = [(one.address, one.module, one.module_type) for one in graph.operations]
+    assert [(call.address, call.module, call.module_type) for call in seen] == expected
+    assert all(call.operation is None for call in seen)  # no graph is made
+
+
+def test_a_watcher_sees_shapes_and_first_names_of_parameters() -> None:
+    layer = nn.Linear(300, 300)
+    watcher = _watched(nn.Sequential(layer, layer), torch.ones(1, 300))
+    assert watcher.ends == [(1, 300), (1, 300)]
+    first, second = watcher.calls
+    assert [second.parameter_names[id(one)] for one in first.operands[1:]] == [
+        "0.weight",
+        "0.bias",
+    ]
+
+
+def test_a_model_that_looks_at_values_is_watched_with_values() -> None:
+    class Looking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(300, 300)
+            nn.init.ones_(self.layer.weight)
+
+        def forward(self, data: torch.Tensor) -> torch.Tensor:
+            found = self.layer(data)
+            return found.relu() if found.sum() > 0 else found.tanh()
+
+    calls = _watched(Looking().eval(), torch.ones(1, 300)).calls
+    assert [call.address for call in calls][-1] == "Looking/relu_0"
+
+
+def test_inputs_that_the_model_refuses_are_explained() -> None:
+    with pytest.raises(TracingError, match=r"Linear refuses the example inputs: RuntimeError"):
+        _watched(nn.Linear(3, 2), torch.ones(1, 4))
