@@ -100,7 +100,7 @@ def __getattr__(name: str) -> object:
 
     guess = did_you_mean(name, [*__all__, *_PACKAGES])
     if not name.startswith("_"):
-        from nncfx.controllers.nncf_names import instead_of
+        from nncfx.controllers.base.nncf_names import instead_of
 
         guess = instead_of(name) or guess
     raise AttributeError(f"nncfx has no '{name}'.{guess}")

@@ -1,10 +1,12 @@
 """The algorithms, one module each; importing this package registers them all."""
 
 from nncfx.algorithms.block_pruning import BlockPruningBuilder, BlockPruningController
-from nncfx.algorithms.branch_pruning import BranchPruningBuilder
+from nncfx.algorithms.channel_pruning.branch_pruning import BranchPruningBuilder
+from nncfx.algorithms.channel_pruning.filter_pruning import FilterPruningBuilder
+from nncfx.algorithms.channel_pruning.head_pruning import HeadPruningBuilder
+from nncfx.algorithms.channel_pruning.neuron_pruning import NeuronPruningBuilder
+from nncfx.algorithms.channel_pruning.structure_pruning import StructurePruningBuilder
 from nncfx.algorithms.const_sparsity import ConstSparsityBuilder, ConstSparsityController
-from nncfx.algorithms.filter_pruning import FilterPruningBuilder
-from nncfx.algorithms.head_pruning import HeadPruningBuilder
 from nncfx.algorithms.knowledge_distillation import (
     KnowledgeDistillationBuilder,
     KnowledgeDistillationController,
@@ -17,7 +19,6 @@ from nncfx.algorithms.movement_sparsity import (
     MovementSparsityBuilder,
     MovementSparsityController,
 )
-from nncfx.algorithms.neuron_pruning import NeuronPruningBuilder
 from nncfx.algorithms.nm_sparsity import NMSparsityBuilder, NMSparsityController
 from nncfx.algorithms.quantization import (
     OptimizerSettings,
@@ -27,7 +28,6 @@ from nncfx.algorithms.quantization import (
     QuantizerStatistics,
 )
 from nncfx.algorithms.rb_sparsity import RBSparsityBuilder, RBSparsityController
-from nncfx.algorithms.structure_pruning import StructurePruningBuilder
 from nncfx.algorithms.weight_clustering import (
     ClusteringStatistics,
     WeightClusteringBuilder,

@@ -24,7 +24,7 @@ from nncfx.controllers import (
     sparsity_scheduler,
     sparsity_statistics,
 )
-from nncfx.controllers.weights import raw_parameters
+from nncfx.controllers.base.weights import raw_parameters
 from nncfx.errors import ArgumentError
 from nncfx.network import NNCFNetwork
 from nncfx.schemes import Criterion, MaskScope, magnitude_mask

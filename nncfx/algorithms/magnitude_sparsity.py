@@ -21,7 +21,7 @@ from nncfx.controllers import (
     sparsity_scheduler,
     sparsity_statistics,
 )
-from nncfx.controllers.weights import raw_parameters
+from nncfx.controllers.base.weights import raw_parameters
 from nncfx.network import NNCFNetwork
 from nncfx.schemes import MaskScope, magnitude_mask
 from nncfx.tracing import Insertion

@@ -33,8 +33,8 @@ from nncfx.controllers import (
     sparsity_statistics,
     weights_in_scope,
 )
-from nncfx.controllers.weights import aliases, raw_parameters
-from nncfx.controllers.whole_channels import whole_channel_masks
+from nncfx.controllers.base.weights import aliases, raw_parameters
+from nncfx.controllers.masks.whole_channels import whole_channel_masks
 from nncfx.errors import CompressionError
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, Priority

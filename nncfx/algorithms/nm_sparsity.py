@@ -27,7 +27,7 @@ from nncfx.controllers import (
     register_algorithm,
     sparsity_statistics,
 )
-from nncfx.controllers.weights import Weight, raw_parameters
+from nncfx.controllers.base.weights import Weight, raw_parameters
 from nncfx.errors import ArgumentError
 from nncfx.network import NNCFNetwork
 from nncfx.schemes.masks import check_at_least

@@ -23,7 +23,7 @@ from nncfx.controllers import (
     register_algorithm,
     table,
 )
-from nncfx.controllers.states import check_keys
+from nncfx.controllers.base.states import check_keys
 from nncfx.network import NNCFNetwork
 from nncfx.quantization import Quantizer
 from nncfx.quantization.calibration import calibrate, calibration_inputs, set_weight_ranges

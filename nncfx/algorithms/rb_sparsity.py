@@ -26,7 +26,7 @@ from nncfx.controllers import (
     sparsity_scheduler,
     sparsity_statistics,
 )
-from nncfx.controllers.weights import aliases
+from nncfx.controllers.base.weights import aliases
 from nncfx.network import NNCFNetwork
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import Insertion

@@ -27,8 +27,8 @@ from nncfx.controllers import (
     plan_on_weights,
     register_algorithm,
 )
-from nncfx.controllers.statistics import table
-from nncfx.controllers.weights import aliases, raw_parameters
+from nncfx.controllers.base.statistics import table
+from nncfx.controllers.base.weights import aliases, raw_parameters
 from nncfx.errors import did_you_mean
 from nncfx.network import NNCFNetwork
 from nncfx.schemes.kmeans import kmeans_1d, nearest

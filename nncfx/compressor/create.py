@@ -33,7 +33,7 @@ from nncfx.controllers import (
     builder_for,
     registered_algorithms,
 )
-from nncfx.controllers.unread_weights import tell_of_unhooked_weights
+from nncfx.controllers.base.unread_weights import tell_of_unhooked_weights
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.network import NNCFNetwork, unwrap, wrap

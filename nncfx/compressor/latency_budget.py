@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nncfx.compressor.codec import read_text
 from nncfx.config import PruningParams
-from nncfx.controllers.costs import register_costs
+from nncfx.controllers.masks.costs import register_costs
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.export import export_onnx
 from nncfx.graph import NNCFGraph

@@ -1,33 +1,25 @@
 """Builders and controllers, and what they share: schedules, masks, losses, statistics."""
 
-from nncfx.controllers.accuracy_aware import (
-    AccuracyAwareEpoch,
-    AccuracyAwareResult,
-    TrainingTask,
-    train_to_accuracy,
-)
-from nncfx.controllers.averages import keep_hooks
-from nncfx.controllers.batch_norms import adapt_batch_norms
-from nncfx.controllers.builder import (
+from nncfx.controllers.base.builder import (
     Builder,
     builder_for,
     register_algorithm,
     registered_algorithms,
     unregister_algorithm,
 )
-from nncfx.controllers.composite_scheduler import CompositeScheduler
-from nncfx.controllers.controller import CompositeController, Controller
-from nncfx.controllers.loop_watch import LoopWatch, TrainingLoopWarning
-from nncfx.controllers.losses import CompressionLoss, ZeroLoss
-from nncfx.controllers.masking import MaskHook, MaskSet
-from nncfx.controllers.schedulers import (
+from nncfx.controllers.base.composite_scheduler import CompositeScheduler
+from nncfx.controllers.base.controller import CompositeController, Controller
+from nncfx.controllers.base.loop_watch import LoopWatch, TrainingLoopWarning
+from nncfx.controllers.base.losses import CompressionLoss, ZeroLoss
+from nncfx.controllers.base.scheduler_from_config import sparsity_schedule, sparsity_scheduler
+from nncfx.controllers.base.schedulers import (
     AdaptiveScheduler,
     EpochScheduler,
     HasLevel,
     Scheduler,
     StepScheduler,
 )
-from nncfx.controllers.schedules import (
+from nncfx.controllers.base.schedules import (
     BaselineSchedule,
     BiasedExponentialSchedule,
     ExponentialSchedule,
@@ -37,11 +29,19 @@ from nncfx.controllers.schedules import (
     Schedule,
     WarmUp,
 )
-from nncfx.controllers.scheduling import sparsity_schedule, sparsity_scheduler
-from nncfx.controllers.stage import CompressionStage
-from nncfx.controllers.statistics import CompositeStatistics, Statistics, table
-from nncfx.controllers.step_counter import StepCounter
-from nncfx.controllers.weight_sparsity import (
+from nncfx.controllers.base.stage import CompressionStage
+from nncfx.controllers.base.statistics import CompositeStatistics, Statistics, table
+from nncfx.controllers.base.step_counter import StepCounter
+from nncfx.controllers.loops.accuracy_aware import (
+    AccuracyAwareEpoch,
+    AccuracyAwareResult,
+    TrainingTask,
+    train_to_accuracy,
+)
+from nncfx.controllers.loops.batch_norm_adaptation import adapt_batch_norms
+from nncfx.controllers.loops.weight_averaging import keep_hooks
+from nncfx.controllers.masks.masking import MaskHook, MaskSet
+from nncfx.controllers.masks.weight_sparsity import (
     LayerSparsity,
     SparsityStatistics,
     plan_on_weights,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from nncfx.controllers.weights import aliases
+from nncfx.controllers.base.weights import aliases
 from nncfx.export.segments import Block, Reader
 from nncfx.graph import NNCFGraph, Operation, macs
 from nncfx.graph.channels import Channels, GroupSet, Member, Role

@@ -18,7 +18,7 @@ from nncfx.controllers import (
     sparsity_scheduler,
     sparsity_statistics,
 )
-from nncfx.controllers.weights import WEIGHT_FUNCTIONS, aliases, raw_parameters
+from nncfx.controllers.base.weights import WEIGHT_FUNCTIONS, aliases, raw_parameters
 from nncfx.errors import CompressionError
 from nncfx.lc.lagrangian import Lagrangian, Penalized, is_penalized, next_mu
 from nncfx.lc.projection import project

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nncfx.controllers.weights import constants_of
+from nncfx.controllers.base.weights import constants_of
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid import rows_of

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
-from nncfx.controllers.weights import constants_of, raw_parameters
+from nncfx.controllers.base.weights import constants_of, raw_parameters
 from nncfx.errors import TracingError
 from nncfx.hardware import operation_kind
 from nncfx.network import NNCFNetwork

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nncfx.controllers.weights import constants_of
+from nncfx.controllers.base.weights import constants_of
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.plan import PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.quantizer import Quantizer

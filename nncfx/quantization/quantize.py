@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import torch
 from torch import nn
 
-from nncfx.controllers.unread_weights import tell_of_unread_weights
+from nncfx.controllers.base.unread_weights import tell_of_unread_weights
 from nncfx.errors import ArgumentError, CompressionError, TracingError, did_you_mean
 from nncfx.hardware import CONTRACTIONS, Hardware, hardware_named
 from nncfx.network import NNCFNetwork, unwrap, wrap

@@ -6,7 +6,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from nncfx.controllers.weights import constants_of
+from nncfx.controllers.base.weights import constants_of
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid import to_integers
 from nncfx.quantization.quantizer import Quantizer

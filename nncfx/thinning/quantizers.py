@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import nn
 
-from nncfx.controllers.weights import constants_of
+from nncfx.controllers.base.weights import constants_of
 from nncfx.errors import NNCFXError, ThinningError, machine_fault
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.quantization import Quantizer, integer_arithmetic

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from typing_extensions import override
 
+from nncfx.algorithms.channel_pruning.masked_norm_statistics import NormHook, has_living_norms
 from nncfx.channels import analyze_channels
-from nncfx.controllers.living_norms import NormHook, has_living_norms
 from nncfx.errors import ArgumentError, ThinningError
 from nncfx.graph.channels import Channels
 from nncfx.network import NNCFNetwork, inputs_for, strip

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from nncfx.algorithms.channel_pruning.controller import ChannelPruningController
 from nncfx.compressor.create import create_compressed_model
-from nncfx.controllers.channel_pruning import ChannelPruningController
 from nncfx.export import reorder_channels
 from nncfx.network import strip
 

@@ -1,0 +1,1 @@
+"""The algorithms that zero whole channels, and the controller that they share."""

@@ -1,0 +1,160 @@
+"""The builder of algorithms that zero whole channels; they differ in the channels they take."""
+
+import abc
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeVar, final
+
+from typing_extensions import override
+
+from nncfx.algorithms.channel_pruning.choice import ChannelChoice, choice_of
+from nncfx.algorithms.channel_pruning.controller import ChannelPruningController, PruningSubject
+from nncfx.algorithms.channel_pruning.masked_norm_statistics import LivingNorms, with_hooks_only
+from nncfx.algorithms.channel_pruning.scopes import keep_classes, read_within
+from nncfx.channels import analyze_channels
+from nncfx.channels.trace import MENDABLE
+from nncfx.config import ChannelPruningConfig, PruningConfig
+from nncfx.controllers.base.builder import Builder
+from nncfx.controllers.base.weights import aliases, norm_parameters, raw_parameters
+from nncfx.controllers.masks.costs import costs_of
+from nncfx.controllers.masks.masking import MaskHook, MaskSet
+from nncfx.controllers.masks.weight_costs import WeightCosts
+from nncfx.errors import CompressionError
+from nncfx.graph import Operation
+from nncfx.graph.channels import Channels
+from nncfx.network import NNCFNetwork
+from nncfx.tracing import Insertion, Priority, WeightSite
+
+__all__ = ["ChannelPruningBuilder", "GroupPruningBuilder"]
+
+_LOGGER = logging.getLogger(__name__)
+_SHOWN: Final = 3
+
+C = TypeVar("C", bound=PruningConfig)
+G = TypeVar("G", bound=ChannelPruningConfig)
+
+
+class ChannelPruningBuilder(Builder[C]):
+    """Plans masks on everything that carries channels which may be removed."""
+
+    def __init__(self, config: C) -> None:
+        super().__init__(config)
+        self._found: tuple[NNCFNetwork, PruningSubject] | None = None
+
+    @abc.abstractmethod
+    def taken(self, model: NNCFNetwork, considered: Iterable[Operation]) -> Channels:
+        """Return the model's channels; those that the algorithm leaves alone are fixed.
+
+        Args:
+            model: The wrapped model.
+            considered: The operations within the scopes.
+        """
+
+    @abc.abstractmethod
+    def choice(self) -> ChannelChoice:
+        """Return how the algorithm chooses among the channels that it takes."""
+
+    @override
+    @final
+    def plan(self, model: NNCFNetwork) -> list[Insertion]:
+        subject = self._subject(model)
+        prunable = subject.channels.prunable
+        if not prunable:
+            found = dict.fromkeys(subject.channels.fixed.values())  # each once, in their order
+            reasons = "; ".join(list(found)[:5])
+            raise CompressionError(
+                f"{self.config.algorithm} finds no channels that it may remove: "
+                f"{reasons or 'no operation produces any'}. Widen the scopes, set "
+                "'prune_first_conv' or 'prune_downsample_convs' of filter_pruning, or take the "
+                "item out.",
+            )
+        self._tell_of_mends(subject.channels)
+        axes: dict[str, set[int]] = {}
+        for member in (m for one in prunable for m in one.members if not m.is_buffer):
+            if member.parameter not in subject.without:
+                axes.setdefault(member.parameter, set()).add(member.axis)
+        params = raw_parameters(model)
+        names = aliases(model)
+        masks = [
+            Insertion(
+                WeightSite.of(alias),
+                MaskHook.along(params[name], carried),
+                Priority.PRUNING,
+                self.config.algorithm,
+            )
+            for name, carried in axes.items()
+            for alias in names[name]
+        ]
+        return [*masks, *LivingNorms.plan(subject.channels, model, self.config.algorithm)]
+
+    def _tell_of_mends(self, channels: Channels) -> None:
+        """Log the channels that stay for a reason which the user can take away."""
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in channels.fixed.items():
+            if any(mark in reason for mark in MENDABLE):
+                by_reason.setdefault(reason, []).append(name)
+        for reason, names in list(by_reason.items())[:_SHOWN]:
+            _LOGGER.warning(
+                "%s leaves the channels of '%s'%s alone: %s.",
+                self.config.algorithm,
+                names[0],
+                f" and {len(names) - 1} more" if names[1:] else "",
+                reason,
+            )
+
+    @override
+    @final
+    def controller(
+        self,
+        model: NNCFNetwork,
+        insertions: Sequence[Insertion],
+    ) -> ChannelPruningController:
+        hooks = MaskSet.of(model, insertions), LivingNorms.of(insertions)
+        return ChannelPruningController(model, self.config, hooks, self._subject(model))
+
+    def _subject(self, model: NNCFNetwork) -> PruningSubject:
+        """Return what there is to prune in `model`, found at the first call for it."""
+        if self._found is None or self._found[0] is not model:
+            self._found = (model, self._find(model))
+        return self._found[1]
+
+    def _find(self, model: NNCFNetwork) -> PruningSubject:
+        graph, choice = model.nncf.graph, self.choice()
+        considered = list(self.considered(model))
+        channels = self.taken(model, considered)
+        if self.config.params.form == "class":
+            channels = keep_classes(channels)
+        norms = norm_parameters(model, graph.operations)
+        return PruningSubject(
+            channels=channels
+            if choice.ranking is None
+            else read_within(channels, model, considered),
+            without=frozenset() if self.config.params.prune_batch_norms else norms,
+            macs=WeightCosts.in_macs(model, graph),
+            parameters=WeightCosts.in_parameters(model, graph),
+            graph=graph,
+            choice=choice,
+            costs=costs_of(model, channels, self.config.params),
+        )
+
+
+class GroupPruningBuilder(ChannelPruningBuilder[G]):
+    """Plans masks of channel groups, of which the config says how they are chosen."""
+
+    @final
+    def channels_of(self, model: NNCFNetwork) -> Channels:
+        """Return the model's channels; those that norms average over may go if the config says."""
+        if not self.config.params.living_norms:
+            return model.nncf.channels
+        found = analyze_channels(
+            model,
+            model.nncf.example_inputs,
+            further_inputs=model.nncf.further_inputs,
+            living_norms=True,
+        )
+        return with_hooks_only(found, model.nncf.graph)
+
+    @override
+    @final
+    def choice(self) -> ChannelChoice:
+        return choice_of(self.config.params)

@@ -1,0 +1,326 @@
+"""The controller of algorithms that zero whole channels, on both sides.
+
+Masks stand on everything that carries a removed channel: the rows and biases that produce it, the
+norms that follow it, the columns that consume it. The masked model therefore computes what the
+thinned one does. Removing is `nncfx.thin`'s work.
+
+Source: NNCF 2.19, "Filter pruning".
+"""
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.algorithms.channel_pruning.activity import channel_activity
+from nncfx.algorithms.channel_pruning.choice import ChannelChoice, weight_scores
+from nncfx.algorithms.channel_pruning.masked_norm_statistics import LivingNorms, without_loners
+from nncfx.algorithms.channel_pruning.statistics import ChannelPruningStatistics, PrunedChannels
+from nncfx.config import PruningConfig, PruningParams
+from nncfx.controllers.base.controller import Controller
+from nncfx.controllers.base.schedulers import EpochScheduler
+from nncfx.controllers.base.schedules import (
+    BaselineSchedule,
+    BiasedExponentialSchedule,
+    ExponentialSchedule,
+    Schedule,
+    WarmUp,
+)
+from nncfx.controllers.base.states import check_keys
+from nncfx.controllers.base.weights import raw_parameters
+from nncfx.controllers.masks.costs import Costs
+from nncfx.controllers.masks.masking import MaskSet
+from nncfx.controllers.masks.weight_costs import WeightCosts
+from nncfx.errors import CompressionError
+from nncfx.graph import NNCFGraph
+from nncfx.graph.channels import Channels, GroupSet, Role
+from nncfx.schemes import group_masks, kept_units, unconstrained_masks
+from nncfx.schemes.masks import comparable
+
+__all__ = ["ChannelPruningController", "PruningSubject", "pruning_schedule"]
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def pruning_schedule(initial: float, params: PruningParams) -> Schedule:
+    """Return the level by epoch: 0 for `num_init_steps` epochs, then as `params` say.
+
+    The target is reached at the last of the `pruning_steps` epochs.
+    """
+    epochs, goal = params.pruning_steps - 1, params.target
+    after: Schedule
+    if params.schedule == "baseline":
+        after = BaselineSchedule(target=goal)
+    elif params.schedule == "exponential":
+        after = ExponentialSchedule(initial=initial, target=goal, epochs=epochs)
+    else:
+        after = BiasedExponentialSchedule(initial=initial, target=goal, epochs=epochs)
+    return WarmUp(epochs=params.num_init_steps, then=after)
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class PruningSubject:
+    """What channel pruning works on in a model, found before hooks stand in it.
+
+    Attributes:
+        channels: All sets; those that shall not be touched are fixed.
+        without: Parameters that carry channels and are not masked. Leaving norms out is exact:
+            the columns that would read them are masked.
+        macs: The model's multiply-accumulates by weight.
+        parameters: The model's parameters by weight.
+        graph: The model as traced.
+        choice: What goes at a level.
+        costs: Of what a level is a fraction; None for the number of groups.
+    """
+
+    channels: Channels
+    without: frozenset[str]
+    macs: WeightCosts
+    parameters: WeightCosts
+    graph: NNCFGraph
+    choice: ChannelChoice
+    costs: Costs | None
+
+
+@final
+class ChannelPruningController(Controller):
+    """Masks channel groups at the level its scheduler asks for.
+
+    The level is a fraction of the groups, or of the model's multiply-accumulates or parameters
+    where the config has a `pruning_flops_target` or a `pruning_parameters_target`, or of the
+    latency that a table predicts where it has a `pruning_latency_target`. It is what the masks
+    remove; `target_level` is what was asked for.
+
+    Attributes:
+        config: The algorithm's config.
+        masks: The masks by parameter.
+        channels: The channel sets; those that are not fixed are pruned.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: PruningConfig,
+        hooks: tuple[MaskSet, LivingNorms],
+        subject: PruningSubject,
+    ) -> None:
+        super().__init__(model, config.algorithm, [config])
+        params = config.params
+        self.config = config
+        self.masks, self._norms = hooks
+        self.channels = subject.channels
+        self._subject = subject
+        self._activity: dict[str, Tensor] = {}
+        self._costs = subject.costs
+        self._tell_of_nothing(self._masks_for(params.target))  # what is out of reach raises
+        self.level = config.pruning_init
+        frozen = params.num_init_steps
+        if params.schedule != "baseline":
+            frozen += params.pruning_steps
+        if config.pruning_init > params.target:
+            _LOGGER.warning(
+                "%s starts at the level %g, above its target %g, and falls to that in the first "
+                "epoch. Lower 'pruning_init', or raise 'params.%s'.",
+                config.algorithm,
+                config.pruning_init,
+                params.target,
+                params.target_key,
+            )
+        schedule = pruning_schedule(min(config.pruning_init, params.target), params)
+        self.scheduler = EpochScheduler(self, schedule, frozen)
+
+    def _tell_of_nothing(self, masks: Mapping[str, Tensor]) -> None:
+        """Log a warning where not even the target takes anything away."""
+        target, key = self.config.params.target, self.config.params.target_key
+        if target and not masks:
+            _LOGGER.warning(
+                "%s removes nothing at its target %g: no set of channels may lose so few. Raise "
+                "'params.%s'%s.",
+                self.algorithm,
+                target,
+                key,
+                ", or allow other widths by 'align': 1" if self._subject.choice.is_capped else "",
+            )
+
+    @override
+    def _apply(self, level: float) -> None:
+        self.masks.set(self._masks_for(level))
+        if self._norms.hooks:
+            alive = {one.name: self._alive(one) for one in self.channels.prunable}
+            self._norms.set(self.channels, alive)
+
+    @override
+    def _level_now(self) -> float:
+        masks = self._present_masks()
+        if self._costs is not None:
+            return self._costs.saved(masks)
+        return self._group_level(self._pruned(self._weights(), masks))
+
+    def _group_level(self, pruned: Sequence[PrunedChannels]) -> float:
+        """Return the fraction of groups that is masked, or of sets where these go whole."""
+        if self._subject.choice.is_of_sets:
+            return sum(not one.after for one in pruned) / len(pruned)
+        return _masked_share(pruned)
+
+    def _present_masks(self) -> dict[str, Tensor]:
+        weights = self._weights()
+        hooks = self.masks.hooks.items()
+        return {name: found[0].mask.expand_as(weights[name]) for name, found in hooks}
+
+    def _masks_for(self, level: float) -> dict[str, Tensor]:
+        if self._costs is None:
+            return self._masks_at(level)
+        return self._masks_that_save(level, self._costs)
+
+    def _masks_at(self, group_level: float) -> dict[str, Tensor]:
+        ranking = self._subject.choice.ranking
+        if ranking is None:
+            return self._masks(self._keep(group_level))
+        graph, weights = self._subject.graph, self._weights()
+        masks = unconstrained_masks(self.channels, weights, group_level, ranking, graph=graph)
+        return self._wanted(masks)
+
+    def _keep(self, group_level: float) -> list[Tensor]:
+        choice, params = self._subject.choice, self.config.params
+        if self._activity:
+            scores = [
+                comparable(one, self._activity[one.name], normalize=choice.is_normalized)
+                for one in self.channels.prunable
+            ]
+        else:
+            weights, normalize = self._weights(), choice.is_normalized
+            scores = weight_scores(self.channels, weights, params, normalize=normalize)
+        keep = choice.keep(self.channels, scores, group_level)
+        return without_loners(self.channels, keep, self._subject.graph)
+
+    @override
+    def calibrate(self, batches: Iterable[Any]) -> None:
+        """Score the groups by what the model does on `batches`, and apply the level anew.
+
+        Meanwhile nothing is masked: a channel that is masked would show no activity.
+
+        Raises:
+            ArgumentError: a batch is of an unknown form.
+            CompressionError: no layer shows some channels, or there is no batch.
+        """
+        params = self.config.params
+        if not params.needs_data:
+            return
+        importance, samples = params.filter_importance, params.importance_samples
+        with self.masks.lifted(), self._norms.lifted():
+            found = channel_activity(self.model, self.channels, batches, importance, samples)
+        self._activity = found
+        self.level = self.target_level
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        activity = {name: scores.tolist() for name, scores in self._activity.items()}
+        return super().state_dict() | ({"activity": activity} if activity else {})
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if not self.config.params.needs_data:
+            super().load_state_dict(state)
+            return
+        super().load_state_dict({key: one for key, one in state.items() if key != "activity"})
+        names = [one.name for one in self.channels.prunable]
+        activity = state.get("activity", {})
+        check_keys(activity, names, f"The activity in the state of '{self.algorithm}'")
+        self._activity = {name: torch.tensor(activity[name]) for name in names}
+
+    def _masks(self, keep: Sequence[Tensor]) -> dict[str, Tensor]:
+        return self._wanted(group_masks(self.channels, keep, self._weights()))
+
+    def _wanted(self, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: mask for name, mask in masks.items() if name not in self._subject.without}
+
+    def _masks_that_save(self, level: float, costs: Costs) -> dict[str, Tensor]:
+        """Return masks so that the fraction `level` of `costs` goes, as nearly as groups allow.
+
+        At least that and hardly more; where widths are aligned, at most that. Bisection finds the
+        level of groups at which the target is met; there several sets lose groups at once, and
+        those keep theirs that must for the one, or need not lose them for the other.
+
+        Raises:
+            CompressionError: no level meets the target.
+        """
+        low, high = 0.0, 1.0 - 2**-20
+        reached = costs.saved(self._masks_at(high))
+        if reached < level:
+            raise CompressionError(
+                f"{self.algorithm} can save at most {reached:.3f} of the {costs.unit} of this "
+                f"model, not {level:g}: the rest is in layers that it may not touch, and in the "
+                f"widths below which 'align' lets none fall. Lower "
+                f"'{self.config.params.target_key}', or allow more (scopes; 'align': 1; "
+                "prune_first_conv and prune_downsample_convs of filter_pruning).",
+            )
+        # 2^-20 tells apart any two counts among a million groups
+        for _ in range(20):
+            middle = (low + high) / 2
+            if costs.saved(self._masks_at(middle)) < level:
+                low = middle
+            else:
+                high = middle
+        is_capped = self._subject.choice.is_capped and costs.saved(self._masks_at(high)) > level
+        begin, end = (low, high) if is_capped else (high, low)
+        if self._subject.choice.ranking is not None:
+            return self._masks_at(begin)
+        keep = self._keep(begin)
+        for index, other in enumerate(self._keep(end)):
+            tried = [*keep[:index], other, *keep[index + 1 :]]
+            saved = costs.saved(self._masks(tried))
+            if saved <= level if is_capped else saved >= level:
+                keep = tried
+        return self._masks(keep)
+
+    @override
+    def statistics(self) -> ChannelPruningStatistics:
+        masks = self._present_masks()
+        pruned = self._pruned(self._weights(), masks)
+        return ChannelPruningStatistics(
+            target_level=self.target_level,
+            level=_masked_share(pruned),
+            macs_level=self._subject.macs.saved(masks),
+            parameter_level=self._subject.parameters.saved(masks),
+            channels=pruned,
+            spared=dict(self.channels.fixed),
+            why_whole=self._subject.choice.why_whole,
+            unread=tuple(one for one in self.unread if one not in self.masks.hooks),
+        )
+
+    def _pruned(
+        self,
+        weights: Mapping[str, Tensor],
+        masks: Mapping[str, Tensor],
+    ) -> tuple[PrunedChannels, ...]:
+        ranking = self._subject.choice.ranking
+        if ranking is None:
+            counts = {
+                one.name: (one.size, int(self._alive(one).sum())) for one in self.channels.prunable
+            }
+        else:
+            counts = kept_units(self.channels, weights, masks, ranking.side)
+        return tuple(
+            PrunedChannels(name=name, before=before, after=after)
+            for name, (before, after) in counts.items()
+        )
+
+    def _alive(self, group_set: GroupSet) -> Tensor:
+        """Return which groups the mask of a producer leaves."""
+        names = self.masks.hooks
+        member = next(m for m in group_set.by_role(Role.PRODUCER) if m.parameter in names)
+        mask = names[member.parameter][0].mask.movedim(member.axis, 0).flatten(1)
+        entries = torch.tensor(member.indices[:, 0].tolist(), device=mask.device)
+        return (mask != 0).any(dim=1)[entries]
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: one.detach() for name, one in raw_parameters(self.model).items()}
+
+
+def _masked_share(pruned: Sequence[PrunedChannels]) -> float:
+    return 1 - sum(one.after for one in pruned) / sum(one.before for one in pruned)

@@ -1,0 +1,36 @@
+"""Filter pruning: whole filters are zero, with all that carries their channels.
+
+Channels of linear layers go as well, as in NNCF.
+
+Source: NNCF 2.19, "Filter pruning".
+"""
+
+from collections.abc import Iterable
+from typing import final
+
+from typing_extensions import override
+
+from nncfx.algorithms.channel_pruning.builder import GroupPruningBuilder
+from nncfx.algorithms.channel_pruning.scopes import Spared, spare
+from nncfx.config import FilterPruningConfig
+from nncfx.controllers import register_algorithm
+from nncfx.graph import Operation
+from nncfx.graph.channels import Channels
+from nncfx.network import NNCFNetwork
+
+__all__ = ["FilterPruningBuilder"]
+
+
+@final
+@register_algorithm(FilterPruningConfig)
+class FilterPruningBuilder(GroupPruningBuilder[FilterPruningConfig]):
+    """Takes all channels, less those of first and of strided convolutions as the config says."""
+
+    @override
+    def taken(self, model: NNCFNetwork, considered: Iterable[Operation]) -> Channels:
+        params = self.config.params
+        spared = Spared(
+            first=not params.prune_first_conv,
+            downsampling=not params.prune_downsample_convs,
+        )
+        return spare(self.channels_of(model), model, model.nncf.graph, considered, spared)

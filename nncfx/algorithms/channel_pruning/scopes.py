@@ -1,0 +1,248 @@
+"""Which channel groups an algorithm may remove: the model's, less what a config spares."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Final, final
+
+from torch import nn
+from torch.nn.modules.conv import _ConvNd
+
+from nncfx.controllers.base.weights import WEIGHT_FUNCTIONS, aliases
+from nncfx.graph import NNCFGraph, Operation, input_address, output_address
+from nncfx.graph.channels import Channels, GroupSet, Role
+from nncfx.schemes import branch_sets
+
+__all__ = [
+    "NOTHING_SPARED",
+    "Spared",
+    "keep_classes",
+    "producing_operations",
+    "read_within",
+    "spare",
+    "take_branches",
+    "take_heads",
+    "take_neurons",
+]
+
+_HELD = (
+    'the code gives \'{place}\' the number of channels; with "form": "auto" in its params the '
+    "algorithm prunes them, and thinning makes the module around it a graph module"
+)
+_CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
+_LINEAR = frozenset({"__matmul__", "__rmatmul__", "addmm", "linear", "matmul", "mm"})
+_PRODUCTS = _LINEAR | {"baddbmm", "bmm", "einsum", "scaled_dot_product_attention"}
+_TRANSPOSED = frozenset({"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spared:
+    """Which producers keep all their channels.
+
+    Attributes:
+        first: Convolutions that see a model input with no convolution between.
+        downsampling: Convolutions with a stride above 1.
+    """
+
+    first: bool
+    downsampling: bool
+
+
+NOTHING_SPARED: Final = Spared(first=False, downsampling=False)
+
+
+def spare(
+    channels: Channels,
+    model: nn.Module,
+    graph: NNCFGraph,
+    considered: Iterable[Operation],
+    spared: Spared,
+) -> Channels:
+    """Return `channels` with the sets fixed, each with its reason, that shall not be touched.
+
+    A set is touched only if every operation that produces its channels is among `considered` and
+    not `spared`: groups go as a whole or not at all.
+    """
+    reasons = _reasons(model, graph, considered, spared)
+    makers = producing_operations(channels, model, graph)
+    return dataclasses.replace(
+        channels,
+        group_sets=tuple(
+            _fixed(one, next((reasons[m.address] for m in found if m.address in reasons), None))
+            for one, found in zip(channels.group_sets, makers, strict=True)
+        ),
+    )
+
+
+def keep_classes(channels: Channels) -> Channels:
+    """Return `channels` with the sets fixed of whose channels the code gives the number."""
+    return dataclasses.replace(
+        channels,
+        group_sets=tuple(
+            _fixed(one, None if one.held is None else _HELD.format(place=one.held))
+            for one in channels
+        ),
+    )
+
+
+def take_branches(channels: Channels) -> Channels:
+    """Return `channels` with all sets fixed but those through which alone a branch passes."""
+    names = {one.name for one in branch_sets(channels)}
+    return dataclasses.replace(
+        channels,
+        group_sets=tuple(
+            one if one.name in names else _fixed(one, "no residual branch goes with it")
+            for one in channels
+        ),
+    )
+
+
+def take_heads(channels: Channels, model: nn.Module, graph: NNCFGraph) -> Channels:
+    """Return `channels` with all sets fixed but those of attention heads.
+
+    These are the channels that an attention sums over or hands on: between the layers that make
+    them and the layers that read them stands a product of two activations. A group is a whole
+    head, or a dimension of all heads where the model's code lets dimensions go.
+    """
+    makers = producing_operations(channels, model, graph)
+    return dataclasses.replace(
+        channels,
+        group_sets=tuple(
+            one if _is_of_heads(one, found, graph) else _fixed(one, "it is of no attention heads")
+            for one, found in zip(channels.group_sets, makers, strict=True)
+        ),
+    )
+
+
+def take_neurons(channels: Channels, model: nn.Module, graph: NNCFGraph) -> Channels:
+    """Return `channels` with all sets fixed but those that only linear layers make, no heads."""
+    makers = producing_operations(channels, model, graph)
+    sets = []
+    for one, found in zip(channels.group_sets, makers, strict=True):
+        is_linear = bool(found) and all(maker.function in _LINEAR for maker in found)
+        reason = None if is_linear else "not only linear layers make it"
+        sets.append(_fixed(one, "it is of heads" if _is_of_heads(one, found, graph) else reason))
+    return dataclasses.replace(channels, group_sets=tuple(sets))
+
+
+def producing_operations(
+    channels: Channels,
+    model: nn.Module,
+    graph: NNCFGraph,
+) -> list[list[Operation]]:
+    """Return, for each set of `channels`, the operations that make it with a parameter."""
+    names = aliases(model)
+    readers: dict[str, list[Operation]] = {}
+    for one in graph.operations:
+        for parameter in one.parameters.values():
+            readers.setdefault(names.get(parameter, (parameter,))[0], []).append(one)
+    return [
+        [o for m in one.by_role(Role.PRODUCER) for o in readers.get(names[m.parameter][0], ())]
+        for one in channels.group_sets
+    ]
+
+
+def read_within(
+    channels: Channels,
+    model: nn.Module,
+    considered: Iterable[Operation],
+) -> Channels:
+    """Return `channels` without the consumers that no `considered` operation reads."""
+    names = aliases(model)
+    inside = {
+        name for one in considered for p in one.parameters.values() for name in names.get(p, ())
+    }
+    return dataclasses.replace(
+        channels,
+        group_sets=tuple(
+            dataclasses.replace(
+                one,
+                members=tuple(
+                    m for m in one.members if m.role is not Role.CONSUMER or m.parameter in inside
+                ),
+            )
+            for one in channels.group_sets
+        ),
+    )
+
+
+def _is_of_heads(group_set: GroupSet, makers: Iterable[Operation], graph: NNCFGraph) -> bool:
+    """Return whether a product of two activations stands between `makers` and their readers."""
+    if not group_set.by_role(Role.CONSUMER):
+        return False
+    seen = {output_address(index) for index in range(len(graph.outputs))}
+    pending = [one.address for one in makers]
+    while pending:
+        for edge in graph.outgoing(pending.pop()):
+            if edge.target in seen:
+                continue
+            seen.add(edge.target)
+            reader = graph.find(edge.target)
+            if reader.function not in _PRODUCTS | WEIGHT_FUNCTIONS:
+                pending.append(edge.target)
+            elif not reader.parameters:
+                return True
+    return False
+
+
+def _fixed(group_set: GroupSet, reason: str | None) -> GroupSet:
+    if reason is None or group_set.fixed is not None:
+        return group_set
+    return dataclasses.replace(group_set, fixed=reason)
+
+
+def _reasons(
+    model: nn.Module,
+    graph: NNCFGraph,
+    considered: Iterable[Operation],
+    spared: Spared,
+) -> Mapping[str, str]:
+    """Return why the operations at some addresses keep their channels."""
+    inside = {one.address for one in considered}
+    reasons = {
+        address: f"'{address}' is outside the scopes of the config"
+        for address in graph.addresses
+        if address not in inside
+    }
+    if spared.first:
+        for address in _first_convolutions(graph):
+            text = f"'{address}' is a first convolution, and prune_first_conv is false"
+            reasons.setdefault(address, text)
+    if spared.downsampling:
+        for one in graph.operations:
+            if _is_downsampling(one, model):
+                text = f"'{one.address}' has a stride, and prune_downsample_convs is false"
+                reasons.setdefault(one.address, text)
+    return reasons
+
+
+def _first_convolutions(graph: NNCFGraph) -> set[str]:
+    """Return the addresses of convolutions with a path from an input without another one."""
+    first: set[str] = set()
+    seen: set[str] = set()
+    pending = [input_address(index) for index in range(len(graph.inputs))]
+    while pending:
+        for edge in graph.outgoing(pending.pop()):
+            if edge.target in seen:
+                continue
+            seen.add(edge.target)
+            function = edge.target.rpartition("/")[2].rpartition("_")[0]
+            if function in _CONVOLUTIONS | _TRANSPOSED:
+                first.add(edge.target)
+            else:
+                pending.append(edge.target)
+    return first
+
+
+def _is_downsampling(operation: Operation, model: nn.Module) -> bool:
+    if operation.function not in _CONVOLUTIONS:
+        return False
+    module = model.get_submodule(operation.module)
+    if isinstance(module, _ConvNd):
+        return any(stride > 1 for stride in module.stride)
+    # a functional call: its stride is not recorded, but no other one makes fewer outputs
+    source, kernel = operation.inputs[:2]
+    assert source is not None  # noqa: S101 (a convolution has an input)
+    assert kernel is not None  # noqa: S101 (and a kernel)
+    axes = zip(source.shape[2:], kernel.shape[2:], operation.outputs[0].shape[2:], strict=True)
+    return any(out < extent - width + 1 for extent, width, out in axes)

@@ -1,0 +1,88 @@
+"""What pruning of channels has done, as statistics."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, final
+
+from typing_extensions import override
+
+from nncfx.controllers.base.statistics import Statistics, table
+
+__all__ = ["ChannelPruningStatistics", "PrunedChannels"]
+
+_MANY: Final = 8
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrunedChannels:
+    """How many groups of one set are left.
+
+    Attributes:
+        name: The module that produces the channels first; the weight of the layer that chooses,
+            where channels are not constrained.
+        before: Groups in all.
+        after: Groups that are left, at least 1.
+    """
+
+    name: str
+    before: int
+    after: int
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChannelPruningStatistics(Statistics):
+    """What an algorithm that prunes channels has done.
+
+    Attributes:
+        target_level: The level that was set, of groups, multiply-accumulates or parameters.
+        level: Fraction of the prunable channel groups that is masked.
+        macs_level: Fraction of the whole model's multiply-accumulates that thinning would save.
+        parameter_level: Fraction of the whole model's parameters that is masked.
+        channels: One entry per prunable set, in order of execution.
+        spared: Why the other sets keep all their channels, by name.
+        why_whole: Why a set of `channels` may keep all of them.
+    """
+
+    target_level: float
+    level: float
+    macs_level: float
+    parameter_level: float
+    channels: tuple[PrunedChannels, ...]
+    spared: Mapping[str, str]
+    why_whole: str
+
+    @override
+    def to_str(self) -> str:
+        header = ["channels of", "before", "after", "pruned"]
+        rows: list[list[object]] = [
+            [one.name, one.before, one.after, 1 - one.after / one.before] for one in self.channels
+        ]
+        before, after = (
+            sum(getattr(one, k) for one in self.channels) for k in ("before", "after")
+        )
+        rows.append(["all prunable channels", before, after, self.level])
+        rows.append(["level asked for", "", "", self.target_level])
+        rows.append(["multiply-accumulates", "", "", self.macs_level])
+        rows.append(["parameters", "", "", self.parameter_level])
+        return "\n".join([table(header, rows), *self._whole()])
+
+    def _whole(self) -> Iterator[str]:
+        """Yield why some sets keep all their channels."""
+        whole = [one.name for one in self.channels if one.after == one.before]
+        if whole and self.target_level:
+            yield f"Not pruned, as {self.why_whole}: {_listed(whole)}."
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in self.spared.items():
+            by_reason.setdefault(reason, []).append(name)
+        for reason, names in itertools.islice(by_reason.items(), _MANY):
+            yield f"Whole: {_listed(names)}: {reason}."
+        if len(by_reason) > _MANY:
+            yield f"And {len(by_reason) - _MANY} more reasons, in 'spared'."
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MANY} more" if len(names) > _MANY else ""
+    return ", ".join(names[:_MANY]) + more

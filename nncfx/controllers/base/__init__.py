@@ -1,0 +1,1 @@
+"""What every algorithm shares: builder, controller, schedulers, losses, statistics."""

@@ -1,0 +1,394 @@
+"""Controllers: the handles of applied algorithms."""
+
+import abc
+import functools
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, final
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.config import AlgorithmConfig
+from nncfx.controllers.base.composite_scheduler import CompositeScheduler
+from nncfx.controllers.base.loop_watch import LoopWatch
+from nncfx.controllers.base.losses import CompressionLoss, ZeroLoss
+from nncfx.controllers.base.nncf_names import instead_of
+from nncfx.controllers.base.schedulers import Scheduler
+from nncfx.controllers.base.stage import CompressionStage
+from nncfx.controllers.base.states import check_keys
+from nncfx.controllers.base.statistics import CompositeStatistics, Statistics
+from nncfx.controllers.base.unread_weights import unread_weights
+from nncfx.controllers.base.weights import own_parameters
+from nncfx.errors import ArgumentError, CompressionError
+from nncfx.network import NNCFNetwork, bake, is_strippable, strip
+from nncfx.schemes.masks import check_level
+from nncfx.tracing.calls.model_copy import copy_of
+from nncfx.tracing.hooks.carried_state import CarriedState
+
+__all__ = ["CompositeController", "Controller"]
+
+
+class Controller(abc.ABC):
+    """The handle of an algorithm that was applied to a model.
+
+    Attributes:
+        model: The wrapped model; that of a finished one may be plain.
+        algorithm: The name of the algorithm, as the config spells it.
+        configs: The configs of the algorithms behind this handle, scopes merged in.
+        scheduler: Sets the level while training goes on; each algorithm puts its own here.
+        compression_loss: What the algorithm adds to the loss of the task.
+        has_level: Whether the algorithm has a level that can be set.
+    """
+
+    has_level: ClassVar[bool] = True
+    needs_loss: ClassVar[bool] = False
+    _scheduler: Scheduler
+
+    def __init__(
+        self,
+        model: nn.Module,
+        algorithm: str,
+        configs: Sequence[AlgorithmConfig],
+    ) -> None:
+        self.model = model
+        self.algorithm = algorithm
+        self.configs = tuple(configs)
+        self.compression_loss: CompressionLoss = ZeroLoss(model)
+        self._level = 0.0
+        self._composite: CompositeScheduler | None = None
+        multiplied = [one.algorithm for one in self.configs if one.lr_multiplier != 1]
+        self._watch = LoopWatch(model, algorithm if self.needs_loss else "", multiplied)
+        self._carry()
+
+    def _carry(self) -> None:
+        """Let how far the schedule has come travel with the masks, in the `state_dict`."""
+        self._carried = (
+            self.model.nncf.carry(self.algorithm, self)
+            if isinstance(self.model, NNCFNetwork)
+            else CarriedState(self)
+        )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the attributes of the original; the copy of its model is this one's."""
+        self.__dict__.update(state)
+        self._carry()
+
+    if not TYPE_CHECKING:  # it would make every name a known one
+
+        def __getattr__(self, name: str) -> object:
+            """Raise AttributeError, with the name that one of NNCF's has here."""
+            found = inspect.getattr_static(type(self), name, None)
+            if isinstance(found, property):  # whose own AttributeError brought us here
+                return found.__get__(self)
+            text = f"'{type(self).__name__}' object has no attribute '{name}'.{instead_of(name)}"
+            raise AttributeError(text, name=name, obj=self)
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """Sets the level while training goes on; put another one here to follow it instead."""
+        return self._scheduler
+
+    @scheduler.setter
+    def scheduler(self, scheduler: Scheduler) -> None:
+        scheduler.watch = self._watch
+        scheduler.on_epoch = self._epoch_begun
+        scheduler.before = self._check_resumed
+        self._scheduler = scheduler
+        if self._composite is not None:
+            self._composite.put(self.algorithm, scheduler)
+
+    @property
+    def level(self) -> float:
+        """How strongly the model is compressed, in [0, 1): what holds, not what was asked for.
+
+        Setting it asks for a level, which `target_level` then is, and computes the masks anew,
+        even if the number stays the same.
+
+        Raises:
+            ArgumentError: when set to a number that is not in [0, 1), or on an algorithm that
+                has no level to set.
+        """
+        return self._level_now()
+
+    @level.setter
+    def level(self, level: float) -> None:
+        level = check_level(level)
+        if not self.has_level:
+            raise ArgumentError(
+                f"'{self.algorithm}' has no level that could be set to {level}. Set the level of "
+                "another algorithm, or leave it.",
+            )
+        self._apply(level)
+        self._level = level
+        self._carried.is_behind = False
+
+    @property
+    def target_level(self) -> float:
+        """The level that was asked for last; widths and whole units may not allow it exactly."""
+        return self._target_now()
+
+    def _level_now(self) -> float:
+        return self._level
+
+    def _target_now(self) -> float:
+        return self._level
+
+    def _epoch_begun(self, epoch: int) -> None:  # noqa: B027 (most algorithms do nothing)
+        """Do what `epoch` needs beside a level."""
+
+    def _check_resumed(self) -> None:
+        """Refuse to begin a schedule on tensors that belong to a later part of it.
+
+        Raises:
+            CompressionError: they were loaded without the state of the schedule.
+        """
+        if not self._carried.is_behind or self.scheduler.current_epoch >= 0:
+            return
+        if self.compression_stage() is not CompressionStage.FULLY_COMPRESSED:
+            raise CompressionError(
+                f"The model has taken tensors of '{self.algorithm}' from a state_dict that does "
+                "not say how far its schedule had come, and training would begin it again at "
+                f"level {self.level:.3g}. Load controller.state_dict() of the same time by "
+                "controller.load_state_dict, or set controller.level to begin there.",
+            )
+
+    def loss(self) -> Tensor:
+        """Return the scalar to add to the loss of the task, once per step."""
+        loss = self._loss()
+        self._watch.loss_is_asked(loss, self.scheduler.current_epoch)
+        return loss
+
+    def _loss(self) -> Tensor:
+        return self.compression_loss()
+
+    def compression_stage(self) -> CompressionStage:
+        """Return how far the schedule has come; compare checkpoints of one stage only."""
+        return CompressionStage.of(self.target_level, self.scheduler.final_level)
+
+    def calibrate(self, batches: Iterable[Any]) -> None:  # noqa: B027 (most algorithms need none)
+        """Find from `batches` what the algorithm starts from."""
+
+    def strip(self) -> nn.Module:
+        """Return a copy of the model with the compression baked in and nothing of it learned.
+
+        It is a plain module of the original class, without a trace of nncfx. Where hooks change
+        activations, as quantizers do, a plain module has no place for them, and the copy is still
+        wrapped: masks and the like are baked into its weights, and the quantizers of weights and
+        activations stay, as constants. It runs and can be exported either way, in the mode that
+        the model is in.
+        """
+        if not isinstance(self.model, NNCFNetwork):  # as nncfx.load returns a finished one
+            return copy_of(self.model)
+        if self.compression_stage() != CompressionStage.FULLY_COMPRESSED:
+            levels = (self.target_level, self.scheduler.final_level)
+            self._watch.is_stripped(self.scheduler.current_epoch, levels)
+        self._before_strip()
+        if is_strippable(self.model):
+            return strip(self.model)
+        baked = bake(self.model)
+        self._settle(baked)
+        return baked
+
+    def _before_strip(self) -> None:  # noqa: B027 (most algorithms do nothing)
+        """Bring the hooks up to date with the weights as they are now."""
+
+    def prepare_for_export(self) -> nn.Module:
+        """Return the copy to export: what `strip` returns, in evaluation mode."""
+        return self.strip().eval()
+
+    def _settle(self, model: NNCFNetwork) -> None:  # noqa: B027 (most algorithms do nothing)
+        """Make constants of what the algorithm still learns in `model`, a copy of its own."""
+
+    def distributed(self) -> None:
+        """Make all processes start alike: as rank 0, in the tensors of hooks and in the schedule.
+
+        Call it once, after `torch.distributed` is initialized; masks and scores are then moved by
+        the same schedules and gradients everywhere.
+
+        Raises:
+            ArgumentError: `torch.distributed` is not initialized.
+        """
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            raise ArgumentError(
+                "There are no processes to share with: torch.distributed is not initialized. Call "
+                "torch.distributed.init_process_group first, or leave this call out.",
+            )
+        hooks = self.model.nncf.hooks if isinstance(self.model, NNCFNetwork) else ()
+        seen: set[int] = set()
+        for tensor in (one for hook in hooks for one in hook.hook.state_dict().values()):
+            if tensor.data_ptr() not in seen:
+                seen.add(tensor.data_ptr())
+                torch.distributed.broadcast(tensor, src=0)
+        state = [self.state_dict()]
+        torch.distributed.broadcast_object_list(state, src=0)
+        self.load_state_dict(state[0])
+
+    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
+        """Return groups for an optimizer: the model's parameters, and those of the algorithms.
+
+        The latter learn at `lr` times the `compression_lr_multiplier` of their algorithm, without
+        weight decay, which would pull them towards compression.
+
+        >>> import torch, nncfx
+        >>> model = torch.nn.Linear(4, 4)
+        >>> item = {"algorithm": "rb_sparsity", "compression_lr_multiplier": 5}
+        >>> made = nncfx.create_compressed_model(model, {"compression": item}, torch.ones(1, 4))
+        >>> [group["lr"] for group in made[0].parameter_groups(lr=0.1)]
+        [0.1, 0.5]
+        """
+        self._watch.groups_are_made()
+        groups = [{"params": own_parameters(self.model), "lr": lr}]
+        by_algorithm: dict[str, list[nn.Parameter]] = {}
+        for insertion in self.model.nncf.hooks if isinstance(self.model, NNCFNetwork) else ():
+            found = by_algorithm.setdefault(insertion.algorithm, [])
+            known = {id(one) for one in found}
+            found.extend(one for one in insertion.hook.parameters() if id(one) not in known)
+        multipliers = {one.algorithm: one.lr_multiplier for one in self.configs}
+        groups.extend(
+            {
+                "params": parameters,
+                "lr": lr * multipliers.get(algorithm, 1.0),
+                "weight_decay": 0.0,
+            }
+            for algorithm, parameters in by_algorithm.items()
+            if parameters
+        )
+        return groups
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """The weights that the traced forward does not read, so that no hook stands there."""
+        assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
+        return unread_weights(self.model)
+
+    @abc.abstractmethod
+    def statistics(self) -> Statistics:
+        """Return what has been done to the model so far."""
+
+    @abc.abstractmethod
+    def _apply(self, level: float) -> None:
+        """Bring the model to `level`, a number in [0, 1)."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return level and scheduler as plain values; masks are in the model's `state_dict`.
+
+        The model's `state_dict` has these values too, so that loading it is enough to go on.
+        """
+        return {
+            "algorithm": self.algorithm,
+            "level": self.target_level,
+            "scheduler": self.scheduler.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take level and scheduler of `state` without touching the masks.
+
+        Load the model's `state_dict` as well: it holds the masks that belong to this level.
+
+        Raises:
+            StorageError: `state` is not one of this algorithm and schedule.
+        """
+        source = f"The state of '{self.algorithm}'"
+        check_keys(state, ("algorithm", "level", "scheduler"), source)
+        if state["algorithm"] != self.algorithm:
+            check_keys(
+                {str(state["algorithm"]): None}, (self.algorithm,), "The controller's state"
+            )
+        self.scheduler.load_state_dict(state["scheduler"])
+        self._level = check_level(state["level"])
+        self._carried.is_behind = False
+        if self._composite is not None:
+            self._composite.go_on_from(self.scheduler)
+
+
+@final
+class CompositeController(Controller):
+    """Several controllers as one.
+
+    The loss is the sum of the parts' losses. The level is the highest level of the parts, 0
+    without any; setting it sets every part.
+
+    Attributes:
+        parts: The controllers by algorithm.
+    """
+
+    def __init__(self, model: nn.Module, parts: Sequence[Controller]) -> None:
+        super().__init__(model, "composite", [one for part in parts for one in part.configs])
+        self.parts = {part.algorithm: part for part in parts}
+        self._watch.algorithm = ", ".join(one.algorithm for one in parts if one.needs_loss)
+        for part in parts:
+            # what a part sees is a call of the whole
+            part._watch = self._watch  # noqa: SLF001 (its own class)
+        composite = CompositeScheduler({one.algorithm: one.scheduler for one in parts})
+        for part in parts:
+            part._composite = composite  # noqa: SLF001 (its own class)
+        self.scheduler = composite
+
+    def __getitem__(self, algorithm: str) -> Controller:
+        """Return the controller of `algorithm`.
+
+        Raises:
+            ArgumentError: it was not applied.
+        """
+        if algorithm not in self.parts:
+            raise ArgumentError(
+                f"The model carries no '{algorithm}'; it carries {sorted(self.parts)}. Name one "
+                "of these.",
+            )
+        return self.parts[algorithm]
+
+    @override
+    def _level_now(self) -> float:
+        return max((part.level for part in self.parts.values()), default=0.0)
+
+    @override
+    def _target_now(self) -> float:
+        return max((part.target_level for part in self.parts.values()), default=0.0)
+
+    @override
+    def _loss(self) -> Tensor:
+        zero = self.compression_loss()
+        losses = (part._loss() for part in self.parts.values())  # noqa: SLF001 (its own class)
+        return torch.stack([zero, *losses]).sum()
+
+    @override
+    def compression_stage(self) -> CompressionStage:
+        stages = [part.compression_stage() for part in self.parts.values()]
+        first = stages[0] if stages else CompressionStage.FULLY_COMPRESSED
+        return functools.reduce(CompressionStage.together, stages, first)
+
+    @override
+    def _settle(self, model: NNCFNetwork) -> None:
+        for part in self.parts.values():
+            part._settle(model)  # noqa: SLF001 (its own class)
+
+    @override
+    def _before_strip(self) -> None:
+        for part in self.parts.values():
+            part._before_strip()  # noqa: SLF001 (its own class)
+
+    @override
+    def statistics(self) -> CompositeStatistics:
+        parts = {name: part.statistics() for name, part in self.parts.items()}
+        return CompositeStatistics(parts=parts)
+
+    @override
+    def _apply(self, level: float) -> None:
+        for part in self.parts.values():
+            if part.has_level:
+                part.level = level
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        parts = {name: part.state_dict() for name, part in self.parts.items()}
+        return {"parts": parts, "scheduler": self.scheduler.state_dict()}
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        check_keys(state, ("parts", "scheduler"), "The state of the controller")
+        check_keys(state["parts"], self.parts, "The state of the controller")
+        for name, part in self.parts.items():
+            part.load_state_dict(state["parts"][name])
+        self.scheduler.load_state_dict(state["scheduler"])

@@ -1,0 +1,70 @@
+"""From the parameters of a config to a scheduler."""
+
+from collections.abc import Callable
+
+from nncfx.config import SparsityParams
+from nncfx.controllers.base.schedulers import (
+    AdaptiveScheduler,
+    EpochScheduler,
+    HasLevel,
+    Scheduler,
+    StepScheduler,
+)
+from nncfx.controllers.base.schedules import (
+    BaselineSchedule,
+    ExponentialSchedule,
+    MultistepSchedule,
+    PolynomialSchedule,
+    Schedule,
+)
+
+__all__ = ["sparsity_schedule", "sparsity_scheduler"]
+
+
+def sparsity_scheduler(
+    target: HasLevel,
+    params: SparsityParams,
+    reached: Callable[[], float],
+) -> Scheduler:
+    """Return the scheduler that moves `target` from its present level as `params` say.
+
+    Args:
+        target: What is driven; its level at the call is the initial one.
+        params: The schedule and its numbers.
+        reached: Returns the sparsity that holds at present, for an adaptive schedule.
+    """
+    if params.schedule == "adaptive":
+        return AdaptiveScheduler(
+            target,
+            reached=reached,
+            maximum=params.sparsity_target,
+            increment=params.step,
+            patience=params.patience,
+            eps=params.eps,
+            freeze_epoch=params.sparsity_freeze_epoch,
+        )
+    schedule = sparsity_schedule(target.level, params)
+    freeze = params.sparsity_freeze_epoch
+    if params.update_per_optimizer_step:
+        return StepScheduler(target, schedule, freeze, params.steps_per_epoch)
+    return EpochScheduler(target, schedule, freeze)
+
+
+def sparsity_schedule(initial: float, params: SparsityParams) -> Schedule:
+    """Return the level by epoch, from `initial` on, for every schedule but the adaptive one."""
+    goal, epochs = params.sparsity_target, params.sparsity_target_epoch
+    if params.schedule == "multistep":
+        levels = params.multistep_sparsity_levels
+        return MultistepSchedule(steps=params.multistep_steps, levels=levels)
+    if params.schedule == "constant":
+        return BaselineSchedule(target=goal)
+    if params.schedule == "exponential":
+        return ExponentialSchedule(initial=initial, target=goal, epochs=epochs)
+    is_cubic = params.schedule == "cubic"
+    return PolynomialSchedule(
+        initial=initial,
+        target=goal,
+        epochs=epochs,
+        power=3 if is_cubic else params.power,
+        concave=is_cubic or params.concave,
+    )

@@ -1,0 +1,339 @@
+"""Schedulers: they count epochs and steps and set the level of a controller.
+
+`epoch_step` is called at the beginning of each epoch, `step` at the beginning of each optimizer
+step, as in NNCF since 1.6.
+"""
+
+import abc
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, final, runtime_checkable
+
+from typing_extensions import override
+
+from nncfx.controllers.base.loop_watch import LoopWatch
+from nncfx.controllers.base.schedules import Schedule
+from nncfx.controllers.base.states import check_keys
+from nncfx.controllers.base.step_counter import StepCounter
+from nncfx.errors import ArgumentError
+
+__all__ = [
+    "AdaptiveScheduler",
+    "EpochScheduler",
+    "HasLevel",
+    "Scheduler",
+    "StepScheduler",
+]
+
+
+class HasLevel(Protocol):
+    """What a scheduler drives: something whose level can be read and set."""
+
+    level: float
+
+
+@runtime_checkable
+class HasTargetLevel(Protocol):
+    """What may reach less than the level it was set to: it tells that level, too."""
+
+    @property
+    def target_level(self) -> float:
+        """The level that was set last."""
+
+
+class Scheduler(abc.ABC):
+    """Counts epochs and steps.
+
+    Attributes:
+        current_epoch: Epochs begun, minus one: -1 before the first.
+        current_step: Optimizer steps begun, minus one: -1 before the first.
+        watch: Is told of every call; None where nobody watches.
+        is_held: Whether epochs and steps are only counted, and the level stays as it is.
+        on_epoch: Is called with `schedule_epoch`, after the level is set.
+        before: Is called before an epoch or a step is counted, and may refuse it.
+    """
+
+    def __init__(self) -> None:
+        self.current_epoch = -1
+        self.current_step = -1
+        self.is_held = False
+        self.watch: LoopWatch | None = None
+        self.on_epoch: Callable[[int], None] | None = None
+        self.before: Callable[[], None] | None = None
+
+    @property
+    @abc.abstractmethod
+    def level(self) -> float:
+        """The level that holds now."""
+
+    @property
+    @abc.abstractmethod
+    def final_level(self) -> float:
+        """The level at the end."""
+
+    @property
+    def schedule_epoch(self) -> int:
+        """The epoch of the schedule that holds: the current one, unless that one only counts."""
+        return self.current_epoch
+
+    def epoch_step(self, next_epoch: int | None = None) -> None:
+        """Begin an epoch: the next one, or `next_epoch`, and set its level.
+
+        Raises:
+            ArgumentError: `next_epoch` is negative.
+        """
+        if self.before is not None:
+            self.before()
+        if self.watch is not None:
+            self.watch.epoch_begins()
+        self.current_epoch = _count("next_epoch", next_epoch, self.current_epoch + 1)
+        if not self.is_held:
+            self._on_epoch()
+        if self.on_epoch is not None:
+            self.on_epoch(self.schedule_epoch)
+
+    def step(self, next_step: int | None = None) -> None:
+        """Begin an optimizer step: the next one, or `next_step`.
+
+        Raises:
+            ArgumentError: `next_step` is negative.
+        """
+        if self.before is not None:
+            self.before()
+        if self.watch is not None:
+            self.watch.step_begins(self.current_epoch)
+        self.current_step = _count("next_step", next_step, self.current_step + 1)
+        if not self.is_held:
+            self._on_step()
+
+    def hold(self) -> None:
+        """Leave the level to whoever sets it: from now on only count."""
+        self.is_held = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counts as plain values that JSON can hold."""
+        return {
+            "current_epoch": self.current_epoch,
+            "current_step": self.current_step,
+            "is_held": self.is_held,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the counts of `state`; the level of the controller is not touched.
+
+        Raises:
+            StorageError: `state` is not one of this scheduler.
+        """
+        check_keys(state, self.state_dict(), f"The state of the {type(self).__name__}")
+        self.current_epoch = state["current_epoch"]
+        self.current_step = state["current_step"]
+        self.is_held = state["is_held"]
+
+    @abc.abstractmethod
+    def _on_epoch(self) -> None:
+        """Do what an epoch needs, after the count."""
+
+    def _on_step(self) -> None:  # noqa: B027 (most schedules move by epoch only)
+        """Do what a step needs, after the count."""
+
+
+@final
+class EpochScheduler(Scheduler):
+    """Sets the level of a schedule at the beginning of each epoch.
+
+    From `freeze_epoch` on the level stands where the schedule has it at that epoch, and the
+    controller is only touched if it is not there yet: masks stand still.
+
+    Attributes:
+        target: What it drives.
+        schedule: The level by epoch.
+        freeze_epoch: Epoch from which masks stand still.
+    """
+
+    def __init__(self, target: HasLevel, schedule: Schedule, freeze_epoch: int) -> None:
+        super().__init__()
+        self.target = target
+        self.schedule = schedule
+        self.freeze_epoch = freeze_epoch
+
+    @property
+    @override
+    def level(self) -> float:
+        if self.current_epoch < 0:
+            return _asked_of(self.target)
+        return self.schedule.level(min(self.current_epoch, self.freeze_epoch))
+
+    @property
+    @override
+    def final_level(self) -> float:
+        return self.schedule.level(self.freeze_epoch)
+
+    @override
+    def _on_epoch(self) -> None:
+        if self.current_epoch < self.freeze_epoch or _asked_of(self.target) != self.level:
+            self.target.level = self.level
+
+
+@final
+class StepScheduler(Scheduler):
+    """Sets the level of a schedule at the beginning of each epoch and of each optimizer step.
+
+    The n-th step of an epoch, counted from 0, stands at the fraction n / steps of it. Without
+    `steps_per_epoch` the first epoch keeps its first level and its steps are counted; the
+    schedule begins with the epoch after it.
+
+    Source: NNCF 2.19, `PolynomialSparsityScheduler`, for what is done where steps are not known.
+
+    Attributes:
+        target: What it drives.
+        schedule: The level by epoch.
+        freeze_epoch: Epoch from which masks stand still.
+        steps: The steps within the epoch.
+    """
+
+    def __init__(
+        self,
+        target: HasLevel,
+        schedule: Schedule,
+        freeze_epoch: int,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.target = target
+        self.schedule = schedule
+        self.freeze_epoch = freeze_epoch
+        self.steps = StepCounter(steps_per_epoch)
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Optimizer steps in an epoch; None until they are known."""
+        return self.steps.steps_per_epoch
+
+    @property
+    @override
+    def schedule_epoch(self) -> int:
+        return max(self.current_epoch - self.steps.counting_epochs, min(self.current_epoch, 0))
+
+    @property
+    @override
+    def level(self) -> float:
+        if self.current_epoch < 0:
+            return _asked_of(self.target)
+        epoch = self.schedule_epoch + self.steps.fraction
+        return self.schedule.level(min(epoch, self.freeze_epoch))
+
+    @property
+    @override
+    def final_level(self) -> float:
+        return self.schedule.level(self.freeze_epoch)
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | self.steps.state_dict()
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.steps.load_state_dict(state)
+
+    @override
+    def _on_epoch(self) -> None:
+        self.steps.begin_epoch()
+        self._update()
+
+    @override
+    def _on_step(self) -> None:
+        self.steps.begin_step()
+        self._update()
+
+    def _update(self) -> None:
+        if 0 <= self.schedule_epoch < self.freeze_epoch or _asked_of(self.target) != self.level:
+            self.target.level = self.level
+
+
+@final
+class AdaptiveScheduler(Scheduler):
+    """Raises the level by a step whenever the reached sparsity has stood at it for a while.
+
+    At each epoch: if the reached sparsity is at least `level - eps`, one more epoch counts; at
+    `patience` of them the level goes up by `increment`, at most to `maximum`.
+
+    Attributes:
+        target: What it drives.
+        reached: Returns the sparsity that holds at present.
+        maximum: The level at the end.
+        increment: What is added at a time.
+        patience: Epochs to wait at a level.
+        eps: How far below the level the reached sparsity may be.
+        freeze_epoch: Epoch from which the level and the masks stand still.
+    """
+
+    def __init__(  # noqa: PLR0913 (keyword-only, one place calls it)
+        self,
+        target: HasLevel,
+        *,
+        reached: Callable[[], float],
+        maximum: float,
+        increment: float,
+        patience: int,
+        eps: float,
+        freeze_epoch: int,
+    ) -> None:
+        super().__init__()
+        self.target = target
+        self.reached = reached
+        self.maximum = maximum
+        self.increment = increment
+        self.patience = patience
+        self.eps = eps
+        self.freeze_epoch = freeze_epoch
+        self._level = target.level
+        self._epochs_at_level = 0
+
+    @property
+    @override
+    def level(self) -> float:
+        return self._level
+
+    @property
+    @override
+    def final_level(self) -> float:
+        return self.maximum
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {
+            "epochs_at_level": self._epochs_at_level,
+            "level": self._level,
+        }
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._epochs_at_level = state["epochs_at_level"]
+        self._level = state["level"]
+
+    @override
+    def _on_epoch(self) -> None:
+        if self.current_epoch >= self.freeze_epoch:
+            return
+        if self.reached() >= self._level - self.eps:
+            self._epochs_at_level += 1
+        if self._epochs_at_level >= self.patience:
+            self._epochs_at_level = 0
+            self._level = min(self._level + self.increment, self.maximum)
+        self.target.level = self._level
+
+
+def _asked_of(target: HasLevel) -> float:
+    return target.target_level if isinstance(target, HasTargetLevel) else target.level
+
+
+def _count(name: str, value: int | None, default: int) -> int:
+    if value is None:
+        return default
+    if value < 0:
+        raise ArgumentError(
+            f"{name} is {value!r}; epochs and steps are counted from 0. Give a whole number that "
+            "is at least 0, or nothing for the next one.",
+        )
+    return value

@@ -1,0 +1,71 @@
+"""Weights that no traced operation reads: no hook stands there, and nothing else says so."""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from nncfx.controllers.base.weights import constants_of, own_parameters
+from nncfx.network import NNCFNetwork
+from nncfx.tracing import Insertion, WeightSite
+
+__all__ = ["tell_of_unhooked_weights", "tell_of_unread_weights", "unread_weights"]
+
+_LOGGER = logging.getLogger(__name__)
+_SHOWN: Final = 3
+
+
+def unread_weights(model: NNCFNetwork, hooked: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the names of the parameters of at least two axes that no traced operation reads.
+
+    They belong to layers that a branch left out, or that only training calls.
+
+    Args:
+        model: The wrapped model.
+        hooked: Names of parameters to leave out, since a hook stands there all the same.
+    """
+    stored = constants_of(model)
+    read = {
+        id(stored[name])
+        for operation in model.nncf.graph.operations
+        for name in operation.parameters.values()
+        if name in stored
+    }
+    own = {id(one) for one in own_parameters(model)}
+    return tuple(
+        name
+        for name, one in model.named_parameters()
+        if one.ndim > 1 and id(one) in own - read and name not in hooked
+    )
+
+
+def tell_of_unread_weights(model: NNCFNetwork) -> None:
+    """Log the weights that were not read, where there are any, before they are quantized."""
+    _tell(unread_weights(model), "no quantizer stands there")
+
+
+def tell_of_unhooked_weights(model: NNCFNetwork, plans: Mapping[str, Sequence[Insertion]]) -> None:
+    """Log the weights that were not read, and that algorithms which compress others leave alone.
+
+    Args:
+        model: The wrapped model.
+        plans: The insertions of each algorithm.
+    """
+    left: dict[str, list[str]] = {}
+    for algorithm, plan in plans.items():
+        hooked = {str(one.site) for one in plan if isinstance(one.site, WeightSite)}
+        for name in unread_weights(model, hooked) if hooked else ():
+            left.setdefault(name, []).append(algorithm)
+    algorithms = list(dict.fromkeys(one for found in left.values() for one in found))
+    _tell(list(left), f"{', '.join(algorithms)} will leave them as they are")
+
+
+def _tell(names: Sequence[str], effect: str) -> None:
+    if names:
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        _LOGGER.warning(
+            "The traced forward did not read %s%s: %s. If other inputs take that path, trace them "
+            "too, and first: nncfx.wrap(model, inputs, further_inputs=[...]).",
+            ", ".join(f"'{one}'" for one in names[:_SHOWN]),
+            more,
+            effect,
+        )

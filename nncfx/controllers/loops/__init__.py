@@ -1,0 +1,1 @@
+"""What runs data or training through a compressed model."""

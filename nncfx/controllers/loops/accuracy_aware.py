@@ -1,0 +1,209 @@
+"""Training that watches the accuracy: stop as soon as it is back, or find the level it allows."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, final
+
+from nncfx.config import AccuracyAwareParams, AccuracyAwareTraining
+from nncfx.controllers.base.controller import Controller
+from nncfx.controllers.base.stage import CompressionStage
+from nncfx.errors import ArgumentError
+
+__all__ = ["AccuracyAwareEpoch", "AccuracyAwareResult", "TrainingTask", "train_to_accuracy"]
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingTask:
+    """What the user's script can do with the model.
+
+    Attributes:
+        train_epoch: Trains one epoch, given its number from 0; calls the controller's scheduler
+            and adds its loss, as in any loop.
+        validate: Returns the accuracy, higher is better.
+        dense_accuracy: That of the uncompressed model.
+        scale_lr: Multiplies the learning rate from now on by a factor; without it the
+            `lr_reduction_factor` must be left out.
+    """
+
+    train_epoch: Callable[[int], object]
+    validate: Callable[[], float]
+    dense_accuracy: float
+    scale_lr: Callable[[float], object] | None = None
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AccuracyAwareEpoch:
+    """One epoch: its level, and the accuracy after it."""
+
+    level: float
+    accuracy: float
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AccuracyAwareResult:
+    """What training came to; the model holds the weights of that moment.
+
+    Attributes:
+        level: The level reached.
+        accuracy: The accuracy there.
+        is_within_budget: Whether the accuracy is good enough.
+        epochs: All epochs, in order.
+    """
+
+    level: float
+    accuracy: float
+    is_within_budget: bool
+    epochs: tuple[AccuracyAwareEpoch, ...]
+
+
+def train_to_accuracy(
+    controller: Controller,
+    settings: AccuracyAwareTraining,
+    task: TrainingTask,
+) -> AccuracyAwareResult:
+    """Train as `settings` say, then put the best weights back; return what came of it.
+
+    Mode "early_exit": epochs follow the schedule until, at its final level, the accuracy is
+    within the budget. Mode "adaptive_compression_level": after the initial phase the schedule is
+    held; a level gets `patience_epochs` to come within the budget. If it does, the level goes up
+    by a step, else down; each time the direction turns, step and learning rate are reduced, until
+    the step is below its minimum. The best is the highest level within the budget, then the
+    highest accuracy.
+
+    Raises:
+        ArgumentError: the algorithms have no level to adapt, or an accuracy is not finite, or
+            `lr_reduction_factor` is set and the task cannot scale its learning rate.
+
+    Source: NNCF 2.19, "Accuracy-aware training".
+    """
+    run = _Run(controller, settings.params, task)
+    if settings.mode == "early_exit":
+        run.until_within_budget()
+    else:
+        run.adapt_level()
+    return run.result()
+
+
+class _Run:
+    def __init__(
+        self,
+        controller: Controller,
+        params: AccuracyAwareParams,
+        task: TrainingTask,
+    ) -> None:
+        self._controller = controller
+        self._params = params
+        self._task = task
+        self._least = params.least_accuracy(task.dense_accuracy)
+        limit = 10_000
+        self._limit = params.maximal_total_epochs or limit
+        self._epochs: list[AccuracyAwareEpoch] = []
+        self._best: tuple[tuple[bool, float, float], dict[str, Any], dict[str, Any]] | None = None
+
+    @property
+    def _is_over(self) -> bool:
+        return len(self._epochs) >= self._limit
+
+    def until_within_budget(self) -> None:
+        while not self._is_over:
+            accuracy = self._epoch(counts=self._is_full)
+            if self._is_full() and accuracy >= self._least:
+                return
+
+    def _is_full(self) -> bool:
+        return self._controller.compression_stage() is CompressionStage.FULLY_COMPRESSED
+
+    def adapt_level(self) -> None:
+        params, controller = self._params, self._controller
+        if not controller.has_level:
+            raise ArgumentError(
+                f"'{controller.algorithm}' has no level that could be adapted. Use mode "
+                "'early_exit', or an algorithm with a level.",
+            )
+        if params.lr_reduction_factor is not None and self._task.scale_lr is None:
+            raise ArgumentError(
+                "'lr_reduction_factor' is set, but the task does not say how to scale its "
+                "learning rate. Give TrainingTask a scale_lr, or leave the factor out.",
+            )
+        for _ in range(params.initial_training_phase_epochs or 0):
+            if self._is_over:
+                return
+            self._epoch()
+        controller.scheduler.hold()
+        self._search()
+
+    def _search(self) -> None:
+        params, controller = self._params, self._controller
+        first, reduction, least = 0.1, 0.5, 0.025
+        step = params.initial_compression_rate_step or first
+        minimum = params.minimal_compression_rate_step or least
+        last = self._epochs[-1].accuracy if self._epochs else -math.inf
+        was_up: bool | None = None
+        while not self._is_over:
+            is_up = last >= self._least
+            if was_up is not None and is_up != was_up:
+                step *= params.compression_rate_step_reduction_factor or reduction
+                self._reduce_lr()
+            if step < minimum:
+                return
+            # never back to a level that is known to be within the budget, nor to nothing
+            level = controller.target_level + (step if is_up else -step)
+            if not 0 <= level < 1:
+                return
+            was_up, controller.level = is_up, level
+            last = self._within_patience()
+
+    def _within_patience(self) -> float:
+        """Return the accuracy of the first epoch at this level within the budget, or the last."""
+        accuracy = -math.inf
+        for _ in range(self._params.patience_epochs or 1):
+            if self._is_over:
+                break
+            accuracy = self._epoch()
+            if accuracy >= self._least:
+                break
+        return accuracy
+
+    def _reduce_lr(self) -> None:
+        if self._task.scale_lr is not None:
+            half = 0.5
+            self._task.scale_lr(self._params.lr_reduction_factor or half)
+
+    def _epoch(self, counts: Callable[[], bool] = lambda: True) -> float:
+        self._task.train_epoch(len(self._epochs))
+        accuracy = float(self._task.validate())
+        if not math.isfinite(accuracy):
+            raise ArgumentError(
+                f"validate returned {accuracy} after epoch {len(self._epochs)}; an accuracy is a "
+                "finite number. Look at the loss: training may have diverged.",
+            )
+        controller = self._controller
+        self._epochs.append(AccuracyAwareEpoch(level=controller.level, accuracy=accuracy))
+        is_within = counts() and accuracy >= self._least
+        # below the budget the accuracy decides: a high level at no accuracy is worth nothing
+        rank = (is_within, controller.level if is_within else float(counts()), accuracy)
+        if self._best is None or rank > self._best[0]:
+            weights = controller.model.state_dict()
+            copied = {name: value.detach().clone() for name, value in weights.items()}
+            self._best = rank, copied, controller.state_dict()
+        return accuracy
+
+    def result(self) -> AccuracyAwareResult:
+        if self._best is None:
+            raise ArgumentError("There was no epoch. Allow at least one.")
+        (is_within, _, accuracy), weights, state = self._best
+        scheduler = self._controller.scheduler.state_dict()
+        self._controller.model.load_state_dict(weights)
+        self._controller.load_state_dict(state)
+        # time does not run backwards: only the level is that of the best epoch
+        self._controller.scheduler.load_state_dict(scheduler)
+        return AccuracyAwareResult(
+            level=self._controller.level,
+            accuracy=accuracy,
+            is_within_budget=is_within,
+            epochs=tuple(self._epochs),
+        )

@@ -1,0 +1,1 @@
+"""Masks on weights, and what they save."""

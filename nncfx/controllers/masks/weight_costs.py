@@ -1,0 +1,121 @@
+"""What weights cost, in multiply-accumulates or in parameters: what masks on them would save."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import final
+
+from torch import Tensor, nn
+
+from nncfx.config.pruning import PruningParams
+from nncfx.controllers.base.weights import aliases, own_parameters, raw_parameters
+from nncfx.controllers.masks.costs import register_costs
+from nncfx.graph import NNCFGraph, macs
+from nncfx.graph.channels import Channels
+from nncfx.network import NNCFNetwork
+
+__all__ = ["WeightCosts"]
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WeightCosts:
+    """How what a model costs divides among its weights.
+
+    Attributes:
+        unit: What is counted, in words.
+        by_weight: Costs of a weight, by its first dotted name.
+        total: Costs of the whole model, those of no weight included.
+        lengths: Weights whose rows are divided by their length, to what multiplies them: a row
+            goes with its entry there.
+    """
+
+    unit: str
+    by_weight: Mapping[str, int]
+    total: int
+    lengths: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def in_macs(cls, model: nn.Module, graph: NNCFGraph) -> "WeightCosts":
+        """Return the multiply-accumulates (MACs) of `model` as `graph` traced it.
+
+        An operation that reads several weights, as a recurrent layer does, divides its count among
+        them by their numbers of entries. One whose weight is computed counts for what it is
+        computed from.
+        """
+        counts = macs(graph)
+        names = aliases(model)
+        parameters = raw_parameters(model)
+        behind, lengths = _behind(graph), _lengths(model, graph)
+        multiplied = {p for p, one in parameters.items() if one.ndim > 1} - set(lengths.values())
+        by_weight: dict[str, int] = {}
+        for one in graph.operations:
+            if one.address not in counts:
+                continue
+            own, computed = (
+                multiplied & {names[p][0] for p in found if p in names}
+                for found in (one.parameters.values(), behind[one.address])
+            )
+            sizes = {name: parameters[name].numel() for name in sorted(own or computed)}
+            for name, size in sizes.items():
+                share = counts[one.address] * size // sum(sizes.values())
+                by_weight[name] = by_weight.get(name, 0) + share
+        unit = "multiply-accumulates"
+        return cls(unit=unit, by_weight=by_weight, total=sum(counts.values()), lengths=lengths)
+
+    @classmethod
+    def in_parameters(cls, model: nn.Module, graph: NNCFGraph) -> "WeightCosts":
+        """Return the numbers of entries of the model's parameters; a shared one counts once."""
+        total = sum(parameter.numel() for parameter in own_parameters(model))
+        by_weight = {name: one.numel() for name, one in raw_parameters(model).items()}
+        lengths = _lengths(model, graph)
+        return cls(unit="parameters", by_weight=by_weight, total=total, lengths=lengths)
+
+    def saved(self, masks: Mapping[str, Tensor]) -> float:
+        """Return the fraction of the total that goes with the entries that `masks` remove.
+
+        A weight costs in proportion to the entries it has left, which is exact where whole rows
+        and columns go. 0 for a model that costs nothing.
+
+        Args:
+            masks: By first dotted names; broadcastable to the weights.
+        """
+        gone = 0.0
+        for name, cost in self.by_weight.items():
+            own = (masks.get(name), masks.get(self.lengths.get(name, "")))
+            there = [mask.double() for mask in own if mask is not None]
+            if there:
+                gone += cost * (1 - float(math.prod(there[1:], start=there[0]).mean()))
+        return gone / self.total if self.total else 0.0
+
+
+def _behind(graph: NNCFGraph) -> dict[str, set[str]]:
+    """Return by address the parameters that an operation, or its computed weight, is made of."""
+    made: dict[str, set[str]] = {}
+    behind: dict[str, set[str]] = {}
+    for one in graph.operations:
+        sources = [edge.source for edge in graph.incoming(one.address)]
+        behind[one.address] = set(one.parameters.values()).union(
+            *(made[source] for source in sources if source in made)
+        )
+        if behind[one.address] and made.keys() >= set(sources):
+            made[one.address] = behind[one.address]
+    return behind
+
+
+def _lengths(model: nn.Module, graph: NNCFGraph) -> dict[str, str]:
+    """Return weights that a weight norm divides, with their lengths, by first dotted names."""
+    names = aliases(model)
+    read = (one.parameters for one in graph.operations if one.function == "_weight_norm")
+    pairs = [(each[0], each[1]) for each in read if {0, 1} <= each.keys()]
+    return {names[v][0]: names[g][0] for v, g in pairs if {v, g} <= names.keys()}
+
+
+@register_costs("macs")
+def _in_macs(model: NNCFNetwork, _: Channels, __: PruningParams) -> WeightCosts:
+    return WeightCosts.in_macs(model, model.nncf.graph)
+
+
+@register_costs("parameters")
+def _in_parameters(model: NNCFNetwork, _: Channels, __: PruningParams) -> WeightCosts:
+    return WeightCosts.in_parameters(model, model.nncf.graph)

@@ -1,0 +1,161 @@
+"""What the algorithms that zero single weights share: their plan and their statistics."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, final
+
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.controllers.base.builder import Builder
+from nncfx.controllers.base.statistics import Statistics, table
+from nncfx.controllers.base.unread_weights import unread_weights
+from nncfx.controllers.base.weights import (
+    Weight,
+    operation_weights,
+    own_parameters,
+    raw_parameters,
+)
+from nncfx.errors import CompressionError
+from nncfx.network import NNCFNetwork
+from nncfx.tracing import Insertion, Priority
+
+__all__ = [
+    "LayerSparsity",
+    "SparsityStatistics",
+    "plan_on_weights",
+    "sparsity_statistics",
+    "weights_in_scope",
+]
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerSparsity:
+    """The sparsity of one weight.
+
+    Attributes:
+        name: Dotted name of the parameter.
+        shape: Its shape.
+        level: Fraction of its entries that is masked, in [0, 1].
+        share: Fraction of all sparsified entries that are in it, in (0, 1].
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    level: float
+    share: float
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SparsityStatistics(Statistics):
+    """What an algorithm that zeroes single weights has done.
+
+    Attributes:
+        target_level: The level that was set.
+        level: Fraction of the entries of sparsified weights that is masked.
+        model_level: Fraction of all the model's parameters that is masked.
+        layers: One entry per sparsified weight, in order of execution.
+    """
+
+    target_level: float
+    level: float
+    model_level: float
+    layers: tuple[LayerSparsity, ...]
+
+    @override
+    def to_str(self) -> str:
+        header = ["weight", "shape", "share", "sparsity"]
+        rows: list[list[object]] = [
+            [layer.name, " x ".join(map(str, layer.shape)), layer.share, layer.level]
+            for layer in self.layers
+        ]
+        rows.append(["all sparsified weights", "", 1.0, self.level])
+        rows.append(["the whole model", "", "", self.model_level])
+        return table(header, rows)
+
+
+def sparsity_statistics(
+    model: nn.Module,
+    removed: Mapping[str, int],
+    target_level: float,
+) -> SparsityStatistics:
+    """Return the statistics of a `model` of which so many entries are `removed`, by parameter."""
+    parameters = raw_parameters(model)
+    shapes = {name: tuple(parameters[name].shape) for name in removed}
+    sizes = {name: parameters[name].numel() for name in removed}
+    total = sum(sizes.values())
+    everything = sum(parameter.numel() for parameter in own_parameters(model))
+    assert isinstance(model, NNCFNetwork)  # noqa: S101 (a controller handles one)
+    return SparsityStatistics(
+        target_level=target_level,
+        level=sum(removed.values()) / total,
+        model_level=sum(removed.values()) / everything,
+        unread=unread_weights(model, removed),
+        layers=tuple(
+            LayerSparsity(
+                name=name,
+                shape=shapes[name],
+                level=count / sizes[name],
+                share=sizes[name] / total,
+            )
+            for name, count in removed.items()
+        ),
+    )
+
+
+def weights_in_scope(
+    builder: Builder[Any],
+    model: NNCFNetwork,
+    *,
+    takes: Callable[[Weight], bool] = lambda _: True,
+    kind: str = "convolution, linear layer or embedding with a parameter of its own",
+) -> list[Weight]:
+    """Return the weights within the builder's scopes, in order of execution; at least one.
+
+    Args:
+        builder: Whose config gives the scopes and the algorithm's name.
+        model: The wrapped model.
+        takes: Which weights to take.
+        kind: What `takes` asks for, for the message.
+
+    Raises:
+        CompressionError: there is no such weight.
+    """
+    found = operation_weights(model, model.nncf.graph.operations, builder.considered(model))
+    weights = [weight for weight in found if takes(weight)]
+    if not weights:
+        raise CompressionError(
+            f"{builder.config.algorithm} finds no weight to work on: no {kind} lies within the "
+            "scopes. Widen 'target_scopes', or take the item out of the config.",
+        )
+    return weights
+
+
+def plan_on_weights(
+    builder: Builder[Any],
+    model: NNCFNetwork,
+    hook: Callable[[Tensor], nn.Module],
+    **which: Any,  # noqa: ANN401 (handed on)
+) -> list[Insertion]:
+    """Return the insertions that put `hook(weight)` on the weights within the builder's scopes.
+
+    A weight that several modules share gets one hook, which stands at each of its sites.
+
+    Args:
+        builder: Whose config gives the scopes and the algorithm's name.
+        model: The wrapped model.
+        hook: Makes the hook of a weight.
+        which: `takes` and `kind` of `weights_in_scope`.
+
+    Raises:
+        CompressionError: there is no such weight.
+    """
+    parameters = raw_parameters(model)
+    return [
+        Insertion(site, one, Priority.SPARSITY, builder.config.algorithm)
+        for weight in weights_in_scope(builder, model, **which)
+        for one in [hook(parameters[weight.name].detach())]
+        for site in weight.sites
+    ]

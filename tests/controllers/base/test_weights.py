@@ -1,0 +1,66 @@
+"""Which weights operations read."""
+
+import torch
+from torch import Tensor, nn
+
+from nncfx.controllers.base.weights import (
+    aliases,
+    norm_parameters,
+    operation_weights,
+    raw_parameters,
+)
+from nncfx.network import NNCFNetwork, wrap
+from nncfx.tracing import WeightSite
+
+
+class Tied(nn.Module):
+    """An embedding whose weight is the classifier's; a norm; a weight used by a function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(5, 4)
+        self.norm = nn.LayerNorm(4)
+        self.mix = nn.Parameter(torch.ones(4, 4))
+        self.head = nn.Linear(4, 5)
+        self.head.weight = self.embed.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.norm(self.embed(ids)) @ self.mix)
+
+
+def wrapped() -> NNCFNetwork:
+    model = wrap(Tied(), torch.zeros(1, 3, dtype=torch.long))
+    assert isinstance(model, NNCFNetwork)
+    return model
+
+
+def test_a_shared_weight_has_all_its_names() -> None:
+    assert aliases(Tied())["head.weight"] == ("embed.weight", "head.weight")
+
+
+def test_weights_come_in_order_of_execution_each_once() -> None:
+    model = wrapped()
+    operations = model.nncf.graph.operations
+    weights = operation_weights(model, operations, operations)
+    assert [weight.name for weight in weights] == ["embed.weight", "mix"]
+    assert weights[0].sites == (WeightSite("embed", "weight"), WeightSite("head", "weight"))
+    assert weights[1].sites == (WeightSite("", "mix"),)
+
+
+def test_a_weight_with_an_ignored_reader_is_left_out() -> None:
+    model = wrapped()
+    operations = model.nncf.graph.operations
+    considered = [one for one in operations if one.function != "linear"]
+    assert [w.name for w in operation_weights(model, operations, considered)] == ["mix"]
+
+
+def test_norm_parameters_are_those_that_only_norms_read() -> None:
+    model = wrapped()
+    norms = norm_parameters(model, model.nncf.graph.operations)
+    assert norms == {"norm.weight", "norm.bias"}
+
+
+def test_raw_parameters_are_there_under_every_name() -> None:
+    model = Tied()
+    parameters = raw_parameters(model)
+    assert parameters["head.weight"] is parameters["embed.weight"] is model.embed.weight
