@@ -28,8 +28,8 @@ from torch import nn
 
 import nncfx
 from nncfx import hago
-from nncfx.compressor.evidence import Evidence
 from nncfx.errors import NNCFXError
+from nncfx.evidence.evidence import Evidence
 from nncfx.graph import NNCFGraph
 from nncfx.hago.log import read_log
 from nncfx.hardware import Hardware, hardware_named

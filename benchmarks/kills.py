@@ -38,9 +38,10 @@ from torch.nn import functional as F
 
 import nncfx
 from nncfx import hago
-from nncfx.compressor import bench, proof
-from nncfx.compressor.codec import write_text
+from nncfx.compressor import proof
+from nncfx.compressor.trials import candidate_timer
 from nncfx.errors import NNCFXError
+from nncfx.evidence.json_codec import write_text
 from nncfx.lc import DC, LC, RecoveryData
 from nncfx.objectives import Minimize, footprint
 from nncfx.runtimes import TimingPlan
@@ -448,7 +449,7 @@ def prepare() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     quick = functools.partial(TimingPlan, warm_up_seconds=0.0)
-    bench.TimingPlan = lambda **given: quick(**given | {"seconds": 0.01})  # type: ignore[misc, assignment]
+    candidate_timer.TimingPlan = lambda **given: quick(**given | {"seconds": 0.01})  # type: ignore[misc, assignment]
     proof._PROOF_SECONDS = 0.01  # type: ignore[misc]  # noqa: SLF001 (the time to measure for)
 
 

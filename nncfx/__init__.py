@@ -13,7 +13,7 @@ from nncfx.renamed import RENAMED, install
 if TYPE_CHECKING:
     from nncfx import errors, objectives, schemes, search, storage
     from nncfx.api import benchmark
-    from nncfx.compressor import Compressor, create_compressed_model, load, save
+    from nncfx.compressor import Compressor
     from nncfx.config import NNCFConfig
     from nncfx.export import export_onnx
     from nncfx.hago import best_strategy as best_strategy
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nncfx.quantization import quantize
     from nncfx.thinning import thin
     from nncfx.tracing import no_nncf_trace
+    from nncfx.training import create_compressed_model, load, save
 
 __all__ = [
     "Compressor",
@@ -49,12 +50,12 @@ _HOMES = {
     "NNCFConfig": "nncfx.config",
     "benchmark": "nncfx.api",
     "best_strategy": "nncfx.hago",
-    "create_compressed_model": "nncfx.compressor",
+    "create_compressed_model": "nncfx.training",
     "export_onnx": "nncfx.export",
-    "load": "nncfx.compressor",
+    "load": "nncfx.training",
     "no_nncf_trace": "nncfx.tracing",
     "quantize": "nncfx.quantization",
-    "save": "nncfx.compressor",
+    "save": "nncfx.training",
     "strip": "nncfx.network",
     "thin": "nncfx.thinning",
     "unwrap": "nncfx.network",
@@ -68,6 +69,7 @@ _PACKAGES = frozenset(
         "config",
         "controllers",
         "errors",
+        "evidence",
         "export",
         "graph",
         "hago",

@@ -16,6 +16,7 @@ from typing_extensions import override
 __all__ = ["RENAMED", "attribute", "install"]
 
 RENAMED: Final = {
+    "nncfx.compressor.evidence": "nncfx.evidence",
     "nncfx.tracing.NNCFNetwork": "nncfx.network.NNCFNetwork",
     "nncfx.tracing.analyze_channels": "nncfx.channels.analyze_channels",
     "nncfx.tracing.dynamic_class": "nncfx.tracing.hooks.dynamic_class",

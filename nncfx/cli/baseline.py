@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from nncfx.cli.timing import Series
-from nncfx.compressor.machine import machine_facts
 from nncfx.errors import ArgumentError, StorageError
+from nncfx.evidence.machine import machine_facts
 from nncfx.untrusted import read_json
 
 __all__ = ["Baseline", "Change", "changes", "read_baseline"]

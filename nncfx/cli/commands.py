@@ -25,7 +25,7 @@ application = typer.Typer(
 @application.command()
 def version() -> None:
     """Show the versions of nncfx and of the packages it works with."""
-    from nncfx.compressor.machine import version_facts
+    from nncfx.evidence.machine import version_facts
 
     table = Table("Package", "Version", box=box.SIMPLE_HEAD)
     for name, text in version_facts().items():
@@ -39,7 +39,7 @@ def report(
     output: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
 ) -> None:
     """Write the HTML report of a run from its evidence."""
-    from nncfx.compressor.evidence import Evidence
+    from nncfx.evidence.evidence import Evidence
     from nncfx.report import write_report
 
     file = evidence / "evidence.json" if evidence.is_dir() else evidence

@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 
 from nncfx.cli.timing import Comparison, Failure, Series
-from nncfx.compressor.machine import machine_facts, version_facts
+from nncfx.evidence.machine import machine_facts, version_facts
 from nncfx.report.format import prefix_text, ratio_text, significant_text
 from nncfx.runtimes import LayerTime, Profile, Verdict, call_words
 

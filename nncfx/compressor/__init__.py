@@ -1,9 +1,11 @@
 """The whole run: search the level, recover accuracy, thin, export, time, and keep the evidence."""
 
-from nncfx.compressor.checkpoint import load, save
 from nncfx.compressor.compressor import Compressor
-from nncfx.compressor.create import create_compressed_model
-from nncfx.compressor.evidence import (
+from nncfx.compressor.evaluation.metrics import Metric, accuracy
+from nncfx.compressor.latency_budget import groups_within_latency, measured_widths
+from nncfx.compressor.result import CompressionResult
+from nncfx.compressor.settings import CompressorSettings
+from nncfx.evidence.evidence import (
     Curve,
     Evidence,
     LayerRow,
@@ -11,11 +13,9 @@ from nncfx.compressor.evidence import (
     Sample,
     StudyEvidence,
 )
-from nncfx.compressor.latency_budget import groups_within_latency, measured_widths
-from nncfx.compressor.machine import machine_facts, version_facts
-from nncfx.compressor.metrics import Metric, accuracy
-from nncfx.compressor.result import CompressionResult
-from nncfx.compressor.settings import CompressorSettings
+from nncfx.evidence.machine import machine_facts, version_facts
+from nncfx.training.create import create_compressed_model
+from nncfx.training.model_checkpoint import load, save
 
 __all__ = [
     "CompressionResult",

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from nncfx.compressor.codec import read_text
 from nncfx.compressor.space_config import SchemeOfCandidate, space_of
 from nncfx.config import Fault, NNCFConfig, SearchConfig, config_error
 from nncfx.errors import ArgumentError
+from nncfx.evidence.json_codec import read_text
 from nncfx.lc import ADMM, DC, LC, DCFineTuned, Recovery
 from nncfx.objectives import (
     Objective,

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nncfx.compressor.codec import read_text
 from nncfx.config import PruningParams
 from nncfx.controllers.masks.costs import register_costs
 from nncfx.errors import ArgumentError, CompressionError
+from nncfx.evidence.json_codec import read_text
 from nncfx.export import export_onnx
 from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels, GroupSet

@@ -2,9 +2,9 @@
 
 from torch import nn
 
-from nncfx.compressor.judgement import Judgement
 from nncfx.compressor.preflight import reach_note
-from nncfx.compressor.spelling import candidate_words
+from nncfx.evidence.formatting import candidate_words
+from nncfx.evidence.judgement import Judgement
 from nncfx.objectives import Objective
 from nncfx.schemes import Scheme
 from nncfx.search import SearchResult, SpaceResult

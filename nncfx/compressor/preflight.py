@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from nncfx.compressor.examples import batch_size
-from nncfx.compressor.metrics import Metric, accuracy
+from nncfx.compressor.evaluation.examples import batch_size
+from nncfx.compressor.evaluation.metrics import Metric, accuracy
 from nncfx.errors import ArgumentError, MissingExtraError, NNCFXError, did_you_mean, machine_fault
 from nncfx.objectives import Objective
 from nncfx.runtimes import RUNTIMES, runtime_named

@@ -11,13 +11,13 @@ import torch
 from safetensors.torch import save as safetensors_bytes
 from torch import nn
 
-from nncfx.compressor.bench import Bench
-from nncfx.compressor.candidate import Candidate, packed_bytes
-from nncfx.compressor.evidence import Curve, Evidence, ModelFacts, Sample, StudyEvidence
-from nncfx.compressor.examples import one_example
-from nncfx.compressor.judgement import Judgement
-from nncfx.compressor.layers import layer_rows
-from nncfx.compressor.machine import machine_facts, version_facts
+from nncfx.compressor.evaluation.examples import one_example
+from nncfx.compressor.trials.candidate import Candidate, packed_bytes
+from nncfx.compressor.trials.candidate_timer import Bench
+from nncfx.evidence.evidence import Curve, Evidence, ModelFacts, Sample, StudyEvidence
+from nncfx.evidence.judgement import Judgement
+from nncfx.evidence.layer_table import layer_rows
+from nncfx.evidence.machine import machine_facts, version_facts
 from nncfx.graph.macs import total_macs
 from nncfx.objectives import Objective
 from nncfx.runtimes import Timing

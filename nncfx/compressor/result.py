@@ -8,10 +8,10 @@ from typing import Any, final
 from torch import nn
 from typing_extensions import override
 
-from nncfx.compressor.evidence import Evidence
-from nncfx.compressor.metrics import Metric, metric_value
-from nncfx.compressor.spelling import number
+from nncfx.compressor.evaluation.metrics import Metric, metric_value
 from nncfx.errors import SearchError
+from nncfx.evidence.evidence import Evidence
+from nncfx.evidence.formatting import number
 from nncfx.runtimes import call_words
 from nncfx.search import Candidate, SearchResult, SpaceResult
 from nncfx.thinning import ThinRecipe, load_thinned, save_thinned

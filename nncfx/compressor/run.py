@@ -8,18 +8,10 @@ from pathlib import Path
 from typing import cast, final
 
 from nncfx.channels import analyze_channels
-from nncfx.compressor import by_candidate
-from nncfx.compressor.bench import Bench
-from nncfx.compressor.by_candidate import plan_of as plan_of_candidate
-from nncfx.compressor.by_candidate import search_by_candidate
-from nncfx.compressor.by_level import plan_of as plan_of_level
-from nncfx.compressor.by_level import search_by_level
-from nncfx.compressor.candidate import Candidate, Forge
-from nncfx.compressor.evidence import Evidence
+from nncfx.compressor.evaluation.judge import Judge
+from nncfx.compressor.evaluation.metrics import accuracy, metric_name
+from nncfx.compressor.evaluation.validation_data import divided
 from nncfx.compressor.journal_header import data_facts, digest, journal_header
-from nncfx.compressor.judge import Judge
-from nncfx.compressor.judgement import Judgement
-from nncfx.compressor.metrics import accuracy, metric_name
 from nncfx.compressor.notes import noise_note, notes_on
 from nncfx.compressor.preflight import (
     check_extras,
@@ -31,10 +23,18 @@ from nncfx.compressor.progress import Narrator
 from nncfx.compressor.proof import Exhibits, StudyWords, evidence, study
 from nncfx.compressor.result import CompressionResult
 from nncfx.compressor.settings import CompressorSettings
-from nncfx.compressor.spelling import candidate_words, spelt
-from nncfx.compressor.states import TrialStates
-from nncfx.compressor.trials import Trials
-from nncfx.compressor.validation import divided
+from nncfx.compressor.trials import candidate_search
+from nncfx.compressor.trials.candidate import Candidate, Forge
+from nncfx.compressor.trials.candidate_search import plan_of as plan_of_candidate
+from nncfx.compressor.trials.candidate_search import search_by_candidate
+from nncfx.compressor.trials.candidate_timer import Bench
+from nncfx.compressor.trials.level_search import plan_of as plan_of_level
+from nncfx.compressor.trials.level_search import search_by_level
+from nncfx.compressor.trials.trial_runner import Trials
+from nncfx.compressor.trials.trial_weights import TrialStates
+from nncfx.evidence.evidence import Evidence
+from nncfx.evidence.formatting import candidate_words, spelt
+from nncfx.evidence.judgement import Judgement
 from nncfx.graph.channels import Channels
 from nncfx.lc import DC, RecoveryData
 from nncfx.schemes import Scheme, SchemeLike, as_scheme
@@ -198,7 +198,7 @@ class Run:
             if winner.judgement.is_inside:
                 break
             self._tell_refusal(candidate_words(best.candidate), winner)
-            following = by_candidate.safer(following)
+            following = candidate_search.safer(following)
         if winner is None:  # there is a best trial, or the search has raised an error
             raise AssertionError
         return winner

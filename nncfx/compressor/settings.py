@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from nncfx.compressor.metrics import Metric, accuracy
+from nncfx.compressor.evaluation.metrics import Metric, accuracy
 from nncfx.compressor.preflight import (
     check_budget,
     check_instances,
@@ -45,9 +45,9 @@ class CompressorSettings:
         testloader: Batches that choose nothing and judge the winner; by default a part of
             `valloader`, as `held_out` says.
         held_out: The share of the batches of `valloader` that judge the winner only, in [0, 1),
-            where there is no `testloader`: with 0.5 every second batch
-            (`nncfx.compressor.validation.divided`). A winner whose loss on them is beyond the
-            budget gives way to the best trial that is safer. 0: nothing is held out.
+            where there is no `testloader`: with 0.5 every second batch (`divided` of
+            `nncfx.compressor.evaluation.validation_data`). A winner whose loss on them is beyond
+            the budget gives way to the best trial that is safer. 0: nothing is held out.
         metric: What the budget is counted in; higher is better. Accuracy by default.
         eps: The budget: how far the metric may fall below the dense model's, at least 0.
         warm_start: Whether recovery begins with the weights of the nearest finished trial of a

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from nncfx.compressor.evidence import Curve, Sample, StudyEvidence
+from nncfx.evidence.evidence import Curve, Sample, StudyEvidence
 from nncfx.report.axes import Scale, padded, spread, ticks
 from nncfx.report.format import (
     is_fraction_metric,

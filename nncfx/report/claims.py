@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from nncfx.compressor.evidence import Evidence, ModelFacts
-from nncfx.compressor.judgement import Judgement
+from nncfx.evidence.evidence import Evidence, ModelFacts
+from nncfx.evidence.judgement import Judgement
 from nncfx.report.format import (
     bytes_text,
     metric_change_text,

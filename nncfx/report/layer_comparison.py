@@ -10,9 +10,9 @@ from rich.table import Table
 from torch import nn
 from typing_extensions import override
 
-from nncfx.compressor.evidence import LayerRow
-from nncfx.compressor.examples import batch_size
-from nncfx.compressor.layers import layer_rows
+from nncfx.compressor.evaluation.examples import batch_size
+from nncfx.evidence.evidence import LayerRow
+from nncfx.evidence.layer_table import layer_rows
 from nncfx.export import export_onnx
 from nncfx.report.tables import LayerCells, layer_table
 from nncfx.runtimes import call_words, compare_profiles

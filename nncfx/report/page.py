@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from nncfx.compressor.codec import write_text
-from nncfx.compressor.evidence import Evidence
 from nncfx.errors import MissingExtraError
+from nncfx.evidence.evidence import Evidence
+from nncfx.evidence.json_codec import write_text
 from nncfx.report.chart import study_charts
 from nncfx.report.claims import checks, headline, warning
 from nncfx.report.format import moment_text, titled

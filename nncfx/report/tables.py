@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from nncfx.compressor.evidence import Evidence, LayerRow, ModelFacts, Sample, StudyEvidence
+from nncfx.evidence.evidence import Evidence, LayerRow, ModelFacts, Sample, StudyEvidence
 from nncfx.report.chart import outcome
 from nncfx.report.format import (
     bytes_text,

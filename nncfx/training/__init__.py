@@ -1,7 +1,17 @@
-"""A training loop that a kill cannot hurt: recipe, augmented images in memory, checkpoints."""
+"""Training of compressed models: in a user's loop or in ours, with checkpoints of both."""
 
+from nncfx.training.create import create_compressed_model
 from nncfx.training.images import AugmentedImages
 from nncfx.training.loop import Training, TrainingProgress
+from nncfx.training.model_checkpoint import load, save
 from nncfx.training.recipe import Recipe
 
-__all__ = ["AugmentedImages", "Recipe", "Training", "TrainingProgress"]
+__all__ = [
+    "AugmentedImages",
+    "Recipe",
+    "Training",
+    "TrainingProgress",
+    "create_compressed_model",
+    "load",
+    "save",
+]

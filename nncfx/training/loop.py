@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from nncfx.controllers import Controller
 from nncfx.errors import CompressionError
-from nncfx.training.checkpoint import HasState, TrainingFile
+from nncfx.training.loop_checkpoint import HasState, TrainingFile
 from nncfx.training.recipe import Recipe
 
 __all__ = ["Batches", "Criterion", "Training", "TrainingProgress"]

@@ -13,9 +13,9 @@ from nncfx.algorithms.block_pruning import (
     block_masks,
     padded_block_scores,
 )
-from nncfx.compressor.create import create_compressed_model
 from nncfx.errors import ArgumentError, CompressionError, ConfigError
 from nncfx.schemes import BlockPrune
+from nncfx.training.create import create_compressed_model
 
 EXTENTS = st.tuples(*[st.integers(1, 5)] * 2)
 

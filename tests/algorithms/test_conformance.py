@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from nncfx.compressor.create import create_compressed_model
 from nncfx.config import AlgorithmConfig, NNCFConfig, option
 from nncfx.controllers import (
     BaselineSchedule,
@@ -36,6 +35,7 @@ from nncfx.controllers import (
 from nncfx.errors import ArgumentError, StorageError, TracingError
 from nncfx.network import NNCFNetwork, strip, unwrap, wrap
 from nncfx.tracing import Insertion, Priority, WeightSite
+from nncfx.training.create import create_compressed_model
 
 INPUTS = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 

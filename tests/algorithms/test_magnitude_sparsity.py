@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from nncfx.algorithms.magnitude_sparsity import MagnitudeSparsityController, sparsity_masks
-from nncfx.compressor.create import create_compressed_model
 from nncfx.errors import CompressionError
 from nncfx.network import strip
+from nncfx.training.create import create_compressed_model
 
 
 def applied(model: nn.Module, inputs: Tensor, **item: object) -> MagnitudeSparsityController:

@@ -6,9 +6,9 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from nncfx.algorithms.channel_pruning.controller import ChannelPruningController
-from nncfx.compressor.create import create_compressed_model
 from nncfx.export import reorder_channels
 from nncfx.network import strip
+from nncfx.training.create import create_compressed_model
 
 
 class Fork(nn.Module):

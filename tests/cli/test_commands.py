@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 import nncfx.storage
 from nncfx.cli.commands import application
 from nncfx.cli.timing_options import parse_shapes
-from nncfx.compressor.evidence import Evidence, ModelFacts
 from nncfx.errors import ArgumentError, NNCFXError, RuntimeFailure, StorageError
+from nncfx.evidence.evidence import Evidence, ModelFacts
 from nncfx.export import export_onnx
 from nncfx.report import render_report
 from nncfx.runtimes import EnergyCounter

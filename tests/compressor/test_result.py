@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from nncfx.compressor import CompressionResult, Evidence, ModelFacts
-from nncfx.compressor.judgement import Judgement
+from nncfx.evidence.judgement import Judgement
 from nncfx.search import SearchResult
 
 DENSE = ModelFacts(

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import nncfx
-from nncfx.compressor.codec import write_text
-from nncfx.compressor.states import TrialStates
+from nncfx.compressor.trials.trial_weights import TrialStates
+from nncfx.evidence.json_codec import write_text
 from nncfx.runtimes.engine_cache import kept_engine
 from nncfx.storage.whole_file import write_whole
 

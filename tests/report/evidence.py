@@ -1,6 +1,6 @@
 """A small, whole piece of evidence for the tests of the report."""
 
-from nncfx.compressor.evidence import Curve, Evidence, LayerRow, ModelFacts, Sample, StudyEvidence
+from nncfx.evidence.evidence import Curve, Evidence, LayerRow, ModelFacts, Sample, StudyEvidence
 
 DENSE = ModelFacts(
     accuracy=0.92,

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from nncfx.compressor.evidence import Curve
+from nncfx.evidence.evidence import Curve
 from nncfx.report.chart import outcome, study_charts
 
 

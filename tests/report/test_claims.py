@@ -5,8 +5,8 @@ from types import ModuleType
 
 import pytest
 
-from nncfx.compressor.evidence import Evidence
-from nncfx.compressor.judgement import Judgement
+from nncfx.evidence.evidence import Evidence
+from nncfx.evidence.judgement import Judgement
 from nncfx.report import render_report
 from nncfx.report.claims import checks, headline
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from nncfx.compressor.metrics import accuracy
+from nncfx.compressor.evaluation.metrics import accuracy
 from nncfx.errors import ArgumentError, RuntimeFailure
 from nncfx.export import ExportResult
 from nncfx.runtimes import BuildOptions, metric_through, runtime_named

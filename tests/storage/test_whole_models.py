@@ -110,7 +110,7 @@ DOORS: dict[str, Callable[[Any, Path], object]] = {
     "quantize_weights": lambda model, _: quantize_weights(model, [X]),
     "prepare_graph": lambda model, _: prepare_graph(model, X),
     "trace": lambda model, _: nncfx.tracing.trace(model, X),
-    "analyze_channels": lambda model, _: nncfx.tracing.analyze_channels(model, X),
+    "analyze_channels": lambda model, _: nncfx.channels.analyze_channels(model, X),
     "DC": lambda model, _: DC().recover(model, Prune(), 0.5, DATA),
     "LC": lambda model, _: LC(steps=1, mb_iterations_per_l=1).recover(model, Prune(), 0.5, DATA),
     "export_onnx": lambda model, path: nncfx.export_onnx(model, path, X),

@@ -10,9 +10,9 @@ from typing_extensions import override
 from nncfx.algorithms.channel_pruning.activity import channel_activity
 from nncfx.algorithms.channel_pruning.controller import ChannelPruningController
 from nncfx.channels import analyze_channels
-from nncfx.compressor.create import create_compressed_model
 from nncfx.errors import ArgumentError, CompressionError, ConfigError, StorageError
 from nncfx.network import strip
+from nncfx.training.create import create_compressed_model
 
 IMAGES = torch.tensor([[[[2.0, 0.0], [0.0, 2.0]]], [[[2.0, 2.0], [2.0, 2.0]]]])
 

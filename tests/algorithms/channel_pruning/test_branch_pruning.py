@@ -6,11 +6,11 @@ from pytorchcv.models.resnet_cifar import resnet20_cifar10
 from torch import nn
 
 from nncfx.algorithms.channel_pruning.branch_pruning import BranchPruningBuilder
-from nncfx.compressor.create import create_compressed_model
 from nncfx.config import BranchPruningConfig
 from nncfx.errors import CompressionError, ConfigError
 from nncfx.network import wrap
 from nncfx.thinning import thin
+from nncfx.training.create import create_compressed_model
 
 IMAGE = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 

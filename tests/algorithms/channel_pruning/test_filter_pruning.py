@@ -7,7 +7,6 @@ from pytorchcv.models.resnet_cifar import resnet20_cifar10
 from torch import Tensor, nn
 
 from nncfx.algorithms.channel_pruning.controller import ChannelPruningController
-from nncfx.compressor.create import create_compressed_model
 from nncfx.errors import CompressionError
 from nncfx.graph.macs import total_macs
 from nncfx.network import strip
@@ -15,6 +14,7 @@ from nncfx.schemes import CRITERIA
 from nncfx.schemes.criteria import geometric_median
 from nncfx.thinning import thin
 from nncfx.tracing import trace
+from nncfx.training.create import create_compressed_model
 
 
 class Chain(nn.Module):

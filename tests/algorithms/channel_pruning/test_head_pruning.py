@@ -15,9 +15,9 @@ from transformers import (
 )
 
 from nncfx.algorithms.channel_pruning.controller import ChannelPruningController
-from nncfx.compressor.create import create_compressed_model
 from nncfx.errors import CompressionError
 from nncfx.thinning import thin
+from nncfx.training.create import create_compressed_model
 
 WORDS = torch.arange(6)[None]
 IMAGE = torch.randn(1, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from nncfx.compressor.evidence import LayerRow
+from nncfx.evidence.evidence import LayerRow
 from nncfx.graph.macs import macs
 from nncfx.tracing import ExampleInputs, trace
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from nncfx.compressor.spelling import number
+from nncfx.evidence.formatting import number
 
 __all__ = ["Judgement"]
 

@@ -7,11 +7,11 @@ from typing import Any, Final, final
 
 from torch import nn
 
-from nncfx.compressor.candidate import Candidate, Forge
 from nncfx.compressor.progress import Narrator
-from nncfx.compressor.spelling import number
-from nncfx.compressor.states import TrialStates
+from nncfx.compressor.trials.candidate import Candidate, Forge
+from nncfx.compressor.trials.trial_weights import TrialStates
 from nncfx.errors import SearchError
+from nncfx.evidence.formatting import number
 from nncfx.lc import Recovered, Recovery, RecoveryData, StepRecord
 from nncfx.objectives import Objective
 from nncfx.search import JSONValue, Measurement, Study, is_hopeless

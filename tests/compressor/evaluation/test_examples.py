@@ -2,7 +2,7 @@
 
 import torch
 
-from nncfx.compressor.examples import batch_size, one_example
+from nncfx.compressor.evaluation.examples import batch_size, one_example
 
 
 def test_the_batch_is_axis_0_of_the_first_tensor_found() -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from nncfx.compressor.metrics import accuracy
-from nncfx.compressor.pairing import loss_of, reads_data
+from nncfx.compressor.evaluation.metrics import accuracy
+from nncfx.compressor.evaluation.paired_comparison import loss_of, reads_data
 
 
 class Scores(nn.Module):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nncfx.compressor.states import TrialStates
+from nncfx.compressor.trials.trial_weights import TrialStates
 from nncfx.errors import SearchError
 
 

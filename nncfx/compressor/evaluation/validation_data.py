@@ -17,7 +17,7 @@ from torch.utils.data import (
     Subset,
 )
 
-from nncfx.compressor.examples import batch_size
+from nncfx.compressor.evaluation.examples import batch_size
 from nncfx.search import JSONValue
 
 __all__ = ["Part", "Validation", "divided", "examples_in"]

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from nncfx._version import __version__
-from nncfx.compressor.create import create_compressed_model
 from nncfx.config import NNCFConfig
 from nncfx.controllers import CompositeController, Controller
 from nncfx.errors import ArgumentError, StorageError
@@ -48,6 +47,7 @@ from nncfx.thinning.structure import (
 )
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.input_specs import describe_inputs
+from nncfx.training.create import create_compressed_model
 
 __all__ = ["load", "save"]
 

@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from nncfx.compressor.candidate import Forge
-from nncfx.compressor.spelling import candidate_words
-from nncfx.compressor.trials import Plan, Trials
+from nncfx.compressor.trials.candidate import Forge
+from nncfx.compressor.trials.trial_runner import Plan, Trials
+from nncfx.evidence.formatting import candidate_words
 from nncfx.search import (
     CAUTION,
     Candidate,

@@ -9,8 +9,8 @@ from typing import Final, Self, final
 
 from torch import nn
 
-from nncfx.compressor.codec import decode, load_object, read_text, write_text
 from nncfx.errors import StorageError
+from nncfx.evidence.json_codec import decode, load_object, read_text, write_text
 from nncfx.export import ExportResult, export_onnx
 from nncfx.objectives import Objective
 from nncfx.runtimes import (

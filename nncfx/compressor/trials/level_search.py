@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from nncfx.compressor.candidate import Forge
-from nncfx.compressor.trials import Plan, Trials
+from nncfx.compressor.trials.candidate import Forge
+from nncfx.compressor.trials.trial_runner import Plan, Trials
 from nncfx.search import (
     Measurement,
     SearchResult,

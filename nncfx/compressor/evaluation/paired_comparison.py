@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from nncfx.compressor.examples import batch_size
-from nncfx.compressor.metrics import Metric, accuracy, metric_value, right_answers
+from nncfx.compressor.evaluation.examples import batch_size
+from nncfx.compressor.evaluation.metrics import Metric, accuracy, metric_value, right_answers
 from nncfx.errors import ArgumentError
 from nncfx.search import Difference, paired_difference
 

@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import nn
 
-from nncfx.compressor.layers import layer_rows
+from nncfx.evidence.layer_table import layer_rows
 from nncfx.thinning import thin
 
 IMAGE = torch.randn(1, 3, 6, 6)

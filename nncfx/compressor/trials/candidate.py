@@ -10,8 +10,8 @@ from typing import final
 import torch
 from torch import nn
 
-from nncfx.compressor.bench import Bench
-from nncfx.compressor.examples import one_example
+from nncfx.compressor.evaluation.examples import one_example
+from nncfx.compressor.trials.candidate_timer import Bench
 from nncfx.graph.macs import total_macs
 from nncfx.schemes import Scheme, footprint_bytes
 from nncfx.thinning import ThinRecipe, ThinResult, save_thinned, thin

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nncfx.compressor.spelling import spelt
+from nncfx.evidence.formatting import spelt
 from nncfx.lc import DC, LC
 from nncfx.schemes import BlockPrune, Cluster, Compose, FilterPrune, Prune, as_scheme
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from nncfx.compressor.metrics import accuracy, metric_value
+from nncfx.compressor.evaluation.metrics import accuracy, metric_value
 from nncfx.errors import ArgumentError
 
 IDENTITY = nn.Identity()

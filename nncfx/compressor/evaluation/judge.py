@@ -6,11 +6,11 @@ from typing import Final, final
 
 from torch import nn
 
-from nncfx.compressor.judgement import Judgement
-from nncfx.compressor.metrics import Metric, metric_name, metric_value
-from nncfx.compressor.pairing import loss_of, reads_data
-from nncfx.compressor.validation import Validation, examples_in
+from nncfx.compressor.evaluation.metrics import Metric, metric_name, metric_value
+from nncfx.compressor.evaluation.paired_comparison import loss_of, reads_data
+from nncfx.compressor.evaluation.validation_data import Validation, examples_in
 from nncfx.errors import ArgumentError
+from nncfx.evidence.judgement import Judgement
 
 __all__ = ["Judge"]
 

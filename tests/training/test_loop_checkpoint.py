@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nncfx.errors import StorageError
-from nncfx.training.checkpoint import TrainingFile
+from nncfx.training.loop_checkpoint import TrainingFile
 
 
 class Ran:

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 import nncfx
 from nncfx import storage
-from nncfx.compressor.checkpoint import load, save
-from nncfx.compressor.create import create_compressed_model
 from nncfx.controllers import Controller
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.network import NNCFNetwork, unwrap
 from nncfx.quantization.weight_only import quantize_weights
+from nncfx.training.create import create_compressed_model
+from nncfx.training.model_checkpoint import load, save
 
 GOLDEN = Path(__file__).parent / "golden"
 INPUTS = torch.ones(2, 6)
@@ -144,7 +144,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(
         message = "disk full"
         raise OSError(message)
 
-    monkeypatch.setattr("nncfx.compressor.checkpoint.save_file", full)
+    monkeypatch.setattr("nncfx.training.model_checkpoint.save_file", full)
     with pytest.raises(StorageError, match="disk full"):
         save(path, model, controller)
     assert path.read_bytes() == before

@@ -5,7 +5,6 @@ import torch
 from pytorchcv.models.resnet_cifar import resnet20_cifar10
 from torch import Tensor, nn
 
-from nncfx.compressor.create import create_compressed_model, example_inputs_of
 from nncfx.config import (
     AlgorithmConfig,
     InputInfo,
@@ -23,6 +22,7 @@ from nncfx.errors import (
 )
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.tracing import Priority
+from nncfx.training.create import create_compressed_model, example_inputs_of
 
 INPUTS = torch.ones(1, 3, 8, 8)
 MAGNITUDE = {"algorithm": "magnitude_sparsity"}

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nncfx.compressor.evidence import (
+from nncfx.errors import ArgumentError, StorageError
+from nncfx.evidence.evidence import (
     Curve,
     Evidence,
     LayerRow,
@@ -20,7 +21,6 @@ from nncfx.compressor.evidence import (
     Sample,
     StudyEvidence,
 )
-from nncfx.errors import ArgumentError, StorageError
 
 numbers = st.floats(allow_nan=False)
 texts = st.text(max_size=12)

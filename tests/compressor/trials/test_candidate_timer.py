@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from nncfx.compressor.bench import Bench
+from nncfx.compressor.trials.candidate_timer import Bench
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.runtimes import Timing, TimingPlan
 
@@ -46,7 +46,9 @@ def test_latency_counts_from_the_dense_models(
     """A candidate that takes a quarter of the dense model's time beside it has a quarter of it."""
     dense, candidate = (timing_of(ms) for ms in (8.0, 2.0))
     times = iter([{"dense": timing_of(4.0)}, {"dense": dense, "candidate": candidate}])
-    monkeypatch.setattr("nncfx.compressor.bench.time_sessions", lambda *_, **__: next(times))
+    monkeypatch.setattr(
+        "nncfx.compressor.trials.candidate_timer.time_sessions", lambda *_, **__: next(times)
+    )
     assert bench.latency_ms(net(16)) == 1.0
 
 

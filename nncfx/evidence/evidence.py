@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nncfx.compressor.codec import decode, encode, load_object, read_text, write_text
-from nncfx.compressor.judgement import Judgement
 from nncfx.errors import ArgumentError, StorageError
+from nncfx.evidence.json_codec import decode, encode, load_object, read_text, write_text
+from nncfx.evidence.judgement import Judgement
 
 __all__ = [
     "EVIDENCE_FORMAT",
@@ -221,8 +221,8 @@ class Evidence:
         created: When, in ISO 8601 with the offset from UTC.
         metric: Name of the metric that `accuracy` holds, such as "accuracy".
         runtime: Where latency and throughput were measured, such as "onnxruntime".
-        machine: Facts of the machine; see `nncfx.compressor.machine.machine_facts`.
-        versions: Versions that matter; see `nncfx.compressor.machine.version_facts`.
+        machine: Facts of the machine; see `nncfx.evidence.machine.machine_facts`.
+        versions: Versions that matter; see `nncfx.evidence.machine.version_facts`.
         dense: The model that came in.
         compressed: The model that came out.
         studies: The searches, in the order in which they ran.

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from nncfx.compressor.validation import Validation, divided, examples_in
+from nncfx.compressor.evaluation.validation_data import Validation, divided, examples_in
 
 ROWS = torch.arange(70)
 
