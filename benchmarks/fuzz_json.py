@@ -32,9 +32,9 @@ from nncfx.errors import NNCFXError
 from nncfx.evidence.evidence import Evidence
 from nncfx.graph import NNCFGraph
 from nncfx.hago.log import read_log
-from nncfx.hardware import Hardware, hardware_named
 from nncfx.runtimes.latency_table import LatencyTable, ModuleSample
 from nncfx.search import Measurement, Study
+from nncfx.targets import Hardware, hardware_named
 from nncfx.thinning.recipe import ThinRecipe, rebuild
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "report"))

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from nncfx import hago
 from nncfx.hago.inspection import simulated_outputs
-from nncfx.hardware import Descriptor, Hardware, hardware_named
 from nncfx.quantization.observation import tracked
+from nncfx.targets import Descriptor, Hardware, hardware_named
 
 _SUMS = Hardware(
     name="int16 sums",

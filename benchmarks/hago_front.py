@@ -37,9 +37,9 @@ import nncfx
 from nncfx import hago
 from nncfx.hago import NodeKind
 from nncfx.hago.choice_space import Choices
-from nncfx.hardware import hardware_named
 from nncfx.quantization.observation import tracked
 from nncfx.runtimes import BuildOptions, TimingPlan, runtime_named, time_sessions
+from nncfx.targets import hardware_named
 
 FLOAT = "float32"
 SHIFTS = ((0, 0), (2, 2), (-2, 2), (2, -2), (-2, -2))

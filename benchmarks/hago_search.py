@@ -21,8 +21,8 @@ from safetensors.torch import load_file
 
 from nncfx import hago
 from nncfx.hago.search import SearchSpace, search_space
-from nncfx.hardware import Hardware, hardware_named
 from nncfx.quantization.observation import tracked
+from nncfx.targets import Hardware, hardware_named
 
 WEIGHTS = {3: "resnet20_cifar10_optA", 9: "resnet56_cifar10_optA"}
 Batches = list[tuple[torch.Tensor, torch.Tensor]]

@@ -23,7 +23,7 @@ from torch import nn
 from unconstrained_latency import FILE_RUNS
 
 from nncfx.export import export_onnx
-from nncfx.export.channel_selection import select_before
+from nncfx.reorder.selection import select_before
 
 CHANNELS: Final = 128
 WIDTHS: Final = (32, 96)

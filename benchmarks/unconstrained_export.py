@@ -29,7 +29,7 @@ from torch import nn
 from nncfx.channels import analyze_channels
 from nncfx.errors import machine_fault
 from nncfx.export import ReorderResult, reorder_channels
-from nncfx.export.channel_selection import ChannelSelection
+from nncfx.reorder.selection import ChannelSelection
 from nncfx.schemes import Ranking, unconstrained_masks
 from nncfx.tracing import trace
 

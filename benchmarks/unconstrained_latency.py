@@ -33,7 +33,7 @@ from torch import nn
 from unconstrained_export import COPIES, Reference, made, mask
 
 from nncfx.export import ReorderResult, export_onnx, reorder_channels
-from nncfx.export.channel_selection import ChannelSelection
+from nncfx.reorder.selection import ChannelSelection
 from nncfx.schemes.alignment import ALIGNMENTS
 from nncfx.thinning import thin
 

@@ -8,7 +8,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from nncfx._version import __version__
-from nncfx.renamed import RENAMED, install
+from nncfx.renamed import RENAMED, attribute, install
 
 if TYPE_CHECKING:
     from nncfx import errors, objectives, schemes, search, storage
@@ -73,16 +73,18 @@ _PACKAGES = frozenset(
         "export",
         "graph",
         "hago",
-        "hardware",
         "lc",
         "network",
         "objectives",
+        "operators",
         "quantization",
+        "reorder",
         "report",
         "runtimes",
         "schemes",
         "search",
         "storage",
+        "targets",
         "thinning",
         "tracing",
         "training",
@@ -96,8 +98,10 @@ def __getattr__(name: str) -> object:
     """Import what is asked for (PEP 562)."""
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
-    if name in _PACKAGES or f"nncfx.{name}" in RENAMED:
+    if name in _PACKAGES:
         return importlib.import_module(f"nncfx.{name}")
+    if f"nncfx.{name}" in RENAMED:
+        return attribute(__name__, name)
     from nncfx.errors import did_you_mean
 
     guess = did_you_mean(name, [*__all__, *_PACKAGES])

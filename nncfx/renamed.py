@@ -17,6 +17,9 @@ __all__ = ["RENAMED", "attribute", "install"]
 
 RENAMED: Final = {
     "nncfx.compressor.evidence": "nncfx.evidence",
+    "nncfx.export.channel_placement": "nncfx.reorder.placement",
+    "nncfx.export.channel_selection": "nncfx.reorder.selection",
+    "nncfx.hardware": "nncfx.targets",
     "nncfx.tracing.NNCFNetwork": "nncfx.network.NNCFNetwork",
     "nncfx.tracing.analyze_channels": "nncfx.channels.analyze_channels",
     "nncfx.tracing.dynamic_class": "nncfx.tracing.hooks.dynamic_class",

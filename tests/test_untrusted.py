@@ -8,10 +8,10 @@ from torch import nn
 
 from nncfx.errors import GraphError, NNCFXError, StorageError
 from nncfx.graph import NNCFGraph
-from nncfx.hardware import Hardware
 from nncfx.network import wrap
 from nncfx.runtimes import LatencyTable
 from nncfx.schemes import Prune
+from nncfx.targets import Hardware
 from nncfx.thinning.recipe import ThinRecipe
 from nncfx.tracing.calls.input_specs import inputs_from
 from nncfx.untrusted import is_found, read_json

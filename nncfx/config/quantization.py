@@ -206,7 +206,7 @@ class QuantizationConfig(TrainedAlgorithmConfig):
 
     target: str | None = option(
         None,
-        "the hardware description that says what is quantized: a name of nncfx.hardware; where "
+        "the hardware description that says what is quantized: a name of nncfx.targets; where "
         "none is given, target_device of the whole config chooses it",
     )
     preset: Literal["performance", "mixed"] | None = option(

@@ -1,16 +1,16 @@
 """Write a model as a file that a runtime reads."""
 
-from nncfx.export.channel_order import channel_order
-from nncfx.export.channel_reads import ChannelRead, channel_reads, copied_channels
+from nncfx.export.checks.qdq_check import QDQViolation, qdq_violations
 from nncfx.export.export_result import ExportResult
-from nncfx.export.node_modules import modules_in_file
+from nncfx.export.ir.node_modules import modules_in_file
 from nncfx.export.onnx_export import export_onnx
-from nncfx.export.pt2e import export_program
-from nncfx.export.qdq_check import QDQViolation, qdq_violations
-from nncfx.export.reorder import ReorderResult, reorder_channels
-from nncfx.export.rewriting import LayerRead, LayerWrite
-from nncfx.export.selection_cost import COSTS, SelectionCost
-from nncfx.export.targets import TARGETS, Target
+from nncfx.export.pt2e.export_program import export_program
+from nncfx.reorder.cost import COSTS, SelectionCost
+from nncfx.reorder.order import channel_order
+from nncfx.reorder.reads import ChannelRead, channel_reads, copied_channels
+from nncfx.reorder.reorder import ReorderResult, reorder_channels
+from nncfx.reorder.rewriting import LayerRead, LayerWrite
+from nncfx.targets.targets import TARGETS, Target
 
 __all__ = [
     "COSTS",

@@ -15,37 +15,37 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from nncfx.errors import ArgumentError, ExportError, MissingExtraError
-from nncfx.export.byte_sums import tell_of_overflow
-from nncfx.export.dynamic_batch import (
+from nncfx.export.capture.dynamic_batch import (
     Call,
     axes_by_argument,
     batch_size,
     batched_call,
     opened,
 )
-from nncfx.export.export_failure import as_export_error
-from nncfx.export.export_result import ExportResult
-from nncfx.export.exportable_calls import ExportableCalls
-from nncfx.export.fake_quantize import translations
-from nncfx.export.lost_arguments import refuse_lost_arguments
-from nncfx.export.lost_state import tell_of_lost_state
-from nncfx.export.node_modules import name_nodes
-from nncfx.export.preparation import (
+from nncfx.export.capture.export_failure import as_export_error
+from nncfx.export.capture.exportable_calls import ExportableCalls
+from nncfx.export.capture.preparation import (
     inferring,
     plain,
     refuse_unwritable,
     run_once,
     tell_of_idle_quantizers,
 )
+from nncfx.export.capture.quantizer_inputs import check_quantizer_inputs, quantizer_inputs
+from nncfx.export.capture.unexported_state import tell_of_lost_state
+from nncfx.export.capture.unsupported_arguments import refuse_lost_arguments
+from nncfx.export.capture.writable_outputs import writable_outputs
+from nncfx.export.checks.qdq_check import tell_of_floats
+from nncfx.export.checks.saturation_check import tell_of_overflow
+from nncfx.export.export_result import ExportResult
+from nncfx.export.ir.fake_quantize import translations
+from nncfx.export.ir.node_modules import name_nodes
+from nncfx.export.passes.float32_upcast import widen_floats
 from nncfx.export.qdq import write_quantized
-from nncfx.export.qdq_check import tell_of_floats
-from nncfx.export.quantizer_inputs import check_quantizer_inputs, quantizer_inputs
-from nncfx.export.targets import Target, target_named
-from nncfx.export.wide_floats import widen_floats
-from nncfx.export.writable_outputs import writable_outputs
 from nncfx.network import inputs_for
 from nncfx.quantization.operator_shapes import know_shapes
 from nncfx.storage.whole_file import writing_files
+from nncfx.targets.targets import Target, target_named
 from nncfx.tracing import ExampleInputs, as_call
 
 if TYPE_CHECKING:

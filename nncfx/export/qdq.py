@@ -5,30 +5,36 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nncfx.errors import ExportError
-from nncfx.export.clamps import clamp_by_quantizers
-from nncfx.export.constant_values import store_constant_values
-from nncfx.export.embeddings import look_up_integers
-from nncfx.export.fake_quantize import DOMAIN, Grid, grid_of, is_fake_quantize
-from nncfx.export.float_fences import fence_floats
-from nncfx.export.folded_norms import fold_batch_norms
-from nncfx.export.fusion import arrange_quantizers
-from nncfx.export.gates import quantize_gates
-from nncfx.export.graph_edits import add_constant, constant_of, consumers, input_of, replace_node
-from nncfx.export.image_blocks import read_image_by_blocks
-from nncfx.export.integer_biases import add_integer_biases
-from nncfx.export.integer_forms import (
+from nncfx.export.ir.fake_quantize import DOMAIN, Grid, grid_of, is_fake_quantize
+from nncfx.export.ir.graph_edits import (
+    add_constant,
+    constant_of,
+    consumers,
+    input_of,
+    replace_node,
+)
+from nncfx.export.ir.integer_weights import IntegerWeight, integer_weights, store
+from nncfx.export.ir.number_types import activation_grid, number_type
+from nncfx.export.passes.clamps import clamp_by_quantizers
+from nncfx.export.passes.constant_folding import store_constant_values
+from nncfx.export.passes.embeddings import look_up_integers
+from nncfx.export.passes.folded_norms import fold_batch_norms
+from nncfx.export.passes.fusion import arrange_quantizers
+from nncfx.export.passes.fusion_barriers import fence_floats
+from nncfx.export.passes.integer_biases import add_integer_biases
+from nncfx.export.passes.integer_forms import (
     leave_out_borders,
     scale_after_products,
     use_global_pooling,
     use_matrix_products,
 )
-from nncfx.export.integer_weights import IntegerWeight, integer_weights, store
-from nncfx.export.number_types import activation_grid, number_type
-from nncfx.export.packed_weights import pack_weights
-from nncfx.export.recurrent_weights import arrange_recurrent_weights
-from nncfx.export.subsampled_pixels import subsample_pixels
-from nncfx.export.targets import Target
-from nncfx.export.tied_tables import share_tied_tables
+from nncfx.export.passes.packed_weights import pack_weights
+from nncfx.export.passes.recurrent_weights import arrange_recurrent_weights
+from nncfx.export.passes.silu import quantize_gates
+from nncfx.export.passes.space_to_depth_stem import read_image_by_blocks
+from nncfx.export.passes.subsampled_pixels import subsample_pixels
+from nncfx.export.passes.tied_tables import share_tied_tables
+from nncfx.targets.targets import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -38,7 +38,7 @@ from nncfx.hago.tuners import (
     SimulatedAnnealingTuner,
     Tuner,
 )
-from nncfx.hardware import Hardware, hardware_named
+from nncfx.targets import Hardware, hardware_named
 
 __all__ = [
     "THRESHOLD_METHODS",
@@ -92,5 +92,5 @@ __all__ = [
 
 
 def create_sample_hardware() -> Hardware:
-    """Return the hardware of Hago's example: `nncfx.hardware.hardware_named("hago")`."""
+    """Return the hardware of Hago's example: `nncfx.targets.hardware_named("hago")`."""
     return hardware_named("hago")

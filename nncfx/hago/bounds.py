@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from nncfx.graph import Operation, operation_macs
-from nncfx.hardware import CONTRACTIONS, operation_kind
+from nncfx.operators import CONTRACTIONS, operation_kind
 
 __all__ = ["largest_sum"]
 

@@ -20,8 +20,8 @@ from nncfx.hago.thresholds import (
     max_range,
     next_power_of_two,
 )
-from nncfx.hardware import Hardware
 from nncfx.quantization.observation import tracked
+from nncfx.targets import Hardware
 from nncfx.tracing import ExampleInputs, TracedCall, trace
 from nncfx.tracing.calls.tensors import tensors_in
 

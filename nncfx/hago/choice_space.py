@@ -7,7 +7,7 @@ from nncfx.errors import CompressionError
 from nncfx.hago.graph import QuantGraph
 from nncfx.hago.rules import keeps_scale
 from nncfx.hago.topology import Topology, moves_freely
-from nncfx.hardware import DTYPES, Descriptor, Hardware
+from nncfx.targets import DTYPES, Descriptor, Hardware
 
 __all__ = ["Choices", "choice_space", "searched_space", "select_descriptors"]
 

@@ -11,7 +11,7 @@ from nncfx.hago.choice_space import Choices, select_descriptors
 from nncfx.hago.graph import NodeKind, QuantGraph
 from nncfx.hago.strategy import Strategy
 from nncfx.hago.tuners import Bits
-from nncfx.hardware import DTYPES, Hardware
+from nncfx.targets import DTYPES, Hardware
 
 __all__ = [
     "Cost",

@@ -18,7 +18,8 @@ from nncfx.hago.graph import QuantGraph
 from nncfx.hago.rules import output_scale, rectified_scales
 from nncfx.hago.strategy import FEWEST_BITS, MOST_BITS, Strategy
 from nncfx.hago.topology import Topology
-from nncfx.hardware import DTYPES, Descriptor, Hardware, operation_kind
+from nncfx.operators import operation_kind
+from nncfx.targets import DTYPES, Descriptor, Hardware
 
 __all__ = ["BiasPlan", "EdgePlan", "Plan", "Planner", "has_channel_scales", "make_plan"]
 

@@ -17,7 +17,7 @@ from nncfx.hago.graph import QuantGraph
 from nncfx.hago.simulation import SimulatedGraph
 from nncfx.hago.strategy import Strategy
 from nncfx.hago.tuners import Bits
-from nncfx.hardware import Hardware
+from nncfx.targets import Hardware
 from nncfx.tracing import ExampleInputs, run
 from nncfx.tracing.calls.tensors import tensors_in
 

@@ -14,8 +14,8 @@ from nncfx.errors import ArgumentError
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.graph.operations import INPUT_FUNCTION, OUTPUT_FUNCTION
 from nncfx.hago.copying import plain_copy
-from nncfx.hardware import operation_kind
 from nncfx.network import NNCFNetwork, wrap
+from nncfx.operators import operation_kind
 from nncfx.quantization.batch_norm_folding import fold_batch_norms
 from nncfx.tracing import ExampleInputs
 

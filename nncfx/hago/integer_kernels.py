@@ -11,7 +11,7 @@ from nncfx.errors import CompressionError
 from nncfx.graph import Operation
 from nncfx.hago.fixed_point import wrapped
 from nncfx.hago.rules import registration
-from nncfx.hardware import operation_kind
+from nncfx.operators import operation_kind
 
 __all__ = ["IntegerCall", "IntegerKernel", "integer_kernel", "integer_result", "narrow"]
 

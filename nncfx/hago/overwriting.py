@@ -5,7 +5,7 @@ from typing import Final
 
 from nncfx.graph import Operation
 from nncfx.hago.graph import QuantGraph
-from nncfx.hardware import operation_kind
+from nncfx.operators import operation_kind
 
 __all__ = ["changes_in_place", "overwritable_edges"]
 

@@ -10,8 +10,8 @@ from nncfx.hago.inspection import GraphStatistics, inspect_plan, simulated_outpu
 from nncfx.hago.realization import QuantizedGraph
 from nncfx.hago.simulation import SimulatedGraph
 from nncfx.hago.strategy import Strategy, require_inputs, require_same_model
-from nncfx.hardware import Hardware
 from nncfx.network import NNCFNetwork
+from nncfx.targets import Hardware
 from nncfx.tracing import ExampleInputs
 
 __all__ = ["Quantizer", "create_quantizer"]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.graph import Operation
-from nncfx.hardware import KINDS, operation_kind
+from nncfx.operators import KINDS, operation_kind
 from nncfx.tracing.hooks.activation_hooks import is_known_function
 
 __all__ = [

@@ -37,8 +37,8 @@ from nncfx.hago.tuners import (
     SimulatedAnnealingTuner,
     Tuner,
 )
-from nncfx.hardware import Hardware
 from nncfx.quantization.observation import tracked
+from nncfx.targets import Hardware
 from nncfx.tracing.calls.tensors import tensors_in
 
 __all__ = [

@@ -9,7 +9,7 @@ import jsonschema
 from nncfx.errors import ArgumentError, CompressionError, StorageError
 from nncfx.hago.graph import QuantGraph
 from nncfx.hago.topology import Topology
-from nncfx.hardware import Hardware
+from nncfx.targets import Hardware
 
 __all__ = [
     "FEWEST_BITS",
@@ -106,7 +106,7 @@ def require_inputs(graph: object, hardware: object) -> None:
         )
     if not isinstance(hardware, Hardware):
         raise ArgumentError(
-            f"The hardware is {hardware!r}. Give a nncfx.hardware.Hardware, such as "
+            f"The hardware is {hardware!r}. Give a nncfx.targets.Hardware, such as "
             "hardware_named('onnxruntime').",
         )
 

@@ -8,7 +8,8 @@ from typing import Final, TypeAlias
 from nncfx.graph import Operation
 from nncfx.hago.graph import Node, QuantGraph
 from nncfx.hago.rules import has_scale_rule
-from nncfx.hardware import CONTRACTIONS, MOVEMENTS, Hardware
+from nncfx.operators import CONTRACTIONS, MOVEMENTS
+from nncfx.targets import Hardware
 
 __all__ = ["Override", "Topology", "default_override", "moves_freely", "quantize_topology"]
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from nncfx.controllers.base.weights import constants_of, raw_parameters
 from nncfx.errors import TracingError
-from nncfx.hardware import operation_kind
 from nncfx.network import NNCFNetwork
+from nncfx.operators import operation_kind
 from nncfx.quantization.constant_operands import constant_operands
 from nncfx.quantization.operands import WITH_WEIGHT
 from nncfx.tracing.record.buffer_writes import written_buffers

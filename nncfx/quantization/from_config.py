@@ -9,7 +9,6 @@ from nncfx.config import Fault, QuantizationConfig, config_error
 from nncfx.config.quantization import RangeInitializer, WeightQuantizers
 from nncfx.errors import CompressionError, did_you_mean
 from nncfx.graph import NNCFGraph
-from nncfx.hardware import Hardware, hardware_named
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.changed_buffers import changed_buffers
 from nncfx.quantization.insertions import PlacedQuantizer
@@ -23,6 +22,7 @@ from nncfx.quantization.plan import (
 )
 from nncfx.quantization.quantize import preset_requests
 from nncfx.quantization.ranges import RangeRequest
+from nncfx.targets import Hardware, hardware_named
 
 __all__ = ["plan_of_config", "ranges_of_config"]
 

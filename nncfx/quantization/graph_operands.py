@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from nncfx.graph import NNCFGraph
-from nncfx.hardware import operation_kind
+from nncfx.operators import operation_kind
 from nncfx.quantization.changed_buffers import ChangedBuffers
 from nncfx.quantization.constant_operands import constant_operands
 from nncfx.quantization.operands import WITH_WEIGHT, Operands, operands_of

@@ -20,8 +20,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 from typing_extensions import override
 
 from nncfx.errors import ArgumentError
-from nncfx.hardware import MOVEMENTS, operation_kind
 from nncfx.network import NNCFNetwork
+from nncfx.operators import MOVEMENTS, operation_kind
 from nncfx.quantization.float_kernels import (
     average_pooled,
     channel_mean,

@@ -12,8 +12,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from nncfx.graph import NNCFGraph, Operation
-from nncfx.hardware import CONTRACTIONS, operation_kind
 from nncfx.network import NNCFNetwork
+from nncfx.operators import CONTRACTIONS, operation_kind
 from nncfx.quantization.calibration import calibration_inputs
 from nncfx.quantization.observation import (
     Note,

@@ -7,7 +7,7 @@ from typing import Final
 
 from nncfx.graph import Operation
 from nncfx.graph.einsum import MatrixProduct, matrix_product
-from nncfx.hardware import operation_kind
+from nncfx.operators import operation_kind
 
 __all__ = ["WITH_WEIGHT", "Operands", "operands_of"]
 

@@ -14,8 +14,8 @@ from typing import Final, Literal
 import torch
 
 from nncfx.errors import ArgumentError, did_you_mean
-from nncfx.hardware import Hardware
 from nncfx.quantization.plan import PlannedQuantizer, QuantizationPlan
+from nncfx.targets import Hardware
 
 __all__ = ["OverflowFix", "byte_sums_saturate", "with_overflow_fix"]
 

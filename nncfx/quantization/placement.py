@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from nncfx.errors import ArgumentError
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.graph.operations import OUTPUT_FUNCTION
-from nncfx.hardware import CONTRACTIONS, DTYPES, MOVEMENTS, Descriptor, Hardware, operation_kind
+from nncfx.operators import CONTRACTIONS, MOVEMENTS, operation_kind
 from nncfx.quantization.changed_buffers import NO_CHANGES, ChangedBuffers
 from nncfx.quantization.graph_operands import graph_operands
 from nncfx.quantization.operands import Operands
@@ -27,6 +27,7 @@ from nncfx.quantization.plan import (
 from nncfx.quantization.requests import Requests, fused_chain, is_model_input
 from nncfx.quantization.scope_check import check_scopes
 from nncfx.quantization.spec import FLOAT8_MAX, QuantizerSpec
+from nncfx.targets import DTYPES, Descriptor, Hardware
 from nncfx.tracing import PostSite, PreSite, WeightSite
 
 __all__ = ["plan_quantizers"]
@@ -55,7 +56,7 @@ def plan_quantizers(
         ArgumentError: more bits are asked for than the hardware has, or a mode it has not.
 
     >>> import torch, nncfx
-    >>> from nncfx.hardware import hardware_named
+    >>> from nncfx.targets import hardware_named
     >>> model = nncfx.wrap(torch.nn.Sequential(torch.nn.Linear(2, 3)), torch.zeros(1, 2))
     >>> print(plan_quantizers(model.nncf.graph, hardware_named("onnxruntime")))
     1 activations and 1 weights are quantized for onnxruntime

@@ -11,8 +11,8 @@ from torch import nn
 
 from nncfx.controllers.base.unread_weights import tell_of_unread_weights
 from nncfx.errors import ArgumentError, CompressionError, TracingError, did_you_mean
-from nncfx.hardware import CONTRACTIONS, Hardware, hardware_named
 from nncfx.network import NNCFNetwork, unwrap, wrap
+from nncfx.operators import CONTRACTIONS
 from nncfx.quantization.batch_norm_folding import fold_batch_norms
 from nncfx.quantization.bias_correction import correct_biases
 from nncfx.quantization.calibration import calibrate, calibration_inputs, set_weight_ranges
@@ -29,6 +29,7 @@ from nncfx.quantization.placement import plan_quantizers
 from nncfx.quantization.plan import PlacementOptions, QuantizationPlan, SpecRequest
 from nncfx.quantization.ranges import RangeRequest
 from nncfx.quantization.smooth_quant import smooth_layers
+from nncfx.targets import Hardware, hardware_named
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.model_copy import own_model
 
@@ -188,7 +189,7 @@ def _check(
         "target": (
             isinstance(target, (str, Hardware)),
             target,
-            "Pass a name, such as 'onnxruntime', or a nncfx.hardware.Hardware.",
+            "Pass a name, such as 'onnxruntime', or a nncfx.targets.Hardware.",
         ),
         "ignored_scopes": (
             isinstance(ignored_scopes, Iterable)

@@ -8,8 +8,9 @@ import networkx as nx
 
 from nncfx.graph import Edge, NNCFGraph, Operation
 from nncfx.graph.operations import INPUT_FUNCTION, OUTPUT_FUNCTION
-from nncfx.hardware import MOVEMENTS, Hardware, operation_kind
+from nncfx.operators import MOVEMENTS, operation_kind
 from nncfx.quantization.plan import Tensor
+from nncfx.targets import Hardware
 from nncfx.tracing import PostSite, PreSite, Site
 
 __all__ = ["Requests", "fused_chain", "is_model_input"]

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph, Operation
-from nncfx.hardware import operation_kind
 from nncfx.network import NNCFNetwork, wrap
+from nncfx.operators import operation_kind
 from nncfx.quantization.grid import fake_quantize, qparams_from_range, rows_of
 from nncfx.quantization.layer_rounding import round_weights
 from nncfx.quantization.operands import operands_of

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from nncfx import hago
-from nncfx.hardware import Descriptor, Hardware, hardware_named
+from nncfx.targets import Descriptor, Hardware, hardware_named
 
 
 class Residual(nn.Module):

@@ -13,7 +13,7 @@ from torch import nn
 from nncfx import hago
 from nncfx.errors import ArgumentError, CompressionError, SearchError, StorageError
 from nncfx.hago.evaluation import LabelledBatches
-from nncfx.hardware import Hardware
+from nncfx.targets import Hardware
 
 
 def search(

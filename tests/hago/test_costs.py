@@ -22,7 +22,7 @@ from nncfx.hago.costs import (
 from nncfx.hago.evaluation import LabelledBatches
 from nncfx.hago.search import SearchSpace, search_space
 from nncfx.hago.sensitivity import SensitivityGreedyTuner, divergence, edge_sensitivities
-from nncfx.hardware import Hardware
+from nncfx.targets import Hardware
 
 NUMBERS = st.floats(0, 10).map(lambda one: round(one, 2))
 

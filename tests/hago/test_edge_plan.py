@@ -12,7 +12,7 @@ from nncfx.errors import ArgumentError, CompressionError
 from nncfx.hago import rules
 from nncfx.hago.edge_plan import Plan, Planner, make_plan
 from nncfx.hago.rules import infer_scale, keeps_scale, rectified_scales
-from nncfx.hardware import Hardware
+from nncfx.targets import Hardware
 
 
 @pytest.fixture

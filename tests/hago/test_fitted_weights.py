@@ -9,7 +9,7 @@ from nncfx import hago
 from nncfx.hago.edge_plan import make_plan
 from nncfx.hago.evaluation import LabelledBatches
 from nncfx.hago.simulation import simulate_quantize
-from nncfx.hardware import Hardware
+from nncfx.targets import Hardware
 
 
 def weight_errors(

@@ -12,8 +12,8 @@ import nncfx
 from nncfx import hago
 from nncfx.errors import RuntimeFailure
 from nncfx.hago.evaluation import LabelledBatches
-from nncfx.hardware import Hardware
 from nncfx.runtimes import BuildOptions, runtime_named, write_operator_form
+from nncfx.targets import Hardware
 
 
 def run(path: Path, images: torch.Tensor) -> npt.NDArray[np.float32]:
@@ -71,7 +71,7 @@ def test_four_bits_take_less_than_half_a_byte(tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Conv2d(16, 64, 3), torch.nn.Conv2d(64, 64, 3))
     inputs = torch.randn(1, 16, 8, 8)
     graph = hago.prepare_graph(model, inputs)
-    hardware = nncfx.hardware.hardware_named("tensorrt")
+    hardware = nncfx.targets.hardware_named("tensorrt")
     strategy, _ = hago.search_quantize_strategy(
         graph,
         hardware,

@@ -7,7 +7,7 @@ from torch import nn
 from nncfx import hago
 from nncfx.errors import ArgumentError
 from nncfx.hago.evaluation import LabelledBatches
-from nncfx.hardware import Hardware
+from nncfx.targets import Hardware
 
 
 def evaluator_of(

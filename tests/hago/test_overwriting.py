@@ -11,7 +11,7 @@ from nncfx import hago
 from nncfx.hago.edge_plan import EdgePlan, make_plan
 from nncfx.hago.overwriting import overwritable_edges
 from nncfx.hago.simulation import Remembered, SimQ, SimulatedGraph
-from nncfx.hardware import Hardware, hardware_named
+from nncfx.targets import Hardware, hardware_named
 
 
 class _Branches(nn.Module):

@@ -11,7 +11,7 @@ from nncfx import hago
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.hago.choice_space import searched_space, select_descriptors
 from nncfx.hago.graph import NodeKind
-from nncfx.hardware import Descriptor, Hardware, hardware_named
+from nncfx.targets import Descriptor, Hardware, hardware_named
 
 NODES = [
     ("var", "/nncf_model_input_0"),

@@ -14,7 +14,7 @@ from nncfx.errors import CompressionError
 from nncfx.hago import rules
 from nncfx.hago.integer_kernels import _KERNELS
 from nncfx.hago.search import QuantizeSettings, search_space
-from nncfx.hardware import HARDWARE, Descriptor, Hardware, hardware_named
+from nncfx.targets import HARDWARE, Descriptor, Hardware, hardware_named
 
 KINDS = ("all 8 bits", "mixed")
 

@@ -9,7 +9,7 @@ from torch import nn
 from nncfx import hago
 from nncfx.hago.evaluation import LabelledBatches
 from nncfx.hago.rounding_errors import rounding_errors
-from nncfx.hardware import Hardware
+from nncfx.targets import Hardware
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from nncfx import hago
 from nncfx.errors import ArgumentError, CompressionError, SearchError
 from nncfx.hago.choice_space import searched_space
 from nncfx.hago.evaluation import LabelledBatches
-from nncfx.hardware import Hardware
+from nncfx.targets import Hardware
 
 FEW = hago.QuantizeSettings(most_trials=5)
 
@@ -133,7 +133,7 @@ import sys, torch
 sys.path.insert(0, {tests!r})
 from conftest import Residual
 from nncfx import hago
-from nncfx.hardware import hardware_named
+from nncfx.targets import hardware_named
 
 if __name__ == "__main__":
     torch.manual_seed(0)

@@ -11,7 +11,7 @@ from nncfx import hago
 from nncfx.hago.edge_plan import make_plan
 from nncfx.hago.evaluation import LabelledBatches
 from nncfx.hago.simulation import SimulatedGraph
-from nncfx.hardware import Hardware
+from nncfx.targets import Hardware
 
 
 def on_grid(values: Tensor, threshold: Tensor, bits: int) -> Tensor:

@@ -8,11 +8,11 @@ from torch import nn
 
 import nncfx
 from nncfx.errors import CompressionError
-from nncfx.hardware import hardware_named
 from nncfx.network import NNCFNetwork
 from nncfx.quantization import QuantizerSpec, RangeRequest, plan_quantizers
 from nncfx.quantization.calibration import calibrate, weight_range
 from nncfx.quantization.insertions import PlacedQuantizer, insertions_of, place_quantizers
+from nncfx.targets import hardware_named
 
 WEIGHT = torch.randn(4, 3, 2, generator=torch.Generator().manual_seed(0))
 ALL = RangeRequest(method="min_max")

@@ -11,9 +11,9 @@ from torch.nn.utils.parametrizations import spectral_norm
 from typing_extensions import override
 
 import nncfx
-from nncfx.hardware import hardware_named
 from nncfx.quantization import Quantizer, plan_quantizers
 from nncfx.quantization.changed_buffers import ChangedBuffers, changed_buffers
+from nncfx.targets import hardware_named
 
 
 class MemoryBank(nn.Module):

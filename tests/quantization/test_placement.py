@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 import nncfx
 from nncfx.errors import ArgumentError, GraphError
-from nncfx.hardware import Descriptor, Hardware, hardware_named
 from nncfx.quantization import (
     PlacementOptions,
     QuantizationPlan,
@@ -21,6 +20,7 @@ from nncfx.quantization import (
     plan_quantizers,
 )
 from nncfx.runtimes import BuildOptions, exact_byte_sums, integer_kernels, runtime_named
+from nncfx.targets import Descriptor, Hardware, hardware_named
 from nncfx.tracing import PostSite, WeightSite
 
 IMAGE = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 import nncfx
 from nncfx.errors import ArgumentError, CompressionError, GraphError, TracingError
-from nncfx.hardware import HARDWARE
 from nncfx.network import NNCFNetwork
 from nncfx.quantization import (
     PlacementOptions,
@@ -24,6 +23,7 @@ from nncfx.quantization import (
     SpecRequest,
     quantize,
 )
+from nncfx.targets import HARDWARE
 
 
 class Net(nn.Module):

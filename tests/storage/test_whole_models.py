@@ -24,7 +24,7 @@ from torch.nn import functional as F
 import nncfx
 from nncfx.errors import NNCFXError
 from nncfx.export import reorder_channels
-from nncfx.export.pt2e import export_program
+from nncfx.export.pt2e.export_program import export_program
 from nncfx.hago import prepare_graph
 from nncfx.lc import DC, LC, RecoveryData
 from nncfx.quantization import quantize_weights

@@ -1,0 +1,78 @@
+"""Turn a failure of torch's exporter into one clear paragraph."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from nncfx.errors import ExportError
+
+__all__ = ["as_export_error"]
+
+_OPERATION: Final = (
+    re.compile(r"OpOverload\(op='([\w.:]+)'"),
+    re.compile(r"target=torch\.ops\.([\w.]+)"),
+)
+_SOURCE_LINE: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)(?:\n {4}(\S[^\n]*))?')
+_OWN: Final = str(Path(__file__).parents[2])
+_COLOUR: Final = re.compile(r"\x1b?\[\d+m")
+
+
+def as_export_error(error: BaseException, *, model: str) -> ExportError:
+    """Return an `ExportError` that names the operation, the line of the model and the mend.
+
+    Args:
+        error: what torch's exporter raised.
+        model: class name of the model.
+    """
+    chain = list(_chain(error))
+    texts = [_COLOUR.sub("", str(link)) for link in chain]
+    operation = _first(_OPERATION, texts)
+    where = _source_line(texts)
+    reason = _first_line(texts[-1])
+    if operation and "Unsupported attribute type" in reason and "Symbolic" in reason:
+        return ExportError(
+            f"{model} cannot be exported with an open batch: operation '{operation}'{where} takes "
+            "a number that depends on its size, such as the groups of a convolution, and a file "
+            "holds that number as a constant. Pass dynamic_batch=False.",
+        )
+    if operation:
+        return ExportError(
+            f"{model} cannot be exported: operation '{operation}'{where} has no ONNX form "
+            f"({reason}). Write it with other operations, or compute it outside of the model.",
+        )
+    if any(type(link).__name__.startswith("GuardOnDataDependent") for link in chain):
+        return ExportError(
+            f"{model} cannot be exported: its forward branches on the values of a tensor{where} "
+            f"({reason}). Use torch.where, or torch.cond, instead of the branch.",
+        )
+    return ExportError(f"{model} cannot be exported{where}: {type(chain[-1]).__name__}: {reason}")
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    link: BaseException | None = error
+    while link is not None:
+        yield link
+        link = link.__cause__
+
+
+def _first(patterns: tuple[re.Pattern[str], ...], texts: list[str]) -> str:
+    for pattern in patterns:
+        for text in texts:
+            if found := pattern.search(text):
+                return found.group(1)
+    return ""
+
+
+def _source_line(texts: list[str]) -> str:
+    matches = [match for text in texts for match in _SOURCE_LINE.finditer(text)]
+    # a hook stands around the model's own line
+    found = [match for match in matches if not match.group(1).startswith(_OWN)]
+    if not found:
+        return ""
+    path, line, function, code = found[-1].groups()
+    return f" at {path}:{line} in {function}" + (f", `{code}`" if code else "")
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")

@@ -1,0 +1,119 @@
+"""Make a model ready to be exported: unwrapped where possible, inferring, and running."""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import fx, nn
+
+from nncfx.errors import ExportError
+from nncfx.export.capture.dynamic_batch import Call
+from nncfx.network import NNCFNetwork, strip
+from nncfx.quantization import Quantizer
+from nncfx.storage.whole_models import require_whole
+from nncfx.tracing import Priority, WeightSite
+from nncfx.tracing.calls.preservation import preserved, without_keeping
+from nncfx.tracing.hooks.dynamic_class import change_class, spec_of
+
+__all__ = ["inferring", "plain", "refuse_unwritable", "run_once", "tell_of_idle_quantizers"]
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def plain(model: nn.Module) -> nn.Module:
+    """Return a wrapped model without its wrapping, where a plain module can compute the same.
+
+    Quantizers stay: a weight that they have rounded is, in a plain module, a float like any other.
+
+    Raises:
+        ExportError: `model` is sharded or offloaded.
+    """
+    require_whole(model, "exported", ExportError)
+    if not isinstance(model, NNCFNetwork):
+        return model
+    if any(
+        not isinstance(insertion.site, WeightSite) or insertion.priority >= Priority.QUANTIZATION
+        for insertion in model.nncf.hooks
+    ):
+        return _called(model) if isinstance(model, fx.GraphModule) else model
+    return strip(model)
+
+
+def _called(model: NNCFNetwork) -> nn.Module:
+    """Return a module that is `model`, all its state shared, but for being an `fx.GraphModule`.
+
+    torch.export does not call a graph module but runs its graph, past the hooks on its calls.
+    """
+    spec = spec_of(model)
+    kind = type(spec.original.__name__, (nn.Module,), {"forward": spec.original.forward})
+    shell: nn.Module = object.__new__(kind)
+    object.__setattr__(shell, "__dict__", model.__dict__)
+    change_class(shell, replace(spec, original=kind))
+    return shell
+
+
+@contextlib.contextmanager
+def inferring(model: nn.Module) -> Iterator[None]:
+    """Hold every module in eval mode, and leave modes, buffers and kept tensors as they were."""
+    with torch.no_grad(), without_keeping(model), preserved(model):
+        yield
+
+
+def refuse_unwritable(model: nn.Module) -> None:
+    """Refuse a module for which the exporter would write a file that no runtime reads.
+
+    Raises:
+        ExportError: an LSTM projects its state, which ONNX's LSTM does not; or the model is
+            quantized, and autocast would have it compute in another type than it is quantized in.
+    """
+    device = next((one.device.type for one in model.parameters()), "cpu")
+    if torch.is_autocast_enabled(device) and any(
+        isinstance(one, Quantizer) for one in model.modules()
+    ):
+        raise ExportError(
+            "torch.autocast is on, under which a quantized model computes in "
+            f"{torch.get_autocast_dtype(device)}; files with integers are written from float32. "
+            "Export outside of its block.",
+        )
+    for name, module in model.named_modules():
+        if isinstance(module, nn.LSTM) and module.proj_size:
+            raise ExportError(
+                f"'{name or type(model).__name__}' is an LSTM with proj_size="
+                f"{module.proj_size}, and ONNX's LSTM has no projection of its state: there is "
+                "no file for it. Use proj_size=0, with a smaller hidden_size or a linear layer "
+                "behind it, and train it on.",
+            )
+
+
+def tell_of_idle_quantizers(model: nn.Module) -> None:
+    """Log the quantizers that are switched off, as in the first epochs of a staged schedule."""
+    hooks = [one for one in model.modules() if isinstance(one, Quantizer)]
+    idle = sum(not one.is_active for one in hooks)
+    if idle:
+        _LOGGER.warning(
+            "%d of %d quantizers are switched off, and there the file computes in float. If a "
+            "schedule starts them later, export after that epoch (scheduler.epoch_step(epoch)).",
+            idle,
+            len(hooks),
+        )
+
+
+def run_once(model: nn.Module, call: Call) -> object:
+    """Return what `model` returns for `call`, in eval mode; its buffers stay as they were.
+
+    Raises:
+        ExportError: it does not run.
+    """
+    args, kwargs = call
+    try:
+        with preserved(model):
+            return model(*args, **kwargs)
+    except ExportError:
+        raise
+    except Exception as error:
+        raise ExportError(
+            f"{type(model).__name__} does not run on the example inputs, so there is nothing to "
+            f"export: {type(error).__name__}: {error}",
+        ) from error

@@ -1,0 +1,1 @@
+"""Checks of an exported file against what runtimes compute."""

@@ -1,0 +1,175 @@
+"""Check that every convolution and matrix product of a file can run in integers."""
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from nncfx.errors import ExportError, MissingExtraError
+from nncfx.export.ir.graph_edits import constant_of, consumers, input_of
+from nncfx.export.ir.layer_inputs import CONTRACTIONS, is_dequantized, stored_integers
+from nncfx.targets.targets import Target, target_named
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["QDQViolation", "qdq_violations", "tell_of_floats"]
+
+_LOGGER = logging.getLogger(__name__)
+_WITHOUT_KERNEL: Final = frozenset({"ConvTranspose"})
+_CLAMPS: Final = frozenset({"Clip", "Relu"})
+_ZERO_POINT: Final = 2
+_SHOWN: Final = 5
+_LEAST: Final = {"INT8": -128, "UINT8": 0}
+
+
+@dataclass(frozen=True)
+class QDQViolation:
+    """A convolution or matrix product that a runtime will compute in float.
+
+    Attributes:
+        node: its name in the file.
+        operator: its ONNX operator.
+        reason: why no integer kernel fits.
+    """
+
+    node: str
+    operator: str
+    reason: str
+
+
+def qdq_violations(
+    path: str | os.PathLike[str],
+    target: str = "onnxruntime",
+) -> tuple[QDQViolation, ...]:
+    """Return the convolutions and matrix products of a file that `target` computes in float.
+
+    Of each, both operands must come from a `DequantizeLinear` of 8 bits (with zero point 0, for
+    a symmetric target), and a convolution's result must be quantized again. Operators of a
+    runtime's own, such as `MatMulNBits`, are not looked at.
+
+    Raises:
+        ArgumentError: there is no such target.
+        ExportError: the file is not an ONNX model.
+        MissingExtraError: onnx is not installed.
+    """
+    wanted = target_named(target)
+    graph = _read(path)
+    return tuple(
+        QDQViolation(str(node.name), node.op_type, reason)
+        for node in graph.all_nodes()
+        if node.op_type in CONTRACTIONS and not node.domain
+        for reason in _reasons(node, wanted)
+    )
+
+
+def tell_of_floats(graph: "ir.Graph", target: Target) -> None:
+    """Warn, in the log, of layers with stored integers that `target` computes in float anyway.
+
+    A graph without quantized activations has weights alone quantized, and is not looked at; nor
+    is one for OpenVINO, whose convolutions may end in float. Tensors in float8 are told, whatever
+    the target: the file holds the operations that simulate them.
+    """
+    nodes = [one for one in graph if not one.domain]
+    _tell_of_float8(nodes, target)
+    is_quantized = any(one.op_type == "QuantizeLinear" for one in nodes)
+    if target.name == "openvino" or not is_quantized:
+        return
+    left = {
+        str(node.name): reason
+        for node in nodes
+        if node.op_type in CONTRACTIONS and stored_integers(input_of(node, 1)) is not None
+        for reason in _reasons(node, target)
+    }
+    if left:
+        shown = "; ".join(f"{name}: {reason}" for name, reason in list(left.items())[:_SHOWN])
+        _LOGGER.warning(
+            "%s computes %d layers of the file in float, though their weights are integers "
+            "(%s%s). qdq_violations lists them all.",
+            target.name,
+            len(left),
+            shown,
+            "; ..." if len(left) > _SHOWN else "",
+        )
+
+
+def _tell_of_float8(nodes: "Sequence[ir.Node]", target: Target) -> None:
+    import onnx_ir as ir
+
+    kinds = {ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT8E5M2}
+    rounded = [one for one in nodes if one.op_type == "Cast" and one.outputs[0].dtype in kinds]
+    if rounded:
+        _LOGGER.warning(
+            "%d tensors are rounded to float8 by the operations that simulate it; %s computes in "
+            "float32 what reads them. Only integers are written as QuantizeLinear: quantize for "
+            "a target that has them, such as 'onnxruntime' or 'tensorrt'.",
+            len(rounded),
+            target.name,
+        )
+
+
+def _read(path: str | os.PathLike[str]) -> "ir.Graph":
+    try:
+        import onnx_ir as ir
+    except ImportError as error:
+        raise MissingExtraError("onnx_ir", "export", "reading an ONNX file") from error
+    try:
+        return ir.load(os.fspath(path)).graph
+    except Exception as error:
+        raise ExportError(
+            f"'{os.fspath(path)}' cannot be read as an ONNX model: {error}",
+        ) from error
+
+
+def _reasons(node: "ir.Node", target: Target) -> Iterator[str]:
+    for index, operand in enumerate(("first operand", "second operand")):
+        problem = _problem(input_of(node, index), target)
+        if problem:
+            yield f"its {operand} {problem}"
+            return
+    if target.symmetric:
+        return
+    if node.op_type in _WITHOUT_KERNEL:
+        yield f"{target.name} has no integer kernel for {node.op_type}"
+    elif node.op_type == "Conv" and not _is_quantized_behind(node.outputs[0]):
+        yield "its result is used in float; quantize the output"
+
+
+def _problem(value: "ir.Value", target: Target) -> str:
+    source = value.producer()
+    if source is None or not is_dequantized(value):
+        return "is not quantized"
+    # The zero point, a constant, has a type even where the file names no types in between.
+    typed = source.inputs[_ZERO_POINT] if len(source.inputs) > _ZERO_POINT else source.inputs[0]
+    dtype = "an unknown type" if typed is None or typed.dtype is None else typed.dtype.name
+    if dtype not in _LEAST:
+        return f"is quantized to {dtype}, not to 8 bits"
+    zero_point = constant_of(typed) if typed is not source.inputs[0] else None
+    shifted = zero_point is not None and bool(zero_point.any())
+    if target.symmetric and (dtype != "INT8" or shifted):
+        return f"is {dtype} with a zero point, and {target.name} wants int8 without one"
+    return ""
+
+
+def _is_quantized_behind(value: "ir.Value") -> bool:
+    readers = consumers(value)
+    clamped = len(readers) == 1 and readers[0].op_type in _CLAMPS
+    if clamped:
+        value = readers[0].outputs[0]
+        readers = consumers(value)
+    if not readers or value.is_graph_output():
+        return False
+    return all(
+        one.op_type == "QuantizeLinear" and (not clamped or _starts_at_zero(one))
+        for one in readers
+    )
+
+
+def _starts_at_zero(quantize: "ir.Node") -> bool:
+    """Return whether nothing below 0 is on the grid, so that a runtime can drop a ReLU."""
+    zero_point = input_of(quantize, 2)
+    value, dtype = constant_of(zero_point), zero_point.dtype
+    return (
+        value is not None and dtype is not None and bool((value == _LEAST.get(dtype.name)).all())
+    )

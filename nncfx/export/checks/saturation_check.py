@@ -1,0 +1,79 @@
+"""Tell of a file that the CPU at hand would compute wrongly."""
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nncfx.export.ir.graph_edits import input_of
+from nncfx.export.ir.layer_inputs import CONTRACTIONS, is_dequantized, stored_integers
+from nncfx.quantization.overflow_fix import byte_sums_saturate
+from nncfx.targets.targets import Target
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["overflowing_layers", "tell_of_overflow"]
+
+_LOGGER = logging.getLogger(__name__)
+_MOST: Final = 64
+"""Two products of it with 255 fit into 16 bits."""
+_SETTING: Final = (
+    "Let the session have the config entry 'session.x64quantprecision' with '1', as nncfx's own "
+    "runtime has, or, which is faster here, quantize "
+)
+_MENDS: Final = {
+    "onnxruntime": _SETTING,
+    "onnxruntime_avx2": _SETTING,
+    "openvino": "OpenVINO has no setting for it: quantize ",
+}
+
+
+def overflowing_layers(graph: "ir.Graph") -> tuple[str, ...]:
+    """Return the names of layers whose sums of two products may need more than 16 bits.
+
+    They are those with a quantized activation and a stored weight of which an integer is beyond
+    64: two products of 255 and 65 are more than 32767.
+    """
+    return tuple(
+        str(node.name)
+        for node in graph
+        if node.op_type in CONTRACTIONS
+        and not node.domain
+        and _is_computed_in_integers(input_of(node))
+        and _is_beyond(input_of(node, 1))
+    )
+
+
+def tell_of_overflow(graph: "ir.Graph", target: Target) -> None:
+    """Warn, in the log, if the CPU at hand computes some layers of `graph` wrongly."""
+    if target.name not in _MENDS or not byte_sums_saturate():
+        return
+    layers = overflowing_layers(graph)
+    if layers:
+        _LOGGER.warning(
+            "This CPU has no VNNI: %s adds products of bytes in 16 bits here, and in %d layers "
+            "with 8 bits of weights the sums do not fit. The file computes something else here "
+            "than what was simulated; on other CPUs it is exact. %swith 7 bits of weights: "
+            "QuantizeOptions(overflow_fix='enable'), in a config 'overflow_fix': 'enable'%s.",
+            target.name,
+            len(layers),
+            _MENDS[target.name],
+            "" if target.name == "openvino" else ", or target='onnxruntime_avx2'",
+        )
+
+
+def _is_beyond(value: "ir.Value") -> bool:
+    """Return whether `value` is a stored weight with an integer beyond 64."""
+    integers = stored_integers(value)
+    return integers is not None and integers.dtype == np.int8 and _peak(integers) > _MOST
+
+
+def _peak(integers: npt.NDArray[np.int8]) -> int:
+    return max(int(integers.max(initial=0)), -int(integers.min(initial=0)))
+
+
+def _is_computed_in_integers(value: "ir.Value") -> bool:
+    """Return whether `value` is dequantized from what the graph computes."""
+    return is_dequantized(value) and stored_integers(value) is None

@@ -1,0 +1,108 @@
+"""Choose the integers in which a target stores a quantized tensor."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from nncfx.errors import ExportError
+from nncfx.export.ir.fake_quantize import Grid
+from nncfx.targets.targets import Target
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["activation_grid", "half_byte_type", "number_type", "weight_grid"]
+
+_HALF_BYTE_RANGE: Final = 128
+_SEVEN_BITS: Final = 127
+_RANGES: Final = {
+    "INT4": (-8, 7),
+    "UINT4": (0, 15),
+    "INT8": (-128, 127),
+    "UINT8": (0, 255),
+    "INT16": (-32768, 32767),
+    "UINT16": (0, 65535),
+}
+
+
+def activation_grid(grid: Grid, target: Target) -> Grid:
+    """Return `grid` as `target` wants an activation: uint8, or symmetric int8.
+
+    From signed to unsigned the values stay the same. A grid that is not symmetric becomes, for a
+    symmetric target, one that covers it: coarser, by a factor of two after a ReLU.
+    """
+    if target.symmetric:
+        return _symmetric(grid)
+    return _shifted(grid, _HALF_BYTE_RANGE) if _fits(grid, "INT8") and grid.low < 0 else grid
+
+
+def weight_grid(grid: Grid, target: Target) -> Grid:
+    """Return `grid` as `target` wants a weight: int8 around 0; the values stay the same.
+
+    Unsigned weights of 7 bits would fit int8 as they are, but sums of their products with bytes
+    would not fit where they have been given 7 bits to fit.
+
+    For a symmetric target a grid that is not symmetric becomes one that covers it.
+    """
+    if target.symmetric:
+        return _symmetric(grid)
+    is_unsigned = _fits(grid, "UINT8") and grid.high >= _SEVEN_BITS
+    return _shifted(grid, -((grid.high + 1) // 2)) if is_unsigned else grid
+
+
+def number_type(grid: Grid, *, signed_first: bool) -> "ir.DataType":
+    """Return the narrowest of int8, uint8, int16 and uint16 that holds the integers of `grid`.
+
+    Args:
+        grid: the grid.
+        signed_first: int8 where both it and uint8 would do.
+
+    Raises:
+        ExportError: the grid needs more than 16 bits.
+    """
+    import onnx_ir as ir
+
+    names = ("INT8", "UINT8") if signed_first else ("UINT8", "INT8")
+    for name in (*names, "INT16", "UINT16"):
+        if _fits(grid, name):
+            return ir.DataType[name]
+    raise ExportError(
+        f"A quantizer with the integers {grid.low} to {grid.high} needs more than 16 bits, which "
+        "no ONNX type for quantized tensors has. Use 16 bits at most.",
+    )
+
+
+def half_byte_type(grid: Grid) -> "ir.DataType | None":
+    """Return int4 or uint4, whichever holds the integers of `grid`; None where neither does."""
+    import onnx_ir as ir
+
+    return next((ir.DataType[name] for name in ("INT4", "UINT4") if _fits(grid, name)), None)
+
+
+def _fits(grid: Grid, name: str) -> bool:
+    low, high = _RANGES[name]
+    return low <= grid.low and grid.high <= high
+
+
+def _shifted(grid: Grid, by: int) -> Grid:
+    return replace(
+        grid,
+        zero_point=grid.zero_point + by,
+        low=grid.low + by,
+        high=grid.high + by,
+    )
+
+
+def _symmetric(grid: Grid) -> Grid:
+    if grid.low < 0 and not grid.zero_point.any():
+        return grid
+    steps = np.maximum(grid.zero_point - grid.low, grid.high - grid.zero_point)
+    high = (grid.high - grid.low) // 2
+    return replace(
+        grid,
+        scale=(grid.scale * steps / high).astype(np.float32),
+        zero_point=np.zeros_like(grid.zero_point),
+        low=-high,
+        high=high,
+    )

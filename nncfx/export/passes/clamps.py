@@ -1,0 +1,136 @@
+"""Clamps that quantizers make needless or do themselves, and those that keep two apart."""
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nncfx.export.ir.fake_quantize import Grid, grid_of, is_fake_quantize
+from nncfx.export.ir.graph_edits import (
+    add_constant,
+    constant_of,
+    consumers,
+    input_of,
+    sole_consumer,
+)
+from nncfx.export.ir.layer_inputs import CONTRACTIONS
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["clamp_by_quantizers", "keep_quantizers_apart", "remove_implied_clamps"]
+
+_KERNELS: Final = frozenset({*CONTRACTIONS, "Add"})
+"""What a runtime computes in integers only if a quantizer is next."""
+
+
+def remove_implied_clamps(graph: "ir.Graph") -> None:
+    """Remove each ReLU and Clip behind which all quantizers clamp at least as much."""
+    for node in list(graph):
+        bounds = _clamp_bounds(node)
+        if bounds is None or node.outputs[0].is_graph_output():
+            continue
+        readers = consumers(node.outputs[0])
+        source = node.inputs[0]
+        if not readers or source is None or not all(map(is_fake_quantize, readers)):
+            continue
+        if all(_implies(grid_of(reader), bounds) for reader in readers):
+            node.outputs[0].replace_all_uses_with(source)
+            graph.remove(node, safe=True)
+
+
+def clamp_by_quantizers(graph: "ir.Graph") -> None:
+    """Let the quantizers of a clamped product or sum clamp integers, instead of floats before.
+
+    That is the same, since rounding keeps the order. ONNX Runtime computes the product in float if
+    a clamp is between that reaches less far than the grid: a ReLU of what is joined with negative
+    numbers, or a ReLU6 with a learned range.
+    """
+    for node in list(graph):
+        bounds = _clamp_bounds(node)
+        source = node.inputs[0] if node.inputs else None
+        before = None if source is None else source.producer()
+        if bounds is None or source is None or before is None or before.op_type not in _KERNELS:
+            continue
+        output = node.outputs[0]
+        readers = consumers(output)
+        are_fit = all(is_fake_quantize(one) and grid_of(one).axis is None for one in readers)
+        if output.is_graph_output() or not readers or not are_fit or sole_consumer(source) is None:
+            continue
+        for reader in readers:
+            _narrow(reader, bounds)
+        output.replace_all_uses_with(source)
+        graph.remove(node, safe=True)
+
+
+def _narrow(quantizer: "ir.Node", bounds: tuple[float, float]) -> None:
+    """Leave of the integers of `quantizer` those between `bounds`."""
+    import onnx_ir as ir
+
+    grid = grid_of(quantizer)
+    low, high = np.clip(_steps(grid, bounds), grid.low, grid.high).astype(int).tolist()
+    for name, value in (("quant_min", low), ("quant_max", high)):
+        quantizer.attributes[name] = ir.AttrInt64(name, value)
+
+
+def _clamp_bounds(node: "ir.Node") -> tuple[float, float] | None:
+    """Return the least and the largest output; None if `node` is no clamp to constants."""
+    if node.domain or node.op_type not in ("Relu", "Clip"):
+        return None
+    if node.op_type == "Relu":
+        return 0.0, np.inf
+    bounds = [-np.inf, np.inf]
+    for index, value in enumerate(node.inputs[1:]):
+        if value is not None:
+            bound = constant_of(value)
+            if bound is None:
+                return None
+            bounds[index] = float(bound)
+    return bounds[0], bounds[1]
+
+
+def _implies(grid: Grid, bounds: tuple[float, float]) -> bool:
+    """Return whether a value clamped to `bounds` and one clamped by `grid` alone round alike."""
+    steps = _steps(grid, bounds)
+    return grid.axis is None and bool(steps[0] <= grid.low and grid.high <= steps[1])
+
+
+def _steps(grid: Grid, bounds: tuple[float, float]) -> npt.NDArray[np.float64]:
+    steps: npt.NDArray[np.float64] = np.rint(np.asarray(bounds) / np.min(grid.scale))
+    return steps + np.min(grid.zero_point)
+
+
+def keep_quantizers_apart(graph: "ir.Graph") -> None:
+    """Clamp between two quantizers on different grids to what the second has, which is no change.
+
+    ONNX Runtime makes one of two pairs in a row, on a third grid (`DoubleQDQPairsRemover`): values
+    come out that nobody has simulated. It takes the clamp away itself, but later.
+    """
+    for node in [one for one in graph if is_fake_quantize(one)]:
+        source = input_of(node)
+        before = source.producer()
+        if before is None or not is_fake_quantize(before) or sole_consumer(source) is not node:
+            continue
+        grid = grid_of(node)
+        if grid.axis is not None or grid_of(before).equals(grid):
+            continue
+        copy = _clamped_to(grid, source, graph)
+        graph.insert_before(node, copy)
+        node.replace_input_with(0, copy.outputs[0])
+
+
+def _clamped_to(grid: Grid, source: "ir.Value", graph: "ir.Graph") -> "ir.Node":
+    """Return a Clip of `source` to the ends of `grid`; it is not in the graph yet."""
+    import onnx_ir as ir
+
+    bounds = [
+        add_constant(
+            graph, f"{source.name}_{end}", np.float32(steps - grid.zero_point) * grid.scale
+        )
+        for end, steps in (("least", grid.low), ("most", grid.high))
+    ]
+    producer = source.producer()
+    metadata = {} if producer is None else producer.metadata_props
+    node = ir.node("Clip", [source, *bounds], metadata_props=dict(metadata))
+    node.outputs[0].type, node.outputs[0].shape = source.type, source.shape
+    return node

@@ -1,0 +1,92 @@
+"""Write a model of 16-bit floats in float32, where its file could not be run otherwise."""
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from nncfx.export.ir.fake_quantize import is_fake_quantize
+from nncfx.targets.targets import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import onnx_ir as ir
+
+__all__ = ["widen_floats"]
+
+_LOGGER = logging.getLogger(__name__)
+_TYPE_ATTRIBUTES: Final = ("to", "dtype")
+
+
+def widen_floats(model: "ir.Model", target: Target) -> None:
+    """Let `model`, in place, compute in float32 what it computes in 16 bits, if it has to.
+
+    It has to where it is quantized, since scales are float32 and would be other numbers in 16
+    bits; and in bfloat16 where the target has no such kernels. Weights stay the same numbers,
+    inputs and outputs become float32, and what was rounded to 16 bits between two operations no
+    longer is. The log says so.
+    """
+    import onnx_ir as ir
+
+    narrow = {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
+    found = {one.dtype for one in _values(model) if one.dtype is not None} & narrow
+    quantized = any(is_fake_quantize(node) for node in model.graph.all_nodes())
+    if not quantized and (target.bfloat16 or ir.DataType.BFLOAT16 not in found):
+        return
+    if not found:
+        return
+    for node in model.graph.all_nodes():
+        for attribute in list(node.attributes.values()):
+            _widen_attribute(node, attribute, found)
+    for value in _values(model):
+        if value.dtype in found:
+            if value.const_value is not None:
+                value.const_value = _wide(value.const_value)
+            value.type = ir.TensorType(ir.DataType.FLOAT)
+    _drop_idle_casts(model)
+    _LOGGER.warning(
+        "The model computes in %s, and %s: the file for '%s' computes in float32, with the same "
+        "numbers as weights and with inputs and outputs in float32.",
+        " and ".join(sorted(one.name.lower() for one in found)),
+        "the scales of integers are float32" if quantized else "there are no such kernels",
+        target.name,
+    )
+
+
+def _values(model: "ir.Model") -> "Iterable[ir.Value]":
+    """Return inputs, constants and results of the graph and of the graphs within it."""
+    seen = [*model.graph.inputs, *model.graph.initializers.values()]
+    for node in model.graph.all_nodes():
+        seen += [one for one in node.inputs if one is not None]
+        seen += node.outputs
+    return dict.fromkeys(seen)
+
+
+def _wide(tensor: "ir.TensorProtocol") -> "ir.TensorProtocol":
+    import onnx_ir as ir
+
+    return ir.tensor(np.asarray(tensor.numpy().astype(np.float32)), name=tensor.name)
+
+
+def _widen_attribute(node: "ir.Node", given: "ir.Attr", found: "set[ir.DataType]") -> None:
+    import onnx_ir as ir
+
+    if given.type == ir.AttributeType.TENSOR and given.value.dtype in found:
+        node.attributes[given.name] = ir.AttrTensor(given.name, _wide(given.value))
+    is_type = given.name in _TYPE_ATTRIBUTES and given.type == ir.AttributeType.INT
+    if is_type and given.value in {int(one) for one in found}:
+        node.attributes[given.name] = ir.AttrInt64(given.name, int(ir.DataType.FLOAT))
+
+
+def _drop_idle_casts(model: "ir.Model") -> None:
+    """Leave out casts from float32 to float32: a rewriter would take them for operations."""
+    for node in list(model.graph.all_nodes()):
+        source = node.inputs[0] if node.inputs else None
+        if node.op_type != "Cast" or source is None or node.outputs[0].dtype != source.dtype:
+            continue
+        if node.outputs[0].is_graph_output():
+            continue
+        node.outputs[0].replace_all_uses_with(source)
+        if node.graph is not None:
+            node.graph.remove(node, safe=True)

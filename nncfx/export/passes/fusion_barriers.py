@@ -1,0 +1,96 @@
+"""Keep ONNX Runtime from changing what stands in float beside integers."""
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from nncfx.export.ir.graph_edits import (
+    add_constant,
+    constant_of,
+    input_of,
+)
+from nncfx.export.ir.layer_inputs import OUTPUT_AXIS, is_dequantized
+from nncfx.export.passes.gemm_fusion_guards import (
+    part_biases,
+    part_clamps,
+    part_quantizers,
+    part_results,
+)
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["fence_floats"]
+
+_CHANNELS: Final = 1
+"""Axis of the channels in what a convolution or a `Gemm` reads."""
+
+
+def fence_floats(graph: "ir.Graph") -> None:
+    """Write floats that meet integers such that ONNX Runtime leaves them as they are.
+
+    Between quantized tensors it rounds the float weights of a layer, computes a softmax by a table
+    that overflows, and takes ReLUs, biases and quantizers of some readers for parts of products,
+    which it then computes in float. Each of these needs operators in a certain pattern, which is
+    broken here; no value changes.
+
+    Args:
+        graph: Its quantizers are pairs of `QuantizeLinear` and `DequantizeLinear` already.
+    """
+    _keep_float_weights(graph)
+    part_clamps(graph)
+    part_results(graph)
+    _part_softmaxes(graph)
+    part_biases(graph)
+
+
+def _keep_float_weights(graph: "ir.Graph") -> None:
+    """Let layers with float weights read integers with one scale for each channel.
+
+    ONNX Runtime (`WeightBiasQuantization`, from 1.21 on) rounds float weights to 8 bits per tensor
+    where the layer reads integers of one scale and its result is quantized: a layer that was left
+    out of quantization on purpose would be quantized all the same, more coarsely than any other.
+    It leaves alone what has a scale for each channel; here these are all the same, and every value
+    read is what it was.
+    """
+    import onnx_ir as ir
+
+    for layer in list(graph):
+        if layer.op_type not in OUTPUT_AXIS or layer.domain:
+            continue
+        floats = input_of(layer)
+        read = floats.producer()
+        if read is None or not is_dequantized(floats) or is_dequantized(input_of(layer, 1)):
+            continue
+        count = None if floats.shape is None else floats.shape[_CHANNELS]
+        grid = [constant_of(value) for value in read.inputs[1:]]
+        if not isinstance(count, int) or any(one is None or one.size != 1 for one in grid):
+            continue
+        node = ir.node(
+            "DequantizeLinear",
+            [
+                input_of(read),
+                *(
+                    add_constant(graph, f"{layer.name}_{name}", np.full(count, one))
+                    for name, one in zip(("scale", "zero_point"), grid, strict=False)
+                ),
+            ],
+            {"axis": _CHANNELS},
+            metadata_props=dict(layer.metadata_props),
+        )
+        node.outputs[0].type, node.outputs[0].shape = floats.type, floats.shape
+        graph.insert_before(layer, node)
+        layer.replace_input_with(0, node.outputs[0])
+
+
+def _part_softmaxes(graph: "ir.Graph") -> None:
+    """Keep softmaxes between quantized tensors in float.
+
+    ONNX Runtime computes such a softmax by a table of exponentials. Where no output of n is beyond
+    1.7 / n, its floats overflow, and the largest outputs are 0 (`QLinearSoftmax`: a sum kept below
+    the largest float / e**5 is divided by the output's scale first). In float it takes half as
+    long (`benchmarks/softmax_kernels.py`).
+    """
+    for softmax in list(graph):
+        if softmax.op_type == "Softmax" and is_dequantized(input_of(softmax)):
+            part_quantizers(softmax, graph)

@@ -1,0 +1,121 @@
+"""Keep what is behind products of integers from making these products of floats."""
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from nncfx.export.ir.graph_edits import (
+    constant_of,
+    consumers,
+    input_of,
+    replace_node,
+    shared_constant,
+    sole_consumer,
+)
+from nncfx.export.ir.layer_inputs import is_dequantized
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["part_biases", "part_clamps", "part_quantizers", "part_results"]
+
+_CLAMPS: Final = frozenset({"Clip", "Relu"})
+_MATRIX_NDIM: Final = 2
+_PRODUCTS: Final = frozenset({"Gemm", "MatMul"})
+
+
+def part_clamps(graph: "ir.Graph") -> None:
+    """Write the ReLU between a `Gemm` of integers and readers of floats as a maximum.
+
+    ONNX Runtime takes `Relu` and `Clip` for the end of the `Gemm`, finds no quantizer behind, and
+    computes it all in float.
+    """
+    for layer in list(graph):
+        if layer.op_type != "Gemm" or layer.domain or not is_dequantized(input_of(layer, 1)):
+            continue
+        clamp = sole_consumer(layer.outputs[0])
+        if clamp is None or clamp.op_type not in _CLAMPS or not is_dequantized(input_of(layer)):
+            continue
+        readers = consumers(clamp.outputs[0])
+        if readers and all(one.op_type == "QuantizeLinear" for one in readers):
+            continue
+        _write_bounds(clamp, graph)
+
+
+def _write_bounds(clamp: "ir.Node", graph: "ir.Graph") -> None:
+    import onnx_ir as ir
+
+    bounds = clamp.inputs[1:]
+    if clamp.op_type == "Relu":
+        bounds = (shared_constant(graph, "zero", np.asarray(0, np.float32)),)
+    value, nodes = input_of(clamp), []
+    for operator, bound in zip(("Max", "Min"), bounds, strict=False):
+        if bound is None:
+            continue
+        node = ir.node(operator, [value, bound], metadata_props=dict(clamp.metadata_props))
+        value = node.outputs[0]
+        value.type, value.shape = clamp.outputs[0].type, clamp.outputs[0].shape
+        nodes.append(node)
+    if nodes:
+        graph.insert_before(clamp, nodes[:-1])
+        replace_node(clamp, nodes[-1], graph)
+
+
+def part_results(graph: "ir.Graph") -> None:
+    """Part the quantizers of some readers from a product of integers that others read in float.
+
+    ONNX Runtime has a kernel that ends in integers and one that ends in float, and takes neither
+    where a quantizer and something else read the result.
+    """
+    for node in list(graph):
+        if node.op_type not in _PRODUCTS or node.domain:
+            continue
+        are_integers = all(is_dequantized(input_of(node, index)) for index in (0, 1))
+        result = node.outputs[0]
+        is_float = any(one.op_type != "QuantizeLinear" for one in consumers(result))
+        if are_integers and (is_float or result.is_graph_output()):
+            part_quantizers(node, graph)
+
+
+def part_quantizers(node: "ir.Node", graph: "ir.Graph") -> None:
+    """Put a maximum of one tensor, which changes nothing, between `node` and its quantizers."""
+    import onnx_ir as ir
+
+    output = node.outputs[0]
+    quantizers = [one for one in consumers(output) if one.op_type == "QuantizeLinear"]
+    if not quantizers:
+        return
+    same = ir.node("Max", [output], metadata_props=dict(node.metadata_props))
+    same.outputs[0].type, same.outputs[0].shape = output.type, output.shape
+    graph.insert_after(node, same)
+    for one in quantizers:
+        one.replace_input_with(0, same.outputs[0])
+
+
+def part_biases(graph: "ir.Graph") -> None:
+    """Give the bias behind a product of integers as many axes as the product has.
+
+    Of a product with more than two axes, all of a known size, and a bias with one, ONNX Runtime
+    makes a reshaping and a `Gemm` (`MatMulAddFusion`), before it looks for integers: the reshaping
+    then stands between them and the product, which is computed in float. It does not where the
+    bias has more axes than a matrix. An open batch keeps it from that as well.
+    """
+    for node in list(graph):
+        if node.op_type != "MatMul" or node.domain:
+            continue
+        if not all(is_dequantized(input_of(node, index)) for index in (0, 1)):
+            continue
+        result = node.outputs[0]
+        addition = sole_consumer(result)
+        if addition is None or addition.op_type != "Add" or addition.domain:
+            continue
+        shape = () if result.shape is None else tuple(result.shape)
+        if len(shape) <= _MATRIX_NDIM or not all(isinstance(one, int) for one in shape):
+            continue
+        index = 1 if addition.inputs[0] is result else 0
+        bias = constant_of(addition.inputs[index])
+        if bias is None or bias.ndim > _MATRIX_NDIM:
+            continue
+        wide = np.reshape(bias, (1,) * (len(shape) - bias.ndim) + bias.shape)
+        name = f"{input_of(addition, index).name}_{len(shape)}d"
+        addition.replace_input_with(index, shared_constant(graph, name, wide))

@@ -1,0 +1,94 @@
+"""Store the biases of integer layers as int32."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nncfx.export.ir.graph_edits import add_constant, constant_of, input_of
+from nncfx.export.ir.layer_inputs import BIAS, OUTPUT_AXIS
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["add_integer_biases"]
+
+_LARGEST: Final = 2**30
+"""Of a bias in integers: half of what 32 bits hold, the other half is for the products."""
+
+
+def add_integer_biases(graph: "ir.Graph") -> None:
+    """Store the bias of each layer that computes in integers as int32.
+
+    Its scale is that of the products: scale of the input times scale of the weight. Where a bias
+    has more than 30 bits in that (of a channel that was pruned, or that a batch norm has all but
+    switched off), the weight's scale grows until it has not: what is rounded away there is less
+    than 1e-7 of the bias for each weight. ONNX Runtime would wrap such a bias around.
+    """
+    import onnx_ir as ir
+
+    for layer in list(graph):
+        if layer.op_type not in OUTPUT_AXIS or layer.domain or len(layer.inputs) <= BIAS:
+            continue
+        bias = constant_of(layer.inputs[BIAS])
+        if bias is None or bias.ndim != 1 or _product_scale(layer) is None:
+            continue
+        _make_room(layer, bias.astype(np.float64), graph)
+        scale = _product_scale(layer)
+        if scale is None or (np.abs(bias) >= scale * 2 * _LARGEST).any():
+            continue
+        scale = np.broadcast_to(scale, bias.shape) if scale.size > 1 else scale.reshape(())
+        value = input_of(layer, BIAS)
+        name = value.name
+        integers = np.rint(bias.astype(np.float64) / scale)
+        zero = np.zeros(scale.shape, np.int32)
+        node = ir.node(
+            "DequantizeLinear",
+            [
+                add_constant(graph, f"{name}_integers", integers.astype(np.int32)),
+                add_constant(graph, f"{name}_scale", scale.astype(np.float32)),
+                add_constant(graph, f"{name}_zero_point", zero),
+            ],
+            {"axis": 0} if scale.ndim else {},
+            metadata_props=dict(layer.metadata_props),
+        )
+        node.outputs[0].type, node.outputs[0].shape = value.type, value.shape
+        graph.insert_before(layer, node)
+        layer.replace_input_with(BIAS, node.outputs[0])
+
+
+def _make_room(layer: "ir.Node", bias: npt.NDArray[np.float64], graph: "ir.Graph") -> None:
+    """Let the scale of the weight of `layer` be so large that `bias` fits."""
+    read, stored = (input_of(layer, index).producer() for index in range(2))
+    if read is None or stored is None:
+        return
+    integers, scale, zero_point = (constant_of(value) for value in stored.inputs)
+    step = constant_of(read.inputs[1])
+    if integers is None or scale is None or zero_point is None or step is None:
+        return
+    least = np.abs(bias) / (step.astype(np.float64) * _LARGEST)
+    if scale.size == 1:
+        least = least.max(keepdims=True)
+    if (least <= scale).all():
+        return
+    wider = np.maximum(scale, least.reshape(scale.shape)).astype(np.float32)
+    along = np.ones(integers.ndim, np.int64)
+    along[OUTPUT_AXIS[layer.op_type]] = wider.size
+    shrunk, zero = (one.astype(np.float64).reshape(along) for one in (scale / wider, zero_point))
+    rounded = np.rint((integers - zero) * shrunk + zero).astype(integers.dtype)
+    name = input_of(stored).name
+    stored.replace_input_with(0, add_constant(graph, f"{name}_rounded", rounded))
+    stored.replace_input_with(1, add_constant(graph, f"{name}_scale", wider))
+
+
+def _product_scale(layer: "ir.Node") -> npt.NDArray[Any] | None:
+    scales = []
+    for value in layer.inputs[:2]:
+        source = None if value is None else value.producer()
+        if source is None or source.op_type != "DequantizeLinear":
+            return None
+        scale = constant_of(source.inputs[1])
+        if scale is None:
+            return None
+        scales.append(scale.astype(np.float64))
+    return scales[0] * scales[1] if scales[0].size == 1 else None

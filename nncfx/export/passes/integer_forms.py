@@ -1,0 +1,183 @@
+"""Write operations in the form for which runtimes have an integer kernel."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from nncfx.export.ir.fake_quantize import is_fake_quantize
+from nncfx.export.ir.graph_edits import (
+    add_constant,
+    constant_of,
+    input_of,
+    replace_node,
+    sole_consumer,
+)
+from nncfx.export.ir.grid_propagation import is_quantized
+from nncfx.export.ir.integer_weights import IntegerWeight
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = [
+    "leave_out_borders",
+    "scale_after_products",
+    "use_global_pooling",
+    "use_matrix_products",
+]
+
+_LOGGER = logging.getLogger(__name__)
+
+_IMAGE_NDIM: Final = 4
+_IMAGE_AXES: Final = [2, 3]
+
+
+def use_global_pooling(graph: "ir.Graph") -> None:
+    """Turn each mean over a quantized image into a global average pooling."""
+    for node in list(graph):
+        if node.op_type == "ReduceMean" and _is_mean_over_image(node):
+            _pool(node, graph)
+
+
+def leave_out_borders(graph: "ir.Graph") -> None:
+    """Let averages of windows that reach beyond the image count only what is there.
+
+    That is what they do where nothing is put around the image (`ceil_mode` of an odd size), but
+    ONNX Runtime's integer kernel divides by the whole window unless the padding is left out.
+    """
+    for node in graph:
+        if node.op_type != "AveragePool" or node.domain or not _flag(node, "ceil_mode"):
+            continue
+        pads = node.attributes["pads"].as_ints() if "pads" in node.attributes else ()
+        if not any(pads):
+            node.attributes.pop("count_include_pad", None)
+        elif _flag(node, "count_include_pad") and _reaches_beyond(node, pads):
+            _LOGGER.warning(
+                "'%s' averages windows with padding and ceil_mode: ONNX Runtime's integer kernel "
+                "divides by the whole window where it reaches beyond the padding, torch does not. "
+                "Pass count_include_pad=False, or leave it out by ignored_scopes.",
+                node.name,
+            )
+
+
+def _reaches_beyond(node: "ir.Node", pads: Sequence[int]) -> bool:
+    """Return whether a window may reach beyond the image and what is put around it."""
+    shape = input_of(node).shape
+    sizes = (None,) * len(pads) if shape is None else shape[2:]
+    kernel, strides = (node.attributes[name].as_ints() for name in ("kernel_shape", "strides"))
+    around = [sum(pads[axis :: len(kernel)]) for axis in range(len(kernel))]
+    return any(
+        not isinstance(size, int) or (size + more - window) % stride
+        for size, more, window, stride in zip(sizes, around, kernel, strides, strict=False)
+    )
+
+
+def _flag(node: "ir.Node", name: str) -> bool:
+    return name in node.attributes and node.attributes[name].as_int() == 1
+
+
+def use_matrix_products(graph: "ir.Graph", weights: Iterable[IntegerWeight]) -> None:
+    """Turn each convolution of an image of one pixel into a matrix product.
+
+    Integer matrix products may end in float; integer convolutions need a quantizer behind them.
+    """
+    for weight in weights:
+        layer = sole_consumer(weight.node.outputs[0])
+        if layer is not None and layer.op_type == "Conv" and _is_on_one_pixel(layer):
+            _use_matrix_product(layer, weight, graph)
+
+
+def scale_after_products(graph: "ir.Graph") -> None:
+    """Let a product of two quantized tensors read them as they are, and scale its result instead.
+
+    Attention is exported with queries and keys scaled before their product, which would then read
+    floats.
+    """
+    for node in list(graph):
+        if node.op_type != "MatMul" or node.domain:
+            continue
+        scaled = [_scaled(input_of(node, index)) for index in (0, 1)]
+        if None in scaled:
+            continue
+        (left, one), (right, other) = (each for each in scaled if each is not None)
+        _scale_result(node, (left, right), one * other, graph)
+
+
+def _scaled(value: "ir.Value") -> "tuple[ir.Value, np.float32] | None":
+    """Return a quantized tensor and the number that it is multiplied by; None for others."""
+    node = value.producer()
+    if node is None or node.op_type != "Mul" or len(value.uses()) > 1:
+        return None
+    factor = constant_of(node.inputs[1])
+    if factor is None or factor.size != 1 or not is_quantized(input_of(node)):
+        return None
+    return input_of(node), np.float32(factor.item())
+
+
+def _scale_result(
+    node: "ir.Node", operands: "tuple[ir.Value, ir.Value]", factor: np.float32, graph: "ir.Graph"
+) -> None:
+    import onnx_ir as ir
+
+    metadata = dict(node.metadata_props)
+    product = ir.node("MatMul", operands, metadata_props=metadata)
+    graph.insert_before(node, product)
+    result, name = product.outputs[0], node.outputs[0].name
+    result.type, result.shape = node.outputs[0].type, node.outputs[0].shape
+    scale = add_constant(graph, f"{name}_factor", np.asarray(factor))
+    replace_node(node, ir.node("Mul", [result, scale], metadata_props=metadata), graph)
+
+
+def _is_mean_over_image(node: "ir.Node") -> bool:
+    source = input_of(node)
+    axes = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
+    if axes is None or source.shape is None or len(source.shape) != _IMAGE_NDIM:
+        return False
+    on_image = sorted(int(axis) % _IMAGE_NDIM for axis in axes) == _IMAGE_AXES
+    return on_image and is_fake_quantize(source.producer())
+
+
+def _pool(node: "ir.Node", graph: "ir.Graph") -> None:
+    import onnx_ir as ir
+
+    source = input_of(node)
+    metadata = node.metadata_props
+    pooling = ir.node("GlobalAveragePool", [source], metadata_props=dict(metadata))
+    if "keepdims" not in node.attributes or node.attributes["keepdims"].as_int() == 1:
+        replace_node(node, pooling, graph)
+        return
+    graph.insert_before(node, pooling)
+    pooling.outputs[0].type = source.type
+    flat = ir.node("Flatten", [pooling.outputs[0]], {"axis": 1}, metadata_props=dict(metadata))
+    replace_node(node, flat, graph)
+
+
+def _is_on_one_pixel(node: "ir.Node") -> bool:
+    source, weight = input_of(node), input_of(node, 1)
+    if source.shape is None or weight.shape is None or len(weight.shape) != _IMAGE_NDIM:
+        return False
+    sizes = [*source.shape[2:], *weight.shape[2:], *node.attributes["pads"].as_ints()]
+    one_pixel = sizes == [1, 1, 1, 1, 0, 0, 0, 0]
+    return one_pixel and node.attributes["group"].as_int() == 1
+
+
+def _use_matrix_product(node: "ir.Node", weight: IntegerWeight, graph: "ir.Graph") -> None:
+    import onnx_ir as ir
+
+    metadata = node.metadata_props
+    rows = ir.node("Flatten", [input_of(node)], {"axis": 1}, metadata_props=dict(metadata))
+    product = ir.node(
+        "Gemm",
+        [rows.outputs[0], *node.inputs[1:]],
+        {"transB": 1},
+        metadata_props=dict(metadata),
+    )
+    axes = add_constant(graph, "image_axes", np.array(_IMAGE_AXES))
+    image = ir.node("Unsqueeze", [product.outputs[0], axes], metadata_props=dict(metadata))
+    weight.integers = weight.integers.reshape(weight.integers.shape[:2])
+    weight.node.outputs[0].shape = ir.Shape(weight.integers.shape)
+    graph.insert_before(node, [rows, product])
+    for one in (rows, product):
+        one.outputs[0].type = node.outputs[0].type
+    replace_node(node, image, graph)

@@ -1,0 +1,190 @@
+"""Store the quantized weights of recurrent layers as integers.
+
+ONNX has the gates of an LSTM or a GRU in another order than torch, and the directions in one
+tensor. The exporter therefore slices and joins each weight behind its quantizer; here that is done
+once, on the values and on the scales of their rows.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nncfx.export.ir.fake_quantize import DOMAIN, FAKE_QUANTIZE, grid_of, is_fake_quantize
+from nncfx.export.ir.graph_edits import add_constant, constant_of, input_of
+from nncfx.targets.targets import Target
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["arrange_recurrent_weights"]
+
+_LOGGER = logging.getLogger(__name__)
+_LAYERS: Final = frozenset({"GRU", "LSTM", "RNN"})
+_WEIGHTS: Final = (1, 2)
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class _Arranged:
+    """A quantized weight as a layer reads it.
+
+    Attributes:
+        values: In float, not rounded yet.
+        scale: Of each element.
+        zero_point: Of each element.
+        ends: The least and the greatest integer.
+    """
+
+    values: Array
+    scale: Array
+    zero_point: Array
+    ends: tuple[int, int]
+
+
+def arrange_recurrent_weights(model: "ir.Model", target: Target) -> None:
+    """Let each quantized weight of a recurrent layer pass one quantizer, in the order of ONNX.
+
+    A weight of d directions, each of r rows, becomes a constant matrix of d * r rows, a
+    fake-quantize with a scale per row, and a reshape. What is not made of constants by moving
+    whole rows stays as it is. Where `target` wants constants, the rounded weights are written as
+    floats, which is told.
+    """
+    from onnx_ir.passes.common import unused_removal
+
+    changed = False
+    quantizes = target.constant_gru and any(
+        is_fake_quantize(one) and constant_of(input_of(one)) is None for one in model.graph
+    )
+    for node in [one for one in model.graph if one.op_type in _LAYERS and not one.domain]:
+        for index in _WEIGHTS:
+            arranged = _arranged(input_of(node, index))
+            if arranged is not None and np.ptp(arranged.scale, axis=-1).max(initial=0) == 0:
+                as_floats = quantizes and node.op_type == "GRU"
+                write = _rounded if as_floats else _written
+                node.replace_input_with(index, write(arranged, node, index, model.graph))
+                changed = True
+                if as_floats and index == _WEIGHTS[0]:
+                    _LOGGER.warning(
+                        "%s reads the weights of '%s' as floats beside quantized tensors: they "
+                        "are written so, rounded as they were simulated.",
+                        target.name,
+                        node.name,
+                    )
+    if changed:
+        unused_removal.RemoveUnusedNodesPass()(model)
+
+
+def _arranged(value: "ir.Value") -> _Arranged | None:
+    """Return what `value` holds if it is made of quantized constants by moving their elements."""
+    node = value.producer()
+    if node is None:
+        return None
+    if is_fake_quantize(node):
+        return _quantized(node)
+    if node.domain or node.op_type not in _MOVES:
+        return None
+    count = len(node.inputs) if node.op_type == "Concat" else 1
+    parts = [_arranged(input_of(node, index)) for index in range(count)]
+    given = [constant_of(one) for one in node.inputs[count:]]
+    known = [one for one in parts if one is not None]
+    missing = any(one is None for one in given)
+    if missing or len(known) < count or len({one.ends for one in known}) > 1:
+        return None
+    move = _MOVES[node.op_type](node, [one for one in given if one is not None])
+    return _Arranged(
+        move([one.values for one in known]),
+        move([one.scale for one in known]),
+        move([one.zero_point for one in known]),
+        known[0].ends,
+    )
+
+
+def _quantized(node: "ir.Node") -> _Arranged | None:
+    values = constant_of(input_of(node))
+    if values is None:
+        return None
+    grid = grid_of(node)
+    scale, zero_point = (np.broadcast_to(one, values.shape) for one in grid.along(values.ndim))
+    return _Arranged(values, scale, zero_point, (grid.low, grid.high))
+
+
+Move = Callable[[Sequence[Array]], Array]
+
+
+def _concat(node: "ir.Node", given: Sequence[Array]) -> Move:
+    del given
+    axis = node.attributes["axis"].as_int()
+    return lambda parts: np.concatenate(parts, axis)
+
+
+def _slice(node: "ir.Node", given: Sequence[Array]) -> Move:
+    del node
+    starts, ends = given[0].tolist(), given[1].tolist()
+    axes = given[2].tolist() if len(given) > 2 else list(range(len(starts)))  # noqa: PLR2004 (an option)
+    steps = given[3].tolist() if len(given) > 3 else [1] * len(starts)  # noqa: PLR2004 (the same)
+
+    def move(parts: Sequence[Array]) -> Array:
+        (part,) = parts
+        cut = [slice(None)] * part.ndim
+        for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
+            cut[axis] = slice(*bounds)
+        return part[tuple(cut)]
+
+    return move
+
+
+def _unsqueeze(node: "ir.Node", given: Sequence[Array]) -> Move:
+    del node
+    axes = tuple(given[0].tolist())
+    return lambda parts: np.expand_dims(parts[0], axes)
+
+
+_MOVES: Final[dict[str, Callable[["ir.Node", Sequence[Array]], Move]]] = {
+    "Concat": _concat,
+    "Slice": _slice,
+    "Unsqueeze": _unsqueeze,
+}
+
+
+def _name(node: "ir.Node", index: int) -> str:
+    return f"{node.name or node.op_type}.{('weight_ih', 'weight_hh')[index - 1]}"
+
+
+def _rounded(arranged: _Arranged, node: "ir.Node", index: int, graph: "ir.Graph") -> "ir.Value":
+    """Write the values that the integers of `arranged` stand for, in float, and return them."""
+    scale, zero_point = arranged.scale, arranged.zero_point
+    steps = np.clip(np.rint(arranged.values / scale) + zero_point, *arranged.ends)
+    values = ((steps - zero_point) * scale).astype(arranged.values.dtype)
+    return add_constant(graph, _name(node, index), values)
+
+
+def _written(arranged: _Arranged, node: "ir.Node", index: int, graph: "ir.Graph") -> "ir.Value":
+    """Write rows, their quantizer and a reshape before `node`; return what it is to read."""
+    import onnx_ir as ir
+
+    values, width = arranged.values, arranged.values.shape[-1]
+    name = _name(node, index)
+    rows = add_constant(graph, name, values.reshape(-1, width))
+    grid = [
+        add_constant(graph, f"{name}_{part}", array.reshape(-1, width)[:, 0])
+        for part, array in (("grid", arranged.scale), ("zero", arranged.zero_point))
+    ]
+    low, high = arranged.ends
+    metadata = dict(node.metadata_props)
+    rounded = ir.node(
+        FAKE_QUANTIZE,
+        [rows, *grid],
+        {"axis": 0, "quant_min": low, "quant_max": high},
+        domain=DOMAIN,
+        metadata_props=metadata,
+    )
+    shape = add_constant(graph, f"{name}_shape", np.array(values.shape))
+    reshaped = ir.node("Reshape", [rounded.outputs[0], shape], metadata_props=metadata)
+    graph.insert_before(node, [rounded, reshaped])
+    for one, size in ((rounded, (values.size // width, width)), (reshaped, values.shape)):
+        one.outputs[0].type, one.outputs[0].shape = rows.type, ir.Shape(size)
+    return reshaped.outputs[0]

@@ -1,0 +1,83 @@
+"""Let products of a tensor and its own sigmoid, such as SiLU, be computed in integers."""
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from nncfx.export.ir.fake_quantize import DOMAIN, FAKE_QUANTIZE, grid_of, is_fake_quantize
+from nncfx.export.ir.graph_edits import consumers, input_of, shared_constant
+from nncfx.quantization import GATE_STEPS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import onnx_ir as ir
+
+__all__ = ["quantize_gates"]
+
+_LARGEST: Final = GATE_STEPS - 1
+
+
+def quantize_gates(graph: "ir.Graph") -> None:
+    """Round the sigmoid of a quantized tensor that it is multiplied by, in steps of 1/256.
+
+    ONNX Runtime then takes the sigmoid from a table and multiplies integers, instead of two
+    conversions to float, an exponential and a product. The result differs by half a step of its
+    own quantizer at most, which `integer_arithmetic` knows of. What is not quantized behind the
+    product reads that of the exact sigmoid.
+    """
+    for product in list(graph):
+        x = _gated(product)
+        if x is None:
+            continue
+        readers = [one for one in consumers(product.outputs[0]) if _has_bytes(one)]
+        if readers:
+            _multiply(x, product, readers, graph)
+
+
+def _gated(product: "ir.Node") -> "ir.Value | None":
+    """Return `x` if `product` is `x * sigmoid(x)`, and `x` is quantized."""
+    if product.op_type != "Mul" or product.domain:
+        return None
+    for index in range(2):
+        sigmoid, x = input_of(product, index).producer(), input_of(product, 1 - index)
+        if sigmoid is None or sigmoid.op_type != "Sigmoid" or sigmoid.domain:
+            continue
+        if sigmoid.inputs[0] is x and _has_bytes(x.producer()):
+            return x
+    return None
+
+
+def _has_bytes(node: "ir.Node | None") -> bool:
+    """Return whether `node` is a quantizer with one scale and at most 8 bits."""
+    if node is None or not is_fake_quantize(node):
+        return False
+    grid = grid_of(node)
+    return grid.axis is None and grid.high - grid.low < GATE_STEPS
+
+
+def _multiply(
+    x: "ir.Value", product: "ir.Node", readers: "Sequence[ir.Node]", graph: "ir.Graph"
+) -> None:
+    """Let `readers` read `x` times its rounded sigmoid, instead of `product`."""
+    import onnx_ir as ir
+
+    metadata = dict(product.metadata_props)
+    sigmoid = ir.node("Sigmoid", [x], metadata_props=metadata)
+    constants = (
+        shared_constant(graph, "gate_scale", np.asarray(1 / GATE_STEPS, np.float32)),
+        shared_constant(graph, "gate_zero_point", np.asarray(0, np.int32)),
+    )
+    rounded = ir.node(
+        FAKE_QUANTIZE,
+        [sigmoid.outputs[0], *constants],
+        {"axis": -1, "quant_min": 0, "quant_max": _LARGEST},
+        domain=DOMAIN,
+        metadata_props=metadata,
+    )
+    gated = ir.node("Mul", [x, rounded.outputs[0]], metadata_props=metadata)
+    graph.insert_before(product, [sigmoid, rounded, gated])
+    for node in (sigmoid, rounded, gated):
+        node.outputs[0].type, node.outputs[0].shape = x.type, x.shape
+    for reader in readers:
+        reader.replace_input_with(0, gated.outputs[0])

@@ -1,0 +1,101 @@
+"""Let the first convolution of an image network read blocks of pixels as channels."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nncfx.export.ir.fake_quantize import is_fake_quantize
+from nncfx.export.ir.graph_edits import consumers, input_of, sole_consumer
+from nncfx.export.ir.integer_weights import IntegerWeight
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["blocks_as_channels", "read_image_by_blocks"]
+
+_FEW_CHANNELS: Final = 4
+_BLOCK: Final = 2
+
+
+def read_image_by_blocks(graph: "ir.Graph", weights: Iterable[IntegerWeight]) -> None:
+    """Turn convolutions with stride 2 of an input image into ones with stride 1 of its blocks.
+
+    Blocks of 2 x 2 pixels become channels (`SpaceToDepth`), and the kernel is rearranged, with
+    zeros where it does not reach: the same sums. With three channels ONNX Runtime's integer
+    convolution copies more than it computes; with twelve, a stem takes half of the time.
+    Applied where the input is quantized for that convolution alone, and has an even size.
+    """
+    import onnx_ir as ir
+
+    for weight in weights:
+        layer = sole_consumer(weight.node.outputs[0])
+        if layer is None or layer.op_type != "Conv" or not _is_stem(layer, weight):
+            continue
+        quantizer = input_of(layer).producer()
+        image = None if quantizer is None else input_of(quantizer)
+        image_size = None if image is None else _even_size(image)
+        if quantizer is None or image is None or image_size is None:
+            continue
+        pad = layer.attributes["pads"].as_ints()[0]
+        size = image_size // _BLOCK
+        outputs = (image_size + 2 * pad - weight.integers.shape[2]) // 2 + 1
+        weight.integers = blocks_as_channels(weight.integers, pad)
+        kernel = weight.integers.shape[2]
+        before = -(-pad // 2)
+        after = outputs - 1 + kernel - size - before
+        layer.attributes["kernel_shape"] = ir.AttrInt64s("kernel_shape", [kernel, kernel])
+        layer.attributes["strides"] = ir.AttrInt64s("strides", [1, 1])
+        layer.attributes["pads"] = ir.AttrInt64s("pads", [before, before, after, after])
+        weight.node.outputs[0].shape = ir.Shape(weight.integers.shape)
+        blocks = ir.node("SpaceToDepth", [image], {"blocksize": _BLOCK})
+        blocks.outputs[0].type = image.type
+        graph.insert_before(quantizer, blocks)
+        quantizer.replace_input_with(0, blocks.outputs[0])
+        quantizer.outputs[0].shape = None
+
+
+def blocks_as_channels(kernel: npt.NDArray[np.int64], pad: int) -> npt.NDArray[np.int64]:
+    """Return the kernel that computes on blocks of 2 x 2 pixels what `kernel` does with stride 2.
+
+    Args:
+        kernel: `o x i x k x k`.
+        pad: pixels of zeros around the image.
+
+    Returns:
+        `o x 4i x m x m`; channel `(2 y + x) i + c` reads pixel (y, x) of a block, as
+        `SpaceToDepth` orders them.
+    """
+    outputs, inputs, size, _ = kernel.shape
+    start = pad % 2
+    blocks = (size + start + 1) // 2
+    wide = np.zeros((outputs, inputs, 2 * blocks, 2 * blocks), kernel.dtype)
+    wide[:, :, start : start + size, start : start + size] = kernel
+    split = wide.reshape(outputs, inputs, blocks, 2, blocks, 2).transpose(0, 3, 5, 1, 2, 4)
+    return split.reshape(outputs, 4 * inputs, blocks, blocks)
+
+
+def _is_stem(layer: "ir.Node", weight: IntegerWeight) -> bool:
+    """Return whether `layer` is a dense convolution with stride 2 of few channels."""
+    if weight.integers.ndim != 4 or weight.grid.zero_point.any():  # noqa: PLR2004 (o, i, k, k)
+        return False
+    inputs, *kernel = weight.integers.shape[1:]
+    pads = layer.attributes["pads"].as_ints()
+    return (
+        inputs <= _FEW_CHANNELS
+        and layer.attributes["group"].as_int() == 1
+        and list(layer.attributes["strides"].as_ints()) == [_BLOCK, _BLOCK]
+        and list(layer.attributes["dilations"].as_ints()) == [1, 1]
+        and len({*kernel}) == len({*pads}) == 1
+        and is_fake_quantize(input_of(layer).producer())
+        and len(consumers(input_of(layer))) == 1
+    )
+
+
+def _even_size(image: "ir.Value") -> int | None:
+    """Return height and width of `image`; None unless it is an input, and they equal and even."""
+    if not image.is_graph_input() or image.shape is None:
+        return None
+    height, width = image.shape[2], image.shape[3]
+    return height if isinstance(height, int) and height == width and height % 2 == 0 else None

@@ -1,0 +1,1 @@
+"""Export to `torch.export` with PyTorch's own quantized operators."""

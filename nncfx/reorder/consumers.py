@@ -1,0 +1,187 @@
+"""The layers of a model that read channels: what each reads, from where, and how much it costs."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from nncfx.controllers.base.weights import aliases
+from nncfx.graph import NNCFGraph, Operation, macs
+from nncfx.graph.channels import Channels, GroupSet, Member, Role
+from nncfx.reorder.segments import Block, Reader
+
+__all__ = ["Consumer", "can_move", "consumers", "is_run", "plain_layer", "readers_of"]
+
+_CONVOLUTIONS: Final = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_TRANSPOSED: Final = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_READERS: Final = (*_CONVOLUTIONS, *_TRANSPOSED, nn.Linear)
+_WEIGHT: Final = 1  # the port of a convolution's and a linear layer's weight
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Consumer:
+    """A weight that reads channels.
+
+    Attributes:
+        weight: Its dotted name, the first of several.
+        layers: The modules that hold it and whose input can be selected; empty where none can.
+        source: The output that it reads, by address and port; None if it is read repeatedly.
+        weight_axis: The axis of the weight along which its columns lie.
+        axis: The axis of the input along which the channels lie, from the end.
+        live: For each column whether any of it is not zero.
+        members: What it reads of each set that the analysis knows, by name.
+        pixels: Numbers per channel in what it reads, over all calls of a forward.
+        macs: Multiply-accumulates per column.
+        is_sliced_free: Whether a slice of its input is contiguous in memory.
+    """
+
+    weight: str
+    layers: tuple[str, ...]
+    source: tuple[str, int] | None
+    weight_axis: int
+    axis: int
+    live: npt.NDArray[np.bool_]
+    members: Mapping[str, Member]
+    pixels: int
+    macs: float
+    is_sliced_free: bool
+
+    def reader(self, channels: Channels) -> Reader | None:
+        """Return what the order must know; None where it can do nothing for this consumer.
+
+        That is where nothing that it reads can move, or channels of one set stand among those of
+        another.
+        """
+        blocks: list[tuple[int, Block]] = []
+        keep: set[tuple[str, int]] = set()
+        places = {column: f"{self.weight}[{column}]" for column in range(len(self.live))}
+        for name, member in self.members.items():
+            if not can_move(channels.find(name)):
+                entries = member.indices.reshape(-1).tolist()
+                places |= {column: f"{name}[{n}]" for n, column in enumerate(entries)}
+                continue
+            if not is_run(member.indices):
+                return None
+            wanted = np.flatnonzero(self.live[member.indices].any(axis=1)).tolist()
+            keep.update((name, group) for group in wanted)
+            blocks.append((int(member.indices[0, 0]), Block(name, len(member.indices))))
+            for column in member.indices.reshape(-1).tolist():
+                del places[column]
+        if not blocks:
+            return None
+        blocks += [(column, Block(place, 1)) for column, place in places.items()]
+        keep.update((place, 0) for column, place in places.items() if self.live[column])
+        blocks.sort()
+        cost = self.pixels * len(self.live) / sum(block.size for _, block in blocks)
+        return Reader(blocks=tuple(b for _, b in blocks), keep=frozenset(keep), cost=cost)
+
+
+def can_move(group_set: GroupSet) -> bool:
+    """Return whether the groups of a set can take another order."""
+    return group_set.fixed is None and group_set.size > 1
+
+
+def is_run(indices: npt.NDArray[np.int64]) -> bool:
+    """Return whether the entries of all groups follow each other without a gap."""
+    flat = indices.reshape(-1)
+    return bool((flat == np.arange(flat[0], flat[0] + len(flat))).all())
+
+
+def consumers(model: nn.Module, channels: Channels, graph: NNCFGraph) -> list[Consumer]:
+    """Return the consumers of the channels of `model`, in order of execution.
+
+    Args:
+        model: as analysed.
+        channels: of the model.
+        graph: of the model.
+    """
+    members: dict[tuple[str, int], dict[str, Member]] = defaultdict(dict)
+    for group_set in channels:
+        for member in group_set.by_role(Role.CONSUMER):
+            members[member.parameter, member.axis][group_set.name] = member
+    tensors = dict(model.named_parameters(remove_duplicate=False))
+    names, reading_of, counts = aliases(model), readers_of(model, graph), macs(graph)
+    found = []
+    for (name, weight_axis), of_sets in members.items():
+        tensor, reading = tensors[name].detach(), reading_of[name]
+        plain = all(plain_layer(model, alias, weight_axis, reading) for alias in names[name])
+        layers = tuple(alias.rpartition(".")[0] for alias in names[name])
+        axis = -1 if tensor.dim() == 2 else 1 - tensor.dim()  # noqa: PLR2004 (a matrix)
+        columns = tensor.shape[weight_axis]
+        inputs = [one.inputs[0] for one in reading]
+        consumer = Consumer(
+            weight=name,
+            layers=layers if plain and {one.module for one in reading} <= set(layers) else (),
+            source=_source(graph, reading),
+            weight_axis=weight_axis,
+            axis=axis,
+            live=_live(tensor, weight_axis),
+            members=of_sets,
+            pixels=sum(one.elements for one in inputs if one is not None) // columns,
+            macs=sum(counts.get(one.address, 0) for one in reading) / columns,
+            is_sliced_free=all(
+                one is not None and np.prod(one.shape[:axis]) == 1 for one in inputs
+            ),
+        )
+        found.append(consumer)
+    return found
+
+
+def _live(weight: torch.Tensor, axis: int) -> npt.NDArray[np.bool_]:
+    others = [other for other in range(weight.dim()) if other != axis]
+    live: npt.NDArray[np.bool_] = (weight != 0).any(dim=others).cpu().numpy()
+    if not live.any():
+        live[0] = True  # a layer reads one channel at least
+    return live
+
+
+def readers_of(model: nn.Module, graph: NNCFGraph) -> Mapping[str, list[Operation]]:
+    """Return, for every name of a parameter, the operations that read it under any name."""
+    names = aliases(model)
+    found: dict[str, list[Operation]] = defaultdict(list)
+    for operation in graph.operations:
+        for name in {alias for p in operation.parameters.values() for alias in names.get(p, ())}:
+            found[name].append(operation)
+    return found
+
+
+def plain_layer(
+    model: nn.Module,
+    weight: str,
+    columns_axis: int,
+    reading: list[Operation],
+) -> bool:
+    """Return whether a weight is that of a convolution or linear layer, and read as such only.
+
+    Args:
+        model: any module.
+        weight: dotted name.
+        columns_axis: the axis along which its columns must lie.
+        reading: the operations that read it.
+    """
+    owner, _, attribute = weight.rpartition(".")
+    layer = model.get_submodule(owner)
+    if not isinstance(layer, _READERS) or attribute != "weight":
+        return False
+    if columns_axis != (0 if isinstance(layer, _TRANSPOSED) else 1):
+        return False
+    if not isinstance(layer, nn.Linear) and layer.groups != 1:
+        return False
+    functions = {"linear", *_functions()}
+    return all(one.function in functions and _WEIGHT in one.parameters for one in reading)
+
+
+def _source(graph: NNCFGraph, reading: list[Operation]) -> tuple[str, int] | None:
+    """Return the output that the only reader of a weight reads; None if there are several."""
+    edges = [e for one in reading for e in graph.incoming(one.address) if e.target_port == 0]
+    return (edges[0].source, edges[0].source_port) if len(edges) == 1 else None
+
+
+def _functions() -> chain[str]:
+    return chain.from_iterable((f"conv{n}d", f"conv_transpose{n}d") for n in (1, 2, 3))

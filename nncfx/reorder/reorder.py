@@ -1,0 +1,206 @@
+"""Make a model small whose layers each keep their own channels: `reorder_channels`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from torch import nn
+from typing_extensions import override
+
+from nncfx.channels import analyze_channels
+from nncfx.errors import ArgumentError, ExportError, ThinningError
+from nncfx.network import NNCFNetwork, inputs_for, strip
+from nncfx.reorder.consumers import consumers
+from nncfx.reorder.cost import UNMEASURED, SelectionCost, selection_cost_of
+from nncfx.reorder.kept_inputs import Keep, keep_inputs
+from nncfx.reorder.producers import producers
+from nncfx.reorder.rewriting import Kind, LayerRead, LayerWrite, new_places, rewritten
+from nncfx.reorder.segments import segment_orders
+from nncfx.thinning import ThinResult, thin
+from nncfx.thinning.verification import ConstantOutputs, verify
+from nncfx.tracing import ExampleInputs, trace
+
+__all__ = ["ReorderResult", "reorder_channels"]
+
+_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReorderResult:
+    """A small model, what its layers read, and the proof.
+
+    Attributes:
+        model: A smaller copy, of the same class, in the same mode.
+        reads: What each layer reads whose channels the analysis knows, by its name.
+        writes: What each layer computes that makes channels which are zero, by its name.
+        orders: Name of a group set to the new order of its groups, where it changed.
+        max_error: max |reordered - masked| / max |masked| over the outputs on the example inputs.
+        thinned: What removing the channels that no layer reads has given before.
+        note: Why nothing was saved, and what to do, where nothing was; what the costs could not
+            decide, and why; empty where there is nothing to say.
+    """
+
+    model: nn.Module
+    reads: Mapping[str, LayerRead]
+    writes: Mapping[str, LayerWrite]
+    orders: Mapping[str, tuple[int, ...]]
+    max_error: float
+    thinned: ThinResult
+    note: str = ""
+
+    @property
+    def copied(self) -> int:
+        """Channels that gathers copy."""
+        return sum(one.read for one in self.reads.values() if one.kind == "gather")
+
+    @property
+    def copied_numbers(self) -> int:
+        """Numbers that gathers copy: channels times their pixels."""
+        gathers = (one for one in self.reads.values() if one.kind == "gather")
+        return sum(one.read * one.pixels for one in gathers)
+
+    def count(self, kind: Kind) -> int:
+        """Return how many layers read in this way."""
+        return sum(one.kind == kind for one in self.reads.values())
+
+    @override
+    def __str__(self) -> str:
+        """Return a summary of a few lines."""
+        before, after = self.thinned.parameters[0], sum(p.numel() for p in self.model.parameters())
+        share = 1 - after / before if before else 0.0
+        return (
+            f"Parameters: {before:,} -> {after:,} (-{share:.1%}).\n"
+            f"Layers: {self.count('slice')} read a slice, {self.count('gather')} gather "
+            f"({self.copied:,} channels copied), {self.count('all')} read all.\n"
+            f"Layers that compute a part of their output only: {len(self.writes)}.\n"
+            f"Relative error against the masked model: {self.max_error:.1e}."
+        ) + (f"\n{self.note}" if self.note else "")
+
+
+def reorder_channels(
+    model: nn.Module,
+    example_inputs: ExampleInputs | None = None,
+    *,
+    keeps: Mapping[str, Keep] | None = None,
+    target: str | SelectionCost | None = "torch",
+    reorder: bool = True,
+    tolerance: float | None = None,
+) -> ReorderResult:
+    """Return a smaller copy of a masked model whose layers each read only what they need.
+
+    Columns that are zero say which channels a layer does not need, as `unconstrained_masks`
+    leaves them. Channels that no layer needs go. The others are put in an order in which as many
+    layers as possible find theirs side by side and read a slice; the remaining ones gather, or
+    read channels that they do not need where that costs less. Layers that make channels of zeros,
+    as masks of the output side leave them, compute the others only. Weights follow, with
+    everything that goes with the channels. The copy is compared with the original in evaluation
+    mode.
+
+    Args:
+        model: any module; a wrapped one is stripped first. It is never changed.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs; a
+            wrapped model has its own. Their sizes count for the costs: pass the batch and the
+            resolution that will run.
+        keeps: dotted name of a layer to the input channels that it keeps (one bool each, or the
+            ids), where the columns do not say so already.
+        target: the runtime whose costs decide ("torch", "onnxruntime", "openvino"), or costs of
+            your own. None, and "tensorrt", whose costs have not been measured (`note` says so):
+            no layer reads what it does not need.
+        reorder: False leaves the order as it is, so that nearly every layer gathers.
+        tolerance: the largest relative error accepted; None for 1e-5 in float32, 1e-12 in
+            float64.
+
+    Raises:
+        ArgumentError: `target` is not known, `tolerance` is negative, `keeps` leaves a layer
+            nothing or takes what it must keep, or `example_inputs` is of no accepted form.
+        GraphError: `keeps` names a layer that is not there.
+        TracingError: the model refuses the inputs, or a hook cannot be baked in.
+        ThinningError: channels that nobody reads cannot be removed exactly.
+        ExportError: the reordered copy fails or differs. Nothing is changed.
+
+    >>> import torch
+    >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
+    >>> model[2].weight.data[:, ::2] = 0
+    >>> result = reorder_channels(model, torch.ones(1, 3, dtype=torch.float64))
+    >>> result.model[0].out_features, result.copied
+    (2, 0)
+    """
+    cost = None if target is None else selection_cost_of(target)
+    if tolerance is not None and not tolerance >= 0:
+        raise ArgumentError(f"tolerance is {tolerance}; a relative error is at least 0.")
+    example_inputs = inputs_for(model, example_inputs)
+    masked = strip(model) if isinstance(model, NNCFNetwork) else model
+    if keeps is not None:
+        masked = keep_inputs(masked, example_inputs, keeps)
+    align = 1 if cost is None else cost.alignment
+    thinned = thin(masked, example_inputs, align=align, tolerance=tolerance)
+    channels = analyze_channels(thinned.model, example_inputs, living_norms=True)
+    graph = trace(thinned.model, example_inputs)
+    reading = consumers(thinned.model, channels, graph)
+    making = producers(thinned.model, channels, graph)
+    orders: dict[str, list[int]] = {}
+    if reorder:
+        readers = [one.reader(channels) for one in reading]
+        readers += [one.reader(channels) for one in making]
+        orders = segment_orders(one for one in readers if one is not None)
+    places = new_places(channels, orders)
+    small, reads, writes = rewritten(thinned.model, places, (reading, making), cost)
+    try:
+        error = verify(masked, small, example_inputs, tolerance)
+    except ConstantOutputs as same:  # thinning has found out that nothing passes some layer
+        error = same.error
+    except ThinningError as fault:
+        raise ExportError(
+            f"{fault} Channels were put in a new order at {_listed(orders)}; somewhere the code "
+            "depends on the order in a way that is not seen. The model is as it was; pass "
+            "reorder=False to leave the order.",
+        ) from fault
+    notes = (_unmeasured(target), _unsaved(thinned, small, reads, target))
+    return ReorderResult(
+        model=small,
+        reads=reads,
+        writes=writes,
+        orders={name: tuple(order) for name, order in orders.items()},
+        max_error=error,
+        thinned=thinned,
+        note=" ".join(filter(None, notes)),
+    )
+
+
+def _unsaved(
+    thinned: ThinResult,
+    small: nn.Module,
+    reads: Mapping[str, LayerRead],
+    target: str | SelectionCost | None,
+) -> str:
+    """Return why the model did not become smaller, and the mend; nothing where it did."""
+    if sum(one.numel() for one in small.parameters()) < thinned.parameters[0]:
+        return ""
+    needless = sum(one.needed < one.read for one in reads.values())
+    if not needless:
+        return (
+            "Nothing saved: no layer has zeros for whole channels of its input or output. Mask "
+            "the model first (nncfx.schemes.unconstrained_masks), or pass keeps."
+        )
+    runtime = f"in {target}" if isinstance(target, str) else "at these costs"
+    return (
+        f"Nothing saved: {needless} of {len(reads)} layers need fewer channels than they read, "
+        f"but {runtime} selecting them takes longer than computing with the others. Mask more, "
+        "prune layers together instead (filter_pruning, then nncfx.thin), which copies nothing, "
+        "or pass target=None for the fewest parameters, whatever that costs."
+    )
+
+
+def _unmeasured(target: str | SelectionCost | None) -> str:
+    if not isinstance(target, str) or target not in UNMEASURED:
+        return ""
+    return (
+        f"What selecting channels costs in {target} is not known ({UNMEASURED[target]}): layers "
+        "read what they need and no more, whatever that costs."
+    )
+
+
+def _listed(orders: Mapping[str, object]) -> str:
+    names = [f"'{name}'" for name in orders]
+    shown, more = names[:_SHOWN], len(names) - _SHOWN
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,257 @@
+"""What a target computes in integers: frozen data that survives JSON."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, Final, Self
+
+import jsonschema
+from typing_extensions import override
+
+from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.operators.kinds import KINDS, unknown_kinds
+from nncfx.untrusted import read_json
+
+__all__ = ["DTYPES", "SCHEMA", "Descriptor", "Hardware"]
+
+DTYPES: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        **{f"{sign}int{bits}": bits for bits in (2, 4, 8, 16, 32) for sign in ("", "u")},
+        "float8_e4m3": 8,
+        "float8_e5m2": 8,
+        "float16": 16,
+        "bfloat16": 16,
+        "float32": 32,
+    },
+)
+"""The dtypes that a descriptor may name, and their widths in bits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descriptor:
+    """One way in which a target computes a kind of operation.
+
+    Attributes:
+        inputs: The dtype of each input: activation, then weight. The last one holds for all
+            further inputs.
+        output: The dtype that the kernel returns.
+    """
+
+    inputs: tuple[str, ...]
+    output: str
+
+    def __post_init__(self) -> None:
+        for dtype in (*self.inputs, self.output):
+            if dtype not in DTYPES:
+                raise ArgumentError(
+                    f"'{dtype}' is no dtype of a hardware description; known are "
+                    f"{', '.join(DTYPES)}.{did_you_mean(dtype, DTYPES)}",
+                )
+        if not self.inputs:
+            raise ArgumentError("A descriptor names no input dtype. Give at least one.")
+
+    def input(self, index: int) -> str:
+        """Return the dtype of input `index`, counted from 0."""
+        return self.inputs[min(index, len(self.inputs) - 1)]
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether nothing in it is a float of 16 bits or more."""
+        return not any(_is_wide_float(one) for one in (*self.inputs, self.output))
+
+    @property
+    def is_float(self) -> bool:
+        """Whether nothing in it is an integer."""
+        return not any("int" in one for one in (*self.inputs, self.output))
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether an input has fewer than 16 bits."""
+        return any(DTYPES[one] < 16 for one in self.inputs)  # noqa: PLR2004 (said above)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """A target: which kinds of operations it computes in integers, and on what terms.
+
+    Attributes:
+        name: How it is called.
+        operations: Kind to its descriptors, the preferred one first. A kind without any runs in
+            float. Sort from narrow to wide where several widths are offered.
+        accumulator_bits: Width of the sums inside a contraction.
+        per_channel_weights: Whether each output channel may have a scale of its own.
+        symmetric_activations: Whether the zero point of activations is the middle of their range.
+        power_of_two_scales: Whether scales are powers of two.
+        saturating_sums: Whether two products of bytes are added in 16 bits, so that weights need
+            to leave out half of their integers (`overflow_fix`).
+        quantized_outputs: Kinds that run in integers only if their output is quantized as well.
+        unified_scales: Kinds whose inputs must share a scale.
+        fused: Chains of kinds that are one kernel: nothing is quantized inside. Each place holds
+            one kind or, separated by `|`, several.
+        alignment: Channels of which a kernel wants a multiple.
+        mac_costs: Input dtype to the cost of a multiply-accumulate, in any unit; "float32" for
+            what is not quantized. Empty where nothing is known.
+        byte_costs: Dtype to the cost of reading a byte, in the same unit; may be empty.
+    """
+
+    name: str
+    operations: Mapping[str, tuple[Descriptor, ...]]
+    accumulator_bits: int = 32
+    per_channel_weights: bool = True
+    symmetric_activations: bool = False
+    power_of_two_scales: bool = False
+    saturating_sums: bool = False
+    quantized_outputs: tuple[str, ...] = ()
+    unified_scales: tuple[str, ...] = ()
+    fused: tuple[tuple[str, ...], ...] = field(default=())
+    alignment: int = 1
+    mac_costs: Mapping[str, float] = field(default_factory=dict)
+    byte_costs: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for table in (self.mac_costs, self.byte_costs):
+            for dtype, cost in table.items():
+                if dtype not in DTYPES or cost < 0:
+                    raise ArgumentError(
+                        f"The hardware '{self.name}' says that '{dtype}' costs {cost}; costs are "
+                        f"not negative, and known dtypes are {', '.join(DTYPES)}."
+                        f"{did_you_mean(dtype, DTYPES)}",
+                    )
+        object.__setattr__(self, "operations", MappingProxyType(dict(self.operations)))
+        named = [*self.operations, *self.quantized_outputs, *self.unified_scales]
+        named += [one for chain in self.fused for place in chain for one in place.split("|")]
+        unknown = unknown_kinds(named)
+        if unknown:
+            raise ArgumentError(
+                f"The hardware '{self.name}' names '{unknown[0]}', which is no kind of operation; "
+                f"known are {', '.join(sorted(KINDS))}.{did_you_mean(unknown[0], KINDS)}",
+            )
+        if self.alignment < 1 or self.accumulator_bits < 1:
+            raise ArgumentError(
+                f"The hardware '{self.name}' has alignment {self.alignment} and accumulators of "
+                f"{self.accumulator_bits} bits; both are at least 1.",
+            )
+
+    @override
+    def __reduce__(self) -> tuple[object, ...]:
+        # a mapping proxy does not pickle; the plain dict does
+        return (_rebuilt, ({**_values(self), "operations": dict(self.operations)},))
+
+    def descriptors(self, kind: str) -> tuple[Descriptor, ...]:
+        """Return the descriptors of `kind`, preferred first; none where it is not described."""
+        return self.operations.get(kind, ())
+
+    def quantized(self, kind: str) -> Descriptor | None:
+        """Return the preferred descriptor of `kind` with quantized inputs, None without any."""
+        return next((one for one in self.descriptors(kind) if one.is_quantized), None)
+
+    def is_fused(self, chain: Sequence[str]) -> bool:
+        """Return whether the kinds `chain` begin a fused pattern, so that nothing stands between.
+
+        A chain of one kind is never fused.
+        """
+        return len(chain) > 1 and any(
+            len(chain) <= len(pattern)
+            and all(one in place.split("|") for one, place in zip(chain, pattern, strict=False))
+            for pattern in self.fused
+        )
+
+    def to_json(self) -> str:
+        """Return the description as JSON text; equal ones give equal text."""
+        values = _values(self) | {
+            "mac_costs": dict(self.mac_costs),
+            "byte_costs": dict(self.byte_costs),
+            "operations": {
+                kind: [asdict(one) for one in each] for kind, each in self.operations.items()
+            },
+        }
+        if not self.saturating_sums:
+            # as before there was such a field: logs of searches hold a digest of this text
+            del values["saturating_sums"]
+        return json.dumps(values, indent=1, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the description that `text` holds, as `to_json` writes it.
+
+        Raises:
+            ArgumentError: it is no JSON, does not follow `SCHEMA`, or names what is not known.
+        """
+        try:
+            data: Any = read_json(text)
+        except ValueError as error:
+            raise ArgumentError(f"The hardware description is no JSON: {error}.") from error
+        faults = sorted(
+            jsonschema.Draft202012Validator(SCHEMA).iter_errors(data),
+            key=lambda one: one.json_path,
+        )
+        if faults:
+            listed = "; ".join(f"{one.json_path}: {one.message}" for one in faults[:5])
+            raise ArgumentError(f"The hardware description has faults: {listed}.")
+        operations = {
+            kind: tuple(
+                Descriptor(inputs=tuple(one["inputs"]), output=one["output"]) for one in each
+            )
+            for kind, each in data["operations"].items()
+        }
+        tuples = {
+            name: tuple(data[name])
+            for name in ("quantized_outputs", "unified_scales")
+            if name in data
+        }
+        fused = {"fused": tuple(tuple(one) for one in data["fused"])} if "fused" in data else {}
+        return cls(**(data | tuples | fused | {"operations": operations}))
+
+
+def _values(hardware: Hardware) -> dict[str, Any]:
+    return {one.name: getattr(hardware, one.name) for one in fields(hardware)}
+
+
+def _rebuilt(values: dict[str, Any]) -> Hardware:
+    return Hardware(**values)
+
+
+def _is_wide_float(dtype: str) -> bool:
+    return "float" in dtype and DTYPES[dtype] >= 16  # noqa: PLR2004 (bits)
+
+
+_STRINGS: Final = {"type": "array", "items": {"type": "string"}}
+_COSTS: Final = {"type": "object", "additionalProperties": {"type": "number", "minimum": 0}}
+
+SCHEMA: Final[Mapping[str, Any]] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "required": ["name", "operations"],
+    "additionalProperties": False,
+    "properties": {
+        "name": {"type": "string", "minLength": 1},
+        "operations": {
+            "type": "object",
+            "additionalProperties": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["inputs", "output"],
+                    "additionalProperties": False,
+                    "properties": {
+                        "inputs": {**_STRINGS, "minItems": 1},
+                        "output": {"type": "string"},
+                    },
+                },
+            },
+        },
+        "accumulator_bits": {"type": "integer", "minimum": 1},
+        "per_channel_weights": {"type": "boolean"},
+        "symmetric_activations": {"type": "boolean"},
+        "power_of_two_scales": {"type": "boolean"},
+        "saturating_sums": {"type": "boolean"},
+        "quantized_outputs": _STRINGS,
+        "unified_scales": _STRINGS,
+        "fused": {"type": "array", "items": _STRINGS},
+        "alignment": {"type": "integer", "minimum": 1},
+        "mac_costs": _COSTS,
+        "byte_costs": _COSTS,
+    },
+}
+"""The JSON Schema (draft 2020-12) of a description."""

@@ -1,0 +1,38 @@
+"""Which axes of the example inputs stay open."""
+
+import pytest
+import torch
+
+from nncfx.errors import ArgumentError
+from nncfx.export.capture.dynamic_batch import batch_size, batched_call
+
+
+def test_one_example_is_repeated_and_more_are_not() -> None:
+    (args, _), _ = batched_call(((torch.ones(1, 3), torch.ones(1)), {}))
+    assert [tuple(arg.shape) for arg in args] == [(2, 3), (2,)]
+    (args, _), _ = batched_call(((torch.ones(4, 3),), {}))
+    assert args[0].shape == (4, 3)
+
+
+def test_only_axes_as_long_as_the_batch_are_open() -> None:
+    _, (axes, _) = batched_call(((torch.ones(4, 3), torch.ones(3, 4), 7), {}))
+    assert [axis is not None for axis in axes] == [True, False, False]
+
+
+def test_keyword_inputs_are_open_by_name() -> None:
+    _, (_, axes) = batched_call(((), {"a": torch.ones(2, 3), "flag": None}))
+    assert list(axes) == ["a", "flag"]
+    assert list(axes["a"]) == [0]
+
+
+@pytest.mark.parametrize("call", [((3,), {}), ((torch.tensor(1.0),), {})])
+def test_inputs_without_an_axis_are_refused(
+    call: tuple[tuple[object, ...], dict[str, object]],
+) -> None:
+    with pytest.raises(ArgumentError, match="hold no tensor with an axis"):
+        batch_size(call)
+
+
+def test_an_empty_batch_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="a batch of 0"):
+        batch_size(((torch.ones(0, 3),), {}))

@@ -1,0 +1,83 @@
+"""A failure of torch's exporter becomes one paragraph: what, where, why, and the mend."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from nncfx.errors import ExportError
+from nncfx.export import export_onnx
+from nncfx.export.capture.export_failure import as_export_error
+from nncfx.tracing.calls import call_numbers
+
+
+def chained(*texts: str) -> RuntimeError:
+    error: RuntimeError | None = None
+    for text in reversed(texts):
+        outer = RuntimeError(text)
+        outer.__cause__ = error
+        error = outer
+    assert error is not None
+    return error
+
+
+def test_the_operation_is_found_anywhere_in_the_chain() -> None:
+    error = chained(
+        "outer", "No ONNX function found for <OpOverload(op='aten.foo', overload='x')>"
+    )
+    assert "operation 'aten.foo' has no ONNX form" in str(as_export_error(error, model="Net"))
+
+
+def test_the_line_of_the_model_is_given() -> None:
+    error = chained('it failed\n  File "/a/net.py", line 12, in forward\n    x = x.foo()\n')
+    text = str(as_export_error(error, model="Net"))
+    assert text == (
+        "Net cannot be exported at /a/net.py:12 in forward, `x = x.foo()`: RuntimeError: it failed"
+    )
+
+
+def test_it_is_not_a_line_of_the_hooks_around_the_model_s_own() -> None:
+    text = str(
+        as_export_error(
+            chained(
+                'it failed\n  File "/a/net.py", line 12, in forward\n    x = x.foo()\n'
+                f'  File "{call_numbers.__file__}", line 84, in f\n    return g()\n'
+            ),
+            model="Net",
+        )
+    )
+    assert "at /a/net.py:12 in forward" in text
+    assert "call_numbers" not in text
+
+
+def test_a_failure_without_a_text_is_still_a_sentence() -> None:
+    text = str(as_export_error(ValueError(), model="Net"))
+    assert text == "Net cannot be exported: ValueError: no reason given"
+
+
+def test_colours_of_the_terminal_are_taken_out() -> None:
+    text = str(as_export_error(ValueError("\x1b[96mThis is step 1/3\x1b[0m"), model="Net"))
+    assert text == "Net cannot be exported: ValueError: This is step 1/3"
+
+
+class Modulated(nn.Module):
+    """Convolves each image with weights of its own, in as many groups as there are images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3, 3, 3))
+
+    def forward(self, x: torch.Tensor, style: torch.Tensor) -> torch.Tensor:
+        count, channels, height, width = x.shape
+        weight = (self.weight * style[:, None, :, None, None]).flatten(0, 1)
+        rows = x.reshape(1, count * channels, height, width)
+        return functional.conv2d(rows, weight, groups=count).unflatten(1, (count, -1))
+
+
+def test_groups_that_depend_on_the_batch_want_a_fixed_one(tmp_path: Path) -> None:
+    inputs = (torch.randn(2, 3, 8, 8), torch.randn(2, 3))
+    with pytest.raises(ExportError, match="Pass dynamic_batch=False"):
+        export_onnx(Modulated(), tmp_path / "m.onnx", inputs)
+    export_onnx(Modulated(), tmp_path / "m.onnx", inputs, dynamic_batch=False)

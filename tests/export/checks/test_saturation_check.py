@@ -1,0 +1,95 @@
+"""A file that the CPU at hand would compute wrongly is told, and the mends are right."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+import torch
+from torch import nn
+
+import nncfx
+from nncfx.export import export_onnx
+from nncfx.export.checks.saturation_check import overflowing_layers
+from nncfx.network import NNCFNetwork
+from nncfx.quantization import QuantizeOptions, quantize_weights
+from nncfx.quantization.overflow_fix import OverflowFix
+from nncfx.runtimes import BuildOptions, runtime_named
+
+PATH = "nncfx.export.checks.saturation_check"
+
+
+def made(fix: OverflowFix = "disable") -> tuple[NNCFNetwork, torch.Tensor]:
+    """Two layers of positive weights over positive inputs: every sum of two is near its limit."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 4))
+    for layer in (model[0], model[2]):
+        nn.init.uniform_(layer.weight, 0.8, 1.0)
+    x = torch.rand(16, 64) + 1
+    return nncfx.quantize(model, [x], options=QuantizeOptions(overflow_fix=fix)), x
+
+
+@pytest.mark.parametrize(
+    ("fix", "expected"), [("disable", 2), ("first_layer_only", 1), ("enable", 0)]
+)
+def test_layers_with_integers_beyond_64_are_found(
+    tmp_path: Path, fix: OverflowFix, expected: int
+) -> None:
+    model, x = made(fix)
+    file = export_onnx(model, tmp_path / "m.onnx", x)
+    assert len(overflowing_layers(ir.load(file.path).graph)) == expected
+
+
+def test_weights_alone_overflow_nothing(tmp_path: Path) -> None:
+    model, x = nn.Sequential(nn.Linear(64, 32), nn.ReLU()), torch.rand(2, 64)
+    file = export_onnx(quantize_weights(model, [x]), tmp_path / "m.onnx", x, target="openvino")
+    assert overflowing_layers(ir.load(file.path).graph) == ()
+
+
+@pytest.mark.parametrize(
+    ("target", "mend"),
+    [
+        ("onnxruntime", "'session.x64quantprecision'"),
+        ("onnxruntime_avx2", "or target='onnxruntime_avx2'"),
+        ("openvino", "has no setting"),
+        ("tensorrt", ""),
+    ],
+)
+@pytest.mark.parametrize("saturates", [True, False])
+def test_it_is_told_where_the_cpu_saturates_and_the_target_runs_there(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    saturates: bool,
+    target: str,
+    mend: str,
+) -> None:
+    monkeypatch.setattr(
+        "nncfx.export.checks.saturation_check.byte_sums_saturate", lambda: saturates
+    )
+    model, x = made()
+    with caplog.at_level(logging.WARNING, logger="nncfx"):
+        export_onnx(model, tmp_path / "m.onnx", x, target)
+    told = [one.getMessage() for one in caplog.records if "VNNI" in one.getMessage()]
+    assert len(told) == (saturates and bool(mend))
+    assert all(
+        mend in one and "in 2 layers" in one and "overflow_fix='enable'" in one for one in told
+    )
+
+
+@pytest.mark.parametrize(
+    ("runtime", "fix"),
+    [("onnxruntime", "disable"), ("onnxruntime", "enable"), ("openvino", "enable")],
+)
+def test_on_every_cpu_each_mend_gives_what_is_simulated(
+    tmp_path: Path, runtime: str, fix: OverflowFix
+) -> None:
+    pytest.importorskip(runtime)
+    model, x = made(fix)
+    file = export_onnx(model, tmp_path / "m.onnx", x, runtime)
+    with runtime_named(runtime).build(file, BuildOptions(threads=1)) as session:
+        (found,) = session.run(x)
+    expected = model(x).detach().numpy()
+    # one step of the hidden activations, of which each output sums 32
+    assert np.abs(found - expected).max() < 1e-2 * np.abs(expected).max()

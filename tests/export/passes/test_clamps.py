@@ -1,0 +1,196 @@
+"""Quantizers swallow clamps, and clamps keep quantizers apart; no value changes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx_ir as ir
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+import nncfx
+from nncfx.export import export_onnx
+from nncfx.export.passes.clamps import keep_quantizers_apart, remove_implied_clamps
+from nncfx.quantization import integer_arithmetic
+from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
+
+Parse = Callable[[str], ir.Model]
+Operators = Callable[[ir.Model], list[str]]
+
+CONSTANTS = (
+    "<float s = {0.1}, float t = {0.05}, int32 z = {0}, int32 middle = {128}, "
+    "float six = {6.0}, float zero = {0.0}>"
+)
+Q = "nncfx.FakeQuantize <axis = -1, quant_min = 0, quant_max = 255>"
+
+
+def clamped(parsed: Parse, lines: str) -> ir.Model:
+    lines = lines.replace("Q(", Q + " (")
+    model = parsed(f"g (float[1,4,2,2] x) => (float[1,4,2,2] y) {CONSTANTS} {{ {lines} }}")
+    remove_implied_clamps(model.graph)
+    keep_quantizers_apart(model.graph)
+    model.graph.sort()
+    return model
+
+
+@pytest.mark.parametrize(
+    ("clamp", "scale", "left"),
+    [
+        ("Relu (x)", "s, z", []),
+        ("Relu (x)", "s, middle", ["Relu"]),
+        ("Clip (x, zero, six)", "s, z", ["Clip"]),
+        ("Clip (x, zero)", "s, z", []),
+    ],
+)
+def test_a_clamp_goes_where_its_quantizer_implies_it(
+    parsed: Parse, operators: Operators, clamp: str, scale: str, left: list[str]
+) -> None:
+    lines = f"h = {clamp}\n a = Q(h, {scale})\n y = Neg (a)"
+    model = clamped(parsed, lines)
+    assert operators(model) == [*left, "FakeQuantize", "Neg"]
+
+
+def test_a_clip_at_the_end_of_the_grid_goes(parsed: Parse, operators: Operators) -> None:
+    text = f"""
+    g (float[4] x) => (float[4] y)
+    <float s = {{0.02352941}}, int32 z = {{0}}, float six = {{6.0}}, float zero = {{0.0}}>
+    {{ h = Clip (x, zero, six)
+       a = {Q} (h, s, z)
+       y = Neg (a) }}
+    """
+    model = parsed(text)
+    remove_implied_clamps(model.graph)
+    assert operators(model) == ["FakeQuantize", "Neg"]
+
+
+def test_a_relu_that_others_read_stays(parsed: Parse, operators: Operators) -> None:
+    lines = "h = Relu (x)\n a = Q(h, s, z)\n y = Add (a, h)"
+    assert "Relu" in operators(clamped(parsed, lines))
+
+
+@pytest.mark.parametrize(
+    ("lines", "left"),
+    [
+        ("b = Q(a, s, middle)\n y = Neg (b)", ["Clip", "FakeQuantize", "Neg"]),
+        ("h = Relu (a)\n b = Q(h, t, z)\n y = Neg (b)", ["Clip", "FakeQuantize", "Neg"]),
+        ("b = Q(a, s, z)\n y = Neg (b)", ["FakeQuantize", "Neg"]),
+        ("b = Q(a, s, middle)\n y = Add (a, b)", ["FakeQuantize", "Add"]),
+    ],
+)
+def test_a_clamp_stands_between_two_quantizers_that_a_runtime_would_make_one(
+    parsed: Parse, operators: Operators, lines: str, left: list[str]
+) -> None:
+    # not where the grids are equal or something else reads the first
+    model = clamped(parsed, f"a = Q(x, s, z)\n {lines}")
+    assert operators(model) == ["FakeQuantize", *left]
+
+
+def test_a_clamp_between_quantizers_has_the_ends_of_the_second_grid(parsed: Parse) -> None:
+    model = clamped(parsed, "a = Q(x, s, z)\n b = Q(a, t, middle)\n y = Neg (b)")
+    clip = next(node for node in model.graph if node.op_type == "Clip")
+    ends = [one.const_value.numpy().item() for one in clip.inputs[1:]]
+    # 0.05 per step, 128 steps below zero and 127 above
+    assert ends == pytest.approx([-6.4, 6.35])
+
+
+def test_a_runtime_rounds_twice_where_the_model_does(
+    tmp_path: Path, rounding: Callable[..., nn.Module]
+) -> None:
+    torch.manual_seed(0)
+    conv = nn.Conv2d(3, 3, 1, bias=False)
+    conv.weight.data = torch.randint(-9, 10, conv.weight.shape) / 8  # in integers as it is
+    weight = rounding(torch.full((3,), 1 / 8), (-127, 127), axis=0)
+    parametrize.register_parametrization(conv, "weight", weight)
+    model = nn.Sequential(
+        rounding(1 / 32, (0, 255), zero_point=128),
+        conv,
+        rounding(0.05, (0, 255), zero_point=132),
+        nn.ReLU(),
+        rounding(0.021, (0, 255)),
+        nn.MaxPool2d(1),
+    )
+    x = torch.randn(2, 3, 16, 16)
+    path = export_onnx(model.eval(), tmp_path / "m.onnx", x).path
+    with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
+        (found,) = session.run(x)
+    # a merged grid would have steps of 0.0206: differences of 0.01 and more
+    with torch.no_grad():
+        assert torch.allclose(model(x), torch.as_tensor(found), atol=1e-6)
+
+
+class Joined(nn.Module):
+    """A ReLU's outputs share their grid with numbers of both signs, beside which they stand."""
+
+    def __init__(self, layer: Callable[[int, int], nn.Module]) -> None:
+        super().__init__()
+        self.positive, self.signed, self.joint = layer(8, 8), layer(8, 8), layer(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.joint(torch.cat([self.positive(x).relu(), self.signed(x)], 1))
+
+
+KINDS: dict[str, Callable[[int, int], nn.Module]] = {
+    "Linear": nn.Linear,
+    "Conv2d": lambda count, filters: nn.Conv2d(count, filters, 1),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_product_whose_grid_reaches_beyond_its_relu_is_in_integers(
+    kind: str, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 8) if kind == "Linear" else torch.randn(2, 8, 6, 6)
+    quantized = nncfx.quantize(Joined(KINDS[kind]).eval(), [x])
+    is_equal_in_integers(quantized, x, 3, tmp_path)
+
+
+def test_a_convolution_whose_range_has_grown_beyond_its_relu6_is_in_integers(
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(8, 8, 1), nn.ReLU6(), nn.Conv2d(8, 8, 1)).eval()
+    x = torch.randn(2, 8, 6, 6) * 20
+    quantized = nncfx.quantize(model, [x])
+    (clamped,) = (one.hook for one in quantized.nncf.hooks if "ReLU6" in str(one.site))
+    clamped.set_range(torch.tensor(0.0), torch.tensor(6.5))
+    is_equal_in_integers(quantized, x, 2, tmp_path)
+
+
+class Memory(nn.Module):
+    """Joins a constant to what it computes, as a recurrent network's first step does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.write = nn.Conv2d(8, 8, 1), nn.Conv2d(10, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = torch.arange(72.0).reshape(1, 2, 6, 6).expand(len(x), -1, -1, -1) / 36 - 1
+        return self.write(torch.cat([self.read(x).relu(), state], 1))
+
+
+def test_what_is_joined_with_a_constant_is_in_integers(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 8, 6, 6)
+    is_equal_in_integers(nncfx.quantize(Memory().eval(), [x]), x, 2, tmp_path)
+
+
+def is_equal_in_integers(model: nn.Module, x: torch.Tensor, layers: int, folder: Path) -> None:
+    file = export_onnx(model, folder / "clamped.onnx", x, dynamic_batch=False)
+    kernels = integer_kernels(file.path, x)
+    assert (len(kernels.integer), kernels.float) == (layers, ())
+    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
+        (found,) = session.run(x)
+    with torch.no_grad(), integer_arithmetic(model):
+        assert (found == model(x).numpy()).all()
+
+
+def test_tensorrt_builds_what_is_joined_with_a_constant(tmp_path: Path) -> None:
+    pytest.importorskip("tensorrt_rtx_bindings")
+    x = torch.randn(2, 8, 6, 6)
+    quantized = nncfx.quantize(Memory().eval(), [x], target="tensorrt")
+    file = export_onnx(quantized, tmp_path / "m.onnx", x, target="tensorrt", dynamic_batch=False)
+    options = BuildOptions(settings=(("computeCapability", "8.9"),))
+    with runtime_named("tensorrt_rtx").build(file.path, options):
+        pass  # it cannot run without a GPU

@@ -1,0 +1,99 @@
+"""Biases of integer layers are int32 in the scale of the products."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+import torch
+from torch import nn
+
+import nncfx
+from nncfx.export.ir.graph_edits import constant_of
+from nncfx.export.passes.integer_biases import add_integer_biases
+from nncfx.quantization import QuantizeOptions, integer_arithmetic
+from nncfx.runtimes import BuildOptions, runtime_named
+
+Parse = Callable[[str], ir.Model]
+
+MODEL = """
+g (uint8[1,2] x) => (float[1,2] y)
+<float sx = {0.5}, uint8 zx = {0}, int8[2,2] w = {1, 2, 3, 4}, float[2] sw = {0.1, 0.2},
+ int8[2] zw = {0, 0}, float[2] bias = {%s}>
+{ a = %s
+  b = DequantizeLinear <axis = 0> (w, sw, zw)
+  y = Gemm <transB = 1> (a, b, bias) }
+"""
+INTEGER = "DequantizeLinear (x, sx, zx)"
+
+
+def test_the_scale_is_that_of_the_products(parsed: Parse) -> None:
+    model = parsed(MODEL % ("1.0, -1.02", INTEGER))
+    add_integer_biases(model.graph)
+    bias = model.graph[-1].inputs[2].producer()
+    integers, scale, zero_point = (constant_of(value) for value in bias.inputs)
+    assert integers.dtype == "int32"
+    assert integers.tolist() == [20, -10]
+    assert scale.tolist() == pytest.approx([0.05, 0.1])
+    assert not zero_point.any()
+
+
+def test_the_bias_of_a_float_layer_stays(parsed: Parse) -> None:
+    model = parsed(MODEL % ("1.0, 1.0", "Cast <to = 1> (x)"))
+    add_integer_biases(model.graph)
+    assert model.graph[-1].inputs[2].name == "bias"
+
+
+def test_the_scale_of_a_weight_grows_until_its_bias_fits(parsed: Parse) -> None:
+    model = parsed(MODEL % (f"{2.0**33}, 1.0", INTEGER))
+    add_integer_biases(model.graph)
+    weight, bias = (one.producer() for one in model.graph[-1].inputs[1:])
+    # 2 ** 33 is 2 ** 30 times 0.5, the scale of the input, times 16: 0.1 and 0.2 become nothing
+    assert constant_of(weight.inputs[1]).tolist() == [16.0, pytest.approx(0.2)]
+    assert constant_of(weight.inputs[0]).tolist() == [[0, 0], [3, 4]]
+    assert constant_of(bias.inputs[0]).tolist() == [2**30, 10]
+
+
+@pytest.mark.parametrize("shrink", [0.0, 1e-14])
+def test_a_layer_with_a_dead_channel_runs_as_simulated(tmp_path: Path, shrink: float) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU()).eval()
+    with torch.no_grad():
+        model[2].weight[3] *= shrink
+        model[2].bias[3] = 2.0
+    x = torch.randn(2, 3, 8, 8)
+    quantized = nncfx.quantize(model, [x])
+    file = nncfx.export_onnx(quantized, tmp_path / "dead.onnx", x)
+    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
+        (found,) = session.run(x)
+    with torch.no_grad(), integer_arithmetic(quantized):
+        assert np.array_equal(found, quantized(x).numpy())
+    assert found[:, 3] == pytest.approx(2.0, rel=0.01)
+
+
+class Twins(nn.Module):
+    """One network for two images; the size of the second is read as well, by `expand_as`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tower = nn.Sequential(nn.Conv2d(1, 8, 3), nn.Flatten(), nn.Linear(8 * 36, 16))
+
+    def forward(
+        self, first: torch.Tensor, second: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        one, other = self.tower(first), self.tower(second)
+        return one.sum(1, keepdim=True).expand_as(one), other
+
+
+def test_openvino_adds_the_biases_of_a_layer_that_runs_twice(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    inputs = (torch.randn(2, 1, 8, 8), torch.randn(2, 1, 8, 8))
+    options = QuantizeOptions(overflow_fix="enable")
+    model = nncfx.quantize(Twins().eval(), [inputs], target="openvino", options=options)
+    path = nncfx.export_onnx(model, tmp_path / "m.onnx", inputs, target="openvino").path
+    with runtime_named("openvino").build(path, BuildOptions()) as session:
+        found = session.run(inputs)
+    with torch.no_grad(), integer_arithmetic(model):
+        for one, expected in zip(found, model(*inputs), strict=True):
+            np.testing.assert_allclose(one, expected.numpy(), atol=1e-2)
