@@ -149,7 +149,7 @@ def sites(tree: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
             continue
         for child in value if isinstance(value, list) else [value]:
             # imports decide nothing, and the wording of errors is no behaviour to count
-            if isinstance(child, ast.AST) and not isinstance(child, NO_BEHAVIOUR):
+            if isinstance(child, ast.AST) and not _is_no_behaviour(child):
                 for change in CHANGES:
                     yield from ((child, new) for new in change(child))
                 yield from sites(child)
@@ -208,6 +208,13 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 NO_BEHAVIOUR = (ast.Raise, ast.Assert, ast.Import, ast.ImportFrom, ast.JoinedStr)
+
+
+def _is_no_behaviour(node: ast.AST) -> bool:
+    # the `strict` of a zip states, as an assert does, what holds anyway
+    return isinstance(node, NO_BEHAVIOUR) or getattr(node, "arg", None) == "strict"
+
+
 CHANGES = (_comparisons, _operators, _constants, _calls, _statements)
 
 

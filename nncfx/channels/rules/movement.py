@@ -29,7 +29,6 @@ from nncfx.tracing.record.function_mode import TracedCall
 __all__ = ["RULES"]
 
 _VIEWS = (torch.Tensor.view, torch.Tensor.view_as)
-_PIXEL_AXES = 3  # channels, rows, columns
 
 
 def reshape(state: ChannelState, call: TracedCall) -> None:
@@ -55,7 +54,7 @@ def select(state: ChannelState, call: TracedCall) -> None:
     if isinstance(before, torch.Tensor) and not _all_same(before, after):
         if bounds is not None and bounds(state, call, before):
             return _put(state, call, after)
-        return _put(state, call, _by_position(state, call, before))
+        return _put(state, call, _by_position(state, call, before, after))
     return _put(state, call, after)
 
 
@@ -68,26 +67,22 @@ def _by_position(
     state: ChannelState,
     call: TracedCall,
     before: torch.Tensor,
+    after: torch.Tensor | Sequence[torch.Tensor],
 ) -> torch.Tensor | Sequence[torch.Tensor]:
     """Tie channels along the axes from which a call takes elements by their position.
 
-    Where channels lie along no other axis they must stay.
+    Where channels lie along no other axis they must stay. `after` is what the call makes of them.
     """
     moving, place = varying_axes(before), place_of(call)
-    for axes in (*((axis,) for axis in moving), *itertools.combinations(moving, 2)):
-        if len(axes) == len(moving):
-            break
-        tried = before
-        for axis in axes:
-            tried = tried.narrow(axis, 0, 1)
-        tried = narrowed(tried).expand(before.shape)
-        after = _again(state, call, tried)
-        if after is not None and _all_same(tried, after):
+    fewer = (itertools.combinations(moving, count) for count in range(1, len(moving)))
+    for axes in itertools.chain.from_iterable(fewer):
+        shape = [1 if axis in axes else size for axis, size in enumerate(before.shape)]
+        tried = before[tuple(map(slice, shape))].expand(before.shape)
+        taken = _again(state, call, tried)
+        if taken is not None and _all_same(tried, taken):
             state.unite_along(before, axes, place)
-            return after
+            return taken
     state.fix(before, f"'{place}' takes some channels by their position")
-    after = _again(state, call)
-    assert after is not None  # noqa: S101 (the caller has just had it)
     return after
 
 
@@ -123,7 +118,7 @@ def _split_by_names(
     if not isinstance(before, torch.Tensor) or not isinstance(parts, Sequence):
         return select(state, call)
     _put(state, call, parts)
-    if all(same_channels(before, part) for part in parts):
+    if _all_same(before, parts):
         return None
     for size, tensor in zip(sizes, call.result, strict=True):
         if isinstance(size, NamedInteger) and size == size.whole:
@@ -138,8 +133,6 @@ def chunk(state: ChannelState, call: TracedCall) -> None:
     before, parts = _data(state, call), _again(state, call)
     if not isinstance(before, torch.Tensor) or not isinstance(parts, Sequence):
         return select(state, call)
-    if all(same_channels(before, part) for part in parts):
-        return _put(state, call, parts)
     if len({tuple(part.shape) for part in parts}) > 1:
         return select(state, call)
     merged = state.merge_grids(parts, parts[0].shape, place_of(call))
@@ -149,30 +142,28 @@ def chunk(state: ChannelState, call: TracedCall) -> None:
 def gate(state: ChannelState, call: TracedCall) -> None:
     """Follow a gated linear unit: the halves of an axis are multiplied."""
     grid = _data(state, call)
-    axis = call.kwargs.get("dim", call.args[1] if len(call.args) > 1 else -1)
     if not isinstance(grid, torch.Tensor):
         return unknown(state, call)
-    merged = state.merge_grids(grid.chunk(2, axis), call.result.shape, place_of(call))
+    halves = grid.chunk(2, argument(call, 1, "dim", -1))
+    merged = state.merge_grids(halves, call.result.shape, place_of(call))
     return state.set_grid(call.result, merged)
 
 
 def pixel_shuffle(state: ChannelState, call: TracedCall) -> None:
     """Follow a pixel shuffle: the channels that become the pixels of one channel are one."""
     grid = _again(state, call)
-    if not isinstance(grid, torch.Tensor) or grid.dim() < _PIXEL_AXES:
+    if not isinstance(grid, torch.Tensor) or state.source(call.operands[0]) is not None:
         return unknown(state, call)
-    pixels = grid.flatten(-2)
-    for pixel in pixels.unbind(-1):
-        state.merge_grids([pixels[..., 0], pixel], pixel.shape, place_of(call))
-    return state.set_grid(call.result, pixels[..., :1, None].expand(grid.shape))
+    pixels = grid.flatten(-2).unbind(-1)
+    merged = state.merge_grids(pixels, grid.shape[:-2], place_of(call))
+    return state.set_grid(call.result, merged[..., None, None].expand(grid.shape))
 
 
 def cast(state: ChannelState, call: TracedCall) -> None:
     """Follow a function that keeps the shape and the order of its first argument."""
     data = _data(state, call)
-    if data is None or any(t.shape != call.args[0].shape for t in call.produced):
-        return unknown(state, call)
-    return _put(state, call, data)
+    if data is not None:  # else a constant takes over another tensor's number format
+        _put(state, call, data)
 
 
 def concatenate(state: ChannelState, call: TracedCall) -> None:
@@ -205,13 +196,12 @@ def pad(state: ChannelState, call: TracedCall) -> None:
     if not isinstance(grid, torch.Tensor):
         return unknown(state, call)
     result, amounts = call.result, argument(call, 1, "pad")
-    mode = argument(call, 2, "mode", "constant")
     moving = varying_axes(grid)
     changed = [axis for axis in moving if grid.shape[axis] != result.shape[axis]]
     if not changed:
         kept = spread(grid, result.shape)
         return unknown(state, call) if kept is None else state.set_grid(result, kept)
-    if mode != "constant" or min(amounts) < 0:
+    if argument(call, 2, "mode", "constant") != "constant" or min(amounts) < 0:
         return unknown(state, call, "changes the channels themselves")
     ends = zip(amounts[::2], amounts[1::2], strict=True)
     last = grid.dim() - 1
@@ -247,10 +237,11 @@ def _join_vectors(state: ChannelState, call: TracedCall, parts: list[torch.Tenso
 
 def add_at(state: ChannelState, call: TracedCall) -> None:
     """Follow `index_add`, `scatter_add` and such: parts are added to some places of an axis."""
-    target, axis, index, part = call.args[:4]
+    target, axis, index = call.args[0], argument(call, 1, "dim"), argument(call, 2, "index")
+    part = argument(call, 3, "src" if "src" in call.kwargs else "source")
     grid, added = state.ids(target), state.ids(part)
     axis %= grid.dim()
-    others = varying_axes(added) if index.dim() == added.dim() > 1 else ()
+    others = varying_axes(added) if index.dim() == added.dim() else ()
     if any(index.stride(one) for one in others):  # each channel has places of its own
         return unknown(state, call, "adds to some channels by their position")
     if axis in (*varying_axes(grid), *varying_axes(added)) or varying_axes(state.ids(index)):
@@ -333,13 +324,10 @@ def _again(
             raise
         return None
     found = tensors_in(moved)
-    expected = call.produced
-    if [t.shape for t in found] != [t.shape for t in expected]:
+    expected = [(one.shape, torch.int64) for one in call.produced]
+    if [(one.shape, one.dtype) for one in found] != expected:
         return None
-    if any(tensor.dtype != torch.int64 for tensor in found):
-        return None
-    if not isinstance(data, Source):
-        found = [compact(one) for one in found]
+    found = [compact(one) for one in found]
     return found if not isinstance(moved, torch.Tensor) else found[0]
 
 
@@ -358,8 +346,6 @@ def _put(
             continue
         grid = compact(part)
         state.set_grid(tensor, grid)
-        if len(varying_axes(grid)) > 1:
-            state.split(Split(grid, place_of(call)))
     return None
 
 
@@ -369,7 +355,7 @@ _BOUNDED = {"__getitem__": sliced, "narrow": narrowed_by_bounds}
 _RESHAPES = (
     "T H mT mH adjoint alias atleast_1d atleast_2d atleast_3d "
     "clone contiguous data detach expand_as flatten moveaxis movedim "
-    "permute ravel repeat repeat_interleave requires_grad_ reshape reshape_as squeeze squeeze_ "
+    "permute ravel repeat repeat_interleave reshape reshape_as squeeze squeeze_ "
     "swapaxes swapdims t t_ tile transpose transpose_ unflatten unsqueeze unsqueeze_ view view_as"
 )
 _SELECTIONS = (
@@ -377,7 +363,7 @@ _SELECTIONS = (
     "pixel_unshuffle roll rot90 select take take_along_dim unbind "
     "vsplit"
 )
-_CASTS = "to type type_as float double half bfloat16 int long bool cpu cuda"
+_CASTS = "requires_grad_ to type type_as float double half bfloat16 int long bool cpu cuda"
 
 RULES = {
     **dict.fromkeys(_RESHAPES.split(), reshape),

@@ -1,12 +1,17 @@
 """Moving elements keeps channels apart, or fixes those that it cannot keep apart."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from nncfx.channels.rules.movement import RULES
+from nncfx.channels.state import ChannelState
 from nncfx.channels.trace import analyze_channels
 from nncfx.graph.channels import Channels
 
@@ -36,6 +41,16 @@ def columns(channels: Channels) -> list[list[int]]:
     return next(m for m in channels.find("stem").members if m.axis == 1).indices.tolist()
 
 
+def rows(channels: Channels) -> list[list[int]]:
+    return channels.find("stem").origin.indices.tolist()
+
+
+def pixels_added(x: torch.Tensor, *, channels: int = 1) -> torch.Tensor:
+    """Add the first row of pixels to the last, by an index of 1 or of as many channels."""
+    index = torch.full((2, channels, 1, 6), 5).expand(2, 4, 1, 6)
+    return x.scatter_add(2, index, x[:, :, :1])
+
+
 def with_zeros(x: torch.Tensor, index: tuple[slice | int, ...]) -> torch.Tensor:
     x = x.clone()
     x[index] = 0.0
@@ -63,6 +78,17 @@ KEPT: dict[str, Operation] = {
     "half and back": lambda x: x.half().float(),
     "expand": lambda x: x.mean((2, 3), keepdim=True).expand(-1, -1, 6, 6),
     "squeeze": lambda x: x.mean((2, 3), keepdim=True).squeeze(3).unsqueeze_(3),
+    "gated pixels": torch._C._nn.glu,
+    "one chunk": lambda x: x.chunk(1, 1)[0],
+    "concatenate images": lambda x: torch.cat([x, x])[:2],
+    "flatten all and back": lambda x: x.view(2, -1).unflatten(1, (-1, 6, 6)),
+    "require a gradient": lambda x: x.requires_grad_(),
+    "format of a mask": lambda x: x * torch.ones(1, 1, 6, 6).double().to(x),
+    "index_add": lambda x: x.index_add(-1, torch.tensor([5]), x[..., :1]),
+    "index_add by names": lambda x: x.index_add(
+        dim=2, index=torch.tensor([0]), source=x[:, :, :1]
+    ),
+    "scatter_add": pixels_added,
     "assign to pixels": lambda x: with_zeros(x, (slice(None), slice(None), 0)),
 }
 
@@ -80,6 +106,36 @@ FIXED: dict[str, tuple[Operation, str]] = {
     "flip": (lambda x: x.flip(1), "takes some channels by their position"),
     "uneven split": (lambda x: x.split([1, 3], 1)[1], "takes some channels by their position"),
     "unbind": (lambda x: torch.stack(x.unbind(1), 1), "takes some channels by their position"),
+    "uneven split of a repetition": (
+        lambda x: torch.cat([x, x], 1).split([6, 2], 1)[0],
+        "takes some channels by their position",
+    ),
+    "index_add": (
+        lambda x: x.index_add(-3, torch.tensor([0]), torch.ones(2, 1, 6, 6)),
+        "adds to some channels by their position",
+    ),
+    "scatter_add at places of each channel": (
+        lambda x: pixels_added(x, channels=4),
+        "adds to some channels by their position",
+    ),
+    "look up": (
+        lambda x: torch.ones(9, 4)[(x > 0).long()].mean(-1),
+        "cannot be repeated on channels",
+    ),
+    "bytes": (lambda x: x.view(torch.int64).float(), "cannot be repeated on channels"),
+    "format": (lambda x: x.double().view(torch.float64).float(), "cannot be repeated on channels"),
+    "stack with a constant": (
+        lambda x: torch.stack([x, torch.ones(2, 4, 6, 6)]).sum(0),
+        "a constant of the model's code takes the place of such a channel",
+    ),
+    "concatenate along both axes": (
+        lambda x: torch.cat([x[:, :, 0, :4], x[:, :, 0, :4].transpose(1, 2)], 1)[..., None],
+        "joins channels of different axes",
+    ),
+    "reflect channels": (
+        lambda x: torch._C._nn.pad(x, (0, 0, 0, 0, 1, 1), "reflect"),
+        "changes the channels themselves",
+    ),
     "crop channels": (
         lambda x: F.pad(x, (0, 0, 0, 0, -1, 0)),
         "changes the channels themselves",
@@ -101,6 +157,26 @@ def test_channels_taken_by_position_are_fixed_with_the_reason(name: str) -> None
     assert reason in (analyse(operation).find("stem").fixed or "")
 
 
+TAKEN: dict[str, tuple[Operation, list[list[int]]]] = {
+    "second axis": (lambda x: x.view(2, 2, 2, 6, 6)[:, :, 0], [[0, 1], [2, 3]]),
+    "first axis": (lambda x: x.view(2, 2, 2, 6, 6)[:, 0], [[0, 2], [1, 3]]),
+    "two axes": (
+        lambda x: torch.cat([x, x.flip(2)], 1).view(2, 2, 2, 2, 6, 6)[:, 0, :, 0],
+        [[0, 1], [2, 3]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_where_channels_lie_along_several_axes_those_of_one_may_be_taken(name: str) -> None:
+    """Channels 2 i + j lie at (i, j): if a j is taken, all of an i go together."""
+    operation, expected = TAKEN[name]
+    found = analyse(operation)
+    assert found.find("stem").fixed is None
+    assert rows(found) == expected
+    assert columns(found) == [[0], [1]]
+
+
 def test_chunks_tie_their_channels_one_to_one() -> None:
     found = analyse(lambda x: torch.mul(*x.chunk(2, 1)))
     assert [m.indices.tolist() for m in found.find("stem").members] == [
@@ -110,8 +186,9 @@ def test_chunks_tie_their_channels_one_to_one() -> None:
     ]
 
 
-def test_a_gated_linear_unit_ties_value_and_gate() -> None:
-    found = analyse(lambda x: F.glu(x, 1))
+@pytest.mark.parametrize("glu", [F.glu, torch._C._nn.glu])
+def test_a_gated_linear_unit_ties_value_and_gate(glu: Callable[..., torch.Tensor]) -> None:
+    found = analyse(lambda x: glu(x, 1))
     assert found.find("stem").members[0].indices.tolist() == [[0, 2], [1, 3]]
 
 
@@ -119,6 +196,13 @@ def test_pixel_shuffle_ties_the_channels_of_a_pixel_block() -> None:
     found = analyse(lambda x: F.pixel_shuffle(x.repeat_interleave(2, 1), 2))
     assert found.find("stem").members[0].indices.tolist() == [[0, 1], [2, 3]]
     assert columns(found) == [[0], [1]]
+
+
+def test_an_image_without_a_batch_is_shuffled_as_one_of_a_batch() -> None:
+    model = Between(lambda x: F.pixel_shuffle(x, 2))
+    model(torch.zeros(3, 6, 6))
+    found = analyze_channels(model, torch.zeros(3, 6, 6))
+    assert rows(found) == [[0, 1, 2, 3]]
 
 
 def test_padding_of_channels_adds_columns_that_no_group_has() -> None:
@@ -150,3 +234,197 @@ def test_what_is_written_to_all_channels_ties_them_to_those_of_the_place() -> No
     assert columns(analyse(written)) == EACH_ON_ITS_OWN
     members = analyze_channels(Two(), torch.zeros(2, 3, 6, 6)).find("one").members
     assert {m.parameter for m in members} >= {"one.weight", "two.weight", "head.weight"}
+
+
+class Own(nn.Module):
+    """A linear layer of 8 channels, code, and a linear layer; parameters and widths for the code.
+
+    The code's parameters are packed matrices of 8 x 8, two vectors of 4, and one of 16.
+    """
+
+    def __init__(self, code: Callable[["Own", torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.width, self.some, self.rest, self.half, self.twice = 8, 3, 5, 4, 16
+        self.stem = nn.Linear(3, 8)
+        self.matrix = nn.Parameter(torch.ones(8, 8))
+        self.one, self.two = nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(4))
+        self.scale, self.long = nn.Parameter(torch.ones(8)), nn.Parameter(torch.ones(16))
+        self.code = code
+        self.head = nn.LazyLinear(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.code(self, self.stem(x)))
+
+
+def analyse_own(code: Callable[[Own, torch.Tensor], torch.Tensor]) -> Channels:
+    model, x = Own(code), torch.zeros(2, 5, 3)
+    model(x)
+    return analyze_channels(model, x)
+
+
+def sets(channels: Channels) -> list[tuple[list[int], dict[str, list[int]]]]:
+    """Return the rows of the stem in each set that may go, and widths with their falls."""
+    return [
+        (
+            sorted(one.origin.indices.reshape(-1).tolist()),
+            {width.attribute: width.counts.tolist() for width in one.widths},
+        )
+        for one in channels
+        if one.fixed is None and one.origin.parameter == "stem.weight"
+    ]
+
+
+def turned(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Lay parts end to end, the last first."""
+    return torch.cat(parts[::-1], -1)
+
+
+BELOW, ABOVE = [0, 1, 2], [3, 4, 5, 6, 7]
+SPLITS: dict[str, tuple[Callable[[Own, torch.Tensor], torch.Tensor], Any]] = {
+    "all named": (
+        lambda m, x: turned(x.split([m.some, m.rest], -1)),
+        [(BELOW, {"some": [1] * 3}), (ABOVE, {"rest": [1] * 5})],
+    ),
+    "positional axis": (
+        lambda m, x: turned(x.split_with_sizes([m.some, m.rest], 2)),
+        [(BELOW, {"some": [1] * 3}), (ABOVE, {"rest": [1] * 5})],
+    ),
+    "some named": (
+        lambda m, x: turned(x.split([m.some, 5], -1)),
+        [(BELOW, {"some": [1] * 3})],
+    ),
+    "named and divided": (
+        lambda m, x: turned(x.split([m.some, m.rest // 2, 3], -1)),
+        [(BELOW, {"some": [1] * 3})],
+    ),
+    "tokens": (
+        lambda m, x: torch.cat(x.split([m.some, 2], 1), 1),
+        [(list(range(8)), {})],
+    ),
+    "equal parts": (
+        lambda m, x: turned(x.split(m.half, -1)),
+        [(list(range(8)), {"half": [1] * 4})],
+    ),
+    "a part of the width": (
+        lambda m, x: turned(x.split(m.width // 2, -1)),
+        [(list(range(8)), {"width": [2] * 4})],
+    ),
+    "a part of another width": (
+        lambda m, x: turned(x.split(m.twice // 4, -1)),
+        [(list(range(8)), {})],
+    ),
+    "one part": (
+        lambda m, x: x.split(m.width, -1)[0],
+        [(list(range(8)), {"width": [1] * 8})],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_parts_of_named_sizes_fall_with_their_channels(name: str) -> None:
+    """A part whose size only the code knows keeps its channels; equal parts lose the same."""
+    code, expected = SPLITS[name]
+    assert sets(analyse_own(code)) == expected
+
+
+def test_equal_parts_of_a_parameter_lose_channels_of_their_own() -> None:
+    """Rows 0 to 3 of the packed weight make the values, 4 to 7 the gates, which follow them."""
+
+    def gated(m: Own, x: torch.Tensor) -> torch.Tensor:
+        values, gates = m.matrix.chunk(2)
+        return F.linear(x, values) * F.linear(x, gates)
+
+    found = analyse_own(gated).find("matrix")
+    assert [(m.parameter, m.axis, m.indices.tolist()) for m in found.members] == [
+        ("matrix", 0, [[0, 4], [1, 5], [2, 6], [3, 7]]),
+        ("head.weight", 1, [[0], [1], [2], [3]]),
+    ]
+
+
+def test_parts_of_a_parameter_that_are_laid_end_to_end_are_read_in_its_order() -> None:
+    def added(m: Own, x: torch.Tensor) -> torch.Tensor:
+        some, rest = m.matrix.split([m.some, m.rest])
+        return torch.cat([F.linear(x, some), F.linear(x, rest)], -1)
+
+    found = analyse_own(added).find("matrix")
+    assert [(m.parameter, m.axis, m.indices.tolist()) for m in found.members] == [
+        ("matrix", 0, [[index] for index in range(8)]),
+        ("head.weight", 1, [[index] for index in range(8)]),
+    ]
+
+
+FOLLOWERS: dict[str, tuple[Callable[[Own, torch.Tensor], torch.Tensor], dict[str, list[int]]]] = {
+    "cast": (lambda m, x: x * m.scale.double().float(), {"scale": list(range(8))}),
+    "stacked": (
+        lambda m, x: torch.stack([x[0], m.scale.expand(5, -1)]).sum(0),
+        {"scale": list(range(8))},
+    ),
+    "concatenated along tokens": (
+        lambda m, x: torch.cat([x, m.scale.expand(2, 1, -1)], 1),
+        {"scale": list(range(8))},
+    ),
+    "end to end": (
+        lambda m, x: x + torch.cat([m.one, m.two]),
+        {"one": [0, 1, 2, 3], "two": [0, 1, 2, 3]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWERS)
+def test_a_parameter_that_is_moved_beside_channels_follows_them(name: str) -> None:
+    code, expected = FOLLOWERS[name]
+    channels = [one for one in analyse_own(code) if one.fixed is None]
+    members = [m for one in channels for m in one.members if m.parameter in expected]
+    assert {m.parameter for m in members} == set(expected)
+    assert {(m.axis, str(m.role)) for m in members} == {(0, "follower")}
+    for parameter, entries in expected.items():
+        mine = [m.indices.reshape(-1) for m in members if m.parameter == parameter]
+        assert np.concatenate(mine).tolist() == entries
+
+
+def test_a_vector_with_channels_behind_a_parameter_shifts_their_columns() -> None:
+    found = analyse_own(lambda m, x: torch.cat([m.one, x.sum((0, 1))]))
+    assert found.find("stem").fixed is None
+    assert columns(found) == [[index] for index in range(4, 12)]
+
+
+UNFOLLOWED: dict[str, Callable[[Own, torch.Tensor], torch.Tensor]] = {
+    "glu": lambda m, x: x * F.glu(m.long, -1),
+    "pixel_shuffle": lambda m, x: x * F.pixel_shuffle(m.long.view(4, 2, 2), 2).flatten()[:8],
+    "pad": lambda m, x: x * F.pad(m.one, (0, 4)),
+    "cat": lambda m, x: F.linear(x, torch.cat([m.matrix, m.matrix])),
+}
+
+
+@pytest.mark.parametrize("name", UNFOLLOWED)
+def test_a_parameter_that_such_a_function_changes_fixes_what_it_meets(name: str) -> None:
+    found = analyse_own(UNFOLLOWED[name])
+    assert found.find("stem").fixed is not None
+
+
+def test_what_is_written_to_some_channels_must_stay_with_them() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Conv2d(3, 4, 1), nn.Conv2d(3, 2, 1)
+            self.head = nn.Conv2d(4, 2, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            place = self.one(x).clone()
+            place[:, :2] = self.two(x)
+            return self.head(place)
+
+    fixed = analyze_channels(Two(), torch.zeros(2, 3, 6, 6)).fixed
+    reason = "'Two/__setitem___0' writes some channels by their position"
+    assert (fixed["one"], fixed["two"]) == (reason, reason)
+
+
+def test_a_fault_of_the_machine_while_ids_are_moved_is_no_reason_to_fix_channels() -> None:
+    def roll(_: torch.Tensor) -> torch.Tensor:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+
+    state, x = ChannelState(), torch.zeros(2, 4)
+    state.lay(x, state.ledger.create(4), 1)
+    call = SimpleNamespace(func=roll, args=(x,), kwargs={}, operands=[x], produced=[x], result=x)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        RULES["roll"](state, call)
