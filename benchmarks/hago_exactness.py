@@ -19,8 +19,8 @@ from pytorchcv.models.mobilenetv2 import mobilenetv2_wd4
 from torch import Tensor, nn
 
 from nncfx import hago
-from nncfx.hago.inspection import simulated_outputs
-from nncfx.quantization.observation import tracked
+from nncfx.hago.execution.inspection import simulated_outputs
+from nncfx.quantization.ranges.observation import tracked
 from nncfx.targets import Descriptor, Hardware, hardware_named
 
 _SUMS = Hardware(

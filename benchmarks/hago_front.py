@@ -36,8 +36,8 @@ from safetensors.torch import load_file
 import nncfx
 from nncfx import hago
 from nncfx.hago import NodeKind
-from nncfx.hago.choice_space import Choices
-from nncfx.quantization.observation import tracked
+from nncfx.hago.strategy.choice_space import Choices
+from nncfx.quantization.ranges.observation import tracked
 from nncfx.runtimes import BuildOptions, TimingPlan, runtime_named, time_sessions
 from nncfx.targets import hardware_named
 

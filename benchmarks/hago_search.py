@@ -20,8 +20,8 @@ from model import ResNet
 from safetensors.torch import load_file
 
 from nncfx import hago
-from nncfx.hago.search import SearchSpace, search_space
-from nncfx.quantization.observation import tracked
+from nncfx.hago.search.search import SearchSpace, search_space
+from nncfx.quantization.ranges.observation import tracked
 from nncfx.targets import Hardware, hardware_named
 
 WEIGHTS = {3: "resnet20_cifar10_optA", 9: "resnet56_cifar10_optA"}

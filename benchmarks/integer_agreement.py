@@ -48,7 +48,7 @@ from transformers import (
 import nncfx
 from nncfx.network import NNCFNetwork
 from nncfx.quantization import Quantizer, integer_arithmetic
-from nncfx.quantization.observation import quantizers_of
+from nncfx.quantization.ranges.observation import quantizers_of
 from nncfx.runtimes import exact_byte_sums
 from nncfx.tracing import Site, WeightSite, run
 

@@ -8,7 +8,7 @@ survived: a test is missing, or the mutation changes nothing (a constant of a he
 that is only faster).
 
     python benchmarks/mutations.py --count 500 --journal out/mutations.jsonl
-    python benchmarks/mutations.py --only nncfx/quantization/grid.py --count 40
+    python benchmarks/mutations.py --only nncfx/quantization/grid/fake_quantize.py --count 40
 
 What the journal holds is not run again, so that a killed run goes on; survivors are run again with
 `--survivors`, after tests were written for them.
@@ -71,7 +71,7 @@ SUBJECTS = {
     "nncfx/controllers/base/schedulers.py": ["tests/controllers/base/test_schedulers.py"],
     "nncfx/controllers/base/schedules.py": ["tests/controllers/base/test_schedules.py",
         "tests/algorithms/test_magnitude_sparsity.py"],
-    "nncfx/quantization/grid.py": ["tests/quantization/test_grid.py"],
+    "nncfx/quantization/grid/fake_quantize.py": ["tests/quantization/grid/test_fake_quantize.py"],
     "nncfx/export/qdq.py": ["tests/export/test_qdq.py",
         "tests/export/test_concatenation.py",
         "tests/export/passes/test_recurrent_weights.py",

@@ -32,7 +32,7 @@ from torch.nn import functional as F
 
 import nncfx
 from nncfx.quantization import QuantizeOptions, quantize
-from nncfx.quantization.observation import quantizers_of
+from nncfx.quantization.ranges.observation import quantizers_of
 from nncfx.runtimes import exact_byte_sums
 
 CALIBRATION_IMAGES = 300

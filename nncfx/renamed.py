@@ -20,6 +20,7 @@ RENAMED: Final = {
     "nncfx.export.channel_placement": "nncfx.reorder.placement",
     "nncfx.export.channel_selection": "nncfx.reorder.selection",
     "nncfx.hardware": "nncfx.targets",
+    "nncfx.quantization.quantizer": "nncfx.quantization.grid.quantizer",
     "nncfx.tracing.NNCFNetwork": "nncfx.network.NNCFNetwork",
     "nncfx.tracing.analyze_channels": "nncfx.channels.analyze_channels",
     "nncfx.tracing.dynamic_class": "nncfx.tracing.hooks.dynamic_class",

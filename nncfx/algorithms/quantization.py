@@ -26,9 +26,13 @@ from nncfx.controllers import (
 from nncfx.controllers.base.states import check_keys
 from nncfx.network import NNCFNetwork
 from nncfx.quantization import Quantizer
-from nncfx.quantization.calibration import calibrate, calibration_inputs, set_weight_ranges
 from nncfx.quantization.from_config import plan_of_config, ranges_of_config
-from nncfx.quantization.insertions import PlacedQuantizer, insertions_of, place_quantizers
+from nncfx.quantization.placement.insertions import (
+    PlacedQuantizer,
+    insertions_of,
+    place_quantizers,
+)
+from nncfx.quantization.ranges.calibration import calibrate, calibration_inputs, set_weight_ranges
 from nncfx.tracing import Insertion
 
 __all__ = [

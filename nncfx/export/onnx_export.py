@@ -43,7 +43,7 @@ from nncfx.export.ir.node_modules import name_nodes
 from nncfx.export.passes.float32_upcast import widen_floats
 from nncfx.export.qdq import write_quantized
 from nncfx.network import inputs_for
-from nncfx.quantization.operator_shapes import know_shapes
+from nncfx.quantization.grid.operator_shapes import know_shapes
 from nncfx.storage.whole_file import writing_files
 from nncfx.targets.targets import Target, target_named
 from nncfx.tracing import ExampleInputs, as_call

@@ -1,8 +1,14 @@
 """Quantization by search over a hardware description, simulated and realized in integers."""
 
-from nncfx.hago.bayesian import BayesianTuner
-from nncfx.hago.choice_space import choice_space
-from nncfx.hago.costs import (
+from nncfx.hago.execution.quantizer import Quantizer, create_quantizer
+from nncfx.hago.execution.realization import QuantizedGraph
+from nncfx.hago.execution.simulation import SimulatedGraph
+from nncfx.hago.graph.quant_graph import Node, NodeKind, QuantEdge, QuantGraph, prepare_graph
+from nncfx.hago.rules.integer_kernels import IntegerCall, integer_kernel
+from nncfx.hago.rules.scale_rules import infer_scale, rectify
+from nncfx.hago.rules.topology import Topology, quantize_topology
+from nncfx.hago.search.bayesian import BayesianTuner
+from nncfx.hago.search.costs import (
     allocate_bits,
     average_weight_bits,
     budgeted,
@@ -10,26 +16,22 @@ from nncfx.hago.costs import (
     running_cost,
     weight_bytes,
 )
-from nncfx.hago.evaluation import Evaluator, top1_accuracy
-from nncfx.hago.fitted_weights import FittedWeights
-from nncfx.hago.graph import Node, NodeKind, QuantEdge, QuantGraph, prepare_graph
-from nncfx.hago.hessian import hessian_sensitivities
-from nncfx.hago.integer_kernels import IntegerCall, integer_kernel
-from nncfx.hago.log import TrialRecord, best_strategy, read_log
-from nncfx.hago.quantizer import Quantizer, create_quantizer
-from nncfx.hago.realization import QuantizedGraph
-from nncfx.hago.rules import infer_scale, rectify
-from nncfx.hago.search import QuantizeSettings, SearchSpace, search_quantize_strategy, search_space
-from nncfx.hago.sensitivity import (
+from nncfx.hago.search.evaluation import Evaluator, top1_accuracy
+from nncfx.hago.search.fitted_weights import FittedWeights
+from nncfx.hago.search.hessian import hessian_sensitivities
+from nncfx.hago.search.log import TrialRecord, best_strategy, read_log
+from nncfx.hago.search.search import (
+    QuantizeSettings,
+    SearchSpace,
+    search_quantize_strategy,
+    search_space,
+)
+from nncfx.hago.search.sensitivity import (
     SensitivityGreedyTuner,
     edge_sensitivities,
     smoothed_sensitivities,
 )
-from nncfx.hago.simulation import SimulatedGraph
-from nncfx.hago.strategy import Strategy
-from nncfx.hago.thresholds import THRESHOLD_METHODS
-from nncfx.hago.topology import Topology, quantize_topology
-from nncfx.hago.tuners import (
+from nncfx.hago.search.tuners import (
     BatchedGreedySearchTuner,
     DefaultSettingTuner,
     GreedySearchTuner,
@@ -38,6 +40,9 @@ from nncfx.hago.tuners import (
     SimulatedAnnealingTuner,
     Tuner,
 )
+from nncfx.hago.strategy.choice_space import choice_space
+from nncfx.hago.strategy.strategy import Strategy
+from nncfx.hago.strategy.thresholds import THRESHOLD_METHODS
 from nncfx.targets import Hardware, hardware_named
 
 __all__ = [

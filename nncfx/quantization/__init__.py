@@ -1,32 +1,39 @@
 """Quantizers, ranges, placement and post-training quantization."""
 
-from nncfx.quantization.batch_norm_folding import fold_batch_norms
-from nncfx.quantization.bias_correction import correct_biases
-from nncfx.quantization.equalization import equalize_layers
-from nncfx.quantization.fallback import AccuracyControl, quantize_with_accuracy_control
-from nncfx.quantization.grid import (
+from nncfx.quantization.analysis.accuracy_control import (
+    AccuracyControl,
+    quantize_with_accuracy_control,
+)
+from nncfx.quantization.analysis.layer_error import (
+    ErrorReport,
+    layer_sensitivities,
+    quantization_errors,
+)
+from nncfx.quantization.grid.fake_quantize import (
     fake_quantize,
     qparams_from_range,
     qparams_from_threshold,
     range_of,
 )
-from nncfx.quantization.integer_arithmetic import GATE_STEPS, integer_arithmetic
-from nncfx.quantization.layer_error import ErrorReport, layer_sensitivities, quantization_errors
-from nncfx.quantization.layer_rounding import round_weights
-from nncfx.quantization.placement import plan_quantizers
-from nncfx.quantization.plan import (
+from nncfx.quantization.grid.quantizer import Quantizer
+from nncfx.quantization.grid.spec import FLOAT8_MAX, QuantizerSpec
+from nncfx.quantization.placement.plan import (
     FloatOperation,
     PlacementOptions,
     PlannedQuantizer,
     QuantizationPlan,
     SpecRequest,
 )
+from nncfx.quantization.placement.plan_quantizers import plan_quantizers
+from nncfx.quantization.preparation.batch_norm_folding import fold_batch_norms
+from nncfx.quantization.preparation.bias_correction import correct_biases
+from nncfx.quantization.preparation.equalization import equalize_layers
+from nncfx.quantization.preparation.smooth_quant import smooth_layers
 from nncfx.quantization.quantize import QuantizeOptions, quantize
-from nncfx.quantization.quantizer import Quantizer
-from nncfx.quantization.ranges import RangeRequest
-from nncfx.quantization.rounding import RoundingSettings, adaptive_rounding
-from nncfx.quantization.smooth_quant import smooth_layers
-from nncfx.quantization.spec import FLOAT8_MAX, QuantizerSpec
+from nncfx.quantization.ranges.range_estimation import RangeRequest
+from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings, adaptive_rounding
+from nncfx.quantization.rounding.layer_rounding import round_weights
+from nncfx.quantization.simulation.integer_arithmetic import GATE_STEPS, integer_arithmetic
 from nncfx.quantization.weight_only import quantize_weights
 
 __all__ = [

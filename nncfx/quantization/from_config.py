@@ -10,18 +10,18 @@ from nncfx.config.quantization import RangeInitializer, WeightQuantizers
 from nncfx.errors import CompressionError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.network import NNCFNetwork
-from nncfx.quantization.changed_buffers import changed_buffers
-from nncfx.quantization.insertions import PlacedQuantizer
-from nncfx.quantization.overflow_fix import with_overflow_fix
-from nncfx.quantization.placement import plan_quantizers
-from nncfx.quantization.plan import (
+from nncfx.quantization.placement.changed_buffers import changed_buffers
+from nncfx.quantization.placement.insertions import PlacedQuantizer
+from nncfx.quantization.placement.overflow_fix import with_overflow_fix
+from nncfx.quantization.placement.plan import (
     PlacementOptions,
     PlannedQuantizer,
     QuantizationPlan,
     SpecRequest,
 )
+from nncfx.quantization.placement.plan_quantizers import plan_quantizers
 from nncfx.quantization.quantize import preset_requests
-from nncfx.quantization.ranges import RangeRequest
+from nncfx.quantization.ranges.range_estimation import RangeRequest
 from nncfx.targets import Hardware, hardware_named
 
 __all__ = ["plan_of_config", "ranges_of_config"]

@@ -13,22 +13,22 @@ from nncfx.controllers.base.unread_weights import tell_of_unread_weights
 from nncfx.errors import ArgumentError, CompressionError, TracingError, did_you_mean
 from nncfx.network import NNCFNetwork, unwrap, wrap
 from nncfx.operators import CONTRACTIONS
-from nncfx.quantization.batch_norm_folding import fold_batch_norms
-from nncfx.quantization.bias_correction import correct_biases
-from nncfx.quantization.calibration import calibrate, calibration_inputs, set_weight_ranges
-from nncfx.quantization.changed_buffers import changed_buffers
-from nncfx.quantization.equalization import equalize_layers
-from nncfx.quantization.insertions import (
+from nncfx.quantization.placement.changed_buffers import changed_buffers
+from nncfx.quantization.placement.insertions import (
     ALGORITHM,
     insertions_of,
     place_quantizers,
 )
-from nncfx.quantization.layer_rounding import ROUNDINGS, round_weights
-from nncfx.quantization.overflow_fix import OverflowFix, with_overflow_fix
-from nncfx.quantization.placement import plan_quantizers
-from nncfx.quantization.plan import PlacementOptions, QuantizationPlan, SpecRequest
-from nncfx.quantization.ranges import RangeRequest
-from nncfx.quantization.smooth_quant import smooth_layers
+from nncfx.quantization.placement.overflow_fix import OverflowFix, with_overflow_fix
+from nncfx.quantization.placement.plan import PlacementOptions, QuantizationPlan, SpecRequest
+from nncfx.quantization.placement.plan_quantizers import plan_quantizers
+from nncfx.quantization.preparation.batch_norm_folding import fold_batch_norms
+from nncfx.quantization.preparation.bias_correction import correct_biases
+from nncfx.quantization.preparation.equalization import equalize_layers
+from nncfx.quantization.preparation.smooth_quant import smooth_layers
+from nncfx.quantization.ranges.calibration import calibrate, calibration_inputs, set_weight_ranges
+from nncfx.quantization.ranges.range_estimation import RangeRequest
+from nncfx.quantization.rounding.layer_rounding import ROUNDINGS, round_weights
 from nncfx.targets import Hardware, hardware_named
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.model_copy import own_model

@@ -11,14 +11,14 @@ from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.operators import operation_kind
-from nncfx.quantization.grid import fake_quantize, qparams_from_range, rows_of
-from nncfx.quantization.layer_rounding import round_weights
-from nncfx.quantization.operands import operands_of
-from nncfx.quantization.quantizer import Quantizer
-from nncfx.quantization.scope_check import check_scopes
-from nncfx.quantization.spec import QuantizerSpec
-from nncfx.quantization.stacked import stacked_matrices
-from nncfx.quantization.transposed import transposed_weights
+from nncfx.quantization.grid.fake_quantize import fake_quantize, qparams_from_range, rows_of
+from nncfx.quantization.grid.quantizer import Quantizer
+from nncfx.quantization.grid.spec import QuantizerSpec
+from nncfx.quantization.placement.operands import operands_of
+from nncfx.quantization.placement.scope_check import check_scopes
+from nncfx.quantization.placement.stacked_matrices import stacked_matrices
+from nncfx.quantization.placement.transposed_weights import transposed_weights
+from nncfx.quantization.rounding.layer_rounding import round_weights
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs, Insertion, Priority, WeightSite
 from nncfx.tracing.calls.model_copy import own_model

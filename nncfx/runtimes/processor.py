@@ -4,7 +4,7 @@ import platform
 from pathlib import Path
 from typing import Final
 
-from nncfx.quantization.overflow_fix import byte_sums_saturate
+from nncfx.quantization.placement.overflow_fix import byte_sums_saturate
 
 __all__ = [
     "EXACT_BYTE_SUMS",

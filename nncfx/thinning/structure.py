@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from nncfx.errors import NNCFXError, StorageError
 from nncfx.network import NNCFNetwork, bake, strip, wrap
-from nncfx.quantization.batch_norm_folding import folded_norms, without_norms
-from nncfx.quantization.quantizer import Quantizer
-from nncfx.quantization.records import insertions_from, quantizer_records
-from nncfx.quantization.stored_weights import integer_weights
+from nncfx.quantization.grid.quantizer import Quantizer
+from nncfx.quantization.grid.records import insertions_from, quantizer_records
+from nncfx.quantization.grid.stored_weights import integer_weights
+from nncfx.quantization.preparation.batch_norm_folding import folded_norms, without_norms
 from nncfx.storage.module_sizes import ModuleSizes, apply_sizes, read_sizes
 from nncfx.storage.stored_model import StoredModel, check_fit, fill, restored_on_error
 from nncfx.thinning.carried_recipes import recipes_of

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 import nncfx
 from nncfx import hago
 from nncfx.errors import machine_fault
-from nncfx.hago.evaluation import LabelledBatches
+from nncfx.hago.search.evaluation import LabelledBatches
 from nncfx.lc import DC
 from nncfx.objectives import Minimize, footprint
 from nncfx.schemes import Prune

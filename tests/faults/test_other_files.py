@@ -11,7 +11,7 @@ from torch import nn
 import nncfx
 from nncfx import hago
 from nncfx.errors import SearchError, StorageError
-from nncfx.hago.log import TrialRecord, append_record
+from nncfx.hago.search.log import TrialRecord, append_record
 from nncfx.lc import DC
 from nncfx.objectives import Minimize, footprint
 from nncfx.schemes import Prune

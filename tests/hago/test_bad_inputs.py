@@ -12,7 +12,7 @@ from torch import nn
 
 from nncfx import hago
 from nncfx.errors import ArgumentError, CompressionError, SearchError, StorageError
-from nncfx.hago.evaluation import LabelledBatches
+from nncfx.hago.search.evaluation import LabelledBatches
 from nncfx.targets import Hardware
 
 

@@ -11,7 +11,7 @@ import torch
 import nncfx
 from nncfx import hago
 from nncfx.errors import RuntimeFailure
-from nncfx.hago.evaluation import LabelledBatches
+from nncfx.hago.search.evaluation import LabelledBatches
 from nncfx.runtimes import BuildOptions, runtime_named, write_operator_form
 from nncfx.targets import Hardware
 

@@ -15,8 +15,8 @@ from torch import nn
 import nncfx
 from nncfx import hago
 from nncfx.errors import ArgumentError, CompressionError, SearchError
-from nncfx.hago.choice_space import searched_space
-from nncfx.hago.evaluation import LabelledBatches
+from nncfx.hago.search.evaluation import LabelledBatches
+from nncfx.hago.strategy.choice_space import searched_space
 from nncfx.targets import Hardware
 
 FEW = hago.QuantizeSettings(most_trials=5)

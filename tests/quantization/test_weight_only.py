@@ -14,10 +14,10 @@ from typing_extensions import override
 
 import nncfx
 from nncfx.errors import ArgumentError, GraphError
-from nncfx.quantization.grid import fake_quantize, qparams_from_range
-from nncfx.quantization.quantizer import Quantizer
-from nncfx.quantization.rounding import per_element
-from nncfx.quantization.spec import QuantizerSpec
+from nncfx.quantization.grid.fake_quantize import fake_quantize, qparams_from_range
+from nncfx.quantization.grid.quantizer import Quantizer
+from nncfx.quantization.grid.spec import QuantizerSpec
+from nncfx.quantization.rounding.adaptive_rounding import per_element
 from nncfx.quantization.weight_only import best_shares, quantize_weights
 from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
 

@@ -11,15 +11,15 @@ import nncfx
 from nncfx.algorithms.knowledge_distillation import squared_distance
 from nncfx.controllers import adapt_batch_norms
 from nncfx.lc.lagrangian import augmented_penalty
-from nncfx.quantization.bias_correction import channel_means
-from nncfx.quantization.calibration import weight_range
-from nncfx.quantization.equalization import input_ranges
-from nncfx.quantization.layer_chains import find_layers
-from nncfx.quantization.layer_rounding import layer_moments, round_weights
-from nncfx.quantization.ranges import RangeRequest
-from nncfx.quantization.rounding import RoundingSettings
-from nncfx.quantization.spec import QuantizerSpec
-from nncfx.quantization.statistics import Extremes
+from nncfx.quantization.grid.spec import QuantizerSpec
+from nncfx.quantization.preparation.bias_correction import channel_means
+from nncfx.quantization.preparation.equalization import input_ranges
+from nncfx.quantization.preparation.layer_chains import find_layers
+from nncfx.quantization.ranges.calibration import weight_range
+from nncfx.quantization.ranges.range_estimation import RangeRequest
+from nncfx.quantization.ranges.statistics import Extremes
+from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings
+from nncfx.quantization.rounding.layer_rounding import layer_moments, round_weights
 from nncfx.schemes.criteria import CRITERIA
 from nncfx.schemes.importance import mean_magnitude, mean_rank, nonzero_share
 from nncfx.schemes.masks import magnitude_mask

@@ -11,7 +11,7 @@ from typing_extensions import override
 import nncfx
 from nncfx.errors import ThinningError
 from nncfx.quantization import Quantizer, QuantizerSpec, integer_arithmetic
-from nncfx.quantization.observation import quantizers_of
+from nncfx.quantization.ranges.observation import quantizers_of
 from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
 from nncfx.tracing import Insertion, PostSite, Priority, WeightSite
 

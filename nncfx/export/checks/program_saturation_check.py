@@ -6,7 +6,7 @@ from typing import Final
 import torch
 from torch import fx
 
-from nncfx.quantization.overflow_fix import byte_sums_saturate
+from nncfx.quantization.placement.overflow_fix import byte_sums_saturate
 
 __all__ = ["overflowing_readers", "tell_of_program_sums"]
 

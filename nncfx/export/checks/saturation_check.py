@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from nncfx.export.ir.graph_edits import input_of
 from nncfx.export.ir.layer_inputs import CONTRACTIONS, is_dequantized, stored_integers
-from nncfx.quantization.overflow_fix import byte_sums_saturate
+from nncfx.quantization.placement.overflow_fix import byte_sums_saturate
 from nncfx.targets.targets import Target
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from nncfx.export import export_onnx
 from nncfx.export.checks.saturation_check import overflowing_layers
 from nncfx.network import NNCFNetwork
 from nncfx.quantization import QuantizeOptions, quantize_weights
-from nncfx.quantization.overflow_fix import OverflowFix
+from nncfx.quantization.placement.overflow_fix import OverflowFix
 from nncfx.runtimes import BuildOptions, runtime_named
 
 PATH = "nncfx.export.checks.saturation_check"

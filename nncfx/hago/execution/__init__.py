@@ -1,0 +1,1 @@
+"""A strategy at work: simulated in floats, realized in integers, exported."""

@@ -1,0 +1,190 @@
+"""Where a quantized model goes wrong: every operation, real, simulated and in integers."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.hago.execution.realization import QuantizedGraph
+from nncfx.hago.execution.simulation import SimulatedGraph, simulate_quantize
+from nncfx.hago.graph.model_copies import plain_copy
+from nncfx.hago.graph.quant_graph import QuantGraph
+from nncfx.hago.strategy.edge_plan import Plan
+from nncfx.network import NNCFNetwork, wrap
+from nncfx.tracing import ExampleInputs, Insertion, PostSite, Priority, run
+from nncfx.tracing.hooks.activation_hooks import is_known_function
+
+__all__ = [
+    "GraphStatistics",
+    "OperationStatistics",
+    "TensorSummary",
+    "inspect_plan",
+    "real_outputs",
+    "simulated_outputs",
+]
+
+_BAR: Final = 30
+
+
+@dataclass(frozen=True)
+class TensorSummary:
+    """Least and greatest value, mean and variance of a tensor."""
+
+    least: float
+    greatest: float
+    mean: float
+    variance: float
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "TensorSummary":
+        """Return the summary of `tensor`, which has at least one element."""
+        values = tensor.double()
+        mean, variance = values.mean(), values.var(correction=0)
+        return cls(float(values.min()), float(values.max()), float(mean), float(variance))
+
+
+@dataclass(frozen=True)
+class OperationStatistics:
+    """One operation, in three arithmetics.
+
+    Attributes:
+        address: Which.
+        real: In floats.
+        simulated: With what quantization does.
+        quantized: In integers.
+        error: The largest difference between simulated and real.
+        relative_error: The same, as a share of the largest real magnitude; 0 where all is zero.
+        is_exact: Whether the integers are those simulated, bit for bit.
+    """
+
+    address: str
+    real: TensorSummary
+    simulated: TensorSummary
+    quantized: TensorSummary
+    error: float
+    relative_error: float
+    is_exact: bool
+
+
+@dataclass(frozen=True)
+class GraphStatistics:
+    """All operations in execution order; `str` draws how the error grows.
+
+    Attributes:
+        operations: In execution order.
+        limit: The relative error from which on an operation is bad.
+    """
+
+    operations: tuple[OperationStatistics, ...]
+    limit: float
+
+    @property
+    def first_bad(self) -> str | None:
+        """The address of the first operation whose relative error is above the limit, if any."""
+        bad = (one.address for one in self.operations if one.relative_error > self.limit)
+        return next(bad, None)
+
+    @property
+    def first_inexact(self) -> str | None:
+        """The address of the first operation that integers compute differently, if any."""
+        return next((one.address for one in self.operations if not one.is_exact), None)
+
+    @override
+    def __str__(self) -> str:
+        largest = max((one.relative_error for one in self.operations), default=0.0) or 1.0
+        lines = [
+            f"{one.relative_error:9.2%} {'#' * round(_BAR * one.relative_error / largest):<{_BAR}}"
+            f" {'' if one.is_exact else '(integers differ) '}{one.address}"
+            for one in self.operations
+        ]
+        bad = self.first_bad
+        told = "none is" if bad is None else f"the first is {bad}"
+        return "\n".join([*lines, f"Above {self.limit:.0%}: {told}."])
+
+
+def inspect_plan(
+    graph: QuantGraph, plan: Plan, inputs: ExampleInputs, limit: float = 0.05
+) -> GraphStatistics:
+    """Return the statistics of every operation of `graph` on `inputs`."""
+    real = real_outputs(graph, inputs)
+    simulated = simulated_outputs(graph, plan, inputs)
+    integers = QuantizedGraph(graph, plan).nodes(inputs)
+    rows = (
+        _row(address, real[address], simulated[address], integers[address])
+        for address in graph.model.nncf.graph.addresses
+        if address in real and address in integers and real[address].is_floating_point()
+    )
+    return GraphStatistics(tuple(rows), limit)
+
+
+def real_outputs(graph: QuantGraph, inputs: ExampleInputs) -> dict[str, Tensor]:
+    """Return what every operation that can be hooked puts out in floats, by address."""
+    model = wrap(plain_copy(graph.model), graph.example_inputs)
+    with _recorded(model, _hookable(graph)) as outputs, torch.no_grad():
+        run(model, inputs)
+    return outputs
+
+
+def simulated_outputs(graph: QuantGraph, plan: Plan, inputs: ExampleInputs) -> dict[str, Tensor]:
+    """Return what every operation that can be hooked puts out in the simulation, by address.
+
+    What integers are, is put on their grid and into their register.
+    """
+    simulated = SimulatedGraph(graph, plan, torch.float64)
+    with _recorded(simulated.model, _hookable(graph)) as outputs, torch.no_grad():
+        run(simulated, inputs)
+    names = {graph.nodes[number].name: one for number, one in plan.outputs.items()}
+    return {
+        name: simulate_quantize(one, names[name]) if name in names else one
+        for name, one in outputs.items()
+    }
+
+
+def _hookable(graph: QuantGraph) -> list[str]:
+    return [
+        one.name
+        for _, one, operation in graph.calls()
+        if is_known_function(operation.function) and operation.function != "__setitem__"
+    ]
+
+
+class _Recorder(nn.Module):
+    def __init__(self, name: str, outputs: dict[str, Tensor]) -> None:
+        super().__init__()
+        self._name, self._outputs = name, outputs
+
+    @override
+    def forward(self, tensor: Tensor) -> Tensor:
+        self._outputs[self._name] = tensor.detach().clone()  # it may be changed in place later
+        return tensor
+
+
+@contextmanager
+def _recorded(model: NNCFNetwork, addresses: Iterable[str]) -> Iterator[dict[str, Tensor]]:
+    outputs: dict[str, Tensor] = {}
+    # before the hooks of the simulation, which stand where the model returns integers
+    handle = model.nncf.register(
+        Insertion(PostSite(one), _Recorder(one, outputs), Priority.STATISTICS, "inspection")
+        for one in addresses
+    )
+    model.nncf.commit()
+    with handle:
+        yield outputs
+
+
+def _row(address: str, real: Tensor, simulated: Tensor, integers: Tensor) -> OperationStatistics:
+    error = float((simulated - real.double()).abs().max())
+    largest = float(real.abs().max())
+    return OperationStatistics(
+        address,
+        TensorSummary.of(real),
+        TensorSummary.of(simulated),
+        TensorSummary.of(integers),
+        error,
+        error / largest if largest else 0.0,
+        is_exact=torch.equal(simulated, integers),
+    )

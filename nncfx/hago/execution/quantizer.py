@@ -1,0 +1,97 @@
+"""From a strategy to a simulated and to an integer graph."""
+
+import torch
+
+from nncfx.errors import CompressionError
+from nncfx.hago.execution.exportable import exportable_model
+from nncfx.hago.execution.inspection import GraphStatistics, inspect_plan, simulated_outputs
+from nncfx.hago.execution.realization import QuantizedGraph
+from nncfx.hago.execution.simulation import SimulatedGraph
+from nncfx.hago.graph.quant_graph import QuantGraph
+from nncfx.hago.strategy.edge_plan import Plan, make_plan
+from nncfx.hago.strategy.strategy import Strategy, require_inputs, require_same_model
+from nncfx.network import NNCFNetwork
+from nncfx.targets import Hardware
+from nncfx.tracing import ExampleInputs
+
+__all__ = ["Quantizer", "create_quantizer"]
+
+
+class Quantizer:
+    """Makes the graphs that a strategy describes; made by `create_quantizer`.
+
+    Attributes:
+        graph: The model that is quantized.
+        hardware: For which.
+        strategy: How.
+        plan: What happens on every edge.
+    """
+
+    def __init__(self, graph: QuantGraph, hardware: Hardware, strategy: Strategy) -> None:
+        self.graph, self.hardware, self.strategy = graph, hardware, strategy
+        self.plan: Plan = make_plan(graph, hardware, strategy)
+
+    def simulate(self, dtype: torch.dtype = torch.float64) -> SimulatedGraph:
+        """Return the model with what quantization does to every tensor, computed in floats.
+
+        In float64 it gives what `quantize` gives, bit for bit; in float32 it is faster, and close.
+        """
+        return SimulatedGraph(self.graph, self.plan, dtype)
+
+    def quantize(self) -> QuantizedGraph:
+        """Return the model in integers, after it has agreed with the simulation.
+
+        Both are run once on the example inputs.
+
+        Raises:
+            CompressionError: an operation cannot be computed in integers, or gives another result
+                than simulated; the message names it. That is a rule or a kernel gone wrong.
+        """
+        quantized = QuantizedGraph(self.graph, self.plan)
+        self._check(quantized)
+        return quantized
+
+    def exportable(self) -> NNCFNetwork:
+        """Return the model with torch's fake-quantize operations, for `nncfx.export_onnx`.
+
+        The file then holds integer weights and pairs of QuantizeLinear and DequantizeLinear.
+        Edges of more than 16 bits stay in float.
+        """
+        return exportable_model(self.graph, self.plan)
+
+    def inspect_graph_statistic(
+        self, inputs: ExampleInputs, limit: float = 0.05
+    ) -> GraphStatistics:
+        """Return every operation's output on `inputs`: real, simulated and in integers.
+
+        Args:
+            inputs: Of the model.
+            limit: The share of the largest magnitude from which on an error is called bad.
+        """
+        return inspect_plan(self.graph, self.plan, inputs, limit)
+
+    def _check(self, quantized: QuantizedGraph) -> None:
+        inputs = self.graph.example_inputs
+        expected = simulated_outputs(self.graph, self.plan, inputs)
+        integers = {self.graph.nodes[number].name for number in self.plan.outputs}
+        for address, found in quantized.nodes(inputs).items():
+            if address in integers & set(expected) and not torch.equal(found, expected[address]):
+                raise CompressionError(
+                    f"'{address}' gives other integers than simulated, by up to "
+                    f"{float((found - expected[address]).abs().max()):g}. Its rule of scales "
+                    "or its integer kernel is wrong, or its arguments mean something that "
+                    "integers do not keep; describe it in float.",
+                )
+
+
+def create_quantizer(graph: QuantGraph, hardware: Hardware, strategy: Strategy) -> Quantizer:
+    """Return what quantizes `graph` for `hardware` as `strategy` says.
+
+    Raises:
+        ArgumentError: graph or hardware is something else.
+        CompressionError: the strategy is of another model or other weights, has bits or thresholds
+            out of range, or a descriptor that it needs is missing.
+    """
+    require_inputs(graph, hardware)
+    require_same_model(graph, strategy)
+    return Quantizer(graph, hardware, strategy)

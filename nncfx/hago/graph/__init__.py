@@ -1,0 +1,1 @@
+"""Hago's view of a traced model, and the calls that run it."""

@@ -1,0 +1,154 @@
+"""What a model does with inputs of given shapes, as a list of calls that can be run again."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from nncfx.errors import CompressionError
+from nncfx.graph import Operation, input_address
+from nncfx.hago.graph.overwriting import changes_in_place
+from nncfx.tracing import ExampleInputs, TracedCall, run, trace
+from nncfx.tracing.calls.function_names import Kind, kind, spelling
+from nncfx.tracing.calls.tensors import tensors_in
+from nncfx.tracing.hooks.chain import substitute
+
+__all__ = ["Program", "Step", "Value", "record"]
+
+
+@dataclass(frozen=True)
+class Value:
+    """Where a tensor comes from.
+
+    Attributes:
+        name: The address of an input or an operation, the dotted name of a parameter, or "" for
+            a constant.
+        port: The output port of an operation.
+        constant: The constant itself.
+    """
+
+    name: str
+    port: int = 0
+    constant: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation: the function, its arguments, and where the tensors among them come from."""
+
+    operation: Operation
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    values: tuple[Value, ...]
+
+    def arguments(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with `tensors` at the ports, in order."""
+        chains = {port: _returning(one) for port, one in enumerate(tensors)}
+        (args, kwargs), _ = substitute((self.args, dict(self.kwargs)), chains)
+        return args, kwargs
+
+
+@dataclass(frozen=True)
+class Program:
+    """The steps of one forward, and where the tensors that it returns come from.
+
+    Attributes:
+        steps: In execution order.
+        results: Where each tensor of the result comes from.
+        template: The result, with other tensors in it.
+        kind: Of the result: a mapping has become a plain dict in the template.
+    """
+
+    steps: tuple[Step, ...]
+    results: tuple[Value, ...]
+    template: Any
+    kind: type
+
+    def returned(self, tensors: Sequence[Tensor]) -> Any:  # noqa: ANN401 (whatever the model returns)
+        """Return what the model returns, with these tensors in it."""
+        chains = {port: _returning(one) for port, one in enumerate(tensors)}
+        made = substitute(self.template, chains)[0]
+        return self.kind(**made) if isinstance(made, dict) and _is_record(self.kind) else made
+
+
+def record(model: nn.Module, inputs: ExampleInputs) -> Program:
+    """Return what `model` does with inputs like these: same shapes, same other arguments.
+
+    Raises:
+        CompressionError: the model assigns to elements of a tensor, or changes a view in place.
+        TracingError: the model refuses the inputs.
+    """
+    recorder = _Recorder()
+    trace(model, inputs, [recorder])
+    with torch.no_grad():
+        result = run(model, inputs)
+    count = len(tensors_in(result))
+    empty = {port: _returning(_EMPTY) for port in range(count)}
+    template = substitute(result, empty)[0]
+    return Program(tuple(recorder.steps), tuple(recorder.results), template, type(result))
+
+
+def _is_record(kind: type) -> bool:
+    """Return whether it is a mapping with named fields, as the outputs of transformers are."""
+    return is_dataclass(kind) and issubclass(kind, Mapping)
+
+
+_EMPTY: Final = torch.empty(0)
+
+
+def _returning(tensor: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda _: tensor
+
+
+class _Recorder:
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.results: list[Value] = []
+        self._values: dict[int, Value] = {}
+        self._alive: list[Tensor] = []
+        self._inputs = 0
+
+    def on_input(self, tensor: Tensor) -> None:
+        self._bind(tensor, Value(input_address(self._inputs)))
+        self._inputs += 1
+
+    def on_call(self, call: TracedCall) -> None:
+        given = tensors_in((call.args, call.kwargs))
+        values = tuple(self._value(one, call.parameter_names) for one in given)
+        produced = tensors_in(call.result)
+        name = spelling(call.func, call.kwargs)
+        if call.operation is None:
+            if given and kind(name) != Kind.CONSTRUCTOR:
+                for one in produced:
+                    self._bind(one, values[0])
+            return
+        in_place = changes_in_place(name)
+        is_view = any(one._is_view() for one in produced)  # noqa: SLF001 (as torch.Tensor documents it)
+        if name == "__setitem__" or (in_place and is_view):
+            raise CompressionError(
+                f"'{call.operation.address}' changes a part of a tensor in place, which the "
+                "integer graph cannot follow. Write it as a new tensor, with torch.cat or "
+                "torch.where.",
+            )
+        empty = {port: _returning(_EMPTY) for port in range(len(given))}
+        (args, kwargs), _ = substitute((call.args, dict(call.kwargs)), empty)
+        self.steps.append(Step(call.operation, call.func, args, kwargs, values))
+        for port, one in enumerate(produced):
+            self._bind(one, Value(call.operation.address, port))
+
+    def on_output(self, tensor: Tensor) -> None:
+        self.results.append(self._value(tensor, {}))
+
+    def _bind(self, tensor: Tensor, value: Value) -> None:
+        self._alive.append(tensor)  # so that no other tensor gets its id
+        self._values[id(tensor)] = value
+
+    def _value(self, tensor: Tensor, names: Mapping[int, str]) -> Value:
+        if id(tensor) in self._values:
+            return self._values[id(tensor)]
+        if id(tensor) in names:
+            return Value(names[id(tensor)])
+        return Value("", constant=tensor.detach().clone())

@@ -1,0 +1,1 @@
+"""The search over bits: tuners, costs, sensitivities, and the log."""

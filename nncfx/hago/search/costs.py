@@ -1,0 +1,192 @@
+"""What a strategy costs: bits of weights, and a modelled cost of running it."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from nncfx.errors import ArgumentError, MissingExtraError, SearchError
+from nncfx.graph import operation_macs
+from nncfx.hago.graph.quant_graph import NodeKind, QuantGraph
+from nncfx.hago.search.tuners import Bits
+from nncfx.hago.strategy.choice_space import Choices, select_descriptors
+from nncfx.hago.strategy.strategy import Strategy
+from nncfx.targets import DTYPES, Hardware
+
+__all__ = [
+    "Cost",
+    "EdgeTable",
+    "allocate_bits",
+    "average_weight_bits",
+    "budgeted",
+    "cost_table",
+    "running_cost",
+    "weight_bits",
+    "weight_bytes",
+]
+
+Cost: TypeAlias = Callable[[Strategy], float]
+
+EdgeTable: TypeAlias = Sequence[Mapping[int, float]]
+"""For every quantized edge, a number for each of its choices of bits."""
+
+_FLOAT_BITS: Final = 32
+
+
+def weight_bytes(graph: QuantGraph, strategy: Strategy) -> float:
+    """Return the bytes of all parameters: quantized ones at their bits, the others in float32.
+
+    A parameter that several calls read counts once, at the most bits of them. Biases take 32.
+    """
+    widest = weight_bits(graph, strategy)
+    total = 0
+    for name, parameter in graph.model.named_parameters():
+        total += parameter.numel() * widest.get(name, _FLOAT_BITS)
+    return total / 8
+
+
+def average_weight_bits(graph: QuantGraph, strategy: Strategy) -> float:
+    """Return the mean bits of a quantized weight's element; NaN where no weight is quantized."""
+    widest = weight_bits(graph, strategy)
+    counts = {name: graph.model.get_parameter(name).numel() for name in widest}
+    if not counts:
+        return math.nan
+    return sum(widest[name] * count for name, count in counts.items()) / sum(counts.values())
+
+
+def running_cost(graph: QuantGraph, hardware: Hardware, strategy: Strategy) -> float:
+    """Return the modelled cost of one forward as traced, in the unit of the description.
+
+    A multiply-accumulate costs what `hardware.mac_costs` says of the widest input dtype of the
+    descriptor that is chosen ("float32" where none is), a byte read by a described call what
+    `hardware.byte_costs` says of its dtype.
+
+    Raises:
+        ArgumentError: the description has no costs for a dtype that is used.
+        CompressionError: no descriptor is wide enough.
+    """
+    descriptors = select_descriptors(graph, strategy.topology, hardware, strategy.bits)
+    total = 0.0
+    for number, _, operation in graph.calls():
+        chosen = descriptors.get(number)
+        inputs = ("float32",) if chosen is None else chosen.inputs
+        macs = operation_macs(operation)
+        if macs:
+            widest = max(inputs, key=lambda one: DTYPES[one])
+            total += macs * _cost_of(hardware, "mac_costs", widest)
+        if hardware.byte_costs and (chosen is not None or macs):
+            for port, info in enumerate(operation.inputs):
+                dtype = inputs[min(port, len(inputs) - 1)]
+                size = 0 if info is None else info.elements * DTYPES[dtype] / 8
+                total += size * _cost_of(hardware, "byte_costs", dtype)
+    return total
+
+
+def budgeted(cost: Cost, limit: float) -> Callable[[Strategy, float], float]:
+    """Return a score for a constrained search: accuracy where `cost` is at most `limit`.
+
+    Beyond the limit the score is minus the share by which it is exceeded, so that a search that
+    starts there finds its way.
+    """
+
+    def score(strategy: Strategy, accuracy: float) -> float:
+        excess = cost(strategy) / limit - 1
+        return accuracy if excess <= 0 else -excess
+
+    return score
+
+
+def cost_table(strategy: Strategy, choices: Choices, cost: Cost) -> list[dict[int, float]]:
+    """Return what each choice at each edge changes of `cost`, all others at the most bits.
+
+    The sum over edges is the cost of a strategy exactly where edges cost on their own, as the
+    bytes of weights do.
+    """
+    most = tuple(one[0] for one in choices)
+    full = cost(replace(strategy, bits=most))
+    table = []
+    for edge, each in enumerate(choices):
+        with_bits = {one: (*most[:edge], one, *most[edge + 1 :]) for one in each}
+        table.append(
+            {one: cost(replace(strategy, bits=bits)) - full for one, bits in with_bits.items()}
+        )
+    return table
+
+
+def allocate_bits(
+    choices: Choices, sensitivities: EdgeTable, costs: EdgeTable, budget: float
+) -> Bits:
+    """Return the bits with the least total sensitivity whose total cost is within `budget`.
+
+    Solved exactly, as an integer program with one binary variable per edge and choice.
+
+    Args:
+        choices: The bits that each edge may have.
+        sensitivities: What each choice does harm.
+        costs: What each choice costs.
+        budget: The most that all choices together may cost.
+
+    Raises:
+        ArgumentError: a choice has no finite sensitivity or cost.
+        SearchError: nothing is that cheap.
+        MissingExtraError: SciPy is not installed.
+
+    >>> allocate_bits([(8, 4), (8, 4)], [{8: 0, 4: 5}, {8: 0, 4: 1}],
+    ...               [{8: 8, 4: 4}, {8: 8, 4: 4}], 12)
+    (8, 4)
+    """
+    try:
+        from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]  # SciPy has no types
+        from scipy.sparse import csr_array  # type: ignore[import-untyped]  # as above
+    except ImportError as error:
+        raise MissingExtraError("scipy", "search", "the integer program") from error
+    places = [(edge, bits) for edge, each in enumerate(choices) for bits in each]
+    for what, table in (("sensitivities", sensitivities), ("costs", costs)):
+        for edge, bits in places:
+            value = table[edge].get(bits, math.nan) if edge < len(table) else math.nan
+            if not math.isfinite(value):
+                raise ArgumentError(
+                    f"The {what} have no finite number for {bits} bits at edge {edge}. Give one "
+                    "for every choice.",
+                )
+    columns = range(len(places))
+    rows = [edge for edge, _ in places]
+    one_each = csr_array(([1.0] * len(places), (rows, columns)), shape=(len(choices), len(places)))
+    found = milp(
+        [sensitivities[edge][bits] for edge, bits in places],
+        integrality=[1] * len(places),
+        bounds=Bounds(0, 1),
+        constraints=[
+            LinearConstraint(one_each, 1, 1),
+            LinearConstraint([[costs[edge][bits] for edge, bits in places]], ub=budget),
+        ],
+        options={"mip_rel_gap": 0},
+    )
+    if found.x is None:
+        least = sum(min(one.values()) for one in costs)
+        raise SearchError(
+            f"No choice of bits costs at most {budget:g}; the cheapest costs {least:g}. "
+            "Allow more, or fewer bits.",
+        )
+    return tuple(bits for (_, bits), taken in zip(places, found.x, strict=True) if taken > 1 / 2)
+
+
+def weight_bits(graph: QuantGraph, strategy: Strategy) -> dict[str, int]:
+    """Return the bits of each quantized parameter by name: the most of all that read it."""
+    widest: dict[str, int] = {}
+    numbers = strategy.topology.quantized_edges
+    for number, bits in zip(numbers, strategy.bits, strict=True):
+        source = graph.nodes[graph.edges[number].source]
+        if source.kind is NodeKind.CONSTANT:
+            widest[source.name] = max(bits, widest.get(source.name, 0))
+    return widest
+
+
+def _cost_of(hardware: Hardware, table: str, dtype: str) -> float:
+    costs: Mapping[str, float] = getattr(hardware, table)
+    if dtype not in costs:
+        raise ArgumentError(
+            f"The hardware '{hardware.name}' has no entry for '{dtype}' in its {table}. Describe "
+            "what it costs.",
+        )
+    return costs[dtype]

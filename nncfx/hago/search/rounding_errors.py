@@ -1,0 +1,96 @@
+"""What each choice of bits changes of the values on each edge, beside one forward."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.hago.execution.simulation import HookSites, SimQ
+from nncfx.hago.graph.model_copies import plain_copy
+from nncfx.hago.search.evaluation import Evaluator
+from nncfx.hago.strategy.choice_space import Choices
+from nncfx.hago.strategy.edge_plan import EdgePlan, make_plan
+from nncfx.network import NNCFNetwork, wrap
+from nncfx.quantization.ranges.observation import tracked
+from nncfx.tracing import Insertion, Priority, run
+
+__all__ = ["EdgeWatch", "rounding_errors", "watched_model"]
+
+
+class EdgeWatch(nn.Module):
+    """A hook that leaves the values on an edge as they are, and looks at them.
+
+    Args:
+        plans: For each choice of bits, what it does to them.
+
+    Attributes:
+        errors: For each choice, the sum of the squared errors in the last forward.
+        zeros: What was added to the values in the last forward; its gradient is theirs.
+    """
+
+    def __init__(self, plans: Mapping[int, EdgePlan]) -> None:
+        super().__init__()
+        self._rounded = {bits: SimQ(plan, is_exact=False) for bits, plan in plans.items()}
+        self.errors: dict[int, float] = {}
+        self.zeros = torch.empty(0)
+
+    @override
+    def forward(self, data: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.errors = {
+                bits: float((one(data) - data).square().sum())
+                for bits, one in self._rounded.items()
+            }
+        if not torch.is_grad_enabled():
+            return data
+        self.zeros = torch.zeros_like(data, requires_grad=True)
+        return data + self.zeros
+
+
+def watched_model(
+    evaluator: Evaluator, choices: Choices
+) -> tuple[NNCFNetwork, dict[int, EdgeWatch]]:
+    """Return the model in floats with a hook on every edge that has a choice.
+
+    The hooks are by the place of the edge among the quantized ones, as in `choices`.
+    """
+    model = wrap(plain_copy(evaluator.graph.model), evaluator.graph.example_inputs)
+    numbers = evaluator.strategy.topology.quantized_edges
+    most = tuple(one[0] for one in choices)
+    sites = HookSites(evaluator.graph)
+    hooks = {}
+    for edge, each in enumerate(choices):
+        if len(each) > 1:
+            asked = {bits: (*most[:edge], bits, *most[edge + 1 :]) for bits in each}
+            hooks[edge] = EdgeWatch(
+                {bits: _plan(evaluator, numbers[edge], one) for bits, one in asked.items()}
+            )
+    model.nncf.register(
+        Insertion(sites.of_edge(numbers[edge]), hook, Priority.STATISTICS, "watch")
+        for edge, hook in hooks.items()
+    )
+    model.nncf.commit()
+    return model, hooks
+
+
+@torch.no_grad()
+def rounding_errors(evaluator: Evaluator, choices: Choices) -> list[dict[int, float]]:
+    """Return the squared error of the values that each choice of bits at each edge brings, alone.
+
+    It is summed over the elements and over the batches of `evaluator`, those of a weight once
+    for each batch; all other edges carry floats. An edge with one choice has 0.
+    """
+    model, hooks = watched_model(evaluator, choices)
+    table = [dict.fromkeys(one, 0.0) for one in choices]
+    for inputs, _ in tracked(evaluator.batches, "Rounding errors"):
+        run(model, inputs)
+        for edge, hook in hooks.items():
+            for bits, error in hook.errors.items():
+                table[edge][bits] += error
+    return table
+
+
+def _plan(evaluator: Evaluator, number: int, bits: tuple[int, ...]) -> EdgePlan:
+    plan = make_plan(evaluator.graph, evaluator.hardware, evaluator.strategy_of(bits))
+    return plan.edges[number]

@@ -1,0 +1,1 @@
+"""What is quantized, with how many bits, up to which thresholds."""

@@ -1,0 +1,329 @@
+"""From bits and thresholds to what happens to every tensor on its way: scales, widths, clips."""
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from nncfx.errors import CompressionError
+from nncfx.graph import Operation
+from nncfx.hago.graph.quant_graph import QuantGraph
+from nncfx.hago.rules.bounds import largest_sum
+from nncfx.hago.rules.fixed_point import FixedPoint, fixed_point
+from nncfx.hago.rules.scale_rules import output_scale, rectified_scales
+from nncfx.hago.rules.topology import Topology
+from nncfx.hago.strategy.choice_space import select_descriptors
+from nncfx.hago.strategy.strategy import FEWEST_BITS, MOST_BITS, Strategy
+from nncfx.operators import operation_kind
+from nncfx.targets import DTYPES, Descriptor, Hardware
+
+__all__ = ["BiasPlan", "EdgePlan", "Plan", "Planner", "has_channel_scales", "make_plan"]
+
+_NARROW: Final = 8
+"""Kernels whose output has at most so many bits sum in the accumulator and requantize at last."""
+
+_WIDEST: Final = 32
+_REORDERING: Final = ("pad", "slice", "transpose", "view")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgePlan:
+    """What happens to one tensor between its producer and an input port of its consumer.
+
+    Attributes:
+        in_scale: Of the integers that arrive; None where floats do.
+        in_bits: Width of the register that they come in.
+        overflows: Whether they may be too large for it, and are wrapped around.
+        out_scale: Of the integers that are wanted; None where floats are.
+        largest: The clip: integers end at plus and minus this.
+        factor: From the scale that arrives to the one wanted; None where both are the same, and
+            where floats arrive or are wanted.
+    """
+
+    in_scale: Tensor | None = None
+    in_bits: int = _WIDEST
+    overflows: bool = False
+    out_scale: Tensor | None = None
+    largest: int = 0
+    factor: FixedPoint | None = None
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the integers that arrive are those that are wanted."""
+        return self.in_scale is not None and self.out_scale is not None and self.factor is None
+
+
+@dataclass(frozen=True)
+class BiasPlan:
+    """How a bias is rounded: to the scale of the sums it is added to, clipped to their width."""
+
+    scale: Tensor
+    largest: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What happens on every edge of a graph.
+
+    Attributes:
+        edges: Edge number to what happens there; an edge without an entry carries floats.
+        outputs: Call number to how its integers become the floats that the model returns.
+        biases: Call number to how its bias is rounded.
+        descriptors: Call number to the descriptor by which it is computed.
+        first_scales: Call number to the scale of its first input.
+    """
+
+    edges: Mapping[int, EdgePlan]
+    outputs: Mapping[int, EdgePlan]
+    biases: Mapping[int, BiasPlan]
+    descriptors: Mapping[int, Descriptor]
+    first_scales: Mapping[int, Tensor]
+
+
+@dataclass(frozen=True)
+class _Integers:
+    """What a call puts out: integers of `scale`, in `bits`, up to `largest` before wrapping."""
+
+    scale: Tensor
+    bits: int
+    largest: float
+
+    @property
+    def register(self) -> int:
+        return (1 << (self.bits - 1)) - 1
+
+    def equals(self, other: "_Integers | None") -> bool:
+        return (
+            other is not None
+            and (self.bits, self.largest) == (other.bits, other.largest)
+            and torch.equal(self.scale, other.scale)
+        )
+
+    def edge(self) -> EdgePlan:
+        return EdgePlan(
+            in_scale=self.scale, in_bits=self.bits, overflows=self.largest > self.register
+        )
+
+
+def make_plan(graph: QuantGraph, hardware: Hardware, strategy: Strategy) -> Plan:
+    """Return what `strategy` says happens on every edge of `graph`.
+
+    Raises:
+        CompressionError: the strategy is of another shape than the graph, or no descriptor is
+            wide enough.
+    """
+    return Planner(graph, hardware).plan(strategy)
+
+
+def has_channel_scales(graph: QuantGraph, number: int) -> bool:
+    """Return whether the edge carries a weight that may have a scale per output channel."""
+    edge = graph.edges[number]
+    works = ("conv", "linear")
+    return (
+        edge.port == 1
+        and graph.nodes[edge.target].work in works
+        and (not graph.nodes[edge.source].is_call)
+    )
+
+
+class Planner:
+    """Makes plans for one graph and hardware, one after the other.
+
+    Calls of which a strategy says the same as the one before are planned alike: their part of
+    the plan is the same objects. A search changes few edges at a time.
+
+    Args:
+        graph: What is quantized.
+        hardware: For which.
+    """
+
+    def __init__(self, graph: QuantGraph, hardware: Hardware) -> None:
+        self._graph, self._hardware = graph, hardware
+        self._topology: Topology | None = None
+        self._forget()
+
+    def plan(self, strategy: Strategy) -> Plan:
+        """Return what `strategy` says happens on every edge.
+
+        Raises:
+            CompressionError: the strategy is of another shape than the graph, has bits or
+                thresholds out of range, or no descriptor is wide enough.
+        """
+        graph, topology = self._graph, strategy.topology
+        _check(graph, strategy)
+        self._descriptors = select_descriptors(graph, topology, self._hardware, strategy.bits)
+        if topology != self._topology:
+            self._forget()
+        self._strategy, self._topology = strategy, topology
+        self._bits = dict(zip(topology.quantized_edges, strategy.bits, strict=True))
+        for number, _, operation in graph.calls():
+            said, arriving = self._said(number)
+            known = self._known.get(number)
+            if (
+                known is not None
+                and known[0] == said
+                and all(map(operator.is_, known[1], arriving))
+            ):
+                continue
+            self._known.pop(number, None)
+            if topology.node_conds[number]:
+                self._add_quantized(number, operation)
+            else:
+                self._add_float(number)
+            self._known[number] = said, arriving
+        return Plan(
+            dict(self._edges),
+            dict(self._outputs),
+            dict(self._biases),
+            self._descriptors,
+            dict(self._first_scales),
+        )
+
+    def _forget(self) -> None:
+        self._known: dict[int, tuple[object, tuple[_Integers | None, ...]]] = {}
+        self._produced: dict[int, _Integers] = {}
+        self._edges: dict[int, EdgePlan] = {}
+        self._outputs: dict[int, EdgePlan] = {}
+        self._biases: dict[int, BiasPlan] = {}
+        self._first_scales: dict[int, Tensor] = {}
+
+    def _said(self, number: int) -> tuple[object, tuple["_Integers | None", ...]]:
+        """Return all that the plan of a call depends on: compared by value, and by identity."""
+        incoming = self._graph.incoming[number]
+        thresholds = self._strategy.thresholds
+        return (
+            self._descriptors.get(number),
+            tuple(self._bits.get(one) for one in incoming),
+            tuple(thresholds[self._graph.edges[one].source] for one in incoming),
+        ), tuple(self._arriving(one) for one in incoming)
+
+    def _add_float(self, number: int) -> None:
+        for one in self._graph.incoming[number]:
+            arriving = self._arriving(one)
+            if arriving is not None:
+                self._edges[one] = arriving.edge()
+
+    def _add_quantized(self, number: int, operation: Operation) -> None:
+        incoming = self._graph.incoming[number]
+        given = self._given_scales(operation, incoming, is_described=number in self._descriptors)
+        largest = []
+        for one, scale in zip(incoming, given, strict=True):
+            self._edges[one] = self._edge(one, scale)
+            source = self._arriving(one)
+            kept = source is not None and self._edges[one].is_kept
+            largest.append(source.largest if kept and source else self._edges[one].largest)
+        shown = [
+            scale[..., 0] if has_channel_scales(self._graph, one) and scale.ndim else scale
+            for one, scale in zip(incoming, given, strict=True)
+        ]
+        self._first_scales[number] = shown[0]
+        scale, bits = output_scale(operation, shown), self._register(number)
+        bias = 0.0
+        if number in self._graph.biases:
+            register = (1 << (bits - 1)) - 1
+            self._biases[number] = BiasPlan(scale, register)
+            values = self._graph.model.get_parameter(self._graph.biases[number]).detach().double()
+            steps = values / scale.flatten()
+            bias = min(float(steps.abs().max()) + 1, register)
+        produced = _Integers(scale, bits, largest_sum(operation, largest) + bias)
+        if not produced.equals(self._produced.get(number)):
+            self._produced[number], self._outputs[number] = produced, produced.edge()
+
+    def _arriving(self, edge: int) -> _Integers | None:
+        return self._produced.get(self._graph.edges[edge].source)
+
+    def _register(self, number: int) -> int:
+        """Return the width of what the call puts out: that of its input if nothing changes it."""
+        kept = [one for one in self._graph.incoming[number] if self._edges[one].is_kept]
+        if kept:
+            return self._edges[kept[0]].in_bits
+        descriptor = self._descriptors.get(number)
+        if descriptor is None:
+            return _WIDEST
+        bits = DTYPES[descriptor.output]
+        return bits if bits > _NARROW else self._hardware.accumulator_bits
+
+    def _given_scales(
+        self, operation: Operation, incoming: Sequence[int], *, is_described: bool
+    ) -> list[Tensor]:
+        asked = [self._asked_scale(one) for one in incoming]
+        sources = [self._arriving(one) for one in incoming]
+        arriving = [
+            scale if source is None else source.scale
+            for scale, source in zip(asked, sources, strict=True)
+        ]
+        given = rectified_scales(operation.function, arriving, asked)
+        if operation_kind(operation.function) in _REORDERING and (given[0].ndim or is_described):
+            # a scale per channel does not survive a reordering of channels, nor does a sum fit
+            # into what the hardware moves
+            return asked
+        return given
+
+    def _edge(self, number: int, scale: Tensor) -> EdgePlan:
+        bits = self._bits[number]
+        largest = (1 << (bits - 1)) - 1
+        arriving = self._arriving(number)
+        if arriving is None:
+            return EdgePlan(out_scale=scale, largest=largest)
+        same = scale is arriving.scale
+        return EdgePlan(
+            in_scale=arriving.scale,
+            in_bits=arriving.bits,
+            overflows=arriving.largest > arriving.register,
+            out_scale=scale,
+            largest=arriving.register if same else largest,
+            factor=None if same else fixed_point(arriving.scale / scale),
+        )
+
+    def _asked_scale(self, number: int) -> Tensor:
+        edge = self._graph.edges[number]
+        threshold = torch.tensor(self._strategy.thresholds[edge.source], dtype=torch.float64)
+        if threshold.ndim:
+            if has_channel_scales(self._graph, number):
+                operation = self._graph.nodes[edge.target].operation
+                assert operation is not None  # noqa: S101 (edges lead into calls)
+                weight = operation.inputs[1]
+                assert weight is not None  # noqa: S101 (it is what the edge carries)
+                threshold = threshold.view(-1, *[1] * (len(weight.shape) - 1))
+            else:
+                threshold = threshold.amax()
+        scale = threshold / (1 << (self._bits[number] - 1))
+        if self._hardware.power_of_two_scales:
+            mantissa, exponent = torch.frexp(scale)
+            scale = torch.ldexp(torch.ones_like(scale), exponent - (mantissa == 1 / 2).int())
+        return scale
+
+
+def _check(graph: QuantGraph, strategy: Strategy) -> None:
+    """Refuse what fits no graph, and what is no strategy of this one."""
+    for place, bits in enumerate(strategy.bits):
+        if bits not in range(FEWEST_BITS, MOST_BITS + 1):
+            raise CompressionError(
+                f"The strategy has {bits!r} bits at place {place}, and integers have "
+                f"{FEWEST_BITS} to {MOST_BITS}. Use the strategy that the search returned.",
+            )
+    for number, threshold in enumerate(strategy.thresholds):
+        values = threshold if isinstance(threshold, tuple) else (threshold,)
+        if not all(0 < one < math.inf for one in values):
+            raise CompressionError(
+                f"The strategy has the threshold {threshold!r} at node {number}; it is the "
+                "largest magnitude represented, positive and finite. Use the strategy that the "
+                "search returned.",
+            )
+    topology = strategy.topology
+    counts = (
+        ("node_conds", len(topology.node_conds), len(graph.nodes), "nodes"),
+        ("edge_conds", len(topology.edge_conds), len(graph.edges), "edges"),
+        ("thresholds", len(strategy.thresholds), len(graph.nodes), "nodes"),
+        ("bits", len(strategy.bits), sum(topology.edge_conds), "quantized edges"),
+    )
+    for name, found, wanted, what in counts:
+        if found != wanted:
+            raise CompressionError(
+                f"The strategy has {found} {name}, and the graph has {wanted} {what}: it is of "
+                "another model or written by hand. Use the strategy that the search returned.",
+            )

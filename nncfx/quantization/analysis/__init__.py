@@ -1,0 +1,1 @@
+"""What quantization costs in accuracy, layer by layer."""

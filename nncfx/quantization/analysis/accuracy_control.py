@@ -1,0 +1,174 @@
+"""Quantize as much as accuracy allows: the layers that hurt stay in float, and are told."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from typing_extensions import override
+
+from nncfx.errors import ArgumentError, CompressionError, machine_fault
+from nncfx.network import NNCFNetwork
+from nncfx.quantization.analysis.layer_error import layer_sensitivities
+from nncfx.quantization.quantize import quantize
+from nncfx.quantization.ranges.calibration import calibration_inputs
+from nncfx.quantization.ranges.observation import quantizers_of
+
+__all__ = ["AccuracyControl", "Attempt", "quantize_with_accuracy_control"]
+
+_RANKING_SAMPLES = 32
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One model that was tried: how many layers were left in float, and its metric."""
+
+    float_layers: int
+    metric: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyControl:
+    """A quantized model inside its accuracy budget, and what that took.
+
+    Attributes:
+        model: Quantized but for `float_layers`.
+        reference: The metric of the original model.
+        metric: That of `model`.
+        float_layers: Addresses of the layers left in float, the worst first, each with the SQNR of
+            the model's output, in dB, when it alone is quantized.
+        attempts: All models that were tried, in order.
+    """
+
+    model: NNCFNetwork
+    reference: float
+    metric: float
+    float_layers: tuple[tuple[str, float], ...]
+    attempts: tuple[Attempt, ...]
+
+    @override
+    def __str__(self) -> str:
+        count = len(self.float_layers)
+        lines = [
+            f"metric {self.metric:.6g}, in float {self.reference:.6g}; {count} layers in float",
+        ]
+        lines += [f"  {address}: {sqnr:.1f} dB alone" for address, sqnr in self.float_layers]
+        tried = ", ".join(f"{one.float_layers}: {one.metric:.6g}" for one in self.attempts)
+        return "\n".join([*lines, f"tried (layers in float: metric): {tried}"])
+
+
+def quantize_with_accuracy_control(
+    model: nn.Module,
+    calibration_batches: Iterable[Any],
+    evaluate: Callable[[nn.Module], float],
+    *,
+    max_drop: float,
+    ignored_scopes: Sequence[str] = (),
+    **options: Any,  # noqa: ANN401 (as quantize takes them)
+) -> AccuracyControl:
+    """Quantize a copy of `model`, with as many layers in float as the metric asks for.
+
+    If the metric of the quantized model is too low, layers are ranked by what the output loses
+    when one of them alone is quantized, and the worst are left in float: 1, 2, 4, ... until the
+    metric is inside the budget, then as few as bisection finds. That takes more layers to be
+    no worse than fewer, as they mostly are. Every count is a fresh model, calibrated and
+    evaluated.
+
+    Args:
+        model: A trained model without quantizers; it is not changed.
+        calibration_batches: As `quantize` takes them; all are held in memory.
+        evaluate: Returns the metric of a model, higher is better; also of the original one.
+        max_drop: By how much the metric may be lower than that of `model`, in its units.
+        ignored_scopes: What stays in float in any case.
+        options: Of `quantize`, but for `inplace`.
+
+    Raises:
+        ArgumentError: `max_drop` is negative, `inplace` is asked for, `evaluate` returns no
+            number, or NaN for the original model; or as in `quantize`.
+        CompressionError: the metric stays too low with all layers but one in float; or as in
+            `quantize`.
+    """
+    if not max_drop >= 0:
+        raise ArgumentError(
+            f"max_drop is {max_drop}; it is what the metric may lose and not negative. Write 0.01 "
+            "for one point of an accuracy in [0, 1].",
+        )
+    if options.get("inplace"):
+        raise ArgumentError(
+            "inplace is True, and here each number of float layers is tried on a copy of the "
+            "model. Leave it out; the result has the model.",
+        )
+    batches = list(calibration_batches)
+    reference = _metric(evaluate, model)
+    if math.isnan(reference):
+        raise ArgumentError(
+            "evaluate returned nan for the model in float, to which nothing compares. Look at "
+            "the metric, and at the data that it sees.",
+        )
+    tried: dict[int, tuple[NNCFNetwork, float]] = {}
+
+    def attempt(ranking: Sequence[str], count: int) -> bool:
+        scopes = [*ignored_scopes, *ranking[:count]]
+        network = quantize(model, batches, ignored_scopes=scopes, **options)
+        tried[count] = network, _metric(evaluate, network)
+        return tried[count][1] >= reference - max_drop
+
+    ranked: dict[str, float] = {}
+    chosen = 0
+    if not attempt((), 0):
+        ranked = _ranked(tried[0][0], batches)
+        chosen = _fewest(lambda count: attempt(list(ranked), count), len(ranked) - 1)
+        if chosen < 0:
+            best = max(metric for _, metric in tried.values())
+            raise CompressionError(
+                f"The metric is {reference:.6g} in float and at most {best:.6g} quantized, even "
+                f"with {len(ranked) - 1} of {len(ranked)} layers in float; max_drop is "
+                f"{max_drop:.6g}. Allow more, or calibrate with more data.",
+            )
+    network, metric = tried[chosen]
+    return AccuracyControl(
+        model=network,
+        reference=reference,
+        metric=metric,
+        float_layers=tuple(list(ranked.items())[:chosen]),
+        attempts=tuple(Attempt(count, one[1]) for count, one in tried.items()),
+    )
+
+
+def _metric(evaluate: Callable[[nn.Module], float], model: nn.Module) -> float:
+    """Return what `evaluate` returns, as a number."""
+    found: object = evaluate(model)
+    try:
+        return float(found)  # type: ignore[arg-type]  # what cannot is told
+    except (TypeError, ValueError, RuntimeError) as error:
+        if machine_fault(error) is not None:
+            raise
+        raise ArgumentError(
+            f"evaluate returned a {type(found).__name__} that is no number. Return the metric of "
+            "the model it is given, higher is better, such as an accuracy in [0, 1].",
+        ) from error
+
+
+def _ranked(network: NNCFNetwork, batches: Iterable[Any]) -> dict[str, float]:
+    """Return the SQNR of the output with each layer alone quantized, the worst first."""
+    device = next(iter(quantizers_of(network).values())).step.device
+    inputs = calibration_inputs(batches, network, _RANKING_SAMPLES, device)
+    found = layer_sensitivities(network, inputs)
+    return dict(sorted(found.items(), key=lambda item: item[1]))
+
+
+def _fewest(is_enough: Callable[[int], bool], most: int) -> int:
+    """Return the least count in 1 to `most` that is enough, found by doubling; -1 without any."""
+    low, high = 0, 1
+    while high <= most and not is_enough(high):
+        low, high = high, min(2 * high, most) if high < most else most + 1
+    if high > most:
+        return -1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if is_enough(middle):
+            high = middle
+        else:
+            low = middle
+    return high

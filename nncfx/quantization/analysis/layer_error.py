@@ -1,0 +1,257 @@
+"""How much each quantizer and each layer of a quantized model changes, in decibels."""
+
+import math
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from nncfx.graph import NNCFGraph, Operation
+from nncfx.network import NNCFNetwork
+from nncfx.operators import CONTRACTIONS, operation_kind
+from nncfx.quantization.grid.quantizer import Quantizer
+from nncfx.quantization.ranges.calibration import calibration_inputs
+from nncfx.quantization.ranges.observation import (
+    Note,
+    in_float,
+    in_float_first,
+    probing,
+    quantizers_of,
+    run_batches,
+    tracked,
+)
+from nncfx.tracing import ExampleInputs, PostSite, PreSite, Site, WeightSite
+from nncfx.tracing.calls.tensors import tensors_in
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = [
+    "ErrorReport",
+    "TensorError",
+    "layer_sensitivities",
+    "quantization_errors",
+    "quantizers_by_layer",
+]
+
+
+class TensorError(NamedTuple):
+    """How far one tensor of a quantized model is from what it should be.
+
+    Attributes:
+        name: Where the quantizer stands, or the address of the layer.
+        role: "weight" and "activation" tell of one quantizer's rounding and clipping alone;
+            "layer" of a layer's output, by all quantization up to there.
+        bits: Width of the quantizer's integers; `None` for a layer.
+        sqnr_db: 10 log10 of the energy of the tensor over that of its error; infinite without
+            error.
+    """
+
+    name: str
+    role: Literal["weight", "activation", "layer"]
+    bits: int | None
+    sqnr_db: float
+
+
+_HEAD: Final = ("tensor", "kind", "bits", "SQNR dB")
+
+
+@dataclass(frozen=True)
+class ErrorReport:
+    """The errors of a quantized model on some data: `print` gives text, `rich.print` a table.
+
+    Attributes:
+        tensors: First the quantizers, in the order of the model's hooks, then the layers, in
+            execution order.
+    """
+
+    tensors: tuple[TensorError, ...]
+
+    def worst(self, count: int = 10) -> "ErrorReport":
+        """Return the `count` tensors with the largest errors, the worst first."""
+        return ErrorReport(tuple(sorted(self.tensors, key=lambda one: one.sqnr_db)[:count]))
+
+    @override
+    def __str__(self) -> str:
+        rows = [_HEAD, *self._rows()]
+        width = max(len(row[0]) for row in rows)
+        return "\n".join(f"{a:<{width}}  {b:<10}  {c:>4}  {d:>7}" for a, b, c, d in rows)
+
+    def __rich__(self) -> "Table":
+        from rich import box
+        from rich.markup import escape
+        from rich.table import Table
+
+        table = Table(*_HEAD, box=box.SIMPLE)
+        for row in self._rows():
+            table.add_row(*map(escape, row))  # scopes look like markup
+        return table
+
+    def _rows(self) -> Iterator[tuple[str, str, str, str]]:
+        for one in self.tensors:
+            bits = "" if one.bits is None else str(one.bits)
+            yield one.name, one.role, bits, f"{one.sqnr_db:.1f}"
+
+
+class _Energies:
+    """Sums the energy of a tensor and that of its error."""
+
+    def __init__(self) -> None:
+        self.signal = self.error = 0.0
+        self._exact: Tensor | None = None
+
+    def add(self, exact: Tensor, changed: Tensor) -> None:
+        self.signal += float(exact.detach().double().square().sum())
+        self.error += float((changed.detach().double() - exact.detach().double()).square().sum())
+
+    def note(self, output: Tensor) -> None:
+        """See a tensor in float, and then quantized."""
+        if self._exact is None:
+            self._exact = output.detach().clone()
+        else:
+            self.add(self._exact, output)
+            self._exact = None
+
+    @property
+    def sqnr_db(self) -> float:
+        if self.error == 0:
+            return math.inf
+        return 10 * math.log10(self.signal / self.error) if self.signal else -math.inf
+
+
+def quantization_errors(model: NNCFNetwork, batches: Iterable[Any]) -> ErrorReport:
+    """Return what quantization changes, quantizer by quantizer and layer by layer.
+
+    Each batch runs twice, in float and quantized. A quantizer that stands at several sites is
+    named after the first.
+
+    Args:
+        model: With quantizers, calibrated. It runs in evaluation mode and is not changed.
+        batches: At least one, each in a form that `quantize` takes, such as of input and label.
+
+    Raises:
+        ArgumentError: there are no batches, or one is of an unknown form.
+    """
+    device = next((one.device for one in model.parameters()), torch.device("cpu"))
+    inputs = calibration_inputs(batches, model, sys.maxsize, device)
+    sites: dict[Quantizer, Site] = {}
+    for site, quantizer in quantizers_of(model).items():
+        sites.setdefault(quantizer, site)
+    own = {quantizer: _Energies() for quantizer in sites}
+    layers = {address: _Energies() for address in quantizers_by_layer(model)}
+    notes: dict[Site, Note] = {PostSite(address): one.note for address, one in layers.items()}
+    with _watching(own), probing(model, notes):
+        run_batches(model, in_float_first(model, inputs))
+    of_quantizers = [
+        TensorError(
+            str(sites[quantizer]),
+            "weight" if isinstance(sites[quantizer], WeightSite) else "activation",
+            quantizer.spec.bits,
+            one.sqnr_db,
+        )
+        for quantizer, one in own.items()
+    ]
+    of_layers = [TensorError(key, "layer", None, one.sqnr_db) for key, one in layers.items()]
+    return ErrorReport((*of_quantizers, *of_layers))
+
+
+@contextmanager
+def _watching(energies: dict[Quantizer, _Energies]) -> Iterator[None]:
+    """Show what quantizers take and give to `energies` until the end of the block."""
+
+    def note(module: torch.nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        if isinstance(module, Quantizer) and module.is_active:
+            energies[module].add(args[0], output)
+
+    with ExitStack() as stack:
+        for quantizer in energies:
+            stack.callback(quantizer.register_forward_hook(note).remove)
+        yield
+
+
+def layer_sensitivities(
+    model: NNCFNetwork,
+    batches: Iterable[ExampleInputs],
+) -> dict[str, float]:
+    """Return by address the SQNR of the model's output with that layer alone quantized, in dB.
+
+    The lower, the more the layer hurts. The model runs on all batches once per layer, and once
+    in float; a few dozen examples are enough for a ranking.
+
+    Args:
+        model: With quantizers, calibrated. It runs in evaluation mode and is not changed.
+        batches: Inputs of the model, at least one.
+
+    Raises:
+        ArgumentError: there are no batches.
+    """
+    inputs = list(batches)
+    layers = quantizers_by_layer(model)
+    every = set(quantizers_of(model).values())
+    with in_float(every):
+        exact = _outputs(model, inputs)
+    found = {}
+    for address in tracked(layers, "Quantizing one layer at a time"):
+        with in_float(every - layers[address]):
+            energies = _Energies()
+            for one, other in zip(exact, _outputs(model, inputs), strict=True):
+                energies.add(one, other)
+        found[address] = energies.sqnr_db
+    return found
+
+
+def _outputs(model: NNCFNetwork, batches: Iterable[ExampleInputs]) -> list[Tensor]:
+    """Return the floating tensors that the model returns for all batches."""
+    kept: list[Tensor] = []
+
+    def keep(module: torch.nn.Module, args: Any, output: Any) -> None:  # noqa: ANN401 (any model)
+        del module, args
+        kept.extend(one for one in tensors_in(output) if one.is_floating_point())
+
+    handle = model.register_forward_hook(keep)
+    try:
+        run_batches(model, batches)
+    finally:
+        handle.remove()
+    return kept
+
+
+def quantizers_by_layer(model: NNCFNetwork) -> dict[str, frozenset[Quantizer]]:
+    """Return the quantizers of the weights and inputs of each layer, by address.
+
+    A layer is a convolution or product with at least one of them. The quantizer of an input is
+    the nearest one on its way to the layer.
+    """
+    quantizers = quantizers_of(model)
+    graph = model.nncf.graph
+    found = {}
+    for one in graph.operations:
+        if operation_kind(one.function) not in CONTRACTIONS:
+            continue
+        own = {WeightSite.of(name) for name in one.parameters.values()}
+        hooks = {quantizers[site] for site in own if site in quantizers}
+        hooks |= set(_of_inputs(graph, one, quantizers))
+        if hooks:
+            found[one.address] = frozenset(hooks)
+    return found
+
+
+def _of_inputs(
+    graph: NNCFGraph, operation: Operation, quantizers: dict[Site, Quantizer]
+) -> Iterator[Quantizer]:
+    known = {one.address: one for one in graph.operations}
+    for edge in graph.incoming(operation.address):
+        sites = (
+            PreSite(operation.address, edge.target_port),
+            PostSite(edge.source, edge.source_port),
+        )
+        hooks = [quantizers[site] for site in sites if site in quantizers]
+        yield from hooks
+        source = known.get(edge.source)
+        if not hooks and source is not None and len(graph.incoming(source.address)) == 1:
+            yield from _of_inputs(graph, source, quantizers)

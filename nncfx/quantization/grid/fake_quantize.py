@@ -1,0 +1,276 @@
+"""Rounding to a grid of integers and back: pure functions, with their gradients.
+
+Values are those of torch's `fake_quantize_*`, bitwise: ties go to the even integer, and what lies
+beyond the grid is clipped to its ends. NaN stays NaN.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from nncfx.quantization.grid.operator_shapes import know_shapes
+from nncfx.quantization.grid.spec import FLOAT8_MAX, QuantizerSpec
+from nncfx.schemes.wide_floats import wide
+
+__all__ = [
+    "fake_quantize",
+    "from_rows",
+    "qparams_from_range",
+    "qparams_from_threshold",
+    "range_of",
+    "rows_of",
+    "to_integers",
+]
+
+_FLOAT8 = {"float8_e4m3": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
+_SMALLEST = 2.0**-100
+"""A scale is at least this: what is all zero has some grid, too."""
+
+
+def fake_quantize(
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    spec: QuantizerSpec,
+    *,
+    gradient_scale: float = 1.0,
+) -> Tensor:
+    """Return `x` rounded to the grid of `spec`.
+
+    The gradient passes straight through the range and is zero beyond it. Where `scale` or a float
+    `zero_point` require one: inside the range an element's gradient to the scale is
+    `round(x/s) - x/s`; beyond it, it is the end of the grid, and to the zero point `-s`.
+
+    While a program is exported this is a call of torch's own `fake_quantize_per_tensor_affine` or
+    `fake_quantize_per_channel_affine`, which exporters know; elsewhere the same values come
+    from simple operations, which are many times as fast on a CPU and fuse when compiled.
+
+    Args:
+        x: Any shape, float.
+        scale: The distance of two neighbours on the grid, positive: a scalar, one per index of
+            `spec.axis`, or one per group.
+        zero_point: The whole number that stands for 0, shaped as `scale`.
+        spec: The grid.
+        gradient_scale: Multiplies the gradients to `scale` and `zero_point`.
+
+    Source: Esser et al., "Learned step size quantization", 2020, equation 3; Bhalgat et al.,
+    "LSQ+", 2020, equations 3 and 4.
+    """
+    if spec.group is not None:
+        rows, by_row = rows_of(x, spec), spec.replace(group=None, columns=False, axis=0)
+        on_grid = fake_quantize(rows, scale, zero_point, by_row, gradient_scale=gradient_scale)
+        return from_rows(on_grid, x, spec)
+    if spec.is_float8:
+        return _float8(x, scale, spec)
+    if torch.compiler.is_exporting():
+        return _native(x, scale, zero_point, spec)
+    values, scale = wide(x), wide(scale)
+    shaped = [along_axis(one, x, spec) for one in (scale, zero_point.to(scale.dtype))]
+    ends = (float(spec.quant_min), float(spec.quant_max))
+    rounded: Tensor = _Rounded.apply(values, *shaped, ends, gradient_scale)  # type: ignore[no-untyped-call]
+    return rounded.to(x.dtype)
+
+
+def to_integers(x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantizerSpec) -> Tensor:
+    """Return the whole numbers that `fake_quantize` rounds `x` to, as floats, in its shape.
+
+    Of float8 they are the multiples of the scale. Half precision is computed in float32.
+    """
+    if spec.group is not None:
+        rows, by_row = rows_of(x, spec), spec.replace(group=None, columns=False, axis=0)
+        return from_rows(to_integers(rows, scale, zero_point, by_row), x, spec)
+    shaped = [along_axis(one, x, spec) for one in (scale, zero_point.to(scale.dtype))]
+    if spec.is_float8:
+        largest = FLOAT8_MAX[spec.mode]
+        return (x / shaped[0]).clamp(-largest, largest)
+    values = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    return _levels(values, *shaped).clamp_(float(spec.quant_min), float(spec.quant_max))
+
+
+def _levels(x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
+    # torch multiplies by the inverse, which may round otherwise than a division
+    return (x * (1 / scale)).round_().add_(zero_point)
+
+
+def _native(x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantizerSpec) -> Tensor:
+    know_shapes()
+    low, high = spec.quant_min, spec.quant_max
+    if scale.requires_grad:
+        scale, zero_point = scale.detach(), zero_point.detach()
+    if zero_point.dtype != torch.int32:
+        zero_point = zero_point.to(torch.int32)
+    if spec.axis is None:
+        return torch.fake_quantize_per_tensor_affine(x, scale, zero_point, low, high)
+    axis = spec.axis % x.ndim
+    return torch.fake_quantize_per_channel_affine(x, scale, zero_point, axis, low, high)
+
+
+def _float8(x: Tensor, scale: Tensor, spec: QuantizerSpec) -> Tensor:
+    largest = FLOAT8_MAX[spec.mode]
+    scale = along_axis(scale, x, spec)
+    inside = (x / scale).clamp(-largest, largest)
+    rounded = inside.detach().to(_FLOAT8[spec.mode]).to(x.dtype)
+    # the difference is a constant, so that the gradient is that of the clipping
+    return ((inside + (rounded - inside).detach()) * scale).to(x.dtype)
+
+
+def rows_of(x: Tensor, spec: QuantizerSpec) -> Tensor:
+    """Return the groups of `x`, one in each row."""
+    assert spec.group is not None  # noqa: S101 (the callers ask)
+    return (x.mT if spec.columns else x).reshape(-1, spec.group)
+
+
+def from_rows(rows: Tensor, x: Tensor, spec: QuantizerSpec) -> Tensor:
+    """Return `rows` in the place of the groups of `x`, in its shape."""
+    return rows.reshape(x.mT.shape).mT if spec.columns else rows.reshape(x.shape)
+
+
+def along_axis(value: Tensor, x: Tensor, spec: QuantizerSpec) -> Tensor:
+    """Return a value per channel shaped so that it broadcasts over `x`."""
+    if spec.axis is None:
+        return value
+    shape = [1] * x.ndim
+    shape[spec.axis] = -1
+    return value.reshape(shape)
+
+
+class _Rounded(torch.autograd.Function):
+    """`(clamp(round(x / s) + z) - z) * s`, with straight-through gradients to x, s and z."""
+
+    @staticmethod
+    @override
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        scale: Tensor,
+        zero_point: Tensor,
+        ends: tuple[float, float],
+        gradient_scale: float,
+    ) -> Tensor:
+        ctx.ends, ctx.gradient_scale = ends, gradient_scale
+        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+            steps = x * (1 / scale)  # as in _levels
+            ctx.save_for_backward(steps, scale, zero_point)
+            levels = steps.round().add_(zero_point)
+        else:
+            levels = _levels(x, scale, zero_point)
+            ctx.save_for_backward(levels)
+        return levels.clamp(*ends).sub_(zero_point).mul_(scale)
+
+    @staticmethod
+    @override
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        low, high = ctx.ends
+        factor = ctx.gradient_scale
+        saved = ctx.saved_tensors  # torch.utils.checkpoint gives them once
+        if len(saved) == 1:
+            return _inside(grad, saved[0], low, high), None, None, None, None
+        steps, scale, zero_point = saved
+        whole = steps.round()
+        levels = whole + zero_point
+        grad_x = _inside(grad, levels, low, high)
+        beyond = grad - grad_x
+        ends = levels.clamp_(low, high).sub_(zero_point)
+        grad_scale = _summed(grad_x, whole - steps, scale) + _summed(beyond, ends, scale)
+        grad_zero = None
+        if ctx.needs_input_grad[2]:
+            grad_zero = beyond.sum_to_size(scale.shape) * -scale * factor
+        return grad_x, grad_scale * factor, grad_zero, None, None
+
+
+def _inside(grad: Tensor, levels: Tensor, low: float, high: float) -> Tensor:
+    """Return `grad` where `low <= levels <= high`, else 0; levels are whole numbers.
+
+    torch has this as the gradient of hardtanh, in one vectorized pass; a mask takes two slow ones.
+    Compiled, a mask costs nothing, and the result is laid out as the levels are, as it has to be.
+    """
+    if torch.compiler.is_compiling():
+        return torch.where((levels >= low) & (levels <= high), grad, 0.0)
+    passed: Tensor = torch.ops.aten.hardtanh_backward(grad, levels, low - 0.5, high + 0.5)
+    return passed
+
+
+def _summed(one: Tensor, other: Tensor, like: Tensor) -> Tensor:
+    """Return the sum of products over all axes that `like` has not.
+
+    torch has a fast product of vectors. A compiler makes one loop of the product and its sum
+    anyway, and would copy what is not laid out as a vector, such as an image with channels last.
+    """
+    if like.numel() == 1 and not torch.compiler.is_compiling():
+        other = other.to(one.dtype)
+        return torch.dot(one.flatten(), other.flatten()).reshape(like.shape).to(like.dtype)
+    return (one * other).sum_to_size(like.shape).to(like.dtype)
+
+
+def qparams_from_threshold(threshold: Tensor, spec: QuantizerSpec) -> tuple[Tensor, Tensor]:
+    """Return scale and zero point of a symmetric grid: `threshold / 2^(bits - sign)`.
+
+    The threshold itself is one step beyond the largest integer and is clipped to it. Float8
+    scales put the threshold on the largest finite number.
+
+    Args:
+        threshold: Not negative, a scalar or one per channel.
+        spec: The grid.
+
+    Source: Hago, `scale = threshold / 2^(bits - sign)`.
+
+    >>> qparams_from_threshold(torch.tensor(2.0), QuantizerSpec())[0]
+    tensor(0.0156)
+    """
+    divisor = FLOAT8_MAX[spec.mode] if spec.is_float8 else spec.steps_per_threshold
+    scale = _admissible(threshold / divisor, spec)
+    return scale, torch.zeros_like(scale, dtype=torch.int32)
+
+
+def qparams_from_range(low: Tensor, high: Tensor, spec: QuantizerSpec) -> tuple[Tensor, Tensor]:
+    """Return scale and zero point, a whole float, of the grid that holds `low`, `high` and 0.
+
+    In the symmetric mode the larger of `|low|`, `|high|` is the largest integer (with an unsigned
+    grid, `high` is). In the asymmetric one the range is widened by less than a step so that 0
+    is on the grid. Both are differentiable in the ends of the range.
+
+    Args:
+        low: The lower end, a scalar or one per channel.
+        high: The upper end, not below `low`.
+        spec: The grid.
+
+    Source: NNCF 2.19: symmetric, step = scale / level_high; asymmetric, the tuned range.
+
+    >>> spec = QuantizerSpec(mode="asymmetric", signed=False)
+    >>> scale, zero = qparams_from_range(torch.tensor(-0.3), torch.tensor(1.0), spec)
+    >>> zero, -zero * scale
+    (tensor(59.), tensor(-0.3010))
+    """
+    low, high = low.clamp(max=0), high.clamp(min=0)
+    if spec.mode != "asymmetric":
+        peak = torch.maximum(-low, high) if spec.signed else high
+        largest = FLOAT8_MAX[spec.mode] if spec.is_float8 else spec.quant_max
+        scale = _admissible(peak / largest, spec)
+        return scale, torch.zeros_like(scale)
+    steps = spec.quant_max - spec.quant_min
+    width = (high - low).clamp(min=_SMALLEST)
+    below = torch.round(-low * steps / width).detach()
+    above = steps - below
+    scale = torch.maximum(high / above.clamp(min=1), -low / below.clamp(min=1))
+    scale = _admissible(scale, spec)
+    if spec.power_of_two:
+        # a wider grid holds fewer steps below zero
+        below = torch.ceil(-low / scale).detach()
+    return scale, spec.quant_min + below
+
+
+def _admissible(scale: Tensor, spec: QuantizerSpec) -> Tensor:
+    scale = scale.clamp(min=_SMALLEST)
+    if not spec.power_of_two:
+        return scale
+    whole = torch.exp2(torch.ceil(torch.log2(scale)))
+    return scale + (whole - scale).detach()
+
+
+def range_of(scale: Tensor, zero_point: Tensor, spec: QuantizerSpec) -> tuple[Tensor, Tensor]:
+    """Return the smallest and the largest number on the grid."""
+    if spec.is_float8:
+        return -scale * FLOAT8_MAX[spec.mode], scale * FLOAT8_MAX[spec.mode]
+    return (spec.quant_min - zero_point) * scale, (spec.quant_max - zero_point) * scale

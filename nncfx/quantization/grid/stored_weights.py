@@ -1,0 +1,81 @@
+"""Which weights of a quantized model a file may hold as integers, and these integers."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from nncfx.controllers.base.weights import constants_of
+from nncfx.network import NNCFNetwork
+from nncfx.quantization.grid.fake_quantize import to_integers
+from nncfx.quantization.grid.quantizer import Quantizer
+from nncfx.quantization.grid.spec import QuantizerSpec
+from nncfx.storage.integer_tensor import IntegerTensor
+from nncfx.storage.torch_bits import NAMES
+from nncfx.tracing import WeightSite
+
+__all__ = ["integer_weights"]
+
+_BYTE: Final = 8
+_FLOAT8: Final = {"float8_e4m3": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
+
+
+@torch.no_grad()
+def integer_weights(model: NNCFNetwork) -> dict[str, tuple[IntegerTensor, Quantizer]]:
+    """Return the weights that nothing reads but through one quantizer, as integers, with it.
+
+    The quantizer makes of them, dequantized, bitwise what it makes of the weights in float: where
+    it would not (16 bits in half precision), or the weight has a NaN, the weight is left out.
+
+    Args:
+        model: Its quantizers are constants: learned ones are left out.
+
+    Returns:
+        By the first name of the weight.
+    """
+    hooks: dict[WeightSite, list[torch.nn.Module]] = {}
+    for each in model.nncf.hooks:
+        if isinstance(each.site, WeightSite):
+            hooks.setdefault(each.site, []).append(each.hook)
+    names: dict[object, list[str]] = {}
+    tensors: Mapping[str, Tensor] = constants_of(model)
+    for name, one in tensors.items():
+        place = (one.data_ptr(), one.shape, one.stride()) if one.numel() else id(one)
+        names.setdefault(place, []).append(name)
+    found = {}
+    for same in names.values():
+        chains = [hooks.get(WeightSite.of(name), []) for name in same]
+        hook = chains[0][0] if chains[0] else None
+        if not isinstance(hook, Quantizer) or any(chain != [hook] for chain in chains):
+            continue
+        stored = _stored(tensors[same[0]], hook)
+        if stored is not None:
+            found[same[0]] = (stored, hook)
+    return found
+
+
+def _stored(weight: Tensor, hook: Quantizer) -> IntegerTensor | None:
+    if not hook.is_active or hook.is_learned or weight.dtype not in NAMES or weight.is_meta:
+        return None
+    spec = hook.spec
+    made = IntegerTensor(
+        values=to_integers(weight, hook.step, hook.zero, spec).to(_dtype(spec)),
+        scale=hook.step,
+        zero_point=hook.zero,
+        bits=spec.bits,
+        axis=spec.axis,
+        group=spec.group,
+        columns=spec.columns,
+        dtype=weight.dtype,
+    )
+    is_same = torch.equal(hook(made.dequantize()), hook(weight))
+    return made if is_same else None
+
+
+def _dtype(spec: QuantizerSpec) -> torch.dtype:
+    if spec.is_float8:
+        return _FLOAT8[spec.mode]
+    if spec.bits > _BYTE:
+        return torch.int16 if spec.signed else torch.uint16
+    return torch.int8 if spec.signed else torch.uint8

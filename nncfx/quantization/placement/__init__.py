@@ -1,0 +1,1 @@
+"""Where quantizers go in a model, planned as data."""

@@ -1,0 +1,84 @@
+"""Buffers that a forward writes to, such as a memory bank or a codebook that training moves.
+
+They are no weights: their range today says nothing of tomorrow's, and a hook on one would hand out
+a copy, in which the forward's writes were lost.
+"""
+
+import logging
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Final
+
+from nncfx.controllers.base.weights import constants_of, raw_parameters
+from nncfx.errors import TracingError
+from nncfx.network import NNCFNetwork
+from nncfx.operators import operation_kind
+from nncfx.quantization.placement.constant_operands import constant_operands
+from nncfx.quantization.placement.operands import WITH_WEIGHT
+from nncfx.tracing.record.buffer_writes import written_buffers
+
+__all__ = ["NO_CHANGES", "ChangedBuffers", "changed_buffers"]
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedBuffers:
+    """The buffers that a forward changes, by dotted name.
+
+    Attributes:
+        evaluating: It does so in evaluation mode.
+        training: It does so in training mode.
+    """
+
+    evaluating: frozenset[str] = frozenset()
+    training: frozenset[str] = frozenset()
+
+    def among(self, names: AbstractSet[str]) -> str | None:
+        """Return the buffer for which what is computed from `names` is state; None for a weight.
+
+        Beside what evaluation leaves alone, a buffer may serve training, as in spectral norm.
+        """
+        found = names & self.evaluating
+        if not found and names <= self.evaluating | self.training:
+            found = names
+        return min(found, default=None)
+
+
+NO_CHANGES: Final = ChangedBuffers()
+
+
+def changed_buffers(model: NNCFNetwork) -> ChangedBuffers:
+    """Return which buffers the forward changes, of those that are multiplied or looked up in.
+
+    Costs nothing where there is no such buffer, else two forwards by shapes on the example inputs,
+    the second in training mode. Where that fails, it is told, since the buffers then pass for
+    weights.
+    """
+    graph, stored = model.nncf.graph, constants_of(model)
+    read = constant_operands(graph)
+    names = frozenset[str]().union(
+        *(
+            name
+            for one in graph.operations
+            if operation_kind(one.function) in WITH_WEIGHT
+            for name in read[one.address].values()
+        )
+    )
+    buffers = (names & stored.keys()) - raw_parameters(model).keys()
+    if not buffers:
+        return NO_CHANGES
+    inputs = model.nncf.example_inputs
+    evaluating = written_buffers(model, inputs, buffers, train=False)
+    try:
+        training = written_buffers(model, inputs, buffers, train=True)
+    except TracingError as error:
+        _LOGGER.warning(
+            "Buffers that are quantized as weights: %s. Whether training changes them is not "
+            "known, since a forward in training mode fails: %s If it does, name the operations "
+            "that read them in ignored_scopes.",
+            ", ".join(f"'{one}'" for one in sorted(buffers - evaluating)),
+            error,
+        )
+        training = frozenset()
+    return ChangedBuffers(evaluating=evaluating, training=training)

@@ -1,0 +1,41 @@
+"""Operands that no input changes, such as standardized or sliced weights."""
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
+from nncfx.graph import NNCFGraph, Operation
+from nncfx.quantization.placement.random_functions import is_random
+
+__all__ = ["constant_operands"]
+
+
+def constant_operands(graph: NNCFGraph) -> Mapping[str, Mapping[int, frozenset[str]]]:
+    """Return the parameters and buffers from which alone operands are computed.
+
+    By the address of the operation and the port: names of one, where it is read as it is stored.
+    Ports that an input or chance changes are left out, and so is what comes from nowhere: it may
+    be another one in the next forward.
+
+    >>> import torch, nncfx
+    >>> class Centred(torch.nn.Linear):
+    ...     def forward(self, x):
+    ...         return torch.nn.functional.linear(x, self.weight - self.weight.mean())
+    >>> graph = nncfx.wrap(Centred(2, 3), torch.ones(1, 2)).nncf.graph
+    >>> constant_operands(graph)["Centred/linear_0"]
+    {1: frozenset({'weight'})}
+    """
+    made_of: dict[str, frozenset[str]] = {}
+    found: dict[str, Mapping[int, frozenset[str]]] = {}
+    for operation in graph.operations:
+        edges = graph.incoming(operation.address)
+        known = {port: frozenset([name]) for port, name in operation.parameters.items()}
+        known |= {one.target_port: made_of[one.source] for one in edges if one.source in made_of}
+        found[operation.address] = known
+        if _is_constant(operation, known.keys()):
+            made_of[operation.address] = frozenset().union(*known.values())
+    return found
+
+
+def _is_constant(operation: Operation, known: AbstractSet[int]) -> bool:
+    read = {port for port, one in enumerate(operation.inputs) if one is not None}
+    return bool(read) and read <= known and not is_random(operation.function)

@@ -1,0 +1,380 @@
+"""Where quantizers go: from the graph of a model and a description of the hardware.
+
+Every operation that the hardware computes in integers asks for its inputs on a grid. A request
+moves up through operations that only move elements, so that one quantizer stands where the tensor
+is made; requests for one tensor are one quantizer; tensors that are concatenated, or added where
+the hardware wants that, share theirs. Nothing is quantized inside a fused chain.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nncfx.errors import ArgumentError
+from nncfx.graph import NNCFGraph, Operation
+from nncfx.graph.operations import OUTPUT_FUNCTION
+from nncfx.operators import CONTRACTIONS, MOVEMENTS, operation_kind
+from nncfx.quantization.grid.spec import FLOAT8_MAX, QuantizerSpec
+from nncfx.quantization.placement.changed_buffers import NO_CHANGES, ChangedBuffers
+from nncfx.quantization.placement.graph_operands import graph_operands
+from nncfx.quantization.placement.operands import Operands
+from nncfx.quantization.placement.plan import (
+    FloatOperation,
+    PlacementOptions,
+    PlannedQuantizer,
+    QuantizationPlan,
+    SpecRequest,
+    Tensor,
+)
+from nncfx.quantization.placement.requests import Requests, fused_chain, is_model_input
+from nncfx.quantization.placement.scope_check import check_scopes
+from nncfx.targets import DTYPES, Descriptor, Hardware
+from nncfx.tracing import PostSite, PreSite, WeightSite
+
+__all__ = ["plan_quantizers"]
+
+_FOLLOWING = frozenset({*MOVEMENTS, "clip", "relu"})
+"""Kinds that ask for nothing: their inputs are quantized if a reader of their output asks."""
+
+
+def plan_quantizers(
+    graph: NNCFGraph,
+    hardware: Hardware,
+    options: PlacementOptions | None = None,
+    *,
+    changed: ChangedBuffers = NO_CHANGES,
+) -> QuantizationPlan:
+    """Return where quantizers go in the model of `graph`, and what stays in float and why.
+
+    Args:
+        graph: Of the model without hooks.
+        hardware: What the target computes in integers.
+        options: What the user says; by default nothing.
+        changed: Buffers that are no weights (`changed_buffers` finds a model's).
+
+    Raises:
+        GraphError: a scope matches no operation.
+        ArgumentError: more bits are asked for than the hardware has, or a mode it has not.
+
+    >>> import torch, nncfx
+    >>> from nncfx.targets import hardware_named
+    >>> model = nncfx.wrap(torch.nn.Sequential(torch.nn.Linear(2, 3)), torch.zeros(1, 2))
+    >>> print(plan_quantizers(model.nncf.graph, hardware_named("onnxruntime")))
+    1 activations and 1 weights are quantized for onnxruntime
+      Sequential/Linear[0]/linear_0|INPUT0: uint8 asymmetric, 8 bits
+      Sequential/Linear[0]/linear_0|WEIGHT: int8 symmetric, 8 bits, one scale per index of axis 0
+    """
+    options = options or PlacementOptions()
+    _check_scopes(graph, options)
+    planner = _Planner(graph, hardware, options, changed)
+    return planner.plan()
+
+
+@dataclass(frozen=True)
+class _Asker:
+    """An operation that is computed in integers."""
+
+    operation: Operation
+    descriptor: Descriptor
+    operands: Operands
+
+    @property
+    def reads_floats(self) -> bool:
+        """Whether its sums are of floats, and only its weights are integers."""
+        return DTYPES[self.descriptor.input(0)] >= 16  # noqa: PLR2004 (half a float)
+
+
+class _Planner:
+    def __init__(
+        self,
+        graph: NNCFGraph,
+        hardware: Hardware,
+        options: PlacementOptions,
+        changed: ChangedBuffers,
+    ) -> None:
+        self.graph = graph
+        self.hardware = hardware
+        self.options = options
+        self.float_operations: list[FloatOperation] = []
+        self._operands = graph_operands(graph, changed)
+        targets = options.target_scopes
+        wanted = graph.operations if targets is None else graph.select(targets)
+        self._targets = {one.address for one in wanted}
+        self._ignored = self._selected(options.ignored_scopes)
+        self._ignored_activations = self._selected(options.ignored_activations)
+        self._ignored_weights = self._selected(options.ignored_weights)
+        self._activation_requests = self._requests(options.activation_overrides)
+        self._weight_requests = self._requests(options.weight_overrides)
+
+    def _selected(self, scopes: Sequence[str]) -> set[str]:
+        return {one.address for one in self.graph.select(scopes)}
+
+    def _requests(self, overrides: Sequence[tuple[str, SpecRequest]]) -> dict[str, SpecRequest]:
+        return {
+            one.address: request
+            for scope, request in overrides
+            for one in self.graph.select([scope])
+        }
+
+    def plan(self) -> QuantizationPlan:
+        inside = self._inside_chains()
+        asking = [one for each in self.graph.operations if (one := self._asker(each, inside))]
+        askers = self._read_in_integers(asking, inside)
+        requests = Requests(self.graph)
+        for one in askers:
+            self._ask(one, requests)
+        if not (self.hardware.symmetric_activations or self.options.activations.signed):
+            requests.pass_relus()
+        self._unify_groups(requests)
+        by_address = {one.operation.address: one for one in askers}
+        quantizers = [self._activation(one, requests, by_address) for one in requests.groups()]
+        quantizers += self._weights(askers)
+        order = {one.address: one.index for one in self.graph.operations}
+        ranked = sorted(
+            quantizers,
+            key=lambda one: min(order[each] for each in one.operations),
+        )
+        return QuantizationPlan(
+            self.hardware.name,
+            tuple(one for one in ranked if one.sites),
+            tuple(sorted(self.float_operations, key=lambda one: order[one.address])),
+        )
+
+    def _inside_chains(self) -> set[str]:
+        """Return the addresses that a fused chain holds beside its first operation."""
+        return {
+            one.address
+            for first in self.graph.operations
+            for one in fused_chain(self.graph, first, self.hardware)[1:]
+        }
+
+    def _read_in_integers(self, askers: Sequence[_Asker], inside: set[str]) -> list[_Asker]:
+        """Leave out what stands between float operations, such as an addition before a layer norm.
+
+        Integers there cost accuracy and conversions, and save nothing. What the model returns is
+        quantized as if it were read in integers.
+        """
+        by_address = {one.operation.address: one for one in askers}
+        is_integer: dict[str, bool] = {}
+        for operation in reversed(self.graph.operations):
+            address, kind = operation.address, operation_kind(operation.function)
+            is_read = any(
+                is_integer.get(edge.target, True) for edge in self.graph.outgoing(address)
+            )
+            asker = by_address.get(address)
+            if asker is None:
+                passes = kind in _FOLLOWING or kind == "batch_norm" or address in inside
+                is_integer[address] = is_read and passes
+                continue
+            if asker.reads_floats:
+                is_integer[address] = False
+                reason = f"only its weights are stored as {asker.descriptor.input(1)}"
+                self.float_operations.append(FloatOperation(address, kind, reason))
+                continue
+            sums = kind in {*CONTRACTIONS, "attention"} or bool(asker.operands.weights)
+            is_integer[address] = sums or is_read
+            if not is_integer[address]:
+                del by_address[address]
+                reason = "nothing that reads it is computed in integers"
+                self.float_operations.append(FloatOperation(address, kind, reason))
+        return list(by_address.values())
+
+    def _asker(self, operation: Operation, inside: set[str]) -> _Asker | None:
+        """Return how `operation` is computed in integers; else note why it is not."""
+        kind = operation_kind(operation.function)
+        is_float = any("float" in one.dtype for one in operation.outputs)
+        if not is_float or kind in _FOLLOWING:
+            return None
+        if operation.address in inside:
+            return None
+        descriptor = self.hardware.quantized(kind)
+        operands = self._operands[operation.address]
+        reason = operands.problem
+        if descriptor is None:
+            reason = f"{self.hardware.name} has no integer kernel for it"
+        elif operation.address in self._ignored:
+            reason = "it is in the ignored scopes"
+        elif operation.address not in self._targets:
+            reason = "it is not in the target scopes"
+        elif not reason and not operands.activations and not operands.weights:
+            reason = "none of its inputs is a float activation"
+        if reason or descriptor is None:
+            self.float_operations.append(FloatOperation(operation.address, kind, reason))
+            return None
+        return _Asker(operation, descriptor, operands)
+
+    def _ask(self, asker: _Asker, requests: Requests) -> None:
+        operation = asker.operation
+        kind = operation_kind(operation.function)
+        if operation.address in self._ignored_activations or asker.reads_floats:
+            return
+        unified = self.hardware.unified_scales
+        tensors: list[Tensor] = []
+        if kind != "embedding" and not (kind == "concat" and kind in unified):
+            edges = {edge.target_port: edge for edge in self.graph.incoming(operation.address)}
+            for port in asker.operands.activations:
+                if port in edges and self._is_wanted(edges[port].source):
+                    tensors += requests.ask(operation.address, port, unified=unified)
+        if kind in unified:
+            requests.unify(tensors)
+        if kind in self.hardware.quantized_outputs:
+            last = fused_chain(self.graph, operation, self.hardware)[-1]
+            requests.produce((last.address, 0), operation.address)
+        elif self.options.quantize_outputs and self._is_output(operation):
+            requests.produce((operation.address, 0), operation.address)
+
+    def _is_wanted(self, source: str) -> bool:
+        return self.options.quantize_inputs or not is_model_input(source)
+
+    def _is_output(self, operation: Operation) -> bool:
+        edges = self.graph.outgoing(operation.address)
+        return any(edge.target.startswith(f"/{OUTPUT_FUNCTION}_") for edge in edges)
+
+    def _unify_groups(self, requests: Requests) -> None:
+        for scopes in self.options.unified:
+            addresses = {one.address for one in self.graph.select(scopes)}
+            requests.unify(
+                tensor
+                for tensor, each in list(requests.askers.items())
+                if any(address in addresses for address, _ in each)
+            )
+
+    def _activation(
+        self, tensors: Sequence[Tensor], requests: Requests, askers: dict[str, _Asker]
+    ) -> PlannedQuantizer:
+        asking = list(
+            dict.fromkeys(one for tensor in tensors for one, _ in requests.askers[tensor])
+        )
+        sites = tuple(dict.fromkeys(site for one in tensors for site in requests.sites(one)))
+        request = SpecRequest()
+        for address in asking:
+            request = request.over(self._activation_requests.get(address, SpecRequest()))
+        request = request.over(self.options.activations)
+        dtype = askers[asking[0]].descriptor.input(0)
+        spec, is_sign_open = self._activation_spec(request, dtype)
+        first = sites[0] if sites else PostSite(*tensors[0])
+        return PlannedQuantizer(
+            name=str(first),
+            role="activation",
+            spec=spec,
+            sites=sites,
+            tensors=tuple(tensors),
+            operations=tuple(asking),
+            is_sign_open=is_sign_open,
+        )
+
+    def _activation_spec(self, request: SpecRequest, dtype: str) -> tuple[QuantizerSpec, bool]:
+        if dtype in FLOAT8_MAX:
+            return QuantizerSpec(mode=dtype), False  # type: ignore[arg-type]  # a float8 mode
+        hardware = self.hardware
+        if request.per_channel:
+            raise ArgumentError(
+                "A scale for each channel of an activation is asked for; no runtime computes "
+                "with that, because a sum over channels has one scale. Ask for it on weights.",
+            )
+        bits = self._bits(request.bits, dtype)
+        mode = request.mode or ("symmetric" if hardware.symmetric_activations else "asymmetric")
+        if mode == "asymmetric" and hardware.symmetric_activations:
+            raise ArgumentError(
+                f"{hardware.name} takes symmetric activations only, and an asymmetric mode is "
+                "asked for. Use preset='performance', or mode 'symmetric'.",
+            )
+        may_be_unsigned = dtype.startswith("u")
+        signed = mode == "symmetric" if request.signed is None else request.signed
+        spec = QuantizerSpec(
+            bits=bits,
+            mode=mode,
+            signed=signed or not may_be_unsigned,
+            power_of_two=hardware.power_of_two_scales,
+        )
+        is_open = request.signed is None and may_be_unsigned and mode == "symmetric"
+        return spec, is_open
+
+    def _bits(self, asked: int | None, dtype: str) -> int:
+        has = DTYPES[dtype]
+        if asked is not None and asked > has:
+            raise ArgumentError(
+                f"{asked} bits are asked for, and {self.hardware.name} computes in {dtype}, which "
+                f"has {has}. Ask for at most {has}, or describe hardware that has more.",
+            )
+        return has if asked is None else asked
+
+    def _weights(self, askers: Sequence[_Asker]) -> list[PlannedQuantizer]:
+        found: dict[str, PlannedQuantizer] = {}
+        for one in askers:
+            address, names = one.operation.address, one.operands.weights.values()
+            for name in () if address in self._ignored_weights else names:
+                if name in found:
+                    continue
+                readers = [
+                    each.operation.address
+                    for each in askers
+                    if name
+                    in {*each.operation.parameters.values(), *each.operands.weights.values()}
+                ]
+                # NNCF names one weight of an operation; of several, each has its name behind it
+                own = f"[{name.rpartition('.')[2]}]" if len(names) > 1 else ""
+                found[name] = PlannedQuantizer(
+                    name=f"{address}|WEIGHT{own}",
+                    role="weight",
+                    spec=self._weight_spec(one),
+                    sites=(WeightSite.of(name),),
+                    operations=tuple(readers),
+                )
+            if one.operands.computed is not None and address not in self._ignored_weights:
+                found[address] = self._computed_weight(one, one.operands.computed)
+        return list(found.values())
+
+    def _computed_weight(self, asker: _Asker, port: int) -> PlannedQuantizer:
+        spec, address = self._weight_spec(asker), asker.operation.address
+        read = asker.operation.inputs[port]
+        channels = None if spec.axis is None or read is None else read.shape[spec.axis]
+        return PlannedQuantizer(
+            name=f"{address}|WEIGHT",
+            role="weight",
+            spec=spec,
+            sites=(PreSite(address, port),),
+            operations=(address,),
+            scales=channels,
+        )
+
+    def _weight_spec(self, asker: _Asker) -> QuantizerSpec:
+        request = self._weight_requests.get(asker.operation.address, SpecRequest())
+        request = request.over(self.options.weights)
+        dtype = asker.descriptor.input(1)
+        if dtype in FLOAT8_MAX:
+            return QuantizerSpec(mode=dtype, axis=asker.operands.axis)  # type: ignore[arg-type]
+        per_channel = request.per_channel
+        if per_channel is None:
+            per_channel = self.hardware.per_channel_weights
+        mode = request.mode or "symmetric"
+        if self.hardware.symmetric_activations and (
+            mode == "asymmetric" or request.signed is False
+        ):
+            raise ArgumentError(
+                f"{self.hardware.name} takes symmetric weights with a sign only, and others are "
+                "asked for. Use mode 'symmetric', and leave 'signed' out.",
+            )
+        signed = request.signed is not False if mode == "symmetric" else bool(request.signed)
+        return QuantizerSpec(
+            bits=self._bits(request.bits, dtype),
+            mode=mode,
+            signed=signed,
+            axis=asker.operands.axis if per_channel else None,
+            narrow=mode == "symmetric",
+            power_of_two=self.hardware.power_of_two_scales,
+        )
+
+
+def _check_scopes(graph: NNCFGraph, options: PlacementOptions) -> None:
+    named = {
+        "ignored_scopes": options.ignored_scopes,
+        "target_scopes": options.target_scopes or (),
+        "the ignored scopes of activations": options.ignored_activations,
+        "the ignored scopes of weights": options.ignored_weights,
+        "the overrides": [
+            scope for scope, _ in (*options.activation_overrides, *options.weight_overrides)
+        ],
+        "the unified scopes": [scope for group in options.unified for scope in group],
+    }
+    for place, scopes in named.items():
+        check_scopes(graph, scopes, place)

@@ -1,0 +1,154 @@
+"""Requests for quantized tensors, moved up to where each tensor is made."""
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import networkx as nx
+
+from nncfx.graph import Edge, NNCFGraph, Operation
+from nncfx.graph.operations import INPUT_FUNCTION, OUTPUT_FUNCTION
+from nncfx.operators import MOVEMENTS, operation_kind
+from nncfx.quantization.placement.plan import Tensor
+from nncfx.targets import Hardware
+from nncfx.tracing import PostSite, PreSite, Site
+
+__all__ = ["Requests", "fused_chain", "is_model_input"]
+
+
+def is_model_input(address: str) -> bool:
+    """Return whether `address` is that of an input of the model."""
+    return address.startswith(f"/{INPUT_FUNCTION}_")
+
+
+def fused_chain(graph: NNCFGraph, operation: Operation, hardware: Hardware) -> list[Operation]:
+    """Return the operations that are one kernel with `operation`, which is the first of them."""
+    chain = [operation]
+    while True:
+        following = {edge.target for edge in graph.outgoing(chain[-1].address)}
+        if len(following) != 1:
+            return chain
+        (target,) = following
+        if target.startswith(f"/{OUTPUT_FUNCTION}_"):
+            return chain
+        longer = [*chain, graph.find(target)]
+        if not hardware.is_fused([operation_kind(one.function) for one in longer]):
+            return chain
+        chain = longer
+
+
+@dataclass
+class Requests:
+    """Requests for tensors on a grid.
+
+    Attributes:
+        graph: Of the model.
+        askers: Tensor to the addresses of the operations that ask for it, by port.
+        produced: Tensors that their producer wants quantized, whoever reads them.
+    """
+
+    graph: NNCFGraph
+    askers: dict[Tensor, list[tuple[str, int]]] = field(default_factory=dict)
+    produced: set[Tensor] = field(default_factory=set)
+    _covered: set[tuple[str, int]] = field(default_factory=set)
+    _together: "nx.Graph[Tensor]" = field(default_factory=nx.Graph)
+    _operations: Mapping[str, Operation] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._operations = {one.address: one for one in self.graph.operations}
+
+    def ask(self, address: str, port: int, *, unified: Iterable[str]) -> list[Tensor]:
+        """Ask for what enters `address` at `port`; return the tensors to quantize for it.
+
+        Where that comes from a concatenation, and `unified` holds its kind, these are several.
+        """
+        edge = next(one for one in self.graph.incoming(address) if one.target_port == port)
+        tensors = self._origins(edge, frozenset(unified))
+        for tensor in tensors:
+            self.askers.setdefault(tensor, []).append((address, port))
+        self.unify(tensors)
+        return tensors
+
+    def produce(self, tensor: Tensor, asker: str) -> None:
+        """Ask for a tensor itself, for the sake of the operation `asker` that makes it."""
+        self.produced.add(tensor)
+        self.askers.setdefault(tensor, []).append((asker, -1))
+        self.unify([tensor])
+
+    def pass_relus(self) -> None:
+        """Move requests of producers for what only ReLUs read behind these, past max poolings.
+
+        There a convolution in integers ends all the same, as where a ReLU is part of its kernel.
+        Rounded before, half of the integers would stand for numbers that become 0, and what is
+        left would be rounded again for its readers.
+        """
+        for tensor in sorted(self.produced):
+            relus = self._relus_behind(tensor)
+            asking = self.askers[tensor]
+            if not relus or any(port >= 0 for _, port in asking):
+                continue
+            del self.askers[tensor]
+            self.produced.remove(tensor)
+            self._together.remove_node(tensor)
+            for relu in relus:
+                for address, _ in asking:
+                    self.produce(relu, address)
+            self.unify(relus)
+
+    def unify(self, tensors: Iterable[Tensor]) -> None:
+        """Let `tensors` share a scale."""
+        tensors = list(tensors)
+        self._together.add_nodes_from(tensors)
+        self._together.add_edges_from(itertools.pairwise(tensors))
+
+    def groups(self) -> list[list[Tensor]]:
+        """Return the tensors that share a quantizer, in execution order."""
+        order = {one.address: one.index for one in self.graph.operations}
+        ranked = [
+            sorted(one, key=lambda tensor: (order.get(tensor[0], -1), tensor))
+            for one in nx.connected_components(self._together)
+        ]
+        return sorted(ranked, key=lambda one: (order.get(one[0][0], -1), one[0]))
+
+    def sites(self, tensor: Tensor) -> list[Site]:
+        """Return where hooks stand that quantize `tensor`.
+
+        One after its producer where all readers may see it quantized, else one before each reader
+        that asked; an assignment to elements returns nothing that could be hooked.
+        """
+        address, port = tensor
+        edges = [one for one in self.graph.outgoing(address) if one.source_port == port]
+        asked = [one for one in edges if (one.target, one.target_port) in self._covered]
+        everywhere = tensor in self.produced or len(asked) == len(edges)
+        producer = self._operations.get(address)
+        is_assigned = producer is not None and producer.function == "__setitem__"
+        if everywhere and not is_assigned and not is_model_input(address):
+            return [PostSite(address, port)]
+        return [PreSite(one.target, one.target_port) for one in asked]
+
+    def _relus_behind(self, tensor: Tensor) -> list[Tensor]:
+        """Return the results of the ReLUs that read `tensor`; none if anything else does."""
+        address, port = tensor
+        readers = [one.target for one in self.graph.outgoing(address) if one.source_port == port]
+        operations = [self._operations.get(one) for one in readers]
+        kinds = {"" if one is None else operation_kind(one.function) for one in operations}
+        if kinds == {"max_pool"} and len(readers) == 1:
+            return self._relus_behind((readers[0], 0))
+        return [(one, 0) for one in readers] if kinds == {"relu"} else []
+
+    def _origins(self, edge: Edge, unified: frozenset[str]) -> list[Tensor]:
+        """Return the tensors that `edge` carries elements of, past what only moves elements."""
+        self._covered.add((edge.target, edge.target_port))
+        operation = self._operations.get(edge.source)
+        if operation is None:
+            return [(edge.source, edge.source_port)]
+        kind = operation_kind(operation.function)
+        incoming = self.graph.incoming(operation.address)
+        data = [one for one in incoming if "float" in one.tensor.dtype]
+        constants = any(port in operation.parameters for port in range(len(operation.inputs)))
+        if kind in MOVEMENTS and data and data[0].target_port == 0:
+            return self._origins(data[0], unified)
+        if kind == "concat" and kind in unified and not constants and data == list(incoming):
+            found = [tensor for one in data for tensor in self._origins(one, unified)]
+            return list(dict.fromkeys(found))
+        return [(edge.source, edge.source_port)]

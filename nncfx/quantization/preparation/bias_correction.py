@@ -1,0 +1,120 @@
+"""Bias correction: take back the mean shift that quantization gives each channel."""
+
+from collections.abc import Iterable
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from nncfx.graph import NNCFGraph, Operation
+from nncfx.network import NNCFNetwork
+from nncfx.quantization.preparation.layer_chains import (
+    CONVOLUTIONS,
+    MATRIX_PRODUCTS,
+    find_layers,
+    reader_behind,
+)
+from nncfx.quantization.ranges.observation import (
+    Note,
+    in_float_first,
+    probing,
+    run_batches,
+    tell_if_none,
+)
+from nncfx.schemes.wide_floats import wide
+from nncfx.tracing import ExampleInputs, PostSite, Site
+
+__all__ = ["channel_means", "correct_biases"]
+
+
+def correct_biases(
+    model: NNCFNetwork,
+    batches: Iterable[ExampleInputs],
+) -> dict[str, float]:
+    """Shift biases, in place, so that each channel has the mean that it has in float.
+
+    Each batch runs twice, in float and quantized. In the second run each layer's means so far
+    are corrected before the next layer reads them, so that a later layer makes up for its own
+    shift only. Corrected is the bias of each convolution and linear layer, or, where it has
+    none, that of the batch norm behind it. A layer with neither, or with a shared bias, is left
+    alone.
+
+    Args:
+        model: With quantizers, calibrated. It runs in evaluation mode.
+        batches: Inputs of the model, at least one; the more, the better the means.
+
+    Returns:
+        By module name the largest correction of a channel, in units of the module's output.
+
+    Raises:
+        ArgumentError: there are no batches.
+
+    Source: Nagel et al. 2019, Data-Free Quantization Through Weight Equalization, appendix D
+    (empirical bias correction).
+    """
+    shifts = _shifts(model, model.nncf.graph)
+    tell_if_none(shifts, "Correcting biases", "layer with a bias or a batch norm of its own")
+    notes: dict[Site, Note] = {PostSite(address): one.note for address, one in shifts.items()}
+    with probing(model, notes):
+        run_batches(model, in_float_first(model, batches))
+    return {one.name: one.apply() for one in shifts.values()}
+
+
+def channel_means(output: Tensor, axis: int) -> Tensor:
+    """Return the mean of each index of `axis`."""
+    return wide(output.detach()).movedim(axis, -1).reshape(-1, output.shape[axis]).mean(0)
+
+
+class _Shift:
+    """How far a module's channels are from where they are in float, over the batches so far."""
+
+    def __init__(self, name: str, bias: nn.Parameter, axis: int) -> None:
+        """Take the axis of the channels, counted from the end."""
+        self.name = name
+        self._bias, self._axis = bias, axis
+        self._means: Tensor | None = None
+        self._total: Tensor | None = None
+        self._batches = 0
+
+    def note(self, output: Tensor) -> Tensor | None:
+        """See what the module returned in float, then quantized; correct the latter."""
+        means = channel_means(output, self._axis)
+        if self._means is None:
+            self._means = means
+            return None
+        lacking = self._means - means
+        self._total = lacking if self._total is None else self._total + lacking
+        self._batches += 1
+        self._means = None
+        shift = (self._total / self._batches).view(-1, *[1] * (-self._axis - 1))
+        return output + shift.to(output.dtype)
+
+    def apply(self) -> float:
+        """Put the mean shift into the bias; return its largest magnitude."""
+        if self._total is None:
+            return 0.0
+        shift = self._total / self._batches
+        self._bias.data += shift
+        return float(shift.abs().max())
+
+
+def _shifts(model: nn.Module, graph: NNCFGraph) -> dict[str, _Shift]:
+    """Return what can be corrected, by the address of the operation that adds the bias."""
+    found = {}
+    functions = CONVOLUTIONS | MATRIX_PRODUCTS
+    for address, layer in find_layers(model, graph, functions).items():
+        if layer.bias is not None:
+            axis = -1 if layer.is_matrix else 1 - layer.weight.ndim
+            found[address] = _Shift(layer.name, layer.bias, axis)
+            continue
+        norm = reader_behind(graph, layer.operation, ())
+        if norm is not None and norm.function == "batch_norm" and _is_called_once(graph, norm):
+            module = model.get_submodule(norm.module)
+            axes = len(norm.outputs[0].shape)
+            if isinstance(module, _BatchNorm) and module.affine:
+                found[norm.address] = _Shift(norm.module, module.bias, 1 - axes)
+    return found
+
+
+def _is_called_once(graph: NNCFGraph, norm: Operation) -> bool:
+    calls = [one.module for one in graph.operations if one.function == norm.function]
+    return calls.count(norm.module) == 1

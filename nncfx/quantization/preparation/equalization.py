@@ -1,0 +1,138 @@
+"""Cross-layer equalisation: neighbouring layers share their ranges fairly, channel by channel."""
+
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from nncfx.graph import NNCFGraph
+from nncfx.quantization.preparation.layer_chains import (
+    Layer,
+    find_layers,
+    graph_without_hooks,
+    reader_behind,
+)
+from nncfx.quantization.ranges.observation import tell_if_none
+from nncfx.schemes.wide_floats import wide
+from nncfx.tracing import ExampleInputs
+
+__all__ = ["equalization_scales", "equalize_layers", "input_ranges", "scale_inputs"]
+
+_FUNCTIONS: Final = ("conv1d", "conv2d", "conv3d", "linear")
+_ELEMENTWISE: Final = frozenset(
+    ["relu", "relu_", "leaky_relu", "leaky_relu_", "prelu", "dropout", "dropout_"],
+)
+"""Functions with f(s x) = s f(x) for s > 0, element by element."""
+
+_OF_CHANNELS: Final = _ELEMENTWISE | {
+    *("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d"),
+    *("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
+    *("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"),
+    *("dropout2d", "flatten", "view", "reshape"),
+}
+"""The same for whole channels on axis 1."""
+
+
+def equalize_layers(
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    *,
+    sweeps: int = 20,
+) -> tuple[tuple[str, str], ...]:
+    """Let each two layers in a row share ranges, in place; return the names of these pairs.
+
+    A pair is two layers of which the second alone reads the first, through functions such as ReLU
+    or pooling that let positive factors pass. What the model computes stays the same up to
+    rounding. It helps where weights are quantized per tensor, and gives a per-channel model
+    nothing. Batch norms should be folded first: they end a pair, as does ReLU6.
+
+    Args:
+        model: Plain, or wrapped without hooks.
+        example_inputs: With which to trace it.
+        sweeps: How often at most to go through all pairs, which change each other's ranges.
+
+    Raises:
+        ArgumentError: `model` has hooks.
+        TracingError: the model refuses the inputs.
+
+    Source: Nagel et al. 2019, Data-Free Quantization Through Weight Equalization, section 4.1.
+    """
+    pairs = _pairs(model, graph_without_hooks(model, example_inputs))
+    tell_if_none(pairs, "Equalizing", "two layers of which the second alone reads the first")
+    for _ in range(sweeps):
+        changes = [_equalize(first, second) for first, second in pairs]
+        if max(changes, default=0.0) < 1e-3:  # noqa: PLR2004 (a thousandth of a range)
+            break
+    return tuple((first.name, second.name) for first, second in pairs)
+
+
+def equalization_scales(first: Tensor, second: Tensor) -> Tensor:
+    """Return s such that `first / s` equals `second * s`: sqrt(first / second), c.
+
+    Args:
+        first: Largest magnitude of each of the first layer's output channels, c.
+        second: Of each of the second layer's input channels, c.
+
+    Where either range is zero, the factor is 1.
+
+    Source: Nagel et al. 2019, equation 11.
+
+    >>> equalization_scales(torch.tensor([8.0, 1.0, 0.0]), torch.tensor([2.0, 1.0, 3.0]))
+    tensor([2., 1., 1.])
+    """
+    scales = (first / second).sqrt()
+    return torch.where((first > 0) & (second > 0), scales, torch.ones_like(scales))
+
+
+def input_ranges(layer: Layer, channels: int) -> Tensor:
+    """Return the largest magnitude of the weights that read each of `channels` input channels."""
+    return wide(_by_input(layer, channels)).abs().amax(dim=(1, 3)).flatten()
+
+
+def scale_inputs(layer: Layer, scales: Tensor) -> None:
+    """Multiply, in place, the weights that read input channel c by `scales[c]`."""
+    view = _by_input(layer, len(scales))
+    view *= scales.view(view.shape[0], 1, view.shape[2], 1)
+
+
+def _by_input(layer: Layer, channels: int) -> Tensor:
+    """View the weight as g x o/g x channels of the group x elements that read such a channel."""
+    weight, groups = layer.rows, layer.groups
+    return weight.view(groups, weight.shape[0] // groups, channels // groups, -1)
+
+
+def _pairs(model: nn.Module, graph: NNCFGraph) -> list[tuple[Layer, Layer]]:
+    layers = find_layers(model, graph, _FUNCTIONS)
+    pairs = []
+    for first in layers.values():
+        convolves = first.operation.function != "linear"
+        if convolves and len(first.operation.outputs[0].shape) != first.weight.ndim:
+            continue  # without a batch axis, channels are not on axis 1
+        passing = _OF_CHANNELS if convolves else _ELEMENTWISE
+        reader = reader_behind(graph, first.operation, passing)
+        second = layers.get(reader.address) if reader else None
+        if second is not None and _reads_channels(first, second):
+            pairs.append((first, second))
+    return pairs
+
+
+def _reads_channels(first: Layer, second: Layer) -> bool:
+    """Whether `second` reads the channels of `first` each as a block, in their order."""
+    columns = second.weight.shape[1] * second.groups
+    if second.operation.function != "linear" or first.operation.function == "linear":
+        return columns == len(first.weight)
+    entering = second.operation.inputs[0]
+    flat = entering is not None and len(entering.shape) == 2  # noqa: PLR2004 (n x channels)
+    return flat and columns % len(first.weight) == 0
+
+
+@torch.no_grad()
+def _equalize(first: Layer, second: Layer) -> float:
+    """Equalise one pair; return the largest relative change of a range."""
+    rows = wide(first.weight.detach()).flatten(1).abs().amax(1)
+    scales = equalization_scales(rows, input_ranges(second, len(rows)))
+    first.weight.data /= scales.view(-1, *[1] * (first.weight.ndim - 1))
+    if first.bias is not None:
+        first.bias.data /= scales
+    scale_inputs(second, scales)
+    return float((scales - 1).abs().max())

@@ -1,0 +1,1 @@
+"""Ranges of quantizers, from statistics of data."""

@@ -1,0 +1,274 @@
+"""Show data to a model, and give its quantizers their ranges."""
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nncfx.controllers.base.weights import constants_of
+from nncfx.errors import ArgumentError, CompressionError
+from nncfx.network import NNCFNetwork
+from nncfx.quantization.grid.fake_quantize import rows_of
+from nncfx.quantization.grid.spec import QuantizerSpec
+from nncfx.quantization.placement.insertions import PlacedQuantizer
+from nncfx.quantization.ranges.observation import in_float, probing, run_batches, tracked
+from nncfx.quantization.ranges.range_estimation import RangeRequest, range_from, statistic_for
+from nncfx.quantization.ranges.statistics import TensorStatistic
+from nncfx.schemes.wide_floats import wide
+from nncfx.tracing import ExampleInputs, Site
+
+__all__ = ["calibrate", "calibration_inputs", "set_weight_ranges", "weight_range"]
+
+RangeOf = Callable[[PlacedQuantizer], RangeRequest]
+
+
+def calibration_inputs(
+    batches: Iterable[Any],
+    model: nn.Module,
+    samples: int,
+    device: torch.device,
+) -> Iterator[ExampleInputs]:
+    """Yield the model's inputs in each of `batches`, until `samples` examples have come.
+
+    Args:
+        batches: Tensors; mappings of keyword inputs; tuples that begin with all positional
+            inputs, if the forward needs several; or other tuples and lists, such as of input
+            and label, whose first element is the input (itself one of the former).
+        model: Its forward tells how many positional inputs it needs.
+        samples: How many examples to give, rounded up to whole batches.
+        device: Where the model is.
+
+    Raises:
+        ArgumentError: a batch is none of these, or `samples` is not positive.
+    """
+    if samples < 1:
+        raise ArgumentError(f"samples is {samples}; calibration sees at least 1 example.")
+    needed = _needed_inputs(model)
+    seen = 0
+    for batch in batches:
+        inputs = _inputs(batch, needed)
+        yield _moved(inputs, device)
+        seen += _examples(inputs)
+        if seen >= samples:
+            return
+
+
+def _needed_inputs(model: nn.Module) -> int:
+    """Return how many positional arguments without a default the forward has."""
+    if isinstance(model, torch.jit.ScriptModule):  # which has no signature
+        return 1
+    parameters = inspect.signature(model.forward).parameters.values()
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(
+        one.kind in positional and one.default is inspect.Parameter.empty for one in parameters
+    )
+
+
+def _inputs(batch: Any, count: int) -> ExampleInputs:  # noqa: ANN401 (whatever a loader gives)
+    if isinstance(batch, Tensor | Mapping):
+        return batch
+    if isinstance(batch, tuple | list) and batch:
+        if len(batch) >= count > 1 and all(isinstance(one, Tensor) for one in batch[:count]):
+            return tuple(batch[:count])
+        if isinstance(batch[0], Tensor | Mapping | tuple | list):
+            return batch[0]
+    raise ArgumentError(
+        f"A calibration batch is a {type(batch).__name__}; it must be a tensor, a mapping of "
+        "keyword inputs, or a tuple that begins with one of them. Map your loader to the inputs.",
+    )
+
+
+def _moved(inputs: Any, device: torch.device) -> Any:  # noqa: ANN401 (nested as the batch is)
+    if isinstance(inputs, Tensor):
+        return inputs.to(device)
+    if isinstance(inputs, Mapping):
+        return {name: _moved(one, device) for name, one in inputs.items()}
+    if isinstance(inputs, tuple | list):
+        return tuple(_moved(one, device) for one in inputs)
+    return inputs
+
+
+def _examples(inputs: ExampleInputs) -> int:
+    """Return the length of axis 0 of the first tensor; 1 without any."""
+    if isinstance(inputs, Tensor):
+        return inputs.shape[0] if inputs.ndim else 1
+    parts = inputs.values() if isinstance(inputs, Mapping) else inputs
+    first = next((one for one in parts if isinstance(one, Tensor) and one.ndim), None)
+    return 1 if first is None else first.shape[0]
+
+
+def calibrate(
+    model: NNCFNetwork,
+    placed: Iterable[PlacedQuantizer],
+    batches: Iterable[ExampleInputs],
+    range_of: RangeOf,
+) -> None:
+    """Run `model` on `batches` and give the quantizers of activations their ranges.
+
+    The model runs once on each batch, in evaluation mode and with its quantizers switched off.
+    Where `torch.distributed` runs, each process shows its own data and all get the same ranges.
+
+    Args:
+        model: Wrapped, with hooks or without.
+        placed: The quantizers of activations; others are left alone.
+        batches: Inputs as the forward takes them.
+        range_of: Says how the range of a quantizer is found.
+
+    Raises:
+        ArgumentError: there is no batch.
+        CompressionError: an activation is NaN or infinite.
+    """
+    wanted = [one for one in placed if one.planned.role == "activation"]
+    requests = [range_of(one) for one in wanted]
+    statistics = [
+        statistic_for(request, one.planned.spec.axis)
+        for request, one in zip(requests, wanted, strict=True)
+    ]
+    notes: dict[Site, Callable[[Tensor], None]] = {
+        site: _noting(statistic)
+        for statistic, one in zip(statistics, wanted, strict=True)
+        for site in one.planned.sites
+    }
+    with in_float(one.hook for one in wanted), probing(model, notes):
+        run_batches(model, tracked(batches, "calibrating"))
+    statistics = _of_all_processes(statistics)
+    for one, statistic, request in zip(wanted, statistics, requests, strict=True):
+        _settle(one, statistic, request)
+
+
+def _noting(statistic: TensorStatistic) -> Callable[[Tensor], None]:
+    def note(x: Tensor) -> None:
+        if x.is_floating_point():
+            statistic.update(x)
+
+    return note
+
+
+def _of_all_processes(statistics: list[TensorStatistic]) -> list[TensorStatistic]:
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return statistics
+    gathered: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(gathered, statistics)
+    merged: list[TensorStatistic] = gathered[0]
+    for others in gathered[1:]:
+        for statistic, other in zip(merged, others, strict=True):
+            statistic.merge(other)
+    return merged
+
+
+def _settle(placed: PlacedQuantizer, statistic: TensorStatistic, request: RangeRequest) -> None:
+    """Give a quantizer the range of `statistic`, and its sign where that is open."""
+    name, hook = placed.planned.name, placed.hook
+    if statistic.is_empty:
+        raise CompressionError(
+            f"Nothing passed '{name}' during calibration, so its range is not known. Calibrate "
+            "with inputs that reach it, or ignore its scope.",
+        )
+    if statistic.has_nan:
+        raise CompressionError(
+            f"The activation at '{name}' is NaN or infinite on the calibration data, so it has no "
+            "range. Look at the data and at the model in float; "
+            "torch.autograd.detect_anomaly may help.",
+        )
+    if placed.planned.is_sign_open:
+        is_signed = bool((statistic.low < 0).any())
+        hook.spec = hook.spec.replace(signed=is_signed)
+    low, high = range_from(statistic, request, hook.spec)
+    if bool((statistic.low == 0).all() & (statistic.high == 0).all()):
+        warnings.warn(
+            f"The activation at '{name}' is zero on all calibration data; its range is taken as "
+            "-1 to 1. Calibrate with other data, or remove the dead channels: nncfx.thin.",
+            stacklevel=4,
+        )
+        low, high = low - 1, high + 1
+    device = hook.step.device
+    hook.set_range(low.to(device), high.to(device))
+
+
+def set_weight_ranges(
+    model: NNCFNetwork, placed: Sequence[PlacedQuantizer], range_of: RangeOf
+) -> None:
+    """Give the quantizers of weights the ranges of their weights; others are left alone.
+
+    The model runs once on its example inputs where a weight is computed in its forward.
+
+    Raises:
+        CompressionError: a weight is NaN or infinite.
+    """
+    wanted = [one for one in placed if one.planned.role == "weight"]
+    weights = {**constants_of(model), **_computed_weights(model, wanted)}
+    for one in wanted:
+        name = one.planned.parameter or one.planned.name
+        try:
+            one.hook.set_range(
+                *weight_range(weights[name].detach(), range_of(one), one.planned.spec)
+            )
+        except CompressionError as error:
+            raise CompressionError(f"'{name}': {error}") from error
+
+
+def _computed_weights(
+    model: NNCFNetwork, placed: Sequence[PlacedQuantizer]
+) -> Mapping[str, Tensor]:
+    """Return the values of the weights that the forward computes, by their quantizers' names."""
+    computed = [one for one in placed if not one.planned.parameter]
+    found: dict[str, Tensor] = {}
+    if computed:
+        notes = {
+            site: partial(found.__setitem__, one.planned.name)
+            for one in computed
+            for site in one.sites
+        }
+        with in_float(one.hook for one in placed), probing(model, notes):
+            run_batches(model, [model.nncf.example_inputs])
+    return found
+
+
+def weight_range(
+    weight: Tensor,
+    request: RangeRequest,
+    spec: QuantizerSpec,
+) -> tuple[Tensor, Tensor]:
+    """Return the range of a weight: one for each index of `spec.axis`, or of each group, if any.
+
+    A weight has no examples, so that methods that take means over them find the extremes.
+
+    Raises:
+        CompressionError: an entry is NaN or infinite, or there are none yet.
+    """
+    if weight.is_meta:
+        raise CompressionError(
+            "The weight is on the 'meta' device, where it has no values. Load them.",
+        )
+    if request.method in ("min_max", "mean_min_max", "mixed_min_max", "mean_percentile"):
+        request = RangeRequest(method="min_max")
+    weight = wide(weight)
+    rows: list[Tensor]
+    if spec.group is not None:
+        rows = list(rows_of(weight, spec))
+    elif spec.axis is not None:
+        rows = list(weight.movedim(spec.axis, 0))
+    else:
+        rows = [weight]
+    if request.method == "min_max":
+        stacked = torch.stack([one.flatten() for one in rows])
+        low, high = stacked.amin(1), stacked.amax(1)
+    else:
+        ends = [_one_range(one, request, spec) for one in rows]
+        low, high = (torch.stack(each) for each in zip(*ends, strict=True))
+    if not bool(torch.isfinite(low).all() & torch.isfinite(high).all()):
+        raise CompressionError(
+            "The weight is NaN or infinite, so it has no range. Load the trained weights again.",
+        )
+    is_single = spec.axis is None and spec.group is None
+    return (low[0], high[0]) if is_single else (low, high)
+
+
+def _one_range(row: Tensor, request: RangeRequest, spec: QuantizerSpec) -> tuple[Tensor, Tensor]:
+    statistic = statistic_for(request)
+    statistic.update(row)
+    return range_from(statistic, request, spec.replace(axis=None, group=None))

@@ -1,0 +1,165 @@
+"""Watch a wrapped model while it runs: probes at its sites, and its quantizers switched off."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import contextmanager
+from typing import Final, TypeVar, final
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.errors import ArgumentError, NNCFXError, machine_fault
+from nncfx.network import NNCFNetwork
+from nncfx.quantization.grid.quantizer import Quantizer
+from nncfx.tracing import ExampleInputs, Insertion, PreSite, Priority, Site, as_call, run
+from nncfx.tracing.calls.preservation import preserved
+
+__all__ = [
+    "Note",
+    "in_float",
+    "in_float_first",
+    "probing",
+    "quantizers_of",
+    "run_batches",
+    "tell_if_none",
+    "tracked",
+]
+
+Note = Callable[[Tensor], Tensor | None]
+"""Sees a tensor; what it returns, if not `None`, is used instead."""
+
+_T = TypeVar("_T")
+_LOGGER = logging.getLogger(__name__)
+_ALGORITHM: Final = "observation"
+
+
+@final
+class _Probe(nn.Module):
+    def __init__(self, note: Note) -> None:
+        super().__init__()
+        self._note = note
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        instead = self._note(x)
+        return x if instead is None else instead
+
+
+@contextmanager
+def probing(model: NNCFNetwork, notes: Mapping[Site, Note]) -> Iterator[None]:
+    """Show the tensors at sites to `notes` until the end of the block.
+
+    What enters an operation is seen after all hooks there, and what leaves it before them: an
+    input as the operation reads it, a result as it computed it.
+    """
+    last, first = Priority.QUANTIZATION + 1, Priority.DEFAULT - 1
+    insertions = [
+        Insertion(site, _Probe(note), last if isinstance(site, PreSite) else first, _ALGORITHM)
+        for site, note in notes.items()
+    ]
+    with model.nncf.register(insertions):
+        model.nncf.commit()
+        yield
+
+
+def quantizers_of(model: NNCFNetwork) -> dict[Site, Quantizer]:
+    """Return the quantizers of `model` by site, in the order in which they are applied."""
+    hooks = model.nncf.hooks
+    return {one.site: one.hook for one in hooks if isinstance(one.hook, Quantizer)}
+
+
+@contextmanager
+def in_float(quantizers: Iterable[Quantizer]) -> Iterator[None]:
+    """Let `quantizers` pass what they get until the end of the block."""
+    changed = [one for one in quantizers if one.is_active]
+    for one in changed:
+        one.is_active = False
+    try:
+        yield
+    finally:
+        for one in changed:
+            one.is_active = True
+
+
+def in_float_first(
+    model: NNCFNetwork,
+    batches: Iterable[ExampleInputs],
+) -> Iterator[ExampleInputs]:
+    """Yield each batch twice: while the quantizers of `model` are switched off, and then on."""
+    quantizers = quantizers_of(model).values()
+    for batch in batches:
+        with in_float(quantizers):
+            yield batch
+        yield batch
+
+
+def run_batches(
+    model: nn.Module,
+    batches: Iterable[ExampleInputs],
+    after: Callable[[], None] | None = None,
+) -> int:
+    """Run `model` on each of `batches`, in evaluation mode, without gradients; return how many.
+
+    Args:
+        model: It is left as it was.
+        batches: Inputs as `forward` takes them.
+        after: Called after each batch.
+
+    Raises:
+        ArgumentError: there is none, or the model fails on one.
+    """
+    count = 0
+    with torch.no_grad(), preserved(model):
+        for batch in batches:
+            _run_one(model, batch, count)
+            count += 1
+            if after is not None:
+                after()
+    if not count:
+        raise ArgumentError(
+            "There are no batches to calibrate with. Pass an iterable with at least one; a "
+            "generator that was read before is empty.",
+        )
+    return count
+
+
+def _run_one(model: nn.Module, batch: ExampleInputs, index: int) -> None:
+    try:
+        run(model, batch)
+    except NNCFXError:
+        raise
+    except Exception as error:
+        if machine_fault(error) is not None:
+            raise
+        args, kwargs = as_call(batch)
+        given = [_shape_text(one) for one in args]
+        given += [f"{name}={_shape_text(one)}" for name, one in kwargs.items()]
+        raise ArgumentError(
+            f"{type(model).__name__} fails on batch {index} (counted from 0), which is "
+            f"{', '.join(given)}: {type(error).__name__}: {error} Every batch must be as the "
+            "forward takes it; look at what your loader yields there.",
+        ) from error
+
+
+def _shape_text(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
+    return type(value).__name__
+
+
+def tracked(items: Iterable[_T], title: str) -> Iterator[_T]:
+    """Yield `items`, with a bar on standard error while it is a terminal."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    yield from track(
+        items, title, console=console, transient=True, disable=not console.is_terminal
+    )
+
+
+def tell_if_none(found: Sized, what: str, needs: str) -> None:
+    """Log that `what` changes nothing where nothing was found of what it `needs`."""
+    if not found:
+        _LOGGER.warning("%s changes nothing: the model has no %s. Leave it out.", what, needs)

@@ -1,0 +1,1 @@
+"""Rounding of weights by what their layers compute: GPTQ and AdaRound."""

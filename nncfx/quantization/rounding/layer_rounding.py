@@ -1,0 +1,280 @@
+"""Round the weights of a quantized model by what its layers read: GPTQ or AdaRound, in place."""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.network import NNCFNetwork
+from nncfx.quantization.grid.fake_quantize import fake_quantize
+from nncfx.quantization.grid.quantizer import Quantizer
+from nncfx.quantization.grid.spec import QuantizerSpec
+from nncfx.quantization.preparation.layer_chains import MATRIX_PRODUCTS, Layer, find_layers
+from nncfx.quantization.ranges.observation import (
+    Note,
+    in_float_first,
+    probing,
+    quantizers_of,
+    run_batches,
+    tell_if_none,
+    tracked,
+)
+from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings, adaptive_rounding
+from nncfx.quantization.rounding.gptq import gptq, reconstruction_errors
+from nncfx.schemes.wide_floats import wide
+from nncfx.tracing import ExampleInputs, PostSite, PreSite, Site, WeightSite
+
+__all__ = ["ROUNDINGS", "Rounding", "layer_moments", "round_weights"]
+
+Rounding = Literal["gptq", "adaptive"]
+ROUNDINGS: tuple[Rounding, ...] = ("gptq", "adaptive")
+
+_FUNCTIONS = MATRIX_PRODUCTS | {"conv1d", "conv2d"}
+_NAMED = 3
+_LOGGER = logging.getLogger(__name__)
+
+
+def round_weights(
+    model: NNCFNetwork,
+    batches: Iterable[ExampleInputs],
+    *,
+    method: Rounding = "gptq",
+    settings: RoundingSettings | None = None,
+) -> dict[str, float]:
+    """Move weights, in place, to points of their grids where layers compute nearly what they did.
+
+    Afterwards the parameters lie on the grids of their quantizers, which leave them as they are.
+    Rounded are linear layers, however they spell their product, and convolutions of one or two
+    axes; a weight that is shared, that has another hook, or a float8 grid stays and is rounded to
+    nearest by its quantizer. The log names the weights that stay.
+
+    Args:
+        model: With quantizers, calibrated. It runs in evaluation mode.
+        batches: Inputs of the model, at least one, all held in memory by "adaptive".
+        method: "gptq" sees all inputs once and solves each layer (`gptq.gptq`); "adaptive" learns
+            each rounding in turn (`rounding.adaptive_rounding`), with a forward per layer.
+        settings: For "adaptive".
+
+    Returns:
+        By layer the squared error of its output as a share of that of rounding to nearest, at
+        most 1.
+
+    Raises:
+        ArgumentError: `method` is not known, or there are no batches.
+        CompressionError: a layer's inputs are not finite.
+    """
+    if method not in ROUNDINGS:
+        raise ArgumentError(
+            f"There is no rounding '{method}'.{did_you_mean(method, ROUNDINGS)} "
+            f"Known are {' and '.join(ROUNDINGS)}.",
+        )
+    found = _roundable(model)
+    needs = "linear layer or convolution of 1 or 2 axes whose weight one quantizer alone changes"
+    tell_if_none(found, f"Rounding by '{method}'", needs)
+    _tell(model, {WeightSite(one.layer.name, "weight") for one in found}, method)
+    if method == "gptq":
+        return _by_moments(model, found, batches)
+    return _learned(model, found, list(batches), settings)
+
+
+@dataclass(frozen=True)
+class _Rounded:
+    """A layer whose weight only a quantizer of integers changes."""
+
+    address: str
+    layer: Layer
+    quantizer: Quantizer
+
+    @property
+    def grid(self) -> tuple[Tensor, Tensor]:
+        """Scale and zero point."""
+        return self.quantizer.scale.detach(), self.quantizer.zero_point
+
+    @property
+    def spec(self) -> QuantizerSpec:
+        """The grid of the weight with the outputs on axis 0."""
+        spec = self.quantizer.spec
+        if not self.layer.is_turned:
+            return spec
+        return spec.replace(columns=False, axis=None if spec.axis is None else 0)
+
+
+def _tell(model: NNCFNetwork, rounded: set[WeightSite], method: str) -> None:
+    """Say which matrices that something is multiplied by stay rounded to nearest."""
+    quantizers, graph = quantizers_of(model), model.nncf.graph
+    done = {quantizers[site] for site in rounded}
+    left: dict[Quantizer, str] = {}
+    for operation in graph.operations:
+        for name in operation.parameters.values():
+            quantizer = quantizers.get(WeightSite.of(name))
+            if quantizer is not None and quantizer not in done:
+                left.setdefault(quantizer, f"'{name}' ({operation.function})")
+    products = [one for one in left.values() if "(embedding" not in one]
+    if left:
+        _LOGGER.log(
+            logging.WARNING if products else logging.INFO,
+            "%d of %d quantized weights are rounded to nearest, not by '%s': %s%s. It takes "
+            "linear layers and convolutions of one or two axes whose weight nothing else reads "
+            "or changes.",
+            len(left),
+            len(left) + len(done),
+            method,
+            ", ".join((products or list(left.values()))[:_NAMED]),
+            " and more" if len(left) > _NAMED else "",
+        )
+
+
+def _roundable(model: NNCFNetwork) -> list[_Rounded]:
+    quantizers = quantizers_of(model)
+    sites = [one.site for one in model.nncf.hooks]
+    found = []
+    for address, layer in find_layers(model, model.nncf.graph, _FUNCTIONS).items():
+        site = WeightSite(layer.name, "weight")
+        quantizer = quantizers.get(site)
+        if quantizer and sites.count(site) == 1 and not quantizer.spec.is_float8:
+            found.append(_Rounded(address, layer, quantizer))
+    return found
+
+
+def _by_moments(
+    model: NNCFNetwork,
+    found: list[_Rounded],
+    batches: Iterable[ExampleInputs],
+) -> dict[str, float]:
+    sums: dict[str, Tensor] = {}
+
+    def adding(one: _Rounded) -> Note:
+        def note(entering: Tensor) -> None:
+            moments = layer_moments(entering, one.layer)
+            sums[one.address] = sums.get(one.address, 0.0) + moments
+
+        return note
+
+    notes: dict[Site, Note] = {PreSite(one.address, one.layer.port): adding(one) for one in found}
+    with probing(model, notes):
+        run_batches(model, batches)
+    return {
+        one.layer.name: _compensate(one, sums[one.address])
+        for one in tracked(found, "Rounding weights")
+    }
+
+
+def layer_moments(entering: Tensor, layer: Layer) -> Tensor:
+    """Return the sum of x x^T over all that each row of the weight is multiplied with.
+
+    Args:
+        entering: What the layer reads: n x ... x i of a linear layer, n x i x *k of a convolution.
+        layer: Linear, or a convolution of one or two axes.
+
+    Returns:
+        groups x m x m, where m is the length of a row of the flattened weight; float32 at least.
+    """
+    entering = wide(entering)
+    if layer.is_matrix:
+        rows = entering.reshape(-1, entering.shape[-1])
+        return (rows.T @ rows).unsqueeze(0)
+    total = torch.zeros(())
+    for image in _padded(entering, layer.module):
+        # one image at a time: all at once are larger than the model's own activations
+        patches = _patches(image.unsqueeze(0), layer)
+        patches = patches.view(layer.groups, -1, patches.shape[-1])
+        total = total + patches @ patches.transpose(1, 2)
+    return total
+
+
+def _padded(entering: Tensor, module: nn.Module) -> Tensor:
+    assert isinstance(module, nn.Conv1d | nn.Conv2d)  # noqa: S101 (as _FUNCTIONS are called)
+    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+    return F.pad(entering, module._reversed_padding_repeated_twice, mode)  # noqa: SLF001 (torch's own padding, "same" included)
+
+
+def _patches(image: Tensor, layer: Layer) -> Tensor:
+    """Return what the kernel meets at each place: 1 x m x places."""
+    module = layer.module
+    assert isinstance(module, nn.Conv1d | nn.Conv2d)  # noqa: S101 (as _FUNCTIONS are called)
+    if isinstance(module, nn.Conv2d):
+        return F.unfold(image, module.kernel_size, module.dilation, 0, module.stride)
+    sizes = [(1, *one) for one in (module.kernel_size, module.dilation, module.stride)]
+    return F.unfold(image.unsqueeze(2), sizes[0], sizes[1], 0, sizes[2])
+
+
+@torch.no_grad()
+def _compensate(one: _Rounded, moments: Tensor) -> float:
+    """Round by GPTQ, group by group of the layer; return the share of the error that is left."""
+    weight = one.layer.rows.contiguous()
+    scale, zero_point = one.grid
+    spec = one.spec
+    nearest = fake_quantize(weight, scale, zero_point, spec)
+    count = len(weight) // len(moments)
+    parts, errors = [], torch.zeros(2, dtype=torch.float64)
+    for number, moment in enumerate(moments):
+        rows = slice(number * count, (number + 1) * count)
+        own = scale, zero_point
+        if spec.axis is not None:
+            own = scale[rows], zero_point[rows]
+        flat = weight[rows].flatten(1)
+        part = gptq(flat, moment, *own, spec)
+        parts.append(part.view_as(weight[rows]))
+        for place, rounded in enumerate((part, nearest[rows].flatten(1))):
+            errors[place] += reconstruction_errors(flat, rounded, moment).sum()
+    one.layer.take(torch.cat(parts))
+    return float(errors[0] / errors[1]) if errors[1] > 0 else 1.0
+
+
+def _learned(
+    model: NNCFNetwork,
+    found: list[_Rounded],
+    batches: list[ExampleInputs],
+    settings: RoundingSettings | None,
+) -> dict[str, float]:
+    return {
+        one.layer.name: _learn_one(one, _seen(model, one, batches), settings)
+        for one in tracked(found, "Learning to round")
+    }
+
+
+def _seen(
+    model: NNCFNetwork, one: _Rounded, batches: list[ExampleInputs]
+) -> tuple[Tensor, Tensor]:
+    """Return what the layer reads quantized, and what it returns in float."""
+    entering: list[Tensor] = []
+    leaving: list[Tensor] = []
+    notes: dict[Site, Note] = {
+        PreSite(one.address, one.layer.port): entering.append,
+        PostSite(one.address): leaving.append,
+    }
+    with probing(model, notes):
+        run_batches(model, in_float_first(model, batches))
+    # every other call is the one in float
+    return wide(torch.cat(entering[1::2])), wide(torch.cat(leaving[::2]))
+
+
+def _learn_one(
+    one: _Rounded, data: tuple[Tensor, Tensor], settings: RoundingSettings | None
+) -> float:
+    layer, call = one.layer, _call(one.layer)
+    weight = wide(layer.rows.contiguous())
+    grid = (*one.grid, one.spec)
+    learned = adaptive_rounding(call, weight, grid, data, settings)
+    inputs, targets = data
+    with torch.no_grad():
+        errors = [
+            float((call(inputs, rounded) - targets).square().mean())
+            for rounded in (learned, fake_quantize(weight, *grid))
+        ]
+    layer.take(learned.to(layer.weight.dtype))
+    return errors[0] / errors[1] if errors[1] > 0 else 1.0
+
+
+def _call(layer: Layer) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return the layer as a function of its input and weight."""
+    module, bias = layer.module, None if layer.bias is None else wide(layer.bias.detach())
+    if isinstance(module, nn.Conv1d | nn.Conv2d):
+        forward = module._conv_forward  # noqa: SLF001 (pads as the module does)
+        return lambda x, weight: forward(x, weight, bias)
+    return lambda x, weight: F.linear(x, weight, bias)

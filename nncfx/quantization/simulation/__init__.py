@@ -1,0 +1,1 @@
+"""What integer kernels compute, simulated bit by bit."""

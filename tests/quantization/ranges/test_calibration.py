@@ -1,0 +1,117 @@
+"""Ranges from data: of weights, of activations, of several processes."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import nncfx
+from nncfx.errors import CompressionError
+from nncfx.network import NNCFNetwork
+from nncfx.quantization import QuantizerSpec, RangeRequest, plan_quantizers
+from nncfx.quantization.placement.insertions import (
+    PlacedQuantizer,
+    insertions_of,
+    place_quantizers,
+)
+from nncfx.quantization.ranges.calibration import calibrate, weight_range
+from nncfx.targets import hardware_named
+
+WEIGHT = torch.randn(4, 3, 2, generator=torch.Generator().manual_seed(0))
+ALL = RangeRequest(method="min_max")
+
+
+def prepared() -> tuple[NNCFNetwork, list[PlacedQuantizer]]:
+    model = nncfx.wrap(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), torch.ones(1, 3))
+    plan = plan_quantizers(model.nncf.graph, hardware_named("onnxruntime"))
+    return model, place_quantizers(model, plan)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_weight_has_a_range_for_each_index_of_its_axis(axis: int) -> None:
+    low, high = weight_range(WEIGHT, ALL, QuantizerSpec(axis=axis))
+    others = [one for one in range(3) if one != axis]
+    assert torch.equal(low, WEIGHT.amin(others))
+    assert torch.equal(high, WEIGHT.amax(others))
+
+
+def test_a_weight_without_an_axis_has_one_range() -> None:
+    low, high = weight_range(WEIGHT, ALL, QuantizerSpec())
+    assert (low, high) == (WEIGHT.min(), WEIGHT.max())
+
+
+def test_a_weight_in_groups_has_a_range_for_each() -> None:
+    _, high = weight_range(WEIGHT, ALL, QuantizerSpec(group=2))
+    assert torch.equal(high, WEIGHT.reshape(-1, 2).amax(1))
+
+
+@pytest.mark.parametrize("method", ["mixed_min_max", "mean_min_max", "mean_percentile"])
+def test_means_over_examples_are_extremes_for_a_weight(method: Any) -> None:  # noqa: ANN401
+    found = weight_range(WEIGHT, RangeRequest(method=method), QuantizerSpec(axis=0))
+    for one, other in zip(found, weight_range(WEIGHT, ALL, QuantizerSpec(axis=0)), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_other_methods_are_applied_channel_by_channel() -> None:
+    spec, request = QuantizerSpec(axis=0, bits=3), RangeRequest(method="mse")
+    _, high = weight_range(WEIGHT, request, spec)
+    single = [weight_range(row, request, spec.replace(axis=None))[1] for row in WEIGHT]
+    assert torch.equal(high, torch.stack(single))
+
+
+def test_processes_that_see_other_data_get_the_same_ranges(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = [torch.randn(4, 3) * scale for scale in (1, 5, 2, 7)]
+    model, placed = prepared()
+    calibrate(model, placed, data, lambda _: RangeRequest())
+    gathered: list[Any] = []
+    # the first process's statistics are kept, the second merges them with its own
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+
+    def first(_: list[Any], mine: Any) -> None:  # noqa: ANN401 (torch's)
+        gathered[:] = [mine]
+        raise InterruptedError
+
+    other, others = prepared()
+    monkeypatch.setattr(torch.distributed, "all_gather_object", first)
+    with pytest.raises(InterruptedError):
+        calibrate(other, others, data[:2], lambda _: RangeRequest())
+
+    def second(into: list[Any], mine: Any) -> None:  # noqa: ANN401 (torch's)
+        into[:] = [gathered[0], mine]
+
+    monkeypatch.setattr(torch.distributed, "all_gather_object", second)
+    other.load_state_dict(model.state_dict())
+    calibrate(other, others, data[2:], lambda _: RangeRequest())
+    assert torch.equal(others[0].hook.scale, placed[0].hook.scale)
+    assert torch.equal(others[0].hook.zero_point, placed[0].hook.zero_point)
+
+
+def test_a_tensor_that_calibration_never_reached_is_an_error() -> None:
+    class Branch(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.one(x) if x.shape[0] == 1 else self.two(x.tanh())
+
+    model = nncfx.wrap(Branch(), torch.ones(1, 3), further_inputs=[torch.ones(2, 3)])
+    placed = place_quantizers(
+        model, plan_quantizers(model.nncf.graph, hardware_named("onnxruntime"))
+    )
+    with pytest.raises(CompressionError, match=r"Nothing passed 'Branch/tanh_0"):
+        calibrate(model, placed, [torch.ones(1, 3)], lambda _: RangeRequest())
+
+
+def test_a_shared_weight_has_one_quantizer_at_each_of_its_readers() -> None:
+    first, second = nn.Linear(3, 3), nn.Linear(3, 3)
+    second.weight = first.weight
+    model = nncfx.wrap(nn.Sequential(first, second), torch.ones(1, 3))
+    plan = plan_quantizers(model.nncf.graph, hardware_named("onnxruntime"))
+    weights = [one for one in place_quantizers(model, plan) if one.planned.role == "weight"]
+    assert len(weights) == 1
+    assert [str(one.site) for one in insertions_of(weights)] == ["0.weight", "1.weight"]
