@@ -32,7 +32,7 @@ from nncfx.errors import NNCFXError
 from nncfx.evidence.evidence import Evidence
 from nncfx.graph import NNCFGraph
 from nncfx.hago.search.log import read_log
-from nncfx.runtimes.latency_table import LatencyTable, ModuleSample
+from nncfx.runtimes.predict.latency_table import LatencyTable, ModuleSample
 from nncfx.search import Measurement, Study
 from nncfx.targets import Hardware, hardware_named
 from nncfx.thinning.recipe import ThinRecipe, rebuild

@@ -45,7 +45,7 @@ from nncfx.evidence.json_codec import write_text
 from nncfx.lc import DC, LC, RecoveryData
 from nncfx.objectives import Minimize, footprint
 from nncfx.runtimes import TimingPlan
-from nncfx.runtimes.engine_cache import kept_engine
+from nncfx.runtimes.protocol.engine_cache import kept_engine
 from nncfx.schemes import Prune
 from nncfx.search import (
     CandidateStudy,

@@ -77,9 +77,9 @@ SUBJECTS = {
         "tests/export/passes/test_recurrent_weights.py",
         "tests/export/passes/test_tied_tables.py",
         "tests/export/passes/test_subsampled_pixels.py"],
-    "nncfx/search/level_set.py": ["tests/search/test_level_set.py"],
-    "nncfx/search/bracket.py": ["tests/search/test_bracket.py"],
-    "nncfx/search/journal.py": ["tests/search/test_study.py"],
+    "nncfx/search/one_level/level_set.py": ["tests/search/one_level/test_level_set.py"],
+    "nncfx/search/one_level/bracket.py": ["tests/search/one_level/test_bracket.py"],
+    "nncfx/search/journal.py": ["tests/search/one_level/test_study.py"],
     "nncfx/storage/ans.py": ["tests/storage/test_ans.py"],
     "nncfx/storage/huffman.py": ["tests/storage/test_huffman.py"],
     "nncfx/storage/prefix_code.py": ["tests/storage/test_prefix_code.py",
@@ -111,7 +111,7 @@ CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "argmin": "argm
          "ceil": "floor", "minimum": "maximum", "maximum": "minimum"}  # fmt: skip
 _PORTIONS = "portions in which a whole is done: any size gives the same"
 EQUIVALENT = {
-    "nncfx/search/level_set.py": (
+    "nncfx/search/one_level/level_set.py": (
         r"_[A-Z_]+ = ",
         "constants that only shift a probe; benchmarks/search_efficiency.py weighs them",
     ),

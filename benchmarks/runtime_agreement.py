@@ -21,7 +21,7 @@ import torch
 from rich.progress import track
 
 from nncfx.runtimes import BuildOptions, Session, TimingPlan, measure, runtime_named
-from nncfx.runtimes.onnx_runtime import OnnxRuntimeSession
+from nncfx.runtimes.backends.onnx_runtime import OnnxRuntimeSession
 
 MS = 1000.0
 WARM_UP = 10

@@ -19,7 +19,7 @@ from nncfx.errors import ArgumentError
 from nncfx.export import modules_in_file
 from nncfx.report.format import significant_text
 from nncfx.runtimes import call_words, compare_profiles, runtime_named
-from nncfx.runtimes.named_inputs import examples_in
+from nncfx.runtimes.protocol.named_inputs import examples_in
 
 __all__ = ["REGRESSION", "BenchmarkOutput", "run_benchmark"]
 

@@ -8,7 +8,7 @@ import torch
 
 from nncfx.errors import ArgumentError, RuntimeFailure, did_you_mean
 from nncfx.runtimes import Session
-from nncfx.runtimes.named_inputs import InputSpec
+from nncfx.runtimes.protocol.named_inputs import InputSpec
 
 __all__ = ["Shape", "signature_inputs"]
 

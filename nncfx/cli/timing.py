@@ -24,8 +24,8 @@ from nncfx.runtimes import (
     runtime_named,
     verdict,
 )
-from nncfx.runtimes.benchmark import of_session
-from nncfx.runtimes.named_inputs import examples_in
+from nncfx.runtimes.protocol.named_inputs import examples_in
+from nncfx.runtimes.timing.benchmark import of_session
 
 __all__ = [
     "Comparison",

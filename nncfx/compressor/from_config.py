@@ -18,8 +18,8 @@ from nncfx.objectives import (
     parameters,
     throughput,
 )
-from nncfx.runtimes.latency_table import predicted_latency
-from nncfx.runtimes.measured_table import read_table
+from nncfx.runtimes.predict.latency_table import predicted_latency
+from nncfx.runtimes.predict.measured_table import read_table
 from nncfx.schemes.from_config import schemes_from
 from nncfx.search import SearchSettings, SpaceSettings
 from nncfx.tracing import ExampleInputs

@@ -1,38 +1,38 @@
 """Run a model on the real runtime, and time it honestly."""
 
-from nncfx.runtimes.accuracy import SessionModule, metric_through
-from nncfx.runtimes.affinity import pinned
-from nncfx.runtimes.benchmark import (
-    admissible_plan,
-    benchmark,
-    sweep_batches,
-    time_path,
-    time_sessions,
-)
-from nncfx.runtimes.energy import Energy, EnergyCounter, energy_counters, energy_per_call
-from nncfx.runtimes.executed_kernels import IntegerKernels, integer_kernels
-from nncfx.runtimes.latency_table import (
-    LatencyTable,
-    ModuleSample,
-    fitted_table,
-    predicted_latency,
-)
-from nncfx.runtimes.measured_table import Variant, measured_table, read_table
-from nncfx.runtimes.memory import MemoryUse, memory_use
-from nncfx.runtimes.named_inputs import InputSpec
-from nncfx.runtimes.operator_form import write_operator_form
-from nncfx.runtimes.processor import EXACT_BYTE_SUMS, byte_products, exact_byte_sums
-from nncfx.runtimes.profile import (
+from nncfx.runtimes.backends.qoperator_format import write_operator_form
+from nncfx.runtimes.inspect.accuracy import SessionModule, metric_through
+from nncfx.runtimes.inspect.energy import Energy, EnergyCounter, energy_counters, energy_per_call
+from nncfx.runtimes.inspect.executed_kernels import IntegerKernels, integer_kernels
+from nncfx.runtimes.inspect.memory import MemoryUse, memory_use
+from nncfx.runtimes.inspect.profile import (
     UNATTRIBUTED,
     LayerTime,
     Profile,
     compare_profiles,
     profile_layers,
 )
+from nncfx.runtimes.predict.latency_table import (
+    LatencyTable,
+    ModuleSample,
+    fitted_table,
+    predicted_latency,
+)
+from nncfx.runtimes.predict.measured_table import Variant, measured_table, read_table
+from nncfx.runtimes.processor import EXACT_BYTE_SUMS, byte_products, exact_byte_sums
+from nncfx.runtimes.protocol.named_inputs import InputSpec
+from nncfx.runtimes.protocol.runtime import BuildOptions, Runtime, Session
 from nncfx.runtimes.registry import RUNTIMES, runtime_named
-from nncfx.runtimes.runtime import BuildOptions, Runtime, Session
-from nncfx.runtimes.timing import Timing, TimingPlan, call_words, compare, measure
-from nncfx.runtimes.verdict import Verdict, verdict
+from nncfx.runtimes.timing.affinity import pinned
+from nncfx.runtimes.timing.benchmark import (
+    admissible_plan,
+    benchmark,
+    sweep_batches,
+    time_path,
+    time_sessions,
+)
+from nncfx.runtimes.timing.timing import Timing, TimingPlan, call_words, compare, measure
+from nncfx.runtimes.timing.verdict import Verdict, verdict
 
 __all__ = [
     "EXACT_BYTE_SUMS",

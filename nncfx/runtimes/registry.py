@@ -5,13 +5,13 @@ from types import MappingProxyType
 from typing import Final
 
 from nncfx.errors import ArgumentError, did_you_mean
-from nncfx.runtimes.aot_inductor import AotInductor
-from nncfx.runtimes.onnx_runtime import OnnxRuntime
-from nncfx.runtimes.openvino_runtime import OpenVinoRuntime
-from nncfx.runtimes.runtime import Runtime
-from nncfx.runtimes.tensorrt_runtime import TensorRt
-from nncfx.runtimes.torch_compile import TorchCompile
-from nncfx.runtimes.torch_eager import TorchEager
+from nncfx.runtimes.backends.aot_inductor import AotInductor
+from nncfx.runtimes.backends.onnx_runtime import OnnxRuntime
+from nncfx.runtimes.backends.openvino_runtime import OpenVinoRuntime
+from nncfx.runtimes.backends.tensorrt_runtime import TensorRt
+from nncfx.runtimes.backends.torch_compile import TorchCompile
+from nncfx.runtimes.backends.torch_eager import TorchEager
+from nncfx.runtimes.protocol.runtime import Runtime
 
 __all__ = ["RUNTIMES", "runtime_named"]
 

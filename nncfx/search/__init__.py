@@ -1,20 +1,20 @@
 """Search for compression settings: sees only evaluate(level or candidate) -> measurement."""
 
-from nncfx.search.baselines import bisect_level, condensa_literal
-from nncfx.search.candidates import CandidateStudy, CandidateTrial, nearest_trial
-from nncfx.search.curve import Curve, posterior_curve
-from nncfx.search.find import find_level, optimize_objective
-from nncfx.search.hopeless import is_hopeless
+from nncfx.search.early_stopping import is_hopeless
+from nncfx.search.many.candidates import CandidateStudy, CandidateTrial, nearest_trial
+from nncfx.search.many.problem import Problem, SpaceSettings
+from nncfx.search.many.search_space import SpaceResult, search_space
+from nncfx.search.many.space import Candidate, Choice, Dimension, Range, Space
+from nncfx.search.many.trust_region import TrustRegion, next_in_trust_region
+from nncfx.search.model.curve import Curve, posterior_curve
 from nncfx.search.noise import CAUTION, Difference, paired_difference
-from nncfx.search.problem import Problem, SpaceSettings
-from nncfx.search.results import LevelResult, ObjectiveResult, SearchResult
-from nncfx.search.search_space import SpaceResult, search_space
+from nncfx.search.one_level.baselines import bisect_level, condensa_literal
+from nncfx.search.one_level.find import find_level, optimize_objective
+from nncfx.search.one_level.results import LevelResult, ObjectiveResult, SearchResult
+from nncfx.search.one_level.stages import search_level
+from nncfx.search.one_level.study import Study
 from nncfx.search.settings import SearchSettings
-from nncfx.search.space import Candidate, Choice, Dimension, Range, Space
-from nncfx.search.stages import search_level
-from nncfx.search.study import Study
 from nncfx.search.trials import JSONValue, Measurement, Observation, Trial
-from nncfx.search.trust_region import TrustRegion, next_in_trust_region
 
 __all__ = [
     "CAUTION",

@@ -206,7 +206,7 @@ def test_benchmark_tells_the_energy_of_a_call(
     onnx_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counters = (EnergyCounter("stand-in", Meter().joules),)
-    monkeypatch.setattr("nncfx.runtimes.energy.energy_counters", lambda: counters)
+    monkeypatch.setattr("nncfx.runtimes.inspect.energy.energy_counters", lambda: counters)
     arguments = ["benchmark", onnx_file, "--seconds", "0", "--energy", "--batch", "4"]
     (series,) = json.loads(run(*arguments, "--json"))["series"]
     assert series["models"][0]["joules"] == 0.5  # no seconds: one call, between two readings
@@ -218,7 +218,7 @@ def test_benchmark_tells_the_energy_of_a_call(
 def test_benchmark_without_counters_measures_nothing(
     onnx_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nncfx.runtimes.energy.energy_counters", tuple)
+    monkeypatch.setattr("nncfx.runtimes.inspect.energy.energy_counters", tuple)
     with pytest.raises(RuntimeFailure, match="no energy counters"):
         run("benchmark", onnx_file, "--energy")
 

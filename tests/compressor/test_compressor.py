@@ -261,7 +261,7 @@ def test_a_timed_call_computes_in_one_thread_at_least(
 def test_the_evidence_says_that_latencies_are_cpu_time(
     trained: nn.Module, task: dict[str, Batches], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nncfx.runtimes.timing.held_up_share", lambda _: 0.4)
+    monkeypatch.setattr("nncfx.runtimes.timing.timing.held_up_share", lambda _: 0.4)
     result = Compressor(
         model=trained,
         objective=Minimize(footprint),

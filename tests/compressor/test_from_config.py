@@ -24,7 +24,7 @@ from nncfx.config import (
 from nncfx.errors import ArgumentError, ConfigError
 from nncfx.lc import ADMM, DC, LC, DCFineTuned
 from nncfx.objectives import macs
-from nncfx.runtimes.latency_table import fitted_table
+from nncfx.runtimes.predict.latency_table import fitted_table
 from nncfx.schemes import AtLevel, Cluster, Compose, FilterPrune, LowRank, Prune, Quantize
 from nncfx.search import Choice, Range, SearchSettings, Space, SpaceSettings
 from nncfx.tracing import trace

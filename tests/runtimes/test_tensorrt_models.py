@@ -16,7 +16,7 @@ from typing_extensions import override
 from nncfx.channels import analyze_channels
 from nncfx.export import export_onnx, reorder_channels
 from nncfx.runtimes import BuildOptions, runtime_named
-from nncfx.runtimes.tensorrt_runtime import TensorRtSession
+from nncfx.runtimes.backends.tensorrt_runtime import TensorRtSession
 from nncfx.schemes import Ranking, group_masks, group_scores, keep_groups, unconstrained_masks
 from nncfx.thinning import prunable_channels, thin
 

@@ -17,7 +17,7 @@ import torch
 from nncfx.errors import RuntimeFailure
 from nncfx.export import ExportResult
 from nncfx.runtimes import BuildOptions, runtime_named
-from nncfx.runtimes.tensorrt_runtime import TensorRtSession
+from nncfx.runtimes.backends.tensorrt_runtime import TensorRtSession
 
 bindings: Any = pytest.importorskip(
     "tensorrt_rtx_bindings", reason="tensorrt-rtx-cu13-bindings is not installed"

@@ -24,8 +24,8 @@ from nncfx.runtimes import (
     time_sessions,
     verdict,
 )
-from nncfx.runtimes.named_inputs import examples_in
 from nncfx.runtimes.processor import processor_kind
+from nncfx.runtimes.protocol.named_inputs import examples_in
 from nncfx.tracing import ExampleInputs
 
 __all__ = ["Bench"]

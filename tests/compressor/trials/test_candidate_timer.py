@@ -110,7 +110,7 @@ def test_one_thread_is_timed_by_a_clock_that_other_work_does_not_reach(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where half of the calls wait for others, the ratio is that of the work, not of the waits."""
-    monkeypatch.setattr("nncfx.runtimes.timing.held_up_share", lambda _: 0.5)
+    monkeypatch.setattr("nncfx.runtimes.timing.timing.held_up_share", lambda _: 0.5)
     with Bench(net(16), INPUTS, "onnxruntime", seconds=0.05, threads=1) as bench:
         timings = bench.compare(net(16))
     assert {timing.clock for timing in timings} == {"cpu"}

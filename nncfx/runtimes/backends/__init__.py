@@ -1,0 +1,1 @@
+"""The runtimes, one a module."""

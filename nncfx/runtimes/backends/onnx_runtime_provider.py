@@ -1,0 +1,101 @@
+"""The execution provider that ONNX Runtime is asked for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from nncfx.errors import MissingExtraError, RuntimeFailure, did_you_mean
+from nncfx.runtimes.protocol.runtime import BuildOptions
+
+__all__ = ["CPU_PROVIDER", "Provider", "check_started", "chosen_provider"]
+
+CPU_PROVIDER: Final = "CPUExecutionProvider"
+_OPENVINO: Final = "OpenVINOExecutionProvider"
+_NAMES: Final = {
+    "cpu": CPU_PROVIDER,
+    "cuda": "CUDAExecutionProvider",
+    "tensorrt": "TensorrtExecutionProvider",
+    "openvino": _OPENVINO,
+}
+# Each of these packages is another build of ONNX Runtime, and takes the place of the plain one.
+_EXTRAS: Final = {
+    "CUDAExecutionProvider": "onnxruntime-gpu",
+    "TensorrtExecutionProvider": "onnxruntime-gpu",
+    _OPENVINO: "onnxruntime-openvino",
+}
+_PREFIX: Final = "provider."
+
+
+@dataclass(frozen=True)
+class Provider:
+    """An execution provider.
+
+    Attributes:
+        name: ONNX Runtime's own.
+        options: of the provider.
+        session_entries: the settings that are the session's.
+    """
+
+    name: str
+    options: tuple[tuple[str, str], ...]
+    session_entries: tuple[tuple[str, str], ...]
+
+    def with_fallback(self) -> list[tuple[str, dict[str, str]]]:
+        """Return it as a session takes it, with the CPU behind it for what it leaves over."""
+        asked = [(self.name, dict(self.options))]
+        return asked if self.name == CPU_PROVIDER else [*asked, (CPU_PROVIDER, {})]
+
+
+def chosen_provider(options: BuildOptions, available: Sequence[str]) -> Provider:
+    """Return the provider that the settings name; the CPU where they name none.
+
+    Args:
+        options: `provider` and `provider.KEY` in its settings are the provider's.
+        available: the providers of the ONNX Runtime that is installed.
+
+    Raises:
+        MissingExtraError: another build of ONNX Runtime has the provider.
+        RuntimeFailure: this build does not have it, and no extra of nncfx brings it.
+    """
+    asked = dict(options.settings).get("provider", "cpu")
+    name = _NAMES.get(asked, asked)
+    if name not in available:
+        if name in _EXTRAS:
+            purpose = f"{name} (this ONNX Runtime has {', '.join(available)})"
+            raise MissingExtraError(_EXTRAS[name], _EXTRAS[name], purpose)
+        raise RuntimeFailure(
+            f"ONNX Runtime has no execution provider '{asked}' here; it has "
+            f"{', '.join(available)}.{did_you_mean(asked, [*_NAMES, *available])}",
+        )
+    own = [
+        (key.removeprefix(_PREFIX), value)
+        for key, value in options.settings
+        if key.startswith(_PREFIX)
+    ]
+    if own and name == CPU_PROVIDER:
+        raise RuntimeFailure(
+            f"ONNX Runtime's CPU provider has no option '{own[0][0]}'; leave "
+            f"'{_PREFIX}{own[0][0]}' out, or name the provider that has it.",
+        )
+    if name == _OPENVINO and options.threads is not None:
+        own.insert(0, ("num_of_threads", str(options.threads)))
+    entries = [
+        (key, value)
+        for key, value in options.settings
+        if key != "provider" and not key.startswith(_PREFIX)
+    ]
+    return Provider(name, tuple(own), tuple(entries))
+
+
+def check_started(provider: Provider, running: Sequence[str]) -> None:
+    """Refuse a session that ONNX Runtime started without `provider`, as it does where it fails.
+
+    Raises:
+        RuntimeFailure: the provider is not among those that run.
+    """
+    if provider.name not in running:
+        raise RuntimeFailure(
+            f"ONNX Runtime could not start {provider.name} and would run on "
+            f"{', '.join(running)} instead. Its libraries (CUDA, cuDNN, TensorRT, OpenVINO) or "
+            "its device are missing; ONNX Runtime told the reason on standard error.",
+        )

@@ -1,0 +1,72 @@
+"""`torch.compile`, on the device where the model is."""
+
+from typing import Final
+
+import torch
+from torch import nn
+from typing_extensions import override
+
+from nncfx.errors import RuntimeFailure, did_you_mean
+from nncfx.runtimes.protocol.module_session import Arguments, Forward, ModuleSession, module_of
+from nncfx.runtimes.protocol.runtime import BuildOptions, ModelSource, Runtime
+
+__all__ = ["TorchCompile"]
+
+_SETTINGS: Final = ("mode", "backend")
+# Variants of one class share torch's count of compilations; a search has many of them.
+_COMPILATIONS: Final = 256
+
+
+class TorchCompile(Runtime):
+    """PyTorch compiled by Inductor; takes modules.
+
+    Compiles when inputs are bound, for their shapes, so that no timed call compiles. Settings:
+    `mode` and `backend`, as `torch.compile` takes them.
+    """
+
+    name = "torch_compile"
+    reads_modules = True
+
+    @override
+    def build(self, source: ModelSource, options: BuildOptions) -> ModuleSession:
+        model = module_of(source, self.name)
+        settings = dict(options.settings)
+        for name in settings:
+            if name not in _SETTINGS:
+                raise RuntimeFailure(
+                    f"Runtime '{self.name}' has no setting '{name}'; its settings are "
+                    f"{', '.join(_SETTINGS)}.{did_you_mean(name, _SETTINGS)}",
+                )
+        if options.profile:
+            raise RuntimeFailure(f"Runtime '{self.name}' keeps no profile; leave it out.")
+
+        def prepare(module: nn.Module, arguments: Arguments) -> Forward:
+            return _compiled(module, arguments, settings)
+
+        return ModuleSession(model, options, prepare)
+
+    @override
+    def version(self) -> str:
+        return torch.__version__
+
+
+def _compiled(module: nn.Module, arguments: Arguments, settings: dict[str, str]) -> Forward:
+    from torch._dynamo import config
+
+    compiled: Forward = torch.compile(
+        module,
+        dynamic=False,
+        mode=settings.get("mode"),
+        backend=settings.get("backend", "inductor"),
+    )
+    args, kwargs = arguments
+    module(*args, **kwargs)  # a model that does not run says so better than its compilation
+    # At its limit torch would run the module eagerly, without a word: no time of a compiled one.
+    limits = {
+        "recompile_limit": _COMPILATIONS,
+        "accumulated_recompile_limit": _COMPILATIONS,
+        "fail_on_recompile_limit_hit": True,
+    }
+    with config.patch(limits):
+        compiled(*args, **kwargs)
+    return compiled

@@ -1,0 +1,59 @@
+"""The metric of a model as the runtime computes it, not as torch does."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+from typing_extensions import override
+
+from nncfx.errors import ArgumentError, NNCFXError
+from nncfx.runtimes.protocol.runtime import Session
+
+__all__ = ["Metric", "SessionModule", "metric_through"]
+
+Metric: TypeAlias = Callable[[nn.Module, Iterable[Any]], float]
+"""From a model and an iterable of `(inputs, targets)` to a number, as `nncfx.Compressor` takes."""
+
+
+class SessionModule(nn.Module):
+    """A session as a module: its forward runs the model in the runtime.
+
+    It has no parameters and no gradients. One output comes as a tensor, several as a tuple in
+    the order of the file. The session stays the caller's to close.
+    """
+
+    def __init__(self, session: Session) -> None:
+        """Stand for `session`."""
+        super().__init__()
+        self._session = session
+
+    @override
+    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        arrays = self._session.run(kwargs or args)
+        outputs = tuple(torch.from_numpy(array) for array in arrays)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+
+def metric_through(session: Session, batches: Iterable[Any], metric: Metric) -> float:
+    """Return the metric of the model on the user's data, computed in the runtime.
+
+    Args:
+        session: of the runtime; an open batch axis lets the last batch be smaller.
+        batches: as `metric` reads them, such as a `DataLoader` of `(inputs, targets)`.
+        metric: from a model and `batches` to a number; the same function as for torch.
+
+    Raises:
+        ArgumentError: the metric fails, or returns something else than a number.
+        RuntimeFailure: the runtime refuses a batch.
+    """
+    name = getattr(metric, "__name__", type(metric).__name__)
+    try:
+        return float(metric(SessionModule(session), batches))
+    except NNCFXError:
+        raise
+    except Exception as error:
+        raise ArgumentError(
+            f"Metric '{name}' fails on the model in the runtime: {type(error).__name__}: {error}. "
+            "It gets a module without parameters, whose forward takes what the file takes.",
+        ) from error

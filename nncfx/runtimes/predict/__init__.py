@@ -1,0 +1,1 @@
+"""Latency predicted from measured modules."""

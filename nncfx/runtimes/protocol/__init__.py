@@ -1,0 +1,1 @@
+"""What every runtime offers: build, bind, run, close."""

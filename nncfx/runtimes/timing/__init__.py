@@ -1,0 +1,1 @@
+"""Fair timing: warm-up, interleaving, intervals, verdicts."""

@@ -1,0 +1,186 @@
+"""The persisted trials of a search over several dimensions."""
+
+import dataclasses
+import logging
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
+
+from typing_extensions import override
+
+from nncfx.errors import ArgumentError
+from nncfx.search.attempt import attempt
+from nncfx.search.journaled import Journaled
+from nncfx.search.many.space import Candidate, Space
+from nncfx.search.trials import JSONValue, State
+
+__all__ = ["CandidateStudy", "CandidateTrial", "nearest_trial"]
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CandidateTrial:
+    """The evaluation of one candidate, as the journal keeps it.
+
+    Attributes:
+        number: position in the study, from 0.
+        candidate: a value for each dimension.
+        state: "done", or "failed" when the evaluation raised or was not finite.
+        outcomes: what was measured, by name; None for a failed trial.
+        error: why the trial failed ("ErrorType: message"); None for a done one.
+        seconds: wall-clock duration of the evaluation.
+        started: when it began, ISO 8601 in UTC.
+    """
+
+    number: int
+    candidate: Candidate
+    state: State
+    outcomes: Mapping[str, float] | None
+    error: str | None
+    seconds: float
+    started: str
+
+    def to_json(self) -> dict[str, JSONValue]:
+        """Return the trial as the JSON object that a journal line holds."""
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_json(record: Mapping[str, JSONValue]) -> "CandidateTrial":
+        """Return the trial that `to_json` wrote.
+
+        Raises:
+            ArgumentError: a key is missing or unknown, or a value has the wrong type.
+        """
+        import jsonschema
+
+        try:
+            jsonschema.validate(record, _SCHEMA)
+        except jsonschema.ValidationError as error:
+            place = ".".join(str(part) for part in error.absolute_path) or "the trial"
+            raise ArgumentError(
+                f"{place} is not what a trial holds: {error.message}. A journal line is written "
+                "by nncfx.search.CandidateStudy only; restore it from a copy."
+            ) from error
+        return CandidateTrial(**cast("dict[str, Any]", record))  # held against the schema
+
+
+class CandidateStudy(Journaled[CandidateTrial]):
+    """The trials of one search over several dimensions, kept in a journal as a `Study`'s are.
+
+    Attributes:
+        trials: the finished trials, in order of their numbers.
+        notes: what was mended while opening, one sentence each.
+
+    Args:
+        path: the journal; its folder is created. None keeps the study in memory only.
+        header: what identifies the search, JSON values; compared key by key on resuming.
+        data: facts of the data; compared likewise, if the journal has some.
+
+    Raises:
+        SearchError: the journal belongs to another search, is damaged before its last line,
+            was written by a newer nncfx, or is in use by another process.
+        ArgumentError: the header holds something that is not a JSON value.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        header: Mapping[str, JSONValue] | None = None,
+        data: Mapping[str, JSONValue] | None = None,
+    ) -> None:
+        super().__init__(path, {"kind": "candidates", **(header or {})}, data)
+
+    @override
+    def _parsed(self, record: Mapping[str, JSONValue]) -> CandidateTrial:
+        return CandidateTrial.from_json(record)
+
+    def run(
+        self,
+        candidate: Candidate,
+        names: Iterable[str],
+        evaluate: Callable[[Candidate], Mapping[str, float]],
+    ) -> CandidateTrial:
+        """Evaluate `candidate`, append the trial to the journal, and return it.
+
+        A trial fails when `evaluate` raises an Exception or an outcome is not finite; the failure
+        is recorded and logged, not raised.
+
+        Raises:
+            MachineError: memory, disk or device failed; there is no trial, and the search can be
+                run again.
+            ArgumentError: the evaluation returned no number under one of `names`.
+        """
+        what = f"trial {len(self.trials)} at {dict(candidate)}"
+        outcome = attempt(lambda: evaluate(dict(candidate)), what)
+        outcomes = None if outcome.error else _numbers(outcome.value, names)
+        error = outcome.error
+        if outcomes is not None and not all(map(math.isfinite, outcomes.values())):
+            error = f"The evaluation returned {outcomes}; all outcomes must be finite numbers."
+        trial = CandidateTrial(
+            number=len(self.trials),
+            candidate=dict(candidate),
+            state="done" if error is None else "failed",
+            outcomes=outcomes if error is None else None,
+            error=error,
+            seconds=outcome.seconds,
+            started=outcome.started,
+        )
+        if error is not None:
+            _LOGGER.warning("Trial %d at %s failed: %s", trial.number, trial.candidate, error)
+        return self._keep(trial, f"what the evaluation of {trial.candidate} returned")
+
+
+def nearest_trial(
+    trials: Iterable[CandidateTrial], candidate: Candidate, space: Space
+) -> CandidateTrial | None:
+    """Return the done trial nearest to `candidate` in the unit cube of `space`.
+
+    For a warm start: its weights are a good beginning for the recovery of `candidate`. The
+    earliest of equally near ones; None when no trial is done.
+    """
+    point = space.encode(candidate)
+    done = [trial for trial in trials if trial.outcomes is not None]
+    return min(
+        done,
+        key=lambda trial: math.dist(space.encode(trial.candidate), point),
+        default=None,
+    )
+
+
+def _numbers(value: object, names: Iterable[str]) -> dict[str, float]:
+    wanted = list(names)
+    try:
+        found = dict(cast("Mapping[str, Any]", value))
+        return {name: float(found.pop(name)) for name in wanted} | {
+            name: float(extra) for name, extra in found.items()
+        }
+    except (TypeError, ValueError, KeyError) as error:
+        raise ArgumentError(
+            f"The evaluation returned {value!r}, and this search needs a number for each of "
+            f"{', '.join(wanted)}. Return a dict of floats by these names."
+        ) from error
+
+
+_NUMBERS = {"type": "object", "additionalProperties": {"type": "number"}}
+_SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["number", "candidate", "state", "outcomes", "error", "seconds", "started"],
+    "properties": {
+        "number": {"type": "integer", "minimum": 0},
+        "candidate": {
+            "type": "object",
+            "additionalProperties": {"type": ["number", "string"]},
+        },
+        "state": {"enum": ["done", "failed"]},
+        "outcomes": {"anyOf": [_NUMBERS, {"type": "null"}]},
+        "error": {"type": ["string", "null"]},
+        "seconds": {"type": "number", "minimum": 0},
+        "started": {"type": "string"},
+    },
+    "if": {"properties": {"state": {"const": "done"}}},
+    "then": {"properties": {"outcomes": _NUMBERS}},
+    "else": {"properties": {"error": {"type": "string"}}},
+}

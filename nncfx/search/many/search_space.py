@@ -1,0 +1,136 @@
+"""The search over several dimensions: the best candidate within limits, or the front."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from nncfx.errors import SearchError
+from nncfx.search.many.acquisition import next_point, spread_points
+from nncfx.search.many.candidates import CandidateStudy, CandidateTrial
+from nncfx.search.many.problem import Problem, SpaceSettings, non_dominated
+from nncfx.search.many.space import Candidate
+
+__all__ = ["SpaceResult", "search_space"]
+
+_HOPELESS = 4
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SpaceResult:
+    """The outcome of a search over several dimensions.
+
+    Attributes:
+        problem: what was sought.
+        trials: every trial, in order.
+        refused: numbers of trials that other data have refused; they are not feasible.
+    """
+
+    problem: Problem
+    trials: Sequence[CandidateTrial]
+    refused: frozenset[int] = frozenset()
+
+    @property
+    def feasible(self) -> tuple[CandidateTrial, ...]:
+        """The done trials that keep every limit, in order."""
+        return tuple(
+            trial
+            for trial in self.trials
+            if trial.outcomes is not None
+            and self.problem.is_feasible(trial.outcomes)
+            and trial.number not in self.refused
+        )
+
+    @property
+    def best(self) -> CandidateTrial:
+        """The feasible trial that is best in the first objective; the earliest on ties.
+
+        Raises:
+            SearchError: no trial keeps every limit.
+        """
+        if not self.feasible:
+            raise SearchError(
+                f"None of {len(self.trials)} trials keeps the limits {dict(self.problem.at_least)}"
+                f" from below and {dict(self.problem.at_most)} from above. Relax one, or allow "
+                "more evaluations."
+            )
+        return max(self.feasible, key=lambda trial: self.problem.gains(trial.outcomes or {})[0])
+
+    @property
+    def front(self) -> tuple[CandidateTrial, ...]:
+        """The feasible trials of which no other is better in all objectives, in order."""
+        gains = [self.problem.gains(trial.outcomes or {}) for trial in self.feasible]
+        kept = zip(self.feasible, non_dominated(gains), strict=True)
+        return tuple(trial for trial, is_kept in kept if is_kept)
+
+
+def search_space(
+    evaluate: Callable[[Candidate], Mapping[str, float]],
+    problem: Problem,
+    *,
+    start: Sequence[Candidate] = (),
+    settings: SpaceSettings | None = None,
+    study: CandidateStudy | None = None,
+) -> SpaceResult:
+    """Search the space of `problem` for its best candidate, or for its front.
+
+    First `start` and points spread over the space are evaluated, then the point of largest
+    expected improvement, one after the other. A trial that raises or gives no finite outcome is
+    recorded as failed, its neighbourhood is left out, and the search goes on. It ends after
+    `max_evaluations`, or when no candidate is left.
+
+    Args:
+        evaluate: returns the outcomes of a candidate by name, all that `problem` mentions; others
+            are kept in the journal.
+        problem: the space, what is improved, and what must hold.
+        start: candidates to evaluate first, such as a good guess; those count as initial ones.
+        settings: how long to look.
+        study: the journal; a search that was interrupted goes on from it.
+
+    Raises:
+        SearchError: the first four trials failed, or the journal belongs to another search.
+        MachineError: memory, disk or device failed; run again, it goes on from the journal.
+        ArgumentError: a candidate of `start` is none of the space, or an outcome is missing.
+        MissingExtraError: BoTorch is not installed.
+
+    Source: Ament et al. (2023); Daulton et al. (2021), Parallel Bayesian Optimization of Multiple
+    Noisy Objectives.
+    """
+    settings = settings or SpaceSettings()
+    study = study or CandidateStudy()
+    given = [problem.space.encode(candidate) for candidate in start]
+    study.bind({**problem.to_json(), **settings.to_json(), "start": [dict(c) for c in start]})
+    count = settings.initial or 2 * len(problem.space) + 2
+    first = (given + spread_points(problem, count, settings.seed))[: max(count, len(given))]
+    while len(study.trials) < settings.max_evaluations:
+        _refuse_hopeless(study.trials)
+        point = _next(problem, study.trials, first, settings.seed)
+        if point is None:
+            break
+        study.run(problem.space.decode(point), problem.outcomes, evaluate)
+    return SpaceResult(problem=problem, trials=tuple(study.trials))
+
+
+def _next(
+    problem: Problem,
+    trials: Sequence[CandidateTrial],
+    first: Sequence[Sequence[float]],
+    seed: int,
+) -> Sequence[float] | None:
+    done = [(trial.candidate, trial.outcomes) for trial in trials if trial.outcomes is not None]
+    if len(trials) < len(first):
+        return first[len(trials)]
+    return next_point(
+        problem,
+        [problem.space.encode(candidate) for candidate, _ in done],
+        [[outcomes[name] for name in problem.outcomes] for _, outcomes in done],
+        [problem.space.encode(t.candidate) for t in trials if t.outcomes is None],
+        seed + len(trials),
+    )
+
+
+def _refuse_hopeless(trials: Sequence[CandidateTrial]) -> None:
+    if len(trials) >= _HOPELESS and all(trial.outcomes is None for trial in trials):
+        raise SearchError(
+            f"The first {len(trials)} trials all failed, the last one at "
+            f"{dict(trials[-1].candidate)} ({trials[-1].error}), so the search has nothing to go "
+            "by. Mend the evaluation, and delete the journal if there is one."
+        )

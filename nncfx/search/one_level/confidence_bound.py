@@ -1,0 +1,59 @@
+"""Stage 2: which level to measure next when looking for the best objective."""
+
+from collections.abc import Sequence
+
+from nncfx.search.model.gaussian_process import GaussianProcess
+from nncfx.search.resolution import stretch
+from nncfx.search.settings import SearchSettings
+from nncfx.search.trials import Observation
+
+__all__ = ["next_objective_level"]
+
+_KAPPA = 0.95  # deviations of optimism, as published
+_GRID = 400
+_DIGITS = 6
+
+
+def next_objective_level(
+    observations: Sequence[Observation],
+    upper: float,
+    settings: SearchSettings,
+    *,
+    maximize: bool,
+) -> float | None:
+    """Return the level in (0, upper] to measure next, or None when the search is over.
+
+    Maximises GP-UCB, mean + kappa * deviation, or minimises GP-LCB, mean - kappa * deviation.
+    The search is over when the best level is within one cell of one that was measured already:
+    there is nothing to learn there. Levels within one cell of a failed one are not proposed.
+
+    Args:
+        observations: what is known so far, also beyond `upper`.
+        upper: highest admissible level, in [0, 1); nothing is proposed when it is 0.
+        settings: tolerance and seed.
+        maximize: whether a larger objective is better.
+
+    Source: Joseph et al., "A Programmable Approach to Neural Network Compression", Section 3.3.
+    """
+    scale = settings.resolution
+    known = {seen.level: seen.value for seen in observations if seen.value is not None}
+    failed = [scale.cells(seen.level) for seen in observations if seen.value is None]
+    end = scale.cells(upper)
+    grid = [
+        cells
+        for cells in (end * (i + 1) / _GRID for i in range(_GRID))
+        if all(abs(cells - bad) > 1 for bad in failed)
+    ]
+    if upper <= 0 or not grid:
+        return None
+    if not known:
+        return round(scale.level(grid[-1]), _DIGITS)
+    process = GaussianProcess(
+        [stretch(level) for level in known], list(known.values()), seed=settings.seed
+    )
+    mean, deviation = process.predict([stretch(scale.level(cells)) for cells in grid])
+    hope = (mean if maximize else -mean) + _KAPPA * deviation
+    best = grid[int(hope.argmax())]
+    if any(abs(best - scale.cells(level)) <= 1 for level in known):
+        return None
+    return min(round(scale.level(best), _DIGITS), upper)

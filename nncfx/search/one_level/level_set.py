@@ -1,0 +1,264 @@
+"""Stage 1: which level to measure next when looking for the crossing of a threshold."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+
+from nncfx.search.model.gaussian_process import GaussianProcess
+from nncfx.search.one_level.bracket import Bracket
+from nncfx.search.resolution import Resolution, remaining_decades, stretch
+from nncfx.search.settings import SearchSettings
+from nncfx.search.trials import Observation
+
+__all__ = ["next_level"]
+
+# The constants below were chosen on benchmarks/search_efficiency.py, where a wide plateau around
+# them does equally well.
+_FIRST = 0.59  # where the first evaluation falls, as a part of the cells: level 0.85 of (0, 1)
+_SLACK = 1  # evaluations that may be risked beyond what bisection needs
+_GAMMA = 0.95  # weight of nearness to the threshold in ILS-UCB, as published
+_CLOSE = 0.1  # a metric this near to the threshold (as a part of the slack at level 0) is close
+_USUAL_SLACK = 0.02  # the budget of accuracy, as a part of it, when the dense model is unknown
+_FAR = 0.5  # one this far off is no noise
+_STEEP = 0.15  # a fall of the metric over one cell by this part of that slack is steep
+_NEGLIGIBLE = 0.0025  # so is one this near, as a part of all that was seen of the metric
+_FINEST = 0.01  # cells below which a steep curve is not resolved further
+_BELOW = 0.45  # cells by which a probe stays on the feasible side of the estimated crossing
+_REACH = 0.5  # deviations by which a probe leans towards the farther end of the bracket
+_LOPSIDED = 3  # ratio of the sides from which a probe leans upwards
+_LINEAR = 4  # a drop of this part of the slack is where the logarithm sets in
+_CUT = 4.0  # drops beyond exp(4) times the slack are cut off
+_ALMOST_ONE = 1 - 1e-6  # cells
+_GRID = 400
+_DIGITS = 10  # rounding must not widen a bracket by more than Bracket tolerates
+
+
+def next_level(
+    observations: Sequence[Observation],
+    threshold: float,
+    settings: SearchSettings,
+    *,
+    free: int = 0,
+) -> float | None:
+    """Return the level at which to measure a decreasing metric next, or None when done.
+
+    Three rules, from the safest to the boldest:
+
+    * The monotone bracket says where the crossing can be. A probe is admissible only if,
+      whichever way it turns out, bisection can still close the bracket to one cell, with one
+      evaluation more in all than bisection alone needs.
+    * While no level is known to be infeasible, halve the decades of what remains.
+    * Otherwise maximise ILS-UCB, (1 - gamma) * deviation - gamma * |mean - threshold|, on a
+      Gaussian process within the bracket; when the crossing is clear, probe where the likely
+      outcome closes the bracket.
+
+    The search is done when the bracket is one cell wide and the metric at its feasible end is
+    close to the threshold; on a steep curve it goes on within the same number of evaluations.
+
+    Args:
+        observations: what is known so far; the first `free` cost nothing (the dense model).
+        threshold: the least metric that is feasible.
+        settings: tolerance, number of evaluations, upper end.
+        free: how many of the first observations do not count as evaluations.
+
+    Returns:
+        A level in (0, upper), or 0.0 when only a measurement of the dense model can tell whether
+        any level is feasible; None when the search is over.
+
+    Source: Joseph et al., "A Programmable Approach to Neural Network Compression", Section 3.3
+        (ILS-UCB); the admissible interval follows the idea of the ITP root finder, Oliveira and
+        Takahashi, ACM TOMS 47(1), 2020.
+    """
+    used = len(observations) - free
+    if used >= settings.max_evaluations:
+        return None
+    view = _View(observations=observations, threshold=threshold, settings=settings)
+    if not view.feasible:
+        if any(seen.level == 0 for seen in observations):
+            return None
+        if view.bracket.is_closed(view.scale) or used == settings.max_evaluations - 1:
+            return 0.0
+    whole = Bracket(low=0.0, high=settings.upper)
+    spare = min(settings.max_evaluations, whole.halvings(view.scale) + _SLACK) - used
+    if view.bracket.is_closed(view.scale):
+        if spare <= 0 or not _is_steep(view):
+            return None
+        position = _refinement(view)
+    else:
+        position = _admissible(_proposal(view), view, spare)
+    return round(view.scale.level(position), _DIGITS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _View:
+    """What the observations say; positions are in cells."""
+
+    observations: Sequence[Observation]
+    threshold: float
+    settings: SearchSettings
+
+    @property
+    def scale(self) -> Resolution:
+        return self.settings.resolution
+
+    @functools.cached_property
+    def bracket(self) -> Bracket:
+        return Bracket.of(self.observations, threshold=self.threshold, upper=self.settings.upper)
+
+    @property
+    def low(self) -> float:
+        return self.scale.cells(self.bracket.low)
+
+    @property
+    def high(self) -> float:
+        return self.scale.cells(self.bracket.high)
+
+    @property
+    def middle(self) -> float:
+        return (self.low + self.high) / 2
+
+    @property
+    def measured(self) -> dict[float, float]:
+        return {seen.level: seen.value for seen in self.observations if seen.value is not None}
+
+    @property
+    def feasible(self) -> dict[float, float]:
+        return {level: y for level, y in self.measured.items() if y >= self.threshold}
+
+    @property
+    def believed(self) -> dict[float, float]:
+        """What is measured, with a guess for the dense model if that is not.
+
+        The guess moves probes only, never the bracket; a wrong one costs evaluations.
+        """
+        best = max(self.feasible.values(), default=self.threshold)
+        guess = max(best, self.threshold + _USUAL_SLACK * abs(self.threshold))
+        return {0.0: guess, **self.measured}
+
+    @property
+    def is_open(self) -> bool:
+        """No level is known to be infeasible."""
+        return len(self.feasible) == len(self.observations)
+
+    @property
+    def is_straddled(self) -> bool:
+        """Some metric is below the threshold: failures alone do not show where it is crossed."""
+        return min(self.believed.values()) < self.threshold
+
+    @property
+    def slack(self) -> float:
+        """By how much the best metric exceeds the threshold; 0 when none does."""
+        return max(max(self.believed.values()) - self.threshold, 0.0)
+
+    @property
+    def above(self) -> float:
+        """By how much the metric at the feasible end of the bracket exceeds the threshold."""
+        return self.feasible.get(self.bracket.low, math.inf) - self.threshold
+
+    @property
+    def close(self) -> float:
+        """What is as good as the threshold."""
+        values = self.believed.values()
+        return max(_CLOSE * self.slack, _NEGLIGIBLE * (max(values) - min(values)))
+
+
+def _admissible(position: float, view: _View, spare: int) -> float:
+    """Move a probe to where bisection can still finish within `spare` evaluations."""
+    reach = 2.0 ** max(spare - 1, 0)
+    first, last = max(view.low, view.high - reach), min(view.high, view.low + reach)
+    return min(max(position, first), last) if first <= last else view.middle
+
+
+def _proposal(view: _View) -> float:
+    if view.is_open:
+        return _outward(view)
+    if not view.is_straddled:
+        return view.middle
+    crossing, deviation = _crossing(view)
+    to_low, to_high = crossing - view.low, view.high - crossing
+    if view.high - view.low <= 2:  # noqa: PLR2004 (any probe that leaves one cell on both sides)
+        closes = to_low <= 1 and to_high <= 1
+        return crossing if closes else view.middle
+    if to_low <= _ALMOST_ONE:
+        return view.low + _ALMOST_ONE
+    if to_high <= _ALMOST_ONE:
+        return view.high - _ALMOST_ONE
+    return _beside(crossing, deviation, view)
+
+
+def _beside(crossing: float, deviation: float, view: _View) -> float:
+    """Return a probe on that side of the crossing where the farther end of the bracket is."""
+    to_low, to_high = crossing - view.low, view.high - crossing
+    if to_high > _LOPSIDED * to_low:
+        return crossing + min(_REACH * deviation, to_high / 4)
+    away = min(_REACH * deviation, to_low / 4) if to_low > 2 * to_high else 0.0
+    return max(crossing - max(_BELOW, away), view.low + 0.5)
+
+
+def _outward(view: _View) -> float:
+    """Return a probe above the highest feasible level, no upper end being known yet."""
+    if view.low == 0:
+        return _FIRST * view.high
+    decades = [remaining_decades(level) for level in (view.bracket.low, view.bracket.high)]
+    level = (1 - 10 ** -(sum(decades) / 2)) / 0.999
+    return min(max(view.scale.cells(level), view.low + 0.5), view.high - 0.5)
+
+
+def _is_steep(view: _View) -> bool:
+    """A cell is too coarse to bring the metric close to the threshold."""
+    if view.above <= view.close or view.high - view.low <= _FINEST:
+        return False
+    if view.above > _FAR * view.slack or not view.is_straddled:
+        return True
+    drops, unit = _drops(view)[0], _unit(view)
+    process = GaussianProcess(
+        [stretch(level) for level in view.believed], drops, seed=view.settings.seed
+    )
+    ends = [stretch(view.bracket.low), stretch(view.bracket.high)]
+    low, high = (math.sinh(mean) * unit for mean in process.predict(ends)[0].tolist())
+    return high - low > _STEEP * view.slack
+
+
+def _refinement(view: _View) -> float:
+    """Return a probe inside a bracket of one cell, at the estimated crossing."""
+    if not view.is_straddled:
+        return view.middle
+    margin = (view.high - view.low) / 10
+    return min(max(_crossing(view)[0], view.low + margin), view.high - margin)
+
+
+def _crossing(view: _View) -> tuple[float, float]:
+    """Return the maximiser of ILS-UCB in the bracket and the deviation there, both in cells."""
+    drops, threshold = _drops(view)
+    process = GaussianProcess(
+        [stretch(level) for level in view.believed], drops, seed=view.settings.seed
+    )
+    width = view.high - view.low
+    grid = [view.low + width * (i + 1) / (_GRID + 1) for i in range(_GRID)]
+    mean, deviation = process.predict([stretch(view.scale.level(cells)) for cells in grid])
+    nearness = (mean - threshold).abs()
+    best = int(((1 - _GAMMA) * deviation - _GAMMA * nearness).argmax())
+    before, after = max(best - 3, 0), min(best + 3, _GRID - 1)
+    slope = float((mean[after] - mean[before]).abs()) / (grid[after] - grid[before])
+    spread = float(deviation[best]) / max(slope, 1e-9)
+    return grid[best], min(spread, width / 2)
+
+
+def _drops(view: _View) -> tuple[list[float], float]:
+    """Return the drops of the metric below its best, and the drop at the threshold.
+
+    The scale is linear near zero and logarithmic beyond, so that the knee of an accuracy curve
+    is nearly straight on it, and cut off where it tells nothing of the crossing any more.
+    """
+    values = list(view.believed.values())
+    best, unit = max(values), _unit(view)
+    threshold = math.asinh(view.slack / unit)
+    drops = [min(math.asinh((best - y) / unit), threshold + _CUT) for y in values]
+    return drops, threshold
+
+
+def _unit(view: _View) -> float:
+    """Return the drop of the metric at which the scale turns logarithmic; above 0."""
+    values = view.believed.values()
+    return max(view.slack / _LINEAR, (max(values) - min(values)) / 1000) or 1.0

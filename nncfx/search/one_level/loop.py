@@ -1,0 +1,135 @@
+"""The two stages as loops over a study: ask for a level, measure it, write it down."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+from nncfx.errors import ArgumentError, SearchError
+from nncfx.search.one_level.bracket import Bracket
+from nncfx.search.one_level.confidence_bound import next_objective_level
+from nncfx.search.one_level.level_set import next_level
+from nncfx.search.one_level.study import Study
+from nncfx.search.settings import SearchSettings
+from nncfx.search.trials import Measurement, Observation, Stage, Trial
+
+__all__ = [
+    "check_threshold",
+    "metrics_of",
+    "objectives_of",
+    "of_stages",
+    "run_accuracy_stage",
+    "run_objective_stage",
+]
+
+# Bisection from the whole range is at about level 0.1 by then: if nothing worked, nothing will.
+_HOPELESS = 4
+
+
+def check_threshold(threshold: float) -> None:
+    """Refuse a threshold that no metric can be compared with.
+
+    Raises:
+        ArgumentError: the threshold is not finite.
+    """
+    if not math.isfinite(threshold):
+        raise ArgumentError(
+            f"threshold is {threshold}, and no metric can be compared with it. "
+            "Write the least metric that is accepted, such as 0.9."
+        )
+
+
+def run_accuracy_stage(
+    study: Study,
+    evaluate: Callable[[float], Measurement],
+    threshold: float,
+    settings: SearchSettings,
+) -> Bracket:
+    """Run what stage 1 still lacks, and return the bracket of the crossing.
+
+    Raises:
+        SearchError: the dense model is below the threshold, or the first four trials failed.
+    """
+    while True:
+        trials = of_stages(study, "dense", "accuracy")
+        _refuse_hopeless(trials, settings)
+        _refuse_weak_dense(trials, threshold)
+        free = len(of_stages(study, "dense"))
+        safe = [
+            dataclasses.replace(
+                seen, value=seen.value - settings.caution * (seen.standard_error or 0.0)
+            )
+            if seen.value is not None
+            else seen
+            for seen in metrics_of(trials)
+        ]
+        level = next_level(safe, threshold, settings, free=free)
+        if level is None:
+            return Bracket.of(safe, threshold=threshold, upper=settings.upper)
+        study.run("accuracy", level, evaluate)
+
+
+def run_objective_stage(
+    study: Study,
+    evaluate: Callable[[float], Measurement],
+    upper: float,
+    settings: SearchSettings,
+    *,
+    maximize: bool,
+) -> None:
+    """Run what stage 2 still lacks on the levels of (0, upper]."""
+    while len(of_stages(study, "objective")) < settings.max_evaluations:
+        level = next_objective_level(
+            objectives_of(study.trials), upper, settings, maximize=maximize
+        )
+        if level is None:
+            return
+        study.run("objective", level, evaluate)
+
+
+def of_stages(study: Study, *stages: Stage) -> list[Trial]:
+    """Return the trials of these stages, in order."""
+    return [trial for trial in study.trials if trial.stage in stages]
+
+
+def metrics_of(trials: Sequence[Trial]) -> list[Observation]:
+    """Return what the trials say of the metric."""
+    return [
+        Observation(
+            level=trial.level,
+            value=None if trial.measurement is None else trial.measurement.metric,
+            standard_error=None if trial.measurement is None else trial.measurement.standard_error,
+        )
+        for trial in trials
+    ]
+
+
+def objectives_of(trials: Sequence[Trial]) -> list[Observation]:
+    """Return what the trials say of the objective."""
+    return [
+        Observation(
+            level=trial.level,
+            value=None if trial.measurement is None else trial.measurement.objective,
+        )
+        for trial in trials
+    ]
+
+
+def _refuse_hopeless(trials: Sequence[Trial], settings: SearchSettings) -> None:
+    tried = [trial for trial in trials if trial.stage == "accuracy"]
+    enough = min(_HOPELESS, settings.max_evaluations)
+    if len(tried) >= enough and all(trial.state == "failed" for trial in tried):
+        raise SearchError(
+            f"The first {len(tried)} trials all failed, the last one at level "
+            f"{tried[-1].level:g} ({tried[-1].error}), so the search has nothing to go by. "
+            "Mend the evaluation, and delete the journal if there is one."
+        )
+
+
+def _refuse_weak_dense(trials: Sequence[Trial], threshold: float) -> None:
+    for trial in trials:
+        if trial.level == 0 and not trial.is_feasible(threshold):
+            found = "no result" if trial.measurement is None else f"{trial.measurement.metric:g}"
+            raise SearchError(
+                f"The metric at level 0 is {found}, below the threshold {threshold:g}, so no "
+                "compressed model can be accepted either. Lower the threshold."
+            )

@@ -1,0 +1,42 @@
+"""The monotone bracket."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nncfx.search import Observation
+from nncfx.search.one_level.bracket import Bracket
+from nncfx.search.resolution import Resolution
+
+SCALE = Resolution(tolerance=0.01)
+
+
+def bracket(*points: tuple[float, float | None], upper: float = 1.0) -> Bracket:
+    seen = [Observation(level=level, value=value) for level, value in points]
+    return Bracket.of(seen, threshold=0.9, upper=upper)
+
+
+def test_nothing_known_leaves_everything() -> None:
+    assert bracket(upper=0.8) == Bracket(low=0.0, high=0.8)
+
+
+def test_the_threshold_itself_is_feasible() -> None:
+    assert bracket((0.5, 0.9)) == Bracket(low=0.5, high=1.0)
+
+
+def test_a_failed_level_is_infeasible() -> None:
+    assert bracket((0.2, 0.95), (0.5, None)) == Bracket(low=0.2, high=0.5)
+
+
+def test_a_feasible_level_above_an_infeasible_one_is_noise() -> None:
+    assert bracket((0.2, 0.95), (0.5, 0.8), (0.6, 0.91)) == Bracket(low=0.2, high=0.5)
+
+
+@given(low=st.floats(0, 1), high=st.floats(0, 1), go_up=st.lists(st.booleans(), min_size=9))
+def test_bisection_closes_in_as_many_halvings_as_announced(
+    low: float, high: float, go_up: list[bool]
+) -> None:
+    part = Bracket(low=min(low, high), high=max(low, high))
+    for up in go_up[: part.halvings(SCALE)]:
+        middle = SCALE.level((SCALE.cells(part.low) + SCALE.cells(part.high)) / 2)
+        part = Bracket(low=middle, high=part.high) if up else Bracket(low=part.low, high=middle)
+    assert part.is_closed(SCALE)
