@@ -23,7 +23,7 @@ from torch import nn
 from nncfx import export_onnx
 from nncfx.graph.channels import Channels
 from nncfx.schemes import group_scores, keep_groups, zero_groups
-from nncfx.schemes.alignment import ALIGNMENTS, Alignment
+from nncfx.schemes.masks.alignment import ALIGNMENTS, Alignment
 from nncfx.thinning import prunable_channels, thin
 
 WIDTHS: dict[str, int | Alignment] = {

@@ -31,8 +31,11 @@ import numpy as np
 
 from nncfx.errors import StorageError
 from nncfx.storage import TensorFile, deep_compression, pack_safetensors, unpack_safetensors
-from nncfx.storage.byte_reader import ByteReader
-from nncfx.storage.container import (
+from nncfx.storage.codecs.byte_reader import ByteReader
+from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor
+from nncfx.storage.codecs.symbol_stream import decode_symbols, encode_symbols
+from nncfx.storage.codecs.tensor_codecs import CODECS, encode_words
+from nncfx.storage.formats.container import (
     Contents,
     TensorRow,
     decode_tensor,
@@ -40,9 +43,6 @@ from nncfx.storage.container import (
     read_header,
     read_tensors,
 )
-from nncfx.storage.number_formats import WIDTHS, BitTensor
-from nncfx.storage.symbol_stream import decode_symbols, encode_symbols
-from nncfx.storage.tensor_codecs import CODECS, encode_words
 
 CORPUS = Path(__file__).parent.parent / "tests" / "storage" / "corpus"
 PREFIX = struct.Struct("<8sIIII")

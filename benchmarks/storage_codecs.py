@@ -31,10 +31,11 @@ from unittest import mock
 import numpy as np
 from rich.progress import track
 
-from nncfx.storage import TensorFile, ans, deep_compression, huffman, pack_safetensors
-from nncfx.storage.byte_reader import ByteReader
-from nncfx.storage.container import Contents, pack, read_header, read_tensors
-from nncfx.storage.number_formats import BitTensor
+from nncfx.storage import TensorFile, deep_compression, pack_safetensors
+from nncfx.storage.codecs import ans, huffman
+from nncfx.storage.codecs.byte_reader import ByteReader
+from nncfx.storage.codecs.number_formats import BitTensor
+from nncfx.storage.formats.container import Contents, pack, read_header, read_tensors
 
 SHAPES = {
     "conv1": (64, 3, 11, 11),

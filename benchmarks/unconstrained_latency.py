@@ -34,7 +34,7 @@ from unconstrained_export import COPIES, Reference, made, mask
 
 from nncfx.export import ReorderResult, export_onnx, reorder_channels
 from nncfx.reorder.selection import ChannelSelection
-from nncfx.schemes.alignment import ALIGNMENTS
+from nncfx.schemes.masks.alignment import ALIGNMENTS
 from nncfx.thinning import thin
 
 WARM_UP: Final = 3

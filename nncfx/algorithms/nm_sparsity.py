@@ -30,7 +30,7 @@ from nncfx.controllers import (
 from nncfx.controllers.base.weights import Weight, raw_parameters
 from nncfx.errors import ArgumentError
 from nncfx.network import NNCFNetwork
-from nncfx.schemes.masks import check_at_least
+from nncfx.schemes.masks.exact_masks import check_at_least
 from nncfx.tracing import Insertion
 
 __all__ = ["NMSparsityBuilder", "NMSparsityController", "nm_mask"]

@@ -115,7 +115,7 @@ def _target(source: Path, output: Path | None, suffix: str) -> Path:
 
 
 def _is_packed(file: Path) -> bool:
-    from nncfx.storage.container import MAGIC
+    from nncfx.storage.formats.container import MAGIC
 
     with file.open("rb") as content:
         return content.read(len(MAGIC)) == MAGIC

@@ -21,7 +21,7 @@ from nncfx.graph.channels import Channels, GroupSet
 from nncfx.network import NNCFNetwork, inputs_for, unwrap
 from nncfx.runtimes import LatencyTable, Variant, measured_table, read_table
 from nncfx.schemes import keep_groups
-from nncfx.schemes.alignment import ALIGNMENTS, Alignment
+from nncfx.schemes.masks.alignment import ALIGNMENTS, Alignment
 from nncfx.thinning.removal import Removal, removed
 from nncfx.thinning.selection import Selection
 from nncfx.thinning.surgery import sized_on_the_way

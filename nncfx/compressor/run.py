@@ -40,7 +40,7 @@ from nncfx.lc import DC, RecoveryData
 from nncfx.schemes import Scheme, SchemeLike, as_scheme
 from nncfx.search import Candidate as Point
 from nncfx.search import CandidateStudy, JSONValue, SearchResult, SpaceResult, Study
-from nncfx.storage.whole_models import require_whole
+from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing import ExampleInputs
 
 __all__ = ["Run"]

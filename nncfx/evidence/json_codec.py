@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nncfx.errors import StorageError, did_you_mean
-from nncfx.storage.whole_file import write_whole
+from nncfx.storage.formats.whole_file import write_whole
 from nncfx.untrusted import read_json
 
 __all__ = ["decode", "encode", "load_object", "read_text", "write_text"]

@@ -44,7 +44,7 @@ from nncfx.export.passes.float32_upcast import widen_floats
 from nncfx.export.qdq import write_quantized
 from nncfx.network import inputs_for
 from nncfx.quantization.grid.operator_shapes import know_shapes
-from nncfx.storage.whole_file import writing_files
+from nncfx.storage.formats.whole_file import writing_files
 from nncfx.targets.targets import Target, target_named
 from nncfx.tracing import ExampleInputs, as_call
 

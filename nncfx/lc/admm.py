@@ -10,7 +10,7 @@ from nncfx.lc.lc import LC
 from nncfx.lc.recovery import Recovered, RecoveryData
 from nncfx.lc.training_settings import TrainingSettings
 from nncfx.schemes import SchemeLike
-from nncfx.schemes.masks import check_at_least
+from nncfx.schemes.masks.exact_masks import check_at_least
 
 __all__ = ["ADMM"]
 

@@ -19,8 +19,8 @@ from nncfx.lc.training import (
 )
 from nncfx.lc.training_settings import TrainingSettings
 from nncfx.schemes import SchemeLike, as_scheme
-from nncfx.schemes.masks import check_at_least
-from nncfx.storage.whole_models import require_whole
+from nncfx.schemes.masks.exact_masks import check_at_least
+from nncfx.storage.models.whole_models import require_whole
 
 __all__ = ["DC", "DCFineTuned"]
 

@@ -26,8 +26,8 @@ from nncfx.lc.training import (
 from nncfx.lc.training_settings import TrainingSettings
 from nncfx.lc.unfinished import Unfinished, identity
 from nncfx.schemes import Scheme, SchemeLike, as_scheme
-from nncfx.schemes.masks import check_at_least
-from nncfx.storage.whole_models import require_whole
+from nncfx.schemes.masks.exact_masks import check_at_least
+from nncfx.storage.models.whole_models import require_whole
 
 __all__ = ["LC"]
 

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.lc.nesterov import Nesterov, OptimizerFactory
 from nncfx.lc.recovery import RecoveryData
-from nncfx.schemes.masks import check_at_least
+from nncfx.schemes.masks.exact_masks import check_at_least
 from nncfx.tracing.calls.inputs import as_call
 
 __all__ = [

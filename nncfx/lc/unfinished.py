@@ -17,7 +17,7 @@ from nncfx.lc.lagrangian import Lagrangian
 from nncfx.lc.projection import Best, Projection
 from nncfx.lc.recovery import StepRecord
 from nncfx.schemes.code_digest import code_digest
-from nncfx.storage.whole_file import writing
+from nncfx.storage.formats.whole_file import writing
 from nncfx.untrusted import read_json
 
 __all__ = ["Unfinished", "identity"]

@@ -14,7 +14,7 @@ from nncfx.errors import ArgumentError, GraphError, TracingError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels
 from nncfx.network.published_state import is_published, publish, publishing, restore
-from nncfx.storage.whole_models import require_whole
+from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.inputs import ExampleInputs
 from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.calls.module_stack import Wiring

@@ -7,7 +7,7 @@ from nncfx.errors import TracingError
 from nncfx.network.network import NNCFNetwork
 from nncfx.network.published_state import is_bakeable, read_weights
 from nncfx.network.wrapping import unwrap
-from nncfx.storage.whole_models import require_whole
+from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.calls.tensors import own_tensors
 from nncfx.tracing.hooks.sites import WeightSite

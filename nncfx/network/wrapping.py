@@ -8,7 +8,7 @@ from torch import nn
 
 from nncfx.errors import ArgumentError, TracingError
 from nncfx.network.network import STATE, NNCFNetwork, WrapState
-from nncfx.storage.whole_models import require_whole
+from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.inputs import ExampleInputs
 from nncfx.tracing.hooks.dynamic_class import ClassSpec, change_class, restore_class
 from nncfx.tracing.hooks.installation import uninstall

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nncfx.errors import ArgumentError, did_you_mean
-from nncfx.schemes.alignment import Alignment
+from nncfx.schemes.masks.alignment import Alignment
 
 __all__ = [
     "COSTS",

@@ -1,12 +1,23 @@
 """Condensa's operators and schemes, and the masks that every pruning algorithm shares."""
 
-from nncfx.schemes.branches import branch_sets, keep_branches
 from nncfx.schemes.clustering import Cluster
 from nncfx.schemes.composition import AtLevel, Compose, FunctionScheme, SchemeLike, as_scheme
-from nncfx.schemes.criteria import CRITERIA, Criterion, RandomScores
 from nncfx.schemes.footprint import footprint_bytes, nonzero_parameters
 from nncfx.schemes.heads import HeadPrune
-from nncfx.schemes.importance import (
+from nncfx.schemes.kmeans import kmeans_1d
+from nncfx.schemes.layers import LAYER_KINDS
+from nncfx.schemes.low_rank import LowRank, factorize
+from nncfx.schemes.masks.branches import branch_sets, keep_branches
+from nncfx.schemes.masks.criteria import CRITERIA, Criterion, RandomScores
+from nncfx.schemes.masks.exact_masks import (
+    MaskScope,
+    group_masks,
+    group_scores,
+    kept_count,
+    magnitude_mask,
+    zero_groups,
+)
+from nncfx.schemes.masks.importance import (
     activation_scores,
     fisher_scores,
     mean_magnitude,
@@ -15,18 +26,8 @@ from nncfx.schemes.importance import (
     norm_scale_scores,
     taylor_scores,
 )
-from nncfx.schemes.kept_groups import keep_groups
-from nncfx.schemes.kmeans import kmeans_1d
-from nncfx.schemes.layers import LAYER_KINDS
-from nncfx.schemes.low_rank import LowRank, factorize
-from nncfx.schemes.masks import (
-    MaskScope,
-    group_masks,
-    group_scores,
-    kept_count,
-    magnitude_mask,
-    zero_groups,
-)
+from nncfx.schemes.masks.kept_groups import keep_groups
+from nncfx.schemes.masks.unconstrained import Ranking, Side, kept_units, unconstrained_masks
 from nncfx.schemes.operators import (
     blockprune,
     dequantize,
@@ -41,7 +42,6 @@ from nncfx.schemes.pruning import BlockPrune, Prune
 from nncfx.schemes.quantization import Quantize
 from nncfx.schemes.scheme import Scheme
 from nncfx.schemes.structured import FilterPrune, NeuronPrune, StructurePrune
-from nncfx.schemes.unconstrained import Ranking, Side, kept_units, unconstrained_masks
 
 __all__ = [
     "CRITERIA",

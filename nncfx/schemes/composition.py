@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError
 from nncfx.graph.channels import Channels
-from nncfx.schemes.masks import check_level
+from nncfx.schemes.masks.exact_masks import check_level
 from nncfx.schemes.scheme import Scheme
 
 __all__ = ["AtLevel", "Compose", "FunctionScheme", "SchemeLike", "as_scheme"]

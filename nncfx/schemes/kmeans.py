@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nncfx.errors import CompressionError
-from nncfx.schemes.masks import check_at_least
+from nncfx.schemes.masks.exact_masks import check_at_least
 
 __all__ = ["KMeansInit", "kmeans_1d", "nearest"]
 

@@ -19,7 +19,7 @@ from nncfx.schemes.layers import (
     parameter_names,
     select_layers,
 )
-from nncfx.schemes.masks import check_at_least, check_level
+from nncfx.schemes.masks.exact_masks import check_at_least, check_level
 from nncfx.schemes.scheme import Scheme
 
 __all__ = ["LowRank", "factorize", "rank_of_energy", "rank_of_level", "truncate_rank"]

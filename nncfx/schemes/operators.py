@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from nncfx.errors import ArgumentError, CompressionError, did_you_mean
-from nncfx.schemes.criteria import Criterion, resolve_criterion
-from nncfx.schemes.masks import check_level
+from nncfx.schemes.masks.criteria import Criterion, resolve_criterion
+from nncfx.schemes.masks.exact_masks import check_level
 
 __all__ = [
     "block_mask",

@@ -8,7 +8,6 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.schemes import operators
-from nncfx.schemes.criteria import Criterion, resolve_criterion
 from nncfx.schemes.layers import (
     CONDENSA_LAYERS,
     Layer,
@@ -17,7 +16,8 @@ from nncfx.schemes.layers import (
     parameter_names,
     select_layers,
 )
-from nncfx.schemes.masks import check_level
+from nncfx.schemes.masks.criteria import Criterion, resolve_criterion
+from nncfx.schemes.masks.exact_masks import check_level
 from nncfx.schemes.scheme import Scheme
 
 __all__ = ["BlockPrune", "Prune"]

@@ -17,7 +17,7 @@ from nncfx.schemes.layers import (
     parameter_names,
     select_layers,
 )
-from nncfx.schemes.masks import check_level
+from nncfx.schemes.masks.exact_masks import check_level
 from nncfx.schemes.scheme import Scheme
 
 __all__ = ["Quantize"]

@@ -10,9 +10,7 @@ from typing_extensions import override
 
 from nncfx.errors import CompressionError
 from nncfx.graph.channels import Channels, GroupSet, Role
-from nncfx.schemes import masks, operators
-from nncfx.schemes.criteria import Criterion, resolve_criterion
-from nncfx.schemes.kept_groups import keep_groups
+from nncfx.schemes import operators
 from nncfx.schemes.layers import (
     Layer,
     layer_parameters,
@@ -20,6 +18,9 @@ from nncfx.schemes.layers import (
     parameter_names,
     select_layers,
 )
+from nncfx.schemes.masks import exact_masks
+from nncfx.schemes.masks.criteria import Criterion, resolve_criterion
+from nncfx.schemes.masks.kept_groups import keep_groups
 from nncfx.schemes.scheme import Scheme
 
 __all__ = ["FilterPrune", "NeuronPrune", "RowPrune", "StructurePrune"]
@@ -72,7 +73,7 @@ class RowPrune(Scheme):
 
     def __post_init__(self) -> None:
         resolve_criterion(self.criteria)
-        masks.check_at_least("align", 1 if self.align is None else self.align, 1)
+        exact_masks.check_at_least("align", 1 if self.align is None else self.align, 1)
 
     @property
     @abstractmethod
@@ -108,7 +109,7 @@ class RowPrune(Scheme):
             return parameter_names(model, layer_parameters(layers, biases=self.prune_bias))
         raw = _raw_parameters(model)
         members = [m for g in self._sets(model, self.channels) for m in g.members]
-        touched = [masks.named(raw, m.parameter) for m in members if not m.is_buffer]
+        touched = [exact_masks.named(raw, m.parameter) for m in members if not m.is_buffer]
         return parameter_names(model, touched)
 
     def _layers(self, model: nn.Module) -> list[Layer]:
@@ -121,7 +122,7 @@ class RowPrune(Scheme):
                 f"{type(self).__name__} finds no layer that it could prune; it looks at "
                 f"{', '.join(kind.__name__ for kind in self.kinds)}. Choose another scheme.",
             )
-        if masks.check_level(level) == 0:
+        if exact_masks.check_level(level) == 0:
             return
         scores = torch.cat([self._scores(layer) for layer in layers])
         limit = operators.threshold(scores, operators.level_to_density(level))
@@ -173,12 +174,14 @@ class RowPrune(Scheme):
         sets: tuple[GroupSet, ...],
         level: float,
     ) -> None:
-        if masks.check_level(level) == 0:
+        if exact_masks.check_level(level) == 0:
             return
         channels, weights = Channels(sets), _raw_parameters(model)
-        scores = masks.group_scores(channels, weights, self.criteria, normalize=self.normalize)
+        scores = exact_masks.group_scores(
+            channels, weights, self.criteria, normalize=self.normalize
+        )
         keep = keep_groups(scores, level, align=self.align or 1)
-        masks.zero_groups(channels, keep, weights)
+        exact_masks.zero_groups(channels, keep, weights)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import IO, Self
 
 from nncfx.errors import ArgumentError, SearchError
 from nncfx.search.trials import JSONValue
-from nncfx.storage.line_file import append_line, could_begin, json_line, whole_and_torn
-from nncfx.storage.whole_file import sync
+from nncfx.storage.formats.line_file import append_line, could_begin, json_line, whole_and_torn
+from nncfx.storage.formats.whole_file import sync
 
 __all__ = ["JOURNAL_VERSION", "Journal"]
 

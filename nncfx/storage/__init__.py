@@ -7,17 +7,22 @@ import importlib
 from typing import TYPE_CHECKING
 
 from nncfx.storage import deep_compression
-from nncfx.storage.inspection import InspectRow, inspect
-from nncfx.storage.number_formats import BitTensor
-from nncfx.storage.safetensors_file import pack_safetensors, unpack_safetensors
-from nncfx.storage.tensor_file import TensorFile
-from nncfx.storage.whole_file import SavedFile
+from nncfx.storage.codecs.number_formats import BitTensor
+from nncfx.storage.formats.inspection import InspectRow, inspect
+from nncfx.storage.formats.safetensors_file import pack_safetensors, unpack_safetensors
+from nncfx.storage.formats.tensor_file import TensorFile
+from nncfx.storage.formats.whole_file import SavedFile
 
 if TYPE_CHECKING:
-    from nncfx.storage.integer_tensor import IntegerTensor
-    from nncfx.storage.model_file import load, load_state, save
-    from nncfx.storage.module_sizes import SIZE_ATTRIBUTES, ModuleSizes, apply_sizes, read_sizes
-    from nncfx.storage.norm_statistics import absorb_norm_statistics
+    from nncfx.storage.models.integer_tensor import IntegerTensor
+    from nncfx.storage.models.model_file import load, load_state, save
+    from nncfx.storage.models.module_sizes import (
+        SIZE_ATTRIBUTES,
+        ModuleSizes,
+        apply_sizes,
+        read_sizes,
+    )
+    from nncfx.storage.models.norm_statistics import absorb_norm_statistics
 
 __all__ = [
     "SIZE_ATTRIBUTES",
@@ -52,7 +57,7 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     """Import what needs torch when it is asked for (PEP 562)."""
     if name in _HOMES:
-        return getattr(importlib.import_module(f"nncfx.storage.{_HOMES[name]}"), name)
+        return getattr(importlib.import_module(f"nncfx.storage.models.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'nncfx.storage' has no attribute '{name}'")
 
 

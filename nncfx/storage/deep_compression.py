@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nncfx.errors import StorageError, did_you_mean
-from nncfx.storage.byte_reader import ByteReader
-from nncfx.storage.sparse_index import positions_of_gaps, to_gaps
+from nncfx.storage.codecs.byte_reader import ByteReader
+from nncfx.storage.codecs.sparse_index import positions_of_gaps, to_gaps
 
 __all__ = ["Entries", "Layer", "decode", "encode"]
 

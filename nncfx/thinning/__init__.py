@@ -1,6 +1,6 @@
 """Remove dead channels from a model, exactly."""
 
-from nncfx.schemes.alignment import ALIGNMENTS, Alignment
+from nncfx.schemes.masks.alignment import ALIGNMENTS, Alignment
 from nncfx.thinning.probing import prunable_channels
 from nncfx.thinning.recipe import ThinRecipe, rebuild, thin_optimizer
 from nncfx.thinning.thin import ThinResult, thin

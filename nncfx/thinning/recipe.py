@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from nncfx.errors import ThinningError, did_you_mean
-from nncfx.storage.narrow_attention import narrow_attention
+from nncfx.storage.models.narrow_attention import narrow_attention
 from nncfx.thinning.forward_arguments import Arguments, from_plain, made_bytes, plain
 from nncfx.thinning.forward_graph import forward_graph
 from nncfx.thinning.graph_form import exchange

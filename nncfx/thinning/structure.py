@@ -17,8 +17,8 @@ from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.records import insertions_from, quantizer_records
 from nncfx.quantization.grid.stored_weights import integer_weights
 from nncfx.quantization.preparation.batch_norm_folding import folded_norms, without_norms
-from nncfx.storage.module_sizes import ModuleSizes, apply_sizes, read_sizes
-from nncfx.storage.stored_model import StoredModel, check_fit, fill, restored_on_error
+from nncfx.storage.models.module_sizes import ModuleSizes, apply_sizes, read_sizes
+from nncfx.storage.models.stored_model import StoredModel, check_fit, fill, restored_on_error
 from nncfx.thinning.carried_recipes import recipes_of
 from nncfx.thinning.recipe import ThinRecipe, rebuild
 from nncfx.tracing import ExampleInputs

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from nncfx.storage.narrow_attention import narrow_attention
+from nncfx.storage.models.narrow_attention import narrow_attention
 from nncfx.thinning.copying import copied
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 

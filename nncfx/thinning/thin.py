@@ -15,9 +15,9 @@ from nncfx.errors import ArgumentError, ThinningError
 from nncfx.graph.channels import Channels
 from nncfx.network import NNCFNetwork, inputs_for, strip
 from nncfx.quantization import Quantizer
-from nncfx.schemes.alignment import Alignment, resolve_alignment
-from nncfx.storage.narrow_attention import NarrowAttention
-from nncfx.storage.whole_models import require_whole
+from nncfx.schemes.masks.alignment import Alignment, resolve_alignment
+from nncfx.storage.models.narrow_attention import NarrowAttention
+from nncfx.storage.models.whole_models import require_whole
 from nncfx.thinning.carried_recipes import carry, recipes_of
 from nncfx.thinning.probing import Form, check_form, prunable_channels
 from nncfx.thinning.quantizers import is_quantized, quantized_again, without_hooks

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, final
 import torch
 
 from nncfx.errors import StorageError
-from nncfx.storage.whole_file import write_whole
+from nncfx.storage.formats.whole_file import write_whole
 
 __all__ = ["HasState", "TrainingFile"]
 

@@ -23,7 +23,9 @@ from nncfx.controllers import CompositeController, Controller
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.network import NNCFNetwork
 from nncfx.quantization import Quantizer, fold_batch_norms
-from nncfx.storage.checkpoint_file import (
+from nncfx.storage.formats.container import is_container
+from nncfx.storage.formats.whole_file import writing
+from nncfx.storage.models.checkpoint_file import (
     FORMAT,
     KEY,
     VERSION,
@@ -31,11 +33,9 @@ from nncfx.storage.checkpoint_file import (
     read_description,
     stored_checkpoint,
 )
-from nncfx.storage.container import is_container
-from nncfx.storage.model_file import stored_model
-from nncfx.storage.stored_model import StoredModel, restored_on_error
-from nncfx.storage.whole_file import writing
-from nncfx.storage.whole_models import require_whole
+from nncfx.storage.models.model_file import stored_model
+from nncfx.storage.models.stored_model import StoredModel, restored_on_error
+from nncfx.storage.models.whole_models import require_whole
 from nncfx.thinning.structure import (
     describe,
     finished,

@@ -9,7 +9,7 @@ import pytest
 from nncfx.errors import ArgumentError
 from nncfx.export import COSTS, SelectionCost
 from nncfx.reorder.cost import cheapest_readings, is_placing_cheaper, selection_cost_of
-from nncfx.schemes.alignment import Alignment
+from nncfx.schemes.masks.alignment import Alignment
 
 UNIT = SelectionCost(
     slice_ns=10,

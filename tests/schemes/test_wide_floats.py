@@ -20,9 +20,9 @@ from nncfx.quantization.ranges.range_estimation import RangeRequest
 from nncfx.quantization.ranges.statistics import Extremes
 from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings
 from nncfx.quantization.rounding.layer_rounding import layer_moments, round_weights
-from nncfx.schemes.criteria import CRITERIA
-from nncfx.schemes.importance import mean_magnitude, mean_rank, nonzero_share
-from nncfx.schemes.masks import magnitude_mask
+from nncfx.schemes.masks.criteria import CRITERIA
+from nncfx.schemes.masks.exact_masks import magnitude_mask
+from nncfx.schemes.masks.importance import mean_magnitude, mean_rank, nonzero_share
 
 HALVES = [torch.float16, torch.bfloat16]
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nncfx.storage.container import Contents, pack
-from nncfx.storage.number_formats import BitTensor
+from nncfx.storage.codecs.number_formats import BitTensor
+from nncfx.storage.formats.container import Contents, pack
 
 WIDTHS = {"8": 1, "8_E4M3": 1, "8_E5M2": 1, "16": 2, "32": 4, "64": 8}
 
@@ -241,7 +241,7 @@ def test_the_page_suffices_to_read_what_is_written_today(
     with_ans: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not with_ans:
-        monkeypatch.setattr("nncfx.storage.ans.estimated_size", lambda _: float("inf"))
+        monkeypatch.setattr("nncfx.storage.codecs.ans.estimated_size", lambda _: float("inf"))
     tensors = as_written()
     found = dict(read(pack(Contents(tensors=tensors))))
     for name, tensor in tensors.items():

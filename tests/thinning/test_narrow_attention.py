@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from nncfx.storage.narrow_attention import NarrowAttention, narrow_attention
+from nncfx.storage.models.narrow_attention import NarrowAttention, narrow_attention
 from nncfx.thinning import ThinRecipe, rebuild, thin
 
 Q = torch.linspace(-2, 1, 3 * 5 * 8, dtype=torch.float64).reshape(3, 5, 8).sin()

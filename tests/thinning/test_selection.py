@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
-from nncfx.schemes.alignment import Alignment
+from nncfx.schemes.masks.alignment import Alignment
 from nncfx.thinning.selection import dead_groups, select_removable
 
 

@@ -13,7 +13,7 @@ from nncfx.controllers.loops.batch_norm_adaptation import examples_in, run_batch
 from nncfx.errors import CompressionError
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
 from nncfx.schemes import mean_magnitude, mean_rank, nonzero_share
-from nncfx.schemes.masks import comparable
+from nncfx.schemes.masks.exact_masks import comparable
 from nncfx.tracing.calls.preservation import preserved
 
 __all__ = ["channel_activity"]

@@ -18,7 +18,7 @@ from nncfx.schemes import (
     keep_groups,
     norm_scale_scores,
 )
-from nncfx.schemes.alignment import ALIGNMENTS, Alignment
+from nncfx.schemes.masks.alignment import ALIGNMENTS, Alignment
 
 __all__ = ["WHOLE_BRANCHES", "ChannelChoice", "choice_of", "weight_scores"]
 

@@ -39,7 +39,7 @@ from nncfx.errors import CompressionError
 from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels, GroupSet, Role
 from nncfx.schemes import group_masks, kept_units, unconstrained_masks
-from nncfx.schemes.masks import comparable
+from nncfx.schemes.masks.exact_masks import comparable
 
 __all__ = ["ChannelPruningController", "PruningSubject", "pruning_schedule"]
 

@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from nncfx.errors import SearchError, machine_fault
-from nncfx.storage.whole_file import writing
+from nncfx.storage.formats.whole_file import writing
 
 __all__ = ["TrialStates"]
 

@@ -23,7 +23,7 @@ from nncfx.controllers.base.unread_weights import unread_weights
 from nncfx.controllers.base.weights import own_parameters
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.network import NNCFNetwork, bake, is_strippable, strip
-from nncfx.schemes.masks import check_level
+from nncfx.schemes.masks.exact_masks import check_level
 from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.hooks.carried_state import CarriedState
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol, final
 
 from nncfx.errors import ArgumentError
-from nncfx.schemes.masks import check_level
+from nncfx.schemes.masks.exact_masks import check_level
 
 __all__ = [
     "BaselineSchedule",

@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from nncfx.errors import ArgumentError
 from nncfx.network import NNCFNetwork
-from nncfx.schemes.masks import check_at_least
+from nncfx.schemes.masks.exact_masks import check_at_least
 from nncfx.schemes.wide_floats import NARROW, wide
 
 __all__ = ["adapt_batch_norms", "examples_in", "run_batch"]

@@ -12,7 +12,7 @@ from nncfx.errors import ExportError
 from nncfx.export.capture.dynamic_batch import Call
 from nncfx.network import NNCFNetwork, strip
 from nncfx.quantization import Quantizer
-from nncfx.storage.whole_models import require_whole
+from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing import Priority, WeightSite
 from nncfx.tracing.calls.preservation import preserved, without_keeping
 from nncfx.tracing.hooks.dynamic_class import change_class, spec_of

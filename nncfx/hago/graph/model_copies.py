@@ -6,7 +6,7 @@ from torch import nn
 
 from nncfx.errors import ArgumentError
 from nncfx.network import NNCFNetwork, unwrap
-from nncfx.storage.whole_models import require_whole
+from nncfx.storage.models.whole_models import require_whole
 
 __all__ = ["plain_copy"]
 

@@ -11,8 +11,8 @@ from typing import Any, Final, TypeAlias
 from nncfx.errors import SearchError, StorageError
 from nncfx.hago.graph.quant_graph import QuantGraph
 from nncfx.hago.strategy.strategy import Strategy, require_hash, require_same_model
-from nncfx.storage.line_file import append_line, could_begin, json_line, whole_and_torn
-from nncfx.storage.whole_file import sync
+from nncfx.storage.formats.line_file import append_line, could_begin, json_line, whole_and_torn
+from nncfx.storage.formats.whole_file import sync
 
 __all__ = [
     "LOG_VERSION",

@@ -11,8 +11,8 @@ from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid.fake_quantize import to_integers
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import QuantizerSpec
-from nncfx.storage.integer_tensor import IntegerTensor
-from nncfx.storage.torch_bits import NAMES
+from nncfx.storage.models.integer_tensor import IntegerTensor
+from nncfx.storage.models.torch_bits import NAMES
 from nncfx.tracing import WeightSite
 
 __all__ = ["integer_weights"]

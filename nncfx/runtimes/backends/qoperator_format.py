@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from nncfx.errors import MissingExtraError, RuntimeFailure
-from nncfx.storage.whole_file import writing
+from nncfx.storage.formats.whole_file import writing
 
 __all__ = ["write_operator_form"]
 

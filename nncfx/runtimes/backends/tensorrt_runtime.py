@@ -21,7 +21,7 @@ from nncfx.runtimes.protocol.engine_cache import content_digest, kept_engine
 from nncfx.runtimes.protocol.model_path import onnx_path
 from nncfx.runtimes.protocol.named_inputs import InputSpec, named_arrays
 from nncfx.runtimes.protocol.runtime import BuildOptions, ModelSource, Outputs, Runtime, Session
-from nncfx.storage.whole_file import write_whole
+from nncfx.storage.formats.whole_file import write_whole
 from nncfx.tracing import ExampleInputs
 
 __all__ = ["EngineFacts", "TensorRt", "TensorRtSession"]

@@ -13,7 +13,7 @@ from nncfx.graph import NNCFGraph, Operation
 from nncfx.graph.macs import macs
 from nncfx.objectives import Objective
 from nncfx.runtimes.timing.statistics import Array
-from nncfx.storage.line_file import json_line
+from nncfx.storage.formats.line_file import json_line
 from nncfx.tracing import ExampleInputs, trace
 
 __all__ = ["LatencyTable", "ModuleSample", "fitted_table", "predicted_latency"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from nncfx.errors import RuntimeFailure
-from nncfx.storage.whole_file import write_whole
+from nncfx.storage.formats.whole_file import write_whole
 
 __all__ = ["content_digest", "kept_engine", "processor_digest"]
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from nncfx.errors import ArgumentError
-from nncfx.storage.whole_models import require_whole
+from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.module_walk import all_modules
 from nncfx.tracing.calls.tensors import tensors_in
 

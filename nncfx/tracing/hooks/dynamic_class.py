@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 from typing_extensions import override
 
 from nncfx.errors import TracingError
-from nncfx.storage.whole_models import is_fully_sharded, is_sharded, sharding_mend
+from nncfx.storage.models.whole_models import is_fully_sharded, is_sharded, sharding_mend
 from nncfx.tracing.hooks.activation_hooks import planned_forward
 from nncfx.tracing.hooks.boundary_hooks import Around, direct_forward
 from nncfx.tracing.hooks.hooked_reads import reading_hooked

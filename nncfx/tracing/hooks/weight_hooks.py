@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from nncfx.errors import TracingError
-from nncfx.storage.whole_models import is_offloaded, sharding_mend
+from nncfx.storage.models.whole_models import is_offloaded, sharding_mend
 from nncfx.tracing.hooks.activation_hooks import uncounted
 from nncfx.tracing.hooks.chain import carried
 from nncfx.tracing.hooks.hooked_reads import are_hooked

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from nncfx.errors import NNCFXError, TracingError, machine_fault
 from nncfx.graph import Operation, TensorInfo
-from nncfx.storage.whole_models import require_whole
+from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.composite_functions import COMPOSITE, composite_apart
 from nncfx.tracing.calls.function_names import Kind, kind, spelling
 from nncfx.tracing.calls.inputs import ExampleInputs, as_call

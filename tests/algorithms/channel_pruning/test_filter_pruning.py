@@ -11,7 +11,7 @@ from nncfx.errors import CompressionError
 from nncfx.graph.macs import total_macs
 from nncfx.network import strip
 from nncfx.schemes import CRITERIA
-from nncfx.schemes.criteria import geometric_median
+from nncfx.schemes.masks.criteria import geometric_median
 from nncfx.thinning import thin
 from nncfx.tracing import trace
 from nncfx.training.create import create_compressed_model

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nncfx.storage.container import Contents, pack
-from nncfx.storage.number_formats import BitTensor
+from nncfx.storage.codecs.number_formats import BitTensor
+from nncfx.storage.formats.container import Contents, pack
 
 HERE = Path(__file__).parent
 

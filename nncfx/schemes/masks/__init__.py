@@ -1,0 +1,1 @@
+"""Which weights and channels stay: scores, rankings, and masks with exact counts."""

@@ -1,0 +1,79 @@
+"""Pruning in depth: whole branches of residual networks."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from nncfx.errors import ArgumentError, CompressionError
+from nncfx.graph.channels import Channels, GroupSet, Role
+from nncfx.schemes.masks.exact_masks import check_level
+
+__all__ = ["branch_sets", "keep_branches"]
+
+
+def branch_sets(channels: Channels) -> tuple[GroupSet, ...]:
+    """Return the prunable sets through which alone a residual branch passes.
+
+    Without its channels such a branch adds a constant, and the rest goes on. A set is one if all
+    layers that read it add to a sum, as the second convolution of a block does, or a
+    transformer's output projection. Of the layers of a sum the first stays: what feeds it may be
+    the trunk.
+    """
+    first: dict[str, bool] = {}
+    for one in channels:
+        layers = list(dict.fromkeys(_layer(m.parameter) for m in one.by_role(Role.PRODUCER)))
+        first |= {layer: number == 0 for number, layer in enumerate(layers)}
+    return tuple(
+        one
+        for one in channels.prunable
+        if one.by_role(Role.CONSUMER)
+        and not any(first.get(_layer(m.parameter), True) for m in one.by_role(Role.CONSUMER))
+    )
+
+
+def keep_branches(channels: Channels, scores: Sequence[Tensor], level: float) -> list[Tensor]:
+    """Return, for each set of `channels.prunable`, which groups stay if whole branches go.
+
+    `floor(level * n)` of n branches go, those whose groups have the smallest mean score; of equal
+    ones, the later. Masks of the result (`group_masks`) leave the branch a constant; thinning
+    leaves it a single channel or head.
+
+    Args:
+        channels: the channel analysis of the model.
+        scores: as `group_scores` gives them with `normalize=False`; normalised ones have equal
+            means.
+        level: the fraction of branches that goes, in [0, 1).
+
+    Raises:
+        ArgumentError: `level` is out of range, or `scores` does not fit the prunable sets.
+        CompressionError: the model has no branch that may go.
+    """
+    check_level(level)
+    prunable = channels.prunable
+    if [score.numel() for score in scores] != [one.size for one in prunable]:
+        raise ArgumentError(
+            f"scores are for {[score.numel() for score in scores]} groups, but the prunable sets "
+            f"have {[one.size for one in prunable]}. Give one score per group, in their order.",
+        )
+    names = {one.name for one in branch_sets(channels)}
+    if not names:
+        raise CompressionError(
+            "No branch of this model may go: none of its prunable channels leads into a sum with "
+            "others. Prune its channels instead (keep_groups).",
+        )
+    ranked = sorted(
+        (float(score.mean()), -number)
+        for number, (one, score) in enumerate(zip(prunable, scores, strict=True))
+        if one.name in names
+    )
+    gone = {-number for _, number in ranked[: math.floor(level * len(ranked))]}
+    return [
+        torch.full((one.size,), number not in gone, dtype=torch.bool)
+        for number, one in enumerate(prunable)
+    ]
+
+
+def _layer(parameter: str) -> str:
+    return parameter.rpartition(".")[0]

@@ -1,0 +1,349 @@
+"""Masks with exact counts: which weights, and which channel groups, stay.
+
+A mask is a bool tensor, True where the entry stays. Every function here is pure.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nncfx.errors import ArgumentError, CompressionError, GraphError, did_you_mean
+from nncfx.graph.channel_entries import entries_of
+from nncfx.graph.channels import Channels, GroupSet, Member, Role
+from nncfx.graph.union_find import Ids
+from nncfx.schemes.masks.criteria import Criterion, resolve_criterion
+from nncfx.schemes.masks.ranking import largest, largest_of_all
+from nncfx.schemes.wide_floats import wide
+
+__all__ = [
+    "MaskScope",
+    "check_at_least",
+    "check_level",
+    "comparable",
+    "group_masks",
+    "group_scores",
+    "keep_largest",
+    "keep_together",
+    "kept_count",
+    "magnitude_mask",
+    "named",
+    "zero_groups",
+]
+
+MaskScope: TypeAlias = Literal["global", "local"]
+"""Whether one ranking covers all tensors together ("global") or each has its own ("local")."""
+
+
+def check_level(level: float) -> float:
+    """Return `level` as a float if it is a level.
+
+    Raises:
+        ArgumentError: `level` is not a number in [0, 1).
+    """
+    given: object = level
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < 1:
+        raise ArgumentError(
+            f"level is {level!r}; a level is the fraction that is removed and lies in [0, 1). "
+            "Write 0.3 for 30 %.",
+        )
+    return float(given)
+
+
+def check_at_least(name: str, value: int, least: int) -> None:
+    """Refuse a `value` that is not a whole number of at least `least`.
+
+    Raises:
+        ArgumentError: it is not; the message calls it `name`.
+    """
+    given: object = value
+    if isinstance(given, bool) or not isinstance(given, int) or given < least:
+        raise ArgumentError(f"{name} is {value!r}; it must be a whole number, at least {least}.")
+
+
+def kept_count(n: int, level: float) -> int:
+    """Return how many of `n` entries stay at `level` in [0, 1): `n - floor(level * n)`.
+
+    At least one of a non-empty `n` stays.
+
+    >>> kept_count(10, 0.25)
+    8
+    """
+    return n - math.floor(check_level(level) * n)
+
+
+def magnitude_mask(
+    tensors: Mapping[str, Tensor],
+    level: float,
+    *,
+    scope: MaskScope = "global",
+    minimum: int = 1,
+    normed: bool = False,
+) -> dict[str, Tensor]:
+    """Return, for each tensor, the mask of its entries of largest magnitude.
+
+    Exactly `n - floor(level * n)` entries stay, where n counts all tensors together
+    (scope "global") or each by itself ("local"). Level 0 keeps everything. Of equal magnitudes
+    the earlier stays: tensors in the order of the mapping, entries in row-major order.
+
+    Args:
+        tensors: Weights by name, any shapes and floating dtypes.
+        level: Fraction to remove, in [0, 1).
+        scope: One ranking over all tensors, or one for each.
+        minimum: So many entries of each tensor stay in any case (all, of a smaller tensor), so
+            that no tensor is emptied; only if these alone exceed the count does more stay than
+            the level asks.
+        normed: Divide each tensor by its Euclidean norm before ranking (NNCF's `normed_abs`), so
+            that tensors of small entries are not zeroed first. All-zero tensors stay as they are.
+
+    Raises:
+        ArgumentError: `level`, `scope` or `minimum` is out of range.
+        CompressionError: a tensor has NaN entries, which have no rank.
+
+    >>> magnitude_mask({"w": torch.tensor([1.0, -3.0, 2.0, 2.0])}, 0.5)
+    {'w': tensor([False,  True,  True, False])}
+    """
+    flat = {}
+    for name, tensor in tensors.items():
+        flat[name] = tensor.detach().abs().flatten()
+        # the maximum of entries with a NaN among them is NaN, and takes one pass
+        if flat[name].numel() and torch.isnan(flat[name].max()):
+            raise CompressionError(
+                f"'{name}' has NaN entries, which have no magnitude to rank by. Train the model "
+                "to finite weights first (a lower learning rate, or gradient clipping).",
+            )
+        if normed:
+            # a copy already, which no one else sees
+            flat[name] = wide(flat[name])
+            norm = torch.linalg.vector_norm(flat[name])
+            flat[name].div_(torch.where(norm > 0, norm, torch.ones_like(norm)))
+    kept = keep_largest(list(flat.values()), level, scope, minimum)
+    return {
+        name: mask.view(tensor.shape)
+        for (name, tensor), mask in zip(tensors.items(), kept, strict=True)
+    }
+
+
+def group_scores(
+    channels: Channels,
+    weights: Mapping[str, Tensor],
+    criterion: Criterion = "l2norm",
+    *,
+    normalize: bool = True,
+) -> list[Tensor]:
+    """Return one score per group of each prunable group set, in the order of `channels.prunable`.
+
+    The score of a group is the criterion of all its producers' slices laid end to end (weights
+    only: a bias counts where a set has nothing else).
+
+    Args:
+        channels: The channel analysis of the model.
+        weights: Parameters by dotted name (at least all producers).
+        criterion: A name such as "l1norm" or "l2norm", or a function from `g x m` signed weights
+            to `g` scores.
+        normalize: Divide by the mean score of the set, so that sets compare in one ranking
+            (a set whose scores are all zero is left alone).
+
+    Raises:
+        ArgumentError: no criterion has that name.
+        GraphError: `weights` lacks a producer.
+        CompressionError: a set has no producer, or a score is NaN.
+    """
+    score = resolve_criterion(criterion)
+    scores = []
+    for group_set in channels.prunable:
+        slices = _producer_slices(group_set, weights)
+        # a user's criterion may write to its copy; ours only read, also the weight itself
+        is_shared = isinstance(criterion, str) and len(slices) == 1
+        values = score(slices[0] if is_shared else torch.cat(slices, dim=1))
+        scores.append(comparable(group_set, values, normalize=normalize))
+    return scores
+
+
+def comparable(group_set: GroupSet, scores: Tensor, *, normalize: bool) -> Tensor:
+    """Return the scores of a set's groups, divided by their mean if `normalize` (and it is > 0).
+
+    Raises:
+        CompressionError: a score is NaN.
+    """
+    average = float(scores.mean())
+    if math.isnan(average) and torch.isnan(scores).any():
+        raise CompressionError(
+            f"The weights that produce '{group_set.name}' give NaN scores, which have no "
+            "rank. Train the model to finite weights first.",
+        )
+    return scores / average if normalize and average > 0 else scores
+
+
+def group_masks(
+    channels: Channels,
+    keep: Sequence[Tensor],
+    weights: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """Return the mask of every parameter that carries groups which go.
+
+    Covers producers (rows and biases), followers (norm weights and biases, depthwise weights)
+    and consumers (columns), so that a masked channel is zero on both sides and removing it
+    changes nothing. Buffers (running statistics) are left alone, and rows that weight norm
+    divides by their length: the length is zero.
+
+    Args:
+        channels: The channel analysis of the model.
+        keep: For each set of `channels.prunable`, g bools, True where the group stays.
+        weights: Parameters by dotted name; only their shapes and devices are read.
+
+    Returns:
+        Masks by parameter name, broadcastable to the parameter (size 1 on axes where nothing
+        goes). Parameters that lose nothing are absent.
+
+    Raises:
+        ArgumentError: `keep` does not fit the prunable sets, or leaves nothing of any.
+        GraphError: `weights` lacks a member.
+    """
+    masks: dict[str, Tensor] = {}
+    gone = _gone(channels, keep)
+    for (name, axis), entries in entries_of(channels, gone, zeroed=True).items():
+        parameter = named(weights, name)
+        shape = [1] * parameter.ndim
+        shape[axis] = parameter.shape[axis]
+        view = _all_but(entries, shape[axis]).to(parameter.device).view(shape)
+        masks[name] = masks[name] & view if name in masks else view
+    return masks
+
+
+def zero_groups(
+    channels: Channels,
+    keep: Sequence[Tensor],
+    weights: Mapping[str, Tensor],
+) -> None:
+    """Set to zero, in place, what the masks of `group_masks` leave out; no masks are made.
+
+    Args:
+        channels: The channel analysis of the model.
+        keep: For each set of `channels.prunable`, g bools, True where the group stays.
+        weights: Parameters by dotted name, finite (0 times infinity is NaN); they are changed.
+
+    Raises:
+        ArgumentError: `keep` does not fit the prunable sets, or leaves nothing of any. Nothing is
+            changed.
+        GraphError: `weights` lacks a member. Nothing is changed.
+    """
+    gone = entries_of(channels, _gone(channels, keep), zeroed=True)
+    parameters = [(named(weights, name).detach(), axis) for name, axis in gone]
+    factors: dict[tuple[int, int, torch.dtype, torch.device], Tensor] = {}
+    for (parameter, axis), entries in zip(parameters, gone.values(), strict=True):
+        # axes that carry the same channels share their entries
+        key = (id(entries), parameter.shape[axis], parameter.dtype, parameter.device)
+        if key not in factors:
+            factors[key] = _all_but(entries, parameter.shape[axis]).to(parameter)
+        # a product with a vector takes a third of the time of a fill by indices or mask
+        parameter.mul_(factors[key].view(-1, *[1] * (parameter.ndim - 1 - axis)))
+
+
+def _all_but(entries: Ids, count: int) -> Tensor:
+    """Return `count` bools, False at `entries`."""
+    stays = np.ones(count, dtype=np.bool_)
+    stays[entries] = False
+    return torch.from_numpy(stays)
+
+
+def _gone(channels: Channels, keep: Sequence[Tensor]) -> dict[str, Ids]:
+    """Return the numbers of the groups that go, by the names of those sets that lose some."""
+    prunable = channels.prunable
+    if [mask.numel() for mask in keep] != [group_set.size for group_set in prunable]:
+        raise ArgumentError(
+            f"keep has {[mask.numel() for mask in keep]} entries, but the prunable group sets "
+            f"have {[group_set.size for group_set in prunable]} groups. Give one bool per group, "
+            "in the order of channels.prunable.",
+        )
+    if prunable and not any(mask.any() for mask in keep):
+        raise ArgumentError(
+            f"keep leaves none of the {sum(mask.numel() for mask in keep)} groups, so that all "
+            "outputs would be constants. Keep some; 'keep_groups' leaves one of each set.",
+        )
+    gone = {
+        group_set.name: (~mask).cpu().numpy().nonzero()[0]
+        for group_set, mask in zip(prunable, keep, strict=True)
+    }
+    return {name: groups for name, groups in gone.items() if len(groups)}
+
+
+def keep_largest(
+    parts: list[Tensor], level: float, scope: MaskScope, minimum: int
+) -> list[Tensor]:
+    """Return the masks of the largest entries of flat `parts`, with exact counts."""
+    check_level(level)
+    check_at_least("minimum", minimum, 0)
+    if scope == "local":
+        return [largest(p, max(kept_count(p.numel(), level), minimum)) for p in parts]
+    if scope != "global":
+        raise ArgumentError(
+            f"scope is {scope!r}; it says which entries are ranked together. "
+            "Use 'global' (one ranking for all) or 'local' (one for each).",
+        )
+    return keep_together(parts, kept_count(sum(p.numel() for p in parts), level), minimum)
+
+
+def keep_together(parts: list[Tensor], kept: int, minimum: int) -> list[Tensor]:
+    """Return the masks of the `kept` largest entries of `parts`, of each at least `minimum`."""
+    least = [min(minimum, p.numel()) for p in parts]
+    masks: dict[int, Tensor] = {}
+    ranked = list(range(len(parts)))
+    # A part that gets less than its least when all are ranked gets its least, and the others
+    # share the rest; their threshold only rises, so that it would not get more later.
+    while ranked:
+        found = largest_of_all([parts[index] for index in ranked], kept)
+        counts = [int(torch.count_nonzero(mask)) for mask in found]
+        weak = {index for index, count in zip(ranked, counts, strict=True) if count < least[index]}
+        masks |= dict(zip(ranked, found, strict=True))
+        if not weak:
+            break
+        masks |= {index: largest(parts[index], least[index]) for index in weak}
+        kept -= sum(least[index] for index in weak)
+        ranked = [index for index in ranked if index not in weak]
+    return [masks[index] for index in range(len(parts))]
+
+
+def _producer_slices(group_set: GroupSet, weights: Mapping[str, Tensor]) -> list[Tensor]:
+    """Return the producers' weights as `g x m` matrices, one per producer."""
+    producers = [m for m in group_set.by_role(Role.PRODUCER) if not m.is_buffer]
+    tensors = [(member, named(weights, member.parameter)) for member in producers]
+    matrices = [pair for pair in tensors if pair[1].ndim > 1] or tensors
+    if not matrices:
+        raise CompressionError(
+            f"No parameter produces the channels of '{group_set.name}', so its groups have no "
+            "score. Mark the set as fixed, or ignore it.",
+        )
+    return [_slices(member, tensor) for member, tensor in matrices]
+
+
+def _slices(member: Member, tensor: Tensor) -> Tensor:
+    """Return the entries of `tensor` that belong to each group, as a `g x m` matrix."""
+    rows, width = tensor.detach(), tensor.shape[member.axis]
+    entries = member.indices.ravel()
+    # mostly they are the tensor
+    if len(entries) != width or np.count_nonzero(entries != np.arange(width)):
+        rows = rows.index_select(member.axis, _indices(member).to(tensor.device).flatten())
+    return rows.movedim(member.axis, 0).reshape(len(member.indices), -1)
+
+
+def _indices(member: Member) -> Tensor:
+    # a copy, because torch warns of sharing memory with a read-only array
+    return torch.from_numpy(member.indices.copy())
+
+
+def named(weights: Mapping[str, Tensor], name: str) -> Tensor:
+    """Return `weights[name]`.
+
+    Raises:
+        GraphError: there is no such weight.
+    """
+    if name not in weights:
+        raise GraphError(
+            f"No parameter '{name}' among the given weights, though its channels are to be "
+            f"pruned. Pass dict(model.named_parameters()).{did_you_mean(name, weights)}",
+        )
+    return weights[name]

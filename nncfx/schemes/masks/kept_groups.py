@@ -1,0 +1,88 @@
+"""Which groups of channels stay at a level, with widths that are allowed: `keep_groups`."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from nncfx.schemes.masks.alignment import Alignment, aligned_count, resolve_alignment
+from nncfx.schemes.masks.exact_masks import MaskScope, keep_largest, keep_together, kept_count
+from nncfx.schemes.masks.ranking import largest
+
+__all__ = ["keep_groups"]
+
+
+def keep_groups(
+    scores: Sequence[Tensor],
+    level: float,
+    *,
+    align: int | Alignment = 1,
+    minimum: int = 1,
+    scope: MaskScope = "global",
+    entries: Sequence[int] | None = None,
+) -> list[Tensor]:
+    """Return, for each group set, the mask of its groups of largest score.
+
+    As many stay as in `magnitude_mask`. With `align`, every set that loses a group keeps as many
+    more as its width takes to be allowed (see `aligned_count`). So never more goes than the level
+    asks for, unless the alignment rounds down: of each set (scope "local"), or of all together
+    (scope "global", where some sets make up for what others keep, as far as that goes). Level 0
+    keeps everything, whatever `align`. Of equal scores the earlier group stays.
+
+    Args:
+        scores: One tensor of g scores per group set, as `group_scores` returns them.
+        level: Fraction of groups to remove, in [0, 1).
+        align: The widths that are allowed, or the number whose multiples are, at least 1.
+        minimum: So many groups of each set stay in any case.
+        scope: One ranking over all sets, or one for each.
+        entries: How many entries of its layer a group of each set has; None for one.
+
+    Raises:
+        ArgumentError: `level`, `align`, `minimum` or `scope` is out of range.
+
+    >>> keep_groups([torch.tensor([3.0, 1.0, 2.0])], 0.34)
+    [tensor([ True, False,  True])]
+    """
+    alignment = align if isinstance(align, Alignment) else resolve_alignment(align)
+    parts = [score.detach() for score in scores]
+    kept = keep_largest(parts, level, scope, minimum)
+    if alignment.multiple == 1:
+        return kept
+    widths = entries or [1] * len(parts)
+
+    def aligned(masks: Sequence[Tensor]) -> list[int]:
+        return [
+            aligned_count(
+                int(torch.count_nonzero(mask)),
+                mask.numel(),
+                alignment,
+                each=each,
+                minimum=max(minimum, 1),
+            )
+            for mask, each in zip(masks, widths, strict=True)
+        ]
+
+    if scope == "global" and not alignment.down:
+        target = kept_count(sum(part.numel() for part in parts), level)
+        kept = _ranked_on(parts, target, minimum, aligned)
+    return [
+        mask if int(torch.count_nonzero(mask)) == wanted else largest(part, wanted)
+        for part, mask, wanted in zip(parts, kept, aligned(kept), strict=True)
+    ]
+
+
+def _ranked_on(
+    parts: list[Tensor],
+    target: int,
+    minimum: int,
+    aligned: Callable[[Sequence[Tensor]], list[int]],
+) -> list[Tensor]:
+    """Return the masks of as few largest entries as leave `target` or more, once aligned."""
+    low, high = 0, target
+    while low < high:
+        middle = (low + high) // 2
+        if sum(aligned(keep_together(parts, middle, minimum))) >= target:
+            high = middle
+        else:
+            low = middle + 1
+    return keep_together(parts, high, minimum)

@@ -1,0 +1,1 @@
+"""Codecs of words and symbols: numpy only."""

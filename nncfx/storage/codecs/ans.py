@@ -1,0 +1,171 @@
+"""Range ANS streams of 16-bit symbols: interleaved lanes, encoded and decoded by numpy.
+
+A stream is the table of frequencies, the number n of lanes and the number of words as varints,
+the n states as uint32, then the words as uint16. Symbol i belongs to lane i % n. To read a symbol,
+a lane with the state x takes the slot `x % 2**R` (frequencies add up to 2**R), finds the symbol
+whose slots `start .. start + f - 1` it is one of, and goes on with `f * (x >> R) + slot - start`;
+if that is below 2**16, it becomes that times 2**16 plus the next word. Lanes take turns, in order.
+At the end every state is 2**16 again and no word is left.
+
+Source: Duda (2013), Asymmetric numeral systems; Giesen (2014), Interleaved entropy coders.
+"""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nncfx.errors import StorageError
+from nncfx.storage.codecs.byte_reader import ByteReader, varint
+from nncfx.storage.codecs.frequency_table import (
+    LARGEST_ALPHABET,
+    best_frequencies,
+    cost_bits,
+    pack_frequencies,
+    unpack_frequencies,
+)
+
+__all__ = ["AnsReader", "encode", "estimated_size"]
+
+Symbols: TypeAlias = NDArray[np.unsignedinteger[Any]]
+Cells: TypeAlias = NDArray[np.uint64]
+
+MOST_LANES = 1 << 12
+_LOWEST = np.uint64(1 << 16)
+_WORD = np.uint64(16)
+_HALF = np.uint64(32)
+_LOW_HALF = np.uint64(0xFFFFFFFF)
+_BATCH = 1 << 17
+_LOST_PER_LANE = 3  # bytes: a state begins with 16 bits of nothing and ends with 24 in 32
+
+
+def lanes_of(count: int) -> int:
+    """Return how many lanes `count` symbols get: many enough for speed, few enough for size."""
+    return max(1, min(count >> 10, max(1 << 10, count >> 12), MOST_LANES))
+
+
+def estimated_size(counts: NDArray[np.int64]) -> float:
+    """Return about how many bytes the stream of symbols that occur `counts` times takes.
+
+    Infinity if there are too few or too many kinds of symbols for this coder.
+    """
+    if not 2 <= np.count_nonzero(counts) <= LARGEST_ALPHABET:  # noqa: PLR2004 (a choice)
+        return float("inf")
+    frequencies = best_frequencies(counts)
+    table = len(pack_frequencies(frequencies))
+    lanes = _LOST_PER_LANE * lanes_of(int(counts.sum()))
+    return 4 + table + lanes + cost_bits(counts, frequencies) / 8
+
+
+def encode(symbols: Symbols, counts: NDArray[np.int64]) -> bytes:
+    """Return `symbols`, 1-D, which occur `counts` times, as one stream.
+
+    Args:
+        symbols: At least two different ones, at most 4,096.
+        counts: How often each occurs, up to the largest one.
+    """
+    frequencies = best_frequencies(counts)
+    lanes = lanes_of(symbols.size)
+    states, words = _encode_words(symbols, frequencies, lanes)
+    head = pack_frequencies(frequencies) + varint(lanes) + varint(words.size)
+    return b"".join([head, states.astype("<u4").tobytes(), words.astype("<u2").tobytes()])
+
+
+def _encode_words(
+    symbols: Symbols,
+    frequencies: NDArray[np.int64],
+    lanes: int,
+) -> tuple[Cells, NDArray[np.uint16]]:
+    bits = np.uint64(int(frequencies.sum()).bit_length() - 1)
+    frequency = frequencies.astype(np.uint64)
+    start = np.cumsum(frequency) - frequency
+    step_up = (np.uint64(1) << bits) - frequency
+    state = np.full(lanes, _LOWEST)
+    parts = [np.zeros(0, dtype=np.uint16)]
+    # A decoder reads forward what is written backward: from the last symbol to the first.
+    for begin in range((symbols.size - 1) // lanes * lanes, -1, -lanes):
+        row = symbols[begin : begin + lanes]
+        x = state[: row.size]
+        f = frequency.take(row)
+        full = (x >= f << (_HALF - bits)).nonzero()[0]
+        spilling = x[full]
+        parts.append(spilling.astype(np.uint16))
+        x[full] = spilling >> _WORD
+        # exact in float64: states have 32 bits and frequencies 14
+        quotient = (x / f).astype(np.uint64)
+        x += quotient * step_up.take(row) + start.take(row)
+    parts.reverse()
+    return state, np.concatenate(parts)
+
+
+class AnsReader:
+    """Reads the symbols of a stream in order, some at a time.
+
+    Allocates at most 4 MiB and the table beside what it returns.
+    """
+
+    def __init__(self, source: ByteReader, count: int) -> None:
+        """Take a whole stream of `count` symbols, at least one, from `source`.
+
+        Raises:
+            StorageError: The stream is cut off, or its parts contradict each other.
+        """
+        frequencies = unpack_frequencies(source)
+        lanes, words = source.varint(), source.varint()
+        _check(1 <= lanes <= min(MOST_LANES, count) and words <= count)
+        self._bits = np.uint64(int(frequencies.sum()).bit_length() - 1)
+        self._symbol = np.repeat(np.arange(frequencies.size, dtype=np.uint16), frequencies)
+        start = (np.cumsum(frequencies) - frequencies)[self._symbol]
+        offset = np.arange(self._symbol.size) - start
+        self._table = (frequencies[self._symbol] << 32 | offset).astype(np.uint64)
+        self._state = np.frombuffer(source.take(4 * lanes), dtype="<u4").astype(np.uint64)
+        _check(bool((self._state >= _LOWEST).all()))
+        self._words = np.frombuffer(source.take(2 * words), dtype="<u2")
+        self._left = count
+        self._ahead = np.zeros(0, dtype=np.uint16)
+
+    def read(self, count: int) -> NDArray[np.uint16]:
+        """Return the next `count` symbols.
+
+        Raises:
+            StorageError: The stream does not hold what it announced.
+        """
+        parts = [self._ahead[:count]]
+        self._ahead = self._ahead[count:]
+        missing = count - parts[0].size
+        while missing > 0:
+            batch = self._batch()
+            parts.append(batch[:missing])
+            self._ahead = batch[missing:]
+            missing -= parts[-1].size
+        return np.concatenate(parts)
+
+    def _batch(self) -> NDArray[np.uint16]:
+        lanes = self._state.size
+        size = min(self._left, max(1, _BATCH // lanes) * lanes)
+        _check(size > 0)
+        slots = np.empty(size, dtype=np.uint64)
+        for begin in range(0, size, lanes):
+            self._step(slots[begin : begin + lanes])
+        self._left -= size
+        if not self._left:
+            _check(not self._words.size and bool((self._state == _LOWEST).all()))
+        return self._symbol.take(slots.view(np.int64))
+
+    def _step(self, slot: Cells) -> None:
+        """Let each lane read one symbol; write its slot."""
+        x = self._state[: slot.size]
+        np.bitwise_and(x, np.uint64(self._symbol.size - 1), out=slot)
+        entry = self._table.take(slot.view(np.int64))
+        np.right_shift(x, self._bits, out=x)
+        x *= entry >> _HALF
+        x += entry & _LOW_HALF
+        low = (x < _LOWEST).nonzero()[0]
+        _check(low.size <= self._words.size)
+        x[low] = x[low] << _WORD | self._words[: low.size]
+        self._words = self._words[low.size :]
+
+
+def _check(holds: bool) -> None:
+    if not holds:
+        raise StorageError("The file is damaged: an ANS stream contradicts its own lengths.")

@@ -1,0 +1,182 @@
+"""Streams of symbols: fixed-width, Huffman or ANS, whichever is smallest.
+
+The first byte says which. In [0, 16] it is a width: the smallest symbol follows as varint, then
+each symbol less that one in that many bits, highest bit first, padded with zeros (width 0: all
+symbols are equal, no bits). 32 is a Huffman stream (see `huffman`), 33 an ANS stream (see `ans`).
+No symbols take no bytes.
+"""
+
+from typing import Any, Protocol, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nncfx.errors import StorageError
+from nncfx.storage.codecs import ans, huffman
+from nncfx.storage.codecs.byte_reader import ByteReader, varint
+
+__all__ = [
+    "SymbolReader",
+    "decode_symbols",
+    "encode_symbols",
+    "open_symbols",
+    "pack_bits",
+    "symbols_size",
+    "unpack_bits",
+]
+
+Symbols: TypeAlias = NDArray[np.unsignedinteger[Any]]
+
+HUFFMAN = 32
+ANS = 33
+_WIDEST = 16
+_CHUNK = 1 << 20
+
+
+class SymbolReader(Protocol):
+    """Reads the symbols of a stream in order, some at a time."""
+
+    def read(self, count: int) -> NDArray[np.uint16]:
+        """Return the next `count` symbols; no more than the stream has may be asked for."""
+
+
+def pack_bits(symbols: Symbols, width: int) -> bytes:
+    """Return each of `symbols`, below 2**width, in `width` bits in [0, 16], highest bit first.
+
+    >>> pack_bits(np.array([1, 2, 3], dtype=np.uint16), 4).hex()
+    '1230'
+    """
+    parts = []
+    for start in range(0, symbols.size if width else 0, _CHUNK):
+        chunk = symbols[start : start + _CHUNK]
+        if width == 8:  # noqa: PLR2004 (whole bytes)
+            parts.append(chunk.astype(np.uint8).tobytes())
+            continue
+        cells = chunk.astype(">u2").view(np.uint8).reshape(-1, 2)
+        bits = np.unpackbits(cells, axis=1)[:, _WIDEST - width :]
+        parts.append(np.packbits(bits).tobytes())
+    return b"".join(parts)
+
+
+def unpack_bits(raw: NDArray[np.uint8], first: int, count: int, width: int) -> NDArray[np.uint16]:
+    """Return the `count` symbols from number `first` on that `pack_bits` wrote into `raw`.
+
+    >>> unpack_bits(np.array([0x12, 0x30], dtype=np.uint8), 1, 2, 4).tolist()
+    [2, 3]
+    """
+    if width == 8:  # noqa: PLR2004 (whole bytes)
+        return raw[first : first + count].astype(np.uint16)
+    out = np.zeros(count, dtype=np.uint16)
+    for start in range(0, count if width else 0, _CHUNK):
+        chunk = out[start : start + _CHUNK]
+        byte, skipped = divmod((first + start) * width, 8)
+        bits = np.unpackbits(raw[byte:], count=skipped + chunk.size * width)[skipped:]
+        for column in range(width):
+            chunk |= bits[column::width].astype(np.uint16) << (width - 1 - column)
+    return out
+
+
+@final
+class _FixedWidth:
+    """Symbols of a fixed width; checks the padding at once and every symbol when it is read."""
+
+    def __init__(self, source: ByteReader, count: int, width: int) -> None:
+        self._low = source.varint()
+        if width > _WIDEST or self._low >= 1 << _WIDEST:
+            raise StorageError(
+                f"The file is damaged: a symbol stream of kind {width}, from {self._low} on.",
+            )
+        self._raw = np.frombuffer(source.take((count * width + 7) // 8), dtype=np.uint8)
+        if self._raw.size and int(self._raw[-1]) & ((1 << (-count * width % 8)) - 1):
+            raise StorageError("The file is damaged: padding bits are not zero.")
+        self._width = width
+        self._at = 0
+
+    def read(self, count: int) -> NDArray[np.uint16]:
+        symbols = unpack_bits(self._raw, self._at, count, self._width)
+        self._at += count
+        if symbols.size and int(symbols.max()) + self._low >= 1 << _WIDEST:
+            raise StorageError("The file is damaged: a symbol exceeds 16 bits.")
+        return symbols + np.uint16(self._low)
+
+
+@final
+class _Decoded:
+    """Symbols that are in memory already."""
+
+    def __init__(self, symbols: NDArray[np.uint16]) -> None:
+        self._left = symbols
+
+    def read(self, count: int) -> NDArray[np.uint16]:
+        symbols, self._left = self._left[:count], self._left[count:]
+        return symbols
+
+
+def _fixed(counts: NDArray[np.int64]) -> tuple[int, int]:
+    used = np.flatnonzero(counts)
+    low = int(used[0])
+    return low, (int(used[-1]) - low).bit_length()
+
+
+def _sizes(counts: NDArray[np.int64]) -> list[tuple[float, int]]:
+    """Return (bytes, kind) of the streams there may be, the size of ANS being an estimate."""
+    low, width = _fixed(counts)
+    fixed = 1 + len(varint(low)) + (int(counts.sum()) * width + 7) // 8
+    if not width:
+        return [(fixed, 0)]
+    coded = [(1 + huffman.encoded_size(counts), HUFFMAN), (1 + ans.estimated_size(counts), ANS)]
+    return [(fixed, width), *coded]
+
+
+def symbols_size(counts: NDArray[np.int64]) -> float:
+    """Return the size in bytes of the stream of symbols that occur `counts` times.
+
+    Exact for all but ANS streams, and for those within some bytes.
+    """
+    return min(_sizes(counts))[0] if counts.any() else 0
+
+
+def encode_symbols(symbols: Symbols) -> bytes:
+    """Return `symbols`, 1-D and below 65,536, as the smallest of the streams.
+
+    >>> encode_symbols(np.array([5, 5, 5], dtype=np.uint8)).hex()
+    '0005'
+    """
+    if not symbols.size:
+        return b""
+    counts = huffman.count_symbols(symbols)
+    _, kind = min(_sizes(counts))
+    if kind == HUFFMAN:
+        return bytes([kind]) + huffman.encode(symbols)
+    if kind == ANS:
+        return bytes([kind]) + ans.encode(symbols, counts)
+    low, width = _fixed(counts)
+    return bytes([width]) + varint(low) + pack_bits(symbols - symbols.dtype.type(low), width)
+
+
+def open_symbols(source: ByteReader, count: int) -> SymbolReader:
+    """Take the stream of the next `count` symbols from `source` and return a reader of them.
+
+    Allocates in proportion to the bytes of the stream and at most 2 bytes per symbol of `count`,
+    which the caller has bounded.
+
+    Raises:
+        StorageError: The stream is damaged or cut off.
+    """
+    if not count:
+        return _Decoded(np.zeros(0, dtype=np.uint16))
+    kind = source.take(1)[0]
+    if kind == HUFFMAN:
+        return _Decoded(huffman.decode(source, count))
+    if kind == ANS:
+        return ans.AnsReader(source, count)
+    return _FixedWidth(source, count, kind)
+
+
+def decode_symbols(source: ByteReader, count: int) -> NDArray[np.uint16]:
+    """Return the next `count` symbols of `source`.
+
+    Raises:
+        StorageError: The stream is damaged or cut off.
+    """
+    return open_symbols(source, count).read(count)

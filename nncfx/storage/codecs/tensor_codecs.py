@@ -1,0 +1,242 @@
+"""Codecs of one tensor's words: where the non-zeros are, and what they are.
+
+A codec is spelt `index+values`. Index: `dense` (every word is a value, no bytes), `bitmap` (one
+bit per word, lowest bit of each byte first), `runs` (zeros before each non-zero, see
+`sparse_index`). Values: `raw` (little-endian words), `planes` (one symbol stream per byte of
+the words, lowest byte first), `codebook` (varint K, K raw words, one stream of codes, where
+code 0 is zero and code k the k-th word).
+
+Both directions work through a tensor in chunks, so that beside it only what is coded takes
+memory in proportion to it.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nncfx.errors import StorageError
+from nncfx.storage.codecs.byte_reader import ByteReader, varint
+from nncfx.storage.codecs.codebook import Codebook, to_codes
+from nncfx.storage.codecs.huffman import count_symbols
+from nncfx.storage.codecs.number_formats import Words
+from nncfx.storage.codecs.sparse_index import RunPositions, to_runs
+from nncfx.storage.codecs.symbol_stream import encode_symbols, open_symbols, symbols_size
+from nncfx.storage.codecs.value_reader import open_values
+
+__all__ = ["CODECS", "decode_words", "encode_words"]
+
+CODECS = tuple(
+    f"{i}+{v}" for i in ("dense", "bitmap", "runs") for v in ("raw", "planes", "codebook")
+)
+"""The names of all codecs."""
+
+Zeros: TypeAlias = NDArray[np.unsignedinteger[Any]]
+
+RUN_LIMITS = (1, 3, 7, 15, 31, 63, 127, 255, 511, 1023, 4095)
+_CHUNK = 1 << 18
+_POPULATION = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(1, dtype=np.uint8)
+
+
+class _Choice(NamedTuple):
+    size: float
+    name: str
+    limit: int = 0  # of runs
+
+
+class _Sparse(NamedTuple):
+    kept: Words
+    zeros: Zeros  # before each kept word
+
+
+def encode_words(words: Words, max_codes: int = 256) -> tuple[str, bytes]:
+    r"""Return the codec that makes `words` smallest, and their bytes under it.
+
+    Beside the result it takes, for each word that is not zero, its width and 8 bytes, or where
+    more than 65,535 zeros follow each other 10, and 16 MiB.
+
+    Args:
+        words: 1-D; a zero is a word without a bit set.
+        max_codes: The most distinct non-zero words that still make a codebook.
+
+    >>> encode_words(np.array([0, 0, 0, 7, 0, 0, 0, 0], dtype=np.uint8))
+    ('bitmap+raw', b'\x08\x07')
+    """
+    sparse = _sparse(words)
+    book = to_codes(sparse.kept, max_codes)
+    dense = min(_choices(words, sparse.kept.size, book))
+    if sparse.kept.size < words.size:
+        index = min(_index_choices(sparse.zeros, words.size))
+        values = min(_choices(sparse.kept, sparse.kept.size, book))
+        if index.size + values.size < dense.size:
+            head = _encode_index(index, words, sparse.zeros)
+            tail = _encode_values(values, sparse.kept, book)
+            return f"{index.name}+{values.name}", head + tail
+    if dense.name == "codebook" and book is not None:
+        codes = np.zeros(words.size, dtype=np.uint16)
+        codes[words != 0] = book.codes
+        book = Codebook(codes, book.values)
+    return f"dense+{dense.name}", _encode_values(dense, words, book)
+
+
+def _sparse(words: Words) -> _Sparse:
+    count = int(np.count_nonzero(words))
+    narrow = "<u4" if words.size < 1 << 32 else "<u8"
+    if count == words.size:
+        return _Sparse(words, np.zeros(0, dtype=narrow))
+    kept, zeros = np.empty(count, dtype=words.dtype), np.empty(count, dtype=narrow)
+    at, last = 0, -1
+    for start in range(0, words.size, _CHUNK):
+        chunk = words[start : start + _CHUNK]
+        positions = np.flatnonzero(chunk != 0)
+        if positions.size:
+            end = at + positions.size
+            chunk.take(positions, out=kept[at:end], mode="clip")
+            zeros[at] = start + positions[0] - last - 1
+            zeros[at + 1 : end] = np.diff(positions) - 1
+            at, last = end, start + int(positions[-1])
+    return _Sparse(kept, zeros.astype("<u2") if zeros.max(initial=0) < 1 << 16 else zeros)
+
+
+def _choices(words: Words, kept: int, book: Codebook | None) -> Iterator[_Choice]:
+    yield _Choice(words.nbytes, "raw")
+    if book is not None:
+        yield _book_choice(book, words.size - kept)
+    # Among so many zeros an index of the others is always smaller: save the time to count.
+    if kept >= words.size // 4:
+        sizes = (symbols_size(count_symbols(plane)) for plane in _planes(words))
+        yield _Choice(sum(sizes), "planes")
+
+
+def _book_choice(book: Codebook, zeros: int) -> _Choice:
+    table = len(varint(book.values.size - 1)) + book.values[1:].nbytes
+    counts = count_symbols(book.codes)
+    counts = np.append(counts, np.zeros(1 if not counts.size else 0, dtype=np.int64))
+    counts[0] += zeros
+    return _Choice(table + symbols_size(counts), "codebook")
+
+
+def _planes(words: Words) -> NDArray[np.uint8]:
+    return words.view(np.uint8).reshape(words.size, words.itemsize).T
+
+
+def _index_choices(zeros: Zeros, size: int) -> Iterator[_Choice]:
+    yield _Choice((size + 7) // 8, "bitmap")
+    lengths, counts = _histogram(zeros)
+    for limit in RUN_LIMITS:
+        runs = np.zeros(limit + 1, dtype=np.int64)
+        np.add.at(runs, lengths % limit, counts)
+        runs[limit] = int((lengths // limit * counts).sum())
+        head = len(varint(int(runs.sum()))) + len(varint(limit))
+        yield _Choice(head + symbols_size(runs), "runs", limit)
+        if not runs[limit]:
+            break  # no run is that long: a larger limit changes nothing
+
+
+def _histogram(
+    zeros: Zeros,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    if zeros.size and int(zeros.max()) < zeros.size:
+        counts = count_symbols(zeros)
+        present = np.flatnonzero(counts)
+        return present, counts[present]
+    lengths, counts = np.unique(zeros, return_counts=True)
+    return lengths.astype(np.int64), counts
+
+
+def _encode_index(
+    index: _Choice,
+    words: Words,
+    zeros: Zeros,
+) -> bytes:
+    if index.name == "bitmap":
+        return np.packbits(words != 0, bitorder="little").tobytes()
+    chunks = [zeros[at : at + _CHUNK] for at in range(0, zeros.size, _CHUNK)]
+    skips = sum(int((chunk // index.limit).sum(dtype=np.int64)) for chunk in chunks)
+    runs = np.empty(zeros.size + skips, dtype=np.uint16)
+    at = 0
+    for chunk in chunks:
+        part = to_runs(chunk, index.limit)
+        runs[at : at + part.size] = part
+        at += part.size
+    return varint(runs.size) + varint(index.limit) + encode_symbols(runs)
+
+
+def _encode_values(values: _Choice, words: Words, book: Codebook | None) -> bytes:
+    if values.name == "planes":
+        return b"".join(encode_symbols(plane) for plane in _planes(words))
+    if values.name == "codebook" and book is not None:
+        table = varint(book.values.size - 1) + book.values[1:].tobytes()
+        return table + encode_symbols(book.codes)
+    return words.tobytes()
+
+
+def _as_they_are(words: Words) -> Words:
+    return words
+
+
+def decode_words(
+    codec: str,
+    source: ByteReader,
+    count: int,
+    width: int,
+    widened: Callable[[Words], Words] = _as_they_are,
+) -> Words:
+    """Return `count` words of `width` bytes that `encode_words` wrote under `codec`, `widened`.
+
+    Args:
+        codec: One of `CODECS`.
+        source: The bytes.
+        count: How many words.
+        width: Bytes of a word in the file.
+        widened: Gives words in another format, in which zero has no bit set either.
+
+    Allocates at most 3 bytes per word of the caller's `count`, and 40 MiB, beside the words
+    and the bytes of `source`; a Huffman stream, its own 80 MiB and 2 bytes per symbol as well.
+
+    Raises:
+        StorageError: The codec is unknown, or the bytes are damaged or cut off.
+    """
+    if codec not in CODECS:
+        raise StorageError(f"The file is damaged, or newer than this reader: codec {codec!r}.")
+    index, _, kind = codec.partition("+")
+    if index == "dense":
+        values = open_values(kind, source, count, width)
+        words = np.empty(count, dtype=_dtype(width, widened))
+        for start in range(0, count, _CHUNK):
+            part = words[start : start + _CHUNK]
+            part[:] = widened(values.read(part.size))
+        return words
+    positions = _Bitmap(source, count) if index == "bitmap" else _runs(source, count)
+    values = open_values(kind, source, positions.count, width)
+    words = np.zeros(count, dtype=_dtype(width, widened))
+    for found in positions:
+        words[found] = widened(values.read(found.size))
+    return words
+
+
+def _dtype(width: int, widened: Callable[[Words], Words]) -> np.dtype[np.unsignedinteger[Any]]:
+    return widened(np.zeros(0, dtype=f"<u{width}")).dtype
+
+
+class _Bitmap:
+    """The positions of the bits that are set, chunk by chunk."""
+
+    def __init__(self, source: ByteReader, size: int) -> None:
+        self._raw = np.frombuffer(source.take((size + 7) // 8), dtype=np.uint8)
+        if size % 8 and int(self._raw[-1]) >> size % 8:
+            raise StorageError("The file is damaged: padding bits are not zero.")
+        self.count = int(_POPULATION[self._raw].sum(dtype=np.int64))
+
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+        for start in range(0, self._raw.size, _CHUNK // 8):
+            bits = np.unpackbits(self._raw[start : start + _CHUNK // 8], bitorder="little")
+            yield np.flatnonzero(bits) + 8 * start
+
+
+def _runs(source: ByteReader, size: int) -> RunPositions:
+    runs, limit = source.varint(), source.varint()
+    if runs > size or not 1 <= limit <= RUN_LIMITS[-1]:
+        raise StorageError(f"The file is damaged: {runs} runs up to {limit} for {size} weights.")
+    return RunPositions(open_symbols(source, runs).read(runs), limit, size)

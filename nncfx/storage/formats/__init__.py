@@ -1,0 +1,1 @@
+"""Files and their layouts, without torch."""

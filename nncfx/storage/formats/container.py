@@ -1,0 +1,391 @@
+"""The `.nncfx` container: tensors as bits, in the fewest bytes. See docs/format.md."""
+
+import json
+import math
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from nncfx.errors import StorageError
+from nncfx.storage.codecs.byte_reader import ByteReader
+from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor, Words, narrow, widen
+from nncfx.storage.codecs.tensor_codecs import CODECS, decode_words, encode_words
+from nncfx.untrusted import read_json
+
+__all__ = [
+    "Contents",
+    "Header",
+    "Span",
+    "TensorRow",
+    "check_size",
+    "decode_tensor",
+    "is_container",
+    "pack",
+    "read_header",
+    "read_tensors",
+]
+
+MAGIC = b"\x89NNCFX\r\n"
+VERSION = 2
+READABLE = (1, 2)
+"""The versions that can be read; version 1 has no ANS streams and is else the same."""
+
+LARGEST_HEADER = 1 << 23
+"""The most bytes of JSON that a header may have."""
+
+_PREFIX = struct.Struct("<8sIIII")  # magic, version, stored bytes, JSON bytes, crc32 of the stored
+_SEGMENT_BYTES = 4096
+_LARGEST_TENSOR = 1 << 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorRow:
+    """One tensor in a file.
+
+    Attributes:
+        name: Its `state_dict` key.
+        dtype: Its number format, by safetensors name.
+        stored: The format its numbers have in the file, `dtype` or an exact narrower one.
+        shape: Its dimensions.
+        codec: `index+values`, see `tensor_codecs`.
+        size_bytes: Its bytes in the file.
+    """
+
+    name: str
+    dtype: str
+    stored: str
+    shape: tuple[int, ...]
+    codec: str
+    size_bytes: int
+
+    @property
+    def count(self) -> int:
+        """Return the number of its elements."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """What a file holds.
+
+    Attributes:
+        tensors: Name to tensor, in order.
+        same: Name of a further name of a tensor to the name it is stored under.
+        sizes: Module name to size attribute to value, see `module_sizes`.
+        metadata: Anything JSON has; the container only carries it.
+    """
+
+    tensors: Mapping[str, BitTensor]
+    same: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """The checked header of a file; `segments` are (tensors, bytes, crc32) of runs of tensors."""
+
+    rows: tuple[TensorRow, ...]
+    segments: tuple[tuple[int, int, int], ...]
+    same: dict[str, str]
+    sizes: dict[str, dict[str, Any]]
+    metadata: dict[str, Any]
+    size_bytes: int
+
+    @property
+    def keys(self) -> dict[str, TensorRow]:
+        """Return every name, also the further ones, with the row its tensor is stored in."""
+        rows = {row.name: row for row in self.rows}
+        return rows | {name: rows[first] for name, first in self.same.items()}
+
+    def spans(self, file_size: int) -> Iterator[tuple[str, "Span"]]:
+        """Yield where each stored tensor lies in a file of `file_size` bytes."""
+        begin, rows = file_size - self.size_bytes, iter(self.rows)
+        for count, size, crc in self.segments:
+            segment = slice(begin, begin + size)
+            for _, row in zip(range(count), rows, strict=False):
+                tensor = slice(begin, begin + row.size_bytes)
+                yield row.name, Span(tensor=tensor, segment=segment, crc=crc)
+                begin += row.size_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """Where the bytes of a tensor and those of its segment lie, and the segment's checksum."""
+
+    tensor: slice
+    segment: slice
+    crc: int
+
+    def check(self, file: memoryview) -> None:
+        """Check the segment in the whole `file`.
+
+        Raises:
+            StorageError: It has another checksum.
+        """
+        # let go of at once: an error that kept it would keep a mapped file from being closed
+        with file[self.segment] as segment:
+            _check_segment(segment, self.crc)
+
+
+def pack(contents: Contents) -> bytes:
+    """Return `contents` as the bytes of a container; each tensor under its smallest codec."""
+    rows, payloads = [], []
+    for name in contents.tensors:
+        # the mapping may read each tensor when asked: none is kept while the next one is read
+        row, payload = _encoded(name, contents.tensors[name])
+        rows.append(row)
+        payloads.append(payload)
+    segments = list(_segments(payloads))
+    header = {
+        "tensors": rows,
+        "segments": [[count, zlib.crc32(data)] for count, data in segments],
+        "same": dict(contents.same),
+        "sizes": {name: dict(sizes) for name, sizes in contents.sizes.items()},
+        "metadata": dict(contents.metadata),
+    }
+    text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
+    if len(text) > LARGEST_HEADER:
+        raise StorageError(f"A header of {len(text)} bytes exceeds {LARGEST_HEADER}.")
+    stored_header = zlib.compress(text, 9)
+    crc = zlib.crc32(stored_header)
+    prefix = _PREFIX.pack(MAGIC, VERSION, len(stored_header), len(text), crc)
+    return b"".join([prefix, stored_header, *(data for _, data in segments)])
+
+
+def _encoded(name: str, tensor: BitTensor) -> tuple[list[object], bytes]:
+    words, stored = narrow(tensor.words, tensor.dtype)
+    codec, payload = encode_words(words)
+    return [name, tensor.dtype, stored, list(tensor.shape), codec, len(payload)], payload
+
+
+def _segments(payloads: list[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield runs of tensors that share a checksum: each ends once it has 4,096 bytes."""
+    run: list[bytes] = []
+    for payload in payloads:
+        run.append(payload)
+        if sum(map(len, run)) >= _SEGMENT_BYTES:
+            yield len(run), b"".join(run)
+            run = []
+    if run:
+        yield len(run), b"".join(run)
+
+
+def is_container(path: str | os.PathLike[str]) -> bool:
+    """Return whether the file at `path` begins as a container does; one that is not there: no."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def read_header(file: BinaryIO) -> Header:
+    """Return the header of the container that `file` holds from its first byte to its last.
+
+    Allocates at most 8 MiB of JSON text and what that takes when parsed, at most 25 times as much.
+
+    Raises:
+        StorageError: It is no container, of a newer version, damaged, cut off or too long.
+    """
+    end = file.seek(0, 2)
+    file.seek(0)
+    prefix = file.read(_PREFIX.size)
+    if len(prefix) < _PREFIX.size or not prefix.startswith(MAGIC):
+        raise StorageError(
+            f"'{getattr(file, 'name', 'this')}' is no .nncfx file: it does not begin with its "
+            "signature. Give one that nncfx.storage.save or CompressionResult.save wrote; what "
+            "nncfx.save wrote is a checkpoint, which nncfx.load reads.",
+        )
+    _, version, stored, raw, crc = _PREFIX.unpack(prefix)
+    if version not in READABLE:
+        raise StorageError(
+            f"The file has format version {version} and this reader knows {READABLE[-1]}. "
+            f"Read it with the nncfx that wrote it, or a newer one.",
+        )
+    if stored > end - _PREFIX.size or raw > LARGEST_HEADER:
+        raise StorageError(f"The file is truncated or damaged: a header of {stored} bytes.")
+    text = file.read(stored)
+    if len(text) != stored or zlib.crc32(text) != crc:
+        raise StorageError("The file is damaged: the checksum of its header does not match.")
+    return _checked_header(_inflate(text, raw), end - _PREFIX.size - stored)
+
+
+def _inflate(data: bytes, size: int) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        text = inflater.decompress(data, size + 1)
+    except zlib.error as error:
+        raise StorageError(
+            f"The file is damaged: its header does not inflate ({error})."
+        ) from error
+    if len(text) != size or not inflater.eof or inflater.unused_data:
+        raise StorageError("The file is damaged: its header has another length than announced.")
+    return text
+
+
+def _checked_header(text: bytes, payload: int) -> Header:
+    try:
+        header = read_json(text)
+    except ValueError as error:
+        raise StorageError(f"The file is damaged: its header is no JSON ({error}).") from error
+    parts = ("tensors", "segments", "same", "sizes", "metadata")
+    kinds = (list, list, dict, dict, dict)
+    if not isinstance(header, dict) or tuple(header) != parts:
+        raise StorageError(f"The file is damaged: its header is no object of {', '.join(parts)}.")
+    for part, kind in zip(parts, kinds, strict=True):
+        _require(isinstance(header[part], kind), part)
+    rows = tuple(_checked_row(row) for row in header["tensors"])
+    names = {row.name for row in rows}
+    _require(len(names) == len(rows), "tensors")
+    same = header["same"]
+    for name, first in same.items():
+        _require(name not in names and isinstance(first, str) and first in names, "same")
+    for sizes in header["sizes"].values():
+        _require(isinstance(sizes, dict), "sizes")
+    segments = tuple(_checked_segments(header["segments"], rows))
+    total = sum(size for _, size, _ in segments)
+    if total != payload:
+        raise StorageError(
+            f"The file is truncated or has bytes left over: its tensors take {total} bytes "
+            f"where {payload} are.",
+        )
+    return Header(
+        rows=rows,
+        segments=segments,
+        same=same,
+        sizes=header["sizes"],
+        metadata=header["metadata"],
+        size_bytes=payload,
+    )
+
+
+def _require(holds: bool, part: str) -> None:
+    if not holds:
+        raise StorageError(f"The file is damaged: {part!r} in its header is not as it should be.")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_TENSOR
+
+
+def _checked_row(row: object) -> TensorRow:
+    if not isinstance(row, list) or len(row) != 6:  # noqa: PLR2004 (fields of a row)
+        raise StorageError("The file is damaged: a tensor's row in its header has not 6 fields.")
+    name, dtype, stored, shape, codec, size = row
+    _require(isinstance(name, str) and _is_count(size), "tensors")
+    _require(isinstance(dtype, str) and dtype in WIDTHS, "tensors")
+    _require(isinstance(stored, str) and stored in WIDTHS, "tensors")
+    _require(isinstance(codec, str) and codec in CODECS, "tensors")
+    _require(isinstance(shape, list) and len(shape) <= 64, "tensors")  # noqa: PLR2004 (torch's)
+    _require(all(_is_count(d) for d in shape), "tensors")
+    _require(math.prod(d or 1 for d in shape) <= _LARGEST_TENSOR, "tensors")
+    return TensorRow(
+        name=name,
+        dtype=dtype,
+        stored=stored,
+        shape=tuple(shape),
+        codec=codec,
+        size_bytes=size,
+    )
+
+
+def _checked_segments(
+    segments: list[object],
+    rows: tuple[TensorRow, ...],
+) -> Iterator[tuple[int, int, int]]:
+    at = 0
+    for segment in segments:
+        if not isinstance(segment, list) or len(segment) != 2:  # noqa: PLR2004 (count and crc)
+            raise StorageError("The file is damaged: a segment in its header has not 2 fields.")
+        count, crc = segment
+        _require(_is_count(count) and _is_count(crc) and 0 < count <= len(rows) - at, "segments")
+        yield count, sum(row.size_bytes for row in rows[at : at + count]), crc
+        at += count
+    _require(at == len(rows), "segments")
+
+
+def read_tensors(
+    file: BinaryIO,
+    header: Header,
+    *,
+    max_bytes: int | None = None,
+) -> Iterator[tuple[TensorRow, BitTensor]]:
+    """Yield every stored tensor with its row, in order, reading one segment at a time.
+
+    Args:
+        file: The file that `header` was read from.
+        header: Its header.
+        max_bytes: The most bytes that all tensors together may take in memory; by default 1 MiB
+            and 4,096 times the file. A larger claim is refused before anything is decoded.
+
+    Raises:
+        StorageError: The tensors are damaged or larger than `max_bytes`.
+    """
+    check_size(header, header.rows, max_bytes)
+    file.seek(-header.size_bytes, 2)
+    at = 0
+    for count, size, crc in header.segments:
+        yield from _read_segment(file.read(size), header.rows[at : at + count], crc)
+        at += count
+
+
+def check_size(header: Header, rows: Sequence[TensorRow], max_bytes: int | None) -> None:
+    """Check that the tensors of `rows` do not claim more memory than `max_bytes`.
+
+    Raises:
+        StorageError: They do; by default more than 1 MiB and 4,096 times the file.
+    """
+    limit = 4096 * header.size_bytes + (1 << 20) if max_bytes is None else max_bytes
+    total = sum(row.count * WIDTHS[row.dtype] for row in rows)
+    if total > limit:
+        raise StorageError(
+            f"The tensors of the file take {total} bytes in memory, more than the {limit} "
+            f"allowed. If you trust the file, pass max_bytes={total}.",
+        )
+
+
+def _read_segment(
+    data: bytes | memoryview,
+    rows: Sequence[TensorRow],
+    crc: int,
+) -> Iterator[tuple[TensorRow, BitTensor]]:
+    """Yield the tensors of `rows`, which are those of the segment `data`, one at a time."""
+    _check_segment(data, crc)
+    source = ByteReader(data)
+    for row in rows:
+        yield row, decode_tensor(row, source.take(row.size_bytes))
+
+
+def _check_segment(data: bytes | memoryview, crc: int) -> None:
+    if zlib.crc32(data) != crc:
+        raise StorageError("The file is damaged: the checksum of a segment does not match.")
+
+
+def decode_tensor(row: TensorRow, data: bytes | memoryview) -> BitTensor:
+    """Return the tensor of `row` from its bytes.
+
+    Raises:
+        StorageError: They are damaged, or the tensor exceeds the memory there is.
+    """
+
+    def widened(words: Words) -> Words:
+        return widen(words, row.stored, row.dtype)
+
+    payload = ByteReader(data)
+    try:
+        words = decode_words(row.codec, payload, row.count, WIDTHS[row.stored], widened)
+        payload.finish()
+    except StorageError as error:
+        raise StorageError(f"Tensor {row.name!r}: {error}") from error
+    except MemoryError as error:
+        size = row.count * WIDTHS[row.dtype]
+        raise StorageError(
+            f"Tensor {row.name!r} takes {size} bytes, more than there is memory. If the file is "
+            f"not from you, it may be hostile; if it is, read it on a larger machine.",
+        ) from error
+    return BitTensor(dtype=row.dtype, shape=row.shape, words=words)

@@ -1,0 +1,73 @@
+"""What is in a `.nncfx` file: one measured row per tensor."""
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+
+from nncfx.storage.codecs.number_formats import BitTensor
+from nncfx.storage.formats.container import TensorRow
+from nncfx.storage.formats.tensor_file import TensorFile
+
+__all__ = ["InspectRow", "inspect"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectRow:
+    """One tensor of a file, measured.
+
+    Attributes:
+        name: Its `state_dict` key.
+        shape: Its dimensions.
+        dtype: Its number format, by safetensors name.
+        codec: How it is stored, `index+values`.
+        size_bytes: Its bytes in the file.
+        bits_per_weight: Those bytes in bits per element; 0.0 for an empty tensor.
+        checksum: The CRC-32 of its segment, which holds it alone or with its neighbours.
+        entropy_bits: The order-0 entropy of its values in bits per element: no code that
+            treats elements as independent is smaller, tables not counted.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    codec: str
+    size_bytes: int
+    bits_per_weight: float
+    entropy_bits: float
+    checksum: int
+
+
+def inspect(
+    path: str | os.PathLike[str],
+    *,
+    max_bytes: int | None = None,
+) -> list[InspectRow]:
+    """Return one measured row per stored tensor of the file at `path`, in file order.
+
+    Tied tensors are stored, and listed, once.
+
+    Args:
+        path: A file that `save` wrote.
+        max_bytes: As for `load_state`.
+
+    Raises:
+        StorageError: The file is damaged, hostile, or larger in memory than `max_bytes`.
+    """
+    with TensorFile(path, max_bytes=max_bytes) as file:
+        return [_inspect_row(row, bits, file.checksum(row.name)) for row, bits in file.stream()]
+
+
+def _inspect_row(row: TensorRow, bits: BitTensor, checksum: int) -> InspectRow:
+    _, counts = np.unique(bits.words, return_counts=True)
+    shares = counts / max(1, row.count)
+    return InspectRow(
+        name=row.name,
+        shape=row.shape,
+        dtype=row.dtype,
+        codec=row.codec,
+        size_bytes=row.size_bytes,
+        bits_per_weight=8 * row.size_bytes / max(1, row.count),
+        entropy_bits=float(-(shares * np.log2(shares)).sum()) + 0.0,
+        checksum=checksum,
+    )

@@ -1,0 +1,104 @@
+"""Random access to the tensors of a `.nncfx` file, without torch."""
+
+import mmap
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, Self, final
+
+from nncfx.errors import StorageError, did_you_mean
+from nncfx.storage.codecs.number_formats import BitTensor
+from nncfx.storage.formats.container import (
+    TensorRow,
+    check_size,
+    decode_tensor,
+    read_header,
+    read_tensors,
+)
+from nncfx.storage.formats.whole_file import open_file
+
+__all__ = ["TensorFile"]
+
+
+@final
+class TensorFile:
+    """The tensors of a file by name, each read from the mapped file when it is asked for.
+
+    A tensor is decoded anew at every read, and only its segment (itself, or neighbours of up
+    to 4,096 bytes) is read and checked. Beside the tensor that takes no more than
+    `decode_words` says. Close it, or use it in a `with` statement.
+
+    Attributes:
+        names: The names of all tensors, in file order, then those of further names of tied ones.
+        rows: The rows of all stored tensors, in file order.
+        same: Further name of a tied tensor to the name it is stored under.
+        sizes: Module name to size attribute to value.
+        metadata: What was saved as metadata.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, max_bytes: int | None = None) -> None:
+        """Open the file at `path`.
+
+        Args:
+            path: A file that `save` or `pack_safetensors` wrote.
+            max_bytes: The most memory that one tensor may take; by default 1 MiB and 4,096
+                times the file.
+
+        Raises:
+            StorageError: There is no such file, or its header is damaged or hostile.
+        """
+        self._file = open_file(path)
+        try:
+            self._header = read_header(self._file)
+            self._bytes = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        except BaseException:
+            self._file.close()
+            raise
+        self._max_bytes = max_bytes
+        self._rows = self._header.keys
+        self._spans = dict(self._header.spans(len(self._bytes)))
+        self._checked: set[int] = set()
+        self.names = tuple(self._rows)
+        self.rows = self._header.rows
+        self.same: Mapping[str, str] = self._header.same
+        self.sizes: Mapping[str, Mapping[str, Any]] = self._header.sizes
+        self.metadata: Mapping[str, Any] = self._header.metadata
+
+    def read(self, name: str) -> BitTensor:
+        """Return the tensor `name`.
+
+        Raises:
+            StorageError: There is no such tensor, or it is damaged or too large.
+        """
+        if name not in self._rows:
+            raise StorageError(f"The file has no tensor '{name}'.{did_you_mean(name, self.names)}")
+        row = self._rows[name]
+        check_size(self._header, [row], self._max_bytes)
+        span = self._spans[row.name]
+        if span.segment.start not in self._checked:
+            with memoryview(self._bytes) as whole:
+                span.check(whole)
+            self._checked.add(span.segment.start)
+        return decode_tensor(row, self._bytes[span.tensor])
+
+    def checksum(self, name: str) -> int:
+        """Return the CRC-32 of the segment that has the tensor `name`, one of `names`."""
+        return self._spans[self._rows[name].name].crc
+
+    def stream(self) -> Iterator[tuple[TensorRow, BitTensor]]:
+        """Yield every stored tensor with its row in file order, tied ones once.
+
+        Raises:
+            StorageError: A tensor is damaged, or all together are larger than `max_bytes`.
+        """
+        return read_tensors(self._file, self._header, max_bytes=self._max_bytes)
+
+    def close(self) -> None:
+        """Close the file; it may be closed already."""
+        self._bytes.close()
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,1 @@
+"""Models in files: the torch edge of the formats."""

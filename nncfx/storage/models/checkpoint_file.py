@@ -1,0 +1,165 @@
+"""What `nncfx.save` writes, as it is read: a safetensors file with a JSON text of ours in it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import safetensors
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from nncfx._version import __version__
+from nncfx.errors import StorageError
+from nncfx.storage.codecs.number_formats import WIDTHS
+from nncfx.storage.models.integer_tensor import (
+    IntegerTensor,
+    integers_of,
+    pack_integers,
+    unpack_integers,
+)
+from nncfx.storage.models.stored_model import StoredModel, StoredTensor
+from nncfx.untrusted import read_json
+
+__all__ = [
+    "FORMAT",
+    "KEY",
+    "VERSION",
+    "pack_tensors",
+    "read_checkpoint",
+    "read_description",
+    "stored_checkpoint",
+]
+
+FORMAT: Final = "nncfx.checkpoint"
+VERSION: Final = 2
+KEY: Final = "nncfx"
+"""The key of the file's metadata under which the JSON text stands."""
+
+_READABLE: Final = (1, 2)
+"""Version 1 has floats only, and nothing of thinned models."""
+
+
+def pack_tensors(tensors: dict[str, Tensor], integers: Mapping[str, Any]) -> dict[str, Any]:
+    """Put several integers of few bits into a byte, in place; return what they were by name."""
+    packed = {}
+    for name, one in integers.items():
+        values = tensors[name]
+        bytes_ = pack_integers(values, one["bits"])
+        if bytes_ is not None:
+            packed[name] = {"shape": list(values.shape), "signed": values.dtype == torch.int8}
+            tensors[name] = bytes_
+    return packed
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """Return the JSON object of the file at `path`.
+
+    Raises:
+        StorageError: it is no safetensors file, or not one of ours, or of a later version.
+    """
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+        found = read_json(metadata[KEY]) if KEY in metadata else None
+    except (OSError, safetensors.SafetensorError, ValueError) as error:
+        raise StorageError(
+            f"'{path}' cannot be read as a checkpoint: {error}. Give a file that nncfx.save or "
+            "nncfx.storage.save wrote.",
+        ) from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise StorageError(
+            f"'{path}' is a safetensors file, but no checkpoint of nncfx: its metadata says no "
+            "config. Load it with safetensors and model.load_state_dict.",
+        )
+    version = found.get("version")
+    if version not in _READABLE:
+        raise StorageError(
+            f"'{path}' has version {version!r}; this nncfx {__version__} reads version "
+            f"{VERSION} and those before. Update nncfx.",
+        )
+    needed = {"config", "controller", "shared"}
+    needed |= {"example_inputs"} if version == 1 else {"packed", "sizes", "structure"}
+    missing = sorted(needed - set(found))
+    if missing:
+        raise StorageError(f"'{path}' is damaged: its metadata lacks {missing}. Write it again.")
+    for name in needed - {"config", "controller"}:
+        tables = [found[name]]
+        if name == "sizes" and isinstance(found[name], dict):
+            tables += found[name].values()
+        if not all(isinstance(one, dict) for one in tables):
+            raise StorageError(f"'{path}' is damaged: its {name} are no object. Write it again.")
+    return found
+
+
+def stored_checkpoint(path: Path, description: Mapping[str, Any]) -> StoredModel:
+    """Return the model in the file at `path`; its tensors are read when asked for.
+
+    Raises:
+        StorageError: the file is damaged.
+    """
+    structure = dict(description.get("structure", {}))
+    if description["version"] == 1:
+        structure["quantizers"] = description.get("quantizers", [])
+    structure["example_inputs"] = description.get("example_inputs", {})
+    try:
+        tensors = _formats(path, description, structure.get("integers", {}))
+    except (AttributeError, OSError, KeyError, TypeError, safetensors.SafetensorError) as error:
+        raise StorageError(f"'{path}' is damaged: {error!r}. Write it again.") from error
+
+    def read() -> dict[str, Tensor]:
+        found = read_checkpoint(path, description, floats=True)
+        return {name: one for name, one in found.items() if isinstance(one, Tensor)}
+
+    sizes = description.get("sizes", {})
+    return StoredModel(tensors=tensors, read=read, sizes=sizes, structure=structure)
+
+
+def _formats(
+    path: Path, description: Mapping[str, Any], integers: Mapping[str, Any]
+) -> dict[str, StoredTensor]:
+    formats = {}
+    with safetensors.safe_open(path, framework="pt") as file:
+        for name in file.keys():  # noqa: SIM118 (no mapping)
+            part = file.get_slice(name)
+            shape, dtype = part.get_shape(), part.get_dtype()
+            if name in integers:
+                shape = description["packed"].get(name, {"shape": shape})["shape"]
+                dtype = integers[name]["dtype"]
+            if dtype not in WIDTHS:
+                raise KeyError(f"the format {dtype!r} of '{name}'")
+            formats[name] = StoredTensor(str(dtype), tuple(map(_size, shape)))
+    return formats | {name: formats[of] for name, of in description["shared"].items()}
+
+
+def _size(value: object) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise TypeError(f"{value!r} is no size")
+    return value
+
+
+def read_checkpoint(
+    path: Path, description: Mapping[str, Any], *, floats: bool
+) -> dict[str, Tensor | IntegerTensor]:
+    """Return the tensors of a file by every name; quantized weights as integers, or as `floats`.
+
+    Raises:
+        StorageError: the file is damaged.
+    """
+    try:
+        tensors = load_file(path)
+        integers = description.get("structure", {}).get("integers", {})
+        for name, one in description.get("packed", {}).items():
+            shape = tuple(map(_size, one["shape"]))
+            bits, signed = int(integers[name]["bits"]), bool(one["signed"])
+            tensors[name] = unpack_integers(tensors[name], bits, shape, signed=signed)
+        made = integers_of(tensors, integers)
+        whole: dict[str, Tensor | IntegerTensor] = {**tensors, **made}
+        if floats:
+            whole |= {name: one.dequantize() for name, one in made.items()}
+        return whole | {name: whole[of] for name, of in description["shared"].items()}
+    except (
+        *(OSError, KeyError, TypeError, ValueError, OverflowError),
+        safetensors.SafetensorError,
+    ) as error:
+        raise StorageError(f"'{path}' is damaged: {error}. Write it again.") from error

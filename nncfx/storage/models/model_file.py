@@ -1,0 +1,297 @@
+"""Models as `.nncfx` files: the torch edge of the container."""
+
+import importlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, TypeVar, cast, overload
+
+import torch
+from torch import Tensor, nn
+
+from nncfx.errors import ArgumentError, StorageError, did_you_mean
+from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor
+from nncfx.storage.formats.container import (
+    Contents,
+    Header,
+    is_container,
+    pack,
+    read_header,
+    read_tensors,
+)
+from nncfx.storage.formats.tensor_file import TensorFile
+from nncfx.storage.formats.whole_file import SavedFile, open_file, write_whole
+from nncfx.storage.models.checkpoint_file import read_checkpoint, read_description
+from nncfx.storage.models.integer_tensor import IntegerTensor, integers_of
+from nncfx.storage.models.module_sizes import ModuleSizes
+from nncfx.storage.models.stored_model import StoredModel, StoredTensor
+from nncfx.storage.models.torch_bits import from_bits, plain_tensor, to_bits
+from nncfx.storage.models.whole_models import require_whole
+
+__all__ = ["load", "load_state", "save", "stored_model"]
+
+_RECIPES: Final = "thin_recipes"
+_STRUCTURE: Final = "nncfx.structure"
+"""The keys of a file's metadata under which stands how the model differs from a dense one."""
+
+ModelT = TypeVar("ModelT", bound=nn.Module)
+
+
+class _Described(Protocol):
+    state: Mapping[str, Any]
+    sizes: Mapping[str, ModuleSizes]
+    structure: dict[str, Any]
+
+
+class _Structures(Protocol):
+    def finished(self, model: nn.Module, *, constant: bool) -> nn.Module: ...
+    def describe(self, model: nn.Module, *, integers: bool) -> _Described: ...
+    def restored(
+        self, model: nn.Module, stored: StoredModel, *, dtype: torch.dtype | None
+    ) -> nn.Module: ...
+
+
+def _structures() -> _Structures:
+    """Return `nncfx.thinning.structure`, which knows of hooks and of recipes; it lies above."""
+    return cast("_Structures", importlib.import_module("nncfx.thinning.structure"))
+
+
+def save(
+    path: str | os.PathLike[str],
+    model: nn.Module,
+    *,
+    signed_zeros: bool = True,
+    integers: bool = True,
+    metadata: Mapping[str, object] | None = None,
+) -> SavedFile:
+    """Write `model`, as far as it has been compressed, to `path` and return the file's size.
+
+    Every tensor of the `state_dict` is written under the codec that makes it smallest, without
+    loss: `load` gives the same bits. Tied tensors are written once. What thinning and quantizing
+    changed beside tensors goes along, so that `load` makes the model of a fresh dense one. The
+    file appears whole or not at all.
+
+    A quantized weight is written as its integers; `load` puts in its place the number that each
+    stands for, so that outputs are the same bits. What other hooks make of weights, such as
+    masks, is written as the weights.
+
+    Args:
+        path: The file; one that exists is replaced.
+        model: Any model, also wrapped or thinned, on any device but `meta`.
+        signed_zeros: False writes -0.0 as 0.0. Weights that were masked by multiplication are
+            full of -0.0, which a lossless file has to tell apart from 0.0.
+        integers: False writes quantized weights as the floats that training would go on with, and
+            the grids that are learned as such.
+        metadata: Anything JSON has, by name; `inspect` and `load` leave it alone.
+
+    Raises:
+        StorageError: The model is sharded or offloaded, its state holds something that is no
+            plain dense tensor, a hook changes activations and is no quantizer, or the file cannot
+            be written.
+        ArgumentError: `model` is no module, or `metadata` has a key of ours.
+    """
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(
+            f"save takes a path and then the nn.Module, which is a {type(model).__name__} here. "
+            "Write save(path, model).",
+        )
+    require_whole(model, "saved", StorageError)
+    if metadata and _STRUCTURE in metadata:
+        raise ArgumentError(f"The key '{_STRUCTURE}' of metadata is nncfx's own. Use another.")
+    above = _structures()
+    described = above.describe(above.finished(model, constant=integers), integers=integers)
+    structure = dict(described.structure)
+    recipes = structure.pop(_RECIPES, None)
+    own = {_RECIPES: recipes} if recipes else {}
+    contents = _contents(
+        described,
+        signed_zeros=signed_zeros,
+        metadata=own | dict(metadata or {}) | ({_STRUCTURE: structure} if structure else {}),
+    )
+    return write_whole(Path(path), [pack(contents)])
+
+
+def _contents(
+    described: _Described,
+    *,
+    signed_zeros: bool,
+    metadata: Mapping[str, object],
+) -> Contents:
+    tensors: dict[str, BitTensor] = {}
+    same: dict[str, str] = {}
+    seen: dict[tuple[object, ...], str] = {}
+    for name, value in described.state.items():
+        tensor = plain_tensor(name, value)
+        place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.device)
+        first = seen.setdefault(place, name) if tensor.numel() else name
+        if first == name:
+            tensors[name] = to_bits(tensor, signed_zeros=signed_zeros)
+        else:
+            same[name] = first
+    return Contents(tensors=tensors, same=same, sizes=described.sizes, metadata=metadata)
+
+
+def load(
+    path: str | os.PathLike[str],
+    model: ModelT,
+    *,
+    dtype: torch.dtype | None = None,
+) -> ModelT:
+    """Fill `model` with what the file at `path` holds and return it.
+
+    A file of a compressed model goes into a model of the original class and sizes: its modules
+    are set to the sizes in the file and its tensors to the shapes, if these fit together and
+    nothing grows; batch norms that were folded go; it is wrapped, and quantizers hang in it.
+    Parameters and buffers stay the same objects and keep their device. A model that is wrapped
+    with equal hooks already is filled.
+
+    Where modules became graphs, since their code held widths, `model` stays as it is and a new
+    one is returned.
+
+    Args:
+        path: A file that `save` wrote.
+        model: Built from the class that was saved; changed in place, or not at all on an error.
+        dtype: Cast floating tensors to this; by default each has the format of the file.
+
+    Raises:
+        StorageError: The file is not there, damaged or hostile, or of another model; then the
+            message lists missing, unexpected and reshaped tensors.
+        ThinningError: Its recipes are of another model.
+        TracingError: The model cannot be traced, or its hooks need inputs that the file cannot
+            describe: `nncfx.load` takes example_inputs.
+    """
+    state = model.state_dict(keep_vars=True)
+    if any(isinstance(value, Tensor) and value.is_meta for value in state.values()):
+        raise StorageError("The model is on 'meta'; call model.to_empty(device='cpu') first.")
+    made = _structures().restored(model, stored_model(path), dtype=dtype)
+    return cast("ModelT", made)
+
+
+def stored_model(path: str | os.PathLike[str]) -> StoredModel:
+    """Return the model in the file at `path`; its tensors are read when asked for.
+
+    Raises:
+        StorageError: The file is not there, damaged or hostile.
+    """
+    with open_file(path) as file:
+        header = read_header(file)
+    structure = _structure(header.metadata)
+    integers = structure.get("integers", {})
+
+    def read() -> dict[str, Tensor]:
+        # what there is has been compared with the model by now
+        bound = sum(row.count * WIDTHS[row.dtype] for row in header.rows)
+        with open_file(path) as file:
+            bits = read_tensors(file, read_header(file), max_bytes=bound)
+            tensors = {row.name: from_bits(row.name, one) for row, one in bits}
+        return _whole(tensors, header, integers)
+
+    return StoredModel(
+        tensors={
+            name: StoredTensor(_format(integers, row.name, row.dtype), row.shape)
+            for name, row in header.keys.items()
+        },
+        read=read,
+        sizes=header.sizes,
+        structure=structure,
+    )
+
+
+def _structure(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    structure = metadata.get(_STRUCTURE, {})
+    if not isinstance(structure, dict) or not isinstance(structure.get("integers", {}), dict):
+        raise StorageError(f"The file is damaged: its '{_STRUCTURE}' is no object. Save it anew.")
+    recipes = metadata.get(_RECIPES)
+    return {**structure, _RECIPES: recipes} if recipes else structure
+
+
+def _format(integers: Mapping[str, Any], name: str, dtype: str) -> str:
+    one = integers.get(name)
+    found = one.get("dtype") if isinstance(one, dict) else dtype
+    if not isinstance(found, str) or found not in WIDTHS:
+        raise StorageError(f"The file is damaged: '{name}' is of format {found!r}.")
+    return found
+
+
+def _whole(
+    tensors: dict[str, Tensor], header: Header, integers: Mapping[str, Any]
+) -> dict[str, Tensor]:
+    """Return all tensors by every name, in floats."""
+    tensors |= {name: one.dequantize() for name, one in integers_of(tensors, integers).items()}
+    return tensors | {name: tensors[first] for name, first in header.same.items()}
+
+
+@overload
+def load_state(
+    path: str | os.PathLike[str],
+    *,
+    names: Iterable[str] | None = None,
+    max_bytes: int | None = None,
+    integers: Literal[False] = False,
+) -> dict[str, Tensor]: ...
+
+
+@overload
+def load_state(
+    path: str | os.PathLike[str],
+    *,
+    names: Iterable[str] | None = None,
+    max_bytes: int | None = None,
+    integers: bool,
+) -> dict[str, Tensor | IntegerTensor]: ...
+
+
+def load_state(
+    path: str | os.PathLike[str],
+    *,
+    names: Iterable[str] | None = None,
+    max_bytes: int | None = None,
+    integers: bool = False,
+) -> Mapping[str, Tensor | IntegerTensor]:
+    """Return the tensors of the file at `path` by `state_dict` key, without a model.
+
+    Args:
+        path: A file that `save` wrote, or `nncfx.save`.
+        names: Only these; the others are not read.
+        max_bytes: The most memory the tensors may take, with `names` each; by default 1 MiB and
+            4,096 times the file.
+        integers: Return quantized weights as `IntegerTensor`, with scale and zero point, and
+            never as floats.
+
+    Raises:
+        StorageError: The file is damaged, hostile, lacks one of `names`, or is larger in memory
+            than `max_bytes`.
+    """
+    if not is_container(path):
+        checkpoint = Path(path)
+        whole = read_checkpoint(checkpoint, read_description(checkpoint), floats=not integers)
+        _check_names(names or (), whole)
+        return whole if names is None else {name: whole[name] for name in names}
+    with TensorFile(path, max_bytes=max_bytes) as file:
+        return _state_of(file, file.names if names is None else names, floats=not integers)
+
+
+def _state_of(
+    file: TensorFile, names: Iterable[str], *, floats: bool
+) -> dict[str, Tensor | IntegerTensor]:
+    wanted = list(names)
+    described = _structure(file.metadata).get("integers", {})
+    if wanted == list(file.names):
+        stored = {row.name: from_bits(row.name, bits) for row, bits in file.stream()}
+    else:
+        firsts = dict.fromkeys(file.same.get(name, name) for name in wanted)
+        parts = [described[name] for name in firsts if isinstance(described.get(name), dict)]
+        further = [one[key] for one in parts for key in ("scale", "zero_point") if key in one]
+        if not all(isinstance(one, str) for one in further):
+            raise StorageError("The file is damaged: a scale has no name. Write it again.")
+        stored = {name: from_bits(name, file.read(name)) for name in (*firsts, *further)}
+    whole = integers_of(stored, {k: one for k, one in described.items() if k in stored})
+    found: dict[str, Tensor | IntegerTensor] = {**stored}
+    found |= {name: one.dequantize() if floats else one for name, one in whole.items()}
+    return {name: found[file.same.get(name, name)] for name in wanted}
+
+
+def _check_names(names: Iterable[str], found: Mapping[str, object]) -> None:
+    for name in names:
+        if name not in found:
+            raise StorageError(f"The file has no tensor '{name}'.{did_you_mean(name, found)}")

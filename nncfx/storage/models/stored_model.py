@@ -1,0 +1,163 @@
+"""A model in a file, of either format: what it says of the tensors, and how they fill a model."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from nncfx.errors import StorageError
+from nncfx.storage.models.torch_bits import DTYPES
+
+__all__ = ["StoredModel", "StoredTensor", "check_fit", "fill", "restored_on_error"]
+
+_LISTED = 5
+
+
+class StoredTensor(NamedTuple):
+    """The format of a tensor as a model gets it, by safetensors name, and its shape."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StoredModel:
+    """A model in a file.
+
+    Attributes:
+        tensors: What there is, by every `state_dict` key; integers stand for their floats.
+        read: Returns them all, in floats.
+        sizes: Module name to size attribute to value.
+        structure: What makes a fresh model one that the tensors fit, as `nncfx.thinning` wrote it.
+    """
+
+    tensors: Mapping[str, StoredTensor]
+    read: Callable[[], dict[str, Tensor]]
+    sizes: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    structure: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the tensors by name."""
+        return {name: one.shape for name, one in self.tensors.items()}
+
+
+def check_fit(
+    stored: StoredModel,
+    model: nn.Module,
+    *,
+    absent: Collection[str] = (),
+    surplus: Collection[str] = (),
+) -> None:
+    """Check that `model` has the tensors of a file, none of them smaller.
+
+    Args:
+        stored: The file.
+        model: To be filled.
+        absent: Keys of the model that need not be in the file.
+        surplus: Keys that only the file may have, or in another shape.
+
+    Raises:
+        StorageError: It has not; the message lists missing, unexpected and reshaped tensors.
+    """
+    state = model.state_dict(keep_vars=True)
+    missing = sorted(set(state) - set(stored.tensors) - set(absent))
+    unexpected = sorted(set(stored.tensors) - set(state) - set(surplus))
+    reshaped = [
+        f"{name} (file {one.dtype} {one.shape}, model {_described(state[name])})"
+        for name, one in stored.tensors.items()
+        if name in state and name not in surplus and not _fits(one, state[name])
+    ]
+    faults = {"missing in the file": missing, "unexpected": unexpected, "reshaped": reshaped}
+    if any(faults.values()):
+        listed = "; ".join(
+            f"{fault}: {', '.join(names[:_LISTED])}{' ...' * (len(names) > _LISTED)}"
+            f" ({len(names)})"
+            for fault, names in faults.items()
+            if names
+        )
+        raise StorageError(
+            f"The file is of another model than this {type(model).__name__}: {listed}. "
+            f"Build the model as it was before it was compressed.",
+        )
+
+
+def _described(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{value.dtype} {tuple(value.shape)}"
+    return type(value).__name__
+
+
+def _fits(stored: StoredTensor, value: object) -> bool:
+    if not isinstance(value, Tensor):
+        return False
+    theirs, mine = DTYPES[stored.dtype], value.dtype
+    kinds = mine.is_floating_point == theirs.is_floating_point
+    kinds = kinds and mine.is_complex == theirs.is_complex
+    return (
+        kinds
+        and len(stored.shape) == value.dim()
+        and all(new <= old for new, old in zip(stored.shape, value.shape, strict=True))
+    )
+
+
+def fill(model: nn.Module, tensors: Mapping[str, Tensor], dtype: torch.dtype | None) -> None:
+    """Put `tensors` into the tensors of `model`, which take their dtype but keep their device.
+
+    Args:
+        model: Has tensors of these names and shapes.
+        tensors: By `state_dict` key; others than those of the model are left out.
+        dtype: Cast floating tensors to this; None leaves each as it is.
+
+    Raises:
+        StorageError: The model refuses them.
+    """
+    state = model.state_dict(keep_vars=True)
+    tensors = {name: one for name, one in tensors.items() if name in state}
+    if dtype is not None:
+        tensors = {k: v.to(dtype) if v.is_floating_point() else v for k, v in tensors.items()}
+    for name, value in tensors.items():
+        if state[name].dtype != value.dtype:
+            state[name].grad = None
+            state[name].data = torch.empty_like(state[name], dtype=value.dtype)
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise StorageError(f"{type(model).__name__} refuses its own state: {error}") from error
+
+
+@contextmanager
+def restored_on_error(model: nn.Module) -> Iterator[None]:
+    """Put modules, classes and tables of tensors back as they were if what follows fails.
+
+    Values that were written into a tensor stay; tensors that were given another memory get
+    their own back.
+    """
+    modules = list(model.modules())
+    attributes = [dict(vars(one)) for one in modules]
+    tables = [
+        {name: dict(value) for name, value in each.items() if isinstance(value, dict)}
+        for each in attributes
+    ]
+    classes = [type(one) for one in modules]
+    tensors = [
+        (one, one.data, one.grad)
+        for one in (*model.parameters(), *model.buffers())
+        if not nn.parameter.is_lazy(one)
+    ]
+    try:
+        yield
+    except BaseException:
+        for module, kind, own, held in zip(modules, classes, attributes, tables, strict=True):
+            module.__class__ = kind
+            vars(module).clear()
+            vars(module).update(own)
+            for name, content in held.items():
+                own[name].clear()
+                own[name].update(content)
+        for tensor, data, grad in tensors:
+            tensor.data, tensor.grad = data, grad
+        raise

@@ -1,0 +1,157 @@
+"""ANS streams: every symbol comes back, in about the entropy, and damage is refused."""
+
+import contextlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nncfx.errors import StorageError
+from nncfx.storage.codecs import ans
+from nncfx.storage.codecs.byte_reader import ByteReader, varint
+from nncfx.storage.codecs.frequency_table import pack_frequencies, unpack_frequencies
+from nncfx.storage.codecs.huffman import count_symbols
+
+SYMBOLS = (
+    st.lists(st.integers(0, 4000), min_size=2, max_size=300)
+    .map(lambda symbols: np.array(symbols, dtype=np.uint16))
+    .filter(lambda symbols: len(set(symbols.tolist())) > 1)
+)
+
+
+def gaps(count: int) -> np.ndarray:
+    drawn = np.random.default_rng(0).geometric(0.1, count) - 1
+    return np.minimum(drawn, 63).astype(np.uint16)
+
+
+def decoded(data: bytes, count: int) -> np.ndarray:
+    source = ByteReader(data)
+    symbols = ans.AnsReader(source, count).read(count)
+    source.finish()
+    return symbols
+
+
+@settings(deadline=None)
+@given(SYMBOLS)
+def test_symbols_come_back(symbols: np.ndarray) -> None:
+    data = ans.encode(symbols, count_symbols(symbols))
+    np.testing.assert_array_equal(decoded(data, symbols.size), symbols)
+
+
+@pytest.mark.parametrize("count", [1023, 2048, 2049, 100_000, 1_100_000])
+def test_symbols_of_several_lanes_come_back(count: int) -> None:
+    symbols = gaps(count)
+    data = ans.encode(symbols, count_symbols(symbols))
+    np.testing.assert_array_equal(decoded(data, count), symbols)
+
+
+def test_two_symbols_by_hand() -> None:
+    # Frequencies 48 and 16 of 64, one lane, symbols 0 1. Backward from 65536:
+    # symbol 1: 65536 = 16 * 4096 + 0, so 64 * 4096 + 0 + 48 = 262192 (its slots start at 48);
+    # symbol 0: 262192 = 48 * 5462 + 16, so 64 * 5462 + 16 + 0 = 349584. No word is written.
+    table = pack_frequencies(np.array([48, 16], dtype=np.int64))
+    data = table + varint(1) + varint(0) + (349584).to_bytes(4, "little")
+    assert decoded(data, 2).tolist() == [0, 1]
+
+
+def by_the_page(data: bytes, count: int) -> list[int]:
+    """Return the symbols as docs/format.md says, one at a time, in whole numbers."""
+    source = ByteReader(data)
+    frequencies = unpack_frequencies(source).tolist()
+    n, words = source.varint(), source.varint()
+    states = [int.from_bytes(source.take(4), "little") for _ in range(n)]
+    total = sum(frequencies)
+    owner = [symbol for symbol, f in enumerate(frequencies) for _ in range(f)]
+    first = [sum(frequencies[:symbol]) for symbol in range(len(frequencies))]
+    symbols = []
+    for i in range(count):
+        x = states[i % n]
+        slot = x % total
+        symbol = owner[slot]
+        x = frequencies[symbol] * (x // total) + slot - first[symbol]
+        if x < 2**16:
+            x = x * 2**16 + int.from_bytes(source.take(2), "little")
+            words -= 1
+        states[i % n] = x
+        symbols.append(symbol)
+    assert states == [2**16] * n
+    assert words == source.left == 0
+    return symbols
+
+
+@pytest.mark.parametrize("count", [2, 99, 5000, 5001])
+def test_a_reader_written_from_the_page_reads_it(count: int) -> None:
+    symbols = gaps(count)
+    symbols[:2] = 0, 1
+    data = ans.encode(symbols, count_symbols(symbols))
+    assert by_the_page(data, count) == symbols.tolist()
+
+
+def test_a_long_stream_takes_its_entropy() -> None:
+    symbols = gaps(1_000_000)
+    counts = count_symbols(symbols)
+    data = ans.encode(symbols, counts)
+    shares = counts[counts > 0] / symbols.size
+    entropy = -(shares * np.log2(shares)).sum() * symbols.size / 8
+    assert len(data) < 1.006 * entropy
+
+
+@pytest.mark.parametrize("count", [2, 50, 5000, 200_000])
+def test_the_size_is_foretold(count: int) -> None:
+    symbols = gaps(count)
+    symbols[:2] = 0, 1
+    counts = count_symbols(symbols)
+    size = len(ans.encode(symbols, counts))
+    assert ans.estimated_size(counts) == pytest.approx(size, abs=4, rel=1e-3)
+
+
+def test_alphabets_that_do_not_fit_are_no_choice() -> None:
+    assert ans.estimated_size(np.ones(4097, dtype=np.int64)) == float("inf")
+    assert ans.estimated_size(np.array([5])) == float("inf")
+
+
+def test_every_cut_is_refused() -> None:
+    symbols = gaps(500)
+    data = ans.encode(symbols, count_symbols(symbols))
+    for size in range(len(data)):
+        with pytest.raises(StorageError):
+            decoded(data[:size], 500)
+
+
+def test_another_count_of_symbols_is_refused() -> None:
+    symbols = gaps(500)
+    data = ans.encode(symbols, count_symbols(symbols))
+    for count in (1, 499, 501, 10_000):
+        with pytest.raises(StorageError):
+            decoded(data, count)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 300), st.integers(0, 7))
+def test_a_flipped_bit_never_ends_in_another_error(byte: int, bit: int) -> None:
+    symbols = gaps(500)
+    data = bytearray(ans.encode(symbols, count_symbols(symbols)))
+    data[byte % len(data)] ^= 1 << bit
+    with contextlib.suppress(StorageError):
+        assert decoded(bytes(data), 500).size == 500
+
+
+@pytest.mark.parametrize(("lanes", "state"), [(0, 65536), (4, 65536), (5000, 65536), (1, 65535)])
+def test_impossible_lanes_and_states_are_refused(lanes: int, state: int) -> None:
+    table = pack_frequencies(np.array([48, 16], dtype=np.int64))
+    states = state.to_bytes(4, "little") * lanes
+    with pytest.raises(StorageError, match="contradicts"):
+        decoded(table + varint(lanes) + varint(0) + states, 3)
+
+
+def test_lanes_are_at_most_4096_as_the_page_says() -> None:
+    table = pack_frequencies(np.array([48, 16], dtype=np.int64))
+
+    def opened(lanes: int) -> ans.AnsReader:
+        states = (65536).to_bytes(4, "little") * lanes
+        return ans.AnsReader(ByteReader(table + varint(lanes) + varint(0) + states), 5000)
+
+    opened(4096)
+    with pytest.raises(StorageError, match="contradicts"):
+        opened(4097)

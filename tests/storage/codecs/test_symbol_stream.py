@@ -1,0 +1,121 @@
+"""Symbol streams: the smallest of fixed-width, Huffman and ANS."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nncfx.errors import StorageError
+from nncfx.storage.codecs import ans, huffman
+from nncfx.storage.codecs.byte_reader import ByteReader, varint
+from nncfx.storage.codecs.huffman import count_symbols
+from nncfx.storage.codecs.symbol_stream import (
+    decode_symbols,
+    encode_symbols,
+    open_symbols,
+    pack_bits,
+    symbols_size,
+    unpack_bits,
+)
+
+STREAMS = {
+    8: np.random.default_rng(0).integers(0, 256, 5000).astype(np.uint8),
+    32: np.array([0, 1, 0, 2] * 1250, dtype=np.uint8),
+    33: np.array([0] * 4500 + [1] * 250 + [2] * 250, dtype=np.uint8),
+}
+SYMBOLS = st.lists(st.integers(0, 65535), max_size=300).map(lambda s: np.array(s, dtype=np.uint16))
+
+
+@settings(deadline=None)
+@given(SYMBOLS)
+def test_symbols_come_back_in_the_size_foretold(symbols: np.ndarray) -> None:
+    data = encode_symbols(symbols)
+    source = ByteReader(data)
+    np.testing.assert_array_equal(decode_symbols(source, symbols.size), symbols)
+    source.finish()
+    exact = not data or data[0] != 33
+    assert symbols_size(count_symbols(symbols)) == pytest.approx(len(data), abs=0 if exact else 4)
+
+
+@pytest.mark.parametrize("width", range(17))
+def test_every_width_comes_back(width: int) -> None:
+    symbols = np.random.default_rng(0).integers(0, 1 << width, 1003).astype(np.uint16)
+    raw = np.frombuffer(pack_bits(symbols, width), dtype=np.uint8)
+    assert raw.size == (1003 * width + 7) // 8
+    np.testing.assert_array_equal(unpack_bits(raw, 0, 1003, width), symbols)
+
+
+@pytest.mark.parametrize("width", range(17))
+def test_any_part_of_every_width_comes_back(width: int) -> None:
+    symbols = np.random.default_rng(0).integers(0, 1 << width, 303).astype(np.uint16)
+    raw = np.frombuffer(pack_bits(symbols, width), dtype=np.uint8)
+    for first in range(0, 300, 7):
+        np.testing.assert_array_equal(
+            unpack_bits(raw, first, 3, width), symbols[first : first + 3]
+        )
+
+
+def test_a_long_odd_width_stream_comes_back_across_chunks() -> None:
+    symbols = np.random.default_rng(0).integers(0, 8, (1 << 20) + 77).astype(np.uint16)
+    raw = np.frombuffer(pack_bits(symbols, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(unpack_bits(raw, 0, symbols.size, 3), symbols)
+
+
+def test_noise_is_packed_and_never_larger_than_it_was() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, 5000).astype(np.uint8)
+    assert encode_symbols(noise)[:2] == b"\x08\x00"
+    assert len(encode_symbols(noise)) == 5002
+
+
+def test_shares_that_are_powers_of_two_are_huffman_coded() -> None:
+    assert encode_symbols(np.array([0] * 512 + [1] * 256 + [2] * 256, dtype=np.uint8))[0] == 32
+
+
+def test_a_stream_below_a_bit_a_symbol_is_ans_coded() -> None:
+    skewed = np.array([0] * 9000 + [1] * 500 + [2] * 500, dtype=np.uint8)
+    data = encode_symbols(skewed)
+    assert data[0] == 33
+    # the entropy is 0.569 bits, Huffman takes 1.1: 1,375 bytes
+    assert len(data) < 0.62 * 10000 / 8
+
+
+def test_the_kind_chosen_is_the_smallest() -> None:
+    rng = np.random.default_rng(0)
+    for scale in (0.5, 2, 20, 200):
+        symbols = np.minimum(rng.exponential(scale, 3000), 255).astype(np.uint8)
+        counts = count_symbols(symbols)
+        width = int(symbols.max() - symbols.min()).bit_length()
+        fixed = (symbols.size * width + 7) // 8 + 2
+        coded = (1 + len(huffman.encode(symbols)), 1 + len(ans.encode(symbols, counts)))
+        assert len(encode_symbols(symbols)) <= min(fixed, *coded) + 4
+
+
+@pytest.mark.parametrize("kind", [8, 32, 33])
+@settings(deadline=None)
+@given(parts=st.lists(st.integers(0, 700), max_size=9))
+def test_reading_in_parts_is_reading_at_once(kind: int, parts: list[int]) -> None:
+    symbols = STREAMS[kind]
+    data = encode_symbols(symbols)
+    assert data[0] == kind
+    reader = open_symbols(ByteReader(data), symbols.size)
+    at = 0
+    for part in parts:
+        size = min(part, symbols.size - at)
+        np.testing.assert_array_equal(reader.read(size), symbols[at : at + size])
+        at += size
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\x11\x00", b"\x21", b"\x00\x80\x80\x04", b"\x01\xff\xff\x03\x80", b"\x01\x00\xff"],
+)
+def test_a_damaged_stream_is_refused(data: bytes) -> None:
+    with pytest.raises(StorageError):
+        decode_symbols(ByteReader(data), 1)
+
+
+@pytest.mark.parametrize(("kind", "low"), [(17, 0), (31, 0), (0, 1 << 16), (4, 1 << 16)])
+def test_symbols_of_more_than_sixteen_bits_are_refused_unread(kind: int, low: int) -> None:
+    data = bytes([kind]) + varint(low) + bytes(100)
+    with pytest.raises(StorageError, match="a symbol stream of kind"):
+        open_symbols(ByteReader(data), 10)

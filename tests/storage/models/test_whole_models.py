@@ -1,0 +1,244 @@
+"""Promises of nncfx.storage.models.whole_models: what is sharded or offloaded is refused."""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+from torch.nn import functional as F
+
+import nncfx
+from nncfx.errors import NNCFXError
+from nncfx.export import reorder_channels
+from nncfx.export.pt2e.export_program import export_program
+from nncfx.hago import prepare_graph
+from nncfx.lc import DC, LC, RecoveryData
+from nncfx.quantization import quantize_weights
+from nncfx.schemes import Prune
+
+X = torch.linspace(-1, 1, 16).view(2, 8)
+SPARSITY = {"compression": {"algorithm": "magnitude_sparsity"}}
+
+
+class Net(nn.Module):
+    """Two layers, one split by rows, the other by columns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(torch.relu(self.up(x)))
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[None]:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/one", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def tensor_parallel(model: nn.Module) -> nn.Module:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    return parallelize_module(model, mesh, plan)  # type: ignore[arg-type]  # its dict is invariant
+
+
+def fsdp(model: nn.Module) -> nn.Module:
+    fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    return model
+
+
+def old_fsdp(model: nn.Module) -> nn.Module:
+    return FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+
+
+def offloaded(model: nn.Module) -> nn.Module:
+    """Leave of `model` what accelerate 1.15's `disk_offload` does while no forward runs."""
+    for one in (model.up, model.down):
+        one._hf_hook = SimpleNamespace(offload=True)  # type: ignore[assignment]  # as accelerate
+        one.to("meta")
+    return model
+
+
+def offloaded_with_more(model: nn.Module) -> nn.Module:
+    """The same, where a second hook was added to each module."""
+    offloaded(model)
+    for one in (model.up, model.down):
+        hooks = (SimpleNamespace(), one._hf_hook)
+        one._hf_hook = SimpleNamespace(hooks=hooks)  # type: ignore[assignment]  # as accelerate
+    return model
+
+
+def deepspeed(model: nn.Module) -> nn.Module:
+    """Leave of `model` what ZeRO 3 does between forwards."""
+    for one in model.parameters():
+        one.ds_id = 0  # type: ignore[attr-defined]  # as DeepSpeed
+        one.data = torch.empty(0)
+    return model
+
+
+DATA = RecoveryData(train=[(X, X[:, :4])], validate=lambda _: 1.0, criterion=F.mse_loss)
+PARTED: dict[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
+    "tensor parallel": (tensor_parallel, r"'up\.weight', a DTensor.*nncfx\.strip.*only to run it"),
+    "FSDP 2": (fsdp, r"sharded by FSDP.*nncfx\.strip.*only to run it"),
+    "FSDP 1": (old_fsdp, r"sharded by FSDP.*nncfx\.strip.*only to run it"),
+    "offloaded": (offloaded, r"'up\.weight' are offloaded.*remove_hook_from_module"),
+    "with two hooks": (offloaded_with_more, r"'up\.weight' are offloaded.*remove_hook_from_m"),
+    "DeepSpeed": (deepspeed, r"'up\.weight'.*this process holds a part"),
+}
+DOORS: dict[str, Callable[[Any, Path], object]] = {
+    "wrap": lambda model, _: nncfx.wrap(model, X),
+    "create_compressed_model": lambda model, _: nncfx.create_compressed_model(model, SPARSITY, X),
+    "thin": lambda model, _: nncfx.thin(model, X),
+    "quantize": lambda model, _: nncfx.quantize(model, [X]),
+    "quantize inplace": lambda model, _: nncfx.quantize(model, [X], inplace=True),
+    "quantize_weights": lambda model, _: quantize_weights(model, [X]),
+    "prepare_graph": lambda model, _: prepare_graph(model, X),
+    "trace": lambda model, _: nncfx.tracing.trace(model, X),
+    "analyze_channels": lambda model, _: nncfx.channels.analyze_channels(model, X),
+    "DC": lambda model, _: DC().recover(model, Prune(), 0.5, DATA),
+    "LC": lambda model, _: LC(steps=1, mb_iterations_per_l=1).recover(model, Prune(), 0.5, DATA),
+    "export_onnx": lambda model, path: nncfx.export_onnx(model, path, X),
+    "export_program": lambda model, _: export_program(model, X),
+    "reorder_channels": lambda model, _: reorder_channels(model, X),
+    "storage.save": lambda model, path: nncfx.storage.save(path, model),
+    "save": lambda model, path: nncfx.save(path, model),
+}
+
+
+@pytest.mark.usefixtures("group")
+@pytest.mark.filterwarnings("ignore:FSDP is switching to use .NO_SHARD.:UserWarning")
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+@pytest.mark.parametrize("kind", PARTED)
+def test_a_model_that_is_not_whole_is_refused_at_every_door(
+    kind: str, door: Callable[[Any, Path], object], tmp_path: Path
+) -> None:
+    part, message = PARTED[kind]
+    model = part(Net())
+    classes = [type(one) for one in model.modules()]
+    with pytest.raises(NNCFXError, match=f"(?s)(Parallel|Net) cannot be .*{message}"):
+        door(model, tmp_path / "file")
+    assert [type(one) for one in model.modules()] == classes
+    assert not (tmp_path / "file").exists()
+
+
+@pytest.mark.usefixtures("group")
+@pytest.mark.filterwarnings("ignore:FSDP is switching to use .NO_SHARD.:UserWarning")
+@pytest.mark.parametrize("kind", [tensor_parallel, old_fsdp, fsdp])
+def test_a_model_with_hooks_refuses_to_be_sharded(
+    kind: Callable[[nn.Module], nn.Module],
+) -> None:
+    controller, model = nncfx.create_compressed_model(Net(), SPARSITY, X)
+    controller.level = 0.5
+    expected = model(X)
+    with pytest.raises(NNCFXError, match=r"(?s)nncfx\.strip.*trained on, it gives up its zeros"):
+        kind(model)
+    if kind is not fsdp:  # which changes parameters before it asks
+        assert torch.equal(model(X), expected)
+
+
+@pytest.mark.parametrize("door", ["strip", "controller", "bake", "commit", "quantize"])
+def test_a_model_that_was_offloaded_with_its_hooks_is_refused(door: str) -> None:
+    controller, model = nncfx.create_compressed_model(Net(), SPARSITY, X)
+    controller.level = 0.5
+    doors: dict[str, Callable[[], object]] = {
+        "strip": lambda: nncfx.strip(model),
+        "controller": controller.strip,
+        "bake": lambda: nncfx.network.bake(model),
+        "commit": model.nncf.commit,
+        "quantize": lambda: nncfx.quantize(model, [X], inplace=True),
+    }
+    offloaded(model)
+    with pytest.raises(NNCFXError, match=r"'up\.weight' are offloaded"):
+        doors[door]()
+
+
+def test_what_fetches_values_in_a_forward_reads_the_place_where_they_go() -> None:
+    """As accelerate does: it looks at the attribute on meta, and puts the values in its place."""
+    controller, model = nncfx.create_compressed_model(Net(), SPARSITY, X)
+    controller.level = 0.5
+    expected = model(X)
+    held = {name: one.detach().clone() for name, one in model.named_parameters()}
+    offloaded(model)
+    looked: list[torch.Tensor] = []
+
+    def fetch(name: str, layer: nn.Module) -> None:
+        looked.append(layer.weight)  # type: ignore[arg-type]  # a parameter
+        for key in ("weight", "bias"):
+            layer._parameters[key] = nn.Parameter(held[f"{name}.{key}"])
+
+    for name in ("up", "down"):
+        layer = model.get_submodule(name)
+        layer.register_forward_pre_hook(lambda one, _, name=name: fetch(name, one))
+    assert torch.equal(model(X), expected)
+    assert [one.device.type for one in looked] == ["meta", "meta"]
+
+
+def test_a_whole_model_on_meta_is_wrapped() -> None:
+    model = nncfx.wrap(Net().to("meta"), X.to("meta"))
+    assert len(model.nncf.graph.addresses) == 3
+
+
+def run_sharded(rank: int, folder: str) -> None:
+    """Train nothing: refuse with hooks, and compute sharded what was stripped."""
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/two",
+        rank=rank,
+        world_size=2,
+        timeout=timedelta(seconds=120),
+    )
+    torch.manual_seed(0)
+    found: dict[str, object] = {}
+    for name, part in (("tensor parallel", tensor_parallel), ("FSDP 2", fsdp)):
+        controller, model = nncfx.create_compressed_model(Net(), SPARSITY, X)
+        controller.level = 0.5
+        expected, plain = model(X).detach(), nncfx.strip(model)
+        try:
+            part(model)
+        except NNCFXError as error:
+            found[f"refused {name}"] = str(error)
+        result = part(plain)(X)
+        found[f"error {name}"] = float((result.detach() - expected).abs().max())
+        try:
+            nncfx.thin(part(Net()), X)
+        except NNCFXError as error:
+            found[f"thin {name}"] = str(error)
+    torch.save(found, f"{folder}/{rank}.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow  # starts two processes
+def test_two_processes_refuse_hooks_and_run_what_strip_returned(tmp_path: Path) -> None:
+    processes = mp.start_processes(
+        run_sharded, (str(tmp_path),), nprocs=2, join=False, start_method="spawn"
+    )
+    assert processes is not None
+    ends = time.monotonic() + 300
+    while not processes.join(timeout=10):
+        if time.monotonic() > ends:
+            for one in processes.processes:
+                one.kill()
+            pytest.fail("the two processes did not end in 300 s")
+    for rank in range(2):
+        found = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        for name in ("tensor parallel", "FSDP 2"):
+            assert "only to run it" in found[f"refused {name}"]
+            assert "Net cannot be thinned" in found[f"thin {name}"]
+            assert found[f"error {name}"] < 1e-6  # sums of 16 float32 products, in two parts
