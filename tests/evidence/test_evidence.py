@@ -250,17 +250,6 @@ def test_a_file_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> Non
         small_evidence().write(tmp_path / "file" / "evidence.json")
 
 
-def test_the_evidence_modules_need_no_torch() -> None:
-    code = (
-        "import sys, types; sys.modules['torch'] = None\n"
-        "import importlib.util as u\n"
-        "import nncfx.errors\n"
-        "for name in ('codec', 'spelling', 'judgement', 'evidence', 'machine'):\n"
-        "    p = f'nncfx/compressor/{name}.py'\n"
-        "    if 'nncfx.compressor' not in sys.modules:\n"
-        "        sys.modules['nncfx.compressor'] = types.ModuleType('nncfx.compressor')\n"
-        "    s = u.spec_from_file_location(f'nncfx.compressor.{name}', p)\n"
-        "    m = u.module_from_spec(s); sys.modules[s.name] = m; s.loader.exec_module(m)\n"
-    )
-    root = Path(__file__).parents[2]
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=root)
+def test_evidence_needs_no_torch() -> None:
+    code = "import sys; sys.modules['torch'] = None; import nncfx.evidence"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -6,7 +6,9 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from nncfx.errors import CompressionError, GraphError
+from nncfx.network import wrap
 from nncfx.schemes.layers import parameter_names, select_layers
+from nncfx.tracing import Insertion, Priority, WeightSite
 
 
 class OwnLinear(nn.Linear):
@@ -61,17 +63,8 @@ def test_a_shared_parameter_has_one_name() -> None:
 
 
 def test_a_wrapped_layer_counts_as_what_it_was() -> None:
-    tracing = pytest.importorskip("nncfx.tracing")
-    model = tracing.wrap(nn.Sequential(nn.Linear(2, 2)), torch.ones(1, 2))
-    model.nncf.register(
-        [
-            tracing.Insertion(
-                tracing.WeightSite("0", "weight"),
-                nn.Identity(),
-                tracing.Priority.SPARSITY,
-                "test",
-            ),
-        ],
-    )
+    model = wrap(nn.Sequential(nn.Linear(2, 2)), torch.ones(1, 2))
+    site = WeightSite("0", "weight")
+    model.nncf.register([Insertion(site, nn.Identity(), Priority.SPARSITY, "test")])
     model.nncf.commit()
     assert names(model) == ["0"]

@@ -5,14 +5,17 @@ import pkgutil
 import pytest
 
 import nncfx.algorithms
-from nncfx.algorithms import FilterPruningBuilder, MagnitudeSparsityBuilder
+from nncfx.algorithms import FilterPruningBuilder, MagnitudeSparsityBuilder, channel_pruning
 from nncfx.config import FilterPruningConfig, MagnitudeSparsityConfig
 from nncfx.controllers import Builder, builder_for, register_algorithm, registered_algorithms
 from nncfx.errors import ArgumentError
 
 
 def test_importing_the_algorithms_registers_one_for_each_module() -> None:
-    modules = {module.name for module in pkgutil.iter_modules(nncfx.algorithms.__path__)}
+    found = pkgutil.iter_modules([*nncfx.algorithms.__path__])
+    in_folder = pkgutil.iter_modules([*channel_pruning.__path__])
+    modules = {module.name for module in found if not module.ispkg}
+    modules |= {module.name for module in in_folder if module.name.endswith("_pruning")}
     assert modules <= set(registered_algorithms())
     assert len(modules) > 5
 
