@@ -35,7 +35,7 @@ from nncfx.hago.search.log import read_log
 from nncfx.runtimes.predict.latency_table import LatencyTable, ModuleSample
 from nncfx.search import Measurement, Study
 from nncfx.targets import Hardware, hardware_named
-from nncfx.thinning.recipe import ThinRecipe, rebuild
+from nncfx.thinning.files.recipe import ThinRecipe, rebuild
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "report"))
 from evidence import EVIDENCE

@@ -1,11 +1,15 @@
 """The repository and its test run: nothing strays in, nothing is left behind, no zoo is needed."""
 
+import ast
 import shutil
 import subprocess
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
 GIT = shutil.which("git") or "git"
+LARGEST_FOLDER, LONGEST_MODULE, DEEPEST = 16, 400, 3
 AT_THE_ROOT = {
     ".ci",
     ".gitignore",
@@ -46,6 +50,30 @@ def test_the_root_holds_what_is_named_here_only(pytestconfig: pytest.Config) -> 
     )
     found = {line.split("/")[0] for line in tracked.stdout.splitlines()}
     assert sorted(found - AT_THE_ROOT) == []
+
+
+def test_folders_are_small_and_modules_short(pytestconfig: pytest.Config) -> None:
+    root = pytestconfig.rootpath / "nncfx"
+    modules = [path for path in root.rglob("*.py") if path.name != "__init__.py"]
+    folders = Counter(path.parent.relative_to(root).as_posix() for path in modules)
+    assert {name: size for name, size in folders.items() if size > LARGEST_FOLDER} == {}
+    lengths = {path: len(path.read_text().splitlines()) for path in root.rglob("*.py")}
+    assert {path: length for path, length in lengths.items() if length > LONGEST_MODULE} == {}
+    depths = {path: len(path.relative_to(root).parts) for path in modules}
+    assert [path for path, depth in depths.items() if depth > DEEPEST] == []
+
+
+def test_every_folder_of_modules_says_what_it_is(pytestconfig: pytest.Config) -> None:
+    for path in (pytestconfig.rootpath / "nncfx").rglob("*.py"):
+        package = path.with_name("__init__.py")
+        assert ast.get_docstring(ast.parse(package.read_text())), package
+
+
+def test_test_modules_stand_where_their_modules_do(pytestconfig: pytest.Config) -> None:
+    tests = pytestconfig.rootpath / "tests"
+    folders = {path.parent.relative_to(tests) for path in tests.rglob("test_*.py")}
+    gone = [one for one in folders if not (pytestconfig.rootpath / "nncfx" / one).is_dir()]
+    assert sorted(gone) == [Path("faults")]
 
 
 @pytest.mark.slow

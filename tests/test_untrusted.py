@@ -12,7 +12,7 @@ from nncfx.network import wrap
 from nncfx.runtimes import LatencyTable
 from nncfx.schemes import Prune
 from nncfx.targets import Hardware
-from nncfx.thinning.recipe import ThinRecipe
+from nncfx.thinning.files.recipe import ThinRecipe
 from nncfx.tracing.calls.input_specs import inputs_from
 from nncfx.untrusted import is_found, read_json
 

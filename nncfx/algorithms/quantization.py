@@ -12,7 +12,7 @@ import torch
 from typing_extensions import override
 
 from nncfx.config import QuantizationConfig
-from nncfx.config.quantization import StagedQuantization
+from nncfx.config.algorithms.quantization import StagedQuantization
 from nncfx.controllers import (
     BaselineSchedule,
     Builder,

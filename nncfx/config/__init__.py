@@ -1,19 +1,15 @@
 """The JSON config: its dataclasses, its schema, and what is wrong with a file."""
 
 from nncfx.config.accuracy_aware import AccuracyAwareParams, AccuracyAwareTraining
-from nncfx.config.block_pruning import BlockPruningConfig, BlockPruningParams
-from nncfx.config.distillation import KnowledgeDistillationConfig
-from nncfx.config.faults import Fault, config_error
-from nncfx.config.initializer import BatchNormAdaptation, Initializer
-from nncfx.config.lc import LCConfig, LCParams, SchemeConfig
-from nncfx.config.main import InputInfo, NNCFConfig
-from nncfx.config.movement import (
+from nncfx.config.algorithms.block_pruning import BlockPruningConfig, BlockPruningParams
+from nncfx.config.algorithms.distillation import KnowledgeDistillationConfig
+from nncfx.config.algorithms.lc import LCConfig, LCParams, SchemeConfig
+from nncfx.config.algorithms.movement import (
     MovementSparsityConfig,
     MovementSparsityParams,
     SparseStructure,
 )
-from nncfx.config.option import Limits, option, required
-from nncfx.config.pruning import (
+from nncfx.config.algorithms.pruning import (
     BranchPruningConfig,
     ChannelPruningConfig,
     ChannelPruningParams,
@@ -25,7 +21,25 @@ from nncfx.config.pruning import (
     PruningParams,
     StructurePruningConfig,
 )
-from nncfx.config.quantization import QuantizationConfig
+from nncfx.config.algorithms.quantization import QuantizationConfig
+from nncfx.config.algorithms.sparsity import (
+    ConstSparsityConfig,
+    MagnitudeSparsityConfig,
+    MagnitudeSparsityParams,
+    NMSparsityConfig,
+    NMSparsityParams,
+    RBSparsityConfig,
+    RBSparsityParams,
+    SparsityParams,
+)
+from nncfx.config.algorithms.weight_clustering import (
+    WeightClusteringConfig,
+    WeightClusteringParams,
+)
+from nncfx.config.faults import Fault, config_error
+from nncfx.config.initializer import BatchNormAdaptation, Initializer
+from nncfx.config.main import InputInfo, NNCFConfig
+from nncfx.config.option import Limits, option, required
 from nncfx.config.registry import (
     AlgorithmConfig,
     InitializedAlgorithmConfig,
@@ -43,17 +57,6 @@ from nncfx.config.search import (
     SearchedScheme,
 )
 from nncfx.config.section import Section
-from nncfx.config.sparsity import (
-    ConstSparsityConfig,
-    MagnitudeSparsityConfig,
-    MagnitudeSparsityParams,
-    NMSparsityConfig,
-    NMSparsityParams,
-    RBSparsityConfig,
-    RBSparsityParams,
-    SparsityParams,
-)
-from nncfx.config.weight_clustering import WeightClusteringConfig, WeightClusteringParams
 
 __all__ = [
     "ADMMRecovery",

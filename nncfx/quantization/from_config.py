@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from nncfx.config import Fault, QuantizationConfig, config_error
-from nncfx.config.quantization import RangeInitializer, WeightQuantizers
+from nncfx.config.algorithms.quantization import RangeInitializer, WeightQuantizers
 from nncfx.errors import CompressionError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.network import NNCFNetwork

@@ -13,9 +13,9 @@ from nncfx.channels import analyze_channels
 from nncfx.errors import ArgumentError, ThinningError, TracingError
 from nncfx.graph.channels import Channels
 from nncfx.graph.operations import Operation
-from nncfx.thinning.forward_arguments import Arguments, forward_arguments
-from nncfx.thinning.forward_graph import ForwardGraph, forward_graph
-from nncfx.thinning.graph_form import with_literals
+from nncfx.thinning.forward.arguments import Arguments, forward_arguments
+from nncfx.thinning.forward.fx_graph import ForwardGraph, forward_graph
+from nncfx.thinning.forward.graph_form import with_literals
 from nncfx.thinning.removal import removed
 from nncfx.thinning.selection import Selection
 from nncfx.thinning.surgery import sized_on_the_way

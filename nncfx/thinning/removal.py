@@ -10,9 +10,9 @@ from torch import nn
 
 from nncfx.graph.channel_entries import entries_of
 from nncfx.graph.channels import Channels
-from nncfx.thinning.forward_arguments import Arguments
-from nncfx.thinning.forward_graph import forward_graph
-from nncfx.thinning.graph_form import exchange
+from nncfx.thinning.forward.arguments import Arguments
+from nncfx.thinning.forward.fx_graph import forward_graph
+from nncfx.thinning.forward.graph_form import exchange
 from nncfx.thinning.selection import Selection
 from nncfx.thinning.surgery import Sizes, copy_without, narrow_widths
 

@@ -18,10 +18,10 @@ from nncfx.quantization import Quantizer
 from nncfx.schemes.masks.alignment import Alignment, resolve_alignment
 from nncfx.storage.models.narrow_attention import NarrowAttention
 from nncfx.storage.models.whole_models import require_whole
-from nncfx.thinning.carried_recipes import carry, recipes_of
+from nncfx.thinning.files.carried_recipes import carry, recipes_of
+from nncfx.thinning.files.recipe import ThinRecipe
 from nncfx.thinning.probing import Form, check_form, prunable_channels
 from nncfx.thinning.quantizers import is_quantized, quantized_again, without_hooks
-from nncfx.thinning.recipe import ThinRecipe
 from nncfx.thinning.removal import Removal, removed
 from nncfx.thinning.selection import Selection, check_fit, has_dead_entries, select_removable
 from nncfx.thinning.surgery import Sizes, sized_on_the_way

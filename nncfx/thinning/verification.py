@@ -18,7 +18,7 @@ from nncfx.channels.trace import CALLS_OF_A_PATH, ChannelObserver
 from nncfx.errors import ThinningError, TracingError, machine_fault
 from nncfx.graph.operations import Operation
 from nncfx.graph.union_find import Ids
-from nncfx.thinning.probes import EmbeddingRows, random_inputs
+from nncfx.thinning.proof_inputs import EmbeddingRows, random_inputs
 from nncfx.thinning.removal import Removal
 from nncfx.tracing import ExampleInputs, TracedCall, run, trace
 from nncfx.tracing.calls.preservation import preserved

@@ -36,7 +36,7 @@ from nncfx.storage.models.checkpoint_file import (
 from nncfx.storage.models.model_file import stored_model
 from nncfx.storage.models.stored_model import StoredModel, restored_on_error
 from nncfx.storage.models.whole_models import require_whole
-from nncfx.thinning.structure import (
+from nncfx.thinning.files.model_structure import (
     describe,
     finished,
     hook_again,

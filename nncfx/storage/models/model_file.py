@@ -52,8 +52,8 @@ class _Structures(Protocol):
 
 
 def _structures() -> _Structures:
-    """Return `nncfx.thinning.structure`, which knows of hooks and of recipes; it lies above."""
-    return cast("_Structures", importlib.import_module("nncfx.thinning.structure"))
+    """Return the module that knows of hooks and of recipes; it lies above."""
+    return cast("_Structures", importlib.import_module("nncfx.thinning.files.model_structure"))
 
 
 def save(

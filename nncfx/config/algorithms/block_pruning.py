@@ -6,10 +6,10 @@ from typing import ClassVar, Literal
 
 from typing_extensions import override
 
+from nncfx.config.algorithms.sparsity import SparsityParams, falling_sparsity
 from nncfx.config.faults import Fault
 from nncfx.config.option import LEVEL, Limits, option
 from nncfx.config.registry import InitializedAlgorithmConfig, register_algorithm_config
-from nncfx.config.sparsity import SparsityParams, falling_sparsity
 
 __all__ = ["BlockPruningConfig", "BlockPruningParams"]
 

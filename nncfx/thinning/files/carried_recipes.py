@@ -5,7 +5,7 @@ from typing import Final
 
 from torch import fx, nn
 
-from nncfx.thinning.recipe import ThinRecipe
+from nncfx.thinning.files.recipe import ThinRecipe
 
 __all__ = ["carry", "recipes_of"]
 

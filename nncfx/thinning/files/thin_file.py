@@ -13,7 +13,7 @@ from torch import nn
 from nncfx.storage import SavedFile
 from nncfx.storage import load as load_file
 from nncfx.storage import save as save_file
-from nncfx.thinning.recipe import ThinRecipe
+from nncfx.thinning.files.recipe import ThinRecipe
 from nncfx.tracing.calls.model_copy import copy_of
 
 __all__ = ["load_thinned", "save_thinned"]

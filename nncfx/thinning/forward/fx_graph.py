@@ -11,8 +11,8 @@ from torch import fx, nn
 from torch.fx.node import map_aggregate
 
 from nncfx.errors import ThinningError, machine_fault
-from nncfx.thinning.forward_arguments import Arguments
-from nncfx.thinning.forward_tracer import traced_forward
+from nncfx.thinning.forward.arguments import Arguments
+from nncfx.thinning.forward.fx_tracer import traced_forward
 
 # ruff: noqa: ANN401 (arguments of functions are anything)
 

@@ -19,8 +19,8 @@ from nncfx.quantization.grid.stored_weights import integer_weights
 from nncfx.quantization.preparation.batch_norm_folding import folded_norms, without_norms
 from nncfx.storage.models.module_sizes import ModuleSizes, apply_sizes, read_sizes
 from nncfx.storage.models.stored_model import StoredModel, check_fit, fill, restored_on_error
-from nncfx.thinning.carried_recipes import recipes_of
-from nncfx.thinning.recipe import ThinRecipe, rebuild
+from nncfx.thinning.files.carried_recipes import recipes_of
+from nncfx.thinning.files.recipe import ThinRecipe, rebuild
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.input_specs import describe_inputs, inputs_from
 from nncfx.tracing.calls.model_copy import copy_of

@@ -12,9 +12,9 @@ from torch.optim import Optimizer
 
 from nncfx.errors import ThinningError, did_you_mean
 from nncfx.storage.models.narrow_attention import narrow_attention
-from nncfx.thinning.forward_arguments import Arguments, from_plain, made_bytes, plain
-from nncfx.thinning.forward_graph import forward_graph
-from nncfx.thinning.graph_form import exchange
+from nncfx.thinning.forward.arguments import Arguments, from_plain, made_bytes, plain
+from nncfx.thinning.forward.fx_graph import forward_graph
+from nncfx.thinning.forward.graph_form import exchange
 from nncfx.thinning.surgery import Sizes, copy_without
 from nncfx.tracing.calls.input_specs import MOST_BYTES
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors

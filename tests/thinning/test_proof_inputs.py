@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from nncfx.thinning.probes import EmbeddingRows, random_inputs
+from nncfx.thinning.proof_inputs import EmbeddingRows, random_inputs
 
 
 def test_random_inputs_keep_shapes_types_and_ranges() -> None:

@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Final, Literal
 
 from typing_extensions import override
 
+from nncfx.config.algorithms.sparsity import SparsityParams, SparsityScheduleName
 from nncfx.config.faults import Fault
 from nncfx.config.option import Limits, option, required
 from nncfx.config.registry import AlgorithmConfig, register_algorithm_config
 from nncfx.config.section import Section
-from nncfx.config.sparsity import SparsityParams, SparsityScheduleName
 
 __all__ = ["KEYS_OF_SCHEMES", "LCConfig", "LCParams", "SchemeConfig"]
 

@@ -13,7 +13,7 @@ from torch.fx.proxy import Attribute, TraceError
 from typing_extensions import override
 
 from nncfx.channels.rules.constants import CONSTRUCTORS
-from nncfx.thinning.forward_arguments import Arguments, made
+from nncfx.thinning.forward.arguments import Arguments, made
 from nncfx.tracing.calls.preservation import preserved
 
 # ruff: noqa: ANN401 (arguments of functions are anything)

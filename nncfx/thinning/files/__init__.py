@@ -1,0 +1,1 @@
+"""What files say of thin models, and how fresh models become thin."""

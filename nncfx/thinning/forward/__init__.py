@@ -1,0 +1,1 @@
+"""The forward of a module as a graph whose sizes can change."""
