@@ -92,8 +92,7 @@ def split(state: ChannelState, call: TracedCall) -> None:
     Parts whose sizes are integers of a module lose channels on their own, and the integers fall.
     """
     axis = argument(call, 2, "dim", 0)
-    name = "split_size_or_sections" if call.func is torch.split else "split_size"
-    sizes = argument(call, 1, name)
+    sizes = argument(call, 1, "split_size")
     if isinstance(sizes, Sequence) and any(isinstance(one, NamedInteger) for one in sizes):
         return _split_by_names(state, call, sizes, axis)
     chunk(state, call)
@@ -229,7 +228,7 @@ def _join_vectors(state: ChannelState, call: TracedCall, parts: list[torch.Tenso
     for tensor in parts:
         name = state.whole_parameter(tensor)
         assert name is not None  # noqa: S101 (the caller has looked)
-        ids = state.ledger.carried(name, 0, len(tensor))
+        ids = state.ledger.create(len(tensor))
         state.ledger.carry(name, 0, ids, Role.FOLLOWER)
         joined.append(torch.from_numpy(ids))
     state.set_grid(call.result, torch.cat(joined))

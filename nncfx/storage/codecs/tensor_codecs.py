@@ -35,6 +35,7 @@ CODECS = tuple(
 Zeros: TypeAlias = NDArray[np.unsignedinteger[Any]]
 
 RUN_LIMITS = (1, 3, 7, 15, 31, 63, 127, 255, 511, 1023, 4095)
+"""How long the runs may be that are tried; a reader takes any up to the last."""
 _CHUNK = 1 << 18
 _POPULATION = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(1, dtype=np.uint8)
 
@@ -96,7 +97,8 @@ def _sparse(words: Words) -> _Sparse:
             zeros[at] = start + positions[0] - last - 1
             zeros[at + 1 : end] = np.diff(positions) - 1
             at, last = end, start + int(positions[-1])
-    return _Sparse(kept, zeros.astype("<u2") if zeros.max(initial=0) < 1 << 16 else zeros)
+    is_short = np.can_cast(np.min_scalar_type(zeros.max(initial=0)), np.uint16)
+    return _Sparse(kept, zeros.astype("<u2") if is_short else zeros)
 
 
 def _choices(words: Words, kept: int, book: Codebook | None) -> Iterator[_Choice]:
@@ -110,11 +112,13 @@ def _choices(words: Words, kept: int, book: Codebook | None) -> Iterator[_Choice
 
 
 def _book_choice(book: Codebook, zeros: int) -> _Choice:
-    table = len(varint(book.values.size - 1)) + book.values[1:].nbytes
-    counts = count_symbols(book.codes)
-    counts = np.append(counts, np.zeros(1 if not counts.size else 0, dtype=np.int64))
+    counts = np.append(count_symbols(book.codes), 0)  # of no codes as well
     counts[0] += zeros
-    return _Choice(table + symbols_size(counts), "codebook")
+    return _Choice(len(_table(book)) + symbols_size(counts), "codebook")
+
+
+def _table(book: Codebook) -> bytes:
+    return varint(book.values.size - 1) + book.values[1:].tobytes()
 
 
 def _planes(words: Words) -> NDArray[np.uint8]:
@@ -167,8 +171,7 @@ def _encode_values(values: _Choice, words: Words, book: Codebook | None) -> byte
     if values.name == "planes":
         return b"".join(encode_symbols(plane) for plane in _planes(words))
     if values.name == "codebook" and book is not None:
-        table = varint(book.values.size - 1) + book.values[1:].tobytes()
-        return table + encode_symbols(book.codes)
+        return _table(book) + encode_symbols(book.codes)
     return words.tobytes()
 
 

@@ -137,8 +137,9 @@ def test_a_number_that_only_the_code_knows_holds_its_channels(
         lambda _, x: x.reshape(*x.shape[:2], 6, 6),
         lambda _, x: torch.cat(x.split(x.shape[1] // 2, 1)[::-1], 1),
         lambda m, x: x * m.scale.view(1, m.width, 1, 1),
+        lambda _, x: torch.cat(x.split(1)),
     ],
-    ids=["attribute", "free", "product", "other product", "shape", "half", "view of a vector"],
+    ids=["attribute", "free", "product", "two", "shape", "half", "view of a vector", "images"],
 )
 def test_a_number_from_a_module_or_from_a_tensor_holds_nothing(
     code: Callable[[Between, torch.Tensor], torch.Tensor],

@@ -1,7 +1,7 @@
 """Moving elements keeps channels apart, or fixes those that it cannot keep apart."""
 
+import contextlib
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from nncfx.channels.rules.movement import RULES
 from nncfx.channels.state import ChannelState
 from nncfx.channels.trace import analyze_channels
 from nncfx.graph.channels import Channels
+from nncfx.tracing.record.function_mode import TracedCall
 
 Operation = Callable[[torch.Tensor], torch.Tensor]
 
@@ -118,12 +119,20 @@ FIXED: dict[str, tuple[Operation, str]] = {
         lambda x: pixels_added(x, channels=4),
         "adds to some channels by their position",
     ),
+    "gather pixels by those of each channel": (
+        lambda x: x.gather(2, (x[:, :, :1] > 0).long()),
+        "cannot be repeated on channels",
+    ),
     "look up": (
         lambda x: torch.ones(9, 4)[(x > 0).long()].mean(-1),
         "cannot be repeated on channels",
     ),
     "bytes": (lambda x: x.view(torch.int64).float(), "cannot be repeated on channels"),
     "format": (lambda x: x.double().view(torch.float64).float(), "cannot be repeated on channels"),
+    "constant of its shape": (
+        lambda x: x + torch.ones(1, 1, 1, 1).expand_as(x),
+        "a constant of the model's code takes the place of such a channel",
+    ),
     "stack with a constant": (
         lambda x: torch.stack([x, torch.ones(2, 4, 6, 6)]).sum(0),
         "a constant of the model's code takes the place of such a channel",
@@ -419,12 +428,28 @@ def test_what_is_written_to_some_channels_must_stay_with_them() -> None:
     assert (fixed["one"], fixed["two"]) == (reason, reason)
 
 
-def test_a_fault_of_the_machine_while_ids_are_moved_is_no_reason_to_fix_channels() -> None:
+@pytest.mark.parametrize(
+    ("error", "is_raised"),
+    [
+        (torch.cuda.OutOfMemoryError("CUDA out of memory."), True),
+        (RuntimeError("\"roll\" not implemented for 'Long'"), False),
+    ],
+)
+def test_ids_that_cannot_be_moved_are_fixed_but_for_faults_of_the_machine(
+    error: RuntimeError, is_raised: bool
+) -> None:
     def roll(_: torch.Tensor) -> torch.Tensor:
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+        raise error
 
     state, x = ChannelState(), torch.zeros(2, 4)
-    state.lay(x, state.ledger.create(4), 1)
-    call = SimpleNamespace(func=roll, args=(x,), kwargs={}, operands=[x], produced=[x], result=x)
-    with pytest.raises(torch.cuda.OutOfMemoryError):
+    ids = state.ledger.create(4)
+    state.lay(x, ids, 1)
+    call = TracedCall(roll, (x,), {}, x, "", "", "", None, {}, [x], [x])
+    with pytest.raises(type(error)) if is_raised else contextlib.nullcontext():
         RULES["roll"](state, call)
+    assert state.ledger.are_fixed(ids) != is_raised
+
+
+def test_the_modules_are_named_whose_code_gives_the_size_of_parts() -> None:
+    assert analyse_own(lambda _, x: turned(x.split(4, -1))).literals == {"": ("Own/split_0",)}
+    assert analyse_own(lambda m, x: turned(x.split(m.half, -1))).literals == {}

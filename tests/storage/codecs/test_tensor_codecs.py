@@ -1,5 +1,7 @@
 """Each tensor under its smallest codec, back without loss."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,10 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from nncfx.errors import StorageError
-from nncfx.storage.codecs.byte_reader import ByteReader
+from nncfx.storage.codecs.byte_reader import ByteReader, varint
+from nncfx.storage.codecs.symbol_stream import encode_symbols
 from nncfx.storage.codecs.tensor_codecs import CODECS, decode_words, encode_words
 
 RNG = np.random.default_rng(0)
+LIMITS = (1, 3, 7, 15, 31, 63, 127, 255, 511, 1023, 4095)
 LEVELS = RNG.normal(size=32).astype(np.float32).view(np.uint32)
 
 
@@ -36,6 +40,123 @@ def kept(share: float, values: np.ndarray) -> np.ndarray:
 def test_words_come_back(words: np.ndarray) -> None:
     codec, payload = encode_words(words)
     np.testing.assert_array_equal(back(codec, payload, words), words)
+
+
+def values_of(words: np.ndarray, max_codes: int) -> dict[str, bytes]:
+    """Return the words under each way to write values, as the module's docstring defines them."""
+    rows = words.view(np.uint8).reshape(words.size, words.itemsize)
+    found = {"raw": words.tobytes()}
+    found["planes"] = b"".join(
+        encode_symbols(np.ascontiguousarray(rows[:, k])) for k in range(words.itemsize)
+    )
+    book = np.unique(words[words != 0])
+    if book.size <= max_codes:
+        codes = np.where(words == 0, 0, np.searchsorted(book, words) + 1).astype(np.uint16)
+        found["codebook"] = varint(book.size) + book.tobytes() + encode_symbols(codes)
+    return found
+
+
+def runs_of(words: np.ndarray, limit: int) -> bytes:
+    runs, zeros = [], 0
+    for word in words.tolist():
+        zeros += not word
+        if word or zeros == limit:
+            runs.append(zeros)
+            zeros = 0
+    while runs and runs[-1] == limit:  # what follows the last value is not written
+        runs.pop()
+    return varint(len(runs)) + varint(limit) + encode_symbols(np.array(runs, dtype=np.uint16))
+
+
+def every_way(words: np.ndarray, max_codes: int = 256) -> dict[str, int]:
+    """Return the size in bytes of `words` under each codec, with the best limit of runs."""
+    kept = words[words != 0]
+    index = {"bitmap": [np.packbits(words != 0, bitorder="little").tobytes()]}
+    index["runs"] = [runs_of(words, limit) for limit in LIMITS]
+    sizes = {f"dense+{k}": len(v) for k, v in values_of(words, max_codes).items()}
+    for (i, ways), (k, v) in itertools.product(index.items(), values_of(kept, max_codes).items()):
+        sizes[f"{i}+{k}"] = min(map(len, ways)) + len(v)
+    return sizes
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    density=st.sampled_from([0.0, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0]),
+    distinct=st.sampled_from([1, 3, 127, 128, 60000]),
+    size=st.integers(0, 150),
+    kind=st.sampled_from([np.uint8, np.uint16, np.uint32]),
+    seed=st.integers(0, 1000),
+)
+def test_no_codec_makes_words_smaller_than_the_one_that_is_taken(
+    density: float, distinct: int, size: int, kind: type, seed: int
+) -> None:
+    """So small that none is coded by ANS, whose size is estimated to some bytes only."""
+    rng = np.random.default_rng(seed)
+    top = min(distinct, int(np.iinfo(kind).max))
+    words = (rng.integers(1, top, size, endpoint=True) * (rng.random(size) < density)).astype(kind)
+    codec, payload = encode_words(words)
+    sizes = every_way(words)
+    assert (len(payload), sizes[codec]) == (min(sizes.values()),) * 2
+
+
+@pytest.mark.parametrize("gap", [3, 4, 6, 8, 16, 32, 64, 128, 400, 800, 1024])
+def test_runs_are_as_long_as_makes_them_smallest(gap: int) -> None:
+    """Of 40 words that lie so far apart in the mean, whatever limit suits these."""
+    rng = np.random.default_rng(gap)
+    places = np.cumsum(rng.geometric(1 / gap, 40)) - 1
+    words = np.zeros(places[-1] + 1, dtype=np.uint8)
+    words[places] = 1
+    assert len(encode_words(words)[1]) == min(every_way(words).values())
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([0, 17, 250, 99, 200, 31, 143, 77], "dense+raw"),
+        ([0, 0, 250, 99, 200, 31, 143, 77], "bitmap+raw"),
+    ],
+    ids=["dense", "bitmap"],
+)
+def test_an_index_is_worth_it_only_where_it_saves_a_byte(words: list[int], expected: str) -> None:
+    """The bitmap of 8 words takes one byte, as one zero of these does."""
+    assert encode_words(np.array(words, dtype=np.uint8))[0] == expected
+
+
+@pytest.mark.parametrize(("distinct", "has_book"), [(256, True), (257, False)])
+def test_a_codebook_holds_256_words(distinct: int, has_book: bool) -> None:
+    rng = np.random.default_rng(0)
+    words = np.tile(rng.integers(1, 1 << 63, distinct, dtype=np.uint64), 50)
+    assert (encode_words(words)[0] == "dense+codebook") == has_book
+
+
+@pytest.mark.parametrize("zeros", [65_535, 65_536, 65_537, 131_071])
+def test_words_far_apart_come_back(zeros: int) -> None:
+    words = np.zeros(zeros + 2, dtype=np.uint8)
+    words[[0, -1]] = 1, 2
+    np.testing.assert_array_equal(back(*encode_words(words), words), words)
+
+
+def test_many_words_far_apart_come_back() -> None:
+    words = np.zeros(3 * (1 << 19), dtype=np.uint8)
+    words[::3] = 1
+    words[-1] = 2
+    codec, payload = encode_words(words)
+    assert codec.startswith("runs+")
+    np.testing.assert_array_equal(back(codec, payload, words), words)
+
+
+@pytest.mark.parametrize(("runs", "limit"), [(4, 3), (3, 0), (3, 4096)])
+def test_runs_that_no_tensor_of_3_words_has_are_refused(runs: int, limit: int) -> None:
+    damaged = varint(runs) + varint(limit) + encode_symbols(np.zeros(runs, dtype=np.uint8))
+    with pytest.raises(StorageError, match=f"{runs} runs up to {limit} for 3 weights"):
+        decode_words("runs+raw", ByteReader(damaged + bytes(3)), 3, 1)
+
+
+@pytest.mark.parametrize("limit", [1, 4095])
+def test_runs_of_any_limit_up_to_4095_are_read(limit: int) -> None:
+    data = varint(3) + varint(limit) + encode_symbols(np.zeros(3, dtype=np.uint8))
+    words = decode_words("runs+raw", ByteReader(data + b"\x05\x06\x07"), 3, 1)
+    assert words.tolist() == [5, 6, 7]
 
 
 @pytest.mark.parametrize(
