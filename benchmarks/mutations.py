@@ -113,6 +113,20 @@ _PORTIONS = "portions in which a whole is done: any size gives the same"
 _TIME = "saves time only"
 _MEMORY = "saves memory only"
 EQUIVALENT: dict[str, dict[str, str]] = {
+    "nncfx/channels/grouping.py": {
+        r"if id\(ids\) not in found:.*if True": _TIME,
+        r"np\.full\(notes\.count \+ 1.*1  ->  2": "an entry that nothing points to",
+        r"if np\.count_nonzero\(often != often\[0\]\).*(==|if True)": _TIME,
+        r"often\.max\(\) \+ 1.*1  ->  2": "any factor that is large enough sorts alike",
+    },
+    "nncfx/controllers/base/schedules.py": {
+        r"low, high = high, 2 \* high.*2  ->  3|while _risen\(high, at\) < share": _TIME,
+        r"middle := .*2  ->  3|if _risen\(middle.*<=": "bisection finds the same root",
+    },
+    "nncfx/thinning/surgery.py": {r"for \(name, axis\), removed in": _TIME},
+    "nncfx/storage/codecs/prefix_code.py": {
+        r'"100" if length > last': "lengths that differ",
+    },
     "nncfx/search/one_level/level_set.py": {
         r"^_[A-Z_]+ = ": "only shifts a probe; benchmarks/search_efficiency.py weighs them",
     },

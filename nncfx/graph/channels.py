@@ -78,7 +78,7 @@ class Member:
         >>> Member(parameter="fc.weight", axis=1, indices=rows, role=Role.CONSUMER).entries([0, 2])
         array([0, 1, 4, 5])
         """
-        return np.sort(self.indices[np.asarray(groups, dtype=np.int64)].reshape(-1))
+        return np.sort(self.indices[np.asarray(groups, dtype=np.int64)].ravel())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -68,3 +68,10 @@ def test_sets_are_those_of_the_slow_obvious_way(ids: list[list[int]]) -> None:
         [[group[name] for group in groups] for name in groups[0]] for groups in alike.values()
     ]
     assert [members for _, members in found(notes(carriers))] == expected
+
+
+def test_a_set_is_held_by_a_call_that_is_given_the_number_of_its_channels() -> None:
+    """Padding that lies among the channels has none."""
+    held = {"Net/view_0": np.array([1, 2, NO_CHANNEL]), "Net/view_1": np.array([2])}
+    sets = grouped(notes({"a": [1, 2], "b": [3], "c": [1, 2]}, held=held), frozenset())
+    assert [(one.name, one.held) for one in sets] == [("a", "Net/view_0"), ("b", None)]

@@ -37,6 +37,13 @@ def test_indices_cannot_be_written() -> None:
         member("conv.weight", [[0]]).indices[0] = 1
 
 
+def test_indices_that_are_read_only_are_held_without_a_copy() -> None:
+    indices = np.array([[0], [1]])
+    indices.flags.writeable = False
+    found = Member(parameter="conv.weight", axis=0, indices=indices, role=Role.PRODUCER)
+    assert found.indices is indices
+
+
 def test_indices_have_one_row_per_group() -> None:
     with pytest.raises(ArgumentError, match=r"indices of 'conv.weight' have the shape \(2,\)"):
         Member(parameter="conv.weight", axis=0, indices=np.arange(2), role=Role.PRODUCER)

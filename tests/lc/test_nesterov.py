@@ -61,3 +61,9 @@ def test_the_momentum_is_nine_tenths_if_none_is_given() -> None:
     weight = nn.Parameter(torch.tensor([1.0], dtype=torch.float64))
     # v = -0.1 * 1, w = 1 - 0.1 - 0.9 * 0.1
     assert run(Nesterov([weight], 0.1), weight, [0.1]) == pytest.approx([0.81])
+
+
+def test_a_group_of_which_nothing_has_a_gradient_stays() -> None:
+    weight = nn.Parameter(torch.ones(1))
+    Nesterov([weight], 0.1).step()
+    assert weight.item() == 1.0

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations
 
 from nncfx.thinning.surgery import copy_without, sized_on_the_way
 
@@ -62,6 +63,23 @@ def test_a_norm_without_tensors_learns_its_width_from_the_forward() -> None:
     assert not model[0]._forward_pre_hooks
 
 
+def test_a_norm_without_tensors_learns_its_width_from_an_image_without_a_batch() -> None:
+    model = nn.InstanceNorm2d(4)
+    sizes: dict[str, dict[str, int]] = {}
+    with sized_on_the_way(model, sizes):
+        model(torch.zeros(3, 4, 5))
+    assert sizes == {"": {"num_features": 3}}
+
+
+def test_a_module_whose_weight_is_computed_from_others_gets_their_size() -> None:
+    model = parametrizations.weight_norm(nn.Linear(3, 4, bias=False))
+    name = "parametrizations.weight.original"
+    gone = np.array([1])
+    copied, sizes = copy_without(model, {(f"{name}0", 0): gone, (f"{name}1", 0): gone})
+    assert sizes == {"": {"out_features": 3}}
+    torch.testing.assert_close(copied.weight, model.weight[[0, 2, 3]])
+
+
 def test_groups_of_a_transposed_convolution_shrink_with_its_input_rows() -> None:
     """Rows of a transposed weight are inputs; its columns are the outputs of one group."""
     model = nn.ConvTranspose2d(6, 9, 1, groups=3)
@@ -90,3 +108,5 @@ def test_what_a_module_keeps_for_evaluation_is_forgotten_and_modes_stay() -> Non
     copied, _ = copy_without(model, {("0.weight", 0): np.array([0]), ("0.bias", 0): np.array([0])})
     assert copied[0].merged is None
     assert [module.training for module in copied.modules()] == [False, False, True]
+    sole, _ = copy_without(model[0], {("weight", 0): np.array([0]), ("bias", 0): np.array([0])})
+    assert sole.merged is None

@@ -235,14 +235,15 @@ def _decay_rate(share: float, at: float) -> float:
     if share <= at:
         return 0.0
     low, high = 0.0, 1.0
-    while math.expm1(-high * at) / math.expm1(-high) < share:
+    while _risen(high, at) < share:
         low, high = high, 2 * high
-    for _ in range(100):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        if math.expm1(-middle * at) / math.expm1(-middle) < share:
+    while low < (middle := (low + high) / 2) < high:
+        if _risen(middle, at) < share:
             low = middle
         else:
             high = middle
-    return (low + high) / 2
+    return middle
+
+
+def _risen(rate: float, at: float) -> float:
+    return math.expm1(-rate * at) / math.expm1(-rate)

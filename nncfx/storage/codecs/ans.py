@@ -83,7 +83,7 @@ def _encode_words(
     state = np.full(lanes, _LOWEST)
     parts = [np.zeros(0, dtype=np.uint16)]
     # A decoder reads forward what is written backward: from the last symbol to the first.
-    for begin in range((symbols.size - 1) // lanes * lanes, -1, -lanes):
+    for begin in reversed(range(0, symbols.size, lanes)):
         row = symbols[begin : begin + lanes]
         x = state[: row.size]
         f = frequency.take(row)

@@ -155,3 +155,33 @@ def test_lanes_are_at_most_4096_as_the_page_says() -> None:
     opened(4096)
     with pytest.raises(StorageError, match="contradicts"):
         opened(4097)
+
+
+@pytest.mark.parametrize("portion", [1, 3, 4096, 5000])
+def test_symbols_are_read_in_portions_of_any_size(portion: int) -> None:
+    symbols = gaps(5000)
+    reader = ans.AnsReader(ByteReader(ans.encode(symbols, count_symbols(symbols))), 5000)
+    parts = [reader.read(min(portion, 5000 - at)) for at in range(0, 5000, portion)]
+    np.testing.assert_array_equal(np.concatenate(parts), symbols)
+
+
+@pytest.mark.parametrize("last", [87376, 87376 + 64])
+def test_every_lane_ends_in_the_state_in_which_the_writer_began(last: int) -> None:
+    """By hand, of 48 and 16 of 64: 65536 = 48 * 1365 + 16, so 64 * 1365 + 16 for symbol 0."""
+    table = pack_frequencies(np.array([48, 16], dtype=np.int64))
+    states = b"".join(state.to_bytes(4, "little") for state in (87376, last))
+    data = table + varint(2) + varint(0) + states
+    if last == 87376:
+        assert decoded(data, 2).tolist() == [0, 0]
+    else:
+        with pytest.raises(StorageError, match="contradicts"):
+            decoded(data, 2)
+
+
+@pytest.mark.parametrize("bits", range(25))
+def test_lanes_are_many_enough_for_numpy_and_cost_little(bits: int) -> None:
+    """A lane costs 3 bytes, at most 0.3 % of a byte a symbol; steps of 1,024 are fast enough."""
+    lanes = ans.lanes_of(1 << bits)
+    assert 1 <= lanes <= ans.MOST_LANES
+    assert lanes == 1 or 3 * lanes <= 0.003 * (1 << bits)
+    assert lanes >= min(1024, (1 << bits) >> 10)

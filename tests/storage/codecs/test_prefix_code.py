@@ -92,6 +92,12 @@ def test_a_table_reads_back(counts: list[int]) -> None:
     source.finish()
 
 
+def test_a_table_by_hand() -> None:
+    """3 lengths from 5 on: the same (0), one more (100), the same (0), filled up with zeros."""
+    assert pack_lengths(np.array([5, 6, 6], dtype=np.uint8)) == bytes([3, 0b01000000])
+    assert pack_lengths(np.array([4, 4, 5], dtype=np.uint8)) == bytes([3, 0b10101000])
+
+
 def test_a_smooth_table_takes_less_than_two_bits_per_symbol() -> None:
     counts = (1e6 * 0.8 ** np.arange(32)).astype(np.int64)
     assert len(pack_lengths(code_lengths(counts))) <= 9
