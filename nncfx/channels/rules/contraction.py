@@ -122,7 +122,7 @@ def _convolve(state: ChannelState, call: TracedCall, axes: tuple[int, int]) -> N
     if name is None:
         return unknown(state, call, "has a weight that is no parameter")
     moving = varying_axes(grid)
-    if moving and channel_axis % grid.dim() not in moving and _is_of_single_pixels(call, weight):
+    if moving and channel_axis % grid.dim() not in moving and _keeps_places(call):
         # the channels lie where pixels usually do
         mixed = spread(grid, call.result.shape)
         if mixed is not None:
@@ -158,10 +158,10 @@ def _convolve_by_block(state: ChannelState, call: TracedCall, grid: torch.Tensor
     return True
 
 
-def _is_of_single_pixels(call: TracedCall, weight: torch.Tensor) -> bool:
-    """Return whether a convolution reads one pixel for each that it makes, at the same place."""
+def _keeps_places(call: TracedCall) -> bool:
+    """Return whether a convolution keeps the places along each axis that keeps its size."""
     others = ((3, "stride", 1), (4, "padding", 0))
-    return weight[0, 0].numel() == 1 and all(
+    return all(
         set(given) == {usual} if isinstance(given, Sequence) else given == usual
         for position, name, usual in others
         for given in [argument(call, position, name, usual)]
@@ -227,9 +227,9 @@ def _bias(state: ChannelState, call: TracedCall, ids: Ids) -> None:
     if name is not None and bias.shape == ids.shape:  # nearly always
         return state.ledger.carry(name, 0, ids, Role.PRODUCER)
     found, grid = state.rows(bias), state.grid(bias)
-    if grid is not None and grid.dim() == 1:  # of several parameters, one after the other
-        return state.ledger.tie(grid.numpy(), ids, place_of(call))
-    if found is None:
+    if bias.dim() != 1 or (found is None and grid is None):
         state.ledger.tie(ids, np.full(len(ids), NO_CHANNEL), place_of(call))
         return state.fix_tensor(bias, f"'{place_of(call)}' has a bias that is no parameter")
-    return state.ledger.tie(_created(state, bias, found[1]), ids, place_of(call))
+    # the grid is of several parameters, one after the other
+    added = _created(state, bias, found[1]) if found is not None else state.ids(bias).numpy()
+    return state.ledger.tie(added, ids, place_of(call))

@@ -1,8 +1,11 @@
 """Contractions read channels and create new ones, along the axes of their weights."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from nncfx.channels.trace import analyze_channels
 from nncfx.graph.channels import Channels
@@ -101,6 +104,114 @@ def test_a_tied_embedding_reads_and_writes_the_same_columns() -> None:
     roles = [(m.parameter, str(m.role), m.axis) for m in found.find("0").members]
     assert roles == [("0.weight", "producer", 1), ("0.weight", "consumer", 1)]
     assert found.find("0").size == 4
+
+
+class Used(nn.Module):
+    """A linear layer of 4 channels, code that uses parameters, and a linear layer."""
+
+    def __init__(self, code: Callable[["Used", torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.stem = nn.Linear(3, 4)
+        self.matrix, self.vector = nn.Parameter(torch.ones(4, 4)), nn.Parameter(torch.ones(4))
+        self.stack = nn.Parameter(torch.ones(2, 4, 4))
+        self.grouped = nn.Parameter(torch.ones(4, 2, 1))
+        self.kernel = nn.Parameter(torch.ones(4, 4, 1))
+        self.code = code
+        self.head = nn.LazyLinear(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.code(self, self.stem(x)))
+
+
+def analyse(code: Callable[[Used, torch.Tensor], torch.Tensor]) -> Channels:
+    """Analyse code on 4 tokens of 4 channels."""
+    model, x = Used(code), torch.zeros(2, 4, 3)
+    model(x)
+    return analyze_channels(model, x)
+
+
+NO_WEIGHT = "has a weight that is no parameter"
+NEITHER = "has a weight or a bias that is no parameter"
+SEVERAL = "reads channels from several axes"
+UNKNOWN: dict[str, tuple[Callable[[Used, torch.Tensor], torch.Tensor], dict[str, str]]] = {
+    "index": (
+        lambda m, x: F.embedding((x > 0).long(), m.matrix),
+        {"stem": "reads it as an index"},
+    ),
+    "matrix of a stack, and a bias": (
+        lambda m, x: F.linear(x, m.stack[1], m.vector),
+        {"stem": NO_WEIGHT},
+    ),
+    "sum with a transposed weight": (
+        lambda m, x: torch.addmm(m.vector, x[0], m.matrix.t())[None],
+        {"stem": NEITHER},
+    ),
+    "sum with a flipped bias": (
+        lambda m, x: torch.addmm(m.vector.flip(0), x[0], m.matrix)[None],
+        {"stem": NEITHER},
+    ),
+    "block, transposed": (
+        lambda m, x: F.conv_transpose1d(x.mT, m.kernel[:, :2]),
+        {"stem": NO_WEIGHT},
+    ),
+    "block of groups": (
+        lambda m, x: F.conv1d(x.mT, m.kernel[:, :2], groups=2),
+        {"stem": NO_WEIGHT},
+    ),
+    "flipped bias": (
+        lambda m, x: F.linear(x, m.matrix, m.vector.flip(0)),
+        {"matrix": "a constant of the model's code takes the place of such a channel"},
+    ),
+    "bias of each token": (
+        lambda m, x: F.linear(x, m.matrix, m.kernel[..., 0]),
+        {"matrix": "a constant of the model's code takes the place of such a channel"},
+    ),
+    "groups of tokens": (
+        lambda m, x: F.conv1d(x, m.grouped, stride=2, groups=2),
+        {"stem": SEVERAL, "grouped": SEVERAL},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_is_no_product_with_a_parameter_keeps_the_channels_that_it_reads(name: str) -> None:
+    code, reasons = UNKNOWN[name]
+    fixed = analyse(code).fixed
+    assert fixed.keys() - {"head"} == set(reasons)
+    assert all(reason in fixed[one] for one, reason in reasons.items())
+
+
+def test_a_table_whose_rows_are_channels_is_not_looked_up() -> None:
+    """An embedding of a transposed table makes no channels; what it is added to must stay."""
+    tokens = torch.zeros(2, 4, dtype=torch.int64)
+    found = analyse(lambda m, x: x + F.embedding(tokens, m.matrix.t()))
+    assert found.fixed["stem"] == "'Used/embedding_0' is not followed"
+
+
+def test_a_sum_that_is_written_to_a_buffer_is_one() -> None:
+    class Written(Used):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                return super().forward(x)
+
+    model = Written(lambda m, x: torch.addmm(m.vector, x[0], m.matrix, out=torch.empty(4, 4)))
+    model(torch.zeros(1, 4, 3))
+    found = analyze_channels(model, torch.zeros(1, 4, 3))
+    assert axes(found, "stem")["matrix"] == ("consumer", 0)
+    assert axes(found, "matrix")["head.weight"] == ("consumer", 1)
+
+
+def test_a_convolution_with_as_many_outputs_as_inputs_makes_channels_of_its_own() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1), nn.Conv2d(4, 2, 1))
+    found = analyze_channels(model, torch.zeros(1, 3, 5, 5))
+    assert [one.name for one in found.prunable] == ["0", "1"]
+    assert axes(found, "0")["1.weight"] == ("consumer", 1)
+    assert axes(found, "1")["2.weight"] == ("consumer", 1)
+
+
+def test_a_function_over_tokens_lets_channels_pass_as_a_layer_does() -> None:
+    found = analyse(lambda m, x: F.conv1d(x, m.kernel, stride=1, padding=0))
+    assert axes(found, "stem")["head.weight"] == ("consumer", 1)
 
 
 def test_a_weight_that_is_computed_from_the_input_fixes_what_it_meets() -> None:
