@@ -30,7 +30,7 @@ def embedding(state: ChannelState, call: TracedCall) -> None:
     state.fix(state.ids(indices), f"'{place_of(call)}' reads it as an index")
     if weight is None:
         return unknown(state, call)
-    ids = state.ledger.carried(weight, 1, table.shape[1])
+    ids = state.ledger.create(table.shape[-1])
     state.ledger.carry(weight, 1, ids, Role.PRODUCER)
     return state.lay(call.result, ids, -1)
 

@@ -181,6 +181,12 @@ def test_what_is_no_product_with_a_parameter_keeps_the_channels_that_it_reads(na
     assert all(reason in fixed[one] for one, reason in reasons.items())
 
 
+def test_a_product_along_pixels_keeps_channels_apart() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Linear(6, 5), nn.Conv2d(4, 2, 1))
+    found = analyze_channels(model, torch.zeros(1, 3, 6, 6))
+    assert axes(found, "0")["2.weight"] == ("consumer", 1)
+
+
 def test_a_table_whose_rows_are_channels_is_not_looked_up() -> None:
     """An embedding of a transposed table makes no channels; what it is added to must stay."""
     tokens = torch.zeros(2, 4, dtype=torch.int64)
