@@ -44,6 +44,7 @@ SUBJECTS = {
     "nncfx/tracing/hooks/chain.py": [
         "tests/tracing/hooks/test_weight_hooks.py",
         "tests/tracing/hooks/test_activation_hooks.py",
+        "tests/tracing/hooks/test_chain.py",
     ],
     "nncfx/tracing/hooks/weight_hooks.py": ["tests/tracing/hooks/test_weight_hooks.py",
         "tests/tracing/hooks/test_hooked_reads.py"],
@@ -66,7 +67,8 @@ SUBJECTS = {
         "tests/graph/test_channel_entries.py"],
     "nncfx/graph/union_find.py": ["tests/graph/test_union_find.py"],
     "nncfx/thinning/surgery.py": ["tests/thinning/test_surgery.py", "tests/thinning/test_thin.py"],
-    "nncfx/thinning/removal.py": ["tests/thinning/test_thin.py"],
+    "nncfx/thinning/removal.py": ["tests/thinning/test_thin.py",
+        "tests/thinning/forward/test_graph_form.py"],
     "nncfx/schemes/masks/exact_masks.py": ["tests/schemes/masks/test_exact_masks.py",
         "tests/schemes/test_pruning.py"],
     "nncfx/controllers/base/schedulers.py": ["tests/controllers/base/test_schedulers.py"],
@@ -114,6 +116,9 @@ _PORTIONS = "portions in which a whole is done: any size gives the same"
 _TIME = "saves time only"
 _MEMORY = "saves memory only"
 EQUIVALENT: dict[str, dict[str, str]] = {
+    "nncfx/channels/ids.py": {r"if ids\[start\] != ids\[second\]:.*if False": _TIME},
+    "nncfx/channels/constraints.py": {r"if known is not ids:.*if True": _TIME},
+    "nncfx/graph/union_find.py": {r"if roots is not parents:": _TIME},
     "nncfx/channels/grouping.py": {
         r"if id\(ids\) not in found:.*if True": _TIME,
         r"np\.full\(notes\.count \+ 1.*1  ->  2": "an entry that nothing points to",

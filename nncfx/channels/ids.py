@@ -114,9 +114,9 @@ def in_order(grid: torch.Tensor) -> Ids:
     return ids
 
 
-def is_broadcast(grid: torch.Tensor, other: torch.Tensor, shape: Sequence[int]) -> bool:
+def is_broadcast(grid: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether `grid` is repeated along an axis along which the channels of `other` lie."""
-    return any(grid.shape[axis] == 1 < shape[axis] for axis in varying_axes(other))
+    return any(grid.shape[axis] == 1 for axis in varying_axes(other))
 
 
 def lifted(grid: torch.Tensor, dim: int) -> torch.Tensor:

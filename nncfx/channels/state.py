@@ -316,7 +316,7 @@ class ChannelState:
         even = [lifted(grid, len(shape)) for grid in grids]
         kept = [narrowed(grid) for grid in even]
         if len({grid.shape for grid in kept}) > 1:
-            kept = self._kept(even, shape, place)
+            kept = self._kept(even, place)
         if not kept:
             mixed = torch.tensor(self.ledger.create_fixed(f"'{place}' mixes it"))
             return mixed.expand(tuple(shape))
@@ -334,15 +334,14 @@ class ChannelState:
     def _kept(
         self,
         grids: Sequence[torch.Tensor],
-        shape: Sequence[int],
         place: str,
     ) -> list[torch.Tensor]:
         """Return the grids, narrowed, that are not broadcast over the channels of others."""
-        grids = self._apart(grids, shape, place)
+        grids = self._apart(grids, place)
         moving = {axis for grid in grids for axis in varying_axes(grid)}
         kept = []
         for grid in grids:
-            if any(grid.shape[axis] == 1 < shape[axis] for axis in moving):
+            if any(grid.shape[axis] == 1 for axis in moving):
                 self.fix(grid, f"'{place}' broadcasts it over other channels")
             else:
                 kept.append(narrowed(grid))
@@ -351,7 +350,6 @@ class ChannelState:
     def _apart(
         self,
         grids: Sequence[torch.Tensor],
-        shape: Sequence[int],
         place: str,
     ) -> list[torch.Tensor]:
         """Return grids no two of which are broadcast over each other's channels.
@@ -362,7 +360,7 @@ class ChannelState:
         grids = list(grids)
         for one, other in itertools.combinations(range(len(grids)), 2):
             pair = (grids[one], grids[other])
-            if all(is_broadcast(*order, shape) for order in (pair, pair[::-1])):
+            if all(is_broadcast(*order) for order in (pair, pair[::-1])):
                 costs = [self._cost(grid) for grid in pair]
                 loser = one if costs[0] <= costs[1] else other
                 self.fix(grids[loser], f"'{place}' broadcasts it over other channels")

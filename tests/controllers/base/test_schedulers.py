@@ -49,8 +49,14 @@ def test_each_epoch_sets_its_level() -> None:
     assert target.seen == pytest.approx([0, 0.2, 0.4])
 
 
-def test_before_the_first_epoch_the_level_is_the_targets() -> None:
-    assert EpochScheduler(Target(0.3), LINE, freeze_epoch=99).level == 0.3
+@pytest.mark.parametrize("kind", [EpochScheduler, StepScheduler])
+def test_before_the_first_epoch_the_level_is_the_targets(
+    kind: type[EpochScheduler | StepScheduler],
+) -> None:
+    scheduler = kind(Target(0.3), LINE, freeze_epoch=99)
+    assert scheduler.level == 0.3
+    scheduler.epoch_step()
+    assert scheduler.level == 0.0
 
 
 def test_an_epoch_can_be_given() -> None:
