@@ -129,6 +129,10 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         r"low, high = high, 2 \* high.*2  ->  3|while _risen\(high, at\) < share": _TIME,
         r"middle := .*2  ->  3|if _risen\(middle.*<=": "bisection finds the same root",
     },
+    "nncfx/schemes/masks/exact_masks.py": {
+        r"isnan\(flat\[name\]\.max": "either end of entries with a NaN is NaN",
+        r"if count < least\[index\].*<=": "what has just its least gets the same again",
+    },
     "nncfx/thinning/surgery.py": {r"for \(name, axis\), removed in": _TIME},
     "nncfx/storage/codecs/prefix_code.py": {
         r'"100" if length > last': "lengths that differ",
