@@ -127,7 +127,7 @@ def test_what_is_no_level_is_refused(level: float) -> None:
 
 @pytest.mark.parametrize("minimum", [-1, 1.0, True, "1"])
 def test_what_is_no_number_of_entries_is_refused(minimum: int) -> None:
-    with pytest.raises(ArgumentError, match="minimum is .* whole number, at least 0"):
+    with pytest.raises(ArgumentError, match=r"minimum is .* whole number, at least 0"):
         magnitude_mask({"w": torch.ones(2)}, 0.5, minimum=minimum)
 
 
