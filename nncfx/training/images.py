@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nncfx.errors import ArgumentError
-from nncfx.schemes.masks import check_at_least
+from nncfx.schemes.masks.exact_masks import check_at_least
 
 __all__ = ["AugmentedImages"]
 
