@@ -60,11 +60,11 @@ def attribute(package: str, name: str) -> object:
 def install() -> None:
     """Let imports find modules under their old names."""
     if not any(isinstance(one, _Finder) for one in sys.meta_path):
-        sys.meta_path.append(_Finder())
+        sys.meta_path.insert(0, _Finder())
 
 
 class _Finder:
-    """A finder and a loader; asked last, so that what stands where it says costs nothing.
+    """A finder and a loader; asked first, as an old folder of caches would pass for a package.
 
     It is no subclass of `importlib.abc`, whose import takes longer than that of all of nncfx.
     """
