@@ -78,6 +78,7 @@ SUBJECTS = {
     "nncfx/export/qdq.py": ["tests/export/test_qdq.py",
         "tests/export/test_concatenation.py",
         "tests/export/passes/test_recurrent_weights.py",
+        "tests/export/passes/test_fusion_barriers.py",
         "tests/export/passes/test_tied_tables.py",
         "tests/export/passes/test_subsampled_pixels.py"],
     "nncfx/search/one_level/level_set.py": ["tests/search/one_level/test_level_set.py"],

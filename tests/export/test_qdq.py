@@ -178,6 +178,56 @@ def test_four_bits_of_an_activation_stay_four_bits(rounding: Rounding, tmp_path:
     assert run(path, x).tolist() == [[0.0, 7.0, 15.0]]
 
 
+@pytest.mark.parametrize(
+    ("ends", "is_clipped"),
+    [((0, 255), False), ((0, 254), True), ((1, 255), True)],
+)
+def test_only_integers_that_the_file_has_and_the_model_has_not_are_clipped(
+    rounding: Rounding, tmp_path: Path, ends: tuple[int, int], is_clipped: bool
+) -> None:
+    model = nn.Sequential(rounding(1.0, ends, zero_point=ends[0]), nn.Identity())
+    x = torch.tensor([[-3.0, 7.2, 299.0]])
+    path = export_onnx(model, tmp_path / "m.onnx", x).path
+    assert ("Clip" in {node.op_type for node in onnx.load(path).graph.node}) == is_clipped
+    assert run(path, x).tolist() == model(x).tolist()
+
+
+@pytest.mark.parametrize(
+    ("ends", "is_clipped"),
+    [((-127, 127), False), ((-126, 127), True), ((-127, 126), True), ((-128, 127), False)],
+)
+def test_that_the_least_of_int8_lacks_is_no_reason_to_clip(
+    rounding: Rounding, tmp_path: Path, ends: tuple[int, int], is_clipped: bool
+) -> None:
+    """TensorRT takes int8 alone, and the least of its integers differs by one step at the end."""
+    model = nn.Sequential(rounding(1.0, ends), nn.Identity())
+    path = export_onnx(model, tmp_path / "m.onnx", torch.zeros(1, 3), "tensorrt").path
+    assert ("Clip" in {node.op_type for node in onnx.load(path).graph.node}) == is_clipped
+
+
+@pytest.mark.parametrize(("target", "is_left"), [("onnxruntime", False), ("tensorrt", True)])
+def test_a_clamp_before_a_wider_grid_goes_only_where_it_would_keep_a_layer_in_float(
+    rounding: Rounding, tmp_path: Path, target: str, is_left: bool
+) -> None:
+    class Clamped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 5, 3)
+            self.input_q = rounding(STEP, (-127, 127))
+            self.weight_q = rounding(torch.full((5,), 0.01), (-127, 127), axis=0)
+
+        @override
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = F.conv2d(self.input_q(x), self.weight_q(self.conv.weight), self.conv.bias)
+            return self.input_q(F.relu(x))
+
+    x = torch.randn(1, 3, 6, 6, generator=torch.Generator().manual_seed(3))
+    model = Clamped().eval()
+    path = export_onnx(model, tmp_path / "m.onnx", x, target).path
+    assert ("Relu" in {node.op_type for node in onnx.load(path).graph.node}) == is_left
+    assert np.abs(run(path, x) - model(x).detach().numpy()).max() <= STEP
+
+
 def test_queries_and_keys_on_a_grid_are_multiplied_in_integers(
     rounding: Rounding, tmp_path: Path
 ) -> None:
