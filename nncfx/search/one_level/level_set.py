@@ -202,7 +202,7 @@ def _outward(view: _View) -> float:
         return _FIRST * view.high
     decades = [remaining_decades(level) for level in (view.bracket.low, view.bracket.high)]
     level = (1 - 10 ** -(sum(decades) / 2)) / 0.999
-    return min(max(view.scale.cells(level), view.low + 0.5), view.high - 0.5)
+    return min(view.scale.cells(level), view.high - 0.5)
 
 
 def _is_steep(view: _View) -> bool:

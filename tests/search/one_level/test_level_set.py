@@ -1,5 +1,8 @@
 """The proposals of stage 1."""
 
+import math
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -113,3 +116,118 @@ def test_a_probe_in_two_cells_leaves_at_most_one_on_each_side(value: float) -> N
     ]
     level = next_level(seen, 0.91, SETTINGS, free=1)
     assert level == pytest.approx(0.51)
+
+
+def observed(*pairs: tuple[float, float | None]) -> list[Observation]:
+    return [Observation(level=level, value=value) for level, value in pairs]
+
+
+DENSE = (0.0, 0.93)
+STATES = {
+    "open": observed(DENSE, (0.85, 0.92)),
+    "two": observed(DENSE, (0.85, 0.4)),
+    "wide": observed(DENSE, (0.85, 0.4), (0.4, 0.92)),
+    "near the lower end": observed(DENSE, (0.2, 0.911), (0.9, 0.6)),
+    "near the upper end": observed(DENSE, (0.2, 0.929), (0.9, 0.909)),
+    "two cells": observed(DENSE, (0.5, 0.92), (0.52, 0.908)),
+    "steep": observed(DENSE, (0.4, 0.93), (0.5, 0.924), (0.51, 0.89), (0.6, 0.5)),
+    "steep, failed": observed(DENSE, (0.4, 0.93), (0.5, 0.924), (0.51, None), (0.6, 0.5)),
+    "flat": observed(DENSE, (0.4, 0.92), (0.5, 0.9113), (0.51, 0.9088), (0.6, 0.9)),
+    "gentle": observed(DENSE, (0.3, 0.925), (0.5, 0.9141), (0.51, 0.9089), (0.6, 0.88)),
+    "failed": observed(DENSE, (0.85, None), (0.4, 0.92)),
+    "dense unknown": observed((0.85, 0.4), (0.4, 0.915)),
+    "nothing feasible": observed((0.85, 0.4), (0.4, 0.89)),
+}
+
+
+def asked(seen: list[Observation], scale: float = 1.0, shift: float = 0.0) -> float | None:
+    """Return what is asked next if the metric is in another unit."""
+    moved = [
+        Observation(level=s.level, value=None if s.value is None else scale * s.value + shift)
+        for s in seen
+    ]
+    free = sum(s.level == 0 for s in seen)
+    return next_level(moved, scale * 0.91 + shift, SETTINGS, free=free)
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_the_unit_of_the_metric_moves_no_probe(name: str) -> None:
+    """Powers of two change no bit of a ratio."""
+    expected = asked(STATES[name])
+    assert [asked(STATES[name], scale) for scale in (64.0, 1 / 1024)] == [expected] * 2
+
+
+@pytest.mark.parametrize("name", [name for name in STATES if STATES[name][0].level == 0])
+def test_the_zero_of_the_metric_moves_no_probe(name: str) -> None:
+    """Where the dense metric is known: its guess is a part of the threshold."""
+    expected = asked(STATES[name])
+    for shift in (2.0, -2.0):
+        level = asked(STATES[name], 1.0, shift)
+        assert level == (None if expected is None else pytest.approx(expected, abs=1e-8))
+
+
+@pytest.mark.parametrize("low", [0.3, 0.9, 0.99])
+def test_an_open_end_is_approached_by_the_geometric_mean_of_what_remains(low: float) -> None:
+    """What remains is counted as 1 - 0.999 level, so that level 1 keeps a thousandth."""
+    level = asked(observed(DENSE, (low, 0.93)))
+    assert level is not None
+    assert (1 - 0.999 * level) ** 2 == pytest.approx((1 - 0.999 * low) * 0.001, rel=1e-6)
+
+
+def test_an_open_end_is_approached_up_to_half_a_cell() -> None:
+    """A cell above 0.9 is a fifth of the tolerance."""
+    assert asked(observed(DENSE, (0.9975, 0.93))) == pytest.approx(0.999)
+
+
+@pytest.mark.parametrize("name", ["steep", "steep, failed"])
+def test_a_steep_curve_is_not_resolved_beyond_what_bisection_may_take(name: str) -> None:
+    """Seven halvings close 145 cells, and one evaluation more is risked."""
+    seen = STATES[name]
+    late = seen + observed(*((0.6 + n / 100, 0.3) for n in range(1, 4)))
+    assert asked(seen) is not None
+    assert asked([*late, *observed((0.7, 0.2))]) is not None
+    assert asked([*late, *observed((0.7, 0.2), (0.8, 0.2))]) is None
+
+
+def test_a_bracket_of_one_cell_is_halved_where_only_failures_bound_it() -> None:
+    seen = observed(DENSE, (0.5, 0.92), (0.51, None))
+    assert asked(seen) == pytest.approx(0.505)
+
+
+def test_nothing_is_asked_once_the_dense_model_itself_is_infeasible() -> None:
+    assert next_level(observed((0.85, 0.1), (0.0, 0.5)), 0.91, SETTINGS) is None
+
+
+def test_level_0_is_measured_only_when_nothing_else_is_left() -> None:
+    level = asked(observed((0.85, 0.1)))
+    assert level is not None
+    assert 0 < level < 0.85
+    assert asked(observed((0.85, 0.1), (0.005, 0.2))) == 0.0
+
+
+def test_levels_are_short_enough_to_be_written_down() -> None:
+    levels = [asked(seen) for seen in STATES.values()]
+    assert all(level is None or level == round(level, 10) for level in levels)
+
+
+SHAPES: list[tuple[float, Callable[[float], float]]] = [
+    *((knee, lambda level: level) for knee in (0.16, 0.5, 0.7, 0.99)),
+    *((knee, lambda level: level**4) for knee in (0.3, 0.7, 0.95)),
+    *((knee, lambda level: 1 / (1 - level) - 1) for knee in (0.3, 0.9, 0.97)),
+    *((knee, lambda level: math.expm1(60 * level)) for knee in (0.3, 0.95)),
+]
+
+
+def test_crossings_are_found_with_a_quarter_less_evaluations_than_by_bisection() -> None:
+    """Bisection takes 8 for each; benchmarks/search_efficiency.py tells of many more curves."""
+    used = []
+    for knee, loss in SHAPES:
+        seen = observed(DENSE)
+        while (level := next_level(seen, 0.91, SETTINGS, free=1)) is not None:
+            value = 0.93 - 0.02 * loss(level) / loss(knee)
+            seen.append(Observation(level=level, value=value))
+        bracket = Bracket.of(seen, threshold=0.91, upper=1.0)
+        assert bracket.low <= knee < bracket.high
+        assert bracket.is_closed(SETTINGS.resolution)
+        used.append(len(seen) - 1)
+    assert sum(used) <= 8 * len(SHAPES) * 0.75, used
