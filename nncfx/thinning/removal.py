@@ -75,7 +75,7 @@ def _dead(
     for name, groups in selection.groups.items():
         for average in channels.find(name).averages:
             known = found.get(average.call, (average.axis, np.empty(0, dtype=np.int64)))[1]
-            gone = np.concatenate([known, average.indices[groups].reshape(-1)])
+            gone = np.concatenate([known, average.indices[groups].ravel()])
             found[average.call] = (average.axis, np.sort(gone))
     return found
 

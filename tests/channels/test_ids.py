@@ -40,6 +40,15 @@ def test_a_grid_takes_the_memory_of_its_channels_only() -> None:
     assert grid.untyped_storage().nbytes() == 8 * 8
 
 
+def test_a_sole_channel_varies_along_no_axis() -> None:
+    grid = along(np.array([7]), 1, (2, 1, 3))
+    assert (grid.unique().tolist(), varying_axes(grid)) == ([7], ())
+
+
+def test_channels_vary_along_their_axis_though_both_ends_are_one() -> None:
+    assert varying_axes(along(np.array([7, 8, 7]), 1, (2, 3, 3))) == (1,)
+
+
 def test_a_sequence_is_the_ids_along_the_only_axis_that_varies() -> None:
     grid = along(np.arange(3), -2, (2, 3, 4))
     assert sequence(grid, 1).tolist() == [0, 1, 2]

@@ -44,6 +44,13 @@ def test_growing_keeps_what_is_united() -> None:
     assert len(sets) == 5
 
 
+def test_integers_may_be_made_one_by_one() -> None:
+    sets = UnionFind()
+    for count in range(1, 20):
+        assert sets.grow(1).tolist() == [count - 1]
+        assert sets.roots().tolist() == [*range(count), -1]
+
+
 def test_nothing_stands_for_itself_however_many_integers_there_are() -> None:
     sets = UnionFind()
     assert sets.find(np.array([-1])).tolist() == sets.roots().tolist() == [-1]

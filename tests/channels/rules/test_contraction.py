@@ -34,8 +34,15 @@ def test_a_convolution_reads_columns_and_writes_rows(
 
 @pytest.mark.parametrize(
     ("kernel", "settings", "is_free"),
-    [(1, {}, True), (1, {"stride": 2}, False), (1, {"padding": 1}, False), (3, {}, False)],
-    ids=["single pixels", "stride", "padding", "windows"],
+    [
+        (1, {}, True),
+        (1, {"stride": 2}, False),
+        (1, {"padding": 1}, False),
+        (3, {}, False),
+        (3, {"padding": 1}, False),
+        (1, {"stride": 2, "padding": 3}, False),
+    ],
+    ids=["single pixels", "stride", "padding", "windows", "windows of all", "stride of all"],
 )
 def test_a_convolution_over_tokens_lets_channels_pass_if_it_reads_them_one_by_one(
     kernel: int, settings: dict[str, int], is_free: bool

@@ -14,6 +14,7 @@ from nncfx.quantization import (
     qparams_from_threshold,
     range_of,
 )
+from nncfx.quantization.grid.fake_quantize import to_integers
 
 SPECS = (
     QuantizerSpec(),
@@ -320,3 +321,17 @@ def test_a_range_of_nothing_but_zero_has_a_grid_that_holds_zero(spec: QuantizerS
     assert 0 < float(scale) < 1e-20
     assert spec.quant_min <= float(zero) <= spec.quant_max
     assert float(fake_quantize(nothing, scale, zero, spec)) == 0.0
+
+
+def test_float8_is_a_format_of_multiples_of_the_scale() -> None:
+    """By hand, e4m3: 2.6 lies between 2.5 and 2.75, and 448 is the largest; the scale is 0.5."""
+    spec = QuantizerSpec(mode="float8_e4m3")
+    x = torch.tensor([1.3, -1.3, 1000.0, -1000.0], requires_grad=True)
+    scale, zero = torch.tensor(0.5), torch.tensor(0.0)
+    found = fake_quantize(x, scale, zero, spec)
+    found.sum().backward()
+    assert found.tolist() == [1.25, -1.25, 224.0, -224.0]
+    assert x.grad is not None
+    assert x.grad.tolist() == [1.0, 1.0, 0.0, 0.0]
+    multiples = to_integers(x.detach(), scale, zero, spec)
+    assert multiples.tolist() == pytest.approx([2.6, -2.6, 448.0, -448.0])
