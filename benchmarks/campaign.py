@@ -2,7 +2,8 @@
 
 One run after another, niced; each may be killed at any moment and goes on where its last
 checkpoint is, to the same bits. A run over its budget of minutes waits until the others are done.
-What ends well is written to `results/`.
+What ends well is written to `results/`. Several processes may train side by side, each another
+run: a GPU is kept busy by eight or more (under NVIDIA's MPS).
 
 python benchmarks/campaign.py run                 # until all is done; --minutes 60: an hour of it
 python benchmarks/campaign.py run --only NAME     # one of them; repeat --only for more
@@ -48,6 +49,8 @@ from nncfx.thinning import ThinRecipe
 from nncfx.training import AugmentedImages, Training, TrainingProgress
 
 FOLDER: Final = ROOT / "out" / "campaign"
+CALIBRATION_STEPS: Final = 4
+"""Batches that show quantizers their ranges."""
 _MINUTE: Final = 60
 _PATIENCE: Final = 120
 """Seconds that `pause` waits for the step that is being computed."""
@@ -63,6 +66,25 @@ class Place:
         self.checkpoint = self.folder / "training.ckpt"
         self.journal = self.folder / "progress.jsonl"
         self.verdict = self.folder / "verdict.txt"
+        self.paused = self.folder / "paused"
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[bool]:
+        """Hold the lock of the run; yield whether it was free: one process trains it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether a process trains it just now."""
+        with self.taken() as is_free:
+            return not is_free
 
     def progress(self) -> list[dict[str, Any]]:
         """Return the lines so far; one that a kill tore is left out, as is what was done again."""
@@ -141,13 +163,12 @@ class Runner:
         self._end = None if minutes is None else time.monotonic() + minutes * _MINUTE
         self.is_asked_to_stop = False
 
-    def should_stop(self, until: float | None = None) -> bool:
+    def should_stop(self, place: Place, until: float | None = None) -> bool:
         """Wait while there is a pause; return whether to stop, or to stop this run, now."""
-        paused = FOLDER / "paused"
         while (FOLDER / "pause").exists() and not self.is_asked_to_stop:
-            paused.touch()
+            place.paused.touch()
             time.sleep(1)
-        paused.unlink(missing_ok=True)
+        place.paused.unlink(missing_ok=True)
         ends = [one for one in (self._end, until) if one is not None]
         return self.is_asked_to_stop or any(time.monotonic() >= one for one in ends)
 
@@ -159,22 +180,29 @@ class Runner:
             most: Minutes after which it is laid aside.
         """
         place = Place(run)
-        place.folder.mkdir(parents=True, exist_ok=True)
+        with place.taken() as is_free:
+            return is_free and self._train(place, most)
+
+    def _train(self, place: Place, most: float | None) -> bool:
+        run = place.run
         torch.manual_seed(run.seed)
+        batches, held_out = images_of(run, self._data, self._device)
         network = PRETRAINED[run.network].load(self._data)
         network.to(self._device, memory_format=torch.channels_last)
         controller, model = nncfx.create_compressed_model(
-            network, run.config(), torch.zeros(1, 3, 32, 32, device=self._device)
+            network,
+            run.config(),
+            torch.zeros(1, 3, 32, 32, device=self._device),
+            calibration_batches=[batches(step) for step in range(CALIBRATION_STEPS)],
         )
         if run.start:
             start = loaded(RESULTS / f"{run.start}.nncfx", run.network, self._data)
             begin_with(model, start)
-        batches, held_out = images_of(run, self._data, self._device)
         training = Training(controller, batches, cross_entropy, run.recipe(), place.checkpoint)
         before, began = place.minutes * _MINUTE, time.monotonic()
         until = None if most is None else began + max(0.0, most * _MINUTE - before)
         if not training.run(
-            should_stop=functools.partial(self.should_stop, until),
+            should_stop=functools.partial(self.should_stop, place, until),
             on_progress=lambda it: place.note(it, before + time.monotonic() - began),
         ):
             return False
@@ -198,32 +226,9 @@ class Runner:
                 place = Place(run)
                 if place.is_done or (budget and place.minutes >= run.minutes):
                     continue
-                if self.should_stop():
+                if self.should_stop(place):
                     return
                 self.train(run, most=run.minutes if budget else None)
-
-
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Hold the lock of the campaign: one process trains at a time."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with (FOLDER / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            sys.exit("The campaign is running already: campaign.py status, pause, resume.")
-        yield
-
-
-def is_running() -> bool:
-    """Return whether a process trains."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with (FOLDER / "lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def run_command(options: argparse.Namespace, runs: list[Run]) -> None:
@@ -234,6 +239,7 @@ def run_command(options: argparse.Namespace, runs: list[Run]) -> None:
         os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 (this very command)
     _step_back()
     torch.set_num_threads(options.threads)
+    torch.backends.cudnn.benchmark = True  # the shapes never change
     runner = Runner(options.data, options.minutes, options.device)
 
     def stop(*_: object) -> None:
@@ -241,30 +247,30 @@ def run_command(options: argparse.Namespace, runs: list[Run]) -> None:
 
     for kind in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(kind, stop)
-    with alone():
-        runner.train_all(runs)
+    runner.train_all(runs)
 
 
-def pause_command(*_: object) -> None:
-    """Let the running process wait, and return when it does."""
+def pause_command(_: argparse.Namespace, runs: list[Run]) -> None:
+    """Let the running processes wait, and return when they do."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     (FOLDER / "pause").touch()
+    places = [Place(run) for run in runs]
     for _second in range(_PATIENCE):
-        if not is_running() or (FOLDER / "paused").exists():
+        if all(place.paused.exists() for place in places if place.is_trained):
             return
         time.sleep(1)
     sys.exit(f"The campaign still computes after {_PATIENCE} s; it will pause after this step.")
 
 
 def resume_command(*_: object) -> None:
-    """Let the running process go on."""
+    """Let the running processes go on."""
     (FOLDER / "pause").unlink(missing_ok=True)
 
 
 def status_command(_: argparse.Namespace, runs: list[Run]) -> None:
     """Show how far each run is."""
-    state = "running" if is_running() else "not running"
-    print(f"{state}{', paused' if (FOLDER / 'pause').exists() else ''}")
+    if (FOLDER / "pause").exists():
+        print("paused")
     for run in runs:
         place = Place(run)
         rows = place.progress()
@@ -274,7 +280,7 @@ def status_command(_: argparse.Namespace, runs: list[Run]) -> None:
         verdict = place.verdict.read_text().strip() if place.verdict.exists() else ""
         print(
             f"{run.name}: {last['step']}/{run.steps} steps, {place.minutes:.0f} of "
-            f"{run.minutes:g} min{rest} {verdict}"
+            f"{run.minutes:g} min{', running' if place.is_trained else ''}{rest} {verdict}"
         )
 
 
@@ -318,7 +324,7 @@ def main() -> None:
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("--data", type=Path, default=DATA, help="folder with data/ and weights/")
     parser.add_argument("--list", type=Path, default=LIST, help="the list of runs")
-    parser.add_argument("--only", action="append", help="name of a run; all of the list without")
+    parser.add_argument("--only", action="append", help="name of runs; all of the list without")
     parser.add_argument("--minutes", type=float, help="stop after so many")
     # oneDNN's backward of convolutions spins until all threads are there: on a machine that
     # others use one thread does two and a half times as much as two (30 and 77 images/s)

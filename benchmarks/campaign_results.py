@@ -26,7 +26,8 @@ from nncfx.graph.macs import total_macs
 from nncfx.schemes import Cluster, Scheme, footprint_bytes
 from nncfx.schemes.footprint import nonzero_parameters
 from nncfx.storage import absorb_norm_statistics
-from nncfx.thinning import load_thinned, save_thinned
+from nncfx.thinning import save_thinned
+from nncfx.tracing import NNCFNetwork
 
 ROOT: Final = Path(__file__).parents[1]
 RESULTS: Final = ROOT / "results"
@@ -43,23 +44,31 @@ _HALF: Final = 16
 def hits(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
     """Return for each of `images` (n x 3 x 32 x 32, normalised) whether `model` names it rightly.
 
-    It computes in float32.
+    It computes in float32, on a GPU if there is one.
     """
-    model.eval()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.backends.cudnn.allow_tf32 = False
+    model.eval().to(device)
     with torch.no_grad():
-        return torch.cat([model(some).argmax(1) for some in images.split(500)]) == labels
+        answers = [model(some.to(device)).argmax(1).cpu() for some in images.split(500)]
+    model.cpu()
+    return torch.cat(answers) == labels
 
 
 def loaded(path: Path, network: str, data: Path) -> nn.Module:
     """Return the network of a result file, in float32."""
-    return load_thinned(path, PRETRAINED[network].load(data)).float().eval()
+    return _stored(path, network, data).float().eval()
+
+
+def _stored(path: Path, network: str, data: Path) -> nn.Module:
+    return nncfx.load(path, PRETRAINED[network].load(data))[1]
 
 
 def measured(path: Path, network: str, data: Path) -> dict[str, Any]:
     """Return what the file at `path` holds and costs, beside the dense network."""
     dense, small = PRETRAINED[network].load(data), loaded(path, network, data)
     image = torch.zeros(1, 3, 32, 32)
-    sizes = {"footprint_bytes": footprint_bytes(load_thinned(path, dense))}
+    sizes = {"footprint_bytes": footprint_bytes(_stored(path, network, data))}
     sizes["file_bytes"] = path.stat().st_size
     dense_bytes = footprint_bytes(dense)
     macs, dense_macs = _macs(small, image), _macs(dense, image)
@@ -123,21 +132,23 @@ def is_written(run: Run) -> bool:
 
 
 def _macs(model: nn.Module, image: Tensor) -> int:
-    return total_macs(nncfx.wrap(copy.deepcopy(model), image).nncf.graph)
+    is_wrapped = isinstance(model, NNCFNetwork)
+    return total_macs((model if is_wrapped else nncfx.wrap(copy.deepcopy(model), image)).nncf.graph)
 
 
 def write_results(run: Run, model: nn.Module, recipes: list[Any], data: Path) -> Iterator[Path]:
     """Write the files of `run`, which ended with `model`, and yield each as it is there."""
     for bits in run.bits:
         small = copy.deepcopy(model).cpu().eval()
-        if bits < _HALF:
+        if bits < _HALF and run.algorithm != "quantization":
             scheme: Scheme = Cluster(bits=bits)
             scheme.compress(small, 0.0)
             # a file in float16 can be trained on, one of codes is the end
             absorb_norm_statistics(small)
         name = result_name(run, bits)
         path = RESULTS / f"{name}.nncfx"
-        save_thinned(path, small.half(), recipes, signed_zeros=False)
+        stored = small if run.algorithm == "quantization" else small.half()
+        save_thinned(path, stored, recipes, signed_zeros=False)
         right = hits_of_test(loaded(path, run.network, data), run.network, data)
         claim = {
             "name": name,

@@ -28,7 +28,8 @@ class Run:
             the dense network's if empty. The teacher is the dense network in any case.
         begin: The level at the beginning: that of `start`.
         bits: A result file for each: 16 for float16, fewer for weights that share a codebook of
-            so many bits in each layer, found after training.
+            so many bits in each layer, found after training; of "quantization", the bits of
+            weights and activations.
         minutes: The budget: about what it takes on the two cores it was planned for.
         seed: Of the batches, and of torch.
         batch: Images a step.
@@ -127,9 +128,32 @@ def _filters(run: Run) -> dict[str, Any]:
     }
 
 
+def _rb(run: Run) -> dict[str, Any]:
+    return {
+        "algorithm": "rb_sparsity",
+        "params": {
+            "schedule": "cubic",
+            "sparsity_target": run.level,
+            "sparsity_target_epoch": run.epoch(run.reach),
+            "sparsity_freeze_epoch": run.epoch(run.freeze),
+        },
+    }
+
+
+def _quantization(run: Run) -> dict[str, Any]:
+    (bits,) = run.bits
+    return {
+        "algorithm": "quantization",
+        "weights": {"bits": bits},
+        "activations": {"bits": bits},
+    }
+
+
 ALGORITHMS: Final[Mapping[str, Callable[[Run], dict[str, Any]]]] = {
     "magnitude": _magnitude,
     "filters": _filters,
+    "rb": _rb,
+    "quantization": _quantization,
 }
 """The item of a config, by algorithm."""
 
@@ -138,7 +162,7 @@ def read_runs(path: Path = LIST) -> list[Run]:
     """Return the runs of a list, in its order.
 
     Raises:
-        ValueError: two have one name, or a key is not known.
+        ValueError: two have one name and seed, or a key is not known.
     """
     rows = tomllib.loads(path.read_text())["run"]
     known = {field.name for field in fields(Run)}
@@ -146,6 +170,6 @@ def read_runs(path: Path = LIST) -> list[Run]:
         if extra := set(row) - known:
             raise ValueError(f"Run '{row.get('name')}' has unknown keys {sorted(extra)}.")
     runs = [Run(**row) for row in rows]
-    if len({run.name for run in runs}) < len(runs):
-        raise ValueError(f"Two runs of {path} have one name; give each its own.")
+    if len({(run.name, run.seed) for run in runs}) < len(runs):
+        raise ValueError(f"Two runs of {path} have one name and seed; change one of them.")
     return runs

@@ -76,7 +76,9 @@ def initial_threshold(importances: Sequence[tuple[Tensor, int]]) -> float:
     2.0
     """
     scores = torch.cat([one.detach().flatten() for one, _ in importances])
-    shares = torch.cat([torch.full((one.numel(),), n) for one, n in importances])
+    shares = torch.cat(
+        [torch.full_like(one.flatten(), n, dtype=torch.int64) for one, n in importances]
+    )
     order = scores.argsort(stable=True)
     passed = shares[order].cumsum(0)
     wanted = int(int(passed[-1]) * _INITIAL_SPARSITY) + 1

@@ -1,5 +1,6 @@
 """Images in memory, augmented a batch at a time."""
 
+import functools
 from dataclasses import dataclass
 from typing import final
 
@@ -66,12 +67,16 @@ class AugmentedImages:
         """Return batch `step`, counted from 0: `batch x c x h x w` float32, channels last."""
         turn, place = divmod(step, self.steps_per_pass)
         device = self.pixels.device
-        order = torch.randperm(len(self.pixels), generator=_generator(self.seed, turn, 0))
-        rows = order[place * self.batch : (place + 1) * self.batch].to(device)
+        order = _order(len(self.pixels), self.seed, turn)
+        rows = order[place * self.batch : (place + 1) * self.batch]
         generator = _generator(self.seed, turn, place + 1)
         span = 2 * self.shift + 1
-        shifts = torch.randint(span, (2, self.batch), generator=generator).to(device)
-        is_mirrored = (torch.rand(self.batch, generator=generator) < 0.5).to(device)  # noqa: PLR2004 (half)
+        shifts = torch.randint(span, (2, self.batch), generator=generator)
+        is_mirrored = torch.rand(self.batch, generator=generator) < 0.5  # noqa: PLR2004 (half)
+        # a copy that is waited for would let a GPU run dry at every step
+        rows, shifts, is_mirrored = (
+            one.to(device, non_blocking=True) for one in (rows, shifts, is_mirrored)
+        )
         pixels = _shifted(self.pixels[rows], shifts, is_mirrored, self.shift)
         return self.normalised(pixels), self.labels[rows]
 
@@ -80,6 +85,12 @@ class AugmentedImages:
         mean, std = (one.to(pixels.device).view(1, -1, 1, 1) for one in (self.mean, self.std))
         images = pixels.contiguous(memory_format=torch.channels_last).float()
         return images.div_(255).sub_(mean).div_(std)
+
+
+@functools.lru_cache(maxsize=4)
+def _order(count: int, seed: int, turn: int) -> Tensor:
+    """Return the order of a pass: drawn once, not at each of its steps."""
+    return torch.randperm(count, generator=_generator(seed, turn, 0))
 
 
 def _generator(seed: int, turn: int, place: int) -> torch.Generator:
