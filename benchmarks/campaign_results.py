@@ -23,11 +23,11 @@ from torch import Tensor, nn
 
 import nncfx
 from nncfx.graph.macs import total_macs
+from nncfx.network import NNCFNetwork
 from nncfx.schemes import Cluster, Scheme, footprint_bytes
 from nncfx.schemes.footprint import nonzero_parameters
 from nncfx.storage import absorb_norm_statistics
 from nncfx.thinning import save_thinned
-from nncfx.tracing import NNCFNetwork
 
 ROOT: Final = Path(__file__).parents[1]
 RESULTS: Final = ROOT / "results"
@@ -133,7 +133,9 @@ def is_written(run: Run) -> bool:
 
 def _macs(model: nn.Module, image: Tensor) -> int:
     is_wrapped = isinstance(model, NNCFNetwork)
-    return total_macs((model if is_wrapped else nncfx.wrap(copy.deepcopy(model), image)).nncf.graph)
+    return total_macs(
+        (model if is_wrapped else nncfx.wrap(copy.deepcopy(model), image)).nncf.graph
+    )
 
 
 def write_results(run: Run, model: nn.Module, recipes: list[Any], data: Path) -> Iterator[Path]:
