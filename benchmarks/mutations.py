@@ -145,6 +145,8 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     },
     "nncfx/search/one_level/level_set.py": {
         r"^_[A-Z_]+ = ": "only shifts a probe; benchmarks/search_efficiency.py weighs them",
+        r"or 1\.0.*1\.0  ->  2\.001": "all drops are zero in any unit",
+        r"max\(slope, 1e-9\).*1e-09  ->  ": "any slope that is not zero",
     },
     "nncfx/storage/codecs/huffman.py": {r"^_(CHUNK|LANES|ROWS|WALK_BYTES|PAD) = ": _PORTIONS},
     "nncfx/storage/codecs/ans.py": {r"^_BATCH = ": _PORTIONS},

@@ -189,6 +189,33 @@ def test_a_steep_curve_is_not_resolved_beyond_what_bisection_may_take(name: str)
     assert asked([*late, *observed((0.7, 0.2), (0.8, 0.2))]) is None
 
 
+def test_a_steep_curve_is_resolved_at_the_crossing() -> None:
+    """In the cell from 0.50 to 0.51, which a lower threshold is crossed later in."""
+    levels = [
+        next_level(STATES["steep"], threshold, SETTINGS, free=1)
+        for threshold in (0.92, 0.915, 0.91, 0.905, 0.9)
+    ]
+    assert None not in levels
+    assert 0.501 < levels[0] < levels[1] < levels[2] < levels[3] < levels[4] < 0.509
+
+
+@pytest.mark.parametrize("above", [0.905, 0.9, 0.88])
+def test_the_further_the_metric_is_from_the_threshold_the_further_is_the_probe(
+    above: float,
+) -> None:
+    """The bracket reaches from 0.5 to 0.6, and its lower end is the nearer one at first."""
+    levels = [
+        asked(observed(DENSE, (0.5, value), (0.6, above)))
+        for value in (0.911, 0.912, 0.915, 0.92, 0.925)
+    ]
+    assert levels == sorted(levels)
+    assert 0.5 < levels[0] < 0.52 < levels[2] < levels[4] < 0.6
+
+
+def test_the_first_probe_keeps_about_a_seventh() -> None:
+    assert asked(observed(DENSE)) == asked([]) == pytest.approx(0.85, abs=0.001)
+
+
 def test_a_bracket_of_one_cell_is_halved_where_only_failures_bound_it() -> None:
     seen = observed(DENSE, (0.5, 0.92), (0.51, None))
     assert asked(seen) == pytest.approx(0.505)

@@ -180,8 +180,11 @@ def test_every_lane_ends_in_the_state_in_which_the_writer_began(last: int) -> No
 
 @pytest.mark.parametrize("bits", range(25))
 def test_lanes_are_many_enough_for_numpy_and_cost_little(bits: int) -> None:
-    """A lane costs 3 bytes, at most 0.3 % of a byte a symbol; steps of 1,024 are fast enough."""
+    """A lane costs 3 bytes: at most 0.3 % of a byte a symbol, and 0.1 % of long streams.
+
+    Steps of 1,024 symbols are fast enough.
+    """
     lanes = ans.lanes_of(1 << bits)
     assert 1 <= lanes <= ans.MOST_LANES
-    assert lanes == 1 or 3 * lanes <= 0.003 * (1 << bits)
+    assert lanes == 1 or 3 * lanes <= (0.003 if bits < 22 else 0.001) * (1 << bits)
     assert lanes >= min(1024, (1 << bits) >> 10)
