@@ -16,7 +16,12 @@ from nncfx.export.ir.graph_edits import (
     replace_node,
     sole_consumer,
 )
-from nncfx.export.ir.number_types import half_byte_type, number_type, weight_grid
+from nncfx.export.ir.number_types import (
+    activation_grid,
+    half_byte_type,
+    number_type,
+    weight_grid,
+)
 from nncfx.targets.targets import Target
 
 if TYPE_CHECKING:
@@ -62,11 +67,25 @@ def integer_weights(graph: "ir.Graph", target: Target) -> list[IntegerWeight]:
             integers = wanted.integers((integers - zero_point) * scale)
         else:
             integers = integers + (wanted.low - grid.low)
-        found += [
+        weights = (
             _moved(IntegerWeight(node=reader, integers=integers, grid=wanted), graph)
             for reader in _one_per_use(node, graph)
-        ]
+        )
+        found += [_for_its_side(weight, target) for weight in weights]
     return found
+
+
+def _for_its_side(weight: IntegerWeight, target: Target) -> IntegerWeight:
+    """Return `weight`, on the grid of an activation if it is on the left of a product.
+
+    ONNX Runtime multiplies signed numbers by unsigned ones only from the right.
+    """
+    output = weight.node.outputs[0]
+    reader = sole_consumer(output)
+    if reader is None or not _is_product(reader) or reader.inputs[0] is not output:
+        return weight
+    grid = activation_grid(weight.grid, target)
+    return replace(weight, grid=grid, integers=weight.integers + (grid.low - weight.grid.low))
 
 
 def _one_per_use(node: "ir.Node", graph: "ir.Graph") -> list["ir.Node"]:
