@@ -75,3 +75,9 @@ def test_a_set_is_held_by_a_call_that_is_given_the_number_of_its_channels() -> N
     held = {"Net/view_0": np.array([1, 2, NO_CHANNEL]), "Net/view_1": np.array([2])}
     sets = grouped(notes({"a": [1, 2], "b": [3], "c": [1, 2]}, held=held), frozenset())
     assert [(one.name, one.held) for one in sets] == [("a", "Net/view_0"), ("b", None)]
+
+
+def test_members_tell_whether_they_are_divided_by_their_length() -> None:
+    divided = frozenset([("b", 0)])
+    (one,) = grouped(notes({"a": [1], "b": [1]}, divided=divided), frozenset())
+    assert [(m.parameter, m.is_divided) for m in one.members] == [("a", False), ("b", True)]

@@ -192,6 +192,17 @@ def test_only_integers_that_the_file_has_and_the_model_has_not_are_clipped(
     assert run(path, x).tolist() == model(x).tolist()
 
 
+def test_an_activation_that_is_signed_or_not_is_stored_as_unsigned_bytes(
+    rounding: Rounding, tmp_path: Path
+) -> None:
+    """Signed weights by unsigned activations have a kernel everywhere."""
+    for ends in ((0, 127), (-64, 63)):
+        model = nn.Sequential(rounding(1.0, ends), nn.Identity())
+        path = export_onnx(model, tmp_path / "m.onnx", torch.zeros(1, 3)).path
+        kinds = {one.data_type for one in initializers(path).values() if "zero_point" in one.name}
+        assert kinds == {onnx.TensorProto.UINT8}
+
+
 @pytest.mark.parametrize(
     ("ends", "is_clipped"),
     [((-127, 127), False), ((-126, 127), True), ((-127, 126), True), ((-128, 127), False)],

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -15,6 +15,7 @@ def double_model() -> nn.Module:
 
 
 @given(mu=st.floats(1e-3, 1e3), seed=st.integers(0, 20))
+@example(mu=1.0, seed=0)
 def test_the_gradient_is_autograds(mu: float, seed: int) -> None:
     model = double_model()
     generator = torch.Generator().manual_seed(seed)

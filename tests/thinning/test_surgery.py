@@ -1,11 +1,12 @@
 """A copy without some entries has the sizes that its tensors say."""
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from nncfx.thinning.surgery import copy_without, sized_on_the_way
+from nncfx.thinning.surgery import copy_without, narrow_widths, sized_on_the_way
 
 
 def test_a_tensor_can_lose_entries_along_several_axes() -> None:
@@ -53,22 +54,36 @@ def test_a_parameter_of_the_users_own_module_is_cut() -> None:
     assert sizes == {}
 
 
-def test_a_norm_without_tensors_learns_its_width_from_the_forward() -> None:
-    model = nn.Sequential(nn.InstanceNorm2d(4))
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("batch", [(2,), ()], ids=["batch", "single"])
+def test_a_norm_without_tensors_learns_its_width_from_the_forward(
+    axes: int, batch: tuple[int, ...]
+) -> None:
+    kind = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)[axes - 1]
+    model = nn.Sequential(kind(6))
     sizes: dict[str, dict[str, int]] = {}
     with sized_on_the_way(model, sizes):
-        model(torch.zeros(2, 3, 4, 4))
+        model(torch.zeros(*batch, 3, *[4, 5, 7][:axes]))
     assert sizes == {"0": {"num_features": 3}}
     assert model[0].num_features == 3
     assert not model[0]._forward_pre_hooks
 
 
-def test_a_norm_without_tensors_learns_its_width_from_an_image_without_a_batch() -> None:
-    model = nn.InstanceNorm2d(4)
+def test_a_group_norm_without_tensors_learns_its_width_too() -> None:
+    model = nn.GroupNorm(2, 8, affine=False)
     sizes: dict[str, dict[str, int]] = {}
     with sized_on_the_way(model, sizes):
-        model(torch.zeros(3, 4, 5))
-    assert sizes == {"": {"num_features": 3}}
+        model(torch.zeros(3, 6, 5))
+    assert sizes == {"": {"num_channels": 6}}
+
+
+def test_integers_that_modules_keep_fall_unless_a_tensor_has_set_them() -> None:
+    model = nn.Sequential(nn.Unflatten(1, (2, 4)), nn.Linear(4, 3))
+    model[0].width = 8
+    sizes = {"1": {"in_features": 4}}
+    narrow_widths(model, {("0", "width"): 3, ("0", "dim"): 0, ("1", "in_features"): 2}, sizes)
+    assert (model[0].width, model[0].dim, model[1].in_features) == (5, 1, 4)
+    assert sizes == {"0": {"width": 5}, "1": {"in_features": 4}}
 
 
 def test_a_module_whose_weight_is_computed_from_others_gets_their_size() -> None:

@@ -201,6 +201,11 @@ def test_a_gated_linear_unit_ties_value_and_gate(glu: Callable[..., torch.Tensor
     assert found.find("stem").members[0].indices.tolist() == [[0, 2], [1, 3]]
 
 
+def test_of_eight_channels_the_second_four_are_the_gate() -> None:
+    found = analyse_own(lambda _, x: F.glu(x))
+    assert rows(found) == [[0, 4], [1, 5], [2, 6], [3, 7]]
+
+
 def test_pixel_shuffle_ties_the_channels_of_a_pixel_block() -> None:
     found = analyse(lambda x: F.pixel_shuffle(x.repeat_interleave(2, 1), 2))
     assert found.find("stem").members[0].indices.tolist() == [[0, 1], [2, 3]]

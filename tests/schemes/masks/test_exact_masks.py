@@ -376,3 +376,12 @@ def test_the_bias_of_a_linear_layer_has_no_part_in_its_scores() -> None:
     weights = {"weight": torch.tensor([[1.0], [2.0]]), "bias": torch.tensor([50.0, 0.0])}
     [scores] = group_scores(channels, weights, "l1norm", normalize=False)
     assert scores.tolist() == [1.0, 2.0]
+
+
+def test_infinite_scores_have_a_rank_though_their_mean_is_none() -> None:
+    """Infinities of both signs have a mean that is NaN; the scores are as they were given."""
+    member = Member(parameter="a", axis=0, indices=np.array([[0], [1]]), role=Role.PRODUCER)
+    channels = Channels((GroupSet(name="a", size=2, members=(member,)),))
+    given = torch.tensor([math.inf, -math.inf])
+    [scores] = group_scores(channels, {"a": torch.ones(2, 3)}, lambda _: given)
+    assert scores.tolist() == [math.inf, -math.inf]

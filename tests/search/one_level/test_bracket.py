@@ -40,3 +40,10 @@ def test_bisection_closes_in_as_many_halvings_as_announced(
         middle = SCALE.level((SCALE.cells(part.low) + SCALE.cells(part.high)) / 2)
         part = Bracket(low=middle, high=part.high) if up else Bracket(low=part.low, high=middle)
     assert part.is_closed(SCALE)
+
+
+def test_a_width_of_a_power_of_two_takes_no_halving_more() -> None:
+    assert [Bracket(low=0.1, high=0.1 + n / 100).halvings(SCALE) for n in (1, 2, 4, 64)] == [
+        *(0, 1, 2, 6)
+    ]
+    assert Bracket(low=0.1, high=0.165).halvings(SCALE) == 3

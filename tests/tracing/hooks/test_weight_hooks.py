@@ -34,6 +34,15 @@ def test_a_recurrent_layer_reads_its_weights_hooked(
     assert torch.equal(model(x)[0], expected(x)[0])
 
 
+def test_a_recurrent_layer_keeps_nothing_that_a_hook_has_made(halve: nn.Module) -> None:
+    """It would hold the graph of the last step."""
+    model, x = nn.LSTM(4, 3), torch.randn(5, 2, 4)
+    hook(wrap(model, x), WeightSite("", "weight_hh_l0"), halve)
+    model(x)
+    kept = {id(one) for one in vars(model)["_flat_weights"]}
+    assert kept == {id(one) for one in model._parameters.values()}
+
+
 def test_a_recurrent_layer_loads_weights_while_hooked(halve: nn.Module) -> None:
     model, other, x = nn.LSTM(4, 3), nn.LSTM(4, 3), torch.randn(5, 2, 4)
     hook(wrap(model, x), WeightSite("", "weight_hh_l0"), halve)
