@@ -1,7 +1,7 @@
 """The traced graph of a model: plain data, no torch."""
 
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
-from nncfx.graph.macs import macs, operation_macs, total_macs
+from nncfx.graph.macs import mac_rule, macs, operation_macs, total_macs
 from nncfx.graph.nncf_graph import NNCFGraph, input_address, output_address
 from nncfx.graph.operations import Edge, Operation, TensorInfo
 
@@ -15,6 +15,7 @@ __all__ = [
     "Role",
     "TensorInfo",
     "input_address",
+    "mac_rule",
     "macs",
     "operation_macs",
     "output_address",

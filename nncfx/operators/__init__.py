@@ -1,5 +1,29 @@
-"""Facts of torch's operations that need no model and no graph."""
+"""The operator table: facts of torch's operations that need no model and no graph."""
 
-from nncfx.operators.kinds import CONTRACTIONS, KINDS, MOVEMENTS, operation_kind
+from nncfx.operators.kinds import (
+    CONTRACTIONS,
+    KINDS,
+    MOVEMENTS,
+    functions_of,
+    operation_kind,
+    operator,
+    register_operator,
+)
+from nncfx.operators.operator import FIXES, OTHER, Operator
+from nncfx.operators.rules import Rules
+from nncfx.operators.table import ROWS
 
-__all__ = ["CONTRACTIONS", "KINDS", "MOVEMENTS", "operation_kind"]
+__all__ = [
+    "CONTRACTIONS",
+    "FIXES",
+    "KINDS",
+    "MOVEMENTS",
+    "OTHER",
+    "ROWS",
+    "Operator",
+    "Rules",
+    "functions_of",
+    "operation_kind",
+    "operator",
+    "register_operator",
+]

@@ -1,87 +1,84 @@
-"""What kind of work a torch function does, in the words that hardware descriptions use."""
+"""Look operations up: by the function that an address spells, or by name."""
 
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["CONTRACTIONS", "KINDS", "MOVEMENTS", "NORMS", "operation_kind", "unknown_kinds"]
+from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.operators.operator import OTHER, Operator
+from nncfx.operators.table import ROWS
 
-_FUNCTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "add": ("__add__", "__iadd__", "__radd__", "add", "add_"),
-    "attention": ("scaled_dot_product_attention", "multi_head_attention_forward"),
-    "avg_pool": (
-        *("avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d"),
-        *("adaptive_avg_pool2d", "adaptive_avg_pool3d", "mean"),
-    ),
-    "batch_norm": ("batch_norm",),
-    "clip": ("clamp", "clamp_", "clip", "hardtanh", "hardtanh_", "relu6", "clamp_min"),
-    "concat": ("cat", "concat", "concatenate"),
-    "conv": ("conv1d", "conv2d", "conv3d"),
-    "conv_transpose": ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
-    "div": ("__truediv__", "__itruediv__", "__rtruediv__", "div"),
-    "dropout": ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "dropout_"),
-    "embedding": ("embedding", "embedding_bag"),
-    "gelu": ("gelu",),
-    "hardsigmoid": ("hardsigmoid", "hardsigmoid_"),
-    "hardswish": ("hardswish", "hardswish_"),
-    "interpolate": ("interpolate", "upsample"),
-    "layer_norm": (
-        *("layer_norm", "group_norm", "instance_norm", "rms_norm", "local_response_norm"),
-    ),
-    "leaky_relu": ("leaky_relu", "leaky_relu_", "prelu", "elu", "elu_", "rrelu"),
-    "linear": ("linear", "addmm", "bilinear"),
-    "matmul": (
-        *("matmul", "__matmul__", "__rmatmul__", "linalg_matmul"),
-        *("bmm", "mm", "baddbmm", "einsum"),
-    ),
-    "max_pool": (
-        *("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d"),
-        *("adaptive_max_pool2d", "adaptive_max_pool3d"),
-    ),
-    "mul": ("__mul__", "__imul__", "__rmul__", "mul", "mul_", "multiply"),
-    "pad": ("pad",),
-    "recurrent": ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell"),
-    "relu": ("relu", "relu_"),
-    "sigmoid": ("sigmoid", "sigmoid_"),
-    "silu": ("silu", "silu_"),
-    "slice": ("__getitem__", "narrow", "select", "split", "chunk", "unbind", "split_with_sizes"),
-    "softmax": ("softmax", "log_softmax"),
-    "sub": ("__sub__", "__isub__", "__rsub__", "sub"),
-    "tanh": ("tanh", "tanh_"),
-    "transpose": (
-        *("transpose", "permute", "swapaxes", "movedim", "T", "mT", "t", "channel_shuffle"),
-        *("pixel_shuffle", "pixel_unshuffle", "roll", "flip"),
-    ),
-    "view": (
-        *("view", "reshape", "flatten", "squeeze", "unsqueeze", "contiguous", "unflatten"),
-        *("expand", "expand_as", "view_as", "clone", "detach", "repeat", "ravel"),
-    ),
+__all__ = [
+    "CONTRACTIONS",
+    "KINDS",
+    "MOVEMENTS",
+    "functions_of",
+    "operation_kind",
+    "operator",
+    "register_operator",
+    "unknown_kinds",
+]
+
+_BY_FUNCTION: Final[dict[str, Operator]] = {
+    function: one for one in ROWS for function in one.functions
 }
+_UNKNOWN: Final = Operator(name=OTHER, functions=(), in_float="nothing is known of it")
 
-KINDS: Final = frozenset(_FUNCTIONS)
+
+def _kinds(work: str) -> frozenset[str]:
+    return frozenset(one.kind for one in ROWS if one.work == work) - {OTHER}
+
+
+KINDS: Final = frozenset(one.kind for one in ROWS) - {OTHER}
 """All kinds; a function that is none of these has the kind `"other"`."""
 
-CONTRACTIONS: Final = frozenset({"conv", "conv_transpose", "linear", "matmul"})
+CONTRACTIONS: Final = _kinds("contraction")
 """The kinds that sum products: what integer kernels are made for."""
 
-MOVEMENTS: Final = frozenset({"dropout", "max_pool", "pad", "slice", "transpose", "view"})
+MOVEMENTS: Final = _kinds("movement")
 """The kinds whose every output element is one of the input's (in inference): what is on a grid
 of integers stays on it."""
 
-NORMS: Final = frozenset({"batch_norm", "layer_norm"})
 
-_KIND_OF: Final[Mapping[str, str]] = MappingProxyType(
-    {function: kind for kind, functions in _FUNCTIONS.items() for function in functions},
-)
+def operator(function: str) -> Operator:
+    """Return the row of a traced function, by its spelling in an address.
+
+    >>> operator("__rmatmul__").ports, operator("fft_fft").channels
+    (('right', 'left'), 'fixes')
+    """
+    return _BY_FUNCTION.get(function, _UNKNOWN)
 
 
 def operation_kind(function: str) -> str:
     """Return the kind of a traced function, by its spelling in an address.
 
-    >>> operation_kind("conv2d"), operation_kind("__iadd__"), operation_kind("fft_fft")
-    ('conv', 'add', 'other')
+    >>> operation_kind("clamp_max"), operation_kind("__iadd__"), operation_kind("fft_fft")
+    ('clip', 'add', 'other')
     """
-    return _KIND_OF.get(function, "other")
+    return operator(function).kind
+
+
+def functions_of(*names: str) -> frozenset[str]:
+    """Return the functions of the operations with these names.
+
+    >>> sorted(functions_of("linear", "matmul"))
+    ['__matmul__', 'linalg_matmul', 'linear', 'matmul', 'mm']
+    """
+    return frozenset(function for function, one in _BY_FUNCTION.items() if one.name in names)
+
+
+def register_operator(one: Operator) -> None:
+    """Enter an operation of your own into the table; its functions are no longer those of others.
+
+    Raises:
+        ArgumentError: no description of a target could name its kind.
+    """
+    if one.kind not in {*KINDS, OTHER}:
+        raise ArgumentError(
+            f"'{one.kind}', the kind of the operation '{one.name}', is none that descriptions of "
+            f"targets name.{did_you_mean(one.kind, KINDS)} Leave it at '{OTHER}', or use one of "
+            f"{', '.join(sorted(KINDS))}.",
+        )
+    _BY_FUNCTION.update(dict.fromkeys(one.functions, one))
 
 
 def unknown_kinds(names: Iterable[str]) -> list[str]:

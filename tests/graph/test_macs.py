@@ -28,6 +28,13 @@ def count(function: str, inputs: list[tuple[int, ...]], output: tuple[int, ...])
         ("dot", [(6,), (6,)], (), 6),
         ("addmm", [(5,), (3, 4), (4, 5)], (3, 5), 60),
         ("addbmm", [(3, 5), (2, 3, 4), (2, 4, 5)], (3, 5), 120),
+        # x @ y where x is no tensor of torch: y is what is read first
+        ("__rmatmul__", [(4, 5), (3, 4)], (3, 5), 60),
+        ("linalg_matmul", [(3, 4), (4, 5)], (3, 5), 60),
+        # 7 rows in 2 groups, each with a matrix of its own
+        ("_grouped_mm", [(7, 4), (2, 4, 5), (2,)], (7, 5), 7 * 4 * 5),
+        # each of 2x6 outputs sums 3x5 products of pairs
+        ("bilinear", [(2, 3), (2, 5), (6, 3, 5), (6,)], (2, 6), 12 * 15),
         # 2 heads, 7 queries, 9 keys: scores over e = 4, sums of values of e = 6
         (
             "scaled_dot_product_attention",
