@@ -109,3 +109,13 @@ def test_mu_starts_at_zero_grows_and_exceeds_its_cap_once() -> None:
         seen.append(mu)
         mu = next_mu(mu, initial=1.0, multiplier=3.0, cap=10.0)
     assert seen == [0.0, 1.0, 3.0, 9.0, 27.0, 27.0]
+
+
+@pytest.mark.parametrize(
+    ("multipliers", "kinds"), [(True, {"theta", "lambda"}), (False, {"theta"})]
+)
+def test_the_state_has_multipliers_where_there_are_some(
+    multipliers: bool, kinds: set[str]
+) -> None:
+    lagrangian = Lagrangian.of(nn.Linear(1, 1), ["weight"], multipliers=multipliers)
+    assert {key.partition(":")[0] for key in lagrangian.state()} == kinds

@@ -178,6 +178,38 @@ def test_a_composite_drives_all_parts_in_step() -> None:
     assert scheduler.level == 0.5
 
 
+def test_what_comes_before_may_refuse_an_epoch_or_a_step() -> None:
+    def refuse() -> None:
+        raise ArgumentError("not now")
+
+    target = Target()
+    scheduler = StepScheduler(target, LINE, freeze_epoch=99, steps_per_epoch=2)
+    scheduler.before = refuse
+    for begin in (scheduler.epoch_step, scheduler.step):
+        with pytest.raises(ArgumentError, match="not now"):
+            begin()
+    assert (scheduler.current_epoch, scheduler.current_step, target.seen) == (-1, -1, [])
+
+
+def test_a_held_scheduler_counts_and_leaves_the_level() -> None:
+    target = Target(0.3)
+    scheduler = StepScheduler(target, LINE, freeze_epoch=99, steps_per_epoch=1)
+    scheduler.hold()
+    scheduler.epoch_step()
+    scheduler.step()
+    assert (scheduler.current_epoch, scheduler.current_step, target.seen) == (0, 0, [])
+    assert scheduler.state_dict()["is_held"] is True
+
+
+def test_steps_from_the_freeze_epoch_on_set_no_level() -> None:
+    target = Target()
+    scheduler = StepScheduler(target, LINE, freeze_epoch=1, steps_per_epoch=1)
+    for _ in range(4):
+        scheduler.epoch_step()
+        scheduler.step()
+    assert target.seen == pytest.approx([0, 0, 0.2])
+
+
 def schedulers() -> list[Scheduler]:
     return [
         EpochScheduler(Target(), LINE, freeze_epoch=99),

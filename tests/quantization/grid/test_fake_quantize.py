@@ -335,3 +335,12 @@ def test_float8_is_a_format_of_multiples_of_the_scale() -> None:
     assert x.grad.tolist() == [1.0, 1.0, 0.0, 0.0]
     multiples = to_integers(x.detach(), scale, zero, spec)
     assert multiples.tolist() == pytest.approx([2.6, -2.6, 448.0, -448.0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_integers_are_those_of_the_grid_by_hand(dtype: torch.dtype) -> None:
+    """Steps of 0.5 from -4 to 3 around 1; ties go to the even one of two steps."""
+    spec = QuantizerSpec(mode="asymmetric", bits=3)
+    x = torch.tensor([0.0, 0.25, 0.75, -0.5, 9.0, -9.0], dtype=dtype)
+    found = to_integers(x, torch.tensor(0.5), torch.tensor(1.0), spec)
+    assert found.tolist() == [1, 1, 3, 0, 3, -4]

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from nncfx.errors import StorageError
 from nncfx.storage.codecs import huffman
-from nncfx.storage.codecs.byte_reader import ByteReader
+from nncfx.storage.codecs.byte_reader import ByteReader, varint
+from nncfx.storage.codecs.prefix_code import pack_lengths
 
 SYMBOLS = st.lists(st.integers(0, 300), min_size=1, max_size=400).map(
     lambda s: np.array(s, dtype=np.uint16),
@@ -142,3 +143,19 @@ def test_padding_that_is_not_zero_is_refused() -> None:
         data[-1] = 0b00101100 | bit
         with pytest.raises(StorageError, match="Huffman stream"):
             decoded(bytes(data), 4)
+
+
+@pytest.mark.parametrize(("count", "blocks"), [(262_144, 0), (262_145, 128)])
+def test_streams_of_more_than_262144_symbols_have_an_index_of_their_blocks(
+    count: int, blocks: int
+) -> None:
+    """docs/format.md: two bytes for each full block of 2,048; a bit for each of two symbols."""
+    symbols = np.arange(count, dtype=np.uint16) % 2
+    head = len(pack_lengths(np.array([1, 1], dtype=np.uint8))) + len(varint(count))
+    data = huffman.encode(symbols)
+    assert len(data) == head + 2 * blocks + (count + 7) // 8
+    np.testing.assert_array_equal(decoded(data, count), symbols)
+
+
+def test_no_symbols_have_no_counts() -> None:
+    assert huffman.count_symbols(np.zeros(0, dtype=np.uint8)).tolist() == []

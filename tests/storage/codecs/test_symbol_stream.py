@@ -119,3 +119,11 @@ def test_symbols_of_more_than_sixteen_bits_are_refused_unread(kind: int, low: in
     data = bytes([kind]) + varint(low) + bytes(100)
     with pytest.raises(StorageError, match="a symbol stream of kind"):
         open_symbols(ByteReader(data), 10)
+
+
+def test_a_symbol_beyond_16_bits_is_refused_wherever_it_stands() -> None:
+    """From 65,535 on, of one bit each: 0 is the last symbol that there is, 1 is none."""
+    head = bytes([1]) + varint(65535)
+    assert decode_symbols(ByteReader(head + b"\x00"), 2).tolist() == [65535, 65535]
+    with pytest.raises(StorageError, match="exceeds 16 bits"):
+        decode_symbols(ByteReader(head + bytes([0b01000000])), 2)
