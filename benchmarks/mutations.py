@@ -159,6 +159,11 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "nncfx/search/one_level/level_set.py": {
         r"^_[A-Z_]+ = ": "only shifts a probe; benchmarks/search_efficiency.py weighs them",
         r"or 1\.0.*1\.0  ->  2\.001": "all drops are zero in any unit",
+        r"(to_low|to_high|_FAR \*|_STEEP \*)(?!.* (and|or) ).*#.* ([<>])=? .*  ->  .* \3": (
+            "numbers that are computed are never just equal"
+        ),
+        r"first <= last  ->  first < last": "where both ends are one, it is the middle",
+        r"^    grid = .*#.*(1  ->  2|_GRID - 1|i - 1)": "a grid that is as fine",
         r"max\(slope, 1e-9\).*1e-09  ->  ": "any slope that is not zero",
     },
     "nncfx/storage/codecs/huffman.py": {

@@ -135,6 +135,7 @@ STATES = {
     "flat": observed(DENSE, (0.4, 0.92), (0.5, 0.9113), (0.51, 0.9088), (0.6, 0.9)),
     "gentle": observed(DENSE, (0.3, 0.925), (0.5, 0.9141), (0.51, 0.9089), (0.6, 0.88)),
     "failed": observed(DENSE, (0.85, None), (0.4, 0.92)),
+    "no slack": observed((0.0, 0.91), (0.85, 0.4), (0.4, 0.91)),
     "dense unknown": observed((0.85, 0.4), (0.4, 0.915)),
     "nothing feasible": observed((0.85, 0.4), (0.4, 0.89)),
 }
@@ -164,6 +165,14 @@ def test_the_zero_of_the_metric_moves_no_probe(name: str) -> None:
     for shift in (2.0, -2.0):
         level = asked(STATES[name], 1.0, shift)
         assert level == (None if expected is None else pytest.approx(expected, abs=1e-8))
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_the_sign_of_the_threshold_moves_no_probe(name: str) -> None:
+    """A loss may be negated to be a metric; so the guess for a dense model is above it, too."""
+    expected = asked(STATES[name])
+    level = asked(STATES[name], 1.0, -2 * 0.91)
+    assert level == (None if expected is None else pytest.approx(expected, abs=1e-8))
 
 
 @pytest.mark.parametrize("low", [0.3, 0.9, 0.99])
