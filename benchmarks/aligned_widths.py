@@ -23,13 +23,13 @@ from torch import nn
 from nncfx import export_onnx
 from nncfx.graph.channels import Channels
 from nncfx.schemes import group_scores, keep_groups, zero_groups
-from nncfx.schemes.masks.alignment import ALIGNMENTS, Alignment
+from nncfx.targets import TARGETS, Alignment
 from nncfx.thinning import prunable_channels, thin
 
 WIDTHS: dict[str, int | Alignment] = {
     "any": 1,
     "multiples of 8": 8,
-    "default": ALIGNMENTS["onnxruntime"],
+    "default": TARGETS["onnxruntime"].alignment,
 }
 
 

@@ -113,7 +113,7 @@ def nearest(subject: Subject, weight_bits: int = 8, activation_bits: int = 8) ->
 def without_vnni(subject: Subject) -> nn.Module:
     """Quantize with weights of 7 bits, for a processor without VNNI."""
     batches = subject.calibration.split(50)
-    return quantize(subject.model(), batches, target="onnxruntime_avx2")
+    return quantize(subject.model(), batches, target="onnxruntime-avx2")
 
 
 def fitted(subject: Subject, weight_bits: int, activation_bits: int) -> nn.Module:

@@ -6,9 +6,9 @@ ONNX Runtime's own `quantize_static` writes it, and as any file given with --pee
 
     python benchmarks/quantized_latency.py [--models resnet18 ...] [--runtimes onnxruntime ...]
         [--peer 'nncf={model}_nncf.onnx'] [--seconds 3] [--clock process]
-        [--target onnxruntime_avx2]
+        [--target onnxruntime-avx2]
 
-With the target `onnxruntime_avx2` weights have 7 bits, those of `quantize_static` as well.
+With the target `onnxruntime-avx2` weights have 7 bits, those of `quantize_static` as well.
 With `--clock process` CPU time is measured instead of wall time: for a busy machine.
 """
 
@@ -114,7 +114,7 @@ def by_onnx_runtime(path: Path, folder: Path, target: str) -> Path:
         per_channel=True,
         activation_type=quantization.QuantType.QUInt8,
         weight_type=quantization.QuantType.QInt8,
-        reduce_range=target == "onnxruntime_avx2",
+        reduce_range=target == "onnxruntime-avx2",
     )
     return written
 

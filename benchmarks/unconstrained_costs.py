@@ -1,4 +1,4 @@
-"""Measure what selecting channels costs in a runtime: the numbers of nncfx.export.COSTS.
+"""Measure what selecting channels costs in a runtime: the numbers of nncfx.targets.TARGETS.
 
 Two convolutions stand one after the other; between them the second reads all channels, a slice
 or a gather of a quarter or three quarters of them. What selecting costs is the difference of

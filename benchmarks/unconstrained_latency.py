@@ -34,7 +34,7 @@ from unconstrained_export import COPIES, Reference, made, mask
 
 from nncfx.export import ReorderResult, export_onnx, reorder_channels
 from nncfx.reorder.selection import ChannelSelection
-from nncfx.schemes.masks.alignment import ALIGNMENTS
+from nncfx.targets import names
 from nncfx.thinning import thin
 
 WARM_UP: Final = 3
@@ -66,7 +66,9 @@ def forms(
         "masked": lambda: model,
         "tied": lambda: (
             thin(
-                model, inputs, align=options.runtime if options.runtime in ALIGNMENTS else 1
+                model,
+                inputs,
+                align=options.runtime if options.runtime in names("alignment") else 1,
             ).model
         ),
         "gather": lambda: reorder_channels(model, inputs, target=None, reorder=False).model,

@@ -26,7 +26,7 @@ from nncfx.controllers import (
 from nncfx.controllers.base.states import check_keys
 from nncfx.network import NNCFNetwork
 from nncfx.quantization import Quantizer
-from nncfx.quantization.from_config import plan_of_config, ranges_of_config
+from nncfx.quantization.from_config import plan_of_config, ranges_of_config, target_of_config
 from nncfx.quantization.placement.insertions import (
     PlacedQuantizer,
     insertions_of,
@@ -212,7 +212,7 @@ class QuantizationController(Controller):
     @override
     def statistics(self) -> QuantizationStatistics:
         return QuantizationStatistics(
-            target=self.config.hardware,
+            target=target_of_config(self.config),
             quantizers=tuple(
                 QuantizerStatistics(
                     name=one.planned.name,

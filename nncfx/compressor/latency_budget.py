@@ -21,7 +21,8 @@ from nncfx.graph.channels import Channels, GroupSet
 from nncfx.network import NNCFNetwork, inputs_for, unwrap
 from nncfx.runtimes import LatencyTable, Variant, measured_table, read_table
 from nncfx.schemes import keep_groups
-from nncfx.schemes.masks.alignment import ALIGNMENTS, Alignment
+from nncfx.schemes.masks.alignment import resolve_alignment
+from nncfx.targets import TARGETS, Alignment
 from nncfx.thinning.removal import Removal, removed
 from nncfx.thinning.selection import Selection
 from nncfx.thinning.surgery import sized_on_the_way
@@ -110,7 +111,8 @@ def groups_within_latency(
     if not limit_ms > 0:  # which NaN is not either
         raise ArgumentError(f"limit_ms is {limit_ms:g}; a call takes more than 0 milliseconds.")
     entries = [one.origin.indices.shape[1] for one in channels.prunable]
-    alignment = ALIGNMENTS.get(table.machine.get("runtime", ""), Alignment(1))
+    known = TARGETS.get(table.machine.get("runtime", ""))
+    alignment = (known.alignment if known else None) or Alignment(1)
     # the limit is one of time, of which the best widths take least
     alignment = replace(alignment, down=True)
 
@@ -215,7 +217,7 @@ def _kept(group_set: GroupSet, masks: Mapping[str, Tensor]) -> Tensor:
 def _width(group_set: GroupSet, share: float) -> int:
     """Return how many groups stay, of the counts that suit ONNX Runtime the one at `share`."""
     entries = group_set.origin.indices.shape[1]
-    suits = ALIGNMENTS["onnxruntime"].allows
+    suits = resolve_alignment("onnxruntime").allows
     counts = [n for n in range(1, group_set.size) if suits(n * entries)] + [group_set.size]
     return counts[min(int(share * len(counts)), len(counts) - 1)]
 

@@ -5,16 +5,13 @@ from nncfx.export.export_result import ExportResult
 from nncfx.export.ir.node_modules import modules_in_file
 from nncfx.export.onnx_export import export_onnx
 from nncfx.export.pt2e.export_program import export_program
-from nncfx.reorder.cost import COSTS, SelectionCost
 from nncfx.reorder.order import channel_order
 from nncfx.reorder.reads import ChannelRead, channel_reads, copied_channels
 from nncfx.reorder.reorder import ReorderResult, reorder_channels
 from nncfx.reorder.rewriting import LayerRead, LayerWrite
-from nncfx.targets.targets import TARGETS, Target
+from nncfx.targets import SelectionCost, Target
 
 __all__ = [
-    "COSTS",
-    "TARGETS",
     "ChannelRead",
     "ExportResult",
     "LayerRead",

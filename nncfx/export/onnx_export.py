@@ -45,7 +45,7 @@ from nncfx.export.qdq import write_quantized
 from nncfx.network import inputs_for
 from nncfx.quantization.grid.operator_shapes import know_shapes
 from nncfx.storage.formats.whole_file import writing_files
-from nncfx.targets.targets import Target, target_named
+from nncfx.targets import Target, target_named
 from nncfx.tracing import ExampleInputs, as_call
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
     model: nn.Module,
     path: str | os.PathLike[str],
     example_inputs: ExampleInputs | None = None,
-    target: str = "onnxruntime",
+    target: str | Target = "onnxruntime",
     *,
     dynamic_batch: bool = True,
     dynamic_axes: Mapping[str, Mapping[int, str]] | None = None,
@@ -91,7 +91,8 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs; a
             wrapped model has its own.
         target: the runtime that is to read it: `"onnxruntime"`, `"openvino"`, `"tensorrt"`;
-            `"onnxruntime_avx2"` for ONNX Runtime on x86 without VNNI.
+            `"onnxruntime-avx2"` for ONNX Runtime on x86 without VNNI; the path of a JSON file
+            that describes another, or a `Target`.
         dynamic_batch: leave axis 0 open in every input that is as long there as the first;
             False fixes all shapes, which a runtime may use and which exports faster.
         dynamic_axes: further open axes, as torch's: argument of the forward to axis to name, such
@@ -107,7 +108,7 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
         StorageError: the file cannot be written.
         MissingExtraError: onnx or onnxscript is not installed.
     """
-    runtime = target_named(target)
+    runtime = target_named(target, "opset")
     wanted = _opset_for(runtime, opset)
     destination = _destination(path)
     call = as_call(inputs_for(model, example_inputs))
@@ -138,7 +139,7 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
     size_bytes = _write(program, destination)
     return ExportResult(
         path=destination,
-        target=target,
+        target=runtime.name,
         opset=wanted,
         inputs=tuple(str(value.name) for value in graph.inputs),
         outputs=tuple(str(value.name) for value in graph.outputs),
@@ -148,6 +149,7 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
 
 
 def _opset_for(target: Target, opset: int | None) -> int:
+    assert target.opset and target.newest_opset  # noqa: PT018, S101 (asked for by name)
     if opset is None:
         return target.opset
     # The exporter translates to 18 at the oldest.

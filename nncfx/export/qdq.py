@@ -34,7 +34,7 @@ from nncfx.export.passes.silu import quantize_gates
 from nncfx.export.passes.space_to_depth_stem import read_image_by_blocks
 from nncfx.export.passes.subsampled_pixels import subsample_pixels
 from nncfx.export.passes.tied_tables import share_tied_tables
-from nncfx.targets.targets import Target
+from nncfx.targets import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,7 +67,7 @@ def write_quantized(model: "ir.Model", target: Target) -> None:
     arrange_recurrent_weights(model, target)
     weights = integer_weights(graph, target)
     fold_batch_norms(graph, weights)
-    if target.pixel_products:
+    if not target.float_results:
         use_matrix_products(graph, weights)
     if target.image_blocks:
         read_image_by_blocks(graph, weights)
@@ -89,14 +89,15 @@ def _write_activations(graph: "ir.Graph", target: Target) -> None:
     scale_after_products(graph)
     arrange_quantizers(graph)
     subsample_pixels(graph, target)
-    if target.rewrites_floats:
+    if "clamp_by_quantizers" in target.workarounds:
         clamp_by_quantizers(graph)
+    if target.sigmoid_tables:
         quantize_gates(graph)
     for node in [one for one in graph if is_fake_quantize(one)]:
         _write_pair(node, activation_grid(grid_of(node), target), graph)
     if target.integer_bias:
         add_integer_biases(graph)
-    if target.rewrites_floats:
+    if "fence_floats" in target.workarounds:
         fence_floats(graph)
 
 

@@ -22,12 +22,17 @@ from nncfx.quantization.placement.plan import (
 from nncfx.quantization.placement.plan_quantizers import plan_quantizers
 from nncfx.quantization.quantize import preset_requests
 from nncfx.quantization.ranges.range_estimation import RangeRequest
-from nncfx.targets import Hardware, hardware_named
+from nncfx.targets import Hardware, hardware_named, target_of_device
 
 __all__ = ["plan_of_config", "ranges_of_config"]
 
 _LOGGER = logging.getLogger(__name__)
 _OF_MANUAL: Final = ("type", "bitwidth_per_scope")
+
+
+def target_of_config(config: QuantizationConfig) -> str:
+    """Return the name of the target, or its file, that `config` means."""
+    return config.target or target_of_device("ANY")
 
 
 def plan_of_config(config: QuantizationConfig, model: NNCFNetwork) -> QuantizationPlan:
@@ -40,7 +45,7 @@ def plan_of_config(config: QuantizationConfig, model: NNCFNetwork) -> Quantizati
         ConfigError: bits are to be found by HAWQ, which is not built.
     """
     _refuse_hawq(config)
-    hardware = hardware_named(config.hardware)
+    hardware = hardware_named(target_of_config(config))
     graph = model.nncf.graph
     options = _options(config, graph, hardware)
     plan = plan_quantizers(graph, hardware, options, changed=changed_buffers(model))

@@ -29,7 +29,7 @@ from nncfx.quantization.preparation.smooth_quant import smooth_layers
 from nncfx.quantization.ranges.calibration import calibrate, calibration_inputs, set_weight_ranges
 from nncfx.quantization.ranges.range_estimation import RangeRequest
 from nncfx.quantization.rounding.layer_rounding import ROUNDINGS, round_weights
-from nncfx.targets import Hardware, hardware_named
+from nncfx.targets import Hardware, Target, hardware_named
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.model_copy import own_model
 
@@ -58,7 +58,7 @@ class QuantizeOptions:
             the batch norm behind it.
         overflow_fix: "enable": weights use 7 of their 8 bits, so that x86 processors without VNNI
             compute what is simulated; "first_layer_only": those of the first layer do; None:
-            "enable" where the target has such sums (`onnxruntime_avx2`), else "disable".
+            "enable" where the target has such sums (`onnxruntime-avx2`), else "disable".
 
     Raises:
         ArgumentError: there is no such rounding, or a range is no request.
@@ -94,7 +94,7 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
     model: nn.Module,
     calibration_batches: Iterable[Any],
     *,
-    target: str | Hardware = "onnxruntime",
+    target: str | Target | Hardware = "onnxruntime",
     preset: Preset = "mixed",
     weight_bits: int | None = None,
     activation_bits: int | None = None,
@@ -117,7 +117,7 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
             keyword inputs, a tuple of all positional inputs, or a pair of one of these and labels;
             what comes behind the inputs is not used. Batches are read until `samples` examples
             have come.
-        target: The name of a hardware description, or a description.
+        target: The name of a target, a JSON file that describes one, a `Target`, or a `Hardware`.
         preset: "mixed": symmetric weights and asymmetric activations; "performance": both
             symmetric. A target that only has symmetric activations gets those.
         weight_bits: Width of weights; that of the target if None.
@@ -148,7 +148,7 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
     """
     options = options or QuantizeOptions()
     _check(model, calibration_batches, target, ignored_scopes, options)
-    hardware = hardware_named(target) if isinstance(target, str) else target
+    hardware = hardware_named(target)
     requests = preset_requests(preset, hardware)
     asked = options.placement
     placement = replace(
@@ -187,9 +187,9 @@ def _check(
             "It is an iterable of batches: pass a loader, or a list: [batch], images.split(32).",
         ),
         "target": (
-            isinstance(target, (str, Hardware)),
+            isinstance(target, (str, Target, Hardware)),
             target,
-            "Pass a name, such as 'onnxruntime', or a nncfx.targets.Hardware.",
+            "Pass a name, such as 'onnxruntime', or a nncfx.targets.Target.",
         ),
         "ignored_scopes": (
             isinstance(ignored_scopes, Iterable)

@@ -1,18 +1,15 @@
 """Reorder channels so that layers which keep different ones read slices (UPSCALE)."""
 
-from nncfx.reorder.cost import COSTS, SelectionCost
 from nncfx.reorder.order import channel_order
 from nncfx.reorder.reads import ChannelRead, channel_reads, copied_channels
 from nncfx.reorder.reorder import ReorderResult, reorder_channels
 from nncfx.reorder.rewriting import LayerRead, LayerWrite
 
 __all__ = [
-    "COSTS",
     "ChannelRead",
     "LayerRead",
     "LayerWrite",
     "ReorderResult",
-    "SelectionCost",
     "channel_order",
     "channel_reads",
     "copied_channels",

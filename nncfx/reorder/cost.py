@@ -5,118 +5,20 @@ shortest run that holds them, or everything; what it reads too much meets column
 runtime computes channels in blocks, what is read fills blocks.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Final, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from nncfx.errors import ArgumentError, did_you_mean
-from nncfx.schemes.masks.alignment import Alignment
+from nncfx.targets import Alignment, SelectionCost
 
 __all__ = [
-    "COSTS",
-    "UNMEASURED",
     "Reading",
-    "SelectionCost",
     "Work",
     "cheapest_readings",
     "is_placing_cheaper",
-    "selection_cost_of",
 ]
-
-_ANY_WIDTH: Final = Alignment(1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SelectionCost:
-    """Nanoseconds of one processor core.
-
-    Attributes:
-        slice_ns: Per slice, whatever its size.
-        slice_number_ns: Per number that a slice copies.
-        is_slice_view: Whether a slice that is contiguous in memory copies nothing.
-        gather_ns: Per gather.
-        gather_number_ns: Per number that a gather copies.
-        mac_ns: Per multiply-accumulate of a convolution or a linear layer.
-        read_number_ns: Per number that a convolution or a linear layer reads, beside that.
-        layout_number_ns: Per number of a tensor of which anything is selected: a runtime that
-            holds channels in blocks puts it back in rows first. Once, whoever selects.
-        alignment: The widths that are computed without waste; others cost as the next of them.
-    """
-
-    slice_ns: float
-    slice_number_ns: float
-    is_slice_view: bool
-    gather_ns: float
-    gather_number_ns: float
-    mac_ns: float
-    read_number_ns: float = 0.0
-    layout_number_ns: float = 0.0
-    alignment: Alignment = _ANY_WIDTH
-
-
-COSTS: Final[Mapping[str, SelectionCost]] = MappingProxyType(
-    {
-        "torch": SelectionCost(
-            slice_ns=3000,
-            slice_number_ns=0.3,
-            is_slice_view=True,
-            gather_ns=3000,
-            gather_number_ns=0.26,
-            mac_ns=0.02,
-            read_number_ns=0.5,
-        ),
-        "onnxruntime": SelectionCost(
-            slice_ns=2000,
-            slice_number_ns=0.19,
-            is_slice_view=False,
-            gather_ns=2000,
-            gather_number_ns=0.19,
-            mac_ns=0.008,
-            layout_number_ns=0.1,
-            alignment=Alignment(16),
-        ),
-        "openvino": SelectionCost(
-            slice_ns=1250,
-            slice_number_ns=0.28,
-            is_slice_view=False,
-            gather_ns=3300,
-            gather_number_ns=0.36,
-            mac_ns=0.0045,
-            alignment=Alignment(16),
-        ),
-    },
-)
-"""Costs by runtime.
-
-Measured by `benchmarks/unconstrained_costs.py`; for ONNX Runtime the costs per number come from a
-profile of DenseNet-121, whose tensors do not stay in the cache as those of the script do.
-"""
-
-UNMEASURED: Final[Mapping[str, str]] = MappingProxyType(
-    {"tensorrt": "no GPU was at hand when costs were measured"},
-)
-"""Runtimes without costs, and why."""
-
-
-def selection_cost_of(target: str | SelectionCost) -> SelectionCost | None:
-    """Return the costs of a runtime, or `target` itself if it is some; None for `UNMEASURED` ones.
-
-    Raises:
-        ArgumentError: there is no runtime of that name.
-    """
-    if isinstance(target, SelectionCost):
-        return target
-    if target not in COSTS and target not in UNMEASURED:
-        known = [*sorted(COSTS), *UNMEASURED]
-        raise ArgumentError(
-            f"target is {target!r}; what selecting channels costs there is not known. Use one of "
-            f"{', '.join(known)}, or pass a SelectionCost.{did_you_mean(target, known)}",
-        )
-    return COSTS.get(target)
 
 
 class Work(Protocol):
@@ -155,12 +57,14 @@ def cheapest_readings(
         cost: of the runtime.
 
     >>> from types import SimpleNamespace
+    >>> from nncfx.targets import TARGETS
+    >>> cost = TARGETS["torch"].copies
     >>> live = np.array([True, False, True, True, False, False])
     >>> small = SimpleNamespace(pixels=1, macs=10, is_sliced_free=True)
-    >>> cheapest_readings([live], [small], COSTS["torch"])
+    >>> cheapest_readings([live], [small], cost)
     [array([0, 1, 2, 3, 4, 5])]
     >>> large = SimpleNamespace(pixels=3136, macs=1e6, is_sliced_free=True)
-    >>> cheapest_readings([live], [large], COSTS["torch"])
+    >>> cheapest_readings([live], [large], cost)
     [array([0, 2, 3])]
     """
     pairs = list(zip(lives, readings, strict=True))

@@ -11,11 +11,11 @@ from nncfx.channels import analyze_channels
 from nncfx.errors import ArgumentError, ExportError, ThinningError
 from nncfx.network import NNCFNetwork, inputs_for, strip
 from nncfx.reorder.consumers import consumers
-from nncfx.reorder.cost import UNMEASURED, SelectionCost, selection_cost_of
 from nncfx.reorder.kept_inputs import Keep, keep_inputs
 from nncfx.reorder.producers import producers
 from nncfx.reorder.rewriting import Kind, LayerRead, LayerWrite, new_places, rewritten
 from nncfx.reorder.segments import segment_orders
+from nncfx.targets import SelectionCost, Target, target_named
 from nncfx.thinning import ThinResult, thin
 from nncfx.thinning.verification import ConstantOutputs, verify
 from nncfx.tracing import ExampleInputs, trace
@@ -82,7 +82,7 @@ def reorder_channels(
     example_inputs: ExampleInputs | None = None,
     *,
     keeps: Mapping[str, Keep] | None = None,
-    target: str | SelectionCost | None = "torch",
+    target: str | Target | SelectionCost | None = "torch",
     reorder: bool = True,
     tolerance: float | None = None,
 ) -> ReorderResult:
@@ -125,7 +125,8 @@ def reorder_channels(
     >>> result.model[0].out_features, result.copied
     (2, 0)
     """
-    cost = None if target is None else selection_cost_of(target)
+    runtime = target_named(target) if isinstance(target, (str, Target)) else None
+    cost = runtime.copies if runtime else target if isinstance(target, SelectionCost) else None
     if tolerance is not None and not tolerance >= 0:
         raise ArgumentError(f"tolerance is {tolerance}; a relative error is at least 0.")
     example_inputs = inputs_for(model, example_inputs)
@@ -155,7 +156,7 @@ def reorder_channels(
             "depends on the order in a way that is not seen. The model is as it was; pass "
             "reorder=False to leave the order.",
         ) from fault
-    notes = (_unmeasured(target), _unsaved(thinned, small, reads, target))
+    notes = (_unmeasured(runtime), _unsaved(thinned, small, reads, runtime))
     return ReorderResult(
         model=small,
         reads=reads,
@@ -171,7 +172,7 @@ def _unsaved(
     thinned: ThinResult,
     small: nn.Module,
     reads: Mapping[str, LayerRead],
-    target: str | SelectionCost | None,
+    target: Target | None,
 ) -> str:
     """Return why the model did not become smaller, and the mend; nothing where it did."""
     if sum(one.numel() for one in small.parameters()) < thinned.parameters[0]:
@@ -182,7 +183,7 @@ def _unsaved(
             "Nothing saved: no layer has zeros for whole channels of its input or output. Mask "
             "the model first (nncfx.schemes.unconstrained_masks), or pass keeps."
         )
-    runtime = f"in {target}" if isinstance(target, str) else "at these costs"
+    runtime = f"in {target.name}" if target else "at these costs"
     return (
         f"Nothing saved: {needless} of {len(reads)} layers need fewer channels than they read, "
         f"but {runtime} selecting them takes longer than computing with the others. Mask more, "
@@ -191,11 +192,12 @@ def _unsaved(
     )
 
 
-def _unmeasured(target: str | SelectionCost | None) -> str:
-    if not isinstance(target, str) or target not in UNMEASURED:
+def _unmeasured(target: Target | None) -> str:
+    if target is None or target.copies:
         return ""
+    reason = target.missing.get("copies", "nobody has measured it")
     return (
-        f"What selecting channels costs in {target} is not known ({UNMEASURED[target]}): layers "
+        f"What selecting channels costs in {target.name} is not known ({reason}): layers "
         "read what they need and no more, whatever that costs."
     )
 

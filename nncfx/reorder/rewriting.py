@@ -12,10 +12,11 @@ from torch import nn
 
 from nncfx.graph.channels import Channels
 from nncfx.reorder.consumers import Consumer
-from nncfx.reorder.cost import SelectionCost, cheapest_readings, is_placing_cheaper
+from nncfx.reorder.cost import cheapest_readings, is_placing_cheaper
 from nncfx.reorder.placement import place_after
 from nncfx.reorder.producers import Producer
 from nncfx.reorder.selection import SharedGathers, select_before
+from nncfx.targets import SelectionCost
 from nncfx.thinning.surgery import copy_without
 from nncfx.tracing.calls.module_walk import all_tensors
 

@@ -1,18 +1,24 @@
 """What deployment targets compute and what they want of a file: data, without torch."""
 
 from nncfx.operators import KINDS
-from nncfx.targets.descriptions import HARDWARE, hardware_named
-from nncfx.targets.hardware import DTYPES, SCHEMA, Descriptor, Hardware
-from nncfx.targets.targets import TARGETS, Target
+from nncfx.targets.alignment import Alignment
+from nncfx.targets.hardware import DTYPES, Descriptor, Hardware
+from nncfx.targets.known import TARGETS
+from nncfx.targets.lookup import hardware_named, names, target_named, target_of_device
+from nncfx.targets.selection_cost import SelectionCost
+from nncfx.targets.target import Target
 
 __all__ = [
     "DTYPES",
-    "HARDWARE",
     "KINDS",
-    "SCHEMA",
     "TARGETS",
+    "Alignment",
     "Descriptor",
     "Hardware",
+    "SelectionCost",
     "Target",
     "hardware_named",
+    "names",
+    "target_named",
+    "target_of_device",
 ]

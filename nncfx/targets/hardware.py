@@ -2,18 +2,17 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Final, Self
 
-import jsonschema
 from typing_extensions import override
 
 from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.operators.kinds import KINDS, unknown_kinds
-from nncfx.untrusted import read_json
+from nncfx.targets.description_json import from_data, read_description, to_data
 
-__all__ = ["DTYPES", "SCHEMA", "Descriptor", "Hardware"]
+__all__ = ["DTYPES", "Descriptor", "Hardware"]
 
 DTYPES: Final[Mapping[str, int]] = MappingProxyType(
     {
@@ -135,8 +134,8 @@ class Hardware:
 
     @override
     def __reduce__(self) -> tuple[object, ...]:
-        # a mapping proxy does not pickle; the plain dict does
-        return (_rebuilt, ({**_values(self), "operations": dict(self.operations)},))
+        # a mapping proxy does not pickle; plain data does
+        return (from_data, (type(self), to_data(self)))
 
     def descriptors(self, kind: str) -> tuple[Descriptor, ...]:
         """Return the descriptors of `kind`, preferred first; none where it is not described."""
@@ -159,13 +158,7 @@ class Hardware:
 
     def to_json(self) -> str:
         """Return the description as JSON text; equal ones give equal text."""
-        values = _values(self) | {
-            "mac_costs": dict(self.mac_costs),
-            "byte_costs": dict(self.byte_costs),
-            "operations": {
-                kind: [asdict(one) for one in each] for kind, each in self.operations.items()
-            },
-        }
+        values = to_data(self)
         if not self.saturating_sums:
             # as before there was such a field: logs of searches hold a digest of this text
             del values["saturating_sums"]
@@ -176,82 +169,10 @@ class Hardware:
         """Return the description that `text` holds, as `to_json` writes it.
 
         Raises:
-            ArgumentError: it is no JSON, does not follow `SCHEMA`, or names what is not known.
+            ArgumentError: it is no JSON, lacks a field, or names what is not known.
         """
-        try:
-            data: Any = read_json(text)
-        except ValueError as error:
-            raise ArgumentError(f"The hardware description is no JSON: {error}.") from error
-        faults = sorted(
-            jsonschema.Draft202012Validator(SCHEMA).iter_errors(data),
-            key=lambda one: one.json_path,
-        )
-        if faults:
-            listed = "; ".join(f"{one.json_path}: {one.message}" for one in faults[:5])
-            raise ArgumentError(f"The hardware description has faults: {listed}.")
-        operations = {
-            kind: tuple(
-                Descriptor(inputs=tuple(one["inputs"]), output=one["output"]) for one in each
-            )
-            for kind, each in data["operations"].items()
-        }
-        tuples = {
-            name: tuple(data[name])
-            for name in ("quantized_outputs", "unified_scales")
-            if name in data
-        }
-        fused = {"fused": tuple(tuple(one) for one in data["fused"])} if "fused" in data else {}
-        return cls(**(data | tuples | fused | {"operations": operations}))
-
-
-def _values(hardware: Hardware) -> dict[str, Any]:
-    return {one.name: getattr(hardware, one.name) for one in fields(hardware)}
-
-
-def _rebuilt(values: dict[str, Any]) -> Hardware:
-    return Hardware(**values)
+        return read_description(cls, text)
 
 
 def _is_wide_float(dtype: str) -> bool:
     return "float" in dtype and DTYPES[dtype] >= 16  # noqa: PLR2004 (bits)
-
-
-_STRINGS: Final = {"type": "array", "items": {"type": "string"}}
-_COSTS: Final = {"type": "object", "additionalProperties": {"type": "number", "minimum": 0}}
-
-SCHEMA: Final[Mapping[str, Any]] = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "type": "object",
-    "required": ["name", "operations"],
-    "additionalProperties": False,
-    "properties": {
-        "name": {"type": "string", "minLength": 1},
-        "operations": {
-            "type": "object",
-            "additionalProperties": {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "required": ["inputs", "output"],
-                    "additionalProperties": False,
-                    "properties": {
-                        "inputs": {**_STRINGS, "minItems": 1},
-                        "output": {"type": "string"},
-                    },
-                },
-            },
-        },
-        "accumulator_bits": {"type": "integer", "minimum": 1},
-        "per_channel_weights": {"type": "boolean"},
-        "symmetric_activations": {"type": "boolean"},
-        "power_of_two_scales": {"type": "boolean"},
-        "saturating_sums": {"type": "boolean"},
-        "quantized_outputs": _STRINGS,
-        "unified_scales": _STRINGS,
-        "fused": {"type": "array", "items": _STRINGS},
-        "alignment": {"type": "integer", "minimum": 1},
-        "mac_costs": _COSTS,
-        "byte_costs": _COSTS,
-    },
-}
-"""The JSON Schema (draft 2020-12) of a description."""

@@ -12,7 +12,7 @@ import torch
 
 from nncfx.errors import GraphError
 from nncfx.graph.channels import Channels, GroupSet, Role
-from nncfx.schemes.masks.alignment import Alignment
+from nncfx.targets import Alignment
 
 __all__ = ["Selection", "check_fit", "dead_groups", "has_dead_entries", "select_removable"]
 

@@ -15,9 +15,10 @@ from nncfx.errors import ArgumentError, ThinningError
 from nncfx.graph.channels import Channels
 from nncfx.network import NNCFNetwork, inputs_for, strip
 from nncfx.quantization import Quantizer
-from nncfx.schemes.masks.alignment import Alignment, resolve_alignment
+from nncfx.schemes.masks.alignment import resolve_alignment
 from nncfx.storage.models.narrow_attention import NarrowAttention
 from nncfx.storage.models.whole_models import require_whole
+from nncfx.targets import Alignment, Target
 from nncfx.thinning.files.carried_recipes import carry, recipes_of
 from nncfx.thinning.files.recipe import ThinRecipe
 from nncfx.thinning.probing import Form, check_form, prunable_channels
@@ -117,7 +118,7 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
     example_inputs: ExampleInputs | None = None,
     *,
     further_inputs: Sequence[ExampleInputs] = (),
-    align: int | str | Alignment = 1,
+    align: int | str | Alignment | Target = 1,
     tolerance: float | None = None,
     channels: Channels | None = None,
     living_norms: bool = False,
@@ -142,7 +143,7 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
         further_inputs: more of them, for a model whose forward branches; a wrapped model adds
             those that it was traced with.
         align: every width that changes is a multiple of this, or suits the runtime of this name
-            (`ALIGNMENTS`: "onnxruntime", "tensorrt" ...); dead channels are kept for it.
+            (`nncfx.targets`: "onnxruntime", "tensorrt" ...); dead channels are kept for it.
         tolerance: the largest relative error accepted; None for 1e-5 in float32, 1e-12 in
             float64.
         channels: what `prunable_channels` has found for this model, to save its time; its

@@ -37,6 +37,7 @@ from nncfx.controllers.base.unread_weights import tell_of_unhooked_weights
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.network import NNCFNetwork, unwrap, wrap
+from nncfx.targets import target_of_device
 from nncfx.tracing import ExampleInputs, Insertion, Priority
 
 __all__ = ["create_compressed_model", "example_inputs_of"]
@@ -224,8 +225,9 @@ def _in_scope(config: NNCFConfig, graph: NNCFGraph) -> list[AlgorithmConfig]:
         ignored = _plain((*config.ignored_scopes, *one.ignored_scopes))
         targets = None if targets is None else _plain(targets)
         scoped = dataclasses.replace(one, ignored_scopes=ignored, target_scopes=targets)
-        if isinstance(scoped, QuantizationConfig):
-            scoped = scoped.on(config.target_device)
+        if isinstance(scoped, QuantizationConfig) and not scoped.target:
+            target = target_of_device(config.target_device)
+            scoped = dataclasses.replace(scoped, target=target)
         merged.append(_with_multiplier(scoped, config.compression_lr_multiplier))
     if faults:
         raise config_error(faults)

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 import torch
 
 from nncfx.errors import ArgumentError
+from nncfx.runtimes.processor import cpu_capabilities
 from nncfx.schemes.masks.exact_masks import check_at_least
 
 __all__ = ["Precision", "Recipe", "has_fast_bfloat16"]
@@ -91,6 +92,5 @@ def has_fast_bfloat16(device: torch.device) -> bool:
     """Return whether `device` multiplies matrices in bfloat16 faster than in float32."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    known = getattr(torch.cpu, "get_capabilities", dict)  # torch 2.11 on
-    capabilities: dict[str, object] = known() if device.type == "cpu" else {}
+    capabilities = cpu_capabilities() if device.type == "cpu" else {}
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))

@@ -23,7 +23,7 @@ from nncfx.quantization import (
     SpecRequest,
     quantize,
 )
-from nncfx.targets import HARDWARE
+from nncfx.targets import names
 
 
 class Net(nn.Module):
@@ -95,7 +95,7 @@ def test_a_range_that_is_no_request_is_refused_with_its_spelling() -> None:
         QuantizeOptions(activation_range="kl")  # type: ignore[arg-type]  # what is refused
 
 
-@pytest.mark.parametrize("target", sorted(HARDWARE))
+@pytest.mark.parametrize("target", names("kernels"))
 def test_on_every_target_the_outputs_stay_near(target: str) -> None:
     # power-of-two scales lose up to a bit, float8_e4m3 has three bits of mantissa
     bound = {"vta": 3e-3, "tensorrt-fp8": 5e-3}.get(target, 1e-3)

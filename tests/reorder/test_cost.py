@@ -4,11 +4,9 @@ import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 
-from nncfx.errors import ArgumentError
-from nncfx.export import COSTS, SelectionCost
-from nncfx.reorder.cost import cheapest_readings, is_placing_cheaper, selection_cost_of
+from nncfx.export import SelectionCost
+from nncfx.reorder.cost import cheapest_readings, is_placing_cheaper
 from nncfx.schemes.masks.alignment import Alignment
 
 UNIT = SelectionCost(
@@ -86,13 +84,6 @@ def test_numbers_that_a_layer_reads_cost_beside_what_it_computes() -> None:
     # a channel costs 5 + 4 x 2 = 13, reading it alone 10 more: by its computation alone, less
     assert reads([live], UNIT, pixels=4, macs=5) == [[0, 1]]
     assert reads([live], cost, pixels=4, macs=5) == [[0]]
-
-
-def test_a_runtime_without_known_costs_is_refused_with_those_that_have_some() -> None:
-    with pytest.raises(ArgumentError, match="Use one of onnxruntime, openvino, torch, tensorrt"):
-        selection_cost_of("abacus")
-    assert selection_cost_of("torch") is COSTS["torch"]
-    assert selection_cost_of(UNIT) is UNIT
 
 
 def test_zeros_are_placed_where_that_costs_less_than_computing_them() -> None:

@@ -7,13 +7,13 @@ import pickle
 import pytest
 
 from nncfx.errors import ArgumentError
-from nncfx.targets import HARDWARE, Descriptor, Hardware, hardware_named
+from nncfx.targets import Descriptor, Hardware, hardware_named, names
 
 INT8 = Descriptor(inputs=("uint8", "int8"), output="uint8")
 FLOAT = Descriptor(inputs=("float32",), output="float32")
 
 
-@pytest.mark.parametrize("name", sorted(HARDWARE))
+@pytest.mark.parametrize("name", names("kernels"))
 def test_a_description_survives_json_and_pickle(name: str) -> None:
     hardware = hardware_named(name)
     assert Hardware.from_json(hardware.to_json()) == hardware
@@ -95,7 +95,7 @@ def test_a_chain_is_fused_if_a_pattern_begins_with_it(chain: list[str], is_fused
 
 
 def test_every_predefined_target_names_a_kernel_for_convolutions() -> None:
-    for hardware in HARDWARE.values():
-        descriptor = hardware.quantized("conv")
+    for name in names("kernels"):
+        descriptor = hardware_named(name).quantized("conv")
         assert descriptor is not None
         assert descriptor.is_integer or "float8" in descriptor.output

@@ -5,7 +5,9 @@ import torch
 from torch import nn
 
 from nncfx.errors import ArgumentError
-from nncfx.thinning import ALIGNMENTS, thin
+from nncfx.schemes.masks.alignment import resolve_alignment
+from nncfx.targets import names
+from nncfx.thinning import thin
 
 
 @pytest.mark.parametrize(
@@ -27,9 +29,9 @@ def test_widths_suit_the_runtime(runtime: str, dead: int, left: int) -> None:
     assert width == left
 
 
-@pytest.mark.parametrize("runtime", ALIGNMENTS)
+@pytest.mark.parametrize("runtime", names("alignment"))
 def test_no_runtime_allows_a_layer_of_nothing(runtime: str) -> None:
-    assert not ALIGNMENTS[runtime].allows(0)
+    assert not resolve_alignment(runtime).allows(0)
 
 
 def test_an_unknown_runtime_is_refused_with_the_nearest() -> None:

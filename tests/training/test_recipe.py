@@ -46,7 +46,11 @@ def test_a_setting_out_of_range_is_refused_by_name(name: str, value: object) -> 
 
 @pytest.mark.parametrize(
     ("capabilities", "dtype"),
-    [({"amx_bf16": True}, torch.bfloat16), ({"avx512_bf16": True}, torch.bfloat16), ({}, None)],
+    [
+        ({"amx_bf16": True}, torch.bfloat16),
+        ({"avx512_bf16": True}, torch.bfloat16),
+        ({"avx2": True}, None),
+    ],
 )
 def test_a_cpu_trains_in_bfloat16_only_if_it_multiplies_in_it(
     monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool], dtype: torch.dtype | None

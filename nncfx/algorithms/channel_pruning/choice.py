@@ -18,7 +18,8 @@ from nncfx.schemes import (
     keep_groups,
     norm_scale_scores,
 )
-from nncfx.schemes.masks.alignment import ALIGNMENTS, Alignment
+from nncfx.schemes.masks.alignment import resolve_alignment
+from nncfx.targets import Alignment
 
 __all__ = ["WHOLE_BRANCHES", "ChannelChoice", "choice_of", "weight_scores"]
 
@@ -76,8 +77,7 @@ def choice_of(params: ChannelPruningParams) -> ChannelChoice:
     fraction of every set; `floor(level * n)` of n groups go, and fewer where `align` asks for it
     (more, with `align_down`). No set is emptied.
     """
-    default = ALIGNMENTS["onnxruntime"]
-    alignment = default if params.align is None else Alignment(params.align)
+    alignment = resolve_alignment("onnxruntime" if params.align is None else params.align)
     alignment = dataclasses.replace(alignment, down=params.align_down)
     scope: MaskScope = "global" if params.all_weights else "local"
 

@@ -5,7 +5,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal
 
 from typing_extensions import override
 
@@ -42,15 +42,6 @@ _OVERRIDE: Final = {
     "additionalProperties": False,
     REFUSED: {},
 }
-_OF_DEVICE: Final[Mapping[str, str]] = {
-    "ANY": "onnxruntime",
-    "CPU": "onnxruntime",
-    "CPU_SPR": "onnxruntime",
-    "GPU": "tensorrt",
-    "NPU": "openvino",
-    "TRIAL": "onnxruntime",
-}
-"""The target by the `target_device` of NNCF."""
 _BY_SCOPE: Final = {"type": "object", "additionalProperties": _OVERRIDE}
 
 
@@ -206,8 +197,8 @@ class QuantizationConfig(TrainedAlgorithmConfig):
 
     target: str | None = option(
         None,
-        "the hardware description that says what is quantized: a name of nncfx.targets; where "
-        "none is given, target_device of the whole config chooses it",
+        "the target whose kernels say what is quantized: a name of nncfx.targets, or a JSON file "
+        "that describes one; where none is given, target_device of the whole config chooses it",
     )
     preset: Literal["performance", "mixed"] | None = option(
         None,
@@ -218,7 +209,7 @@ class QuantizationConfig(TrainedAlgorithmConfig):
     overflow_fix: Literal["enable", "disable", "first_layer_only"] | None = option(
         None,
         "whether weights use half of their range, for processors without VNNI or dot products; "
-        "if nothing is said, NNCF does so, and nncfx for the target onnxruntime_avx2",
+        "if nothing is said, NNCF does so, and nncfx for the target onnxruntime-avx2",
     )
     export_to_onnx_standard_ops: bool = option(
         default=False,
@@ -250,22 +241,6 @@ class QuantizationConfig(TrainedAlgorithmConfig):
         None,
         "when which quantizers start",
     )
-
-    @property
-    def hardware(self) -> str:
-        """The name of the hardware description that holds."""
-        return self.target or _OF_DEVICE["ANY"]
-
-    def on(self, device: str) -> Self:
-        """Return this config for `target_device`, where it names no target of its own.
-
-        CPUs and TRIAL take the rules of ONNX Runtime, GPU those of TensorRT, and NPU those of
-        OpenVINO, by which it is run.
-
-        >>> QuantizationConfig().on("GPU").target
-        'tensorrt'
-        """
-        return self if self.target else dataclasses.replace(self, target=_OF_DEVICE[device])
 
     @property
     @override

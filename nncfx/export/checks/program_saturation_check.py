@@ -6,7 +6,7 @@ from typing import Final
 import torch
 from torch import fx
 
-from nncfx.quantization.placement.overflow_fix import byte_sums_saturate
+from nncfx.runtimes.processor import byte_sums_saturate
 
 __all__ = ["overflowing_readers", "tell_of_program_sums"]
 
@@ -60,6 +60,6 @@ def tell_of_program_sums(module: fx.GraphModule) -> None:
             "in %d layers with 8 bits of weights the sums do not fit. Compiled, the program "
             "computes something else here than what was simulated; on other CPUs it is exact. "
             "Quantize with 7 bits of weights: QuantizeOptions(overflow_fix='enable'), in a config "
-            "'overflow_fix': 'enable', or target='onnxruntime_avx2'.",
+            "'overflow_fix': 'enable', or target='onnxruntime-avx2'.",
             len(layers),
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from nncfx.errors import ExportError, MissingExtraError
 from nncfx.export.ir.graph_edits import constant_of, consumers, input_of
 from nncfx.export.ir.layer_inputs import CONTRACTIONS, is_dequantized, stored_integers
-from nncfx.targets.targets import Target, target_named
+from nncfx.targets import Target, target_named
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -41,7 +41,7 @@ class QDQViolation:
 
 def qdq_violations(
     path: str | os.PathLike[str],
-    target: str = "onnxruntime",
+    target: str | Target = "onnxruntime",
 ) -> tuple[QDQViolation, ...]:
     """Return the convolutions and matrix products of a file that `target` computes in float.
 
@@ -54,7 +54,7 @@ def qdq_violations(
         ExportError: the file is not an ONNX model.
         MissingExtraError: onnx is not installed.
     """
-    wanted = target_named(target)
+    wanted = target_named(target, "opset")
     graph = _read(path)
     return tuple(
         QDQViolation(str(node.name), node.op_type, reason)
@@ -68,13 +68,13 @@ def tell_of_floats(graph: "ir.Graph", target: Target) -> None:
     """Warn, in the log, of layers with stored integers that `target` computes in float anyway.
 
     A graph without quantized activations has weights alone quantized, and is not looked at; nor
-    is one for OpenVINO, whose convolutions may end in float. Tensors in float8 are told, whatever
+    is one for a target whose convolutions may end in float. Tensors in float8 are told, whatever
     the target: the file holds the operations that simulate them.
     """
     nodes = [one for one in graph if not one.domain]
     _tell_of_float8(nodes, target)
     is_quantized = any(one.op_type == "QuantizeLinear" for one in nodes)
-    if target.name == "openvino" or not is_quantized:
+    if target.float_results or not is_quantized:
         return
     left = {
         str(node.name): reason

@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from nncfx.export.ir.graph_edits import input_of
 from nncfx.export.ir.layer_inputs import CONTRACTIONS, is_dequantized, stored_integers
-from nncfx.quantization.placement.overflow_fix import byte_sums_saturate
-from nncfx.targets.targets import Target
+from nncfx.runtimes.processor import byte_sums_saturate
+from nncfx.targets import Target
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -19,15 +19,6 @@ __all__ = ["overflowing_layers", "tell_of_overflow"]
 _LOGGER = logging.getLogger(__name__)
 _MOST: Final = 64
 """Two products of it with 255 fit into 16 bits."""
-_SETTING: Final = (
-    "Let the session have the config entry 'session.x64quantprecision' with '1', as nncfx's own "
-    "runtime has, or, which is faster here, quantize "
-)
-_MENDS: Final = {
-    "onnxruntime": _SETTING,
-    "onnxruntime_avx2": _SETTING,
-    "openvino": "OpenVINO has no setting for it: quantize ",
-}
 
 
 def overflowing_layers(graph: "ir.Graph") -> tuple[str, ...]:
@@ -48,19 +39,17 @@ def overflowing_layers(graph: "ir.Graph") -> tuple[str, ...]:
 
 def tell_of_overflow(graph: "ir.Graph", target: Target) -> None:
     """Warn, in the log, if the CPU at hand computes some layers of `graph` wrongly."""
-    if target.name not in _MENDS or not byte_sums_saturate():
+    if not (target.saturation_mend and byte_sums_saturate()):
         return
     layers = overflowing_layers(graph)
     if layers:
         _LOGGER.warning(
             "This CPU has no VNNI: %s adds products of bytes in 16 bits here, and in %d layers "
             "with 8 bits of weights the sums do not fit. The file computes something else here "
-            "than what was simulated; on other CPUs it is exact. %swith 7 bits of weights: "
-            "QuantizeOptions(overflow_fix='enable'), in a config 'overflow_fix': 'enable'%s.",
+            "than what was simulated; on other CPUs it is exact. %s",
             target.name,
             len(layers),
-            _MENDS[target.name],
-            "" if target.name == "openvino" else ", or target='onnxruntime_avx2'",
+            target.saturation_mend,
         )
 
 

@@ -22,7 +22,7 @@ from nncfx.export.ir.number_types import (
     number_type,
     weight_grid,
 )
-from nncfx.targets.targets import Target
+from nncfx.targets import Target
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -7,7 +7,7 @@ import numpy as np
 
 from nncfx.errors import ExportError
 from nncfx.export.ir.fake_quantize import Grid
-from nncfx.targets.targets import Target
+from nncfx.targets import Target
 
 if TYPE_CHECKING:
     import onnx_ir as ir

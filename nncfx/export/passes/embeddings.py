@@ -8,7 +8,7 @@ import numpy.typing as npt
 from nncfx.export.ir.graph_edits import input_of, replace_node, shared_constant, sole_consumer
 from nncfx.export.ir.integer_weights import IntegerWeight
 from nncfx.export.ir.number_types import half_byte_type, number_type
-from nncfx.targets.targets import Target
+from nncfx.targets import Target
 
 if TYPE_CHECKING:
     import onnx_ir as ir

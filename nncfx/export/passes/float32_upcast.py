@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from nncfx.export.ir.fake_quantize import is_fake_quantize
-from nncfx.targets.targets import Target
+from nncfx.targets import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

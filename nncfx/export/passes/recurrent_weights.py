@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from nncfx.export.ir.fake_quantize import DOMAIN, FAKE_QUANTIZE, grid_of, is_fake_quantize
 from nncfx.export.ir.graph_edits import add_constant, constant_of, input_of
-from nncfx.targets.targets import Target
+from nncfx.targets import Target
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -56,7 +56,7 @@ def arrange_recurrent_weights(model: "ir.Model", target: Target) -> None:
     from onnx_ir.passes.common import unused_removal
 
     changed = False
-    quantizes = target.constant_gru and any(
+    quantizes = "write_gru_weights_in_float" in target.workarounds and any(
         is_fake_quantize(one) and constant_of(input_of(one)) is None for one in model.graph
     )
     for node in [one for one in model.graph if one.op_type in _LAYERS and not one.domain]:

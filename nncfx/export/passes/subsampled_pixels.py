@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from nncfx.export.ir.fake_quantize import is_fake_quantize
 from nncfx.export.ir.graph_edits import consumers, input_of
 from nncfx.export.passes.fusion import quantizer_like
-from nncfx.targets.targets import Target
+from nncfx.targets import Target
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -26,7 +26,7 @@ def subsample_pixels(graph: "ir.Graph", target: Target) -> None:
     convolutions, which lose theirs.
     """
     quantizers = [one for one in graph if is_fake_quantize(one)]
-    for node in quantizers if target.subsampled_pixels else ():
+    for node in quantizers if "subsample_pixels" in target.workarounds else ():
         readers = consumers(node.outputs[0])
         strides = {_skipping_strides(one) for one in readers}
         if len(strides) == 1 and (stride := strides.pop()) is not None:

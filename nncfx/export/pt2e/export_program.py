@@ -19,7 +19,7 @@ from nncfx.export.ir.number_types import activation_grid, weight_grid
 from nncfx.export.passes.folded_norms import rescaled
 from nncfx.export.pt2e.forms import dequantize_where_read
 from nncfx.schemes.wide_floats import NARROW, wide
-from nncfx.targets.targets import TARGETS
+from nncfx.targets import TARGETS
 from nncfx.tracing import ExampleInputs, as_call
 
 __all__ = ["export_program"]

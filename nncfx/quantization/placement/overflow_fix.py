@@ -5,26 +5,18 @@ x86 processors without VNNI multiply bytes of activations (unsigned) with bytes 
 twice what fits. With 7 bits of weights, 2 x 255 x 63 fits.
 """
 
-import platform
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Final, Literal
-
-import torch
+from typing import Literal
 
 from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.quantization.placement.plan import PlannedQuantizer, QuantizationPlan
 from nncfx.targets import Hardware
 
-__all__ = ["OverflowFix", "byte_sums_saturate", "with_overflow_fix"]
+__all__ = ["OverflowFix", "with_overflow_fix"]
 
 OverflowFix = Literal["enable", "disable", "first_layer_only"]
 _CHOICES = ("enable", "disable", "first_layer_only")
 _BYTE = 8
-_CPUINFO: Final = Path("/proc/cpuinfo")
-_X86: Final = ("x86", "x86_64", "amd64", "i386", "i686")
-_VNNI: Final = ("avx512_vnni", "avx_vnni")
 
 
 def with_overflow_fix(
@@ -55,28 +47,3 @@ def with_overflow_fix(
         return replace(one, spec=one.spec.replace(half_range=True))
 
     return replace(plan, quantizers=tuple(halved(one) for one in plan.quantizers))
-
-
-def byte_sums_saturate() -> bool:
-    """Return whether the CPU at hand adds products of bytes in 16 bits, which overflow.
-
-    It does if it is an x86 of which neither torch (from 2.11 on) nor Linux tells that it has VNNI;
-    where nothing is told, yes is the safe answer. Other processors add in 32 bits.
-    """
-    known = _capabilities()
-    if str(known.get("architecture")).lower() not in _X86:
-        return False
-    return not any(known.get(name, False) for name in _VNNI)
-
-
-def _capabilities() -> Mapping[str, object]:
-    """Return what torch knows of the CPU; of an older torch, what /proc/cpuinfo says.
-
-    Both call instructions by the same names.
-    """
-    known: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
-    if known:
-        return known
-    text = _CPUINFO.read_text(encoding="utf-8", errors="replace") if _CPUINFO.exists() else ""
-    flags = next((line.split() for line in text.splitlines() if line.startswith("flags")), [])
-    return {"architecture": platform.machine(), **dict.fromkeys(flags, True)}

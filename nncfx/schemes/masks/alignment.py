@@ -1,74 +1,27 @@
 """Widths that a runtime computes without waste."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
-from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.targets import Alignment, Target, target_named
 
-__all__ = ["ALIGNMENTS", "Alignment", "aligned_count", "resolve_alignment"]
+__all__ = ["aligned_count", "resolve_alignment"]
 
 
 _MOSTLY: Final = 0.75
 """So much of what was to go must go at the best widths; else second best ones are taken."""
 
 
-@dataclass(frozen=True)
-class Alignment:
-    """Which widths a layer that loses channels may have.
-
-    Attributes:
-        multiple: widths from it on are multiples of it; at least 1.
-        step: widths below `multiple` are multiples of it; None: there are none.
-        down: whether `aligned_count` rounds down, so that more may go than was asked for.
-    """
-
-    multiple: int
-    step: int | None = None
-    down: bool = False
-
-    def allows(self, width: int) -> bool:
-        """Return whether a layer may be `width` channels wide.
-
-        >>> [width for width in range(40) if Alignment(16, 4).allows(width)]
-        [4, 8, 12, 16, 32]
-        """
-        if 0 < width < self.multiple:
-            return self.step is not None and width % self.step == 0
-        return width > 0 and width % self.multiple == 0
-
-
-ALIGNMENTS: Final[Mapping[str, Alignment]] = MappingProxyType(
-    {
-        "onnxruntime": Alignment(16, 4),
-        "openvino": Alignment(16, 4),
-        "tensorrt": Alignment(8),
-        "tensorrt-int8": Alignment(32),
-    },
-)
-"""The widths that suit each runtime: on CPUs vectors of 16 floats, on GPUs tiles of 8 halves or 32
-bytes."""
-
-
-def resolve_alignment(align: int | str | Alignment) -> Alignment:
-    """Return the alignment that a multiple or the name of a runtime stands for; one as it is.
+def resolve_alignment(align: int | str | Alignment | Target) -> Alignment:
+    """Return the alignment that a multiple or a target stands for; one as it is.
 
     Raises:
-        ArgumentError: `align` is less than 1 or the name of no runtime.
+        ArgumentError: `align` is less than 1, or a target whose widths are not known.
     """
-    if isinstance(align, Alignment):
-        return align
-    if isinstance(align, str):
-        if align not in ALIGNMENTS:
-            raise ArgumentError(
-                f"align is {align!r}, which is no runtime whose widths are known. Use one of "
-                f"{', '.join(sorted(ALIGNMENTS))}, or a number.{did_you_mean(align, ALIGNMENTS)}",
-            )
-        return ALIGNMENTS[align]
-    if align < 1:
-        raise ArgumentError(f"align is {align}; widths are multiples of 1 or more.")
-    return Alignment(align)
+    if isinstance(align, (str, Target)):
+        alignment = target_named(align, "alignment").alignment
+        assert alignment is not None  # noqa: S101 (asked for above)
+        return alignment
+    return align if isinstance(align, Alignment) else Alignment(align)
 
 
 def aligned_count(
@@ -93,7 +46,7 @@ def aligned_count(
         each: How many entries of its layer a group has.
         minimum: So many groups stay in any case; at least 1.
 
-    >>> runtime = ALIGNMENTS["onnxruntime"]
+    >>> runtime = resolve_alignment("onnxruntime")
     >>> [aligned_count(count, 64, runtime) for count in (64, 60, 46, 40, 30, 7)]
     [64, 60, 48, 40, 32, 8]
     """

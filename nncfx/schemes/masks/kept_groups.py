@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from nncfx.schemes.masks.alignment import Alignment, aligned_count, resolve_alignment
+from nncfx.schemes.masks.alignment import aligned_count, resolve_alignment
 from nncfx.schemes.masks.exact_masks import MaskScope, keep_largest, keep_together, kept_count
 from nncfx.schemes.masks.ranking import largest
+from nncfx.targets import Alignment
 
 __all__ = ["keep_groups"]
 
@@ -43,7 +44,7 @@ def keep_groups(
     >>> keep_groups([torch.tensor([3.0, 1.0, 2.0])], 0.34)
     [tensor([ True, False,  True])]
     """
-    alignment = align if isinstance(align, Alignment) else resolve_alignment(align)
+    alignment = resolve_alignment(align)
     parts = [score.detach() for score in scores]
     kept = keep_largest(parts, level, scope, minimum)
     if alignment.multiple == 1:

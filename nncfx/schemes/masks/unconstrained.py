@@ -17,11 +17,11 @@ from torch import Tensor
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
-from nncfx.schemes.masks.alignment import Alignment
 from nncfx.schemes.masks.criteria import Criterion, resolve_criterion
 from nncfx.schemes.masks.exact_masks import MaskScope, named
 from nncfx.schemes.masks.kept_groups import keep_groups
 from nncfx.schemes.wide_floats import wide
+from nncfx.targets import Alignment
 
 __all__ = ["Ranking", "Side", "kept_units", "unconstrained_masks"]
 

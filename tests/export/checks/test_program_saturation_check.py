@@ -12,7 +12,8 @@ from nncfx.export import export_program
 from nncfx.export.checks.program_saturation_check import overflowing_readers
 from nncfx.network import NNCFNetwork
 from nncfx.quantization import QuantizeOptions
-from nncfx.quantization.placement.overflow_fix import OverflowFix, byte_sums_saturate
+from nncfx.quantization.placement.overflow_fix import OverflowFix
+from nncfx.runtimes.processor import byte_sums_saturate
 
 PATH = "nncfx.export.checks.program_saturation_check"
 

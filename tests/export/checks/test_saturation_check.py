@@ -51,7 +51,7 @@ def test_weights_alone_overflow_nothing(tmp_path: Path) -> None:
     ("target", "mend"),
     [
         ("onnxruntime", "'session.x64quantprecision'"),
-        ("onnxruntime_avx2", "or target='onnxruntime_avx2'"),
+        ("onnxruntime_avx2", "or target='onnxruntime-avx2'"),
         ("openvino", "has no setting"),
         ("tensorrt", ""),
     ],

@@ -7,7 +7,7 @@ import pytest
 from nncfx.errors import ExportError
 from nncfx.export.ir.fake_quantize import Grid
 from nncfx.export.ir.number_types import activation_grid, half_byte_type, number_type, weight_grid
-from nncfx.targets.targets import TARGETS
+from nncfx.targets import TARGETS
 
 CPU, GPU = TARGETS["onnxruntime"], TARGETS["tensorrt"]
 

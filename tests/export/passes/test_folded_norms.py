@@ -8,7 +8,7 @@ import onnx_ir as ir
 from nncfx.export.ir.graph_edits import constant_of
 from nncfx.export.ir.integer_weights import IntegerWeight, integer_weights
 from nncfx.export.passes.folded_norms import fold_batch_norms
-from nncfx.targets.targets import TARGETS
+from nncfx.targets import TARGETS
 
 Parse = Callable[[str], ir.Model]
 

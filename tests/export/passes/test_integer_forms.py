@@ -11,7 +11,7 @@ from nncfx.export.passes.integer_forms import (
     use_global_pooling,
     use_matrix_products,
 )
-from nncfx.targets.targets import TARGETS
+from nncfx.targets import TARGETS
 
 Parse = Callable[[str], ir.Model]
 Operators = Callable[[ir.Model], list[str]]

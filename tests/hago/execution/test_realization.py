@@ -14,7 +14,7 @@ from nncfx.errors import CompressionError
 from nncfx.hago.rules import scale_rules
 from nncfx.hago.rules.integer_kernels import _KERNELS
 from nncfx.hago.search.search import QuantizeSettings, search_space
-from nncfx.targets import HARDWARE, Descriptor, Hardware, hardware_named
+from nncfx.targets import Descriptor, Hardware, hardware_named
 
 KINDS = ("all 8 bits", "mixed")
 
@@ -118,7 +118,7 @@ def test_integers_equal_the_simulation(name: str, hardware: Hardware, kind: str)
 def test_integers_equal_the_simulation_on_resnet20(kind: str) -> None:
     torch.manual_seed(0)
     inputs = torch.randn(3, 3, 32, 32)
-    require_equal(quantizer_of(resnet20_cifar10(), inputs, HARDWARE["hago"], kind), inputs)
+    require_equal(quantizer_of(resnet20_cifar10(), inputs, hardware_named("hago"), kind), inputs)
 
 
 def test_sums_of_16_bits_wrap_around_in_both_alike(

@@ -1,7 +1,6 @@
 """Which weights lose a bit, and on which processors that is needed."""
 
-from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import torch
@@ -10,8 +9,7 @@ from torch import nn
 import nncfx
 from nncfx.errors import ArgumentError
 from nncfx.quantization import QuantizeOptions, Quantizer, SpecRequest, quantize
-from nncfx.quantization.placement import overflow_fix
-from nncfx.quantization.placement.overflow_fix import OverflowFix, byte_sums_saturate
+from nncfx.quantization.placement.overflow_fix import OverflowFix
 from nncfx.quantization.placement.plan import PlacementOptions
 from nncfx.tracing import WeightSite
 
@@ -76,45 +74,3 @@ def test_an_unknown_fix_is_refused_with_the_nearest() -> None:
         largest_integers(cast("OverflowFix", "enabled"))
     with pytest.raises(ArgumentError, match="overflow_fix is 'True'"):
         largest_integers(cast("OverflowFix", True))
-
-
-@pytest.mark.parametrize(
-    ("known", "expected"),
-    [
-        ({"architecture": "x86_64", "avx2": True}, True),
-        ({"architecture": "x86_64", "avx512_f": True, "avx512_vnni": False}, True),
-        ({"architecture": "x86_64", "avx512_vnni": True}, False),
-        ({"architecture": "x86_64", "avx_vnni": True}, False),
-        ({"architecture": "aarch64", "neon": True}, False),
-        ({"architecture": "AMD64", "avx2": True}, True),
-    ],
-)
-def test_an_x86_without_vnni_saturates(
-    monkeypatch: pytest.MonkeyPatch,
-    known: dict[str, Any],
-    expected: bool,
-) -> None:
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known, raising=False)
-    assert byte_sums_saturate() is expected
-
-
-@pytest.mark.parametrize(
-    ("machine", "cpuinfo", "expected"),
-    [
-        ("x86_64", "model name: Z80\nflags\t\t: fpu avx2 avx512_vnni\n", False),
-        ("x86_64", "flags\t\t: fpu avx2 avx_vnni\n", False),
-        ("x86_64", "flags\t\t: fpu avx2\n", True),
-        ("x86_64", "", True),  # nothing is known: slower, and right
-        ("AMD64", "", True),
-        ("aarch64", "Features\t: fp asimd\n", False),
-    ],
-)
-def test_of_an_old_torch_the_system_is_asked(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, machine: str, cpuinfo: str, expected: bool
-) -> None:
-    file = tmp_path / "cpuinfo"
-    file.write_text(cpuinfo)
-    monkeypatch.setattr(overflow_fix, "_CPUINFO", file)
-    monkeypatch.setattr("platform.machine", lambda: machine)
-    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
-    assert byte_sums_saturate() is expected

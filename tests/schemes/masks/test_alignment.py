@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nncfx.schemes import keep_groups
-from nncfx.schemes.masks.alignment import ALIGNMENTS, Alignment, aligned_count
+from nncfx.schemes.masks.alignment import aligned_count, resolve_alignment
+from nncfx.targets import Alignment
 
-CPU = ALIGNMENTS["onnxruntime"]
+CPU = resolve_alignment("onnxruntime")
 
 
 def counts(scores: list[torch.Tensor], level: float, scope: str = "global") -> list[int]:

@@ -1,0 +1,39 @@
+"""Widths that a target computes without waste."""
+
+from dataclasses import dataclass
+
+from nncfx.errors import ArgumentError
+
+__all__ = ["Alignment"]
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Which widths a layer that loses channels may have.
+
+    Attributes:
+        multiple: widths from it on are multiples of it; at least 1.
+        step: widths below `multiple` are multiples of it; None: there are none.
+        down: whether `aligned_count` rounds down, so that more may go than was asked for.
+    """
+
+    multiple: int
+    step: int | None = None
+    down: bool = False
+
+    def __post_init__(self) -> None:
+        for size in (self.multiple, self.step):
+            if size is not None and size < 1:
+                raise ArgumentError(
+                    f"align is {size}; widths are multiples of 1 or more. Give 1 for any width.",
+                )
+
+    def allows(self, width: int) -> bool:
+        """Return whether a layer may be `width` channels wide.
+
+        >>> [width for width in range(40) if Alignment(16, 4).allows(width)]
+        [4, 8, 12, 16, 32]
+        """
+        if 0 < width < self.multiple:
+            return self.step is not None and width % self.step == 0
+        return width > 0 and width % self.multiple == 0

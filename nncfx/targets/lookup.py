@@ -1,0 +1,103 @@
+"""Find a target by its name, by a file that describes it, or by the device of a config."""
+
+from pathlib import Path
+from typing import Final, Literal
+
+from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.targets.hardware import Hardware
+from nncfx.targets.known import TARGETS
+from nncfx.targets.target import PARTS, Target
+
+__all__ = ["hardware_named", "names", "target_named", "target_of_device"]
+
+_FORMER: Final = {"onnxruntime_avx2": "onnxruntime-avx2"}
+"""Names of before, which are still read."""
+
+
+def names(part: Literal["alignment", "copies", "kernels", "opset"] | None = None) -> list[str]:
+    """Return the names of all targets, or of those that have a part, sorted.
+
+    >>> names("copies")
+    ['onnxruntime', 'onnxruntime-avx2', 'openvino', 'torch']
+    """
+    return sorted(one.name for one in TARGETS.values() if not part or getattr(one, part))
+
+
+def target_named(
+    target: str | Target,
+    part: Literal["alignment", "copies", "kernels", "opset"] | None = None,
+) -> Target:
+    """Return the target of this name; a `Target` is returned as it is.
+
+    Args:
+        target: a name, or the path of a file that ends in `.json` and holds `Target.to_json()`.
+        part: what it has to have.
+
+    Raises:
+        ArgumentError: there is no such target, its file cannot be read, or it lacks the part.
+
+    >>> target_named("onnxruntime").opset
+    21
+    """
+    if isinstance(target, Target):
+        found = target
+    elif target.endswith(".json"):
+        found = _read(Path(target))
+    else:
+        name = _FORMER.get(target, target)
+        if name not in TARGETS:
+            known = names(part)
+            raise ArgumentError(
+                f"There is no target '{target}'; the targets{_with(part)} are {', '.join(known)}."
+                f"{did_you_mean(name, known)} Describe another with nncfx.targets.Target.",
+            )
+        found = TARGETS[name]
+    if part and getattr(found, part) is None:
+        reason = found.missing.get(part, "nobody has described them")
+        raise ArgumentError(
+            f"The target '{found.name}' has no {PARTS[part]}: {reason}. Use one of "
+            f"{', '.join(names(part))}, or describe another with nncfx.targets.Target.",
+        )
+    return found
+
+
+def hardware_named(target: str | Target | Hardware) -> Hardware:
+    """Return the integer kernels of a target; a `Hardware` is returned as it is.
+
+    Raises:
+        ArgumentError: there is no such target, or it has no integer kernels.
+
+    >>> hardware_named("onnxruntime").quantized("conv")
+    Descriptor(inputs=('uint8', 'int8'), output='uint8')
+    """
+    if isinstance(target, Hardware):
+        return target
+    kernels = target_named(target, "kernels").kernels
+    assert kernels is not None  # noqa: S101 (asked for above)
+    return kernels
+
+
+def target_of_device(device: str) -> str:
+    """Return the name of the target that a `target_device` of a config means.
+
+    CPUs and TRIAL take the rules of ONNX Runtime, GPU those of TensorRT, and NPU those of
+    OpenVINO, by which it is run.
+
+    >>> target_of_device("GPU")
+    'tensorrt'
+    """
+    return next(one.name for one in TARGETS.values() if device in one.devices)
+
+
+def _read(path: Path) -> Target:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError(
+            f"The target '{path}' cannot be read: {error}. Write it with Target.to_json().",
+        ) from error
+    return Target.from_json(text)
+
+
+def _with(part: str | None) -> str:
+    return f" with {PARTS[part]}" if part else ""

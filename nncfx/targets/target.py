@@ -1,0 +1,107 @@
+"""A deployment target: what it computes, and what it wants of a model and of its file."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from nncfx.errors import ArgumentError
+from nncfx.targets.alignment import Alignment
+from nncfx.targets.description_json import read_description, to_data
+from nncfx.targets.hardware import Hardware
+from nncfx.targets.selection_cost import SelectionCost
+
+__all__ = ["PARTS", "Target"]
+
+PARTS: Final = {
+    "alignment": "widths that suit it",
+    "copies": "costs of copying channels",
+    "kernels": "integer kernels",
+    "opset": "ONNX files",
+}
+"""What a target may lack, by the name of its field, in words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A runtime on some hardware, as data; `None` stands for what is not known or not there.
+
+    Attributes:
+        name: the runtime, or the runtime and a variant of it: `onnxruntime-avx2`.
+        runtime: the one in `nncfx.runtimes` that runs its files, if any does.
+        devices: the values of `target_device` in a config that mean this target.
+        kernels: the number formats that it computes in, by kind of operation.
+        alignment: the widths that it computes without waste.
+        copies: what copying channels costs.
+        opset: the ONNX operator set that it reads without conversion.
+        newest_opset: the newest operator set that it reads at all.
+        integer_bias: biases are int32, in the scale of the sums they are added to.
+        float_results: its integer convolutions may end in float; without, convolutions of one
+            pixel are written as matrix products, and all others need a quantizer behind them.
+        image_blocks: its first integer convolution is faster on blocks of pixels.
+        bfloat16: it computes in bfloat16 where the file does.
+        sigmoid_tables: it takes the sigmoid of bytes from a table.
+        block_weights: it has ONNX Runtime's `MatMulNBits` for weights quantized group by group.
+        workarounds: names of the export passes that work around its habits.
+        saturation_mend: what to do where the CPU at hand adds products of bytes in 16 bits; empty
+            where it does not run on such.
+        missing: why a part is not there, by the name of its field.
+
+    Raises:
+        ArgumentError: a value makes no sense, or contradicts another.
+    """
+
+    name: str
+    runtime: str | None = None
+    devices: tuple[str, ...] = ()
+    kernels: Hardware | None = None
+    alignment: Alignment | None = None
+    copies: SelectionCost | None = None
+    opset: int | None = None
+    newest_opset: int | None = None
+    integer_bias: bool = True
+    float_results: bool = False
+    image_blocks: bool = False
+    bfloat16: bool = False
+    sigmoid_tables: bool = False
+    block_weights: bool = False
+    workarounds: tuple[str, ...] = ()
+    saturation_mend: str = ""
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.name or self.name.endswith(".json"):
+            raise ArgumentError(
+                f"The target's name is '{self.name}', which is empty or reads as a file. "
+                "Write the runtime, or runtime-variant, such as 'onnxruntime-avx2'.",
+            )
+        one, newest = self.opset, self.newest_opset
+        if (one is None) != (newest is None) or (one or 0) > (newest or 0):
+            raise ArgumentError(
+                f"The target '{self.name}' has opset {self.opset} and newest_opset "
+                f"{self.newest_opset}; it reads the one and all up to the other. Give both, in "
+                "order, or neither.",
+            )
+        if unknown := sorted(set(self.missing) - set(PARTS)):
+            raise ArgumentError(
+                f"The target '{self.name}' says why '{unknown[0]}' is missing, which is no part "
+                f"of a target. Parts are {', '.join(PARTS)}.",
+            )
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether activations are int8 with zero point 0; else they are written as uint8."""
+        return self.kernels is not None and self.kernels.symmetric_activations
+
+    def to_json(self) -> str:
+        """Return the target as JSON text; equal ones give equal text."""
+        return json.dumps(to_data(self), indent=1, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the target that `text` describes, as `to_json` writes it.
+
+        Raises:
+            ArgumentError: it is no JSON, lacks a field, or has values that make no sense.
+        """
+        return read_description(cls, text)
