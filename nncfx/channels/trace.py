@@ -15,7 +15,7 @@ from nncfx.channels.ids import sequence, varying_axes
 from nncfx.channels.masked_norms import AVERAGES
 from nncfx.channels.rules.calls import place_of, unknown
 from nncfx.channels.rules.constants import CONSTRUCTORS, constant
-from nncfx.channels.rules.registry import RULES
+from nncfx.channels.rules.registry import channel_rule
 from nncfx.channels.state import ChannelState
 from nncfx.errors import TracingError
 from nncfx.graph.channels import Channels
@@ -116,7 +116,7 @@ class ChannelObserver(SizeObserver):
         if reason is not None:
             for tensor in operands:
                 self.state.fix_tensor(tensor, reason)
-        rule = RULES.get(name, unknown)
+        rule = channel_rule.find(name) or unknown
         rule(self.state, call)
         for one in (*call.args, *call.kwargs.values()):
             if isinstance(one, Countable) and name in _OF_NUMBERS:

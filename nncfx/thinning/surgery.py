@@ -209,6 +209,7 @@ _SIZES: Mapping[type[nn.Module], Callable[[nn.Module], Sizes]] = {
     nn.GroupNorm: lambda module: {"num_channels": len(_weight(module))},
     nn.PReLU: lambda module: {"num_parameters": len(_weight(module))},
     nn.Embedding: lambda module: {"embedding_dim": _weight(module).shape[1]},
+    nn.EmbeddingBag: lambda module: {"embedding_dim": _weight(module).shape[1]},
 }
 """How each torch.nn type keeps its sizes; every other type has none beside its tensors."""
 

@@ -8,6 +8,7 @@ import torch
 from nncfx.channels.ids import NO_CHANNEL, spread, varying_axes
 from nncfx.channels.rules.calls import argument, place_of, unknown
 from nncfx.channels.rules.extents import counted
+from nncfx.channels.rules.registry import channel_rule
 from nncfx.channels.state import ChannelState
 from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids
@@ -23,11 +24,15 @@ __all__ = [
 ]
 
 
+@channel_rule("embedding")
 def embedding(state: ChannelState, call: TracedCall) -> None:
-    """Follow a lookup: the columns of the table are channels."""
-    indices, table = argument(call, 0, "input"), argument(call, 1, "weight")
+    """Follow a lookup, perhaps of whole bags: the columns of the table are channels."""
+    table = argument(call, 1, "weight")
     weight = state.whole_parameter(table)
-    state.fix(state.ids(indices), f"'{place_of(call)}' reads it as an index")
+    for tensor in call.operands:
+        if tensor is not table:
+            reason = f"'{place_of(call)}' reads it as an index or as the weight of one"
+            state.fix(state.ids(tensor), reason)
     if weight is None:
         return unknown(state, call)
     ids = state.ledger.create(table.shape[-1])
@@ -35,6 +40,7 @@ def embedding(state: ChannelState, call: TracedCall) -> None:
     return state.lay(call.result, ids, -1)
 
 
+@channel_rule("linear")
 def linear(state: ChannelState, call: TracedCall) -> None:
     """Follow a matrix product with a weight `o x i`, along the last axis."""
     grid, weight = state.ids(argument(call, 0, "input")), argument(call, 1, "weight")
@@ -65,6 +71,7 @@ def _created(state: ChannelState, tensor: torch.Tensor, rows: range) -> Ids:
     return ids[rows.start : rows.stop]
 
 
+@channel_rule("added_product")
 def added_product(state: ChannelState, call: TracedCall) -> None:
     """Follow `addmm(bias, input, weight)` with a weight `i x o`."""
     bias, data, weight = call.operands[:3]
@@ -101,11 +108,13 @@ def weighted_product(
     state.lay(call.result, ids, axis)
 
 
+@channel_rule("convolution")
 def convolution(state: ChannelState, call: TracedCall) -> None:
     """Follow a convolution with a weight `o x i/groups x *k`."""
     _convolve(state, call, (1, 0))
 
 
+@channel_rule("transposed_convolution")
 def transposed_convolution(state: ChannelState, call: TracedCall) -> None:
     """Follow a transposed convolution with a weight `i x o/groups x *k`."""
     _convolve(state, call, (0, 1))

@@ -16,6 +16,7 @@ from nncfx.channels.ids import (
 )
 from nncfx.channels.masked_norms import AVERAGES, LAYER_NORMS
 from nncfx.channels.rules.calls import argument, place_of, unknown
+from nncfx.channels.rules.registry import channel_rule
 from nncfx.channels.rules.sizes import note_literal, note_width
 from nncfx.channels.source import Source
 from nncfx.channels.state import ChannelState, Split
@@ -41,6 +42,7 @@ _ORDER_FIRST: Final = frozenset(["norm", "renorm"])
 """Functions whose second argument is the order of a norm, and only the third the axis."""
 
 
+@channel_rule("pointwise")
 def pointwise(state: ChannelState, call: TracedCall) -> None:
     """Follow a function of each element, or of elements at one place of several operands."""
     operands, results = call.operands, call.produced
@@ -70,6 +72,7 @@ def _parameters_only(
     return state.set_source(call.result, sources[0])
 
 
+@channel_rule("window")
 def window(state: ChannelState, call: TracedCall) -> None:
     """Follow a function of windows of pixels, each channel on its own (pools, resizing)."""
     data = call.operands[0]
@@ -99,11 +102,13 @@ def _of_positions(state: ChannelState, source: Source) -> torch.Tensor:
     return torch.tensor(NO_CHANNEL).expand(source.elements.shape)
 
 
+@channel_rule("along_axis")
 def along_axis(state: ChannelState, call: TracedCall) -> None:
     """Follow a function along one axis that keeps the shape (softmax, cumulative sum, sort)."""
     _along(state, call, argument(call, 1, "dim", -1))
 
 
+@channel_rule("unit_length")
 def unit_length(state: ChannelState, call: TracedCall) -> None:
     """Follow `normalize`, which divides vectors along an axis by their length."""
     _along(state, call, argument(call, 2, "dim", 1))
@@ -120,6 +125,7 @@ def _along(state: ChannelState, call: TracedCall, axis: object) -> None:
     return None
 
 
+@channel_rule("reduction")
 def reduction(state: ChannelState, call: TracedCall) -> None:
     """Follow a function that reduces axes to one number (mean, sum, maximum, norm)."""
     operands = call.operands
@@ -148,6 +154,7 @@ def reduction(state: ChannelState, call: TracedCall) -> None:
     return None
 
 
+@channel_rule("per_channel")
 def per_channel(state: ChannelState, call: TracedCall) -> None:
     """Follow a function with one parameter per channel (batch and instance norm, PReLU)."""
     data, *others = call.operands
@@ -171,6 +178,7 @@ def per_channel(state: ChannelState, call: TracedCall) -> None:
     state.keep_grid(call.result, grid)
 
 
+@channel_rule("normalisation")
 def normalisation(state: ChannelState, call: TracedCall) -> None:
     """Follow layer and RMS norm: channels stay where the statistics are taken over them."""
     count = len(argument(call, 1, "normalized_shape"))
@@ -187,6 +195,7 @@ def normalisation(state: ChannelState, call: TracedCall) -> None:
     _normalise(state, call, range(grid.dim() - count, grid.dim()))
 
 
+@channel_rule("group_normalisation")
 def group_normalisation(state: ChannelState, call: TracedCall) -> None:
     """Follow group norm: the channels of a group go together, and the number of groups falls."""
     data, count = call.args[0], argument(call, 1, "num_groups")
@@ -212,6 +221,7 @@ def group_normalisation(state: ChannelState, call: TracedCall) -> None:
     return state.set_grid(call.result, grid)
 
 
+@channel_rule("channel_normalisation")
 def channel_normalisation(state: ChannelState, call: TracedCall) -> None:
     """Follow group and local-response norm, whose statistics are taken over channels."""
     _normalise(state, call, range(_CHANNEL_AXIS, _CHANNEL_AXIS + 1))

@@ -17,6 +17,7 @@ from nncfx.channels.ids import (
 )
 from nncfx.channels.rules.calls import argument, place_of, unknown
 from nncfx.channels.rules.extents import narrowed_by_bounds, note_bounds, repeated, sliced
+from nncfx.channels.rules.registry import channel_rule
 from nncfx.channels.rules.sizes import note_literal, note_sizes, note_width
 from nncfx.channels.source import Source
 from nncfx.channels.state import ChannelState, Split
@@ -26,11 +27,10 @@ from nncfx.tracing.calls.symbolic_sizes import NamedInteger, NamedSize
 from nncfx.tracing.calls.tensors import replaced, tensors_in
 from nncfx.tracing.record.function_mode import TracedCall
 
-__all__ = ["RULES"]
-
 _VIEWS = (torch.Tensor.view, torch.Tensor.view_as)
 
 
+@channel_rule("reshape")
 def reshape(state: ChannelState, call: TracedCall) -> None:
     """Follow a function that keeps all elements, perhaps repeated, in their order by channel."""
     if not state.is_known(call.operands[0]):  # a constant is expanded as an activation is
@@ -42,6 +42,7 @@ def reshape(state: ChannelState, call: TracedCall) -> None:
     return note_sizes(state, call)
 
 
+@channel_rule("select")
 def select(state: ChannelState, call: TracedCall) -> None:
     """Follow a function that may take some elements and leave others."""
     before, after = _data(state, call), _again(state, call)
@@ -86,6 +87,7 @@ def _by_position(
     return after
 
 
+@channel_rule("split")
 def split(state: ChannelState, call: TracedCall) -> None:
     """Follow a split into parts of given sizes; equal parts lose the same channels.
 
@@ -127,6 +129,7 @@ def _split_by_names(
     return None
 
 
+@channel_rule("chunk")
 def chunk(state: ChannelState, call: TracedCall) -> None:
     """Follow a split into equal parts: equal parts stay equal if they lose the same channels."""
     before, parts = _data(state, call), _again(state, call)
@@ -138,6 +141,7 @@ def chunk(state: ChannelState, call: TracedCall) -> None:
     return _put(state, call, [merged] * len(parts))
 
 
+@channel_rule("gate")
 def gate(state: ChannelState, call: TracedCall) -> None:
     """Follow a gated linear unit: the halves of an axis are multiplied."""
     grid = _data(state, call)
@@ -148,6 +152,7 @@ def gate(state: ChannelState, call: TracedCall) -> None:
     return state.set_grid(call.result, merged)
 
 
+@channel_rule("pixel_shuffle")
 def pixel_shuffle(state: ChannelState, call: TracedCall) -> None:
     """Follow a pixel shuffle: the channels that become the pixels of one channel are one."""
     grid = _again(state, call)
@@ -158,6 +163,7 @@ def pixel_shuffle(state: ChannelState, call: TracedCall) -> None:
     return state.set_grid(call.result, merged[..., None, None].expand(grid.shape))
 
 
+@channel_rule("cast")
 def cast(state: ChannelState, call: TracedCall) -> None:
     """Follow a function that keeps the shape and the order of its first argument."""
     data = _data(state, call)
@@ -165,6 +171,7 @@ def cast(state: ChannelState, call: TracedCall) -> None:
         _put(state, call, data)
 
 
+@channel_rule("concatenate")
 def concatenate(state: ChannelState, call: TracedCall) -> None:
     """Follow a concatenation, along channels or along any other axis."""
     tensors, axis = _joined(call)
@@ -174,6 +181,7 @@ def concatenate(state: ChannelState, call: TracedCall) -> None:
     return _join(state, call, parts, axis % call.result.dim())
 
 
+@channel_rule("stack")
 def stack(state: ChannelState, call: TracedCall) -> None:
     """Follow a stack: a concatenation along a new axis."""
     tensors, axis = _joined(call)
@@ -189,6 +197,7 @@ def stack(state: ChannelState, call: TracedCall) -> None:
     _join(state, call, parts, axis)
 
 
+@channel_rule("pad")
 def pad(state: ChannelState, call: TracedCall) -> None:
     """Follow a padding: that of channels adds constants, that of pixels belongs to the channel."""
     grid = _data(state, call)
@@ -209,6 +218,7 @@ def pad(state: ChannelState, call: TracedCall) -> None:
     return state.set_grid(result, padded.expand(result.shape))
 
 
+@channel_rule("assign")
 def assign(state: ChannelState, call: TracedCall) -> None:
     """Follow `x[index] = value`: the value's channels become those of the place."""
     target, index, value = call.args
@@ -234,6 +244,7 @@ def _join_vectors(state: ChannelState, call: TracedCall, parts: list[torch.Tenso
     state.set_grid(call.result, torch.cat(joined))
 
 
+@channel_rule("add_at")
 def add_at(state: ChannelState, call: TracedCall) -> None:
     """Follow `index_add`, `scatter_add` and such: parts are added to some places of an axis."""
     target, axis, index = call.args[0], argument(call, 1, "dim"), argument(call, 2, "index")
@@ -351,32 +362,4 @@ def _put(
 _BOUNDED = {"__getitem__": sliced, "narrow": narrowed_by_bounds}
 """Functions that take what lies between two bounds, and what notes these."""
 
-_RESHAPES = (
-    "T H mT mH adjoint alias atleast_1d atleast_2d atleast_3d "
-    "clone contiguous data detach expand_as flatten moveaxis movedim "
-    "permute ravel repeat repeat_interleave reshape reshape_as squeeze squeeze_ "
-    "swapaxes swapdims t t_ tile transpose transpose_ unflatten unsqueeze unsqueeze_ view view_as"
-)
-_SELECTIONS = (
-    "__getitem__ diagonal flip fliplr flipud gather hsplit index_select masked_select narrow "
-    "pixel_unshuffle roll rot90 select take take_along_dim unbind "
-    "vsplit"
-)
-_CASTS = "requires_grad_ to type type_as float double half bfloat16 int long bool cpu cuda"
-
-RULES = {
-    **dict.fromkeys(_RESHAPES.split(), reshape),
-    **dict.fromkeys(["broadcast_to", "expand"], repeated(reshape)),
-    **dict.fromkeys(_SELECTIONS.split(), select),
-    **dict.fromkeys(_CASTS.split(), cast),
-    **dict.fromkeys(["chunk", "tensor_split", "unsafe_chunk"], chunk),
-    **dict.fromkeys(["cat", "concat", "concatenate"], concatenate),
-    **dict.fromkeys(["split", "split_with_sizes", "unsafe_split"], split),
-    "glu": gate,
-    "pixel_shuffle": pixel_shuffle,
-    "stack": stack,
-    "pad": pad,
-    "__setitem__": assign,
-    **dict.fromkeys(["index_add", "index_add_", "index_copy", "index_copy_"], add_at),
-    **dict.fromkeys(["scatter_add", "scatter_add_"], add_at),
-}
+channel_rule("repeated")(repeated(reshape))

@@ -12,6 +12,7 @@ import torch
 from nncfx.channels.ids import compact, narrowed, varying_axes
 from nncfx.channels.rules.calls import argument, place_of, unknown
 from nncfx.channels.rules.contraction import weighted_product
+from nncfx.channels.rules.registry import channel_rule
 from nncfx.channels.state import ChannelState
 from nncfx.tracing.calls.tensors import tensors_in
 from nncfx.tracing.record.function_mode import TracedCall
@@ -27,6 +28,7 @@ class _Operand(NamedTuple):
     letters: str
 
 
+@channel_rule("matrix_product")
 def matrix_product(state: ChannelState, call: TracedCall) -> None:
     """Follow a product of two activations over the last and the last but one axis."""
     first, second = call.operands[:2]
@@ -54,6 +56,7 @@ def _weighted(state: ChannelState, call: TracedCall) -> None:
     return weighted_product(state, call, state.ids(data), found)
 
 
+@channel_rule("grouped_product")
 def grouped_product(state: ChannelState, call: TracedCall) -> None:
     """Follow a product of groups of rows with one matrix each of a stack (mixtures of experts)."""
     data = call.operands[0]
@@ -71,6 +74,7 @@ def _weighted_left(state: ChannelState, call: TracedCall) -> None:
     return weighted_product(state, call, state.ids(data), (name, 1, 0), axis=-2)
 
 
+@channel_rule("batched_add_product")
 def batched_add_product(state: ChannelState, call: TracedCall) -> None:
     """Follow `baddbmm`: a sum with a product of two batches of matrices."""
     addend, first, second = call.operands[:3]
@@ -83,6 +87,7 @@ def batched_add_product(state: ChannelState, call: TracedCall) -> None:
     return _put(state, call, grid)
 
 
+@channel_rule("einsum")
 def einsum(state: ChannelState, call: TracedCall) -> None:
     """Follow an einsum of activations without repeated letters."""
     equation, *rest = call.args
@@ -98,6 +103,7 @@ def einsum(state: ChannelState, call: TracedCall) -> None:
     return _put(state, call, _product(state, call, operands, out))
 
 
+@channel_rule("attention")
 def attention(state: ChannelState, call: TracedCall) -> None:
     """Follow `scaled_dot_product_attention`; key and value may have fewer heads than queries."""
     query, key, value = (

@@ -8,6 +8,7 @@ import torch
 
 from nncfx.channels.ids import along, varying_axes
 from nncfx.channels.rules.calls import place_of, unknown
+from nncfx.channels.rules.registry import channel_rule
 from nncfx.channels.state import ChannelState
 from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids
@@ -70,16 +71,19 @@ def recurrent_cell(gates: int) -> Callable[[ChannelState, TracedCall], None]:
     return follow
 
 
+@channel_rule("packed")
 def packed(state: ChannelState, call: TracedCall) -> None:
     """Follow sequences that are laid one after the other: batch and steps become one axis."""
     _over_time(state, call, 2)
 
 
+@channel_rule("padded")
 def padded(state: ChannelState, call: TracedCall) -> None:
     """Follow sequences that are laid side by side again, which `packed` undoes."""
     _over_time(state, call, 1)
 
 
+@channel_rule("joined")
 def joined(state: ChannelState, call: TracedCall) -> None:
     """Follow `pad_sequence`: several sequences are laid side by side, their channels are one."""
     parts = [state.ids(one) for one in call.args[0]]
@@ -147,3 +151,8 @@ def _cell(
         state.ledger.carry(name, 1, read, Role.CONSUMER)
     for bias in cell[2:]:
         state.ledger.carry(str(state.whole_parameter(bias)), 0, rows, Role.PRODUCER)
+
+
+for _name, _gates in {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}.items():
+    channel_rule(_name)(recurrent(_gates))
+    channel_rule(f"{_name}_cell")(recurrent_cell(_gates))

@@ -7,6 +7,7 @@ import torch
 
 from nncfx.channels.rules.calls import argument, place_of, unknown
 from nncfx.channels.rules.elementwise import per_channel, pointwise
+from nncfx.channels.rules.registry import channel_rule
 from nncfx.channels.source import Source
 from nncfx.channels.state import ChannelState
 from nncfx.graph.channels import Role
@@ -18,6 +19,7 @@ __all__ = ["batch_normalisation", "product", "weight_normalisation"]
 _ROWS, _COLUMNS = 1, 2  # axes of a weight `1 x o x n` that is standardised
 
 
+@channel_rule("batch_normalisation")
 def batch_normalisation(state: ChannelState, call: TracedCall) -> None:
     """Follow a batch norm of an activation, or of a weight laid out as `1 x o x n`.
 
@@ -43,6 +45,7 @@ def batch_normalisation(state: ChannelState, call: TracedCall) -> None:
     return state.set_source(call.result, source)
 
 
+@channel_rule("weight_normalisation")
 def weight_normalisation(state: ChannelState, call: TracedCall) -> None:
     """Follow weight norm: every row is divided by its length, to which zeros add nothing."""
     source = state.source(call.args[0])
@@ -56,6 +59,7 @@ def weight_normalisation(state: ChannelState, call: TracedCall) -> None:
     return state.set_source(call.result, source)
 
 
+@channel_rule("product")
 def product(state: ChannelState, call: TracedCall) -> None:
     """Follow a product; of two parameters of one shape, such as a weight and its mask, the first.
 

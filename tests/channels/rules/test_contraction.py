@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from nncfx.channels.trace import analyze_channels
 from nncfx.graph.channels import Channels
+from nncfx.thinning import thin
 
 
 def axes(channels: Channels, name: str) -> dict[str, tuple[str, int]]:
@@ -102,6 +103,52 @@ def test_columns_of_an_embedding_are_channels() -> None:
     model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 2))
     found = analyze_channels(model, torch.zeros(1, 3, dtype=torch.int64))
     assert axes(found, "0") == {"0.weight": ("producer", 1), "1.weight": ("consumer", 1)}
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_columns_of_an_embedding_bag_are_channels(mode: str) -> None:
+    model = nn.Sequential(nn.EmbeddingBag(10, 4, mode=mode), nn.Linear(4, 2))
+    rows = torch.tensor([[0, 1, 2], [3, 4, 9]])
+    found = analyze_channels(model, rows)
+    assert axes(found, "0") == {"0.weight": ("producer", 1), "1.weight": ("consumer", 1)}
+    with torch.no_grad():
+        model[1].weight[:, 1] = 0
+    thinned = thin(model, rows).model
+    assert thinned[0].embedding_dim == 3
+    torch.testing.assert_close(thinned(rows), model(rows))
+
+
+def test_channels_that_weigh_the_entries_of_bags_stay() -> None:
+    class Weighing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.bags = nn.Linear(3, 4), nn.EmbeddingBag(10, 5, mode="sum")
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.bags(torch.ones(2, 4, dtype=torch.long), per_sample_weights=self.stem(x))
+
+    found = analyze_channels(Weighing(), torch.zeros(2, 3))
+    assert "reads it as an index or as the weight of one" in found.fixed["stem"]
+
+
+def test_mm_reads_and_writes_as_matmul_does() -> None:
+    class Product(nn.Module):
+        def __init__(self, product: Callable[..., torch.Tensor]) -> None:
+            super().__init__()
+            self.product = product
+            self.stem, self.head = nn.Linear(3, 4), nn.Linear(5, 2)
+            self.matrix = nn.Parameter(torch.ones(4, 5))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.product(self.stem(x), self.matrix))
+
+    for product in (torch.mm, torch.Tensor.mm, torch.matmul, torch.linalg.matmul):
+        found = analyze_channels(Product(product), torch.zeros(2, 3))
+        assert axes(found, "stem")["matrix"] == ("consumer", 0)
+        assert axes(found, "matrix") == {
+            "matrix": ("producer", 1),
+            "head.weight": ("consumer", 1),
+        }
 
 
 def test_a_tied_embedding_reads_and_writes_the_same_columns() -> None:

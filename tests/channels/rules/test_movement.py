@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from nncfx.channels.rules.movement import RULES
+from nncfx.channels.rules.movement import select
 from nncfx.channels.state import ChannelState
 from nncfx.channels.trace import analyze_channels
 from nncfx.graph.channels import Channels
@@ -451,7 +451,7 @@ def test_ids_that_cannot_be_moved_are_fixed_but_for_faults_of_the_machine(
     state.lay(x, ids, 1)
     call = TracedCall(roll, (x,), {}, x, "", "", "", None, {}, [x], [x])
     with pytest.raises(type(error)) if is_raised else contextlib.nullcontext():
-        RULES["roll"](state, call)
+        select(state, call)
     assert state.ledger.are_fixed(ids) != is_raised
 
 
