@@ -12,7 +12,7 @@ import torch
 from pytorchcv.models.resnet_cifar import resnet20_cifar10
 
 from nncfx import create_compressed_model
-from nncfx.algorithms.magnitude_sparsity import sparsity_masks
+from nncfx.algorithms.magnitude_sparsity.controller import sparsity_masks
 from nncfx.schemes import magnitude_mask
 
 _ITEM = {"algorithm": "magnitude_sparsity", "params": {"sparsity_target": 0.9}}

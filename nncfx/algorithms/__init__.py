@@ -1,65 +1,112 @@
-"""The algorithms, one module each; importing this package registers them all."""
+"""The algorithms, one folder each; `nncfx.config.discovery` lists them."""
 
-from nncfx.algorithms.block_pruning import BlockPruningBuilder, BlockPruningController
-from nncfx.algorithms.channel_pruning.branch_pruning import BranchPruningBuilder
-from nncfx.algorithms.channel_pruning.filter_pruning import FilterPruningBuilder
-from nncfx.algorithms.channel_pruning.head_pruning import HeadPruningBuilder
-from nncfx.algorithms.channel_pruning.neuron_pruning import NeuronPruningBuilder
-from nncfx.algorithms.channel_pruning.structure_pruning import StructurePruningBuilder
-from nncfx.algorithms.const_sparsity import ConstSparsityBuilder, ConstSparsityController
-from nncfx.algorithms.knowledge_distillation import (
-    KnowledgeDistillationBuilder,
-    KnowledgeDistillationController,
-)
-from nncfx.algorithms.magnitude_sparsity import (
-    MagnitudeSparsityBuilder,
-    MagnitudeSparsityController,
-)
-from nncfx.algorithms.movement_sparsity import (
-    MovementSparsityBuilder,
-    MovementSparsityController,
-)
-from nncfx.algorithms.nm_sparsity import NMSparsityBuilder, NMSparsityController
-from nncfx.algorithms.quantization import (
-    OptimizerSettings,
-    QuantizationBuilder,
-    QuantizationController,
-    QuantizationStatistics,
-    QuantizerStatistics,
-)
-from nncfx.algorithms.rb_sparsity import RBSparsityBuilder, RBSparsityController
-from nncfx.algorithms.weight_clustering import (
-    ClusteringStatistics,
-    WeightClusteringBuilder,
-    WeightClusteringController,
-)
+from typing import TYPE_CHECKING
+
+from nncfx.lazy import names_of
+
+if TYPE_CHECKING:
+    from nncfx.algorithms.block_pruning.builder import BlockPruningBuilder
+    from nncfx.algorithms.block_pruning.config import BlockPruningConfig
+    from nncfx.algorithms.block_pruning.controller import BlockPruningController
+    from nncfx.algorithms.channel_pruning.branch_pruning import BranchPruningBuilder
+    from nncfx.algorithms.channel_pruning.config import (
+        BranchPruningConfig,
+        FilterPruningConfig,
+        HeadPruningConfig,
+        NeuronPruningConfig,
+        StructurePruningConfig,
+    )
+    from nncfx.algorithms.channel_pruning.filter_pruning import FilterPruningBuilder
+    from nncfx.algorithms.channel_pruning.head_pruning import HeadPruningBuilder
+    from nncfx.algorithms.channel_pruning.neuron_pruning import NeuronPruningBuilder
+    from nncfx.algorithms.channel_pruning.structure_pruning import StructurePruningBuilder
+    from nncfx.algorithms.const_sparsity.builder import ConstSparsityBuilder
+    from nncfx.algorithms.const_sparsity.config import ConstSparsityConfig
+    from nncfx.algorithms.const_sparsity.controller import ConstSparsityController
+    from nncfx.algorithms.knowledge_distillation.builder import KnowledgeDistillationBuilder
+    from nncfx.algorithms.knowledge_distillation.config import KnowledgeDistillationConfig
+    from nncfx.algorithms.knowledge_distillation.controller import KnowledgeDistillationController
+    from nncfx.algorithms.magnitude_sparsity.builder import MagnitudeSparsityBuilder
+    from nncfx.algorithms.magnitude_sparsity.config import MagnitudeSparsityConfig
+    from nncfx.algorithms.magnitude_sparsity.controller import MagnitudeSparsityController
+    from nncfx.algorithms.movement_sparsity.builder import MovementSparsityBuilder
+    from nncfx.algorithms.movement_sparsity.config import MovementSparsityConfig
+    from nncfx.algorithms.movement_sparsity.controller import MovementSparsityController
+    from nncfx.algorithms.nm_sparsity.builder import NMSparsityBuilder
+    from nncfx.algorithms.nm_sparsity.config import NMSparsityConfig
+    from nncfx.algorithms.nm_sparsity.controller import NMSparsityController
+    from nncfx.algorithms.quantization.builder import QuantizationBuilder
+    from nncfx.algorithms.quantization.config import QuantizationConfig
+    from nncfx.algorithms.quantization.controller import QuantizationController
+    from nncfx.algorithms.quantization.statistics import (
+        OptimizerSettings,
+        QuantizationStatistics,
+        QuantizerStatistics,
+    )
+    from nncfx.algorithms.rb_sparsity.builder import RBSparsityBuilder
+    from nncfx.algorithms.rb_sparsity.config import RBSparsityConfig
+    from nncfx.algorithms.rb_sparsity.controller import RBSparsityController
+    from nncfx.algorithms.weight_clustering.builder import WeightClusteringBuilder
+    from nncfx.algorithms.weight_clustering.config import WeightClusteringConfig
+    from nncfx.algorithms.weight_clustering.controller import (
+        ClusteringStatistics,
+        WeightClusteringController,
+    )
 
 __all__ = [
     "BlockPruningBuilder",
+    "BlockPruningConfig",
     "BlockPruningController",
     "BranchPruningBuilder",
+    "BranchPruningConfig",
     "ClusteringStatistics",
     "ConstSparsityBuilder",
+    "ConstSparsityConfig",
     "ConstSparsityController",
     "FilterPruningBuilder",
+    "FilterPruningConfig",
     "HeadPruningBuilder",
+    "HeadPruningConfig",
     "KnowledgeDistillationBuilder",
+    "KnowledgeDistillationConfig",
     "KnowledgeDistillationController",
     "MagnitudeSparsityBuilder",
+    "MagnitudeSparsityConfig",
     "MagnitudeSparsityController",
     "MovementSparsityBuilder",
+    "MovementSparsityConfig",
     "MovementSparsityController",
     "NMSparsityBuilder",
+    "NMSparsityConfig",
     "NMSparsityController",
     "NeuronPruningBuilder",
+    "NeuronPruningConfig",
     "OptimizerSettings",
     "QuantizationBuilder",
+    "QuantizationConfig",
     "QuantizationController",
     "QuantizationStatistics",
     "QuantizerStatistics",
     "RBSparsityBuilder",
+    "RBSparsityConfig",
     "RBSparsityController",
     "StructurePruningBuilder",
+    "StructurePruningConfig",
     "WeightClusteringBuilder",
+    "WeightClusteringConfig",
     "WeightClusteringController",
 ]
+
+__getattr__ = names_of(
+    __name__,
+    "block_pruning",
+    "channel_pruning",
+    "const_sparsity",
+    "knowledge_distillation",
+    "magnitude_sparsity",
+    "movement_sparsity",
+    "nm_sparsity",
+    "quantization",
+    "rb_sparsity",
+    "weight_clustering",
+)

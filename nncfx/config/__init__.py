@@ -1,45 +1,11 @@
 """The JSON config: its dataclasses, its schema, and what is wrong with a file."""
 
 from nncfx.config.accuracy_aware import AccuracyAwareParams, AccuracyAwareTraining
-from nncfx.config.algorithms.block_pruning import BlockPruningConfig, BlockPruningParams
-from nncfx.config.algorithms.distillation import KnowledgeDistillationConfig
-from nncfx.config.algorithms.lc import LCConfig, LCParams, SchemeConfig
-from nncfx.config.algorithms.movement import (
-    MovementSparsityConfig,
-    MovementSparsityParams,
-    SparseStructure,
-)
-from nncfx.config.algorithms.pruning import (
-    BranchPruningConfig,
-    ChannelPruningConfig,
-    ChannelPruningParams,
-    FilterPruningConfig,
-    FilterPruningParams,
-    HeadPruningConfig,
-    NeuronPruningConfig,
-    PruningConfig,
-    PruningParams,
-    StructurePruningConfig,
-)
-from nncfx.config.algorithms.quantization import QuantizationConfig
-from nncfx.config.algorithms.sparsity import (
-    ConstSparsityConfig,
-    MagnitudeSparsityConfig,
-    MagnitudeSparsityParams,
-    NMSparsityConfig,
-    NMSparsityParams,
-    RBSparsityConfig,
-    RBSparsityParams,
-    SparsityParams,
-)
-from nncfx.config.algorithms.weight_clustering import (
-    WeightClusteringConfig,
-    WeightClusteringParams,
-)
 from nncfx.config.faults import Fault, config_error
 from nncfx.config.initializer import BatchNormAdaptation, Initializer
 from nncfx.config.main import InputInfo, NNCFConfig
 from nncfx.config.option import Limits, option, required
+from nncfx.config.pruning_schedule import PruningConfig, PruningParams
 from nncfx.config.registry import (
     AlgorithmConfig,
     InitializedAlgorithmConfig,
@@ -48,6 +14,7 @@ from nncfx.config.registry import (
     register_algorithm_config,
     unregister_algorithm_config,
 )
+from nncfx.config.scheme import SchemeConfig
 from nncfx.config.search import (
     ADMMRecovery,
     DCFineTunedRecovery,
@@ -57,6 +24,8 @@ from nncfx.config.search import (
     SearchedScheme,
 )
 from nncfx.config.section import Section
+from nncfx.config.sparsity_schedule import SparsityParams
+from nncfx.renamed import attribute
 
 __all__ = [
     "ADMMRecovery",
@@ -64,49 +33,23 @@ __all__ = [
     "AccuracyAwareTraining",
     "AlgorithmConfig",
     "BatchNormAdaptation",
-    "BlockPruningConfig",
-    "BlockPruningParams",
-    "BranchPruningConfig",
-    "ChannelPruningConfig",
-    "ChannelPruningParams",
-    "ConstSparsityConfig",
     "DCFineTunedRecovery",
     "DCRecovery",
     "Fault",
-    "FilterPruningConfig",
-    "FilterPruningParams",
-    "HeadPruningConfig",
     "InitializedAlgorithmConfig",
     "Initializer",
     "InputInfo",
-    "KnowledgeDistillationConfig",
-    "LCConfig",
-    "LCParams",
     "LCRecovery",
     "Limits",
-    "MagnitudeSparsityConfig",
-    "MagnitudeSparsityParams",
-    "MovementSparsityConfig",
-    "MovementSparsityParams",
-    "NMSparsityConfig",
-    "NMSparsityParams",
     "NNCFConfig",
-    "NeuronPruningConfig",
     "PruningConfig",
     "PruningParams",
-    "QuantizationConfig",
-    "RBSparsityConfig",
-    "RBSparsityParams",
     "SchemeConfig",
     "SearchConfig",
     "SearchedScheme",
     "Section",
-    "SparseStructure",
     "SparsityParams",
-    "StructurePruningConfig",
     "TrainedAlgorithmConfig",
-    "WeightClusteringConfig",
-    "WeightClusteringParams",
     "algorithm_configs",
     "config_error",
     "option",
@@ -114,3 +57,7 @@ __all__ = [
     "required",
     "unregister_algorithm_config",
 ]
+
+
+def __getattr__(name: str) -> object:
+    return attribute(__name__, name)

@@ -8,6 +8,7 @@ import jsonschema
 from jsonschema.exceptions import ValidationError
 
 from nncfx._version import __version__
+from nncfx.config.discovery import broken_algorithms
 from nncfx.config.faults import Fault, join, json_path
 from nncfx.config.schema import REFUSED, TAG
 from nncfx.errors import did_you_mean
@@ -128,6 +129,8 @@ def _wrong_choice(violation: _Violation) -> str:
     value, choices = violation.value, violation.expected
     if not isinstance(value, str):
         return f"{_shown(value)} is {_kind(value)}; use one of: {_listed(choices)}."
+    if violation.path.endswith(TAG) and value in broken_algorithms():
+        return broken_algorithms()[value]
     reason = violation.schema.get(REFUSED, {}).get(value)
     if reason is not None:
         return f"{_shown(value)} is {_refusal(reason)}"

@@ -1,18 +1,19 @@
 """The registry of algorithm configs: which `algorithm` names a config may use.
 
-The layer of configs knows no algorithm. The configs of nncfx's own algorithms stand in this
-package, so that a file can be checked without torch; an algorithm from elsewhere brings its
-config class along and enters it here.
+The layer of configs knows no algorithm: each brings its config class along, and enters it here
+when `nncfx.config.discovery` imports it.
 """
 
 import dataclasses
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from typing_extensions import override
 
+from nncfx.config.discovery import config_module, find_algorithms
 from nncfx.config.initializer import Initializer
 from nncfx.config.option import Limits, option
 from nncfx.config.section import Section
@@ -36,10 +37,12 @@ class AlgorithmConfig(Section):
         algorithm: The value of the key `algorithm`; each subclass sets its own.
         has_scopes: Whether the algorithm works on some operations only, so that the scopes of the
             whole config hold for it.
+        from_data: What is found from calibration samples, and what a config says to do without.
     """
 
     algorithm: ClassVar[str]
     has_scopes: ClassVar[bool] = True
+    from_data: ClassVar[tuple[str, str]] = ("its state", "take the item out of the config")
 
     ignored_scopes: tuple[str, ...] = option(
         (),
@@ -60,6 +63,20 @@ class AlgorithmConfig(Section):
     def lr_multiplier(self) -> float:
         """What the learning rate of the algorithm's own parameters is multiplied by."""
         return 1.0
+
+    @property
+    def depends_on_device(self) -> bool:
+        """Whether the `target_device` of the whole config changes what the algorithm does."""
+        return False
+
+    def within(self, device: str, lr_multiplier: float | None) -> Self:  # noqa: ARG002 (for others)
+        """Return this with what the whole config says where this does not say it itself.
+
+        Args:
+            device: The `target_device`.
+            lr_multiplier: The `compression_lr_multiplier`.
+        """
+        return self
 
     @property
     def calibration_samples(self) -> int:
@@ -89,6 +106,11 @@ class TrainedAlgorithmConfig(AlgorithmConfig):
         multiplier = self.compression_lr_multiplier
         return 1.0 if multiplier is None else multiplier
 
+    @override
+    def within(self, device: str, lr_multiplier: float | None) -> Self:
+        own = self.compression_lr_multiplier
+        return self if own is not None else replace(self, compression_lr_multiplier=lr_multiplier)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InitializedAlgorithmConfig(AlgorithmConfig):
@@ -112,7 +134,11 @@ _registered: dict[str, type[AlgorithmConfig]] = {}
 
 
 def algorithm_configs() -> Mapping[str, type[AlgorithmConfig]]:
-    """Return the config classes by the name of their algorithm, in order of registration."""
+    """Return the config classes by the name of their algorithm, in order of registration.
+
+    The first call looks for them, in nncfx and in installed packages.
+    """
+    find_algorithms(_registered)
     return MappingProxyType(_registered)
 
 
@@ -128,13 +154,20 @@ def register_algorithm_config(cls: type[C]) -> type[C]:
             f"{cls.__name__} has no name, by which a config could ask for it. Set "
             "'algorithm: ClassVar[str] = \"...\"' in the class.",
         )
+    owner = config_module(name)
+    if owner not in (None, cls.__module__):
+        raise _taken(name, str(owner))
     other = _registered.setdefault(name, cls)
     if other is not cls:
-        raise ArgumentError(
-            f"The algorithm '{name}' is registered already, by {other.__module__}."
-            f"{other.__qualname__}; a name means one algorithm. Choose another name.",
-        )
+        raise _taken(name, f"{other.__module__}.{other.__qualname__}")
     return cls
+
+
+def _taken(name: str, owner: str) -> ArgumentError:
+    return ArgumentError(
+        f"The algorithm '{name}' is registered already, by {owner}; a name means one algorithm. "
+        "Choose another name.",
+    )
 
 
 def unregister_algorithm_config(name: str) -> None:

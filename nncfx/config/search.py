@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Final, Literal
 
 from typing_extensions import override
 
-from nncfx.config.algorithms.lc import KEYS_OF_SCHEMES, SchemeConfig
 from nncfx.config.faults import Fault
 from nncfx.config.option import LEVEL, Limits, option, required
+from nncfx.config.scheme import KEYS_OF_SCHEMES, SchemeConfig
 from nncfx.config.section import Section
 
 __all__ = [

@@ -12,17 +12,12 @@ import torch
 from torch import nn
 from typing_extensions import override
 
-import nncfx.algorithms
-import nncfx.lc  # noqa: F401 (importing the two registers their algorithms)
 from nncfx._version import __version__
 from nncfx.config import (
     AlgorithmConfig,
     Fault,
     InputInfo,
     NNCFConfig,
-    PruningConfig,
-    QuantizationConfig,
-    TrainedAlgorithmConfig,
     config_error,
 )
 from nncfx.controllers import (
@@ -37,7 +32,6 @@ from nncfx.controllers.base.unread_weights import tell_of_unhooked_weights
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.network import NNCFNetwork, unwrap, wrap
-from nncfx.targets import target_of_device
 from nncfx.tracing import ExampleInputs, Insertion, Priority
 
 __all__ = ["create_compressed_model", "example_inputs_of"]
@@ -225,10 +219,7 @@ def _in_scope(config: NNCFConfig, graph: NNCFGraph) -> list[AlgorithmConfig]:
         ignored = _plain((*config.ignored_scopes, *one.ignored_scopes))
         targets = None if targets is None else _plain(targets)
         scoped = dataclasses.replace(one, ignored_scopes=ignored, target_scopes=targets)
-        if isinstance(scoped, QuantizationConfig) and not scoped.target:
-            target = target_of_device(config.target_device)
-            scoped = dataclasses.replace(scoped, target=target)
-        merged.append(_with_multiplier(scoped, config.compression_lr_multiplier))
+        merged.append(scoped.within(config.target_device, config.compression_lr_multiplier))
     if faults:
         raise config_error(faults)
     return merged
@@ -243,13 +234,6 @@ def _plain(scopes: Iterable[str]) -> tuple[str, ...]:
     Configs of NNCF name `NNCFConv2d[0]`, because it exchanged the modules; here they stay.
     """
     return tuple(_REPLACED.sub("", scope) for scope in scopes)
-
-
-def _with_multiplier(one: AlgorithmConfig, multiplier: float | None) -> AlgorithmConfig:
-    """Return `one` with the multiplier of the whole config where it has none of its own."""
-    if isinstance(one, TrainedAlgorithmConfig) and one.compression_lr_multiplier is None:
-        return dataclasses.replace(one, compression_lr_multiplier=multiplier)
-    return one
 
 
 def _check_built(config: NNCFConfig) -> None:
@@ -277,8 +261,8 @@ def _check_built(config: NNCFConfig) -> None:
 
 
 def _tell_idle_device(config: NNCFConfig) -> None:
-    items = [one for one in config.compression if isinstance(one, QuantizationConfig)]
-    if config.target_device != "ANY" and not any(one.target is None for one in items):
+    is_read = any(one.depends_on_device for one in config.compression)
+    if config.target_device != "ANY" and not is_read:
         _LOGGER.warning(
             "target_device is '%s' and changes nothing here: sparsity and pruning are the same on "
             "every device, and a quantization item with a 'target' has its hardware. Leave it "
@@ -308,23 +292,12 @@ def _need_no_data(config: NNCFConfig) -> None:
         )
     for one in config.compression:
         if one.calibration_samples:
-            what, instead = _from_data(one)
+            what, instead = one.from_data
             raise ArgumentError(
                 f"'{one.algorithm}' finds {what} from {one.calibration_samples} samples, and "
                 f"there are no data. Pass calibration_batches, such as the training loader, or "
                 f"{instead}.",
             )
-
-
-def _from_data(one: AlgorithmConfig) -> tuple[str, str]:
-    """Return what an algorithm finds from data, and what to write to go without."""
-    if isinstance(one, PruningConfig):
-        return "which channels go first", "set 'filter_importance' to 'L2'"
-    instead = (
-        "set 'num_init_samples' of 'initializer.range' to 0, to begin with the ranges of "
-        "example_inputs"
-    )
-    return "its ranges", instead
 
 
 class _Reread(Iterable[Any]):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nncfx.algorithms.knowledge_distillation import tempered_cross_entropy
+from nncfx.algorithms.knowledge_distillation.loss import tempered_cross_entropy
 from nncfx.compressor import create_compressed_model
 from nncfx.controllers import Controller
 from nncfx.errors import CompressionError

@@ -6,7 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from nncfx.algorithms.magnitude_sparsity import MagnitudeSparsityController, sparsity_masks
+from nncfx.algorithms.magnitude_sparsity.controller import (
+    MagnitudeSparsityController,
+    sparsity_masks,
+)
 from nncfx.errors import CompressionError
 from nncfx.network import strip
 from nncfx.training.create import create_compressed_model

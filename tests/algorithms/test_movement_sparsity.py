@@ -8,14 +8,12 @@ import torch
 from torch import Tensor, nn
 
 import nncfx
-from nncfx.algorithms.movement_sparsity import (
+from nncfx.algorithms.movement_sparsity.config import MovementSparsityParams
+from nncfx.algorithms.movement_sparsity.controller import (
     ImportanceLoss,
-    MovementMask,
     MovementSparsityController,
-    above,
-    initial_threshold,
 )
-from nncfx.config import MovementSparsityParams
+from nncfx.algorithms.movement_sparsity.mask import MovementMask, above, initial_threshold
 from nncfx.controllers import CompressionStage
 from nncfx.errors import CompressionError, ConfigError
 from nncfx.tracing import ExampleInputs

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from nncfx.algorithms.nm_sparsity import nm_mask
+from nncfx.algorithms.nm_sparsity.masks import nm_mask
 from nncfx.compressor import create_compressed_model
 from nncfx.errors import ArgumentError, CompressionError
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from nncfx.algorithms.rb_sparsity import (
+from nncfx.algorithms.rb_sparsity.controller import RBSparsityController
+from nncfx.algorithms.rb_sparsity.mask import (
     LearnedMask,
-    RBSparsityController,
     initial_scores,
     logistic_noise,
     threshold,

@@ -11,7 +11,7 @@ from pytorchcv.models.resnet_cifar import resnet20_cifar10
 from torch import Tensor, nn
 
 import nncfx
-from nncfx.algorithms.weight_clustering import bits_of_level, shared_values
+from nncfx.algorithms.weight_clustering.hook import bits_of_level, shared_values
 from nncfx.errors import ConfigError
 from nncfx.schemes.kmeans import kmeans_1d
 

@@ -8,13 +8,9 @@ import jsonschema
 import pytest
 
 from nncfx._version import __version__
-from nncfx.config import (
-    FilterPruningConfig,
-    InputInfo,
-    MagnitudeSparsityConfig,
-    NNCFConfig,
-    algorithm_configs,
-)
+from nncfx.algorithms.channel_pruning.config import FilterPruningConfig
+from nncfx.algorithms.magnitude_sparsity.config import MagnitudeSparsityConfig
+from nncfx.config import InputInfo, NNCFConfig, algorithm_configs
 from nncfx.errors import ConfigError
 
 MAGNITUDE = {"algorithm": "magnitude_sparsity"}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import nncfx
-from nncfx.algorithms.knowledge_distillation import squared_distance
+from nncfx.algorithms.knowledge_distillation.loss import squared_distance
 from nncfx.controllers import adapt_batch_norms
 from nncfx.lc.lagrangian import augmented_penalty
 from nncfx.quantization.grid.spec import QuantizerSpec

@@ -7,8 +7,8 @@ from typing_extensions import override
 
 from nncfx.algorithms.channel_pruning.builder import ChannelPruningBuilder
 from nncfx.algorithms.channel_pruning.choice import WHOLE_BRANCHES, ChannelChoice
+from nncfx.algorithms.channel_pruning.config import BranchPruningConfig
 from nncfx.algorithms.channel_pruning.scopes import NOTHING_SPARED, spare, take_branches
-from nncfx.config import BranchPruningConfig
 from nncfx.controllers import register_algorithm
 from nncfx.graph import Operation
 from nncfx.graph.channels import Channels

@@ -8,12 +8,13 @@ from typing import Final, TypeVar, final
 from typing_extensions import override
 
 from nncfx.algorithms.channel_pruning.choice import ChannelChoice, choice_of
+from nncfx.algorithms.channel_pruning.config import ChannelPruningConfig
 from nncfx.algorithms.channel_pruning.controller import ChannelPruningController, PruningSubject
 from nncfx.algorithms.channel_pruning.masked_norm_statistics import LivingNorms, with_hooks_only
 from nncfx.algorithms.channel_pruning.scopes import keep_classes, read_within
 from nncfx.channels import analyze_channels
 from nncfx.channels.trace import MENDABLE
-from nncfx.config import ChannelPruningConfig, PruningConfig
+from nncfx.config import PruningConfig
 from nncfx.controllers.base.builder import Builder
 from nncfx.controllers.base.weights import aliases, norm_parameters, raw_parameters
 from nncfx.controllers.masks.costs import costs_of

@@ -7,7 +7,8 @@ from typing import Final, TypeAlias, final
 
 from torch import Tensor
 
-from nncfx.config import ChannelPruningParams, PruningParams
+from nncfx.algorithms.channel_pruning.config import ChannelPruningParams
+from nncfx.config import PruningParams
 from nncfx.graph.channels import Channels
 from nncfx.schemes import (
     Criterion,

@@ -9,8 +9,8 @@ from typing import final
 from typing_extensions import override
 
 from nncfx.algorithms.channel_pruning.builder import GroupPruningBuilder
+from nncfx.algorithms.channel_pruning.config import HeadPruningConfig
 from nncfx.algorithms.channel_pruning.scopes import NOTHING_SPARED, spare, take_heads
-from nncfx.config import HeadPruningConfig
 from nncfx.controllers import register_algorithm
 from nncfx.graph import Operation
 from nncfx.graph.channels import Channels

@@ -1,10 +1,17 @@
 """Builders: they plan the insertions of one algorithm and touch nothing."""
 
 import abc
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from nncfx.config import AlgorithmConfig, register_algorithm_config, unregister_algorithm_config
+from nncfx.config import (
+    AlgorithmConfig,
+    algorithm_configs,
+    register_algorithm_config,
+    unregister_algorithm_config,
+)
+from nncfx.config.discovery import BUILT_IN
 from nncfx.controllers.base.controller import Controller
 from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.graph import Operation
@@ -72,6 +79,9 @@ def register_algorithm(config: type[AlgorithmConfig]) -> Callable[[type[B]], typ
     register_algorithm_config(config)
 
     def enter(builder: type[B]) -> type[B]:
+        home = BUILT_IN.get(config.algorithm)
+        if home not in (None, builder.__module__):
+            importlib.import_module(str(home))
         known = _builders.setdefault(config.algorithm, (config, builder))
         if known[1] is not builder:
             raise ArgumentError(
@@ -90,8 +100,9 @@ def unregister_algorithm(algorithm: str) -> None:
 
 
 def registered_algorithms() -> tuple[str, ...]:
-    """Return the names of the algorithms that can be built, sorted."""
-    return tuple(sorted(_builders))
+    """Return the names of the algorithms that can be built, sorted; packages' own among them."""
+    algorithm_configs()  # finds those of installed packages
+    return tuple(sorted({*BUILT_IN, *_builders}))
 
 
 def builder_for(config: AlgorithmConfig) -> Builder[Any]:
@@ -100,6 +111,8 @@ def builder_for(config: AlgorithmConfig) -> Builder[Any]:
     Raises:
         ArgumentError: no builder is registered for that algorithm.
     """
+    if config.algorithm in BUILT_IN:
+        importlib.import_module(BUILT_IN[config.algorithm])
     if config.algorithm not in _builders:
         raise ArgumentError(
             f"No builder is registered for '{config.algorithm}'."

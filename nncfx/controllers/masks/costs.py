@@ -5,7 +5,7 @@ from typing import Final, Protocol, TypeAlias
 
 from torch import Tensor
 
-from nncfx.config.algorithms.pruning import Budget, PruningParams
+from nncfx.config.pruning_schedule import Budget, PruningParams
 from nncfx.errors import ArgumentError
 from nncfx.graph.channels import Channels
 from nncfx.network import NNCFNetwork

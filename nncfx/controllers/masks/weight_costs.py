@@ -7,7 +7,7 @@ from typing import final
 
 from torch import Tensor, nn
 
-from nncfx.config.algorithms.pruning import PruningParams
+from nncfx.config.pruning_schedule import PruningParams
 from nncfx.controllers.base.weights import aliases, own_parameters, raw_parameters
 from nncfx.controllers.masks.costs import register_costs
 from nncfx.graph import NNCFGraph, macs

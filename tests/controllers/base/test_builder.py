@@ -5,19 +5,25 @@ import pkgutil
 import pytest
 
 import nncfx.algorithms
-from nncfx.algorithms import FilterPruningBuilder, MagnitudeSparsityBuilder, channel_pruning
-from nncfx.config import FilterPruningConfig, MagnitudeSparsityConfig
-from nncfx.controllers import Builder, builder_for, register_algorithm, registered_algorithms
+from nncfx.algorithms import FilterPruningBuilder, MagnitudeSparsityBuilder
+from nncfx.algorithms.channel_pruning.config import FilterPruningConfig
+from nncfx.algorithms.magnitude_sparsity.config import MagnitudeSparsityConfig
+from nncfx.config import algorithm_configs
+from nncfx.config.discovery import BUILT_IN
+from nncfx.controllers import Builder, builder_for, register_algorithm
 from nncfx.errors import ArgumentError
 
 
-def test_importing_the_algorithms_registers_one_for_each_module() -> None:
-    found = pkgutil.iter_modules([*nncfx.algorithms.__path__])
-    in_folder = pkgutil.iter_modules([*channel_pruning.__path__])
-    modules = {module.name for module in found if not module.ispkg}
-    modules |= {module.name for module in in_folder if module.name.endswith("_pruning")}
-    assert modules <= set(registered_algorithms())
-    assert len(modules) > 5
+def test_every_folder_of_an_algorithm_is_listed() -> None:
+    folders = {module.name for module in pkgutil.iter_modules([*nncfx.algorithms.__path__])}
+    listed = {home.split(".")[2] for home in BUILT_IN.values() if "algorithms" in home}
+    assert listed == folders
+
+
+def test_every_listed_algorithm_is_built_by_the_module_that_is_listed() -> None:
+    for name, config in algorithm_configs().items():
+        builder = builder_for(object.__new__(config))
+        assert (config.algorithm, type(builder).__module__) == (name, BUILT_IN[name])
 
 
 def test_a_config_finds_its_builder() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import nncfx
-from nncfx.algorithms.rb_sparsity import RBSparsityController
+from nncfx.algorithms.rb_sparsity.controller import RBSparsityController
 from nncfx.controllers import Controller, keep_hooks
 from nncfx.errors import ArgumentError, CompressionError
 

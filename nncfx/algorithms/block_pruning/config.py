@@ -1,0 +1,64 @@
+"""The config of the algorithm that removes tiles of weights."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from typing_extensions import override
+
+from nncfx.config.faults import Fault
+from nncfx.config.option import LEVEL, Limits, option
+from nncfx.config.registry import InitializedAlgorithmConfig, register_algorithm_config
+from nncfx.config.sparsity_schedule import SparsityParams, falling_sparsity
+
+__all__ = ["BlockPruningConfig", "BlockPruningParams"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BlockPruningParams(SparsityParams):
+    """The schedule, and what a block is."""
+
+    block: tuple[int, ...] = option(
+        (4, 4),
+        "extents of a block along the axes of a weight, output channels first; 1 along further "
+        "axes",
+        limits=Limits(minimum=1),
+    )
+    block_importance: Literal["L2", "L1", "max"] = option(
+        "L2",
+        "the score of a block: a norm of its weights, or their largest magnitude",
+    )
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the faults of the schedule, and of blocks without extents."""
+        yield from super().rules()
+        if not self.block:
+            yield Fault(
+                path="block",
+                problem="has no extents; a block has one along each axis. Write [4, 4] for tiles "
+                "of 4 output and 4 input channels.",
+            )
+
+
+@register_algorithm_config
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BlockPruningConfig(InitializedAlgorithmConfig):
+    """Zero whole tiles of weights (ours, not NNCF's)."""
+
+    algorithm: ClassVar[str] = "block_pruning"
+
+    sparsity_init: float = option(
+        0.0,
+        "the fraction of blocks that is zero from the start",
+        limits=LEVEL,
+    )
+    params: BlockPruningParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+        BlockPruningParams(),
+        "when which level holds, and what a block is",
+    )
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the fault of a schedule that would lead downwards."""
+        yield from falling_sparsity(self.sparsity_init, self.params)

@@ -1,0 +1,62 @@
+"""Block pruning: whole tiles of a weight are zero, of any extent along each of its axes.
+
+Channels stay: the weight keeps its shape, and kernels for block-sparse weights skip the tiles.
+
+Source: Condensa (Joseph et al. 2020), Table 1, "BlockPrune", with tiles that need not divide.
+"""
+
+from collections.abc import Mapping
+from typing import Final, final
+
+from torch import nn
+from typing_extensions import override
+
+from nncfx.algorithms.block_pruning.config import BlockPruningConfig
+from nncfx.algorithms.block_pruning.masks import block_masks
+from nncfx.controllers import (
+    Controller,
+    MaskSet,
+    SparsityStatistics,
+    sparsity_scheduler,
+    sparsity_statistics,
+)
+from nncfx.controllers.base.weights import raw_parameters
+from nncfx.schemes import Criterion
+
+__all__ = ["BlockPruningController"]
+
+_CRITERIA: Final[Mapping[str, Criterion]] = {"L1": "l1norm", "L2": "l2norm", "max": "max"}
+
+
+@final
+class BlockPruningController(Controller):
+    """Masks blocks of weights at the level its scheduler asks for, a fraction of the blocks.
+
+    Attributes:
+        config: The algorithm's config.
+        masks: The masks by parameter.
+    """
+
+    def __init__(self, model: nn.Module, config: BlockPruningConfig, masks: MaskSet) -> None:
+        super().__init__(model, config.algorithm, [config])
+        self.config = config
+        self.masks = masks
+        self.level = config.sparsity_init
+        self.scheduler = sparsity_scheduler(self, config.params, reached=lambda: self.level)
+
+    @override
+    def _apply(self, level: float) -> None:
+        params = self.config.params
+        weights = raw_parameters(self.model)
+        masks = block_masks(
+            {name: weights[name] for name in self.masks.hooks},
+            level,
+            params.block,
+            criterion=_CRITERIA[params.block_importance],
+            scope=params.sparsity_level_setting_mode,
+        )
+        self.masks.set(masks)
+
+    @override
+    def statistics(self) -> SparsityStatistics:
+        return sparsity_statistics(self.model, self.masks.all_removed(self.model), self.level)

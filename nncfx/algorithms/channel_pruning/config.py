@@ -1,0 +1,177 @@
+"""The configs of the algorithms that remove whole channels."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Literal
+
+from typing_extensions import override
+
+from nncfx.config.faults import Fault
+from nncfx.config.option import Limits, option
+from nncfx.config.pruning_schedule import OF_DATA, PruningConfig, PruningParams
+from nncfx.config.registry import register_algorithm_config
+
+__all__ = [
+    "BranchPruningConfig",
+    "ChannelPruningConfig",
+    "ChannelPruningParams",
+    "FilterPruningConfig",
+    "FilterPruningParams",
+    "HeadPruningConfig",
+    "NeuronPruningConfig",
+    "StructurePruningConfig",
+]
+
+_OF_GROUPS = OF_DATA | {"batch_norm_scale"}
+_NO_LEGR = "learned global ranking (LeGR) is not built. Use 'unweighted_ranking'"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChannelPruningParams(PruningParams):
+    """When which pruning level holds, and which channel groups go first.
+
+    Source: NNCF 2.19, "Filter pruning".
+    """
+
+    all_weights: bool = option(
+        default=False,
+        doc="whether all groups stand in one ranking, or each layer loses the same fraction",
+    )
+    constrained: bool = option(
+        default=True,
+        doc="whether all layers that share channels lose the same; false: each chooses its own",
+    )
+    pruning_side: Literal["input", "output"] = option(
+        "input",
+        "who chooses where 'constrained' is false: layers what they read, or what they produce",
+    )
+    living_norms: bool = option(
+        default=False,
+        doc="whether channels may go that layer norms average over, as a transformer's residual "
+        "stream: norms then see the living ones only, in training as in the thin model (ours)",
+    )
+    align: int | None = option(
+        None,
+        "the number of which kept channel counts shall be multiples (ours; NNCF fixes 8); where "
+        "none is given 16, as CPUs compute them best, or 4 where 16 would keep too many. Counts "
+        "are rounded up, so that never more goes than the target",
+        limits=Limits(minimum=1),
+    )
+    align_down: bool = option(
+        default=False,
+        doc="whether counts are rounded down to what 'align' allows, so that more may go than "
+        "the target (ours)",
+    )
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the faults of a side, a score and a latency that have no say as well."""
+        yield from super().rules()
+        if not self.constrained and self.pruning_latency_target is not None:
+            yield Fault(
+                path="pruning_latency_target",
+                problem="is of widths that all layers share, and where 'constrained' is false "
+                "each has its own. Use 'pruning_flops_target', or set 'constrained' to true.",
+            )
+        if not self.constrained and self.living_norms:
+            yield Fault(
+                path="living_norms",
+                problem="is of channels that all layers lose together, and where 'constrained' is "
+                "false each chooses its own. Leave it out, or set 'constrained' to true.",
+            )
+        if self.constrained and self.pruning_side != "input":
+            yield Fault(
+                path="pruning_side",
+                problem="has no say where 'constrained' is true: both sides lose the same. Leave "
+                "it out, or set 'constrained' to false.",
+            )
+        if not self.constrained and self.filter_importance in _OF_GROUPS:
+            yield Fault(
+                path="filter_importance",
+                problem=f"'{self.filter_importance}' scores channels, and where 'constrained' is "
+                "false layers choose by their own weights. Use 'L2', or set 'constrained' to "
+                "true.",
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FilterPruningParams(ChannelPruningParams):
+    """The parameters of channel pruning, and which convolutions are spared."""
+
+    refused: ClassVar[Mapping[str, str]] = {
+        "legr_params": _NO_LEGR,
+        "load_ranking_coeffs_path": _NO_LEGR,
+        "save_ranking_coeffs_path": _NO_LEGR,
+    }
+
+    interlayer_ranking_type: Literal["unweighted_ranking"] = option(
+        "unweighted_ranking",
+        "how filters of different layers compare",
+        refused={"learned_ranking": _NO_LEGR},
+    )
+    prune_first_conv: bool = option(
+        default=False,
+        doc="whether convolutions that see the model's input first may lose filters",
+    )
+    prune_downsample_convs: bool = option(
+        default=False,
+        doc="whether convolutions with a stride above 1 may lose filters",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChannelPruningConfig(PruningConfig):
+    """The keys of every algorithm that zeroes channel groups."""
+
+    params: ChannelPruningParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+        ChannelPruningParams(),
+        "when which level holds, and which groups go first",
+    )
+
+
+@register_algorithm_config
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FilterPruningConfig(ChannelPruningConfig):
+    """Zero whole filters, with all that hangs on their channels."""
+
+    algorithm: ClassVar[str] = "filter_pruning"
+    params: FilterPruningParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+        FilterPruningParams(),
+        "when which level holds, and which filters go first",
+    )
+
+
+@register_algorithm_config
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HeadPruningConfig(ChannelPruningConfig):
+    """Zero whole attention heads (ours, not NNCF's)."""
+
+    algorithm: ClassVar[str] = "head_pruning"
+
+
+@register_algorithm_config
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NeuronPruningConfig(ChannelPruningConfig):
+    """Zero neurons, which are rows of linear layers (ours, not NNCF's)."""
+
+    algorithm: ClassVar[str] = "neuron_pruning"
+
+
+@register_algorithm_config
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StructurePruningConfig(ChannelPruningConfig):
+    """Zero channel groups of any kind: filters, neurons, heads (ours, not NNCF's)."""
+
+    algorithm: ClassVar[str] = "structure_pruning"
+
+
+@register_algorithm_config
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BranchPruningConfig(PruningConfig):
+    """Zero whole branches of residual networks: pruning in depth (ours, not NNCF's)."""
+
+    algorithm: ClassVar[str] = "branch_pruning"
+    params: PruningParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+        PruningParams(),
+        "when which level, a fraction of the branches, holds, and which go first",
+    )

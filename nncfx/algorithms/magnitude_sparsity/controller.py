@@ -1,0 +1,98 @@
+"""Magnitude sparsity: the weights of smallest magnitude are zero.
+
+Source: NNCF 2.19, "Magnitude sparsity"; Zhu and Gupta, "To prune, or not to prune", 2017.
+"""
+
+from collections.abc import Mapping
+from typing import final
+
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.algorithms.magnitude_sparsity.config import MagnitudeSparsityConfig
+from nncfx.controllers import (
+    Controller,
+    MaskSet,
+    SparsityStatistics,
+    sparsity_scheduler,
+    sparsity_statistics,
+)
+from nncfx.controllers.base.weights import raw_parameters
+from nncfx.schemes import MaskScope, magnitude_mask
+
+__all__ = ["MagnitudeSparsityController", "sparsity_masks"]
+
+ALGORITHM = MagnitudeSparsityConfig.algorithm
+
+
+def sparsity_masks(
+    weights: Mapping[str, Tensor],
+    level: float,
+    *,
+    scope: MaskScope = "global",
+    normed: bool = True,
+) -> dict[str, Tensor]:
+    """Return the mask of each weight, True where the entry stays.
+
+    Exactly `floor(level * n)` of n entries go; of equal ones the later goes. No weight is emptied.
+
+    Args:
+        weights: By name, any shapes.
+        level: Fraction to zero, in [0, 1).
+        scope: One ranking over all weights, or one for each.
+        normed: Divide each weight by its Euclidean norm before ranking (NNCF's `normed_abs`), so
+            that layers of small weights are not zeroed first. All-zero weights stay as they are.
+
+    Raises:
+        ArgumentError: `level` is not in [0, 1).
+        CompressionError: a weight has NaN entries.
+
+    >>> import torch
+    >>> sparsity_masks({"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([30.0, 40.0])}, 0.5)
+    {'a': tensor([False,  True]), 'b': tensor([False,  True])}
+    """
+    return magnitude_mask(weights, level, scope=scope, normed=normed)
+
+
+@final
+class MagnitudeSparsityController(Controller):
+    """Masks weights by magnitude at the level its scheduler asks for.
+
+    Attributes:
+        config: The algorithm's config.
+        masks: The masks by parameter.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: MagnitudeSparsityConfig,
+        masks: MaskSet,
+    ) -> None:
+        super().__init__(model, ALGORITHM, [config])
+        self.config = config
+        self.masks = masks
+        self.level = config.sparsity_init
+        self.scheduler = sparsity_scheduler(self, config.params, reached=self._reached)
+
+    @override
+    def _apply(self, level: float) -> None:
+        params = self.config.params
+        masks = sparsity_masks(
+            self._weights(),
+            level,
+            scope=params.sparsity_level_setting_mode,
+            normed=params.weight_importance == "normed_abs",
+        )
+        self.masks.set(masks)
+
+    @override
+    def statistics(self) -> SparsityStatistics:
+        return sparsity_statistics(self.model, self.masks.all_removed(self.model), self.level)
+
+    def _weights(self) -> dict[str, Tensor]:
+        parameters = raw_parameters(self.model)
+        return {name: parameters[name] for name in self.masks.hooks}
+
+    def _reached(self) -> float:
+        return self.statistics().level

@@ -1,0 +1,231 @@
+"""Movement sparsity: weights go that fine-tuning moves towards zero, not those that are small.
+
+Every entry, block or row of a weight has a score. The gradient passes the mask as if it were the
+score, so that a score falls where the weight moves towards zero. A threshold that rises during a
+warm-up decides which scores mask; after it the masks stand still.
+
+Source: Sanh et al., "Movement pruning", 2020, sections 4 and 5; Lagunas et al., "Block pruning
+for faster transformers", 2021; NNCF 2.19, "Movement sparsity". Unlike NNCF: scores equal to the
+threshold stay, so that a warm-up may begin with untrained scores; convolutions take part; biases
+have no scores, since a channel is only masked as a whole where nothing reads it.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.algorithms.movement_sparsity.config import (
+    MovementSparsityConfig,
+    MovementSparsityParams,
+)
+from nncfx.algorithms.movement_sparsity.mask import MovementMask, initial_threshold
+from nncfx.controllers import (
+    CompressionLoss,
+    CompressionStage,
+    Controller,
+    PolynomialSchedule,
+    Scheduler,
+    SparsityStatistics,
+    StepCounter,
+    sparsity_statistics,
+)
+from nncfx.controllers.masks.whole_channels import whole_channel_masks
+from nncfx.network import NNCFNetwork
+
+__all__ = ["ImportanceLoss", "MovementScheduler", "MovementSparsityController"]
+
+ALGORITHM = MovementSparsityConfig.algorithm
+_LAYER_WEIGHT = 0.5
+
+
+@final
+class ImportanceLoss(CompressionLoss):
+    """The mean over the weights of half the mean sigmoid of their scores, times a block's size.
+
+    Attributes:
+        masks: The masks, each once.
+        factor: What the sum is multiplied by; 0 before and after the warm-up.
+    """
+
+    def __init__(self, masks: Sequence[MovementMask]) -> None:
+        self.masks = tuple(masks)
+        self.factor = 0.0
+
+    @override
+    def __call__(self) -> Tensor:
+        parts = [
+            torch.sigmoid(one.importance).mean() * (_LAYER_WEIGHT * math.prod(one.block))
+            for one in self.masks
+        ]
+        return self.factor * torch.stack(parts).mean()
+
+
+@final
+class MovementScheduler(Scheduler):
+    """Tells how far the warm-up has come, at every epoch and step; there is no level.
+
+    Attributes:
+        params: When the warm-up begins and ends.
+        steps: The steps within the epoch.
+        first_threshold: Of the warm-up; None until it begins.
+        on_progress: Is called with the progress in [0, 1], from the first step of the warm-up on.
+    """
+
+    def __init__(
+        self, params: MovementSparsityParams, on_progress: Callable[[float], None]
+    ) -> None:
+        super().__init__()
+        self.params = params
+        self.steps = StepCounter(params.steps_per_epoch)
+        self.first_threshold = params.init_importance_threshold
+        self.on_progress = on_progress
+
+    @property
+    @override
+    def level(self) -> float:
+        return 0.0
+
+    @property
+    @override
+    def final_level(self) -> float:
+        return 0.0
+
+    @property
+    def epoch(self) -> float:
+        """The epoch with the fraction of it that has passed; -1 before the first."""
+        return self.current_epoch + self.steps.fraction
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return (
+            super().state_dict()
+            | self.steps.state_dict()
+            | {"first_threshold": self.first_threshold}
+        )
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.steps.load_state_dict(state)
+        self.first_threshold = state["first_threshold"]
+
+    def progress(self) -> float | None:
+        """Return how far the warm-up has come, in [0, 1]; None before it begins."""
+        start, end = self.params.warmup_start_epoch, self.params.warmup_end_epoch
+        if self.current_epoch < 0 or self.epoch < start:
+            return None
+        return min((self.epoch - start) / (end - start), 1.0)
+
+    @override
+    def _on_epoch(self) -> None:
+        self.steps.begin_epoch()
+        self._update()
+
+    @override
+    def _on_step(self) -> None:
+        self.steps.begin_step()
+        self._update()
+
+    def _update(self) -> None:
+        progress = self.progress()
+        if progress is not None:
+            self.on_progress(progress)
+
+
+@final
+class MovementSparsityController(Controller):
+    """Raises threshold and loss during the warm-up, then settles the masks; it has no level.
+
+    Attributes:
+        config: The algorithm's config.
+        masks: The hooks by parameter.
+        is_settled: Whether the masks stand still.
+    """
+
+    has_level: ClassVar[bool] = False
+    needs_loss: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: MovementSparsityConfig,
+        masks: Mapping[str, MovementMask],
+    ) -> None:
+        super().__init__(model, ALGORITHM, [config])
+        self.config = config
+        self.masks = dict(masks)
+        self.is_settled = False
+        self._importance_loss = ImportanceLoss(list(self.masks.values()))
+        self.compression_loss = self._importance_loss
+        self._warm_up = MovementScheduler(config.params, self._go_on)
+        self.scheduler = self._warm_up
+
+    @override
+    def _apply(self, level: float) -> None:
+        """Do nothing: there is no level."""
+
+    @override
+    def compression_stage(self) -> CompressionStage:
+        if self.is_settled:
+            return CompressionStage.FULLY_COMPRESSED
+        is_on = self._warm_up.progress() is not None
+        return CompressionStage.PARTIALLY_COMPRESSED if is_on else CompressionStage.UNCOMPRESSED
+
+    @override
+    def statistics(self) -> SparsityStatistics:
+        gone = {name: int((one.effective() == 0).sum()) for name, one in self.masks.items()}
+        return sparsity_statistics(self.model, gone, self.level)
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        progress = self._warm_up.progress()
+        self.is_settled = progress == 1
+        self._importance_loss.factor = self._factor(progress or 0.0)
+        for one in self.masks.values():
+            one.importance.requires_grad_(not self.is_settled)
+
+    @torch.no_grad()
+    def _go_on(self, progress: float) -> None:
+        if self.is_settled:
+            return
+        self._importance_loss.factor = self._factor(progress)
+        threshold = self._threshold(progress)
+        for one in self.masks.values():
+            one.threshold.fill_(threshold)
+        if progress == 1:
+            self._end_warm_up()
+
+    def _factor(self, progress: float) -> float:
+        """Return the factor of the loss; scores that stand still are not pushed."""
+        if progress == 1:
+            return 0.0
+        return self._risen(0.0, self.config.params.importance_regularization_factor, progress)
+
+    def _threshold(self, progress: float) -> float:
+        scheduler = self._warm_up
+        if scheduler.first_threshold is None:
+            pairs = [(one.importance, math.prod(one.block)) for one in self.masks.values()]
+            # scores may be above the last threshold already, which never falls
+            last = self.config.params.final_importance_threshold
+            scheduler.first_threshold = min(initial_threshold(pairs), last)
+        last = self.config.params.final_importance_threshold
+        return self._risen(scheduler.first_threshold, last, progress)
+
+    def _risen(self, first: float, last: float, progress: float) -> float:
+        power = self.config.params.power
+        schedule = PolynomialSchedule(initial=first, target=last, epochs=1, power=power)
+        return schedule.level(progress)
+
+    def _end_warm_up(self) -> None:
+        masks = {name: one.effective() for name, one in self.masks.items()}
+        if self.config.params.enable_structured_masking:
+            assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
+            masks |= whole_channel_masks(self.model, masks)
+        for name, one in self.masks.items():
+            one.freeze(masks[name])
+        self.is_settled = True

@@ -1,0 +1,89 @@
+"""Learned scores of weights, and the mask of those above a threshold."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+__all__ = ["MovementMask", "above", "initial_threshold"]
+
+_INITIAL_SPARSITY = 0.001
+
+
+def above(importance: Tensor, threshold: Tensor) -> Tensor:
+    """Return 1 where the importance is at least the threshold, else 0; straight-through.
+
+    >>> above(torch.tensor([-1.0, 0.0, 1.0]), torch.tensor(0.0)).tolist()
+    [0.0, 1.0, 1.0]
+    """
+    # the difference is zero exactly, and carries the gradient
+    return (importance.detach() >= threshold).to(importance.dtype) + (
+        importance - importance.detach()
+    )
+
+
+def initial_threshold(importances: Sequence[tuple[Tensor, int]]) -> float:
+    """Return the threshold at which about 0.1 % of all entries are masked, none if all are equal.
+
+    Args:
+        importances: The scores of each weight, and how many entries share one.
+
+    >>> initial_threshold([(torch.arange(2000.0), 1)])
+    2.0
+    """
+    scores = torch.cat([one.detach().flatten() for one, _ in importances])
+    shares = torch.cat(
+        [torch.full_like(one.flatten(), n, dtype=torch.int64) for one, n in importances]
+    )
+    order = scores.argsort(stable=True)
+    passed = shares[order].cumsum(0)
+    wanted = int(int(passed[-1]) * _INITIAL_SPARSITY) + 1
+    return float(scores[order][int(torch.searchsorted(passed, wanted))])
+
+
+@final
+class MovementMask(nn.Module):
+    """Multiplies a weight by the threshold of its scores, and by a mask that stands still.
+
+    Attributes:
+        importance: One score per block; along each axis an extent of blocks, then one of 1.
+        threshold: Scores below it mask; minus infinity before and after the warm-up.
+        mask: Zeros and ones of the weight's shape; all ones until the warm-up ends.
+        block: The extents of a block.
+    """
+
+    threshold: Tensor
+    mask: Tensor
+
+    def __init__(self, weight: Tensor, block: Sequence[int]) -> None:
+        super().__init__()
+        self.block = tuple(block)
+        counts = [extent // size for extent, size in zip(weight.shape, block, strict=True)]
+        shape = list(itertools.chain.from_iterable((count, 1) for count in counts))
+        self.importance = nn.Parameter(weight.new_zeros(shape))
+        self.register_buffer("threshold", weight.new_tensor(-math.inf))
+        self.register_buffer("mask", torch.ones_like(weight))
+
+    @override
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight * (self.mask * self._learned())
+
+    def effective(self) -> Tensor:
+        """Return what the weight is multiplied by, of zeros and ones, without a gradient."""
+        return (self.mask * self._learned()).detach()
+
+    def freeze(self, mask: Tensor) -> None:
+        """Let `mask` hold from now on; scores have no say any more."""
+        self.mask.copy_(mask)
+        self.threshold.fill_(-math.inf)
+        self.importance.requires_grad_(False)
+        self.importance.grad = None
+
+    def _learned(self) -> Tensor:
+        counts = self.importance.shape[::2]
+        tiled = list(itertools.chain.from_iterable(zip(counts, self.block, strict=True)))
+        return above(self.importance, self.threshold).expand(tiled).reshape(self.mask.shape)

@@ -1,0 +1,291 @@
+"""The config of quantization-aware training: NNCF's grammar, and three keys of our own.
+
+`target`, `ranges_freeze_epoch` and the range types `mse` and `kl` are ours.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Final, Literal, Self
+
+from typing_extensions import override
+
+from nncfx.config.faults import Fault
+from nncfx.config.initializer import BatchNormAdaptation
+from nncfx.config.option import Limits, option
+from nncfx.config.registry import TrainedAlgorithmConfig, register_algorithm_config
+from nncfx.config.schema import REFUSED
+from nncfx.config.section import Section
+from nncfx.targets import target_of_device
+
+__all__ = [
+    "ActivationQuantizers",
+    "PrecisionInitializer",
+    "QuantizationConfig",
+    "QuantizationInitializer",
+    "RangeInitializer",
+    "StagedQuantization",
+    "WeightQuantizers",
+]
+
+_POSITIVE = Limits(minimum=1)
+_BITS = Limits(minimum=2, maximum=16)
+_COUNT = Limits(minimum=0)
+_STRINGS: Final = {"type": "array", "items": {"type": "string"}}
+_OVERRIDE: Final = {
+    "type": "object",
+    "properties": {
+        "mode": {"enum": ["symmetric", "asymmetric"]},
+        "bits": {"type": "integer", "minimum": 2, "maximum": 16},
+        "signed": {"type": "boolean"},
+        "per_channel": {"type": "boolean"},
+        "initializer": {"type": "object"},
+    },
+    "additionalProperties": False,
+    REFUSED: {},
+}
+_BY_SCOPE: Final = {"type": "object", "additionalProperties": _OVERRIDE}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WeightQuantizers(Section):
+    """How the quantizers of weights work, where nothing else is said.
+
+    Source: NNCF 2.19, "Quantization", as for all of this module.
+    """
+
+    mode: Literal["symmetric", "asymmetric"] | None = option(None, "the kind of the range")
+    bits: int | None = option(None, "the width of the integers, 8 if not given", limits=_BITS)
+    signed: bool | None = option(None, "whether integers may be negative; found if not given")
+    per_channel: bool | None = option(None, "whether each channel has a range of its own")
+    ignored_scopes: tuple[str, ...] = option((), "what is not quantized", single=True)
+    target_scopes: tuple[str, ...] | None = option(
+        None,
+        "all that is quantized",
+        single=True,
+    )
+    logarithm_scale: bool | None = option(None, "whether the logarithm of a scale is trained")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ActivationQuantizers(WeightQuantizers):
+    """How the quantizers of activations work, where nothing else is said."""
+
+    unified_scale_ops: Any = option(  # noqa: RUF009 (option makes a field)
+        None,
+        "groups of operations whose quantizers share a scale",
+        schema={"type": "array", "items": _STRINGS},
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RangeParams(Section):
+    """The percentiles of a range."""
+
+    min_percentile: float = option(0.1, "the lower one", limits=Limits(minimum=0, maximum=100))
+    max_percentile: float = option(99.9, "the upper one", limits=Limits(minimum=0, maximum=100))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RangeInitializer(Section):
+    """How ranges are found from data."""
+
+    num_init_samples: int = option(256, "how many examples are seen", limits=_COUNT)
+    type: Literal[
+        "mixed_min_max",
+        "min_max",
+        "mean_min_max",
+        "threesigma",
+        "percentile",
+        "mean_percentile",
+        "mse",
+        "kl",
+    ] = option("mixed_min_max", "the statistic that gives the range")
+    params: RangeParams | None = option(  # noqa: RUF009 (option makes a field)
+        None,
+        "the percentiles",
+    )
+    ignored_scopes: tuple[str, ...] = option((), "what this leaves alone", single=True)
+    target_scopes: tuple[str, ...] | None = option(None, "all that this holds for", single=True)
+    target_quantizer_group: Literal["activations", "weights"] | None = option(
+        None,
+        "which quantizers this holds for",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrecisionInitializer(Section):
+    """How each layer gets its bits."""
+
+    refused: ClassVar[Mapping[str, str]] = {
+        "target_device": "it stands at the top of the config",
+    }
+
+    type: Literal["hawq", "manual"] = option(
+        "manual",
+        "how bits are found; hawq can be read and not applied",
+        refused={"autoq": "AutoQ is not built. Use 'manual', or search the bits with nncfx.hago"},
+    )
+    bits: tuple[int, ...] = option((2, 4, 8), "the widths to choose from", limits=_POSITIVE)
+    num_data_points: int = option(100, "examples for the traces", limits=_POSITIVE)
+    iter_number: int = option(200, "iterations of the trace estimate", limits=_COUNT)
+    tolerance: float = option(1e-4, "when the estimate has converged", limits=Limits(above=0))
+    compression_ratio: float = option(
+        1.5, "bit operations, all at 8 over the chosen", limits=_COUNT
+    )
+    eval_subset_ratio: float = option(1.0, "the share of data", limits=Limits(above=0, maximum=1))
+    warmup_iter_number: int = option(20, "iterations before the search", limits=_COUNT)
+    bitwidth_per_scope: Any = option(  # noqa: RUF009 (option makes a field)
+        None,
+        "pairs of a width and the name of a quantizer",
+        schema={"type": "array", "items": {"type": "array", "minItems": 2}},
+    )
+    traces_per_layer_path: str | None = option(None, "a file of traces computed before")
+    dump_init_precision_data: bool = option(default=False, doc="whether to write what was found")
+    bitwidth_assignment_mode: Literal["strict", "liberal"] = option(
+        "liberal",
+        "whether neighbouring quantizers share their width",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuantizationInitializer(Section):
+    """What is done before training under quantization."""
+
+    batchnorm_adaptation: BatchNormAdaptation | None = option(  # noqa: RUF009 (makes a field)
+        None,
+        "adapt the running statistics of batch norms",
+    )
+    range: tuple[RangeInitializer, ...] = option((), "how ranges are found", single=True)
+    precision: PrecisionInitializer | None = option(  # noqa: RUF009 (option makes a field)
+        None,
+        "how bits are found",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StagedQuantization(Section):
+    """When which quantizers start, and how the optimizer changes meanwhile."""
+
+    batch_multiplier: int = option(1, "batches per optimizer step", limits=_POSITIVE)
+    activations_quant_start_epoch: int = option(1, "the epoch of activations", limits=_COUNT)
+    weights_quant_start_epoch: int = option(1, "the epoch of weights", limits=_COUNT)
+    ranges_freeze_epoch: int | None = option(
+        None,
+        "the epoch from which ranges are trained no longer",
+        limits=_COUNT,
+    )
+    lr_poly_drop_start_epoch: int | None = option(
+        None,
+        "the epoch from which the learning rate falls",
+        limits=_COUNT,
+    )
+    lr_poly_drop_duration_epochs: int = option(30, "for how long it falls", limits=_COUNT)
+    disable_wd_start_epoch: int | None = option(
+        None,
+        "the epoch from which there is no weight decay",
+        limits=_COUNT,
+    )
+    base_lr: float = option(1e-3, "the learning rate", limits=_COUNT)
+    base_wd: float = option(1e-5, "the weight decay", limits=_COUNT)
+
+
+@register_algorithm_config
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuantizationConfig(TrainedAlgorithmConfig):
+    """Train under the rounding of an integer runtime."""
+
+    algorithm: ClassVar[str] = "quantization"
+    from_data: ClassVar[tuple[str, str]] = (
+        "its ranges",
+        (
+            "set 'num_init_samples' of 'initializer.range' to 0, to begin with the ranges of "
+            "example_inputs"
+        ),
+    )
+
+    target: str | None = option(
+        None,
+        "the target whose kernels say what is quantized: a name of nncfx.targets, or a JSON file "
+        "that describes one; where none is given, target_device of the whole config chooses it",
+    )
+    preset: Literal["performance", "mixed"] | None = option(
+        None,
+        "whether activations are symmetric (performance, also if not given), or asymmetric",
+    )
+    quantize_inputs: bool = option(default=True, doc="whether the model's inputs are quantized")
+    quantize_outputs: bool = option(default=False, doc="whether its outputs are quantized")
+    overflow_fix: Literal["enable", "disable", "first_layer_only"] | None = option(
+        None,
+        "whether weights use half of their range, for processors without VNNI or dot products; "
+        "if nothing is said, NNCF does so, and nncfx for the target onnxruntime-avx2",
+    )
+    export_to_onnx_standard_ops: bool = option(
+        default=False,
+        doc="whether to export with standard operators; nncfx always does",
+    )
+    weights: WeightQuantizers | None = option(  # noqa: RUF009 (option makes a field)
+        None,
+        "the quantizers of weights",
+    )
+    activations: ActivationQuantizers | None = option(  # noqa: RUF009 (option makes a field)
+        None,
+        "the quantizers of activations",
+    )
+    scope_overrides: Any = option(  # noqa: RUF009 (option makes a field)
+        None,
+        "quantizers of some scopes: by 'weights' and 'activations', then by scope",
+        schema={
+            "type": "object",
+            "properties": {"weights": _BY_SCOPE, "activations": _BY_SCOPE},
+            "additionalProperties": False,
+            REFUSED: {},
+        },
+    )
+    initializer: QuantizationInitializer | None = option(  # noqa: RUF009 (option makes a field)
+        None,
+        "what is done before training",
+    )
+    params: StagedQuantization | None = option(  # noqa: RUF009 (option makes a field)
+        None,
+        "when which quantizers start",
+    )
+
+    @property
+    @override
+    def depends_on_device(self) -> bool:
+        return self.target is None
+
+    @override
+    def within(self, device: str, lr_multiplier: float | None) -> Self:
+        """Return this with the multiplier, and the target that `device` means.
+
+        >>> QuantizationConfig().within("GPU", None).target
+        'tensorrt'
+        """
+        scoped = super().within(device, lr_multiplier)
+        return scoped if self.target else replace(scoped, target=target_of_device(device))
+
+    @property
+    @override
+    def adaptation_samples(self) -> int:
+        adaptation = self.initializer and self.initializer.batchnorm_adaptation
+        return adaptation.num_bn_adaptation_samples if adaptation else 0
+
+    @property
+    @override
+    def calibration_samples(self) -> int:
+        ranges = self.initializer.range if self.initializer else ()
+        return max((one.num_init_samples for one in ranges or (RangeInitializer(),)), default=0)
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the faults between the keys."""
+        for role, by_scope in (self.scope_overrides or {}).items():
+            for scope, override_of in by_scope.items():
+                unknown = set(override_of.get("initializer", {})) - {"range"}
+                if unknown:
+                    yield Fault(
+                        path=f"scope_overrides.{role}.{scope}.initializer.{min(unknown)}",
+                        problem="an initializer of a scope has 'range' only",
+                    )

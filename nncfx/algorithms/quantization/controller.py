@@ -1,0 +1,172 @@
+"""Quantization-aware training: the model trains under the rounding of an integer runtime.
+
+Source: NNCF 2.19, "Quantization"; Jacob et al., "Quantization and training of neural networks for
+efficient integer-arithmetic-only inference", 2018.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final, final
+
+import torch
+from typing_extensions import override
+
+from nncfx.algorithms.quantization.config import QuantizationConfig, StagedQuantization
+from nncfx.algorithms.quantization.from_config import ranges_of_config, target_of_config
+from nncfx.algorithms.quantization.statistics import (
+    OptimizerSettings,
+    QuantizationStatistics,
+    QuantizerStatistics,
+)
+from nncfx.controllers import (
+    BaselineSchedule,
+    CompressionStage,
+    Controller,
+    EpochScheduler,
+)
+from nncfx.controllers.base.states import check_keys
+from nncfx.network import NNCFNetwork
+from nncfx.quantization import Quantizer
+from nncfx.quantization.placement.insertions import (
+    PlacedQuantizer,
+)
+from nncfx.quantization.ranges.calibration import calibrate, calibration_inputs
+
+__all__ = ["QuantizationController"]
+
+ALGORITHM = QuantizationConfig.algorithm
+_POWER: Final = 0.9
+"""Of the polynomial by which the learning rate falls."""
+
+
+@final
+class QuantizationController(Controller):
+    """Lets quantizers start when the schedule says; it has no level.
+
+    Attributes:
+        config: The algorithm's config.
+        placed: The quantizers.
+    """
+
+    has_level: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        model: NNCFNetwork,
+        config: QuantizationConfig,
+        placed: Sequence[PlacedQuantizer],
+        float_operations: Mapping[str, int],
+    ) -> None:
+        super().__init__(model, ALGORITHM, [config])
+        self.config = config
+        self.placed = tuple(placed)
+        self._float_operations = dict(float_operations)
+        self.scheduler = EpochScheduler(self, BaselineSchedule(target=0.0), 0)
+        self._epoch_begun(0 if config.params is None else -1)
+
+    @override
+    def calibrate(self, batches: Iterable[Any]) -> None:
+        """Find the ranges of activations anew, from `batches`.
+
+        Raises:
+            ArgumentError: there is no batch, or one is of an unknown form.
+            CompressionError: an activation is NaN or infinite.
+        """
+        assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
+        device = next((one.device for one in self.model.parameters()), torch.device("cpu"))
+        samples = max(self.config.calibration_samples, 1)
+        inputs = calibration_inputs(batches, self.model, samples, device)
+        ranges = ranges_of_config(self.config, self.model.nncf.graph)
+        calibrate(self.model, self.placed, inputs, ranges)
+
+    @override
+    def _apply(self, level: float) -> None:
+        """Do nothing: there is no level."""
+
+    @override
+    def _epoch_begun(self, epoch: int) -> None:
+        params = self.config.params
+        for one in self.placed:
+            if params is None:
+                one.hook.is_active = True
+                continue
+            starts = {
+                "activation": params.activations_quant_start_epoch,
+                "weight": params.weights_quant_start_epoch,
+            }
+            one.hook.is_active = epoch >= starts[one.planned.role]
+            freeze = params.ranges_freeze_epoch
+            if freeze is not None and epoch >= freeze:
+                for parameter in one.hook.parameters():
+                    parameter.requires_grad_(False)
+                    parameter.grad = None
+
+    @override
+    def compression_stage(self) -> CompressionStage:
+        active = [one.hook.is_active for one in self.placed]
+        if all(active):
+            return CompressionStage.FULLY_COMPRESSED
+        return (
+            CompressionStage.PARTIALLY_COMPRESSED if any(active) else CompressionStage.UNCOMPRESSED
+        )
+
+    def optimizer_settings(self, epoch: float) -> OptimizerSettings:
+        """Return the learning rate and weight decay of the staged schedule at `epoch`.
+
+        The learning rate is `base_lr` until `lr_poly_drop_start_epoch`; then it falls to 0 as
+        `(1 - t / duration)^0.9`. Without `params`, the defaults of these keys hold.
+        """
+        params = self.config.params or StagedQuantization()
+        lr, decay = params.base_lr, params.base_wd
+        start = params.lr_poly_drop_start_epoch
+        if start is not None and epoch > start:
+            progress = (epoch - start) / max(params.lr_poly_drop_duration_epochs, 1)
+            lr *= max(1 - progress, 0.0) ** _POWER
+        stop = params.disable_wd_start_epoch
+        if stop is not None and epoch >= stop:
+            decay = 0.0
+        return OptimizerSettings(
+            lr=lr, weight_decay=decay, batch_multiplier=params.batch_multiplier
+        )
+
+    @override
+    def _settle(self, model: NNCFNetwork) -> None:
+        for module in model.modules():
+            if isinstance(module, Quantizer):
+                module.freeze()
+
+    @override
+    def statistics(self) -> QuantizationStatistics:
+        return QuantizationStatistics(
+            target=target_of_config(self.config),
+            quantizers=tuple(
+                QuantizerStatistics(
+                    name=one.planned.name,
+                    role=one.planned.role,
+                    bits=one.hook.spec.bits,
+                    mode=one.hook.spec.mode,
+                    scales=one.hook.step.numel(),
+                    is_active=one.hook.is_active,
+                )
+                for one in self.placed
+            ),
+            float_operations=self._float_operations,
+            unread=self.unread,
+        )
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        """Return the schedule, and which symmetric grids turned out unsigned."""
+        signed = {one.planned.name: one.hook.spec.signed for one in self.placed}
+        return super().state_dict() | {"signed": signed}
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        check_keys(
+            state, ("algorithm", "level", "scheduler", "signed"), f"The state of '{ALGORITHM}'"
+        )
+        names = [one.planned.name for one in self.placed]
+        check_keys(state["signed"], names, "The signs of the quantizers")
+        super().load_state_dict({key: state[key] for key in state if key != "signed"})
+        for one in self.placed:
+            one.hook.spec = one.hook.spec.replace(signed=state["signed"][one.planned.name])
+        self._epoch_begun(self.scheduler.current_epoch)

@@ -1,0 +1,247 @@
+"""What a config says, as the placement and the calibration take it."""
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from nncfx.algorithms.quantization.config import (
+    QuantizationConfig,
+    RangeInitializer,
+    WeightQuantizers,
+)
+from nncfx.config import Fault, config_error
+from nncfx.errors import CompressionError, did_you_mean
+from nncfx.graph import NNCFGraph
+from nncfx.network import NNCFNetwork
+from nncfx.quantization.placement.changed_buffers import changed_buffers
+from nncfx.quantization.placement.insertions import PlacedQuantizer
+from nncfx.quantization.placement.overflow_fix import with_overflow_fix
+from nncfx.quantization.placement.plan import (
+    PlacementOptions,
+    PlannedQuantizer,
+    QuantizationPlan,
+    SpecRequest,
+)
+from nncfx.quantization.placement.plan_quantizers import plan_quantizers
+from nncfx.quantization.quantize import preset_requests
+from nncfx.quantization.ranges.range_estimation import RangeRequest
+from nncfx.targets import Hardware, hardware_named, target_of_device
+
+__all__ = ["plan_of_config", "ranges_of_config"]
+
+_LOGGER = logging.getLogger(__name__)
+_OF_MANUAL: Final = ("type", "bitwidth_per_scope")
+
+
+def target_of_config(config: QuantizationConfig) -> str:
+    """Return the name of the target, or its file, that `config` means."""
+    return config.target or target_of_device("ANY")
+
+
+def plan_of_config(config: QuantizationConfig, model: NNCFNetwork) -> QuantizationPlan:
+    """Return where the quantizers of `config` go in `model`.
+
+    Raises:
+        ArgumentError: the target is not known, or has fewer bits than are asked for.
+        GraphError: a scope matches no operation.
+        CompressionError: nothing is quantized, or a quantizer that gets bits does not exist.
+        ConfigError: bits are to be found by HAWQ, which is not built.
+    """
+    _refuse_hawq(config)
+    hardware = hardware_named(target_of_config(config))
+    graph = model.nncf.graph
+    options = _options(config, graph, hardware)
+    plan = plan_quantizers(graph, hardware, options, changed=changed_buffers(model))
+    if not plan.quantizers:
+        raise CompressionError(
+            f"quantization finds nothing to work on: {hardware.name} computes none of the "
+            "operations within the scopes in integers. Widen 'target_scopes', or take the item "
+            "out of the config.",
+        )
+    _tell_idle_keys(config)
+    bits = _manual_bits(config, plan)
+    quantizers = [
+        dataclasses.replace(one, spec=one.spec.replace(bits=bits.get(one.name, one.spec.bits)))
+        for one in plan.quantizers
+    ]
+    plan = dataclasses.replace(plan, quantizers=tuple(quantizers))
+    return with_overflow_fix(plan, config.overflow_fix, hardware)
+
+
+def _refuse_hawq(config: QuantizationConfig) -> None:
+    precision = config.initializer.precision if config.initializer else None
+    if precision is not None and precision.type == "hawq":
+        fault = Fault(
+            path="initializer.precision.type",
+            problem="'hawq' can be read, but is not built: bits are not found by Hessian traces. "
+            "Use 'manual' with 'bitwidth_per_scope', or search the bits with nncfx.hago",
+        )
+        raise config_error([fault], "The quantization item")
+
+
+def _tell_idle_keys(config: QuantizationConfig) -> None:
+    """Tell of keys of HAWQ beside manual bits, as NNCF's own samples have them."""
+    precision = config.initializer.precision if config.initializer else None
+    if precision is None:
+        return
+    idle = [
+        one.name
+        for one in dataclasses.fields(precision)
+        if one.name not in _OF_MANUAL and getattr(precision, one.name) != one.default
+    ]
+    if idle:
+        _LOGGER.warning(
+            "initializer.precision: %s do nothing where bits are given by hand (type 'manual'). "
+            "Take them out.",
+            ", ".join(idle),
+        )
+
+
+def ranges_of_config(
+    config: QuantizationConfig, graph: NNCFGraph
+) -> Callable[[PlacedQuantizer], RangeRequest]:
+    """Return what says, for each quantizer, how its range is found.
+
+    What is returned raises:
+        CompressionError: several entries of `initializer.range` hold for the quantizer, or none.
+    """
+    entries = config.initializer.range if config.initializer else ()
+    overrides = [
+        (
+            role,
+            _addresses(graph, [scope]),
+            RangeInitializer.from_dict(each["initializer"]["range"]),
+        )
+        for role, by_scope in (config.scope_overrides or {}).items()
+        for scope, each in by_scope.items()
+        if "range" in each.get("initializer", {})
+    ]
+
+    def range_of(placed: PlacedQuantizer) -> RangeRequest:
+        planned = placed.planned
+        for role, addresses, entry in overrides:
+            if role == f"{planned.role}s" and addresses.intersection(planned.operations):
+                return _request(entry)
+        if not entries:
+            return RangeRequest()
+        fitting = [one for one in entries if _holds_for(one, planned, graph)]
+        if len(fitting) != 1:
+            raise CompressionError(
+                f"{len(fitting)} entries of 'initializer.range' hold for the quantizer "
+                f"'{planned.name}', where one has to. Give entries scopes, or a "
+                "'target_quantizer_group', that do not overlap and leave nothing out.",
+            )
+        return _request(fitting[0])
+
+    return range_of
+
+
+def _request(entry: RangeInitializer) -> RangeRequest:
+    if entry.params is None:
+        return RangeRequest(method=entry.type)
+    params = entry.params
+    return RangeRequest(method=entry.type, low=params.min_percentile, high=params.max_percentile)
+
+
+def _holds_for(entry: RangeInitializer, planned: PlannedQuantizer, graph: NNCFGraph) -> bool:
+    group = entry.target_quantizer_group
+    if group is not None and group != f"{planned.role}s":
+        return False
+    inside = entry.target_scopes is None or bool(
+        _addresses(graph, entry.target_scopes).intersection(planned.operations)
+    )
+    return inside and not _addresses(graph, entry.ignored_scopes).intersection(planned.operations)
+
+
+def _addresses(graph: NNCFGraph, scopes: Iterable[str]) -> set[str]:
+    return {one.address for one in graph.select(scopes)}
+
+
+def _options(config: QuantizationConfig, graph: NNCFGraph, hardware: Hardware) -> PlacementOptions:
+    weights, activations = preset_requests(config.preset or "performance", hardware)
+    overrides: Mapping[str, Any] = config.scope_overrides or {}
+    unified = config.activations.unified_scale_ops if config.activations else None
+
+    def known(scopes: Iterable[str]) -> tuple[str, ...]:
+        if config.validate_scopes:
+            return tuple(scopes)
+        missed = set(graph.unmatched(list(scopes)))
+        return tuple(one for one in scopes if one not in missed)
+
+    return PlacementOptions(
+        weights=_asked(config.weights).over(weights),
+        activations=_asked(config.activations).over(activations),
+        weight_overrides=_overrides(overrides.get("weights", {})),
+        activation_overrides=_overrides(overrides.get("activations", {})),
+        target_scopes=None if config.target_scopes is None else known(config.target_scopes),
+        ignored_scopes=known(config.ignored_scopes),
+        ignored_weights=_ignored(config.weights, graph),
+        ignored_activations=_ignored(config.activations, graph),
+        unified=tuple(tuple(group) for group in unified or ()),
+        quantize_inputs=config.quantize_inputs,
+        quantize_outputs=config.quantize_outputs,
+    )
+
+
+def _asked(section: WeightQuantizers | None) -> SpecRequest:
+    if section is None:
+        return SpecRequest()
+    return SpecRequest(
+        bits=section.bits,
+        mode=section.mode,
+        signed=section.signed,
+        per_channel=section.per_channel,
+    )
+
+
+def _overrides(by_scope: Mapping[str, Any]) -> tuple[tuple[str, SpecRequest], ...]:
+    return tuple(
+        (scope, SpecRequest(**{key: one[key] for key in one if key != "initializer"}))
+        for scope, one in by_scope.items()
+    )
+
+
+def _ignored(section: WeightQuantizers | None, graph: NNCFGraph) -> tuple[str, ...]:
+    """Return the scopes that are ignored, and the addresses outside the targets."""
+    if section is None:
+        return ()
+    outside: list[str] = []
+    if section.target_scopes is not None:
+        inside = _addresses(graph, section.target_scopes)
+        outside = [address for address in graph.addresses if address not in inside]
+    return (*section.ignored_scopes, *outside)
+
+
+def _manual_bits(config: QuantizationConfig, plan: QuantizationPlan) -> dict[str, int]:
+    """Return the bits that `initializer.precision` gives to quantizers, by name.
+
+    Raises:
+        ConfigError: an entry is no width and name.
+        CompressionError: a name is that of no quantizer.
+    """
+    precision = config.initializer.precision if config.initializer else None
+    names = {one.name for one in plan.quantizers}
+    bits = {}
+    entries = (precision.bitwidth_per_scope or ()) if precision else ()
+    faults = [
+        Fault(
+            path=f"initializer.precision.bitwidth_per_scope[{index}]",
+            problem=f"{entry} is no pair of a width and the name of a quantizer, such as "
+            '[8, "Net/Conv2d[conv1]/conv2d_0|WEIGHT"]',
+        )
+        for index, entry in enumerate(entries)
+        if [type(one) for one in entry] != [int, str]
+    ]
+    if faults:
+        raise config_error(faults, "The quantization item")
+    for width, asked in entries:
+        # NNCF writes the only output of an operation without its number
+        name = f"{asked}0" if asked.endswith("|OUTPUT") else asked
+        if name not in names:
+            raise CompressionError(
+                f"'bitwidth_per_scope' gives {width} bits to '{asked}', and there is no such "
+                f"quantizer.{did_you_mean(asked, names)} controller.statistics() names them all.",
+            )
+        bits[name] = width
+    return bits

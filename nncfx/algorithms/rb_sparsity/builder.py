@@ -1,0 +1,44 @@
+"""Regularization-based sparsity: a learned mask on every weight."""
+
+from collections.abc import Sequence
+from typing import final
+
+from typing_extensions import override
+
+from nncfx.algorithms.rb_sparsity.config import RBSparsityConfig
+from nncfx.algorithms.rb_sparsity.controller import RBSparsityController
+from nncfx.algorithms.rb_sparsity.mask import LearnedMask
+from nncfx.controllers import (
+    Builder,
+    plan_on_weights,
+    register_algorithm,
+)
+from nncfx.controllers.base.weights import aliases
+from nncfx.network import NNCFNetwork
+from nncfx.tracing import Insertion
+
+__all__ = ["RBSparsityBuilder"]
+
+
+@final
+@register_algorithm(RBSparsityConfig)
+class RBSparsityBuilder(Builder[RBSparsityConfig]):
+    """Plans a learned mask on every weight of convolutions, linear layers and embeddings."""
+
+    @override
+    def plan(self, model: NNCFNetwork) -> list[Insertion]:
+        return plan_on_weights(self, model, LearnedMask)
+
+    @override
+    def controller(
+        self,
+        model: NNCFNetwork,
+        insertions: Sequence[Insertion],
+    ) -> RBSparsityController:
+        names = aliases(model)
+        masks = {
+            names[str(one.site)][0]: one.hook
+            for one in insertions
+            if isinstance(one.hook, LearnedMask)
+        }
+        return RBSparsityController(model, self.config, masks)

@@ -1,0 +1,50 @@
+"""The config of regularization-based sparsity."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import ClassVar
+
+from typing_extensions import override
+
+from nncfx.config.faults import Fault
+from nncfx.config.option import LEVEL, option
+from nncfx.config.registry import (
+    TrainedAlgorithmConfig,
+    register_algorithm_config,
+)
+from nncfx.config.sparsity_schedule import SparsityParams, SparsityScheduleName, falling_sparsity
+
+__all__ = ["RBSparsityConfig", "RBSparsityParams"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RBSparsityParams(SparsityParams):
+    """The schedule of regularization-based sparsity."""
+
+    schedule: SparsityScheduleName = option(  # noqa: RUF009 (option makes a field)
+        "exponential",
+        "how the level goes from sparsity_init to sparsity_target",
+    )
+
+
+@register_algorithm_config
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RBSparsityConfig(TrainedAlgorithmConfig):
+    """Learn which weights to zero, under a loss that asks for the level."""
+
+    algorithm: ClassVar[str] = "rb_sparsity"
+
+    sparsity_init: float = option(
+        0.0,
+        "the level that the loss asks for from the start",
+        limits=LEVEL,
+    )
+    params: RBSparsityParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+        RBSparsityParams(),
+        "when which level is asked for",
+    )
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the fault of a schedule that would lead downwards."""
+        yield from falling_sparsity(self.sparsity_init, self.params)

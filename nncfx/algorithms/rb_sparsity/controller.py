@@ -1,0 +1,116 @@
+"""Regularization-based sparsity: which weights go is learned, under a loss that asks how many.
+
+Every weight has a score; it stays while the score is above 0, and in training with the
+probability sigmoid(score). The gradient passes the threshold as if it were the sigmoid.
+
+Source: NNCF 2.19, "RB-sparsity"; Louizos et al., "Learning sparse neural networks through L0
+regularization", 2017, from which it takes the idea.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.algorithms.rb_sparsity.config import RBSparsityConfig
+from nncfx.algorithms.rb_sparsity.mask import LearnedMask
+from nncfx.controllers import (
+    CompressionLoss,
+    Controller,
+    SparsityStatistics,
+    sparsity_scheduler,
+    sparsity_statistics,
+)
+
+__all__ = ["RBLoss", "RBSparsityController"]
+
+ALGORITHM = RBSparsityConfig.algorithm
+_WIDTH = 0.05
+"""The distance from the level at which the loss is 1 (NNCF's p)."""
+
+
+@final
+class RBLoss(CompressionLoss):
+    """The squared distance of the density from the one that is asked for, in units of 0.05.
+
+    Attributes:
+        masks: The learned masks, each once.
+        is_local: Whether each of them has a density of its own; the loss is their mean then.
+        level: The level that is asked for.
+    """
+
+    def __init__(self, masks: Sequence[LearnedMask], *, is_local: bool = False) -> None:
+        self.masks = tuple(masks)
+        self.is_local = is_local
+        self.level = 0.0
+
+    @override
+    def __call__(self) -> Tensor:
+        """Return `((kept / n - (1 - level)) / 0.05)^2`, with a gradient to all scores.
+
+        It is 0 once the masks are frozen.
+        """
+        if not any(one.is_noisy for one in self.masks):
+            return self.masks[0].scores.new_zeros(())
+        sizes = [one.scores.numel() for one in self.masks]
+        if self.is_local:
+            shares = [one.kept() / size for one, size in zip(self.masks, sizes, strict=True)]
+            density = torch.stack(shares)
+        else:
+            density = torch.stack([one.kept() for one in self.masks]).sum() / sum(sizes)
+        return ((density - (1 - self.level)) / _WIDTH).square().mean()
+
+
+@final
+class RBSparsityController(Controller):
+    """Asks, by its loss, for the level that its scheduler sets; training then brings it about.
+
+    Attributes:
+        config: The algorithm's config.
+        masks: The learned masks by parameter.
+    """
+
+    needs_loss: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: RBSparsityConfig,
+        masks: Mapping[str, LearnedMask],
+    ) -> None:
+        super().__init__(model, ALGORITHM, [config])
+        self.config = config
+        self.masks = dict(masks)
+        is_local = config.params.sparsity_level_setting_mode == "local"
+        self._rb_loss = RBLoss(list(self.masks.values()), is_local=is_local)
+        self.compression_loss = self._rb_loss
+        self.level = config.sparsity_init
+        self.scheduler = sparsity_scheduler(self, config.params, reached=self._reached)
+
+    @override
+    def _apply(self, level: float) -> None:
+        self._rb_loss.level = level
+        for mask in self.masks.values():
+            mask.set_active(is_active=level > 0)
+
+    @override
+    def _epoch_begun(self, epoch: int) -> None:
+        if epoch >= self.config.params.sparsity_freeze_epoch:
+            for mask in self.masks.values():
+                mask.freeze()
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._rb_loss.level = self.level
+        self._epoch_begun(self.scheduler.schedule_epoch)
+
+    @override
+    def statistics(self) -> SparsityStatistics:
+        gone = {name: one.removed() for name, one in self.masks.items()}
+        return sparsity_statistics(self.model, gone, self.level)
+
+    def _reached(self) -> float:
+        return self.statistics().level

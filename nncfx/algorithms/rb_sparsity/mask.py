@@ -1,0 +1,198 @@
+"""A mask whose entries are learned as probabilities."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final, Self, final
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.schemes.wide_floats import wide
+
+__all__ = ["LearnedMask", "initial_scores", "logistic_noise", "threshold"]
+
+
+_CERTAIN = math.log(0.99 / 0.01)
+_BITS: Final = 16
+_LANES: Final = 4
+"""Numbers of 16 bits in one of 64."""
+
+_BLOCK: Final = 2**17
+"""Entries whose intermediate values are held at once: fresh memory for all of them costs more than
+to compute them."""
+
+
+def initial_scores(weight: Tensor) -> Tensor:
+    """Return scores at which weights stay with a probability of about 0.99.
+
+    NNCF gives all the same score. Here the score rises with the magnitude relative to the mean
+    one, from half to three halves of it, so that small weights are the first to go where the task
+    has no say.
+
+    >>> initial_scores(torch.tensor([0.0, 1.0, -1.0, 9.0])).round(decimals=1)
+    tensor([2.3000, 3.1000, 3.1000, 6.9000])
+    """
+    magnitude = wide(weight).abs()
+    mean = magnitude.mean()
+    relative = magnitude / torch.where(mean > 0, mean, torch.ones_like(mean))
+    return _CERTAIN * (0.5 + (relative / 2).clamp(max=1))
+
+
+def threshold(scores: Tensor) -> Tensor:
+    """Return 1 where a score is above 0, else 0; the gradient is that of the sigmoid.
+
+    >>> threshold(torch.tensor([-1.0, 0.0, 1.0])).tolist()
+    [0.0, 0.0, 1.0]
+    """
+    probability = torch.sigmoid(scores)
+    # the difference is zero exactly, and carries the gradient
+    return (scores.detach() > 0).to(scores.dtype) + (probability - probability.detach())
+
+
+def logistic_noise(like: Tensor) -> Tensor:
+    """Return noise of the logistic distribution, of the shape, dtype and device of `like`.
+
+    It comes from torch's generator of that device, as dropout's does. On a CPU, where 32 random
+    bits an entry would take four times as long, it is the quantile of one of 2^16 equal parts of
+    (0, 1), drawn with 16.
+
+    >>> torch.sigmoid(logistic_noise(torch.zeros(100_000))).mean().round(decimals=1)
+    tensor(0.5000)
+    """
+    parts = 2**_BITS
+    if torch.compiler.is_compiling() or like.device.type != "cpu":
+        return torch.logit(torch.rand_like(like).clamp(0.5 / parts, 1 - 0.5 / parts))
+    middles = torch.empty(like.numel(), dtype=like.dtype)
+    packed = torch.empty(min(_BLOCK, like.numel() + _LANES) // _LANES, dtype=torch.int64)
+    for block in torch.split(middles, _BLOCK):
+        # without an upper end all 64 bits are drawn
+        lanes = packed[: -(-block.numel() // _LANES)].random_(-(2**63), None)
+        block.copy_(lanes.view(torch.int16)[: block.numel()])
+    return middles.add_((parts + 1) / 2).mul_(1 / parts).logit_().view_as(like)
+
+
+class _Kept(torch.autograd.Function):
+    """Entries of a weight where `noisy`, its scores and noise, is above 0; the others are 0.
+
+    The gradient is that of `weight * threshold(noisy)`, in fewer passes over memory.
+    """
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, weight: Tensor, scores: Tensor, noisy: Tensor) -> Tensor:
+        # relu's backward keeps what stands where another tensor is above a number
+        kept: Tensor = torch.ops.aten.threshold_backward(weight, noisy, 0)
+        # in the memory of the noisy scores, which nobody else reads; compilers do that themselves
+        is_compiled = torch.compiler.is_compiling()
+        ctx.save_for_backward(weight, noisy.sigmoid() if is_compiled else noisy.sigmoid_())
+        return kept
+
+    @staticmethod
+    @override
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        weight, probability = ctx.saved_tensors
+        of_scores = torch.ops.aten.sigmoid_backward(grads[0], probability).mul_(weight)
+        return torch.ops.aten.threshold_backward(grads[0], probability, 0.5), of_scores, None
+
+
+class _Count(torch.autograd.Function):
+    """How many scores are above 0, with the gradient of `threshold(scores).sum()`."""
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, scores: Tensor) -> Tensor:
+        ctx.save_for_backward(scores)
+        one = scores.new_ones(1)
+        is_compiled = torch.compiler.is_compiling()
+        blocks = [scores] if is_compiled else torch.split(scores.reshape(-1), _BLOCK)
+        # a sum of floats takes a fourth of the time of one of bools
+        parts = [
+            torch.ops.aten.threshold_backward(one.expand_as(block), block, 0).sum()
+            for block in blocks
+        ]
+        return torch.stack(parts).sum()
+
+    @staticmethod
+    @override
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (scores,) = ctx.saved_tensors
+        slope: Tensor = scores.sigmoid()
+        slope.addcmul_(slope, slope, value=-1)
+        return slope.mul_(grads[0])
+
+
+@final
+class LearnedMask(nn.Module):
+    """Multiplies a weight by the threshold of its scores.
+
+    In training mode the scores are disturbed by logistic noise, which keeps a weight with the
+    probability sigmoid(score).
+
+    Attributes:
+        scores: One per entry of the weight.
+        is_active: Whether the mask counts; if not, all entries stay, bitwise.
+        is_noisy: Whether training disturbs the scores.
+        flags: Both as a tensor, for the `state_dict`.
+    """
+
+    flags: Tensor
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.scores = nn.Parameter(initial_scores(weight))
+        # floats can be averaged by whoever averages all buffers
+        self.register_buffer("flags", torch.tensor([0.0, 1.0], device=weight.device))
+        self.is_active, self.is_noisy = False, True
+
+    @override
+    def forward(self, weight: Tensor) -> Tensor:
+        if not self.is_active:
+            return weight
+        if self.training and self.is_noisy:
+            fixed = self.scores.detach()
+            kept: Tensor = _Kept.apply(weight, self.scores, logistic_noise(fixed).add_(fixed))  # type: ignore[no-untyped-call]  # torch
+            return kept
+        return weight * threshold(self.scores)
+
+    def removed(self) -> int:
+        """Return how many entries go, without noise."""
+        return int((self.scores <= 0).sum()) if self.is_active else 0
+
+    def kept(self) -> Tensor:
+        """Return how many entries stay, without noise, with a gradient to the scores."""
+        kept: Tensor = _Count.apply(self.scores)  # type: ignore[no-untyped-call]  # torch
+        # a gradient of zeros, which tools of distributed training wait for
+        return kept if self.is_active else kept * 0 + self.scores.numel()
+
+    def set_active(self, *, is_active: bool) -> None:
+        """Let the mask count, or not."""
+        self._set(is_active=is_active, is_noisy=self.is_noisy)
+
+    def freeze(self) -> None:
+        """Let the scores stand still: no noise, and no gradient that could move them."""
+        self._set(is_active=self.is_active, is_noisy=False)
+        self.scores.requires_grad_(False)
+        self.scores.grad = None
+
+    def _set(self, *, is_active: bool, is_noisy: bool) -> None:
+        self.is_active, self.is_noisy = is_active, is_noisy
+        self.flags.copy_(torch.tensor([is_active, is_noisy]))
+
+    @override
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode, and read the flags: buffers of a copy may follow those of the model."""
+        self._read_flags()
+        return super().train(mode)
+
+    def _read_flags(self) -> None:
+        if not self.flags.is_meta:
+            self.is_active, self.is_noisy = (one > 0 for one in self.flags.tolist())
+
+    @override
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Any], prefix: str, *rest: Any
+    ) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        if f"{prefix}flags" in state_dict:
+            self._read_flags()

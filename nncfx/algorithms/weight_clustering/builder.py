@@ -1,0 +1,76 @@
+"""Weight clustering: shared values on every weight."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+from typing_extensions import override
+
+from nncfx.algorithms.weight_clustering.config import WeightClusteringConfig
+from nncfx.algorithms.weight_clustering.controller import WeightClusteringController
+from nncfx.algorithms.weight_clustering.hook import ClusterHook
+from nncfx.config import Fault, config_error
+from nncfx.controllers import (
+    Builder,
+    plan_on_weights,
+    register_algorithm,
+)
+from nncfx.controllers.base.weights import aliases
+from nncfx.errors import did_you_mean
+from nncfx.network import NNCFNetwork
+from nncfx.tracing import Insertion, Priority
+
+__all__ = ["WeightClusteringBuilder"]
+
+
+@final
+@register_algorithm(WeightClusteringConfig)
+class WeightClusteringBuilder(Builder[WeightClusteringConfig]):
+    """Plans a hook on every weight of convolutions, linear layers and embeddings.
+
+    It stands behind those of sparsity, so that pruned weights are zero when they are clustered.
+    """
+
+    @override
+    def plan(self, model: NNCFNetwork) -> list[Insertion]:
+        summed = self.config.params.gradient == "sum"
+        planned = plan_on_weights(self, model, lambda weight: ClusterHook(weight, summed=summed))
+        after = Priority.SPARSITY + 1
+        return [dataclasses.replace(one, priority=after) for one in planned]
+
+    @override
+    def controller(
+        self,
+        model: NNCFNetwork,
+        insertions: Sequence[Insertion],
+    ) -> WeightClusteringController:
+        names = aliases(model)
+        hooks = {
+            names[str(one.site)][0]: one.hook
+            for one in insertions
+            if isinstance(one.hook, ClusterHook)
+        }
+        own = self._bits_by_parameter(model, names)
+        bits = {name: own.get(name, self.config.bits) for name in hooks}
+        return WeightClusteringController(model, self.config, hooks, bits)
+
+    def _bits_by_parameter(
+        self,
+        model: NNCFNetwork,
+        names: Mapping[str, tuple[str, ...]],
+    ) -> dict[str, int]:
+        chosen: Mapping[str, Any] = self.config.bits_by_scope or {}
+        graph = model.nncf.graph
+        for scope in graph.unmatched(chosen):
+            problem = (
+                f"'{scope}' matches no operation.{did_you_mean(scope, graph.addresses)} Print "
+                "model.nncf.graph.addresses for those there are."
+            )
+            raise config_error([Fault(path="bits_by_scope", problem=problem)])
+        return {
+            names[parameter][0]: bits
+            for scope, bits in chosen.items()
+            for operation in graph.select([scope])
+            for parameter in operation.parameters.values()
+            if parameter in names
+        }

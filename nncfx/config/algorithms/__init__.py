@@ -1,1 +1,0 @@
-"""The config sections of the algorithms."""

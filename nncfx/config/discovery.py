@@ -1,0 +1,99 @@
+"""Where algorithms are found: in nncfx, and in installed packages that declare them.
+
+A package declares an algorithm by an entry point of the group `nncfx.algorithms`. Its name is that
+of the algorithm; its value is the module which registers config and builder when it is imported::
+
+    [project.entry-points."nncfx.algorithms"]
+    my_sparsity = "my_package.my_sparsity"
+
+nncfx's own are listed here, as a folder that was not installed has no entry points. Each has its
+config in a module `config` beside its builder, so that a config is read without torch.
+"""
+
+import importlib
+import logging
+from collections.abc import Container, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
+from typing import Final
+
+__all__ = ["BUILT_IN", "GROUP", "broken_algorithms", "config_module", "find_algorithms", "forget"]
+
+_LOGGER = logging.getLogger(__name__)
+GROUP: Final = "nncfx.algorithms"
+
+BUILT_IN: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "block_pruning": "nncfx.algorithms.block_pruning.builder",
+        "branch_pruning": "nncfx.algorithms.channel_pruning.branch_pruning",
+        "const_sparsity": "nncfx.algorithms.const_sparsity.builder",
+        "filter_pruning": "nncfx.algorithms.channel_pruning.filter_pruning",
+        "head_pruning": "nncfx.algorithms.channel_pruning.head_pruning",
+        "knowledge_distillation": "nncfx.algorithms.knowledge_distillation.builder",
+        "lc": "nncfx.lc.builder",
+        "magnitude_sparsity": "nncfx.algorithms.magnitude_sparsity.builder",
+        "movement_sparsity": "nncfx.algorithms.movement_sparsity.builder",
+        "neuron_pruning": "nncfx.algorithms.channel_pruning.neuron_pruning",
+        "nm_sparsity": "nncfx.algorithms.nm_sparsity.builder",
+        "quantization": "nncfx.algorithms.quantization.builder",
+        "rb_sparsity": "nncfx.algorithms.rb_sparsity.builder",
+        "structure_pruning": "nncfx.algorithms.channel_pruning.structure_pruning",
+        "weight_clustering": "nncfx.algorithms.weight_clustering.builder",
+    },
+)
+"""The module of the builder, by the name of the algorithm."""
+
+_broken: dict[str, str] = {}
+_state = {"found": False}
+
+
+def config_module(algorithm: str) -> str | None:
+    """Return the module of the config of one of nncfx's own algorithms; None of others."""
+    builder = BUILT_IN.get(algorithm)
+    return None if builder is None else f"{builder.rpartition('.')[0]}.config"
+
+
+def find_algorithms(registered: Container[str]) -> None:
+    """Import, once, what enters its algorithms into `registered`.
+
+    One that cannot be imported is no error until a config asks for it; a warning is logged.
+    """
+    if _state["found"]:
+        return
+    # first of all, as a module that is imported below may ask for algorithms as well
+    _state["found"] = True
+    for algorithm in BUILT_IN:
+        importlib.import_module(str(config_module(algorithm)))
+    for entry in entry_points(group=GROUP):
+        problem = _problem(entry, registered)
+        if problem:
+            _broken[entry.name] = problem
+            _LOGGER.warning("%s", problem)
+
+
+def _problem(entry: EntryPoint, registered: Container[str]) -> str:
+    """Return what is wrong with an algorithm of another package, "" if it works."""
+    home = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "a package without a name"
+    try:
+        entry.load()
+    except Exception as error:  # noqa: BLE001 (a package of others may raise anything)
+        reason = f"importing '{entry.value}' raised {type(error).__name__}: {error}"
+    else:
+        if entry.name in registered:
+            return ""
+        reason = f"'{entry.value}' registers no config of that name"
+    return (
+        f"The algorithm '{entry.name}' of the installed package {home} cannot be used: "
+        f"{reason.rstrip('.')}. Mend, upgrade or uninstall {home.partition(' ')[0]}."
+    )
+
+
+def broken_algorithms() -> Mapping[str, str]:
+    """Return what is wrong with algorithms of other packages that cannot be used, by name."""
+    return MappingProxyType(_broken)
+
+
+def forget() -> None:
+    """Look again at the next call, as after a package was installed while the program runs."""
+    _state["found"] = False
+    _broken.clear()

@@ -1,0 +1,81 @@
+"""A scheme by name. Ours, not NNCF's."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+from typing_extensions import override
+
+from nncfx.config.faults import Fault
+from nncfx.config.option import Limits, option, required
+from nncfx.config.section import Section
+
+__all__ = ["KEYS_OF_SCHEMES", "SchemeConfig"]
+
+_STRUCTURED: Final = frozenset({"criteria", "align"})
+KEYS_OF_SCHEMES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        "BlockPrune": frozenset({"bs", "criteria", "layers"}),
+        "Cluster": frozenset({"bits", "layers"}),
+        "FilterPrune": _STRUCTURED,
+        "HeadPrune": frozenset({"criteria"}),
+        "LowRank": frozenset({"energy", "layers", "rank"}),
+        "NeuronPrune": _STRUCTURED,
+        "Prune": frozenset({"layers"}),
+        "Quantize": frozenset({"dtype", "layers"}),
+        "StructurePrune": _STRUCTURED,
+    },
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SchemeConfig(Section):
+    """One of `nncfx.schemes`, by the name of its class."""
+
+    name: Literal[
+        "BlockPrune",
+        "Cluster",
+        "FilterPrune",
+        "HeadPrune",
+        "LowRank",
+        "NeuronPrune",
+        "Prune",
+        "Quantize",
+        "StructurePrune",
+    ] = required("the scheme")
+    criteria: str | None = option(None, "the score of a block or row, such as 'l2norm'")
+    bs: int | None = option(None, "the extent of a block", limits=Limits(minimum=1))
+    align: int | None = option(
+        None,
+        "what kept counts are rounded up to a multiple of",
+        limits=Limits(minimum=1),
+    )
+    dtype: str | None = option(None, "what weights are cast to, such as 'float16' or 'int8'")
+    bits: int | None = option(None, "the bits of a code", limits=Limits(minimum=1, maximum=8))
+    rank: int | None = option(None, "the rank of a weight", limits=Limits(minimum=1))
+    energy: float | None = option(
+        None,
+        "the fraction of squared singular values that stays",
+        limits=Limits(above=0, maximum=1),
+    )
+    layers: tuple[str, ...] = option(
+        (), "the kinds of layers, such as 'linear', 'conv2d', 'embedding', 'lstm'", single=True
+    )
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the faults of keys that the scheme does not know."""
+        for key in self.settings:
+            if key not in KEYS_OF_SCHEMES[self.name]:
+                known = ", ".join(sorted(KEYS_OF_SCHEMES[self.name])) or "none"
+                yield Fault(
+                    path=key,
+                    problem=f"'{self.name}' does not know it; its keys are: {known}. Take it out.",
+                )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The keys that are given, beside the name."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {key: one for key, one in values.items() if key != "name" and one not in (None, ())}

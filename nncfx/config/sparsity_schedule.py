@@ -1,0 +1,134 @@
+"""When which level of sparsity holds: what the configs of several algorithms share."""
+
+import dataclasses
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Literal, TypeAlias
+
+from typing_extensions import override
+
+from nncfx.config.faults import Fault
+from nncfx.config.option import LEVEL, Limits, option
+from nncfx.config.section import Section
+
+__all__ = ["SparsityParams", "SparsityScheduleName", "falling_sparsity"]
+
+SparsityScheduleName: TypeAlias = Literal[
+    "polynomial",
+    "exponential",
+    "adaptive",
+    "multistep",
+    "cubic",
+    "constant",
+]
+"""NNCF's schedules, and two of ours: cubic is polynomial, concave, of power 3 (Zhu and Gupta,
+2017); constant is the target from the first epoch."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SparsityParams(Section):
+    """When which level of sparsity holds.
+
+    Source: NNCF 2.19, "Sparsity", the common parameters of its schedulers.
+    """
+
+    schedule: SparsityScheduleName = option(  # noqa: RUF009 (option makes a field)
+        "polynomial",
+        "how the level goes from sparsity_init to sparsity_target",
+    )
+    sparsity_level_setting_mode: Literal["global", "local"] = option(
+        "global",
+        "whether the level holds for all weights together or for each layer by itself",
+    )
+    sparsity_target: float = option(
+        0.5,
+        "the fraction of weights that is zero at the end",
+        limits=LEVEL,
+    )
+    sparsity_target_epoch: int = option(
+        90,
+        "the epoch, counted from 0, from which the target holds",
+        limits=Limits(minimum=0),
+    )
+    sparsity_freeze_epoch: int = option(
+        100,
+        "the epoch, counted from 0, from which the masks stand still",
+        limits=Limits(minimum=0),
+    )
+    update_per_optimizer_step: bool = option(
+        default=False,
+        doc="whether the schedule moves at every optimizer step, not only at every epoch",
+    )
+    steps_per_epoch: int | None = option(
+        None,
+        "optimizer steps in an epoch; without it, the first epoch only counts them, and the "
+        "schedule begins after it",
+        limits=Limits(minimum=1),
+    )
+    multistep_steps: tuple[int, ...] = option(
+        (90,),
+        "the epochs at which a multistep schedule goes to its next level",
+        limits=Limits(minimum=0),
+    )
+    multistep_sparsity_levels: tuple[float, ...] = option(
+        (0.1, 0.5),
+        "the levels of a multistep schedule, one more than it has steps",
+        limits=LEVEL,
+    )
+    patience: int = option(
+        1,
+        "epochs for which an adaptive schedule waits at a level it has reached",
+        limits=Limits(minimum=1),
+    )
+    step: float = option(
+        0.05,
+        "what an adaptive schedule adds to the level",
+        limits=Limits(above=0, below=1),
+    )
+    eps: float = option(
+        0.03,
+        "how near to its level the sparsity must come to count as reached (adaptive schedule)",
+        limits=LEVEL,
+    )
+    power: float = option(0.9, "the power of a polynomial schedule", limits=Limits(above=0))
+    concave: bool = option(
+        default=True,
+        doc="whether a polynomial schedule rises fast first (concave) or last (convex)",
+    )
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the faults of an adaptive schedule by step, and of a multistep schedule."""
+        if self.schedule == "adaptive" and self.update_per_optimizer_step:
+            yield Fault(
+                path="update_per_optimizer_step",
+                problem="an adaptive schedule looks at the sparsity once an epoch and has no "
+                "level between. Remove the key.",
+            )
+        if self.schedule != "multistep":
+            return
+        steps, levels = self.multistep_steps, self.multistep_sparsity_levels
+        if len(levels) != len(steps) + 1:
+            yield Fault(
+                path="multistep_sparsity_levels",
+                problem=f"has {len(levels)} levels for {len(steps)} steps; the first level holds "
+                f"before the first step and each step needs one more. Write {len(steps) + 1}.",
+            )
+        if any(later <= earlier for earlier, later in pairwise(steps)):
+            yield Fault(
+                path="multistep_steps",
+                problem=f"{list(steps)} does not rise; the epochs of the steps must follow each "
+                "other. Sort them, and name none twice.",
+            )
+
+
+def falling_sparsity(initial: float, params: SparsityParams) -> Iterator[Fault]:
+    """Yield a fault if the schedule of `params` falls from the level `initial`."""
+    # the levels of a multistep schedule are all given
+    if params.schedule != "multistep" and initial > params.sparsity_target:
+        yield Fault(
+            path="sparsity_init",
+            problem=f"{initial} lies above 'params.sparsity_target', which is "
+            f"{params.sparsity_target}; a level never falls during training. Lower "
+            "'sparsity_init' or raise 'params.sparsity_target'.",
+        )

@@ -1,0 +1,73 @@
+"""L-C: a hook on every weight that its schemes compress."""
+
+import copy
+from collections.abc import Iterable, Sequence
+from typing import final
+
+from typing_extensions import override
+
+from nncfx.controllers import (
+    Builder,
+    register_algorithm,
+)
+from nncfx.controllers.base.weights import WEIGHT_FUNCTIONS, aliases, raw_parameters
+from nncfx.errors import CompressionError
+from nncfx.lc.config import LCConfig
+from nncfx.lc.controller import ALGORITHM, LCController
+from nncfx.lc.penalty import CompressedWeight
+from nncfx.network import NNCFNetwork, unwrap
+from nncfx.schemes import Scheme
+from nncfx.schemes.from_config import schemes_from
+from nncfx.tracing import Insertion, Priority, WeightSite
+
+__all__ = ["LCBuilder"]
+
+
+@final
+@register_algorithm(LCConfig)
+class LCBuilder(Builder[LCConfig]):
+    """Plans a compressed weight at every parameter that the schemes constrain."""
+
+    @override
+    def plan(self, model: NNCFNetwork) -> list[Insertion]:
+        names = aliases(model)
+        parameters = raw_parameters(model)
+        constrained = sorted(self._scheme(model).parameters(unwrap(copy.deepcopy(model))))
+        if not constrained:
+            raise CompressionError(
+                "lc finds no weight to work on: its schemes constrain none within the scopes. "
+                "Widen 'target_scopes', choose another scheme, or take the item out.",
+            )
+        insertions = []
+        for name in constrained:
+            hook = CompressedWeight(parameters[name].detach())
+            insertions += [
+                # masks of other algorithms see what this one leaves
+                Insertion(WeightSite.of(alias), hook, Priority.DEFAULT, ALGORITHM)
+                for alias in names[name]
+            ]
+        return insertions
+
+    @override
+    def controller(self, model: NNCFNetwork, insertions: Sequence[Insertion]) -> LCController:
+        names = aliases(model)
+        hooks = {
+            names[str(one.site)][0]: one.hook
+            for one in insertions
+            if isinstance(one.hook, CompressedWeight)
+        }
+        return LCController(model, self.config, self._scheme(model), hooks)
+
+    def _scheme(self, model: NNCFNetwork) -> Scheme:
+        scheme = schemes_from(self.config.schemes, ignored=sorted(self._left_alone(model)))
+        return scheme.bind(model.nncf.channels) if scheme.is_structured else scheme
+
+    def _left_alone(self, model: NNCFNetwork) -> Iterable[str]:
+        """Return the modules whose weights an operation outside the scopes reads."""
+        considered = {one.address for one in self.considered(model)}
+        return {
+            WeightSite.of(name).module
+            for one in model.nncf.graph.operations
+            if one.function in WEIGHT_FUNCTIONS and one.address not in considered
+            for name in one.parameters.values()
+        }

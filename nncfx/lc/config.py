@@ -1,0 +1,79 @@
+"""The config of L-C: its schemes, and when it compresses. Ours, not NNCF's."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from typing_extensions import override
+
+from nncfx.config.faults import Fault
+from nncfx.config.option import Limits, option
+from nncfx.config.registry import AlgorithmConfig, register_algorithm_config
+from nncfx.config.scheme import SchemeConfig
+from nncfx.config.sparsity_schedule import SparsityParams, SparsityScheduleName
+
+__all__ = ["LCConfig", "LCParams"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LCParams(SparsityParams):
+    """When which level holds, and how strongly weights are drawn to the compressed ones.
+
+    Source: Condensa (Joseph et al. 2020), section 3.2.
+    """
+
+    schedule: SparsityScheduleName = option(  # noqa: RUF009 (option makes a field)
+        "constant",
+        "how the level goes from 0 to sparsity_target",
+    )
+    epochs_per_step: int = option(
+        1,
+        "epochs of training between two compressions: the length of an L step",
+        limits=Limits(minimum=1),
+    )
+    mu_init: float = option(1e-3, "the penalty of the first L step", limits=Limits(above=0))
+    mu_multiplier: float = option(1.1, "its factor at each step", limits=Limits(minimum=1))
+    mu_cap: float = option(1e4, "above which it grows no more", limits=Limits(above=0))
+    multipliers: bool = option(
+        default=True,
+        doc="whether there are Lagrange multipliers; without, it is the quadratic penalty",
+    )
+    penalize: Literal["weights", "all"] = option(
+        "all",
+        "whether the penalty draws biases and norms as well, or weights of two and more axes only",
+    )
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the faults of a schedule, and of keys that mean nothing to L-C."""
+        yield from super().rules()
+        if self.sparsity_level_setting_mode == "local":
+            yield Fault(
+                path="sparsity_level_setting_mode",
+                problem="the schemes of lc rank all weights together. Remove the key.",
+            )
+        if self.update_per_optimizer_step:
+            yield Fault(
+                path="update_per_optimizer_step",
+                problem="lc compresses between epochs, so that a level within one would have no "
+                "effect. Remove the key.",
+            )
+
+
+@register_algorithm_config
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LCConfig(AlgorithmConfig):
+    """Train by L-C: the loss draws the weights to their compressed values."""
+
+    algorithm: ClassVar[str] = "lc"
+
+    schemes: tuple[SchemeConfig, ...] = option(
+        (SchemeConfig(name="Prune"),),
+        "what compresses; several are applied in their order",
+        single=True,
+        limits=Limits(min_items=1),
+    )
+    params: LCParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+        LCParams(),
+        "when which level holds, and how strongly weights are drawn",
+    )

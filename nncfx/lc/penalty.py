@@ -1,0 +1,81 @@
+"""The penalty of L-C in the user's own loop: it draws weights to their compressed values."""
+
+from collections.abc import Mapping
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.controllers import (
+    CompressionLoss,
+)
+from nncfx.controllers.base.weights import raw_parameters
+from nncfx.lc.lagrangian import Lagrangian, Penalized, is_penalized
+
+__all__ = ["CompressedWeight", "PenaltyLoss"]
+
+
+@final
+class CompressedWeight(nn.Module):
+    """Gives the weight itself in training mode, and its compressed value in evaluation mode.
+
+    Attributes:
+        theta: The compressed value, in the weight's dtype.
+        multiplier: The Lagrange multiplier; stays zero under the quadratic penalty.
+    """
+
+    theta: Tensor
+    multiplier: Tensor
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("theta", weight.clone())
+        self.register_buffer("multiplier", torch.zeros_like(weight))
+
+    @override
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight if self.training else self.theta
+
+
+@final
+class PenaltyLoss(CompressionLoss):
+    """`mu/2 |w - theta|^2 - lambda . (w - theta)` over the constrained weights that are drawn.
+
+    Attributes:
+        model: The wrapped model.
+        hooks: The compressed weights by parameter.
+        mu: The penalty parameter; 0 before the first compression.
+        has_multipliers: Whether lambda takes part.
+        penalize: Which of the parameters are drawn.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        hooks: Mapping[str, CompressedWeight],
+        *,
+        has_multipliers: bool,
+        penalize: Penalized,
+    ) -> None:
+        self.model = model
+        self.hooks = dict(hooks)
+        self.mu = 0.0
+        self.has_multipliers = has_multipliers
+        self.penalize: Penalized = penalize
+
+    def lagrangian(self) -> Lagrangian:
+        """Return the Lagrangian over the present tensors, which `.to()` may have exchanged."""
+        weights = {
+            name: one
+            for name, one in raw_parameters(self.model).items()
+            if name in self.hooks and is_penalized(one, self.penalize)
+        }
+        thetas = {name: self.hooks[name].theta for name in weights}
+        multipliers = {name: self.hooks[name].multiplier for name in weights}
+        return Lagrangian(weights, thetas, multipliers if self.has_multipliers else None, self.mu)
+
+    @override
+    def __call__(self) -> Tensor:
+        device = next(iter(self.hooks.values())).theta.device
+        return self.lagrangian().penalty().to(device)
