@@ -85,6 +85,7 @@ _PACKAGES = frozenset(
         "search",
         "storage",
         "targets",
+        "testing",
         "thinning",
         "tracing",
         "training",

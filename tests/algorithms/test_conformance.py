@@ -3,113 +3,42 @@
 A new algorithm adds one line to SUBJECTS; one without a line is an error.
 """
 
-import copy
 import dataclasses
-import io
 import itertools
-import json
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, final
 
 import pytest
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from nncfx.config import AlgorithmConfig, NNCFConfig, option
+from nncfx.config import AlgorithmConfig, option
 from nncfx.controllers import (
     BaselineSchedule,
     Builder,
-    CompositeController,
-    CompressionStage,
     Controller,
     EpochScheduler,
     Statistics,
-    builder_for,
     register_algorithm,
     registered_algorithms,
     unregister_algorithm,
 )
-from nncfx.errors import ArgumentError, StorageError, TracingError
-from nncfx.network import NNCFNetwork, strip, unwrap, wrap
+from nncfx.errors import StorageError
+from nncfx.network import NNCFNetwork
+from nncfx.testing import ALGORITHM_PROMISES, AlgorithmSubject
 from nncfx.tracing import Insertion, Priority, WeightSite
-from nncfx.training.create import create_compressed_model
 
-INPUTS = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
-
-
-class Net(nn.Module):
-    """A residual block, batch norm, attention of 4 heads, and linear layers after a flatten."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(3, 8, 3, padding=1)
-        self.conv1 = nn.Conv2d(8, 12, 3, padding=1, bias=False)
-        self.norm = nn.BatchNorm2d(12)
-        self.conv2 = nn.Conv2d(12, 8, 1)
-        self.qkv = nn.Linear(8, 24, bias=False)
-        self.proj = nn.Linear(8, 8)
-        self.fc1 = nn.Linear(8 * 16, 10)
-        self.fc2 = nn.Linear(10, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.stem(x).relu()
-        x = x + self.conv2(self.norm(self.conv1(x)).relu())
-        x = nn.functional.avg_pool2d(x, 2).flatten(2).transpose(1, 2)
-        parts = self.qkv(x).unflatten(-1, (3, -1, 2)).permute(2, 0, 3, 1, 4)
-        heads = nn.functional.scaled_dot_product_attention(*parts.unbind())
-        x = (x + self.proj(heads.transpose(1, 2).flatten(2))).transpose(1, 2).flatten(1)
-        return self.fc2(self.fc1(x).relu())
-
-
-def fresh() -> Net:
-    torch.manual_seed(0)
-    model = Net()
-    with torch.no_grad():
-        model.norm.weight.uniform_(0.5, 2)
-        model.norm.bias.uniform_(-1, 1)
-        model.norm.running_mean.uniform_(-1, 1)
-        # for const_sparsity to keep
-        model.conv1.weight[..., 0, 0] = 0
-    return model.eval()
-
-
-@dataclasses.dataclass(frozen=True)
-class Subject:
-    """An algorithm as a config asks for it.
-
-    One without a level neither has to reach one nor lets one be set; what it does, it does from
-    its epoch 1 on. One that rounds makes zeros of its own, and changes activations. One that
-    takes whole branches, of which the model has two, goes in two steps, and what is gone with all
-    its layers gets no gradients.
-    """
-
-    item: dict[str, Any]
-    has_level: bool = True
-    rounds: bool = False
-    is_whole: bool = False
-
-    @property
-    def name(self) -> str:
-        return str(self.item["algorithm"])
-
-    def applied(self, *others: "Subject", first: bool = True) -> tuple[Any, NNCFNetwork]:
-        items = [self.item, *(other.item for other in others)]
-        config = {"compression": items if first else items[::-1]}
-        return create_compressed_model(fresh(), config, INPUTS)
-
-
-SUBJECTS = (
-    Subject({"algorithm": "magnitude_sparsity", "params": {"sparsity_target_epoch": 3}}),
-    Subject(
+_ALL = (
+    AlgorithmSubject({"algorithm": "magnitude_sparsity", "params": {"sparsity_target_epoch": 3}}),
+    AlgorithmSubject(
         {
             "algorithm": "filter_pruning",
             "params": {"align": 1, "pruning_steps": 3, "prune_first_conv": True},
         },
     ),
-    Subject(
+    AlgorithmSubject(
         {
             "algorithm": "magnitude_sparsity",
             "params": {
@@ -121,7 +50,7 @@ SUBJECTS = (
             },
         },
     ),
-    Subject(
+    AlgorithmSubject(
         {
             "algorithm": "filter_pruning",
             "params": {
@@ -135,7 +64,7 @@ SUBJECTS = (
             },
         },
     ),
-    Subject(
+    AlgorithmSubject(
         {
             "algorithm": "filter_pruning",
             "params": {
@@ -146,7 +75,7 @@ SUBJECTS = (
             },
         },
     ),
-    Subject(
+    AlgorithmSubject(
         {
             "algorithm": "filter_pruning",
             "params": {
@@ -159,11 +88,11 @@ SUBJECTS = (
         },
     ),
     *(
-        Subject({"algorithm": name, "params": {"align": 1, "pruning_steps": 3}})
+        AlgorithmSubject({"algorithm": name, "params": {"align": 1, "pruning_steps": 3}})
         for name in ("head_pruning", "neuron_pruning")
     ),
     *(
-        Subject(
+        AlgorithmSubject(
             {
                 "algorithm": "filter_pruning",
                 "params": {
@@ -176,14 +105,14 @@ SUBJECTS = (
         )
         for importance in ("LAMP", "batch_norm_scale", "max", "random")
     ),
-    Subject(
+    AlgorithmSubject(
         {
             "algorithm": "branch_pruning",
             "params": {"pruning_steps": 3, "pruning_target": 0.6},
         },
         is_whole=True,
     ),
-    Subject(
+    AlgorithmSubject(
         {
             "algorithm": "structure_pruning",
             "params": {
@@ -194,18 +123,18 @@ SUBJECTS = (
             },
         },
     ),
-    Subject(
+    AlgorithmSubject(
         {
             "algorithm": "block_pruning",
             "params": {"block": [4, 3], "sparsity_target_epoch": 3},
         },
     ),
-    Subject({"algorithm": "rb_sparsity", "params": {"sparsity_target_epoch": 3}}),
-    Subject(
+    AlgorithmSubject({"algorithm": "rb_sparsity", "params": {"sparsity_target_epoch": 3}}),
+    AlgorithmSubject(
         {"algorithm": "lc", "params": {"schedule": "polynomial", "sparsity_target_epoch": 3}},
     ),
-    Subject({"algorithm": "nm_sparsity", "params": {"start_epoch": 2}}),
-    Subject(
+    AlgorithmSubject({"algorithm": "nm_sparsity", "params": {"start_epoch": 2}}),
+    AlgorithmSubject(
         {
             "algorithm": "movement_sparsity",
             "params": {
@@ -216,8 +145,8 @@ SUBJECTS = (
         },
         has_level=False,
     ),
-    Subject({"algorithm": "weight_clustering", "bits": 3, "params": {"start_epoch": 2}}),
-    Subject(
+    AlgorithmSubject({"algorithm": "weight_clustering", "bits": 3, "params": {"start_epoch": 2}}),
+    AlgorithmSubject(
         {
             "algorithm": "quantization",
             "initializer": {"range": {"num_init_samples": 0}},
@@ -226,242 +155,23 @@ SUBJECTS = (
         has_level=False,
         rounds=True,
     ),
-    Subject({"algorithm": "const_sparsity"}, has_level=False),
-    Subject({"algorithm": "knowledge_distillation", "type": "mse"}, has_level=False),
-    Subject({"algorithm": "knowledge_distillation", "type": "softmax"}, has_level=False),
+    AlgorithmSubject({"algorithm": "const_sparsity"}, has_level=False),
+    AlgorithmSubject({"algorithm": "knowledge_distillation", "type": "mse"}, has_level=False),
+    AlgorithmSubject({"algorithm": "knowledge_distillation", "type": "softmax"}, has_level=False),
 )
 
-
-def reach(controller: Controller, level: float) -> None:
-    """Set the level; where a loss brings it about, train what the algorithm has of its own."""
-    for part in controller.parts.values() if isinstance(controller, CompositeController) else ():
-        if not part.has_level:
-            part.scheduler.epoch_step(1 if level else 0)
-    if not controller.has_level:
-        with pytest.raises(ArgumentError, match="no level"):
-            controller.level = level
-        controller.scheduler.epoch_step(1 if level else 0)
-        return
-    controller.level = level
-    learned = [p for g in controller.parameter_groups(lr=0.05)[1:] for p in g["params"]]
-    if not learned:
-        return
-    optimizer = torch.optim.Adam(learned, lr=0.05)
-    for _ in range(200):
-        loss = controller.loss()
-        if loss < 0.05:
-            return
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    pytest.fail(f"the loss stands at {float(loss)}, far from level {level}")
-
-
-def baked(model: NNCFNetwork) -> nn.Module:
-    """Return the model with its hooks in the weights, and no other hook."""
-    copied = copy.deepcopy(model)
-    weights = [one for one in copied.nncf.hooks if isinstance(one.site, WeightSite)]
-    for algorithm in {one.algorithm for one in copied.nncf.hooks}:
-        copied.nncf.remove(algorithm)
-    copied.nncf.register(weights)
-    copied.nncf.commit()
-    return strip(copied)
-
-
-def promise_level_zero_is_the_identity_bitwise(subject: Subject) -> None:
-    controller, model = subject.applied()
-    reach(controller, 0.5)
-    reach(controller, 0.0)
-    assert torch.equal(model(INPUTS), fresh()(INPUTS))
-    assert torch.equal(model.train()(INPUTS), fresh().train()(INPUTS))
-
-
-def promise_a_high_level_changes_the_output(subject: Subject) -> None:
-    if not subject.has_level:
-        return
-    controller, model = subject.applied()
-    reach(controller, 0.75)
-    assert not torch.allclose(model(INPUTS), fresh()(INPUTS), rtol=1e-3)
-
-
-def promise_planning_is_deterministic(subject: Subject) -> None:
-    first, second = (_plan(subject)[1] for _ in range(2))
-    assert [(one.site, one.priority, one.algorithm) for one in first] == [
-        (one.site, one.priority, one.algorithm) for one in second
-    ]
-    for one, other in zip(first, second, strict=True):
-        assert _equal(one.hook.state_dict(), other.hook.state_dict())
-
-
-def promise_planning_touches_nothing(subject: Subject) -> None:
-    model, _ = _plan(subject)
-    assert model.nncf.hooks == ()
-    assert _equal(model.state_dict(), fresh().state_dict())
-
-
-def promise_gradients_reach_every_parameter(subject: Subject) -> None:
-    controller, model = subject.applied()
-    reach(controller, 0.25 if subject.is_whole else 0.5)
-    (model.train()(INPUTS).square().sum() + controller.loss()).backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert torch.isfinite(parameter.grad).all(), name
-        assert parameter.grad.any(), name
-
-
-def promise_state_dict_into_a_fresh_model_gives_the_same_output(subject: Subject) -> None:
-    controller, model = subject.applied()
-    controller.scheduler.epoch_step()
-    reach(controller, 0.5)
-    other_controller, other = subject.applied()
-    other.load_state_dict(model.state_dict())
-    other_controller.load_state_dict(json.loads(json.dumps(controller.state_dict())))
-    assert torch.equal(other(INPUTS), model(INPUTS))
-    assert other_controller.level == controller.level
-    assert other_controller.statistics().to_dict() == controller.statistics().to_dict()
-    for one in (controller, other_controller):
-        one.scheduler.epoch_step()
-    assert torch.equal(other(INPUTS), model(INPUTS))
-
-
-def promise_the_models_state_dict_alone_resumes_the_schedule(subject: Subject) -> None:
-    """As every tutorial of PyTorch resumes: model.load_state_dict, and nothing of ours."""
-    partner = SUBJECTS[1] if subject.name == "magnitude_sparsity" else SUBJECTS[0]
-    for others in ((), (partner,)):
-        controller, model = subject.applied(*others)
-        for _ in range(2):
-            controller.scheduler.epoch_step()
-            controller.scheduler.step()
-        file = io.BytesIO(safetensors.torch.save(model.state_dict()))
-        resumed_controller, resumed = subject.applied(*others)
-        resumed.load_state_dict(safetensors.torch.load(file.getvalue()))
-        assert resumed_controller.state_dict() == controller.state_dict()
-        for one in (controller, resumed_controller):
-            one.scheduler.epoch_step()
-        assert resumed_controller.state_dict() == controller.state_dict()
-        assert torch.equal(resumed(INPUTS), model(INPUTS))
-
-
-def promise_pickle_and_deepcopy_keep_the_output(subject: Subject) -> None:
-    controller, model = subject.applied()
-    reach(controller, 0.5)
-    controller.loss()
-    for again in (copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))):  # noqa: S301
-        copied_controller, copied = again((controller, model))
-        assert torch.equal(copied(INPUTS), model(INPUTS))
-        assert _equal(copied.state_dict(), model.state_dict())
-        reach(copied_controller, 0.0)
-        assert torch.equal(copied(INPUTS), fresh()(INPUTS))
-
-
-def promise_config_survives_json(subject: Subject) -> None:
-    config = NNCFConfig.from_dict({"compression": subject.item})
-    assert NNCFConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
-
-
-def promise_statistics_are_in_range_and_monotone(subject: Subject) -> None:
-    controller, _ = subject.applied()
-    assert str(controller.statistics())
-    if not subject.has_level:
-        return
-    levels = []
-    for level in (0.0, 0.25, 0.5, 0.75):
-        reach(controller, level)
-        levels.append(controller.statistics().to_dict()["level"])
-    assert levels[0] == 0
-    steps = {a == b for a, b in itertools.pairwise(levels)}
-    assert steps == ({True, False} if subject.is_whole else {False})
-    assert levels == sorted(levels)
-    assert all(0 <= level < 1 for level in levels)
-
-
-def promise_the_schedule_rises_to_its_target(subject: Subject) -> None:
-    controller, _ = subject.applied()
-    seen = []
-    for _ in range(6):
-        controller.scheduler.epoch_step()
-        controller.scheduler.step()
-        seen.append(controller.target_level)
-    assert all(a <= b for a, b in itertools.pairwise(seen))
-    assert seen[-1] == seen[-2] == controller.scheduler.level == controller.scheduler.final_level
-    assert seen[-1] > seen[0] or not subject.has_level
-    assert controller.compression_stage() is CompressionStage.FULLY_COMPRESSED
-
-
-def promise_it_composes_with_every_other(subject: Subject) -> None:
-    # a pair is tried once, in both orders
-    later = SUBJECTS[SUBJECTS.index(subject) + 1 :] if subject in SUBJECTS else SUBJECTS[:3]
-    for other in (each for each in later if each.name != subject.name):
-        alone = []
-        for one in (subject, other):
-            controller, model = one.applied()
-            reach(controller, 0.5)
-            if not one.rounds:
-                alone.append(strip(model))
-        outputs = []
-        for first in (True, False):
-            controller, model = subject.applied(other, first=first)
-            assert torch.equal(model(INPUTS), fresh()(INPUTS))
-            reach(controller, 0.5)
-            outputs.append(model(INPUTS))
-            both = dict(baked(model).named_parameters())
-            for single in alone:
-                for name, parameter in single.named_parameters():
-                    assert not both[name][parameter == 0].any(), name
-        assert torch.equal(*outputs)
-
-
-def promise_strip_agrees(subject: Subject) -> None:
-    controller, model = subject.applied()
-    reach(controller, 0.5)
-    if subject.rounds:
-        with pytest.raises(TracingError, match="changes an activation"):
-            strip(model)
-        return
-    bare = strip(model)
-    assert type(bare) is Net
-    assert torch.equal(bare(INPUTS), model(INPUTS))
-    assert bare.state_dict().keys() == fresh().state_dict().keys()
-
-
-def promise_mode_and_dtype_change_nothing(subject: Subject) -> None:
-    controller, model = subject.applied()
-    reach(controller, 0.5)
-    before = baked(model).state_dict()
-    model.train()
-    assert _equal(baked(model).state_dict(), before)
-    model.double().float().cpu().eval()
-    assert _equal(baked(model).state_dict(), before)
-
-
-def promise_removing_restores_the_original(subject: Subject) -> None:
-    controller, model = subject.applied()
-    reach(controller, 0.5)
-    model.nncf.remove(subject.name)
-    assert torch.equal(model(INPUTS), fresh()(INPUTS))
-    bare = unwrap(model)
-    assert type(bare) is Net
-    assert _equal(bare.state_dict(), fresh().state_dict())
-
-
-PROMISES = tuple(function for name, function in list(globals().items()) if name[:8] == "promise_")
-
-
-def _plan(subject: Subject) -> tuple[NNCFNetwork, Sequence[Insertion]]:
-    model = wrap(fresh(), INPUTS)
-    (config,) = NNCFConfig.from_dict({"compression": subject.item}).compression
-    return model, builder_for(config).plan(model)
-
-
-def _equal(state: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    return state.keys() == other.keys() and all(torch.equal(state[k], other[k]) for k in state)
+# a pair is tried once, in both orders
+SUBJECTS = tuple(
+    dataclasses.replace(one, partners=_ALL[place + 1 :]) for place, one in enumerate(_ALL)
+)
+BY_NAME = {promise.__name__: promise for promise in ALGORITHM_PROMISES}
 
 
 def test_every_registered_algorithm_is_a_subject() -> None:
     assert set(registered_algorithms()) == {subject.name for subject in SUBJECTS}
 
 
-@pytest.mark.parametrize("promise", PROMISES, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("promise", ALGORITHM_PROMISES, ids=lambda one: one.__name__)
 @pytest.mark.parametrize(
     "subject",
     SUBJECTS,
@@ -492,7 +202,9 @@ def test_every_registered_algorithm_is_a_subject() -> None:
         "softmax",
     ],
 )
-def test_it_keeps_its_promise(subject: Subject, promise: Callable[[Subject], None]) -> None:
+def test_it_keeps_its_promise(
+    subject: AlgorithmSubject, promise: Callable[[AlgorithmSubject], None]
+) -> None:
     promise(subject)
 
 
@@ -674,7 +386,7 @@ TEETH: dict[str, type[ToyBuilder]] = {
         statistics=lambda controller: ToyStatistics(level=2 * controller.level),
     ),
     "the_schedule_rises_to_its_target": _with_controller(__init__=_falling),
-    "it_composes_with_every_other": _with_hook(
+    "it_composes_with_others": _with_hook(
         priority=100,
         __init__=_captured,
         forward=lambda hook, weight: hook.captured * hook.scale + 0 * weight,
@@ -686,44 +398,43 @@ TEETH: dict[str, type[ToyBuilder]] = {
 
 
 @pytest.fixture
-def toy() -> Iterator[Callable[[type[ToyBuilder]], Subject]]:
-    def enter(builder: type[ToyBuilder]) -> Subject:
+def toy() -> Iterator[Callable[[type[ToyBuilder]], AlgorithmSubject]]:
+    def enter(builder: type[ToyBuilder]) -> AlgorithmSubject:
         register_algorithm(ToyConfig)(builder)
-        return Subject({"algorithm": "toy"})
+        return AlgorithmSubject({"algorithm": "toy"})
 
     yield enter
     unregister_algorithm("toy")
 
 
-@pytest.mark.parametrize("promise", PROMISES, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("promise", ALGORITHM_PROMISES, ids=lambda one: one.__name__)
 def test_a_sound_toy_algorithm_keeps_it(
-    toy: Callable[[type[ToyBuilder]], Subject],
-    promise: Callable[[Subject], None],
+    toy: Callable[[type[ToyBuilder]], AlgorithmSubject],
+    promise: Callable[[AlgorithmSubject], None],
 ) -> None:
     promise(toy(ToyBuilder))
 
 
 @pytest.mark.parametrize("name", sorted(TEETH))
 def test_an_algorithm_that_breaks_it_is_caught(
-    toy: Callable[[type[ToyBuilder]], Subject],
+    toy: Callable[[type[ToyBuilder]], AlgorithmSubject],
     name: str,
 ) -> None:
     subject = toy(TEETH[name])
     # pickle has no one error for what it cannot take
     unpicklable = (AttributeError, pickle.PicklingError) if name.startswith("pickle") else ()
     with pytest.raises((AssertionError, StorageError, *unpicklable)):
-        globals()[f"promise_{name}"](subject)
+        BY_NAME[name](subject)
 
 
 def test_a_config_that_loses_a_key_is_caught() -> None:
     register_algorithm(LossyConfig)(ToyBuilder)
     try:
         with pytest.raises(AssertionError):
-            promise_config_survives_json(Subject({"algorithm": "lossy", "power": 3}))
+            BY_NAME["config_survives_json"](AlgorithmSubject({"algorithm": "lossy", "power": 3}))
     finally:
         unregister_algorithm("lossy")
 
 
 def test_every_promise_has_a_tooth() -> None:
-    bitten = {f"promise_{name}" for name in (*TEETH, "config_survives_json")}
-    assert bitten == {promise.__name__ for promise in PROMISES}
+    assert {*TEETH, "config_survives_json"} == set(BY_NAME)

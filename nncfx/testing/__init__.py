@@ -1,0 +1,8 @@
+"""Conformance suites: what an algorithm, a runtime or a scheme promises, as functions.
+
+They are those of nncfx's own tests, for the tests of who writes one. They need no pytest.
+"""
+
+from nncfx.testing.algorithms import ALGORITHM_PROMISES, PARTNERS, AlgorithmSubject
+
+__all__ = ["ALGORITHM_PROMISES", "PARTNERS", "AlgorithmSubject"]
