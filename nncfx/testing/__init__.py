@@ -4,5 +4,15 @@ They are those of nncfx's own tests, for the tests of who writes one. They need 
 """
 
 from nncfx.testing.algorithms import ALGORITHM_PROMISES, PARTNERS, AlgorithmSubject
+from nncfx.testing.runtimes import RUNTIME_PROMISES, RuntimeSubject
+from nncfx.testing.schemes import SCHEME_PROMISES, SchemeSubject
 
-__all__ = ["ALGORITHM_PROMISES", "PARTNERS", "AlgorithmSubject"]
+__all__ = [
+    "ALGORITHM_PROMISES",
+    "PARTNERS",
+    "RUNTIME_PROMISES",
+    "SCHEME_PROMISES",
+    "AlgorithmSubject",
+    "RuntimeSubject",
+    "SchemeSubject",
+]

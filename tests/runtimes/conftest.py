@@ -9,7 +9,6 @@ import onnxruntime.quantization as ort_quantization
 import pytest
 import torch
 from torch import nn
-from typing_extensions import override
 
 from nncfx.export import ExportResult, export_onnx
 
@@ -68,39 +67,6 @@ def in_int8() -> Callable[[Path, torch.Tensor], Path]:
         return result
 
     return write
-
-
-class Sequences(nn.Module):
-    """An LSTM or a transformer over sequences of 8 numbers, and a linear layer."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.body: nn.Module
-        if kind == "LSTM":
-            self.body = nn.LSTM(8, 12, batch_first=True)
-        else:
-            layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-            self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.head = nn.Linear(12 if kind == "LSTM" else 8, 5)
-
-    @override
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found = self.body(x)
-        steps = found[0] if isinstance(found, tuple) else found
-        result: torch.Tensor = self.head(steps[:, -1])
-        return result
-
-
-@pytest.fixture(scope="session", params=["LSTM", "transformer"])
-def architecture(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[nn.Module, ExportResult]:
-    """A model of sequences of 6 x 8 numbers, and its file with an open batch."""
-    torch.manual_seed(0)
-    model = Sequences(request.param).eval()
-    folder = tmp_path_factory.mktemp(request.param)
-    return model, export_onnx(model, folder / "model.onnx", torch.randn(2, 6, 8))
 
 
 @pytest.fixture(scope="session")

@@ -1,23 +1,25 @@
 """What every runtime promises; a runtime that is not installed is skipped and says so."""
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from typing_extensions import override
 
 from nncfx.errors import MissingExtraError, RuntimeFailure
-from nncfx.export import ExportResult
 from nncfx.runtimes import RUNTIMES, BuildOptions, Runtime, Session
+from nncfx.runtimes.backends.torch_eager import TorchEager
+from nncfx.runtimes.protocol.runtime import ModelSource, Outputs
+from nncfx.testing import RUNTIME_PROMISES, RuntimeSubject
+from nncfx.tracing import ExampleInputs
 
-# float32: a unit roundoff of 6e-8 times a dot product of 216 terms.
-RELATIVE = 2e-5
 # TensorRT computes float32 in TF32, which keeps 10 bits: a roundoff of 5e-4, some of it averaged.
 RELATIVE_TF32 = 5e-3
-
-
 # Compiling takes seconds, and a C++ compiler.
 SLOW = ("aot_inductor", "torch_compile")
 NEEDS_GPU = ("tensorrt", "tensorrt_rtx")
@@ -31,100 +33,135 @@ ALL = [
     )
     for name in sorted(RUNTIMES)
 ]
-
-
-def tolerance(runtime: Runtime, expected: np.ndarray) -> float:
-    """The largest absolute difference that the runtime's arithmetic explains."""
-    relative = RELATIVE_TF32 if runtime.name in NEEDS_GPU else RELATIVE
-    return relative * float(np.abs(expected).max())
+BY_NAME = {promise.__name__: promise for promise in RUNTIME_PROMISES}
 
 
 @pytest.fixture(params=ALL)
-def runtime(request: pytest.FixtureRequest) -> Runtime:
-    found = RUNTIMES[request.param]
+def subject(request: pytest.FixtureRequest, kept: Path) -> RuntimeSubject:
+    runtime = RUNTIMES[request.param]
     try:
-        found.version()
+        runtime.version()
     except MissingExtraError as error:
         pytest.skip(str(error))
-    return found
+    found = RuntimeSubject(
+        runtime=runtime, folder=kept, options=BuildOptions(threads=1, cache=kept)
+    )
+    if runtime.name in NEEDS_GPU:
+        if not torch.cuda.is_available():
+            pytest.skip(f"running an engine of {runtime.name} needs an NVIDIA GPU")
+        return dataclasses.replace(found, relative=RELATIVE_TF32)
+    return dataclasses.replace(found, batches=(1, 2)) if runtime.name in SLOW else found
 
 
-@pytest.fixture
-def options(runtime: Runtime, kept: Path) -> BuildOptions:
-    if runtime.name in NEEDS_GPU and not torch.cuda.is_available():
-        pytest.skip(f"running an engine of {runtime.name} needs an NVIDIA GPU")
-    return BuildOptions(threads=1, cache=kept)
-
-
-@pytest.fixture
-def session(
-    runtime: Runtime,
-    options: BuildOptions,
-    model: nn.Module,
-    exported: ExportResult,
-) -> Iterator[Session]:
-    source = model if runtime.reads_modules else exported
-    with runtime.build(source, options) as built:
-        yield built
-
-
-def test_outputs_are_the_models_for_any_batch(
-    runtime: Runtime,
-    session: Session,
-    model: nn.Module,
+@pytest.mark.parametrize("promise", RUNTIME_PROMISES, ids=lambda one: one.__name__)
+def test_it_keeps_its_promise(
+    subject: RuntimeSubject, promise: Callable[[RuntimeSubject], None]
 ) -> None:
-    for batch in (1, 2) if runtime.name in SLOW else (1, 2, 7):
-        inputs = torch.randn(batch, 3, 8, 8)
-        expected = model(inputs).detach().numpy()
-        (output,) = session.run(inputs)
-        np.testing.assert_allclose(output, expected, atol=tolerance(runtime, expected))
+    promise(subject)
 
 
-def test_outputs_of_sequence_models_are_theirs(
-    runtime: Runtime,
-    options: BuildOptions,
-    architecture: tuple[nn.Module, ExportResult],
-) -> None:
-    model, file = architecture
-    with runtime.build(model if runtime.reads_modules else file, options) as session:
-        for batch in (2,) if runtime.name in SLOW else (2, 3):
-            inputs = torch.randn(batch, 6, 8)
-            expected = model(inputs).detach().numpy()
-            (output,) = session.run(inputs)
-            np.testing.assert_allclose(output, expected, atol=tolerance(runtime, expected))
+# Teeth: PyTorch behind a session of its own, and one broken variant of it for each promise.
 
 
-def test_outputs_of_one_call_outlive_the_next(session: Session, inputs: torch.Tensor) -> None:
-    (first,) = session.run(inputs)
-    kept = first.copy()
-    session.run(inputs + 1)
-    np.testing.assert_array_equal(first, kept)
+class ToySession(Session):
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.buffers: dict[tuple[int, ...], np.ndarray] = {}
+        self.calls = 0
+
+    @override
+    def bind(self, inputs: ExampleInputs) -> Callable[[], object]:
+        return self.session.bind(inputs)
+
+    @override
+    def as_arrays(self, outputs: Any) -> Outputs:
+        return self.session.as_arrays(outputs)
+
+    @override
+    def close(self) -> None:
+        self.session.close()
 
 
-def test_a_bound_call_can_be_repeated(session: Session, inputs: torch.Tensor) -> None:
-    call = session.bind(inputs)
-    first, second = (session.as_arrays(call()) for _ in range(2))
-    np.testing.assert_array_equal(first[0], second[0])
+class Rounds(ToySession):
+    """Computes in half precision."""
+
+    @override
+    def as_arrays(self, outputs: Any) -> Outputs:
+        return tuple(one.astype(np.float16) for one in super().as_arrays(outputs))
 
 
-def test_inputs_of_another_shape_are_refused_in_one_paragraph(session: Session) -> None:
-    with pytest.raises(RuntimeFailure) as caught:
-        session.run(torch.ones(2, 4, 8, 8))
-    assert "\n" not in str(caught.value).strip()
+class Reuses(ToySession):
+    """Writes the outputs of every call into the same memory."""
+
+    @override
+    def as_arrays(self, outputs: Any) -> Outputs:
+        (output,) = super().as_arrays(outputs)
+        kept = self.buffers.setdefault(output.shape, output)
+        kept[...] = output
+        return (kept,)
 
 
-def test_a_closed_session_does_not_run(session: Session, inputs: torch.Tensor) -> None:
-    session.close()
-    session.close()
-    with pytest.raises(RuntimeFailure, match="The session is closed"):
-        session.run(inputs)
+class Drifts(ToySession):
+    """Changes what it gives with every call."""
+
+    @override
+    def as_arrays(self, outputs: Any) -> Outputs:
+        self.calls += 1
+        return tuple(one + self.calls for one in super().as_arrays(outputs))
 
 
-def test_the_wrong_kind_of_source_is_refused(
-    runtime: Runtime,
-    model: nn.Module,
-    exported: ExportResult,
-) -> None:
-    source = exported if runtime.reads_modules else model
-    with pytest.raises(RuntimeFailure, match=f"Runtime '{runtime.name}'"):
-        runtime.build(source, BuildOptions())
+class TalksOn(ToySession):
+    """Hands on the error of what is below, with its lines."""
+
+    @override
+    def bind(self, inputs: ExampleInputs) -> Callable[[], object]:
+        try:
+            self.session.run(inputs)
+        except RuntimeFailure as error:
+            raise RuntimeFailure(f"{error}\nsee above") from error
+        return self.session.bind(inputs)
+
+
+class StaysOpen(ToySession):
+    @override
+    def close(self) -> None: ...
+
+
+class Toy(Runtime):
+    name = "toy"
+    reads_modules = True
+
+    def __init__(self, session: type[ToySession], *, takes_all: bool = False) -> None:
+        self.session, self.takes_all = session, takes_all
+
+    @override
+    def build(self, source: ModelSource, options: BuildOptions) -> Session:
+        if not isinstance(source, nn.Module):
+            if self.takes_all:
+                source = nn.Identity()
+            else:
+                raise RuntimeFailure(f"Runtime 'toy' takes modules, not '{source}'. Give one.")
+        return self.session(TorchEager().build(source, options))
+
+    @override
+    def version(self) -> str:
+        return "1"
+
+
+TEETH = {
+    "outputs_are_those_of_a_convolutional_model": Toy(Rounds),
+    "outputs_are_those_of_a_recurrent_model": Toy(Rounds),
+    "outputs_are_those_of_a_transformer": Toy(Rounds),
+    "outputs_of_one_call_outlive_the_next": Toy(Reuses),
+    "a_bound_call_can_be_repeated": Toy(Drifts),
+    "inputs_of_another_shape_are_refused_in_one_paragraph": Toy(TalksOn),
+    "a_closed_session_does_not_run": Toy(StaysOpen),
+    "the_wrong_kind_of_source_is_refused": Toy(ToySession, takes_all=True),
+}
+
+
+@pytest.mark.parametrize("name", sorted(BY_NAME))
+def test_a_sound_toy_runtime_keeps_it_and_a_broken_one_is_caught(name: str, kept: Path) -> None:
+    BY_NAME[name](RuntimeSubject(runtime=Toy(ToySession), folder=kept))
+    with pytest.raises(AssertionError):
+        BY_NAME[name](RuntimeSubject(runtime=TEETH[name], folder=kept))
