@@ -1,5 +1,6 @@
 """OpenVINO on the CPU."""
 
+import functools
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -73,14 +74,7 @@ class OpenVinoSession(Session):
         tensor = _package().Tensor
         for name, array in feeds.items():
             request.set_tensor(name, tensor(array, shared_memory=True))
-
-        def call() -> object:
-            try:
-                return request.infer(share_outputs=True)
-            except Exception as error:
-                raise RuntimeFailure(f"OpenVINO failed: {_reason(error)}") from error
-
-        return call
+        return functools.partial(_infer, request, feeds)
 
     @override
     def as_arrays(self, outputs: Any) -> Outputs:
@@ -91,6 +85,14 @@ class OpenVinoSession(Session):
     def close(self) -> None:
         self._compiled = None
         self._outputs = ()
+
+
+def _infer(request: Any, _feeds: object) -> object:  # noqa: ANN401 (the package has no types)
+    """Return the outputs; `_feeds` is the memory that the request reads, and lives as long."""
+    try:
+        return request.infer(share_outputs=True)
+    except Exception as error:
+        raise RuntimeFailure(f"OpenVINO failed: {_reason(error)}") from error
 
 
 def _compiled(
