@@ -10,12 +10,13 @@ from nncfx.controllers import (
     Builder,
     register_algorithm,
 )
-from nncfx.controllers.base.weights import WEIGHT_FUNCTIONS, aliases, raw_parameters
+from nncfx.controllers.base.weights import aliases, raw_parameters
 from nncfx.errors import CompressionError
 from nncfx.lc.config import LCConfig
 from nncfx.lc.controller import ALGORITHM, LCController
 from nncfx.lc.penalty import CompressedWeight
 from nncfx.network import NNCFNetwork, unwrap
+from nncfx.operators import operator
 from nncfx.schemes import Scheme
 from nncfx.schemes.from_config import schemes_from
 from nncfx.tracing import Insertion, Priority, WeightSite
@@ -68,6 +69,6 @@ class LCBuilder(Builder[LCConfig]):
         return {
             WeightSite.of(name).module
             for one in model.nncf.graph.operations
-            if one.function in WEIGHT_FUNCTIONS and one.address not in considered
+            if operator(one.function).has_weight and one.address not in considered
             for name in one.parameters.values()
         }

@@ -10,7 +10,9 @@ from nncfx.operators.table import ROWS
 __all__ = [
     "CONTRACTIONS",
     "KINDS",
+    "LINEAR_LAYERS",
     "MOVEMENTS",
+    "NORMS",
     "functions_of",
     "operation_kind",
     "operator",
@@ -38,6 +40,9 @@ MOVEMENTS: Final = _kinds("movement")
 """The kinds whose every output element is one of the input's (in inference): what is on a grid
 of integers stays on it."""
 
+NORMS: Final = _kinds("normalisation")
+"""The kinds that normalise activations."""
+
 
 def operator(function: str) -> Operator:
     """Return the row of a traced function, by its spelling in an address.
@@ -64,6 +69,10 @@ def functions_of(*names: str) -> frozenset[str]:
     ['__matmul__', 'linalg_matmul', 'linear', 'matmul', 'mm']
     """
     return frozenset(function for function, one in _BY_FUNCTION.items() if one.name in names)
+
+
+LINEAR_LAYERS: Final = functions_of("__rmatmul__", "addmm", "linear", "matmul")
+"""What a linear layer calls: `Conv1D` of transformers has `addmm`, some have `x @ weight.T`."""
 
 
 def register_operator(one: Operator) -> None:

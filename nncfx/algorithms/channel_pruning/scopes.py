@@ -7,9 +7,10 @@ from typing import Final, final
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from nncfx.controllers.base.weights import WEIGHT_FUNCTIONS, aliases
+from nncfx.controllers.base.weights import aliases
 from nncfx.graph import NNCFGraph, Operation, input_address, output_address
 from nncfx.graph.channels import Channels, GroupSet, Role
+from nncfx.operators import LINEAR_LAYERS, operation_kind, operator
 from nncfx.schemes import branch_sets
 
 __all__ = [
@@ -28,10 +29,7 @@ _HELD = (
     'the code gives \'{place}\' the number of channels; with "form": "auto" in its params the '
     "algorithm prunes them, and thinning makes the module around it a graph module"
 )
-_CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
-_LINEAR = frozenset({"__matmul__", "__rmatmul__", "addmm", "linear", "matmul", "mm"})
-_PRODUCTS = _LINEAR | {"baddbmm", "bmm", "einsum", "scaled_dot_product_attention"}
-_TRANSPOSED = frozenset({"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})
+_MULTIPLYING = ("attention", "contraction", "lookup")
 
 
 @final
@@ -119,7 +117,7 @@ def take_neurons(channels: Channels, model: nn.Module, graph: NNCFGraph) -> Chan
     makers = producing_operations(channels, model, graph)
     sets = []
     for one, found in zip(channels.group_sets, makers, strict=True):
-        is_linear = bool(found) and all(maker.function in _LINEAR for maker in found)
+        is_linear = bool(found) and all(maker.function in LINEAR_LAYERS for maker in found)
         reason = None if is_linear else "not only linear layers make it"
         sets.append(_fixed(one, "it is of heads" if _is_of_heads(one, found, graph) else reason))
     return dataclasses.replace(channels, group_sets=tuple(sets))
@@ -178,7 +176,7 @@ def _is_of_heads(group_set: GroupSet, makers: Iterable[Operation], graph: NNCFGr
                 continue
             seen.add(edge.target)
             reader = graph.find(edge.target)
-            if reader.function not in _PRODUCTS | WEIGHT_FUNCTIONS:
+            if operator(reader.function).work not in _MULTIPLYING:
                 pending.append(edge.target)
             elif not reader.parameters:
                 return True
@@ -227,7 +225,7 @@ def _first_convolutions(graph: NNCFGraph) -> set[str]:
                 continue
             seen.add(edge.target)
             function = edge.target.rpartition("/")[2].rpartition("_")[0]
-            if function in _CONVOLUTIONS | _TRANSPOSED:
+            if operation_kind(function) in ("conv", "conv_transpose"):
                 first.add(edge.target)
             else:
                 pending.append(edge.target)
@@ -235,7 +233,7 @@ def _first_convolutions(graph: NNCFGraph) -> set[str]:
 
 
 def _is_downsampling(operation: Operation, model: nn.Module) -> bool:
-    if operation.function not in _CONVOLUTIONS:
+    if operation_kind(operation.function) != "conv":
         return False
     module = model.get_submodule(operation.module)
     if isinstance(module, _ConvNd):

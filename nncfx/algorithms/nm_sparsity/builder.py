@@ -16,11 +16,12 @@ from nncfx.controllers import (
 )
 from nncfx.controllers.base.weights import Weight, raw_parameters
 from nncfx.network import NNCFNetwork
+from nncfx.operators import functions_of
 from nncfx.tracing import Insertion
 
 __all__ = ["NMSparsityBuilder"]
 
-_FUNCTIONS: Final = frozenset({"conv1d", "conv2d", "conv3d", "linear"})
+_FUNCTIONS: Final = functions_of("conv", "linear")
 
 
 @final

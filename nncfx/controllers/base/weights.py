@@ -8,10 +8,10 @@ from torch import nn
 
 from nncfx.graph import Operation
 from nncfx.network import NNCFNetwork
+from nncfx.operators import NORMS, operation_kind, operator
 from nncfx.tracing import WeightSite
 
 __all__ = [
-    "WEIGHT_FUNCTIONS",
     "Weight",
     "aliases",
     "constants_of",
@@ -20,36 +20,6 @@ __all__ = [
     "own_parameters",
     "raw_parameters",
 ]
-
-WEIGHT_FUNCTIONS = frozenset(
-    {
-        "__matmul__",
-        "__rmatmul__",
-        "addbmm",
-        "addmm",
-        "baddbmm",
-        "bilinear",
-        "bmm",
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "conv_transpose1d",
-        "conv_transpose2d",
-        "conv_transpose3d",
-        "embedding",
-        "embedding_bag",
-        "linear",
-        "matmul",
-        "mm",
-        "multi_head_attention_forward",
-    },
-)
-"""Functions that multiply by, or look up in, a matrix or filter bank: NNCF's layers with weights.
-
-Norms are none of them: their scale is one number per channel.
-"""
-
-_NORMS = frozenset({"batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,7 +85,7 @@ def operation_weights(
     parameters = raw_parameters(model)
     readers: dict[str, list[str]] = {}
     for one in operations:
-        if one.function not in WEIGHT_FUNCTIONS:
+        if not operator(one.function).has_weight:
             continue
         for name in one.parameters.values():
             if name in parameters and parameters[name].ndim > 1:
@@ -138,5 +108,5 @@ def norm_parameters(model: nn.Module, operations: Iterable[Operation]) -> frozen
     for one in operations:
         for parameter in one.parameters.values():
             if parameter in names:
-                readers.setdefault(names[parameter][0], set()).add(one.function)
-    return frozenset(name for name, functions in readers.items() if functions <= _NORMS)
+                readers.setdefault(names[parameter][0], set()).add(operation_kind(one.function))
+    return frozenset(name for name, kinds in readers.items() if kinds <= NORMS)

@@ -54,6 +54,23 @@ def test_a_weight_with_an_ignored_reader_is_left_out() -> None:
     assert [w.name for w in operation_weights(model, operations, considered)] == ["mix"]
 
 
+def test_a_matrix_is_a_weight_whichever_product_reads_it() -> None:
+    class Products(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name in ("einsum", "inner", "matmul"):
+                self.register_parameter(name, nn.Parameter(torch.ones(4, 4)))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = torch.einsum("ni,io->no", x, self.einsum)
+            return torch.linalg.matmul(torch.inner(x, self.inner), self.matmul)
+
+    model = wrap(Products(), torch.zeros(2, 4))
+    operations = model.nncf.graph.operations
+    weights = operation_weights(model, operations, operations)
+    assert [weight.name for weight in weights] == ["einsum", "inner", "matmul"]
+
+
 def test_norm_parameters_are_those_that_only_norms_read() -> None:
     model = wrapped()
     norms = norm_parameters(model, model.nncf.graph.operations)
