@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.network import NNCFNetwork, wrap
-from nncfx.operators import operation_kind
+from nncfx.operators import functions_of, operation_kind
 from nncfx.quantization.grid.fake_quantize import fake_quantize, qparams_from_range, rows_of
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import QuantizerSpec
@@ -32,7 +32,7 @@ Method = Literal["gptq", "round"]
 
 _METHODS: Final = ("gptq", "round")
 _LOGGER = logging.getLogger(__name__)
-_FUNCTIONS: Final = frozenset(["linear", "embedding"])
+_FUNCTIONS: Final = functions_of("linear", "embedding")
 _ATTENTION: Final = "multi_head_attention_forward"
 _MULTIPLYING: Final = ("linear", "matmul", "recurrent")
 _RECURRENT: Final = "recurrent"

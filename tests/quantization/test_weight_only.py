@@ -198,6 +198,18 @@ def test_a_model_without_matrices_is_refused() -> None:
         quantize_weights(nn.Conv2d(3, 4, 1), example_inputs=torch.zeros(1, 3, 2, 2))
 
 
+def test_tables_of_bags_are_quantized_by_row() -> None:
+    bags = nn.EmbeddingBag(6, 4)
+    rows = torch.tensor([[0, 1, 2], [3, 4, 5]])
+    model = quantize_weights(bags, example_inputs=rows)
+    (insertion,) = model.nncf.hooks
+    assert str(insertion.site) == "weight"
+    table = insertion.hook(bags.weight)
+    steps = bags.weight.abs().amax(1, keepdim=True) / 127
+    assert torch.equal(model(rows), table[rows].mean(1))
+    assert ((table - bags.weight).abs() <= 0.5001 * steps).all()
+
+
 def test_a_layer_that_reads_a_parameter_is_quantized_too() -> None:
     """Learned queries are a parameter as well; the weight is the second operand."""
 

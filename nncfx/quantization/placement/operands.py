@@ -7,16 +7,12 @@ from typing import Final
 
 from nncfx.graph import Operation
 from nncfx.graph.einsum import MatrixProduct, matrix_product
-from nncfx.operators import operation_kind
+from nncfx.operators import CONTRACTIONS, operation_kind, operator
 
 __all__ = ["WITH_WEIGHT", "Operands", "operands_of"]
 
 _FLOATS: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
-_FACTORS: Final = {"addmm": (1, 2), "baddbmm": (1, 2), "embedding": (1,), "embedding_bag": (1,)}
-"""The ports of what is multiplied, where they are not 0 and 1; a lookup has only its table."""
-
-_OUTPUT_AXIS_OF_KIND: Final = {"conv": 0, "conv_transpose": 1, "embedding": 0, "linear": 0}
-WITH_WEIGHT: Final = frozenset({"conv", "conv_transpose", "embedding", "linear", "matmul"})
+WITH_WEIGHT: Final = frozenset({*CONTRACTIONS, "embedding"})
 """The kinds of operations of which one operand may be a weight, recurrent layers apart."""
 
 
@@ -65,7 +61,7 @@ def operands_of(
     if operation.function == "einsum" and _matrix_product(operation) is None:
         ports = tuple(port for port in floats if port not in parameters)
         return Operands(ports, problem="it is no product of two matrices")
-    factors = _FACTORS.get(operation.function, (0, 1))
+    factors = operator(operation.function).factors
     weights = [port for port in factors if port in parameters and len(_shape(operation, port)) > 1]
     activations = tuple(port for port in factors if port in floats and port not in parameters)
     if any(port in parameters for port in factors) and not weights:
@@ -75,7 +71,7 @@ def operands_of(
     if len(weights) > 1 or (not activations and kind != "embedding"):
         return Operands(activations, problem="it multiplies parameters only")
     weight = weights[0]
-    axis = _axis(operation, kind, weight)
+    axis = _axis(operation, weight)
     if weight in turned and axis is not None:
         axis = 1 - axis
     return Operands(activations, {weight: parameters[weight]}, axis)
@@ -87,9 +83,10 @@ def _of_no_product(
     """Return the operands of an operation that multiplies no two of them as a whole."""
     if kind == "attention":
         # queries and keys; what is multiplied by the values is computed inside
-        inside = operation.function != "scaled_dot_product_attention"
-        problem = "its projections are inside" if inside else ""
-        return Operands(tuple(port for port in floats if port in (0, 1)), problem=problem)
+        row = operator(operation.function)
+        return Operands(
+            tuple(port for port in floats if port in row.factors), problem=row.in_float
+        )
     if kind == "recurrent":
         # each gate of each unit is a row of a matrix; biases are vectors
         matrices = {
@@ -105,7 +102,7 @@ def _without_parameter(
 ) -> Operands:
     """Return the operands where none is a parameter: one may be computed from some."""
     port = activations[-1] if len(activations) > 1 else None
-    axis = None if port is None or port not in computed else _axis(operation, kind, port)
+    axis = None if port is None or port not in computed else _axis(operation, port)
     if port is not None and axis is not None and computed.isdisjoint(activations[:-1]):
         return Operands(activations[:-1], axis=axis, computed=port)
     is_unknown = kind in ("conv", "conv_transpose") and port is not None
@@ -118,20 +115,18 @@ def _shape(operation: Operation, port: int) -> tuple[int, ...]:
     return () if info is None else info.shape
 
 
-def _axis(operation: Operation, kind: str, port: int) -> int | None:
+def _axis(operation: Operation, port: int) -> int | None:
     """Return the output axis of the weight, None where it is not known."""
-    rank = len(_shape(operation, port))
-    if operation.function == "bilinear":
-        return None
-    if operation.function == "einsum":
+    row = operator(operation.function)
+    role = row.ports[port]
+    if role == "factor":
         return _axis_of_einsum(operation, port)
-    if kind == "matmul" or operation.function == "addmm":
+    if role in ("left", "right"):
         # x @ w has the outputs last. A batch of matrices has no such axis; and no runtime takes
         # several scales for what stands on the left, so that w @ x has none, either
-        right = port == (_FACTORS.get(operation.function, (0, 1)))[1]
-        is_last = right != (operation.function == "__rmatmul__")
-        return 1 if rank == 2 and is_last else None  # noqa: PLR2004 (a matrix)
-    return _OUTPUT_AXIS_OF_KIND[kind]
+        is_matrix = len(_shape(operation, port)) == 2  # noqa: PLR2004 (rows and columns)
+        return 1 if is_matrix and role == "right" else None
+    return row.output_axis
 
 
 def _axis_of_einsum(operation: Operation, port: int) -> int | None:

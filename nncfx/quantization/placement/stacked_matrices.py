@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from nncfx.graph import NNCFGraph, Operation
+from nncfx.operators import operator
 
 __all__ = ["stacked_matrices"]
 
 _PICKS: Final = "__getitem__"
 _TURNS: Final = frozenset({"T", "mT", "swapaxes", "swapdims", "transpose"})
 _GROUPED: Final = "_grouped_mm"
-_PRODUCTS: Final = frozenset({"__matmul__", "bmm", "matmul", "mm"})
 _RANK: Final = 3
 _ROWS, _COLUMNS = 1, 2
 
@@ -64,8 +64,7 @@ def _axis_in_product(function: str, port: int, *, is_picked: bool) -> int | None
     """Return the axis of the outputs in the matrices that a product reads; None if it is none."""
     if function == _GROUPED:
         return _COLUMNS if port == 1 else None
-    if is_picked and function == "linear":
-        return _ROWS if port == 1 else None
-    if is_picked and function in _PRODUCTS:
-        return _COLUMNS if port == 1 else _ROWS
-    return None
+    row = operator(function)
+    if not is_picked or row.work != "contraction" or port >= len(row.ports):
+        return None
+    return {"weight": _ROWS, "left": _ROWS, "right": _COLUMNS}.get(row.ports[port])

@@ -7,9 +7,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.network import NNCFNetwork
+from nncfx.operators import LINEAR_LAYERS
 from nncfx.quantization.preparation.layer_chains import (
     CONVOLUTIONS,
-    MATRIX_PRODUCTS,
     find_layers,
     reader_behind,
 )
@@ -100,7 +100,7 @@ class _Shift:
 def _shifts(model: nn.Module, graph: NNCFGraph) -> dict[str, _Shift]:
     """Return what can be corrected, by the address of the operation that adds the bias."""
     found = {}
-    functions = CONVOLUTIONS | MATRIX_PRODUCTS
+    functions = CONVOLUTIONS | LINEAR_LAYERS
     for address, layer in find_layers(model, graph, functions).items():
         if layer.bias is not None:
             axis = -1 if layer.is_matrix else 1 - layer.weight.ndim

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from nncfx.graph import NNCFGraph
+from nncfx.operators import functions_of
 from nncfx.quantization.preparation.layer_chains import (
     Layer,
     find_layers,
@@ -18,7 +19,7 @@ from nncfx.tracing import ExampleInputs
 
 __all__ = ["equalization_scales", "equalize_layers", "input_ranges", "scale_inputs"]
 
-_FUNCTIONS: Final = ("conv1d", "conv2d", "conv3d", "linear")
+_FUNCTIONS: Final = functions_of("conv", "linear")
 _ELEMENTWISE: Final = frozenset(
     ["relu", "relu_", "leaky_relu", "leaky_relu_", "prelu", "dropout", "dropout_"],
 )

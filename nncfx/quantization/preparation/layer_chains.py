@@ -11,13 +11,13 @@ from torch import nn
 from nncfx.errors import ArgumentError, GraphError
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.network import NNCFNetwork
+from nncfx.operators import LINEAR_LAYERS, functions_of
 from nncfx.quantization.placement.operands import operands_of
 from nncfx.quantization.placement.transposed_weights import transposed_weights
 from nncfx.tracing import ExampleInputs, trace
 
 __all__ = [
     "CONVOLUTIONS",
-    "MATRIX_PRODUCTS",
     "Layer",
     "TransposedConv",
     "find_layers",
@@ -29,15 +29,10 @@ __all__ = [
 
 TransposedConv = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 
-CONVOLUTIONS: Final = frozenset(
-    ["conv1d", "conv2d", "conv3d"] + [f"conv_transpose{one}d" for one in (1, 2, 3)],
-)
+CONVOLUTIONS: Final = functions_of("conv", "conv_transpose")
 """The functions that convolve."""
 
-_PRODUCTS: Final = frozenset({"__matmul__", "addmm", "matmul", "mm"})
-
-MATRIX_PRODUCTS: Final = frozenset({"linear", *_PRODUCTS})
-"""What a linear layer calls: `Conv1D` of transformers has `addmm`, some have `x @ weight.T`."""
+_PRODUCTS: Final = LINEAR_LAYERS - {"linear"}
 
 
 @dataclass(frozen=True)
@@ -61,7 +56,7 @@ class Layer:
     @property
     def is_matrix(self) -> bool:
         """Whether it multiplies what it reads by a matrix; else it convolves, or is a norm."""
-        return self.operation.function in MATRIX_PRODUCTS
+        return self.operation.function in LINEAR_LAYERS
 
     @property
     def groups(self) -> int:

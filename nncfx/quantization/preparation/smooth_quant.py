@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from nncfx.errors import ArgumentError
 from nncfx.graph import NNCFGraph, Operation
+from nncfx.operators import LINEAR_LAYERS
 from nncfx.quantization.preparation.equalization import input_ranges, scale_inputs
 from nncfx.quantization.preparation.layer_chains import (
-    MATRIX_PRODUCTS,
     Layer,
     find_layers,
     graph_without_hooks,
@@ -98,7 +98,7 @@ Smoothable = tuple[Operation, list[Tensor], list[Layer]]
 
 def _smoothable(model: nn.Module, graph: NNCFGraph) -> list[Smoothable]:
     """Return each producer, what scales its result, and the layers that read it."""
-    linears = find_layers(model, graph, MATRIX_PRODUCTS)
+    linears = find_layers(model, graph, LINEAR_LAYERS)
     producers = {**find_layers(model, graph, _NORMS), **linears}
     found = []
     for operation in graph.operations:

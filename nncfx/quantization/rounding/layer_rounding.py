@@ -11,10 +11,11 @@ from torch.nn import functional as F
 
 from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.network import NNCFNetwork
+from nncfx.operators import LINEAR_LAYERS, functions_of
 from nncfx.quantization.grid.fake_quantize import fake_quantize
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import QuantizerSpec
-from nncfx.quantization.preparation.layer_chains import MATRIX_PRODUCTS, Layer, find_layers
+from nncfx.quantization.preparation.layer_chains import Layer, find_layers
 from nncfx.quantization.ranges.observation import (
     Note,
     in_float_first,
@@ -34,7 +35,8 @@ __all__ = ["ROUNDINGS", "Rounding", "layer_moments", "round_weights"]
 Rounding = Literal["gptq", "adaptive"]
 ROUNDINGS: tuple[Rounding, ...] = ("gptq", "adaptive")
 
-_FUNCTIONS = MATRIX_PRODUCTS | {"conv1d", "conv2d"}
+_FUNCTIONS = LINEAR_LAYERS | functions_of("conv")
+_MOST_AXES = 4  # of a weight: kernels of two axes
 _NAMED = 3
 _LOGGER = logging.getLogger(__name__)
 
@@ -136,7 +138,8 @@ def _roundable(model: NNCFNetwork) -> list[_Rounded]:
     for address, layer in find_layers(model, model.nncf.graph, _FUNCTIONS).items():
         site = WeightSite(layer.name, "weight")
         quantizer = quantizers.get(site)
-        if quantizer and sites.count(site) == 1 and not quantizer.spec.is_float8:
+        is_plain = quantizer and sites.count(site) == 1 and not quantizer.spec.is_float8
+        if quantizer and is_plain and layer.weight.ndim <= _MOST_AXES:
             found.append(_Rounded(address, layer, quantizer))
     return found
 
@@ -188,7 +191,7 @@ def layer_moments(entering: Tensor, layer: Layer) -> Tensor:
 
 
 def _padded(entering: Tensor, module: nn.Module) -> Tensor:
-    assert isinstance(module, nn.Conv1d | nn.Conv2d)  # noqa: S101 (as _FUNCTIONS are called)
+    assert isinstance(module, nn.Conv1d | nn.Conv2d)  # noqa: S101 (as `_roundable` has picked)
     mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
     return F.pad(entering, module._reversed_padding_repeated_twice, mode)  # noqa: SLF001 (torch's own padding, "same" included)
 
@@ -196,7 +199,7 @@ def _padded(entering: Tensor, module: nn.Module) -> Tensor:
 def _patches(image: Tensor, layer: Layer) -> Tensor:
     """Return what the kernel meets at each place: 1 x m x places."""
     module = layer.module
-    assert isinstance(module, nn.Conv1d | nn.Conv2d)  # noqa: S101 (as _FUNCTIONS are called)
+    assert isinstance(module, nn.Conv1d | nn.Conv2d)  # noqa: S101 (as `_roundable` has picked)
     if isinstance(module, nn.Conv2d):
         return F.unfold(image, module.kernel_size, module.dilation, 0, module.stride)
     sizes = [(1, *one) for one in (module.kernel_size, module.dilation, module.stride)]

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError
 from nncfx.network import NNCFNetwork
-from nncfx.operators import MOVEMENTS, operation_kind
+from nncfx.operators import MOVEMENTS, functions_of, operation_kind
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.ranges.observation import quantizers_of
 from nncfx.quantization.simulation.float_kernels import (
@@ -343,7 +343,7 @@ _CURVES: Final[Mapping[Callable[..., Any], Callable[[Tensor], Tensor]]] = {
     F.hardswish: lambda x: x * hard_sigmoid(x),
 }
 _RULES: Final[Mapping[Callable[..., Any], Callable[[_Kernels, Call], Any]]] = {
-    **dict.fromkeys((F.conv1d, F.conv2d, F.conv3d, F.linear), _Kernels.contract),
+    **{getattr(F, one): _Kernels.contract for one in functions_of("conv", "linear")},
     **dict.fromkeys((F.batch_norm, torch.batch_norm), _Kernels.norm),
     **dict.fromkeys((*RELUS, *_CLAMPS), _Kernels.clamp),
     **dict.fromkeys((torch.add, torch.Tensor.add, torch.Tensor.add_), _Kernels.add),

@@ -1,6 +1,7 @@
 """Where quantizers go, on small models whose answer is plain, and on real ones."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -522,3 +523,25 @@ def test_what_was_assigned_part_by_part_is_quantized_where_it_is_read() -> None:
     expected = model(x)
     quantized = nncfx.quantize(model, [x])
     assert 0 < (quantized(x) - expected).norm() < 0.02 * expected.norm()
+
+
+@pytest.mark.parametrize(
+    ("clamp", "place"),
+    [
+        (lambda x: torch.clamp(x, max=1.0), "clamp_0"),
+        (lambda x: torch.clamp_max(x, 1.0), "clamp_max_0"),
+        (lambda x: x.clamp_max_(1.0), "clamp_max__0"),
+        (lambda x: torch.clamp_min(x, 0.0), "clamp_min_0"),
+    ],
+)
+def test_a_bound_goes_into_the_quantizer_however_it_is_spelt(
+    clamp: Callable[[Tensor], Tensor], place: str
+) -> None:
+    class Bounded(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.other(clamp(self.conv(x)))
+
+    assert names(planned(Bounded()))[1:] == [
+        f"Bounded/{place}|OUTPUT0",
+        "Bounded/Conv2d[other]/conv2d_0|OUTPUT0",
+    ]

@@ -7,6 +7,7 @@ from typing_extensions import override
 
 import nncfx
 from nncfx.network import wrap
+from nncfx.operators import LINEAR_LAYERS
 from nncfx.quantization import (
     RoundingSettings,
     correct_biases,
@@ -16,7 +17,6 @@ from nncfx.quantization import (
     smooth_layers,
 )
 from nncfx.quantization.preparation.layer_chains import (
-    MATRIX_PRODUCTS,
     find_layers,
     reader_behind,
     readers,
@@ -142,7 +142,7 @@ def rows(model: nn.Module, name: str) -> Tensor:
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_a_linear_layer_is_found_however_it_spells_its_product(spelling: str) -> None:
     model = wrap(Block(spelling), X)
-    found = find_layers(model, model.nncf.graph, MATRIX_PRODUCTS)
+    found = find_layers(model, model.nncf.graph, LINEAR_LAYERS)
     assert [one.name for one in found.values()] == ["up", "down"]
     for one in found.values():
         assert torch.equal(one.rows, rows(model, one.name))
@@ -199,4 +199,4 @@ def test_a_matrix_that_two_products_read_is_nobodys_own() -> None:
             return x @ turned + (x + 1) @ turned
 
     model = wrap(Twice(4, 4), torch.ones(1, 4))
-    assert not find_layers(model, model.nncf.graph, MATRIX_PRODUCTS)
+    assert not find_layers(model, model.nncf.graph, LINEAR_LAYERS)
