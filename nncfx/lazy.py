@@ -10,10 +10,14 @@ __all__ = ["names_of"]
 def names_of(package: str, *modules: str) -> Callable[[str], Any]:
     """Return the `__getattr__` of `package`: it looks a name up in `modules`, in their order.
 
+    A module's own name is that module.
+
     So the config of an algorithm is read without torch, though the package beside it needs torch.
     """
 
     def find(name: str) -> Any:  # noqa: ANN401 (whatever has that name)
+        if name in modules:
+            return importlib.import_module(f"{package}.{name}")
         if not name.startswith("__"):
             for module in modules:
                 home = importlib.import_module(f"{package}.{module}")

@@ -113,7 +113,7 @@ class AccuracyAwareTraining(Section):
     mode: Literal["early_exit", "adaptive_compression_level"] = required(
         "whether to stop as soon as the accuracy is back, or to search the level",
     )
-    params: AccuracyAwareParams = required(  # noqa: RUF009 (it makes a field)
+    params: AccuracyAwareParams = required(
         "the budget, and for how long to try",
     )
 

@@ -23,7 +23,7 @@ class BatchNormAdaptation(Section):
 class Initializer(Section):
     """What is done before training."""
 
-    batchnorm_adaptation: BatchNormAdaptation | None = option(  # noqa: RUF009 (option makes a field)
+    batchnorm_adaptation: BatchNormAdaptation | None = option(
         None,
         "adapt the running statistics of batch norms; needs calibration_batches",
     )

@@ -90,11 +90,11 @@ class NNCFConfig(Section):
         default=True,
         doc="whether one of these scopes that matches nothing is an error",
     )
-    accuracy_aware_training: AccuracyAwareTraining | None = option(  # noqa: RUF009 (makes a field)
+    accuracy_aware_training: AccuracyAwareTraining | None = option(
         None,
         "how nncfx.controllers.train_to_accuracy trains",
     )
-    search: SearchConfig | None = option(  # noqa: RUF009 (option makes a field)
+    search: SearchConfig | None = option(
         None,
         "a search of the level, which nncfx.Compressor.from_config runs",
     )

@@ -85,7 +85,7 @@ class PruningParams(Section):
         "epochs from the first pruning to the target",
         limits=Limits(minimum=1),
     )
-    filter_importance: Importance = option(  # noqa: RUF009 (option makes a field)
+    filter_importance: Importance = option(
         "L2",
         "the score of a group: of the weights that produce it, of the norms behind it, or of what "
         "the layers that read it are given",
@@ -172,7 +172,7 @@ class PruningConfig(InitializedAlgorithmConfig):
         "the level from the start; one above the target falls to it in the first epoch",
         limits=LEVEL,
     )
-    params: PruningParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+    params: PruningParams = option(
         PruningParams(),
         "when which level holds, and what goes first",
     )

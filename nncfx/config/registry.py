@@ -116,7 +116,7 @@ class TrainedAlgorithmConfig(AlgorithmConfig):
 class InitializedAlgorithmConfig(AlgorithmConfig):
     """The keys of an algorithm after which batch norms may be adapted."""
 
-    initializer: Initializer | None = option(  # noqa: RUF009 (option makes a field)
+    initializer: Initializer | None = option(
         None,
         "what is done before training",
     )

@@ -171,7 +171,7 @@ class SearchConfig(Section):
         single=True,
         limits=Limits(min_items=1),
     )
-    optimizer: DCRecovery = option(  # noqa: RUF009 (a frozen default is safe to share)
+    optimizer: DCRecovery = option(
         DCRecovery(),
         "how accuracy is recovered",
         tagged=lambda: _RECOVERIES,

@@ -32,7 +32,7 @@ class SparsityParams(Section):
     Source: NNCF 2.19, "Sparsity", the common parameters of its schedulers.
     """
 
-    schedule: SparsityScheduleName = option(  # noqa: RUF009 (option makes a field)
+    schedule: SparsityScheduleName = option(
         "polynomial",
         "how the level goes from sparsity_init to sparsity_target",
     )

@@ -22,7 +22,7 @@ class LCParams(SparsityParams):
     Source: Condensa (Joseph et al. 2020), section 3.2.
     """
 
-    schedule: SparsityScheduleName = option(  # noqa: RUF009 (option makes a field)
+    schedule: SparsityScheduleName = option(
         "constant",
         "how the level goes from 0 to sparsity_target",
     )
@@ -73,7 +73,7 @@ class LCConfig(AlgorithmConfig):
         single=True,
         limits=Limits(min_items=1),
     )
-    params: LCParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+    params: LCParams = option(
         LCParams(),
         "when which level holds, and how strongly weights are drawn",
     )

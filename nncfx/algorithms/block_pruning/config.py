@@ -53,7 +53,7 @@ class BlockPruningConfig(InitializedAlgorithmConfig):
         "the fraction of blocks that is zero from the start",
         limits=LEVEL,
     )
-    params: BlockPruningParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+    params: BlockPruningParams = option(
         BlockPruningParams(),
         "when which level holds, and what a block is",
     )

@@ -123,7 +123,7 @@ class FilterPruningParams(ChannelPruningParams):
 class ChannelPruningConfig(PruningConfig):
     """The keys of every algorithm that zeroes channel groups."""
 
-    params: ChannelPruningParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+    params: ChannelPruningParams = option(
         ChannelPruningParams(),
         "when which level holds, and which groups go first",
     )
@@ -135,7 +135,7 @@ class FilterPruningConfig(ChannelPruningConfig):
     """Zero whole filters, with all that hangs on their channels."""
 
     algorithm: ClassVar[str] = "filter_pruning"
-    params: FilterPruningParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+    params: FilterPruningParams = option(
         FilterPruningParams(),
         "when which level holds, and which filters go first",
     )
@@ -171,7 +171,7 @@ class BranchPruningConfig(PruningConfig):
     """Zero whole branches of residual networks: pruning in depth (ours, not NNCF's)."""
 
     algorithm: ClassVar[str] = "branch_pruning"
-    params: PruningParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+    params: PruningParams = option(
         PruningParams(),
         "when which level, a fraction of the branches, holds, and which go first",
     )

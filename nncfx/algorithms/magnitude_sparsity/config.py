@@ -39,7 +39,7 @@ class MagnitudeSparsityConfig(InitializedAlgorithmConfig):
         "the fraction of weights that is zero from the start",
         limits=LEVEL,
     )
-    params: MagnitudeSparsityParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+    params: MagnitudeSparsityParams = option(
         MagnitudeSparsityParams(),
         "when which level holds, and how weights are ranked",
     )

@@ -117,7 +117,7 @@ class MovementSparsityConfig(TrainedAlgorithmConfig):
 
     algorithm: ClassVar[str] = "movement_sparsity"
 
-    params: MovementSparsityParams = required(  # noqa: RUF009 (required makes a field)
+    params: MovementSparsityParams = required(
         "when it works, and how strongly",
     )
     sparse_structure_by_scopes: tuple[SparseStructure, ...] = option(

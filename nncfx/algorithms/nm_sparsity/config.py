@@ -51,7 +51,7 @@ class NMSparsityConfig(InitializedAlgorithmConfig):
 
     algorithm: ClassVar[str] = "nm_sparsity"
 
-    params: NMSparsityParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+    params: NMSparsityParams = option(
         NMSparsityParams(),
         "the pattern, and when it holds",
     )

@@ -71,7 +71,7 @@ class WeightQuantizers(Section):
 class ActivationQuantizers(WeightQuantizers):
     """How the quantizers of activations work, where nothing else is said."""
 
-    unified_scale_ops: Any = option(  # noqa: RUF009 (option makes a field)
+    unified_scale_ops: Any = option(
         None,
         "groups of operations whose quantizers share a scale",
         schema={"type": "array", "items": _STRINGS},
@@ -101,7 +101,7 @@ class RangeInitializer(Section):
         "mse",
         "kl",
     ] = option("mixed_min_max", "the statistic that gives the range")
-    params: RangeParams | None = option(  # noqa: RUF009 (option makes a field)
+    params: RangeParams | None = option(
         None,
         "the percentiles",
     )
@@ -135,7 +135,7 @@ class PrecisionInitializer(Section):
     )
     eval_subset_ratio: float = option(1.0, "the share of data", limits=Limits(above=0, maximum=1))
     warmup_iter_number: int = option(20, "iterations before the search", limits=_COUNT)
-    bitwidth_per_scope: Any = option(  # noqa: RUF009 (option makes a field)
+    bitwidth_per_scope: Any = option(
         None,
         "pairs of a width and the name of a quantizer",
         schema={"type": "array", "items": {"type": "array", "minItems": 2}},
@@ -152,12 +152,12 @@ class PrecisionInitializer(Section):
 class QuantizationInitializer(Section):
     """What is done before training under quantization."""
 
-    batchnorm_adaptation: BatchNormAdaptation | None = option(  # noqa: RUF009 (makes a field)
+    batchnorm_adaptation: BatchNormAdaptation | None = option(
         None,
         "adapt the running statistics of batch norms",
     )
     range: tuple[RangeInitializer, ...] = option((), "how ranges are found", single=True)
-    precision: PrecisionInitializer | None = option(  # noqa: RUF009 (option makes a field)
+    precision: PrecisionInitializer | None = option(
         None,
         "how bits are found",
     )
@@ -224,15 +224,15 @@ class QuantizationConfig(TrainedAlgorithmConfig):
         default=False,
         doc="whether to export with standard operators; nncfx always does",
     )
-    weights: WeightQuantizers | None = option(  # noqa: RUF009 (option makes a field)
+    weights: WeightQuantizers | None = option(
         None,
         "the quantizers of weights",
     )
-    activations: ActivationQuantizers | None = option(  # noqa: RUF009 (option makes a field)
+    activations: ActivationQuantizers | None = option(
         None,
         "the quantizers of activations",
     )
-    scope_overrides: Any = option(  # noqa: RUF009 (option makes a field)
+    scope_overrides: Any = option(
         None,
         "quantizers of some scopes: by 'weights' and 'activations', then by scope",
         schema={
@@ -242,11 +242,11 @@ class QuantizationConfig(TrainedAlgorithmConfig):
             REFUSED: {},
         },
     )
-    initializer: QuantizationInitializer | None = option(  # noqa: RUF009 (option makes a field)
+    initializer: QuantizationInitializer | None = option(
         None,
         "what is done before training",
     )
-    params: StagedQuantization | None = option(  # noqa: RUF009 (option makes a field)
+    params: StagedQuantization | None = option(
         None,
         "when which quantizers start",
     )

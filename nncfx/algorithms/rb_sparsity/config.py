@@ -21,7 +21,7 @@ __all__ = ["RBSparsityConfig", "RBSparsityParams"]
 class RBSparsityParams(SparsityParams):
     """The schedule of regularization-based sparsity."""
 
-    schedule: SparsityScheduleName = option(  # noqa: RUF009 (option makes a field)
+    schedule: SparsityScheduleName = option(
         "exponential",
         "how the level goes from sparsity_init to sparsity_target",
     )
@@ -39,7 +39,7 @@ class RBSparsityConfig(TrainedAlgorithmConfig):
         "the level that the loss asks for from the start",
         limits=LEVEL,
     )
-    params: RBSparsityParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+    params: RBSparsityParams = option(
         RBSparsityParams(),
         "when which level is asked for",
     )

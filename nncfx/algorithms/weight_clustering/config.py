@@ -45,7 +45,7 @@ class WeightClusteringConfig(InitializedAlgorithmConfig):
         "bits of a code: a layer has 2 ** bits values, of which one is zero",
         limits=Limits(minimum=1, maximum=_MOST_BITS),
     )
-    bits_by_scope: Any = option(  # noqa: RUF009 (option makes a field)
+    bits_by_scope: Any = option(
         None,
         "other bits for the operations of an address, scope or {re} pattern; the last one counts",
         schema={
@@ -53,7 +53,7 @@ class WeightClusteringConfig(InitializedAlgorithmConfig):
             "additionalProperties": {"type": "integer", "minimum": 1, "maximum": _MOST_BITS},
         },
     )
-    params: WeightClusteringParams = option(  # noqa: RUF009 (a frozen default is safe to share)
+    params: WeightClusteringParams = option(
         WeightClusteringParams(),
         "when the weights are clustered, and how",
     )
