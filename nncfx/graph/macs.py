@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from nncfx.graph.einsum import einsum_macs
 from nncfx.graph.nncf_graph import NNCFGraph
 from nncfx.graph.operations import Operation, TensorInfo
-from nncfx.operators import ROWS, Rules, operator
+from nncfx.operators import ROWS, Rules, operator_of
 
 __all__ = ["mac_rule", "macs", "operation_macs", "total_macs"]
 
@@ -52,7 +52,7 @@ def _given(operation: Operation) -> list[TensorInfo]:
 
 def _at(operation: Operation, *roles: str) -> TensorInfo:
     """Return the first of what `operation` reads that has one of these roles; none is optional."""
-    found = operation.inputs[operator(operation.function).port(*roles)]
+    found = operation.inputs[operator_of(operation.function).port(*roles)]
     assert found is not None  # noqa: S101 (a product is of two)
     return found
 

@@ -16,7 +16,7 @@ from nncfx.lc.config import LCConfig
 from nncfx.lc.controller import ALGORITHM, LCController
 from nncfx.lc.penalty import CompressedWeight
 from nncfx.network import NNCFNetwork, unwrap
-from nncfx.operators import operator
+from nncfx.operators import operator_of
 from nncfx.schemes import Scheme
 from nncfx.schemes.from_config import schemes_from
 from nncfx.tracing import Insertion, Priority, WeightSite
@@ -69,6 +69,6 @@ class LCBuilder(Builder[LCConfig]):
         return {
             WeightSite.of(name).module
             for one in model.nncf.graph.operations
-            if operator(one.function).has_weight and one.address not in considered
+            if operator_of(one.function).has_weight and one.address not in considered
             for name in one.parameters.values()
         }

@@ -8,7 +8,7 @@ from nncfx.operators.kinds import (
     NORMS,
     functions_of,
     operation_kind,
-    operator,
+    operator_of,
     register_operator,
 )
 from nncfx.operators.operator import FIXES, OTHER, Operator
@@ -28,6 +28,6 @@ __all__ = [
     "Rules",
     "functions_of",
     "operation_kind",
-    "operator",
+    "operator_of",
     "register_operator",
 ]

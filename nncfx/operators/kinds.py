@@ -15,7 +15,7 @@ __all__ = [
     "NORMS",
     "functions_of",
     "operation_kind",
-    "operator",
+    "operator_of",
     "register_operator",
     "unknown_kinds",
 ]
@@ -44,10 +44,10 @@ NORMS: Final = _kinds("normalisation")
 """The kinds that normalise activations."""
 
 
-def operator(function: str) -> Operator:
+def operator_of(function: str) -> Operator:
     """Return the row of a traced function, by its spelling in an address.
 
-    >>> operator("__rmatmul__").ports, operator("fft_fft").channels
+    >>> operator_of("__rmatmul__").ports, operator_of("fft_fft").channels
     (('right', 'left'), 'fixes')
     """
     return _BY_FUNCTION.get(function, _UNKNOWN)
@@ -59,7 +59,7 @@ def operation_kind(function: str) -> str:
     >>> operation_kind("clamp_max"), operation_kind("__iadd__"), operation_kind("fft_fft")
     ('clip', 'add', 'other')
     """
-    return operator(function).kind
+    return operator_of(function).kind
 
 
 def functions_of(*names: str) -> frozenset[str]:

@@ -75,6 +75,15 @@ class Operator:
         """Whether one of its operands may be a matrix, a filter bank or a table of parameters."""
         return not _WEIGHTS.isdisjoint(self.ports)
 
+    def role(self, port: int) -> str:
+        """Return what an input port is for.
+
+        >>> one = row("addmm", ports="bias left right")
+        >>> one.role(2), one.role(3)
+        ('right', 'activation')
+        """
+        return self.ports[port] if port < len(self.ports) else "activation"
+
     def port(self, *roles: str) -> int:
         """Return the first port with one of these roles.
 

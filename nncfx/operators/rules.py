@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from nncfx.errors import ArgumentError, did_you_mean
-from nncfx.operators.kinds import operator
+from nncfx.operators.kinds import operator_of
 from nncfx.operators.operator import Operator
 
 __all__ = ["Rules"]
@@ -13,7 +13,7 @@ _Rule = TypeVar("_Rule")
 
 
 def _in_table(function: str) -> bool:
-    return function in operator(function).functions
+    return function in operator_of(function).functions
 
 
 class Rules(Generic[_Rule]):
@@ -68,4 +68,4 @@ class Rules(Generic[_Rule]):
 
     def find(self, function: str) -> _Rule | None:
         """Return the rule for a function, as addresses spell it; None if there is none."""
-        return self._rules.get(function) or self._rules.get(self._column(operator(function)))
+        return self._rules.get(function) or self._rules.get(self._column(operator_of(function)))

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -14,12 +13,14 @@ from torch import nn
 from nncfx.controllers.base.weights import aliases
 from nncfx.graph import NNCFGraph, Operation, macs
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
+from nncfx.operators import functions_of
 from nncfx.reorder.segments import Block, Reader
 
 __all__ = ["Consumer", "can_move", "consumers", "is_run", "plain_layer", "readers_of"]
 
 _CONVOLUTIONS: Final = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED: Final = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_FUNCTIONS: Final = functions_of("conv", "conv_transpose", "linear")
 _READERS: Final = (*_CONVOLUTIONS, *_TRANSPOSED, nn.Linear)
 _WEIGHT: Final = 1  # the port of a convolution's and a linear layer's weight
 
@@ -173,15 +174,10 @@ def plain_layer(
         return False
     if not isinstance(layer, nn.Linear) and layer.groups != 1:
         return False
-    functions = {"linear", *_functions()}
-    return all(one.function in functions and _WEIGHT in one.parameters for one in reading)
+    return all(one.function in _FUNCTIONS and _WEIGHT in one.parameters for one in reading)
 
 
 def _source(graph: NNCFGraph, reading: list[Operation]) -> tuple[str, int] | None:
     """Return the output that the only reader of a weight reads; None if there are several."""
     edges = [e for one in reading for e in graph.incoming(one.address) if e.target_port == 0]
     return (edges[0].source, edges[0].source_port) if len(edges) == 1 else None
-
-
-def _functions() -> chain[str]:
-    return chain.from_iterable((f"conv{n}d", f"conv_transpose{n}d") for n in (1, 2, 3))

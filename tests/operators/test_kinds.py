@@ -10,7 +10,7 @@ from nncfx.operators import (
     Operator,
     functions_of,
     operation_kind,
-    operator,
+    operator_of,
     register_operator,
 )
 
@@ -45,7 +45,7 @@ def test_kinds_of_contractions_and_movements_are_those_that_targets_were_written
 def test_an_operation_of_the_user_takes_its_functions_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    table = dict.fromkeys(["erf"], operator("erf"))
+    table = dict.fromkeys(["erf"], operator_of("erf"))
     monkeypatch.setattr("nncfx.operators.kinds._BY_FUNCTION", table)
     register_operator(Operator(name="bell", functions=("erf", "my_bell"), kind="tanh"))
     assert operation_kind("my_bell") == operation_kind("erf") == "tanh"

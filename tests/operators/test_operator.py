@@ -2,7 +2,7 @@
 
 import pytest
 
-from nncfx.operators import operator
+from nncfx.operators import operator_of
 from nncfx.operators.operator import row, rows
 
 
@@ -14,14 +14,14 @@ from nncfx.operators.operator import row, rows
     ],
 )
 def test_factors_are_what_is_multiplied(function: str, factors: tuple[int, ...]) -> None:
-    assert operator(function).factors == factors
+    assert operator_of(function).factors == factors
 
 
 def test_matrices_and_tables_are_weights_and_scales_of_norms_are_none() -> None:
     weighted = ["bilinear", "einsum", "embedding_bag", "linalg_matmul", "_grouped_mm"]
-    assert all(operator(one).has_weight for one in weighted)
+    assert all(operator_of(one).has_weight for one in weighted)
     others = ["layer_norm", "lstm", "sigmoid", "scaled_dot_product_attention", "fft_fft"]
-    assert not any(operator(one).has_weight for one in others)
+    assert not any(operator_of(one).has_weight for one in others)
 
 
 def test_a_row_without_a_kind_says_why_it_stays_in_float() -> None:

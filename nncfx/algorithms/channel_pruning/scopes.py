@@ -10,7 +10,7 @@ from torch.nn.modules.conv import _ConvNd
 from nncfx.controllers.base.weights import aliases
 from nncfx.graph import NNCFGraph, Operation, input_address, output_address
 from nncfx.graph.channels import Channels, GroupSet, Role
-from nncfx.operators import LINEAR_LAYERS, operation_kind, operator
+from nncfx.operators import LINEAR_LAYERS, operation_kind, operator_of
 from nncfx.schemes import branch_sets
 
 __all__ = [
@@ -176,7 +176,7 @@ def _is_of_heads(group_set: GroupSet, makers: Iterable[Operation], graph: NNCFGr
                 continue
             seen.add(edge.target)
             reader = graph.find(edge.target)
-            if operator(reader.function).work not in _MULTIPLYING:
+            if operator_of(reader.function).work not in _MULTIPLYING:
                 pending.append(edge.target)
             elif not reader.parameters:
                 return True

@@ -16,7 +16,7 @@ from nncfx.controllers import (
 from nncfx.controllers.base.weights import aliases, raw_parameters
 from nncfx.errors import CompressionError
 from nncfx.network import NNCFNetwork
-from nncfx.operators import operator
+from nncfx.operators import operator_of
 from nncfx.tracing import Insertion, Priority
 
 __all__ = ["MovementSparsityBuilder"]
@@ -34,7 +34,9 @@ class MovementSparsityBuilder(Builder[MovementSparsityConfig]):
         for one in self.config.sparse_structure_by_scopes:
             for operation in graph.select(one.target_scopes):
                 structures.setdefault(operation.address, one)
-        embeddings = {o.address for o in graph.operations if operator(o.function).work == "lookup"}
+        embeddings = {
+            o.address for o in graph.operations if operator_of(o.function).work == "lookup"
+        }
         weights = weights_in_scope(
             self,
             model,

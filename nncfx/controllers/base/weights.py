@@ -8,7 +8,7 @@ from torch import nn
 
 from nncfx.graph import Operation
 from nncfx.network import NNCFNetwork
-from nncfx.operators import NORMS, operation_kind, operator
+from nncfx.operators import NORMS, operation_kind, operator_of
 from nncfx.tracing import WeightSite
 
 __all__ = [
@@ -85,7 +85,7 @@ def operation_weights(
     parameters = raw_parameters(model)
     readers: dict[str, list[str]] = {}
     for one in operations:
-        if not operator(one.function).has_weight:
+        if not operator_of(one.function).has_weight:
             continue
         for name in one.parameters.values():
             if name in parameters and parameters[name].ndim > 1:

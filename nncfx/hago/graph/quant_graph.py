@@ -15,14 +15,13 @@ from nncfx.graph import NNCFGraph, Operation
 from nncfx.graph.operations import INPUT_FUNCTION, OUTPUT_FUNCTION
 from nncfx.hago.graph.model_copies import plain_copy
 from nncfx.network import NNCFNetwork, wrap
-from nncfx.operators import operation_kind
+from nncfx.operators import operation_kind, operator_of
 from nncfx.quantization.preparation.batch_norm_folding import fold_batch_norms
 from nncfx.tracing import ExampleInputs
 
 __all__ = ["Node", "NodeKind", "QuantEdge", "QuantGraph", "prepare_graph"]
 
 _BIAS_PORT: Final = 2
-_WITH_BIAS: Final = ("conv", "conv_transpose", "linear")
 
 
 class NodeKind(Enum):
@@ -185,7 +184,7 @@ def graph_of(model: NNCFNetwork) -> QuantGraph:
 
 
 def _bias(node: Node) -> str | None:
-    if node.operation is None or node.work not in _WITH_BIAS:
+    if node.operation is None or operator_of(node.operation.function).role(_BIAS_PORT) != "bias":
         return None
     return node.operation.parameters.get(_BIAS_PORT)
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from nncfx.graph import Operation, operation_macs
-from nncfx.operators import CONTRACTIONS, operation_kind
+from nncfx.operators import CONTRACTIONS, MOVEMENTS, operation_kind
 
 __all__ = ["largest_sum"]
 
@@ -25,8 +25,7 @@ def largest_sum(operation: Operation, largest: Sequence[float]) -> float:
         given = operation.inputs[0]
         assert given is not None  # noqa: S101 (an average is of something)
         return largest[0] * given.elements / max(operation.outputs[0].elements, 1)
-    known = ("clip", "concat", "dropout", "max_pool", "pad", "relu", "slice", "transpose", "view")
-    return max(largest) if work in known else math.inf
+    return max(largest) if work in {*MOVEMENTS, "clip", "concat", "relu"} else math.inf
 
 
 def _terms(operation: Operation) -> int:

@@ -10,8 +10,8 @@ from torch import Tensor
 from nncfx.errors import CompressionError
 from nncfx.graph import Operation
 from nncfx.hago.rules.fixed_point import wrapped
-from nncfx.hago.rules.scale_rules import registration
-from nncfx.operators import operation_kind
+from nncfx.operators import KINDS, Rules, operation_kind
+from nncfx.tracing.hooks.activation_hooks import is_known_function
 
 __all__ = ["IntegerCall", "IntegerKernel", "integer_kernel", "integer_result", "narrow"]
 
@@ -45,18 +45,10 @@ class IntegerCall:
 IntegerKernel: TypeAlias = Callable[[IntegerCall], Any]
 """Returns what the call returns, in int64, of the scale that the operation's rule infers."""
 
-_KERNELS: Final[dict[str, IntegerKernel]] = {}
-
-
-def integer_kernel(work: str) -> Callable[[IntegerKernel], IntegerKernel]:
-    """Register the decorated function for a kind of operation, or a function such as "conv2d".
-
-    A kernel for a function goes before that for its kind, and a later one before an earlier one.
-
-    Raises:
-        ArgumentError: `work` is neither a kind nor a function of torch.
-    """
-    return registration(_KERNELS, work)
+integer_kernel: Final = Rules[IntegerKernel](
+    lambda one: one.kind, KINDS, "a kind of operation", is_known_function
+)
+"""Decorates what computes calls in integers, of a kind of operation or of one function."""
 
 
 def integer_result(call: IntegerCall) -> Any:  # noqa: ANN401 (a tensor, or several)
@@ -66,7 +58,7 @@ def integer_result(call: IntegerCall) -> Any:  # noqa: ANN401 (a tensor, or seve
         CompressionError: torch does not compute the function in integers.
     """
     function = call.operation.function
-    kernel = _KERNELS.get(function) or _KERNELS.get(operation_kind(function))
+    kernel = integer_kernel.find(function)
     try:
         return call.func(*call.args, **call.kwargs) if kernel is None else kernel(call)
     except (RuntimeError, TypeError) as error:

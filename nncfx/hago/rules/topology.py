@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from nncfx.graph import Operation
 from nncfx.hago.graph.quant_graph import Node, QuantGraph
 from nncfx.hago.rules.scale_rules import has_scale_rule
-from nncfx.operators import CONTRACTIONS, MOVEMENTS
+from nncfx.operators import CONTRACTIONS, MOVEMENTS, operator_of
 from nncfx.targets import Hardware
 
 __all__ = ["Override", "Topology", "default_override", "moves_freely", "quantize_topology"]
@@ -72,7 +72,8 @@ def default_override(node: Node) -> bool | None:
     """Return False for a call that no integer kernel computes exactly, else None.
 
     Those are calls that nncfx has no rules for, calls on integers of the model's own, sums and
-    products with a Python number, contractions that also read an activation as their bias, and
+    products with a Python number, contractions whose third input is no bias that the model keeps,
+    and
     averages over windows of unequal or unknown size.
     """
     operation = node.operation
@@ -86,7 +87,8 @@ def default_override(node: Node) -> bool | None:
         "avg_pool": not _averages_evenly(operation),
     }
     if node.work in CONTRACTIONS:
-        unfit[node.work] = len(given) > _PAIR and _PAIR not in operation.parameters
+        has_bias = operator_of(operation.function).role(_PAIR) == "bias"
+        unfit[node.work] = len(given) > _PAIR and not (has_bias and _PAIR in operation.parameters)
     return (
         False
         if integers or not has_scale_rule(operation.function) or unfit.get(node.work)

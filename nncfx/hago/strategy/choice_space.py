@@ -7,6 +7,7 @@ from nncfx.errors import CompressionError
 from nncfx.hago.graph.quant_graph import QuantGraph
 from nncfx.hago.rules.scale_rules import keeps_scale
 from nncfx.hago.rules.topology import Topology, moves_freely
+from nncfx.operators import operator_of
 from nncfx.targets import DTYPES, Descriptor, Hardware
 
 __all__ = ["Choices", "choice_space", "searched_space", "select_descriptors"]
@@ -16,7 +17,6 @@ MIN_BITS: Final = 4
 
 _WIDEST: Final = 32
 _BYTE: Final = 8
-_WEIGHTED: Final = frozenset({"conv", "conv_transpose", "linear"})
 
 Choices = tuple[tuple[int, ...], ...]
 """For every quantized edge, in order, the bits it may have: from the most down to 4."""
@@ -96,7 +96,8 @@ def _most_bits(graph: QuantGraph, hardware: Hardware, number: int) -> int:
     taken = [DTYPES[one.input(edge.port)] for one in _integers(hardware, target.work)]
     given = [DTYPES[one.output] for one in _integers(hardware, source.work)]
     most = min(max(taken, default=_WIDEST), max(given, default=_WIDEST))
-    is_weight = target.work in _WEIGHTED and edge.port == 1
+    assert target.operation is not None  # noqa: S101 (edges lead into calls)
+    is_weight = operator_of(target.operation.function).role(edge.port) == "weight"
     return min(most, _BYTE - 1) if is_weight and hardware.saturating_sums else most
 
 

@@ -18,7 +18,7 @@ from nncfx.hago.rules.scale_rules import output_scale, rectified_scales
 from nncfx.hago.rules.topology import Topology
 from nncfx.hago.strategy.choice_space import select_descriptors
 from nncfx.hago.strategy.strategy import FEWEST_BITS, MOST_BITS, Strategy
-from nncfx.operators import operation_kind
+from nncfx.operators import operation_kind, operator_of
 from nncfx.targets import DTYPES, Descriptor, Hardware
 
 __all__ = ["BiasPlan", "EdgePlan", "Plan", "Planner", "has_channel_scales", "make_plan"]
@@ -122,12 +122,10 @@ def make_plan(graph: QuantGraph, hardware: Hardware, strategy: Strategy) -> Plan
 def has_channel_scales(graph: QuantGraph, number: int) -> bool:
     """Return whether the edge carries a weight that may have a scale per output channel."""
     edge = graph.edges[number]
-    works = ("conv", "linear")
-    return (
-        edge.port == 1
-        and graph.nodes[edge.target].work in works
-        and (not graph.nodes[edge.source].is_call)
-    )
+    operation = graph.nodes[edge.target].operation
+    row = operator_of("" if operation is None else operation.function)
+    is_weight = row.role(edge.port) == "weight" and row.output_axis == 0
+    return is_weight and not graph.nodes[edge.source].is_call
 
 
 class Planner:

@@ -7,7 +7,7 @@ from typing import Final
 
 from nncfx.graph import Operation
 from nncfx.graph.einsum import MatrixProduct, matrix_product
-from nncfx.operators import CONTRACTIONS, operation_kind, operator
+from nncfx.operators import CONTRACTIONS, operation_kind, operator_of
 
 __all__ = ["WITH_WEIGHT", "Operands", "operands_of"]
 
@@ -61,7 +61,7 @@ def operands_of(
     if operation.function == "einsum" and _matrix_product(operation) is None:
         ports = tuple(port for port in floats if port not in parameters)
         return Operands(ports, problem="it is no product of two matrices")
-    factors = operator(operation.function).factors
+    factors = operator_of(operation.function).factors
     weights = [port for port in factors if port in parameters and len(_shape(operation, port)) > 1]
     activations = tuple(port for port in factors if port in floats and port not in parameters)
     if any(port in parameters for port in factors) and not weights:
@@ -83,7 +83,7 @@ def _of_no_product(
     """Return the operands of an operation that multiplies no two of them as a whole."""
     if kind == "attention":
         # queries and keys; what is multiplied by the values is computed inside
-        row = operator(operation.function)
+        row = operator_of(operation.function)
         return Operands(
             tuple(port for port in floats if port in row.factors), problem=row.in_float
         )
@@ -117,8 +117,8 @@ def _shape(operation: Operation, port: int) -> tuple[int, ...]:
 
 def _axis(operation: Operation, port: int) -> int | None:
     """Return the output axis of the weight, None where it is not known."""
-    row = operator(operation.function)
-    role = row.ports[port]
+    row = operator_of(operation.function)
+    role = row.role(port)
     if role == "factor":
         return _axis_of_einsum(operation, port)
     if role in ("left", "right"):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from nncfx.graph import NNCFGraph, Operation
-from nncfx.operators import operator
+from nncfx.operators import operator_of
 
 __all__ = ["stacked_matrices"]
 
@@ -64,7 +64,7 @@ def _axis_in_product(function: str, port: int, *, is_picked: bool) -> int | None
     """Return the axis of the outputs in the matrices that a product reads; None if it is none."""
     if function == _GROUPED:
         return _COLUMNS if port == 1 else None
-    row = operator(function)
-    if not is_picked or row.work != "contraction" or port >= len(row.ports):
+    row = operator_of(function)
+    if not is_picked or row.work != "contraction":
         return None
-    return {"weight": _ROWS, "left": _ROWS, "right": _COLUMNS}.get(row.ports[port])
+    return {"weight": _ROWS, "left": _ROWS, "right": _COLUMNS}.get(row.role(port))

@@ -11,8 +11,6 @@ from torch.nn import functional as F
 
 from nncfx import hago
 from nncfx.errors import CompressionError
-from nncfx.hago.rules import scale_rules
-from nncfx.hago.rules.integer_kernels import _KERNELS
 from nncfx.hago.search.search import QuantizeSettings, search_space
 from nncfx.targets import Descriptor, Hardware, hardware_named
 
@@ -191,9 +189,8 @@ def test_a_part_changed_in_place_is_refused(vnni: Hardware) -> None:
 def test_a_wrong_rule_is_found_and_the_operation_named(
     model: nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(
-        scale_rules._INFER, "conv2d", lambda scales, _: scales[0] * scales[1] * 1.5
-    )
+    monkeypatch.setattr(hago.infer_scale, "_rules", dict(hago.infer_scale._rules))
+    hago.infer_scale("conv2d")(lambda scales, _: scales[0] * scales[1] * 1.5)
     quantizer = quantizer_of(model, images(), hardware_named("vta"), "all 8 bits")
     with pytest.raises(CompressionError, match=r"'Residual/Conv2d\[conv1\]/conv2d_0' gives other"):
         quantizer.quantize()
@@ -211,9 +208,9 @@ def test_an_operation_of_the_users_own_runs_in_integers(monkeypatch: pytest.Monk
     wide = (Descriptor(inputs=("int32",), output="int32"),)
     conv = (Descriptor(inputs=("int8",), output="int32"),)
     hardware = Hardware(name="leaky", operations={"conv": conv, "leaky_relu": wide})
-    monkeypatch.setattr(scale_rules, "_INFER", dict(scale_rules._INFER))
+    monkeypatch.setattr(hago.infer_scale, "_rules", dict(hago.infer_scale._rules))
     hago.infer_scale("leaky_relu")(lambda scales, _: scales[0] / 2)
-    monkeypatch.setattr("nncfx.hago.rules.integer_kernels._KERNELS", dict(_KERNELS))
+    monkeypatch.setattr(hago.integer_kernel, "_rules", dict(hago.integer_kernel._rules))
     hago.integer_kernel("leaky_relu")(
         lambda call: torch.where(call.args[0] < 0, call.args[0], 2 * call.args[0])
     )

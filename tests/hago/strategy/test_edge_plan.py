@@ -9,8 +9,7 @@ import torch
 
 from nncfx import hago
 from nncfx.errors import ArgumentError, CompressionError
-from nncfx.hago.rules import scale_rules
-from nncfx.hago.rules.scale_rules import infer_scale, keeps_scale, rectified_scales
+from nncfx.hago.rules.scale_rules import infer_scale, keeps_scale, rectified_scales, rectify
 from nncfx.hago.strategy.edge_plan import Plan, Planner, make_plan
 from nncfx.targets import Hardware
 
@@ -106,7 +105,7 @@ def test_a_strategy_of_another_shape_is_refused(
 
 
 def test_a_rule_of_the_user_is_taken_for_its_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale_rules, "_RECTIFY", dict(scale_rules._RECTIFY))
+    monkeypatch.setattr(rectify, "_rules", dict(rectify._rules))
 
     @hago.rectify("hardswish")
     def halved(
