@@ -117,7 +117,7 @@ CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "argmin": "argm
          "ceil": "floor", "minimum": "maximum", "maximum": "minimum"}  # fmt: skip
 _PORTIONS = "portions in which a whole is done: any size gives the same"
 _TIME = "saves time only"
-_MEMORY = "saves memory only"
+_ANY_SIZE = "numpy takes any negative size for the one that is left"
 EQUIVALENT: dict[str, dict[str, str]] = {
     "nncfx/quantization/grid/fake_quantize.py": {
         r"if zero_point\.dtype != torch\.int32:.*if True": "what is int32 stays what it is",
@@ -133,7 +133,10 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         r"if new > 0.*>=": "a shape that is the same",
     },
     "nncfx/channels/constraints.py": {r"if known is not ids:.*if True": _TIME},
-    "nncfx/graph/union_find.py": {r"if roots is not parents:": _TIME},
+    "nncfx/graph/union_find.py": {
+        r"if roots is not parents:": _TIME,
+        r"max\(needed \+ 1, 2 \* len.*(2  ->  3|2 / len)": _TIME,
+    },
     "nncfx/channels/grouping.py": {
         r"if id\(ids\) not in found:.*if True": _TIME,
         r"enumerate\(reasons\.values\(\), 1\).*1  ->  2": "any numbers but that of no reason",
@@ -154,7 +157,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "nncfx/thinning/surgery.py": {r"for \(name, axis\), removed in": _TIME},
     "nncfx/storage/codecs/prefix_code.py": {
         r'"100" if length > last': "lengths that differ",
-        r"reshape\(-1, 2\).*1  ->  2": "numpy takes any negative size as the one that is left",
+        r"reshape\(-1, 2\).*1  ->  2": _ANY_SIZE,
     },
     "nncfx/search/one_level/level_set.py": {
         r"^_[A-Z_]+ = ": "only shifts a probe; benchmarks/search_efficiency.py weighs them",
@@ -168,7 +171,8 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     },
     "nncfx/storage/codecs/huffman.py": {
         r"^_(CHUNK|LANES|ROWS|WALK_BYTES|PAD) = ": _PORTIONS,
-        r"size = min\(_WALK_BYTES.*7  ->  8": "a byte more of the padding",
+        r"size = min\(_WALK_BYTES.*(7  ->  8|\+ first)": "more of the padding is looked at",
+        r"reshape\(-1\)  # 1  ->  2": _ANY_SIZE,
     },
     "nncfx/storage/codecs/ans.py": {r"^_BATCH = ": _PORTIONS},
     "nncfx/storage/codecs/tensor_codecs.py": {
@@ -185,6 +189,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         r"if zeros\.size and": "two ways to count the same",
         r"widened\(np\.zeros\(0": "only the type of the array is read",
     },
+    "nncfx/storage/codecs/symbol_stream.py": {r"reshape\(-1, 2\)  # 1  ->  2": _ANY_SIZE},
     "nncfx/storage/codecs/codebook.py": {
         r"^_CHUNK = ": _PORTIONS,
         r"unknown\.size // 8192": "a sample of any size is enough",

@@ -35,7 +35,7 @@ def embedding(state: ChannelState, call: TracedCall) -> None:
             state.fix(state.ids(tensor), reason)
     if weight is None:
         return unknown(state, call)
-    ids = state.ledger.create(table.shape[-1])
+    ids = state.ledger.create(table.shape[1])
     state.ledger.carry(weight, 1, ids, Role.PRODUCER)
     return state.lay(call.result, ids, -1)
 

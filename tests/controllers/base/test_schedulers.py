@@ -191,6 +191,26 @@ def test_what_comes_before_may_refuse_an_epoch_or_a_step() -> None:
     assert (scheduler.current_epoch, scheduler.current_step, target.seen) == (-1, -1, [])
 
 
+def test_what_watches_the_loop_is_told_of_each_beginning_before_it_is_counted() -> None:
+    class Watch:
+        def __init__(self) -> None:
+            self.told: list[int | str] = []
+
+        def epoch_begins(self) -> None:
+            self.told.append("epoch")
+
+        def step_begins(self, epoch: int) -> None:
+            self.told.append(epoch)
+
+    scheduler = EpochScheduler(Target(), LINE, freeze_epoch=99)
+    watch = Watch()
+    scheduler.watch = watch  # type: ignore[assignment]  # what it is told is all that counts
+    scheduler.epoch_step()
+    scheduler.step()
+    scheduler.epoch_step()
+    assert watch.told == ["epoch", 0, "epoch"]
+
+
 def test_a_held_scheduler_counts_and_leaves_the_level() -> None:
     target = Target(0.3)
     scheduler = StepScheduler(target, LINE, freeze_epoch=99, steps_per_epoch=1)

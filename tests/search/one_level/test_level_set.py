@@ -221,6 +221,16 @@ def test_the_further_the_metric_is_from_the_threshold_the_further_is_the_probe(
     assert 0.5 < levels[0] < 0.52 < levels[2] < levels[4] < 0.6
 
 
+@pytest.mark.parametrize(("value", "above"), [(0.92, 0.9), (0.915, 0.9), (0.92, 0.905)])
+def test_a_bracket_of_little_more_than_a_cell_is_probed_at_the_crossing(
+    value: float, above: float
+) -> None:
+    """Any probe that leaves a cell on both sides would close it: from 0.502 to 0.51 here."""
+    level = asked(observed(DENSE, (0.5, value), (0.512, above)))
+    assert level is not None
+    assert 0.502 < level < 0.5095
+
+
 def test_the_first_probe_keeps_about_a_seventh() -> None:
     assert asked(observed(DENSE)) == asked([]) == pytest.approx(0.85, abs=0.001)
 

@@ -33,6 +33,7 @@ def test_a_reopened_study_holds_the_same_trials(tmp_path: pathlib.Path) -> None:
         before = list(study.trials)
     with Study(path, {"seed": 0}) as study:
         assert study.trials == before
+        assert list(study.notes) == []
         assert study.run("accuracy", 0.25, measure).number == 2
 
 
