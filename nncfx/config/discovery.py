@@ -12,10 +12,11 @@ config in a module `config` beside its builder, so that a config is read without
 
 import importlib
 import logging
-from collections.abc import Container, Mapping
+import threading
+from collections.abc import Mapping, MutableMapping
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 __all__ = ["BUILT_IN", "GROUP", "broken_algorithms", "config_module", "find_algorithms", "forget"]
 
@@ -45,6 +46,7 @@ BUILT_IN: Final[Mapping[str, str]] = MappingProxyType(
 
 _broken: dict[str, str] = {}
 _state = {"found": False}
+_LOCK: Final = threading.RLock()
 
 
 def config_module(algorithm: str) -> str | None:
@@ -53,31 +55,34 @@ def config_module(algorithm: str) -> str | None:
     return None if builder is None else f"{builder.rpartition('.')[0]}.config"
 
 
-def find_algorithms(registered: Container[str]) -> None:
+def find_algorithms(registered: MutableMapping[str, Any]) -> None:
     """Import, once, what enters its algorithms into `registered`.
 
     One that cannot be imported is no error until a config asks for it; a warning is logged.
     """
-    if _state["found"]:
-        return
-    # first of all, as a module that is imported below may ask for algorithms as well
-    _state["found"] = True
-    for algorithm in BUILT_IN:
-        importlib.import_module(str(config_module(algorithm)))
-    for entry in entry_points(group=GROUP):
-        problem = _problem(entry, registered)
-        if problem:
-            _broken[entry.name] = problem
-            _LOGGER.warning("%s", problem)
+    with _LOCK:
+        if _state["found"]:
+            return
+        # first of all, as a module that is imported below may ask for algorithms as well
+        _state["found"] = True
+        for algorithm in BUILT_IN:
+            importlib.import_module(str(config_module(algorithm)))
+        for entry in entry_points(group=GROUP):
+            problem = _problem(entry, registered)
+            if problem:
+                _broken[entry.name] = problem
+                _LOGGER.warning("%s", problem)
 
 
-def _problem(entry: EntryPoint, registered: Container[str]) -> str:
+def _problem(entry: EntryPoint, registered: MutableMapping[str, Any]) -> str:
     """Return what is wrong with an algorithm of another package, "" if it works."""
     home = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "a package without a name"
     try:
         entry.load()
     except Exception as error:  # noqa: BLE001 (a package of others may raise anything)
         reason = f"importing '{entry.value}' raised {type(error).__name__}: {error}"
+        if entry.name not in BUILT_IN:  # its config may have been entered before the error
+            registered.pop(entry.name, None)
     else:
         if entry.name in registered:
             return ""

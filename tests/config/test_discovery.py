@@ -72,6 +72,7 @@ def test_an_installed_algorithm_is_known_to_configs(install: Callable[[str], Non
     [
         ("import nothing_like_it", "importing 'guest_of_nncfx' raised ModuleNotFoundError: No"),
         ("1 +", "importing 'guest_of_nncfx' raised SyntaxError: invalid syntax"),
+        (SOUND + "raise ValueError('late')", "importing 'guest_of_nncfx' raised ValueError: late"),
         ("", "'guest_of_nncfx' registers no config of that name"),
         (TAKEN, "raised ArgumentError: The algorithm 'lc' is registered already, by nncfx.lc"),
     ],
