@@ -14,7 +14,7 @@ __all__ = ["benchmark"]
 def benchmark(
     model_or_path: nn.Module | str | os.PathLike[str],
     example_inputs: ExampleInputs,
-    runtime: str = "onnxruntime",
+    runtime: str | runtimes.Runtime = "onnxruntime",
     *,
     threads: int | None = None,
     seconds: float = 1.0,
@@ -27,7 +27,7 @@ def benchmark(
     Args:
         model_or_path: a module, or the path of an ONNX file.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
-        runtime: `"onnxruntime"`, `"openvino"` or `"torch"`.
+        runtime: `"onnxruntime"`, `"openvino"`, `"torch"`, or a `Runtime` of your own.
         threads: CPU threads that one call may use; None leaves the choice to the runtime.
         seconds: how long to measure, after the warm-up.
 

@@ -32,8 +32,8 @@ RUNTIMES: Final[Mapping[str, Runtime]] = MappingProxyType(
 """Every runtime that nncfx knows, installed or not."""
 
 
-def runtime_named(name: str) -> Runtime:
-    """Return the runtime called `name`.
+def runtime_named(name: str | Runtime) -> Runtime:
+    """Return the runtime called `name`; a `Runtime`, as one of your own, is returned as it is.
 
     Raises:
         ArgumentError: there is none of that name.
@@ -41,6 +41,8 @@ def runtime_named(name: str) -> Runtime:
     >>> runtime_named("torch").reads_modules
     True
     """
+    if isinstance(name, Runtime):
+        return name
     if name not in RUNTIMES:
         raise ArgumentError(
             f"There is no runtime '{name}'; the runtimes are {', '.join(sorted(RUNTIMES))}."

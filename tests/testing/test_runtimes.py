@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 from typing_extensions import override
 
+import nncfx
 from nncfx.errors import RuntimeFailure
 from nncfx.runtimes import BuildOptions, Runtime, Session
 from nncfx.runtimes.backends.torch_eager import TorchEager
@@ -102,6 +104,11 @@ class Toy(Runtime):
     @override
     def version(self) -> str:
         return "1"
+
+
+def test_a_runtime_of_ones_own_is_timed() -> None:
+    timing = nncfx.benchmark(nn.Linear(3, 3), torch.ones(1, 3), Toy(ToySession), seconds=0.01)
+    assert timing.median_ms > 0
 
 
 TEETH = {

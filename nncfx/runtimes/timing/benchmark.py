@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from nncfx.errors import ArgumentError, RuntimeFailure
 from nncfx.runtimes.protocol.named_inputs import examples_in
-from nncfx.runtimes.protocol.runtime import BuildOptions, ModelSource, Session
+from nncfx.runtimes.protocol.runtime import BuildOptions, ModelSource, Runtime, Session
 from nncfx.runtimes.registry import runtime_named
 from nncfx.runtimes.timing.timing import Timing, TimingPlan, compare
 from nncfx.tracing import ExampleInputs
@@ -35,7 +35,7 @@ Export: TypeAlias = Callable[[nn.Module, Path, ExampleInputs], object]
 def benchmark(
     model_or_path: ModelSource,
     example_inputs: ExampleInputs,
-    runtime: str = "onnxruntime",
+    runtime: str | Runtime = "onnxruntime",
     *,
     threads: int | None = None,
     plan: TimingPlan | None = None,
@@ -47,7 +47,7 @@ def benchmark(
         model_or_path: a module, or an ONNX file.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs;
             axis 0 of the first tensor is the number of examples.
-        runtime: its name; `RUNTIMES` lists them.
+        runtime: its name, of which `RUNTIMES` has a list, or a `Runtime` of your own.
         threads: CPU threads that one call may use; None leaves the choice to the runtime.
         plan: how long and how carefully to measure.
         export: writes a module as an ONNX file, for the runtimes that read files; such as
@@ -63,17 +63,17 @@ def benchmark(
     chosen = runtime_named(runtime)
     if not isinstance(model_or_path, nn.Module) or chosen.reads_modules:
         with chosen.build(model_or_path, options) as session:
-            return time_sessions({runtime: session}, example_inputs, plan=plan)[runtime]
+            return time_sessions({chosen.name: session}, example_inputs, plan=plan)[chosen.name]
     if export is None:
         raise RuntimeFailure(
-            f"Runtime '{runtime}' reads ONNX files, and {type(model_or_path).__name__} is a "
+            f"Runtime '{chosen.name}' reads ONNX files, and {type(model_or_path).__name__} is a "
             "module. Pass export=nncfx.export.export_onnx, or export it first.",
         )
     chosen.version()  # a missing runtime is told before the export
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         export(model_or_path, path, example_inputs)
-        return time_path(path, example_inputs, runtime, threads=threads, plan=plan)
+        return benchmark(path, example_inputs, chosen, threads=threads, plan=plan)
 
 
 def time_path(
