@@ -60,7 +60,7 @@ class SchemeConfig(Section):
         limits=Limits(above=0, maximum=1),
     )
     layers: tuple[str, ...] = option(
-        (), "the kinds of layers, such as 'linear', 'conv2d', 'embedding', 'lstm'", single=True
+        (), "the kinds of layers, such as 'linear', 'embedding', 'lstm'", single=True
     )
 
     @override

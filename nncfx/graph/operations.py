@@ -92,7 +92,7 @@ class Operation:
 
     Attributes:
         address: `scope/function_callnumber`, unique in the graph.
-        function: The function's name in NNCF's spelling, for instance `conv2d` or `__iadd__`.
+        function: The function's name in NNCF's spelling, for instance `linear` or `__iadd__`.
         call_number: Counts calls of `function` in `scope` within one forward, from 0.
         index: Position in execution order, from 0.
         module: Dotted name of the innermost registered module that makes the call; "" is the root.

@@ -16,7 +16,7 @@ def matches(pattern: str, operation: Operation) -> bool:
 
     A pattern that contains `{re}` is, without it, a regular expression searched for anywhere in
     the address. One that begins with `{function}` goes on with the exact name of a function, as
-    in `{function}conv2d`. Any other is an exact address or an exact scope (not a prefix of one).
+    in `{function}linear`. Any other is an exact address or an exact scope (not a prefix of one).
 
     Raises:
         GraphError: the regular expression does not compile, or takes too long.

@@ -82,7 +82,7 @@ class Compose(Scheme):
 class AtLevel(Scheme):
     """Applies a scheme at a level of its own, whatever level is asked for.
 
-    `Compose([AtLevel(Prune(layers=("conv2d",)), 0.9), AtLevel(Prune(layers=("linear",)), 0.5)])`
+    `Compose([AtLevel(Prune(layers=("lstm",)), 0.9), AtLevel(Prune(layers=("linear",)), 0.5)])`
     has two levels.
 
     Attributes:

@@ -228,7 +228,7 @@ def _manual_bits(config: QuantizationConfig, plan: QuantizationPlan) -> dict[str
         Fault(
             path=f"initializer.precision.bitwidth_per_scope[{index}]",
             problem=f"{entry} is no pair of a width and the name of a quantizer, such as "
-            '[8, "Net/Conv2d[conv1]/conv2d_0|WEIGHT"]',
+            '[8, "Net/Linear[fc]/linear_0|WEIGHT"]',
         )
         for index, entry in enumerate(entries)
         if [type(one) for one in entry] != [int, str]

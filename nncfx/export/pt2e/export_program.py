@@ -18,6 +18,7 @@ from nncfx.export.ir.fake_quantize import Grid
 from nncfx.export.ir.number_types import activation_grid, weight_grid
 from nncfx.export.passes.folded_norms import rescaled
 from nncfx.export.pt2e.forms import dequantize_where_read
+from nncfx.operators import functions_of
 from nncfx.schemes.wide_floats import NARROW, wide
 from nncfx.targets import TARGETS
 from nncfx.tracing import ExampleInputs, as_call
@@ -27,12 +28,7 @@ __all__ = ["export_program"]
 _X86: Final = TARGETS["onnxruntime"]
 _BATCH_NORM: Final = torch.ops.aten.batch_norm.default
 _LAYERS: Final = frozenset(
-    {
-        torch.ops.aten.conv1d.default,
-        torch.ops.aten.conv2d.default,
-        torch.ops.aten.conv3d.default,
-        torch.ops.aten.linear.default,
-    },
+    getattr(torch.ops.aten, function).default for function in functions_of("conv", "linear")
 )
 _BIAS: Final = 2
 

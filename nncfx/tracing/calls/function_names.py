@@ -100,7 +100,7 @@ def spelling(func: Callable[..., Any], kwargs: Mapping[str, Any] | None = None) 
 def kind(name: str) -> str:
     """Return which `Kind` of call a function spelt `name` makes.
 
-    >>> kind("conv2d"), kind("zeros_like"), kind("data")
+    >>> kind("linear"), kind("zeros_like"), kind("data")
     ('operation', 'constructor', 'passing')
     """
     if name in _CONSTRUCTORS:

@@ -11,20 +11,19 @@ from typing import Any, Final
 import torch
 from torch.nn import functional as F
 
+from nncfx.operators import ROWS
 from nncfx.tracing.calls.tensor_table import TensorTable
 from nncfx.tracing.calls.tensors import replaced, tensors_in
 
 __all__ = ["Shortcut", "ValuesNeeded"]
 
 _CONTRACTIONS: Final = frozenset(
-    {
-        *(F.conv1d, F.conv2d, F.conv3d),
-        *(F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
-        *(F.linear, F.bilinear, F.scaled_dot_product_attention),
-        *(torch.matmul, torch.mm, torch.bmm, torch.addmm, torch.baddbmm, torch.einsum),
-        *(torch.Tensor.matmul, torch.Tensor.mm, torch.Tensor.bmm, torch.Tensor.__rmatmul__),
-    },
+    function
+    for one in ROWS
+    if one.work == "contraction" or one.macs == "attention"
+    for function in one.functions
 )
+"""Functions, as addresses spell them."""
 
 _NORMS: Final = frozenset({F.batch_norm})
 """Functions that are not worth skipping for themselves, but have nothing to compute from."""
@@ -83,7 +82,7 @@ class Shortcut:
         Raises:
             ValuesNeeded: values matter, and some were not computed.
         """
-        if func in _CONTRACTIONS and _can_skip(func, inputs):
+        if name in _CONTRACTIONS and _can_skip(func, inputs):
             self._has_skipped = True
             return self._uncomputed(_skipped(func, args, kwargs, inputs))
         if self._has_skipped:
