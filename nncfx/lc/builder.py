@@ -6,10 +6,7 @@ from typing import final
 
 from typing_extensions import override
 
-from nncfx.controllers import (
-    Builder,
-    register_algorithm,
-)
+from nncfx.controllers import Builder, register_algorithm
 from nncfx.controllers.base.weights import aliases, raw_parameters
 from nncfx.errors import CompressionError
 from nncfx.lc.config import LCConfig

@@ -7,9 +7,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from nncfx.controllers import (
-    CompressionLoss,
-)
+from nncfx.controllers import CompressionLoss
 from nncfx.controllers.base.weights import raw_parameters
 from nncfx.lc.lagrangian import Lagrangian, Penalized, is_penalized
 

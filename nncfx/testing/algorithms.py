@@ -24,12 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from nncfx.config import NNCFConfig
-from nncfx.controllers import (
-    CompositeController,
-    CompressionStage,
-    Controller,
-    builder_for,
-)
+from nncfx.controllers import CompositeController, CompressionStage, Controller, builder_for
 from nncfx.errors import ArgumentError, TracingError
 from nncfx.network import NNCFNetwork, strip, unwrap, wrap
 from nncfx.testing.models import ConvAttentionNet, example_inputs

@@ -7,13 +7,7 @@ from typing_extensions import override
 
 from nncfx.algorithms.block_pruning.config import BlockPruningConfig
 from nncfx.algorithms.block_pruning.controller import BlockPruningController
-from nncfx.controllers import (
-    Builder,
-    MaskHook,
-    MaskSet,
-    plan_on_weights,
-    register_algorithm,
-)
+from nncfx.controllers import Builder, MaskHook, MaskSet, plan_on_weights, register_algorithm
 from nncfx.controllers.base.weights import raw_parameters
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion

@@ -8,13 +8,7 @@ from typing_extensions import override
 
 from nncfx.algorithms.const_sparsity.config import ConstSparsityConfig
 from nncfx.algorithms.const_sparsity.controller import ConstSparsityController
-from nncfx.controllers import (
-    Builder,
-    MaskHook,
-    MaskSet,
-    plan_on_weights,
-    register_algorithm,
-)
+from nncfx.controllers import Builder, MaskHook, MaskSet, plan_on_weights, register_algorithm
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion
 

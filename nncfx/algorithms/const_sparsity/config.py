@@ -3,10 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from nncfx.config.registry import (
-    AlgorithmConfig,
-    register_algorithm_config,
-)
+from nncfx.config.registry import AlgorithmConfig, register_algorithm_config
 
 __all__ = ["ConstSparsityConfig"]
 

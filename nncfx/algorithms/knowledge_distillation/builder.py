@@ -13,10 +13,7 @@ from nncfx.algorithms.knowledge_distillation.controller import (
     KnowledgeDistillationController,
 )
 from nncfx.algorithms.knowledge_distillation.loss import DistillationLoss, Tap, Teacher
-from nncfx.controllers import (
-    Builder,
-    register_algorithm,
-)
+from nncfx.controllers import Builder, register_algorithm
 from nncfx.errors import CompressionError
 from nncfx.graph import NNCFGraph, input_address, output_address
 from nncfx.network import NNCFNetwork, unwrap

@@ -12,13 +12,7 @@ from typing_extensions import override
 
 from nncfx.algorithms.knowledge_distillation.config import KnowledgeDistillationConfig
 from nncfx.algorithms.knowledge_distillation.loss import DistillationLoss
-from nncfx.controllers import (
-    BaselineSchedule,
-    Controller,
-    EpochScheduler,
-    Statistics,
-    table,
-)
+from nncfx.controllers import BaselineSchedule, Controller, EpochScheduler, Statistics, table
 
 __all__ = ["DistillationStatistics", "KnowledgeDistillationController"]
 

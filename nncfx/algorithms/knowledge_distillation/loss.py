@@ -9,9 +9,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from nncfx.algorithms.knowledge_distillation.config import KnowledgeDistillationConfig
-from nncfx.controllers import (
-    CompressionLoss,
-)
+from nncfx.controllers import CompressionLoss
 from nncfx.errors import CompressionError
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs, as_call

@@ -7,13 +7,7 @@ from typing_extensions import override
 
 from nncfx.algorithms.magnitude_sparsity.config import MagnitudeSparsityConfig
 from nncfx.algorithms.magnitude_sparsity.controller import MagnitudeSparsityController
-from nncfx.controllers import (
-    Builder,
-    MaskHook,
-    MaskSet,
-    plan_on_weights,
-    register_algorithm,
-)
+from nncfx.controllers import Builder, MaskHook, MaskSet, plan_on_weights, register_algorithm
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion
 

@@ -8,10 +8,7 @@ from typing_extensions import override
 
 from nncfx.config.faults import Fault
 from nncfx.config.option import LEVEL, option
-from nncfx.config.registry import (
-    InitializedAlgorithmConfig,
-    register_algorithm_config,
-)
+from nncfx.config.registry import InitializedAlgorithmConfig, register_algorithm_config
 from nncfx.config.sparsity_schedule import SparsityParams, falling_sparsity
 
 __all__ = ["MagnitudeSparsityConfig", "MagnitudeSparsityParams"]

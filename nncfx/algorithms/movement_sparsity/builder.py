@@ -8,11 +8,7 @@ from typing_extensions import override
 from nncfx.algorithms.movement_sparsity.config import MovementSparsityConfig, SparseStructure
 from nncfx.algorithms.movement_sparsity.controller import ALGORITHM, MovementSparsityController
 from nncfx.algorithms.movement_sparsity.mask import MovementMask
-from nncfx.controllers import (
-    Builder,
-    register_algorithm,
-    weights_in_scope,
-)
+from nncfx.controllers import Builder, register_algorithm, weights_in_scope
 from nncfx.controllers.base.weights import aliases, raw_parameters
 from nncfx.errors import CompressionError
 from nncfx.network import NNCFNetwork

@@ -7,13 +7,7 @@ from typing_extensions import override
 
 from nncfx.algorithms.nm_sparsity.config import NMSparsityConfig
 from nncfx.algorithms.nm_sparsity.controller import NMSparsityController
-from nncfx.controllers import (
-    Builder,
-    MaskHook,
-    MaskSet,
-    plan_on_weights,
-    register_algorithm,
-)
+from nncfx.controllers import Builder, MaskHook, MaskSet, plan_on_weights, register_algorithm
 from nncfx.controllers.base.weights import Weight, raw_parameters
 from nncfx.network import NNCFNetwork
 from nncfx.operators import functions_of

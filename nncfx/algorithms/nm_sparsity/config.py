@@ -8,10 +8,7 @@ from typing_extensions import override
 
 from nncfx.config.faults import Fault
 from nncfx.config.option import Limits, option
-from nncfx.config.registry import (
-    InitializedAlgorithmConfig,
-    register_algorithm_config,
-)
+from nncfx.config.registry import InitializedAlgorithmConfig, register_algorithm_config
 from nncfx.config.section import Section
 
 __all__ = ["NMSparsityConfig", "NMSparsityParams"]

@@ -8,10 +8,7 @@ from typing_extensions import override
 from nncfx.algorithms.quantization.config import QuantizationConfig
 from nncfx.algorithms.quantization.controller import QuantizationController
 from nncfx.algorithms.quantization.from_config import plan_of_config, ranges_of_config
-from nncfx.controllers import (
-    Builder,
-    register_algorithm,
-)
+from nncfx.controllers import Builder, register_algorithm
 from nncfx.network import NNCFNetwork
 from nncfx.quantization import Quantizer
 from nncfx.quantization.placement.insertions import (

@@ -17,18 +17,11 @@ from nncfx.algorithms.quantization.statistics import (
     QuantizationStatistics,
     QuantizerStatistics,
 )
-from nncfx.controllers import (
-    BaselineSchedule,
-    CompressionStage,
-    Controller,
-    EpochScheduler,
-)
+from nncfx.controllers import BaselineSchedule, CompressionStage, Controller, EpochScheduler
 from nncfx.controllers.base.states import check_keys
 from nncfx.network import NNCFNetwork
 from nncfx.quantization import Quantizer
-from nncfx.quantization.placement.insertions import (
-    PlacedQuantizer,
-)
+from nncfx.quantization.placement.insertions import PlacedQuantizer
 from nncfx.quantization.ranges.calibration import calibrate, calibration_inputs
 
 __all__ = ["QuantizationController"]

@@ -6,10 +6,7 @@ from typing import final
 
 from typing_extensions import override
 
-from nncfx.controllers import (
-    Statistics,
-    table,
-)
+from nncfx.controllers import Statistics, table
 
 __all__ = ["OptimizerSettings", "QuantizationStatistics", "QuantizerStatistics"]
 

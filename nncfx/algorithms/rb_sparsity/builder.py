@@ -8,11 +8,7 @@ from typing_extensions import override
 from nncfx.algorithms.rb_sparsity.config import RBSparsityConfig
 from nncfx.algorithms.rb_sparsity.controller import RBSparsityController
 from nncfx.algorithms.rb_sparsity.mask import LearnedMask
-from nncfx.controllers import (
-    Builder,
-    plan_on_weights,
-    register_algorithm,
-)
+from nncfx.controllers import Builder, plan_on_weights, register_algorithm
 from nncfx.controllers.base.weights import aliases
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion

@@ -10,11 +10,7 @@ from nncfx.algorithms.weight_clustering.config import WeightClusteringConfig
 from nncfx.algorithms.weight_clustering.controller import WeightClusteringController
 from nncfx.algorithms.weight_clustering.hook import ClusterHook
 from nncfx.config import Fault, config_error
-from nncfx.controllers import (
-    Builder,
-    plan_on_weights,
-    register_algorithm,
-)
+from nncfx.controllers import Builder, plan_on_weights, register_algorithm
 from nncfx.controllers.base.weights import aliases
 from nncfx.errors import did_you_mean
 from nncfx.network import NNCFNetwork

@@ -18,13 +18,7 @@ from typing_extensions import override
 
 from nncfx.algorithms.weight_clustering.config import WeightClusteringConfig
 from nncfx.algorithms.weight_clustering.hook import DENSE_BITS, ClusterHook, bits_of_level
-from nncfx.controllers import (
-    BaselineSchedule,
-    Controller,
-    EpochScheduler,
-    Statistics,
-    WarmUp,
-)
+from nncfx.controllers import BaselineSchedule, Controller, EpochScheduler, Statistics, WarmUp
 from nncfx.controllers.base.statistics import table
 from nncfx.controllers.base.weights import raw_parameters
 from nncfx.network import NNCFNetwork
