@@ -10,7 +10,7 @@ python benchmarks/campaign.py run --only NAME     # one of them; repeat --only f
 python benchmarks/campaign.py pause               # returns when nothing is computed any more
 python benchmarks/campaign.py resume
 python benchmarks/campaign.py status
-python benchmarks/campaign.py table               # the results, and curves.svg of the trainings
+python benchmarks/campaign.py table               # the results, and results.svg of them and of the trainings
 """
 
 import argparse
@@ -296,15 +296,35 @@ def table_command(_: argparse.Namespace, runs: list[Run]) -> None:
             f"{one['macs_times']:.2f}x |"
         )
     with contextlib.suppress(ImportError):
-        from matplotlib.figure import Figure  # noqa: PLC0415 (the table does without)
+        draw(runs)
 
-        figure = Figure(figsize=(7, 4), layout="constrained")
-        axes = figure.add_subplot(xlabel="step", ylabel="loss")
-        for run in runs:
-            if rows := Place(run).progress():
-                axes.plot([r["step"] for r in rows], [r["loss"] for r in rows], label=run.name)
-        axes.legend()
-        figure.savefig(FOLDER / "curves.svg")
+
+def draw(runs: list[Run]) -> None:
+    """Draw what each result costs, beside the losses of the trainings: `results.svg`.
+
+    Raises:
+        ImportError: matplotlib is not there.
+    """
+    from matplotlib.figure import Figure  # noqa: PLC0415 (the table does without)
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    results, losses = figure.subplots(1, 2)
+    results.set(xlabel="times smaller on disk", ylabel="points against the dense network")
+    losses.set(xlabel="step", ylabel="training loss")
+    for network in sorted({one["network"] for one in claims()}):
+        mine = [one for one in claims() if one["network"] == network]
+        times = [one["disk_times"] for one in mine]
+        points = [one["accuracy"] - one["dense_accuracy"] for one in mine]
+        results.scatter(times, points, label=network)
+    results.axhline(0, color="0.7", linewidth=1)
+    results.legend()
+    for run in runs:
+        if rows := Place(run).progress():
+            steps, values = [row["step"] for row in rows], [row["loss"] for row in rows]
+            losses.plot(steps, values, linewidth=0.8, label=f"{run.name}, seed {run.seed}")
+    losses.set_yscale("log")
+    losses.legend(fontsize=5)
+    figure.savefig(FOLDER / "results.svg")
 
 
 COMMANDS: Final = {

@@ -131,6 +131,8 @@ def _filters(run: Run) -> dict[str, Any]:
 def _rb(run: Run) -> dict[str, Any]:
     return {
         "algorithm": "rb_sparsity",
+        # SGD moves scores by their gradients, which fall with the number of weights
+        "compression_lr_multiplier": 100,
         "params": {
             "schedule": "cubic",
             "sparsity_target": run.level,

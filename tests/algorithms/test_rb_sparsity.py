@@ -1,6 +1,7 @@
 """Regularization-based sparsity: its loss, its gradient, its noise, its end."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -55,6 +56,7 @@ def test_a_level_per_layer_is_the_mean_of_their_losses(mode: str, loss: float) -
     assert float(controller.loss().detach()) == pytest.approx(loss)
 
 
+@pytest.mark.filterwarnings("ignore:The masks of rb_sparsity:UserWarning")
 def test_the_loss_takes_nncfs_published_values_epoch_by_epoch() -> None:
     params = {
         "schedule": "polynomial",
@@ -159,6 +161,23 @@ def test_a_loaded_mask_is_as_active_and_as_noisy_as_the_saved_one() -> None:
     assert (loaded.is_active, loaded.is_noisy) == (True, False)
 
 
+@pytest.mark.parametrize(("removed", "is_told"), [(40, True), (80, False)])
+def test_masks_that_freeze_far_below_the_level_are_told(removed: int, is_told: bool) -> None:
+    params = {"sparsity_target": 0.4, "sparsity_target_epoch": 0, "sparsity_freeze_epoch": 0}
+    controller = applied(params=params)
+    (mask,) = controller.masks.values()
+    assert mask.scores.numel() == 200  # 40 of them are 0.2, 80 are 0.4
+    with torch.no_grad():
+        mask.scores.view(-1)[:removed] = -1.0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        controller.scheduler.epoch_step()
+    told = [str(one.message) for one in caught if "stand still" in str(one.message)]
+    assert bool(told) == is_told
+    assert all("20% of the weights in place of 40%" in one for one in told)
+
+
+@pytest.mark.filterwarnings("ignore:The masks of rb_sparsity:UserWarning")
 def test_from_the_freeze_epoch_on_nothing_moves_the_scores() -> None:
     controller = applied(sparsity_init=0.3, params={"sparsity_freeze_epoch": 1})
     (mask,) = controller.masks.values()

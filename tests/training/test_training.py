@@ -131,6 +131,7 @@ def check_equal(model: nn.Module, other: nn.Module) -> None:
     [*((name,) for name in registered_algorithms()), EVERYTHING],
     ids="+".join,
 )
+@pytest.mark.filterwarnings("ignore:The masks of rb_sparsity:UserWarning")  # trained too shortly
 def test_killed_and_resumed_training_ends_in_the_same_bits(
     algorithms: Sequence[str],
     tmp_path: Path,

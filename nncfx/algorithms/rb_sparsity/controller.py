@@ -7,6 +7,7 @@ Source: NNCF 2.19, "RB-sparsity"; Louizos et al., "Learning sparse neural networ
 regularization", 2017, from which it takes the idea.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, final
 
@@ -20,6 +21,7 @@ from nncfx.controllers import (
     CompressionLoss,
     Controller,
     SparsityStatistics,
+    TrainingLoopWarning,
     sparsity_scheduler,
     sparsity_statistics,
 )
@@ -97,6 +99,22 @@ class RBSparsityController(Controller):
 
     @override
     def _epoch_begun(self, epoch: int) -> None:
+        was_learning = any(mask.is_noisy for mask in self.masks.values())
+        self._freeze_when_due(epoch)
+        if not was_learning or epoch < self.config.params.sparsity_freeze_epoch:
+            return
+        if (reached := self._reached()) < self.level - _WIDTH:
+            warnings.warn(
+                f"The masks of rb_sparsity stand still from now on, at {reached:.0%} of the "
+                f"weights in place of {self.level:.0%}: the scores moved too little. The gradient "
+                "of a score falls with the number of weights, and SGD does not make up for it. "
+                "Raise 'compression_lr_multiplier' (100 for a million weights), or train with "
+                "Adam.",
+                TrainingLoopWarning,
+                stacklevel=2,
+            )
+
+    def _freeze_when_due(self, epoch: int) -> None:
         if epoch >= self.config.params.sparsity_freeze_epoch:
             for mask in self.masks.values():
                 mask.freeze()
@@ -105,7 +123,7 @@ class RBSparsityController(Controller):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self._rb_loss.level = self.level
-        self._epoch_begun(self.scheduler.schedule_epoch)
+        self._freeze_when_due(self.scheduler.schedule_epoch)
 
     @override
     def statistics(self) -> SparsityStatistics:
