@@ -10,7 +10,7 @@ python benchmarks/campaign.py run --only NAME     # one of them; repeat --only f
 python benchmarks/campaign.py pause               # returns when nothing is computed any more
 python benchmarks/campaign.py resume
 python benchmarks/campaign.py status
-python benchmarks/campaign.py table               # the results, and results.svg of them and of the trainings
+python benchmarks/campaign.py table               # the results; and results.svg
 """
 
 import argparse
