@@ -154,7 +154,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         r"if count < least\[index\].*<=": "what has just its least gets the same again",
         r"if key not in factors:.*if True": _TIME,
     },
-    "nncfx/thinning/surgery.py": {r"for \(name, axis\), removed in": _TIME},
+    "nncfx/thinning/surgery.py": {
+        r"for \(name, axis\), removed in|if key not in kept:.*if True": _TIME,
+    },
     "nncfx/storage/codecs/prefix_code.py": {
         r'"100" if length > last': "lengths that differ",
         r"reshape\(-1, 2\).*1  ->  2": _ANY_SIZE,
@@ -172,6 +174,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "nncfx/storage/codecs/huffman.py": {
         r"^_(CHUNK|LANES|ROWS|WALK_BYTES|PAD) = ": _PORTIONS,
         r"size = min\(_WALK_BYTES.*(7  ->  8|\+ first)": "more of the padding is looked at",
+        r"first \+ size \+ 3.*3  ->  4": "more of the padding is looked at",
         r"reshape\(-1\)  # 1  ->  2": _ANY_SIZE,
     },
     "nncfx/storage/codecs/ans.py": {r"^_BATCH = ": _PORTIONS},
@@ -189,7 +192,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         r"if zeros\.size and": "two ways to count the same",
         r"widened\(np\.zeros\(0": "only the type of the array is read",
     },
-    "nncfx/storage/codecs/symbol_stream.py": {r"reshape\(-1, 2\)  # 1  ->  2": _ANY_SIZE},
+    "nncfx/storage/codecs/symbol_stream.py": {
+        r"reshape\(-1, 2\)  # 1  ->  2": _ANY_SIZE,
+    },
     "nncfx/storage/codecs/codebook.py": {
         r"^_CHUNK = ": _PORTIONS,
         r"unknown\.size // 8192": "a sample of any size is enough",

@@ -97,11 +97,10 @@ def sized_on_the_way(model: nn.Module, sizes: dict[str, Sizes]) -> Iterator[None
     """
 
     def learn(name: str, module: nn.Module, data: torch.Tensor) -> None:
-        width = _BARE[type(module)]
-        changed = {key: new for key, new in width(data).items() if vars(module)[key] != new}
-        vars(module).update(changed)
-        if changed:
-            sizes.setdefault(name, {}).update(changed)
+        attribute, axis = _BARE[type(module)]
+        if vars(module)[attribute] != data.shape[axis]:
+            vars(module)[attribute] = data.shape[axis]
+            sizes.setdefault(name, {})[attribute] = data.shape[axis]
 
     handles = [
         module.register_forward_pre_hook(
@@ -214,17 +213,10 @@ _SIZES: Mapping[type[nn.Module], Callable[[nn.Module], Sizes]] = {
 """How each torch.nn type keeps its sizes; every other type has none beside its tensors."""
 
 
-def _along(axes_of_a_batch: int) -> Callable[[torch.Tensor], Sizes]:
-    def width(data: torch.Tensor) -> Sizes:
-        return {"num_features": data.shape[1 if data.dim() == axes_of_a_batch else 0]}
-
-    return width
-
-
-_BARE: Mapping[type[nn.Module], Callable[[torch.Tensor], Sizes]] = {
-    nn.InstanceNorm1d: _along(3),
-    nn.InstanceNorm2d: _along(4),
-    nn.InstanceNorm3d: _along(5),
-    nn.GroupNorm: lambda data: {"num_channels": data.shape[1]},
+_BARE: Mapping[type[nn.Module], tuple[str, int]] = {
+    nn.InstanceNorm1d: ("num_features", -2),
+    nn.InstanceNorm2d: ("num_features", -3),
+    nn.InstanceNorm3d: ("num_features", -4),
+    nn.GroupNorm: ("num_channels", 1),
 }
-"""Norms that may have no tensors, and how their sizes follow from their input."""
+"""Norms that may have no tensors: their size, and the axis of their input that has it."""

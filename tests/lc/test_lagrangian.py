@@ -119,3 +119,14 @@ def test_the_state_has_multipliers_where_there_are_some(
 ) -> None:
     lagrangian = Lagrangian.of(nn.Linear(1, 1), ["weight"], multipliers=multipliers)
     assert {key.partition(":")[0] for key in lagrangian.state()} == kinds
+
+
+def test_what_is_restored_goes_on_as_what_was_kept() -> None:
+    model = double_model()
+    names = ["0.weight", "2.weight"]
+    first, second = Lagrangian.of(model, names), Lagrangian.of(model, names)
+    first.mu = 2.0
+    first.update({name: torch.ones_like(model.get_parameter(name)) for name in names})
+    second.restore({key: one.clone() for key, one in first.state().items()}, first.mu)
+    assert second.distance() == first.distance() > 0
+    assert second.penalty().item() == first.penalty().item() != 0

@@ -113,3 +113,12 @@ def test_without_such_norms_no_batch_is_read() -> None:
     projection = project(nn.Linear(1, 1), Prune(), 0.0)
     data = RecoveryData(train=Unread(), validate=lambda _: 0.5, criterion=nn.MSELoss())
     assert judge(projection, data, 2) == 0.5
+
+
+def test_judging_is_told() -> None:
+    told: list[str] = []
+    data = RecoveryData(
+        train=[], validate=lambda _: 0.5, criterion=nn.MSELoss(), progress=told.append
+    )
+    judge(project(nn.Linear(1, 1), Prune(), 0.0), data, 0)
+    assert told == ["judging"]

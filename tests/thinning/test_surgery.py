@@ -24,6 +24,7 @@ def test_buffers_are_cut_and_stay_buffers() -> None:
     copied, sizes = copy_without(model, gone)
     assert list(copied.state_dict()) == list(model.state_dict())
     assert [len(buffer) for buffer in (copied.running_mean, copied.running_var)] == [2, 2]
+    assert list(copied.parameters()) == []
     assert sizes == {"": {"num_features": 2}}
 
 

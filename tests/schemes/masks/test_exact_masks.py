@@ -164,6 +164,13 @@ def test_normalized_scores_have_mean_one(convnet: nn.Module, convnet_channels: C
         assert scores.mean().item() == pytest.approx(1, rel=1e-6)
 
 
+def test_small_scores_have_mean_one_too() -> None:
+    member = Member(parameter="a", axis=0, indices=np.array([[0], [1]]), role=Role.PRODUCER)
+    channels = Channels((GroupSet(name="a", size=2, members=(member,)),))
+    [scores] = group_scores(channels, {"a": torch.tensor([[0.125], [0.375]])}, "l1norm")
+    assert scores.tolist() == [0.5, 1.5]
+
+
 def test_permuting_the_groups_permutes_their_scores(convnet_channels: Channels) -> None:
     first = Channels(convnet_channels.group_sets[:1])
     bias = torch.zeros(8)

@@ -175,6 +175,15 @@ def test_the_sign_of_the_threshold_moves_no_probe(name: str) -> None:
     assert level == (None if expected is None else pytest.approx(expected, abs=1e-8))
 
 
+@pytest.mark.parametrize(("best", "guess"), [(0.915, 1.02 * 0.91), (0.95, 0.95)])
+def test_an_unknown_dense_model_is_taken_for_the_best_one_and_2_percent_better(
+    best: float, guess: float
+) -> None:
+    seen = observed((0.85, 0.4), (0.3, best), (0.5, 0.912))
+    known = [Observation(level=0.0, value=guess), *seen]
+    assert asked(seen) == next_level(known, 0.91, SETTINGS, free=1)
+
+
 @pytest.mark.parametrize("low", [0.3, 0.9, 0.99])
 def test_an_open_end_is_approached_by_the_geometric_mean_of_what_remains(low: float) -> None:
     """What remains is counted as 1 - 0.999 level, so that level 1 keeps a thousandth."""

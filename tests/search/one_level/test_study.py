@@ -12,6 +12,7 @@ import pytest
 
 from nncfx.errors import ArgumentError, CompressionError, SearchError
 from nncfx.search import Measurement, Study, search_level
+from nncfx.search.journal import Journal
 
 
 def measure(level: float) -> Measurement:
@@ -196,6 +197,26 @@ def test_details_that_are_not_json_are_refused() -> None:
 def test_an_evaluation_that_returns_a_number_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"returned 0\.7, and a search needs"):
         Study().run("accuracy", 0.5, lambda _: 0.7)  # type: ignore[arg-type,return-value] # the fault
+
+
+def test_a_journal_is_closed_behind_its_with(tmp_path: pathlib.Path) -> None:
+    with Journal(tmp_path / "journal.jsonl") as journal:
+        journal.append({"level": 0.5}, "a trial")
+    with pytest.raises(SearchError, match="is closed"):
+        journal.append({"level": 0.25}, "a trial")
+
+
+def test_the_folder_is_synced_once_a_new_journal_is_in_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of a new file is lost with the power otherwise; lines need the file alone."""
+    synced: list[pathlib.Path] = []
+    monkeypatch.setattr("nncfx.search.journal.sync", synced.append)
+    for _ in range(2):
+        with Journal(tmp_path / "journal.jsonl") as journal:
+            for level in (0.5, 0.25):
+                journal.append({"level": level}, "a trial")
+    assert synced == [tmp_path]
 
 
 def test_a_closed_study_takes_no_trial(tmp_path: pathlib.Path) -> None:

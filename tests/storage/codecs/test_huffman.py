@@ -159,3 +159,18 @@ def test_streams_of_more_than_262144_symbols_have_an_index_of_their_blocks(
 
 def test_no_symbols_have_no_counts() -> None:
     assert huffman.count_symbols(np.zeros(0, dtype=np.uint8)).tolist() == []
+
+
+@pytest.mark.parametrize("lanes", [1, 50, 128])
+def test_blocks_are_decoded_in_portions_of_any_number(
+    lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(huffman, "_LANES", lanes)
+    symbols = geometric(262_145)
+    np.testing.assert_array_equal(decoded(huffman.encode(symbols), symbols.size), symbols)
+
+
+@pytest.mark.parametrize("counts", [[0], [0, 5], [0, 5, 1]])
+def test_the_size_of_streams_of_few_kinds_of_symbols_is_exact(counts: list[int]) -> None:
+    symbols = np.repeat(np.arange(len(counts), dtype=np.uint8), counts)
+    assert huffman.encoded_size(np.array(counts)) == len(huffman.encode(symbols))

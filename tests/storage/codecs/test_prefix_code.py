@@ -132,3 +132,11 @@ def test_any_bytes_give_a_table_or_our_error(data: bytes) -> None:
     except StorageError:
         return
     assert (2.0 ** -lengths[lengths > 0]).sum() in {0.5, 1.0}
+
+
+@pytest.mark.parametrize(("bits", "length"), [("1110000101", 0), ("1111111100", 17)])
+def test_a_code_word_of_no_bits_or_too_many_is_refused(bits: str, length: int) -> None:
+    """One symbol of 1 bit and one of a bit less; one of 16 bits and one of a bit more."""
+    data = bytes([2]) + int(bits.ljust(16, "0"), 2).to_bytes(2, "big")
+    with pytest.raises(StorageError, match=f"a code word of {length} bits"):
+        unpack_lengths(ByteReader(data))

@@ -55,10 +55,11 @@ def test_any_part_of_every_width_comes_back(width: int) -> None:
         )
 
 
-def test_a_long_odd_width_stream_comes_back_across_chunks() -> None:
-    symbols = np.random.default_rng(0).integers(0, 8, (1 << 20) + 77).astype(np.uint16)
-    raw = np.frombuffer(pack_bits(symbols, 3), dtype=np.uint8)
-    np.testing.assert_array_equal(unpack_bits(raw, 0, symbols.size, 3), symbols)
+@pytest.mark.parametrize("width", [3, 8])
+def test_a_long_stream_comes_back_across_chunks(width: int) -> None:
+    symbols = np.random.default_rng(0).integers(0, 1 << width, (1 << 20) + 77).astype(np.uint16)
+    raw = np.frombuffer(pack_bits(symbols, width), dtype=np.uint8)
+    np.testing.assert_array_equal(unpack_bits(raw, 0, symbols.size, width), symbols)
 
 
 def test_noise_is_packed_and_never_larger_than_it_was() -> None:
