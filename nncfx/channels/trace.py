@@ -20,6 +20,7 @@ from nncfx.channels.state import ChannelState
 from nncfx.errors import TracingError
 from nncfx.graph.channels import Channels
 from nncfx.graph.union_find import Ids
+from nncfx.operators import functions_of
 from nncfx.tracing.calls.function_names import spelling
 from nncfx.tracing.calls.inputs import ExampleInputs
 from nncfx.tracing.calls.model_copy import copy_of
@@ -47,13 +48,7 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 CALLS_OF_A_PATH: Final = 1_000_000
 """More calls that average over channels than one forward makes: the first number of the next."""
 
-_OF_NUMBERS: Final = frozenset(
-    {
-        *("__add__", "__iadd__", "__imul__", "__isub__", "__itruediv__", "__mul__", "__pow__"),
-        *("__radd__", "__rmul__", "__rpow__", "__rsub__", "__rtruediv__", "__sub__"),
-        *("__truediv__", "add", "div", "mul", "multiply", "pow", "sub", "true_divide"),
-    }
-)
+_OF_NUMBERS: Final = functions_of("add", "sub", "mul", "div", "pow")
 _COMPUTED: Final = (
     "behind '{place}' the code computes with their number, as in x / x.shape[1] ** 0.5, which "
     "would change; let the module keep the result (self.scale = ...)"
