@@ -135,7 +135,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "nncfx/channels/constraints.py": {r"if known is not ids:.*if True": _TIME},
     "nncfx/graph/union_find.py": {
         r"if roots is not parents:": _TIME,
-        r"max\(needed \+ 1, 2 \* len.*(2  ->  3|2 / len)": _TIME,
+        r"max\(needed \+ 1, 2 \* len.*(1  ->  2|2  ->  3|2 / len)": _TIME,
     },
     "nncfx/channels/grouping.py": {
         r"if id\(ids\) not in found:.*if True": _TIME,
@@ -164,7 +164,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "nncfx/search/one_level/level_set.py": {
         r"^_[A-Z_]+ = ": "only shifts a probe; benchmarks/search_efficiency.py weighs them",
         r"or 1\.0.*1\.0  ->  2\.001": "all drops are zero in any unit",
-        r"(to_low|to_high|_FAR \*|_STEEP \*)(?!.* (and|or) ).*#.* ([<>])=? .*  ->  .* \3": (
+        r"# (?=.*(to_|_FAR|_STEEP|_FINEST))(?!.* (and|or) ).* ([<>])=? .*  ->  .* \3": (
             "numbers that are computed are never just equal"
         ),
         r"first <= last  ->  first < last": "where both ends are one, it is the middle",

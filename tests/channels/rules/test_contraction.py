@@ -220,6 +220,13 @@ UNKNOWN: dict[str, tuple[Callable[[Used, torch.Tensor], torch.Tensor], dict[str,
         lambda m, x: F.linear(x, m.matrix, m.kernel[..., 0]),
         {"matrix": "a constant of the model's code takes the place of such a channel"},
     ),
+    "bias that is a matrix": (
+        lambda m, x: F.linear(x, m.matrix, m.matrix),
+        {
+            "stem": "has a bias that is no parameter",
+            "matrix": "a constant of the model's code takes the place of such a channel",
+        },
+    ),
     "groups of tokens": (
         lambda m, x: F.conv1d(x, m.grouped, stride=2, groups=2),
         {"stem": SEVERAL, "grouped": SEVERAL},

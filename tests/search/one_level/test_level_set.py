@@ -244,6 +244,10 @@ def test_the_first_probe_keeps_about_a_seventh() -> None:
     assert asked(observed(DENSE)) == asked([]) == pytest.approx(0.85, abs=0.001)
 
 
+def test_a_cell_whose_metric_is_the_threshold_itself_is_the_end() -> None:
+    assert asked(observed((0.0, 0.91), (0.5, 0.91), (0.51, None))) is None
+
+
 def test_a_bracket_of_one_cell_is_halved_where_only_failures_bound_it() -> None:
     seen = observed(DENSE, (0.5, 0.92), (0.51, None))
     assert asked(seen) == pytest.approx(0.505)

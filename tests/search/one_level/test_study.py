@@ -202,6 +202,7 @@ def test_an_evaluation_that_returns_a_number_is_refused() -> None:
 def test_a_journal_is_closed_behind_its_with(tmp_path: pathlib.Path) -> None:
     with Journal(tmp_path / "journal.jsonl") as journal:
         journal.append({"level": 0.5}, "a trial")
+    journal.close()  # closing twice is allowed
     with pytest.raises(SearchError, match="is closed"):
         journal.append({"level": 0.25}, "a trial")
 
