@@ -4,6 +4,7 @@ from nncfx.export.checks.qdq_check import QDQViolation, qdq_violations
 from nncfx.export.export_result import ExportResult
 from nncfx.export.ir.node_modules import modules_in_file
 from nncfx.export.onnx_export import export_onnx
+from nncfx.export.pipeline import PASSES, explain
 from nncfx.export.pt2e.export_program import export_program
 from nncfx.reorder.order import channel_order
 from nncfx.reorder.reads import ChannelRead, channel_reads, copied_channels
@@ -12,6 +13,7 @@ from nncfx.reorder.rewriting import LayerRead, LayerWrite
 from nncfx.targets import SelectionCost, Target
 
 __all__ = [
+    "PASSES",
     "ChannelRead",
     "ExportResult",
     "LayerRead",
@@ -23,6 +25,7 @@ __all__ = [
     "channel_order",
     "channel_reads",
     "copied_channels",
+    "explain",
     "export_onnx",
     "export_program",
     "modules_in_file",

@@ -40,8 +40,7 @@ from nncfx.export.checks.saturation_check import tell_of_overflow
 from nncfx.export.export_result import ExportResult
 from nncfx.export.ir.fake_quantize import translations
 from nncfx.export.ir.node_modules import name_nodes
-from nncfx.export.passes.float32_upcast import widen_floats
-from nncfx.export.qdq import write_quantized
+from nncfx.export.pipeline import prepare
 from nncfx.network import inputs_for
 from nncfx.quantization.grid.operator_shapes import know_shapes
 from nncfx.storage.formats.whole_file import writing_files
@@ -131,8 +130,7 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
         tell_of_lost_state(program.exported_program)
     graph = program.model.graph
     _name_outputs(graph, outputs)
-    widen_floats(program.model, runtime)
-    write_quantized(program.model, runtime)
+    prepare(program.model, runtime)
     modules = name_nodes(graph, model)
     tell_of_overflow(graph, runtime)
     tell_of_floats(graph, runtime)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from nncfx.export.ir.fake_quantize import is_fake_quantize
 from nncfx.export.ir.graph_edits import consumers, input_of
 from nncfx.export.passes.fusion import quantizer_like
-from nncfx.targets import Target
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -19,14 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["subsample_pixels"]
 
 
-def subsample_pixels(graph: "ir.Graph", target: Target) -> None:
-    """Pool each quantized tensor of which all readers take every n-th pixel, if `target` wants it.
+def subsample_pixels(graph: "ir.Graph") -> None:
+    """Pool each quantized tensor of which all readers take every n-th pixel.
 
     The pooling has a window of one pixel, so that it computes nothing, and the stride of the
     convolutions, which lose theirs.
     """
-    quantizers = [one for one in graph if is_fake_quantize(one)]
-    for node in quantizers if "subsample_pixels" in target.workarounds else ():
+    for node in [one for one in graph if is_fake_quantize(one)]:
         readers = consumers(node.outputs[0])
         strides = {_skipping_strides(one) for one in readers}
         if len(strides) == 1 and (stride := strides.pop()) is not None:

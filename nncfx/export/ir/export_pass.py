@@ -1,0 +1,80 @@
+"""What a pass of the export is: a step that changes the graph for a target, and its reason."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from nncfx.targets import Target
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from nncfx.export.ir.integer_weights import IntegerWeight
+
+__all__ = ["PASSES_KEY", "Draft", "ExportPass", "run_passes"]
+
+PASSES_KEY: Final = "nncfx.passes"
+"""The metadata of a node that names the passes that made or changed it, in their order."""
+_Node: TypeAlias = tuple[object, ...]
+
+
+@dataclass
+class Draft:
+    """A model on its way to the file.
+
+    Attributes:
+        model: The graph in the making.
+        target: For which it is made.
+        weights: The quantized weights that no pass has written yet.
+    """
+
+    model: "ir.Model"
+    target: Target
+    weights: "list[IntegerWeight]" = field(default_factory=list)
+
+    @property
+    def graph(self) -> "ir.Graph":
+        """The graph of the model."""
+        return self.model.graph
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportPass:
+    """A step of the export.
+
+    Attributes:
+        name: As nodes that it made or changed remember it.
+        reason: Why it stands where it does, or what it is for.
+        run: Changes the draft in place.
+        applies: Whether a target wants it.
+    """
+
+    name: str
+    reason: str
+    run: Callable[[Draft], None]
+    applies: Callable[[Target], bool] = lambda _: True
+
+
+def run_passes(draft: Draft, passes: Sequence[ExportPass]) -> None:
+    """Run those of `passes` that apply to the draft's target, in their order.
+
+    Every node keeps the names of the passes that made or changed it.
+    """
+    for one in passes:
+        if not one.applies(draft.target):
+            continue
+        before = dict(_described(draft.graph))
+        one.run(draft)
+        for node, description in _described(draft.graph):
+            if before.get(node) != description:
+                known = node.metadata_props.get(PASSES_KEY)
+                node.metadata_props[PASSES_KEY] = f"{known},{one.name}" if known else one.name
+
+
+def _described(graph: "ir.Graph") -> "Iterator[tuple[ir.Node, _Node]]":
+    """Yield each node with what a pass may change of it.
+
+    Values and attributes are told apart by identity: attributes never change in place.
+    """
+    for node in graph.all_nodes():
+        yield node, (node.op_type, *node.inputs, *map(id, node.attributes.values()))

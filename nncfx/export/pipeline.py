@@ -1,0 +1,221 @@
+"""The passes of the export, in their order, and which of them changed a file."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from nncfx.errors import ExportError, MissingExtraError
+from nncfx.export.ir.export_pass import PASSES_KEY, Draft, ExportPass, run_passes
+from nncfx.export.ir.fake_quantize import is_fake_quantize
+from nncfx.export.ir.integer_weights import integer_weights, store
+from nncfx.export.passes.clamps import clamp_by_quantizers
+from nncfx.export.passes.constant_folding import store_constant_values
+from nncfx.export.passes.embeddings import look_up_integers
+from nncfx.export.passes.float32_upcast import widen_floats
+from nncfx.export.passes.folded_norms import fold_batch_norms
+from nncfx.export.passes.fusion import arrange_quantizers
+from nncfx.export.passes.fusion_barriers import fence_floats
+from nncfx.export.passes.integer_biases import add_integer_biases
+from nncfx.export.passes.integer_forms import (
+    leave_out_borders,
+    scale_after_products,
+    use_global_pooling,
+    use_matrix_products,
+)
+from nncfx.export.passes.packed_weights import pack_weights
+from nncfx.export.passes.recurrent_weights import arrange_recurrent_weights
+from nncfx.export.passes.silu import quantize_gates
+from nncfx.export.passes.space_to_depth_stem import read_image_by_blocks
+from nncfx.export.passes.subsampled_pixels import subsample_pixels
+from nncfx.export.passes.tied_tables import share_tied_tables
+from nncfx.export.qdq import check_floats, remove_unused, write_pairs
+from nncfx.targets import Target
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["PASSES", "explain", "prepare"]
+
+
+def _works_around(name: str) -> Callable[[Target], bool]:
+    return lambda target: name in target.workarounds
+
+
+def _find_weights(draft: Draft) -> None:
+    draft.weights = integer_weights(draft.graph, draft.target)
+
+
+def _look_up(draft: Draft) -> None:
+    draft.weights = look_up_integers(draft.model, draft.weights, draft.target)
+
+
+def _pack(draft: Draft) -> None:
+    draft.weights = pack_weights(draft.model, draft.weights)
+    share_tied_tables(draft.graph)
+
+
+def _store(draft: Draft) -> None:
+    for weight in draft.weights:
+        store(weight, draft.graph)
+
+
+PASSES: Final[tuple[ExportPass, ...]] = (
+    ExportPass(
+        name="store_constant_values",
+        reason="a weight may be computed, such as from a mask: quantizers need its values",
+        run=lambda draft: store_constant_values(draft.model),
+    ),
+    ExportPass(
+        name="arrange_recurrent_weights",
+        reason="ONNX has the gates in another order than torch",
+        run=lambda draft: arrange_recurrent_weights(draft.model, draft.target),
+    ),
+    ExportPass(
+        name="find_weights",
+        reason="weights are known from here on; what is found changes before it is stored",
+        run=_find_weights,
+    ),
+    ExportPass(
+        name="fold_batch_norms",
+        reason="scales of weights take norms up, exactly",
+        run=lambda draft: fold_batch_norms(draft.graph, draft.weights),
+    ),
+    ExportPass(
+        name="use_matrix_products",
+        reason="where an integer convolution cannot end in float, a product can",
+        run=lambda draft: use_matrix_products(draft.graph, draft.weights),
+        applies=lambda target: not target.float_results,
+    ),
+    ExportPass(
+        name="read_image_by_blocks",
+        reason="three channels fill no vector, those of blocks of pixels do",
+        run=lambda draft: read_image_by_blocks(draft.graph, draft.weights),
+        applies=lambda target: target.image_blocks,
+    ),
+    ExportPass(
+        name="look_up_integers",
+        reason="a look-up reads rows, so that only those are dequantized",
+        run=_look_up,
+    ),
+    ExportPass(
+        name="pack_weights",
+        reason="layers that compute in float read weights in groups as the runtime packs them",
+        run=_pack,
+        applies=lambda target: target.block_weights,
+    ),
+    ExportPass(
+        name="store_weights",
+        reason="all others are integers behind a DequantizeLinear",
+        run=_store,
+    ),
+    ExportPass(
+        name="use_global_pooling",
+        reason="the pooling that runtimes have in integers",
+        run=lambda draft: use_global_pooling(draft.graph),
+    ),
+    ExportPass(
+        name="leave_out_borders",
+        reason="a padding of nothing hides the layer from its quantizer",
+        run=lambda draft: leave_out_borders(draft.graph),
+    ),
+    ExportPass(
+        name="scale_after_products",
+        reason="a factor before a product would be quantized, behind it it is exact",
+        run=lambda draft: scale_after_products(draft.graph),
+    ),
+    ExportPass(
+        name="arrange_quantizers",
+        reason="runtimes fuse quantizers at certain places only; every move is exact",
+        run=lambda draft: arrange_quantizers(draft.graph),
+    ),
+    ExportPass(
+        name="subsample_pixels",
+        reason="needs the quantizers in their places",
+        run=lambda draft: subsample_pixels(draft.graph),
+        applies=_works_around("subsample_pixels"),
+    ),
+    ExportPass(
+        name="clamp_by_quantizers",
+        reason="a clamp that its quantizer does itself is left out",
+        run=lambda draft: clamp_by_quantizers(draft.graph),
+        applies=_works_around("clamp_by_quantizers"),
+    ),
+    ExportPass(
+        name="quantize_gates",
+        reason="a table of the sigmoid needs a quantizer behind it",
+        run=lambda draft: quantize_gates(draft.graph),
+        applies=lambda target: target.sigmoid_tables,
+    ),
+    ExportPass(
+        name="write_pairs",
+        reason="no quantizer moves any more",
+        run=write_pairs,
+    ),
+    ExportPass(
+        name="add_integer_biases",
+        reason="the scale of a bias is that of its inputs, which are written now",
+        run=lambda draft: add_integer_biases(draft.graph),
+        applies=lambda target: target.integer_bias,
+    ),
+    ExportPass(
+        name="fence_floats",
+        reason="keeps the runtime from moving what stands in float beside integers",
+        run=lambda draft: fence_floats(draft.graph),
+        applies=_works_around("fence_floats"),
+    ),
+    ExportPass(
+        name="remove_unused",
+        reason="what the others left behind",
+        run=remove_unused,
+    ),
+)
+"""The passes over a model with quantizers, in their order."""
+
+
+def prepare(model: "ir.Model", target: Target) -> None:
+    """Change `model`, in place, into what `target` reads and runs in integers.
+
+    Weights become stored integers behind a `DequantizeLinear`, activations a pair of
+    `QuantizeLinear` and `DequantizeLinear`, and biases int32 where the target wants that. Of a
+    model without quantizers only its floats are looked at.
+
+    Raises:
+        ExportError: a quantizer that cannot be written: its scale is no constant, its integers
+            need a type that the operator set of the model has not, or it quantizes other floats
+            than float32.
+    """
+    widen_floats(model, target)
+    quantizers = [node for node in model.graph.all_nodes() if is_fake_quantize(node)]
+    if quantizers:
+        check_floats(quantizers)
+        run_passes(Draft(model, target), PASSES)
+
+
+def explain(path: str | os.PathLike[str]) -> Mapping[str, tuple[str, ...]]:
+    """Return which passes made or changed each node of a file from `export_onnx`.
+
+    Nodes that stand as torch exported them are absent.
+
+    Returns:
+        `{node: names of passes, in their order}`; `PASSES` has their reasons.
+
+    Raises:
+        ExportError: the file is not an ONNX model.
+        MissingExtraError: onnx is not installed.
+    """
+    try:
+        import onnx
+    except ImportError as error:
+        raise MissingExtraError("onnx", "export", "reading an ONNX file") from error
+    try:
+        graph = onnx.load(os.fspath(path), load_external_data=False).graph
+    except Exception as error:
+        raise ExportError(
+            f"'{os.fspath(path)}' cannot be read as an ONNX model: {error}"
+        ) from error
+    return {
+        node.name: tuple(entry.value.split(","))
+        for node in graph.node
+        for entry in node.metadata_props
+        if entry.key == PASSES_KEY
+    }
