@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nncfx.errors import ArgumentError, GraphError
-from nncfx.graph.channels import Channels, GroupSet, Member, Role
+from nncfx.graph.channels import Channels, GroupSet, Member, Role, Width
 
 
 def member(parameter: str, rows: list[list[int]], role: Role = Role.PRODUCER) -> Member:
@@ -35,6 +35,15 @@ def test_no_groups_have_no_entries() -> None:
 def test_indices_cannot_be_written() -> None:
     with pytest.raises(ValueError, match="read-only"):
         member("conv.weight", [[0]]).indices[0] = 1
+
+
+def test_counts_are_a_copy_that_cannot_be_written() -> None:
+    counts = np.array([1, 1])
+    width = Width(module="attention", attribute="num_heads", counts=counts)
+    counts[0] = 7
+    assert width.counts.tolist() == [1, 1]
+    with pytest.raises(ValueError, match="read-only"):
+        width.counts[0] = 7
 
 
 def test_indices_that_are_read_only_are_held_without_a_copy() -> None:

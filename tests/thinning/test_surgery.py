@@ -18,6 +18,13 @@ def test_a_tensor_can_lose_entries_along_several_axes() -> None:
     assert sizes == {"": {"out_features": 3, "in_features": 1}}
 
 
+def test_an_embedding_loses_columns() -> None:
+    model = nn.Embedding(5, 4)
+    copied, sizes = copy_without(model, {("weight", 1): np.array([0, 3])})
+    assert torch.equal(copied.weight, model.weight[:, [1, 2]])
+    assert sizes == {"": {"embedding_dim": 2}}
+
+
 def test_buffers_are_cut_and_stay_buffers() -> None:
     model = nn.BatchNorm1d(3, affine=False)
     gone = {("running_mean", 0): np.array([0]), ("running_var", 0): np.array([0])}

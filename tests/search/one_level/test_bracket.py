@@ -1,5 +1,6 @@
 """The monotone bracket."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,3 +48,9 @@ def test_a_width_of_a_power_of_two_takes_no_halving_more() -> None:
         *(0, 1, 2, 6)
     ]
     assert Bracket(low=0.1, high=0.165).halvings(SCALE) == 3
+
+
+def test_the_middle_has_as_many_cells_below_as_above() -> None:
+    """From 0.87 to 0.91 there are two coarse cells, up to 0.89, and ten fine ones."""
+    assert Bracket(low=0.2, high=0.5).middle(SCALE) == pytest.approx(0.35)
+    assert Bracket(low=0.87, high=0.91).middle(SCALE) == pytest.approx(0.898)
