@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from nncfx.errors import ExportError, MissingExtraError
 from nncfx.export.ir.export_pass import PASSES_KEY, Draft, ExportPass, run_passes
 from nncfx.export.ir.fake_quantize import is_fake_quantize
 from nncfx.export.ir.integer_weights import integer_weights, store
+from nncfx.export.ir.node_modules import noted_nodes
 from nncfx.export.passes.clamps import clamp_by_quantizers
 from nncfx.export.passes.constant_folding import store_constant_values
 from nncfx.export.passes.embeddings import look_up_integers
@@ -203,19 +203,6 @@ def explain(path: str | os.PathLike[str]) -> Mapping[str, tuple[str, ...]]:
         ExportError: the file is not an ONNX model.
         MissingExtraError: onnx is not installed.
     """
-    try:
-        import onnx
-    except ImportError as error:
-        raise MissingExtraError("onnx", "export", "reading an ONNX file") from error
-    try:
-        graph = onnx.load(os.fspath(path), load_external_data=False).graph
-    except Exception as error:
-        raise ExportError(
-            f"'{os.fspath(path)}' cannot be read as an ONNX model: {error}"
-        ) from error
     return {
-        node.name: tuple(entry.value.split(","))
-        for node in graph.node
-        for entry in node.metadata_props
-        if entry.key == PASSES_KEY
+        str(node.name): tuple(names.split(",")) for node, names in noted_nodes(path, PASSES_KEY)
     }
