@@ -28,3 +28,11 @@ def test_modules_are_imported_in_their_order_until_one_has_the_name() -> None:
 def test_a_name_that_no_module_has_is_told() -> None:
     with pytest.raises(AttributeError, match=r"module 'nncfx\.lc' has no attribute 'Lc'"):
         names_of("nncfx.lc", "config", "builder")("Lc")
+
+
+def test_the_front_door_imports_no_compiler() -> None:
+    code = (
+        "import sys, nncfx.compressor, nncfx.quantization, nncfx.thinning\n"
+        "assert 'torch._dynamo' not in sys.modules, 'torch._dynamo is imported'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
