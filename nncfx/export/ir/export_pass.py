@@ -67,7 +67,8 @@ def run_passes(draft: Draft, passes: Sequence[ExportPass]) -> None:
         one.run(draft)
         for node, description in _described(draft.graph):
             if before.get(node) != description:
-                known = node.metadata_props.get(PASSES_KEY)
+                # a new node may have copied the metadata of a neighbour, with its passes
+                known = node.metadata_props.get(PASSES_KEY) if node in before else None
                 node.metadata_props[PASSES_KEY] = f"{known},{one.name}" if known else one.name
 
 
