@@ -115,12 +115,12 @@ PASSES: Final[tuple[ExportPass, ...]] = (
     ),
     ExportPass(
         name="leave_out_borders",
-        reason="a padding of nothing hides the layer from its quantizer",
+        reason="ONNX Runtime's integer average divides by the window where padding is named",
         run=lambda draft: leave_out_borders(draft.graph),
     ),
     ExportPass(
         name="scale_after_products",
-        reason="a factor before a product would be quantized, behind it it is exact",
+        reason="scaled queries and keys would be floats where their product reads integers",
         run=lambda draft: scale_after_products(draft.graph),
     ),
     ExportPass(
@@ -130,19 +130,19 @@ PASSES: Final[tuple[ExportPass, ...]] = (
     ),
     ExportPass(
         name="subsample_pixels",
-        reason="needs the quantizers in their places",
+        reason="a stride that OpenVINO would move between integers and their scale",
         run=lambda draft: subsample_pixels(draft.graph),
         applies=_works_around("subsample_pixels"),
     ),
     ExportPass(
         name="clamp_by_quantizers",
-        reason="a clamp that its quantizer does itself is left out",
+        reason="a clamp that reaches less far than the grid keeps the product before it in float",
         run=lambda draft: clamp_by_quantizers(draft.graph),
         applies=_works_around("clamp_by_quantizers"),
     ),
     ExportPass(
         name="quantize_gates",
-        reason="a table of the sigmoid needs a quantizer behind it",
+        reason="a rounded sigmoid is taken from a table, and its product is one of integers",
         run=lambda draft: quantize_gates(draft.graph),
         applies=lambda target: target.sigmoid_tables,
     ),

@@ -11,7 +11,7 @@ from nncfx.targets.description_json import read_description, to_data
 from nncfx.targets.hardware import Hardware
 from nncfx.targets.selection_cost import SelectionCost
 
-__all__ = ["PARTS", "Target"]
+__all__ = ["PARTS", "WORKAROUNDS", "Target"]
 
 PARTS: Final = {
     "alignment": "widths that suit it",
@@ -20,6 +20,17 @@ PARTS: Final = {
     "opset": "ONNX files",
 }
 """What a target may lack, by the name of its field, in words."""
+
+
+WORKAROUNDS: Final = frozenset(
+    {
+        "clamp_by_quantizers",
+        "fence_floats",
+        "subsample_pixels",
+        "write_gru_weights_in_float",
+    }
+)
+"""What the export knows to do about habits of runtimes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +53,7 @@ class Target:
         bfloat16: it computes in bfloat16 where the file does.
         sigmoid_tables: it takes the sigmoid of bytes from a table.
         block_weights: it has ONNX Runtime's `MatMulNBits` for weights quantized group by group.
-        workarounds: names of the export passes that work around its habits.
+        workarounds: what the export does about its habits, of `WORKAROUNDS`.
         saturation_mend: what to do where the CPU at hand adds products of bytes in 16 bits; empty
             where it does not run on such.
         missing: why a part is not there, by the name of its field.
@@ -81,6 +92,12 @@ class Target:
                 f"The target '{self.name}' has opset {self.opset} and newest_opset "
                 f"{self.newest_opset}; it reads the one and all up to the other. Give both, in "
                 "order, or neither.",
+            )
+        if unknown := sorted(set(self.workarounds) - WORKAROUNDS):
+            raise ArgumentError(
+                f"The target '{self.name}' names the workaround '{unknown[0]}', which the export "
+                f"does not know, so that nothing would be done. Write one of "
+                f"{', '.join(sorted(WORKAROUNDS))}, or leave it out.",
             )
         if unknown := sorted(set(self.missing) - set(PARTS)):
             raise ArgumentError(

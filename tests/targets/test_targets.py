@@ -80,6 +80,7 @@ def test_a_runtime_without_known_costs_is_told_and_copies_whatever_that_costs() 
         ({"newest_opset": 20}, "opset 21 and newest_opset 20.*in order, or neither"),
         ({"newest_opset": None}, "opset 21 and newest_opset None"),
         ({"missing": {"wings": "it is no bird"}}, "'wings' is missing.*Parts are alignment"),
+        ({"workarounds": ("fence_flaots",)}, "the workaround 'fence_flaots'"),
     ],
 )
 def test_a_target_that_makes_no_sense_is_refused(change: dict[str, object], fault: str) -> None:

@@ -108,8 +108,7 @@ class RBSparsityController(Controller):
                 f"The masks of rb_sparsity stand still from now on, at {reached:.0%} of the "
                 f"weights in place of {self.level:.0%}: the scores moved too little. The gradient "
                 "of a score falls with the number of weights, and SGD does not make up for it. "
-                "Raise 'compression_lr_multiplier' (100 for a million weights), or train with "
-                "Adam.",
+                "Raise 'compression_lr_multiplier' (to 100, say), or train with Adam.",
                 TrainingLoopWarning,
                 stacklevel=2,
             )

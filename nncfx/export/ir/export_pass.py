@@ -1,8 +1,8 @@
 """What a pass of the export is: a step that changes the graph for a target, and its reason."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from nncfx.targets import Target
 
@@ -15,7 +15,6 @@ __all__ = ["PASSES_KEY", "Draft", "ExportPass", "run_passes"]
 
 PASSES_KEY: Final = "nncfx.passes"
 """The metadata of a node that names the passes that made or changed it, in their order."""
-_Node: TypeAlias = tuple[object, ...]
 
 
 @dataclass
@@ -63,19 +62,21 @@ def run_passes(draft: Draft, passes: Sequence[ExportPass]) -> None:
     for one in passes:
         if not one.applies(draft.target):
             continue
-        before = dict(_described(draft.graph))
+        # held, as an attribute made meanwhile could have the place in memory of one that is gone
+        held = [(node, _parts(node)) for node in draft.graph.all_nodes()]
+        before = {node: _identities(parts) for node, parts in held}
         one.run(draft)
-        for node, description in _described(draft.graph):
-            if before.get(node) != description:
+        for node in draft.graph.all_nodes():
+            if before.get(node) != _identities(_parts(node)):
                 # a new node may have copied the metadata of a neighbour, with its passes
                 known = node.metadata_props.get(PASSES_KEY) if node in before else None
                 node.metadata_props[PASSES_KEY] = f"{known},{one.name}" if known else one.name
 
 
-def _described(graph: "ir.Graph") -> "Iterator[tuple[ir.Node, _Node]]":
-    """Yield each node with what a pass may change of it.
+def _parts(node: "ir.Node") -> list[object]:
+    """Return what a pass may change of a node; none of it changes in place."""
+    return [node.op_type, *node.inputs, *node.attributes.values()]
 
-    Values and attributes are told apart by identity: attributes never change in place.
-    """
-    for node in graph.all_nodes():
-        yield node, (node.op_type, *node.inputs, *map(id, node.attributes.values()))
+
+def _identities(parts: list[object]) -> tuple[int, ...]:
+    return tuple(map(id, parts))
