@@ -56,6 +56,7 @@ RENAMED: Final = {
     "nncfx.quantization.from_config": "nncfx.algorithms.quantization.from_config",
     "nncfx.quantization.quantizer": "nncfx.quantization.grid.quantizer",
     "nncfx.quantization.spec": "nncfx.quantization.grid.spec",
+    "nncfx.search.is_hopeless": "nncfx.search.should_stop_early",
     "nncfx.storage.ans": "nncfx.storage.codecs.ans",
     "nncfx.storage.huffman": "nncfx.storage.codecs.huffman",
     "nncfx.storage.narrow_attention": "nncfx.storage.models.narrow_attention",

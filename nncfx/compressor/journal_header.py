@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import nn
 
+from nncfx.compressor.build_evidence import fingerprint
 from nncfx.compressor.evaluation.metrics import metric_name
-from nncfx.compressor.proof import fingerprint
 from nncfx.evidence.formatting import spelt
 from nncfx.lc.data_fingerprint import data_fingerprint
 from nncfx.schemes.code_digest import code_digest

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast, final
 
 from nncfx.channels import analyze_channels
+from nncfx.compressor.build_evidence import EvidenceInputs, StudyWords, build_evidence, study
 from nncfx.compressor.evaluation.judge import Judge
 from nncfx.compressor.evaluation.metrics import accuracy, metric_name
 from nncfx.compressor.evaluation.validation_data import divided
@@ -20,14 +21,13 @@ from nncfx.compressor.preflight import (
     small_sample_note,
 )
 from nncfx.compressor.progress import Narrator
-from nncfx.compressor.proof import Exhibits, StudyWords, evidence, study
 from nncfx.compressor.result import CompressionResult
 from nncfx.compressor.settings import CompressorSettings
 from nncfx.compressor.trials import candidate_search
-from nncfx.compressor.trials.candidate import Candidate, Forge
+from nncfx.compressor.trials.candidate import Candidate, CandidateFactory
 from nncfx.compressor.trials.candidate_search import plan_of as plan_of_candidate
 from nncfx.compressor.trials.candidate_search import search_by_candidate
-from nncfx.compressor.trials.candidate_timer import Bench
+from nncfx.compressor.trials.candidate_timer import CandidateTimer
 from nncfx.compressor.trials.level_search import plan_of as plan_of_level
 from nncfx.compressor.trials.level_search import search_by_level
 from nncfx.compressor.trials.trial_runner import Trials
@@ -107,14 +107,14 @@ class Run:
     def result(self) -> CompressionResult:
         """Search, compress to the chosen level or candidate, prove, and return the result."""
         settings = self._settings
-        with self._bench() as bench:
+        with self._timer() as timer:
             self._narrator.now(f"building the dense model for {settings.runtime}")
-            bench.open()
+            timer.open()
             winner = (
-                self._of_levels(bench) if settings.space is None else self._of_candidates(bench)
+                self._of_levels(timer) if settings.space is None else self._of_candidates(timer)
             )
             search, chosen = winner.search, winner.candidate
-            proof = self._evidence(winner, bench)
+            proof = self._evidence(winner, timer)
             if (path := self._path("evidence.json")) is not None:
                 proof.write(path)
             return CompressionResult(
@@ -129,9 +129,9 @@ class Run:
                 + chosen.recipes,
             )
 
-    def _bench(self) -> Bench:
+    def _timer(self) -> CandidateTimer:
         settings = self._settings
-        return Bench(
+        return CandidateTimer(
             self._dense,
             self._inputs,
             settings.runtime,
@@ -140,64 +140,64 @@ class Run:
             kept=self._path(f"dense-{digest(self._header)}.json"),
         )
 
-    def _of_levels(self, bench: Bench) -> "_Winner":
+    def _of_levels(self, timer: CandidateTimer) -> "_Winner":
         settings, trials = self._settings, self._trials()
-        forge = self._forge(bench, cast("SchemeLike", settings.scheme))
+        factory = self._factory(timer, cast("SchemeLike", settings.scheme))
         with Study(self._path("journal.jsonl"), self._header, self._data()) as journal:
             search = search_by_level(
                 trials,
-                forge,
+                factory,
                 journal,
-                trials.dense(forge, journal),
+                trials.dense(factory, journal),
                 settings.level_settings,
                 warm_start=settings.warm_start,
             )
         count = sum(trial.stage != "dense" for trial in search.trials)
-        self._tell_choice(f"level {search.level:.4g}", count)
+        self._log_choice(f"level {search.level:.4g}", count)
 
         def candidate(found: SearchResult) -> Candidate:
             if found.level == 0.0:
-                return forge.uncompressed()
+                return factory.uncompressed()
             before = found.trials[: found.chosen.number]
-            plan = plan_of_level(found.level, before, forge, warm_start=settings.warm_start)
+            plan = plan_of_level(found.level, before, factory, warm_start=settings.warm_start)
             return trials.chosen(plan)
 
-        winner = self._judged(search, candidate(search), forge.scheme)
+        winner = self._judged(search, candidate(search), factory.scheme)
         while not winner.judgement.is_inside and search.level > 0.0:
-            self._tell_refusal(f"level {search.level:.4g}", winner)
+            self._log_refusal(f"level {search.level:.4g}", winner)
             search = search.safer()
-            winner = self._judged(search, candidate(search), forge.scheme, winner)
+            winner = self._judged(search, candidate(search), factory.scheme, winner)
         return winner
 
-    def _of_candidates(self, bench: Bench) -> "_Winner":
+    def _of_candidates(self, timer: CandidateTimer) -> "_Winner":
         settings, trials = self._settings, self._trials()
         if settings.space is None:  # then one level is searched
             raise AssertionError
 
-        def forge_of(candidate: Point) -> Forge:
-            return self._forge(bench, settings.scheme_at(candidate))
+        def factory_of(candidate: Point) -> CandidateFactory:
+            return self._factory(timer, settings.scheme_at(candidate))
 
         with CandidateStudy(self._path("journal.jsonl"), self._header, self._data()) as journal:
             search = search_by_candidate(
                 trials,
-                forge_of,
+                factory_of,
                 journal,
                 settings.space,
                 settings.space_settings,
                 warm_start=settings.warm_start,
             )
-        self._tell_choice(candidate_words(search.best.candidate), len(search.trials))
+        self._log_choice(candidate_words(search.best.candidate), len(search.trials))
         near = settings.space if settings.warm_start else None
         winner = None
         following: SpaceResult | None = search
         while following is not None:
             best = following.best
             before = search.trials[: best.number]
-            plan = plan_of_candidate(best.candidate, before, forge_of, near)
-            winner = self._judged(following, trials.chosen(plan), plan.forge().scheme, winner)
+            plan = plan_of_candidate(best.candidate, before, factory_of, near)
+            winner = self._judged(following, trials.chosen(plan), plan.factory().scheme, winner)
             if winner.judgement.is_inside:
                 break
-            self._tell_refusal(candidate_words(best.candidate), winner)
+            self._log_refusal(candidate_words(best.candidate), winner)
             following = candidate_search.safer(following)
         if winner is None:  # there is a best trial, or the search has raised an error
             raise AssertionError
@@ -217,11 +217,13 @@ class Run:
             search=search, candidate=candidate, scheme=scheme, judgement=judgement, metric=value
         )
 
-    def _forge(self, bench: Bench, given: SchemeLike) -> Forge:
+    def _factory(self, timer: CandidateTimer, given: SchemeLike) -> CandidateFactory:
         scheme = as_scheme(given)
         if scheme.is_structured:
             scheme = scheme.bind(self._channels)
-        return Forge(dense=self._model, scheme=scheme, bench=bench, example_inputs=self._inputs)
+        return CandidateFactory(
+            dense=self._model, scheme=scheme, timer=timer, example_inputs=self._inputs
+        )
 
     @functools.cached_property
     def _channels(self) -> Channels:
@@ -262,16 +264,16 @@ class Run:
         chooses = self._validation.chooses if self._validation.header else None
         return data_facts(settings.trainloader, settings.valloader, chooses)
 
-    def _tell_choice(self, what: str, trials: int) -> None:
+    def _log_choice(self, what: str, trials: int) -> None:
         self._narrator.found(f"chose {what} after {trials} trials")
         self._narrator.now("measuring the chosen model against the dense one")
 
-    def _tell_refusal(self, what: str, winner: "_Winner") -> None:
+    def _log_refusal(self, what: str, winner: "_Winner") -> None:
         self._narrator.found(
             f"{what}: {winner.judgement.words(metric_name(self._settings.metric))}"
         )
 
-    def _evidence(self, winner: "_Winner", bench: Bench) -> Evidence:
+    def _evidence(self, winner: "_Winner", timer: CandidateTimer) -> Evidence:
         search, settings = winner.search, self._settings
         notes = (
             self._sample,
@@ -285,11 +287,11 @@ class Run:
             recovery=spelt(settings.optimizer),
             budget=settings.eps,
         )
-        return evidence(
-            Exhibits(
+        return build_evidence(
+            EvidenceInputs(
                 dense=self._dense,
                 chosen=winner.candidate,
-                bench=bench,
+                timer=timer,
                 study=self.name,
                 metric=metric_name(settings.metric),
                 accuracies=(self._judge.dense_metric, winner.metric),

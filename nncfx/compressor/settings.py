@@ -54,7 +54,7 @@ class CompressorSettings:
             lower level, instead of the dense model's: the same training gets further, and trials
             depend on those before them.
         stop_hopeless: Whether a trial ends early that has no prospect of keeping the budget
-            (`nncfx.search.is_hopeless`).
+            (`nncfx.search.should_stop_early`).
         margin: How much of the budget to keep in reserve, in [0, eps]: levels are judged on
             validation data, and the best of several trials is in part the luckiest one. None:
             `nncfx.search.CAUTION` standard errors of a trial's loss, which is counted against the

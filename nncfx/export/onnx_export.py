@@ -25,18 +25,18 @@ from nncfx.export.capture.dynamic_batch import (
 from nncfx.export.capture.export_failure import as_export_error
 from nncfx.export.capture.exportable_calls import ExportableCalls
 from nncfx.export.capture.preparation import (
+    check_writable,
     inferring,
     plain,
-    refuse_unwritable,
     run_once,
-    tell_of_idle_quantizers,
+    warn_idle_quantizers,
 )
 from nncfx.export.capture.quantizer_inputs import check_quantizer_inputs, quantizer_inputs
-from nncfx.export.capture.unexported_state import tell_of_lost_state
-from nncfx.export.capture.unsupported_arguments import refuse_lost_arguments
+from nncfx.export.capture.unexported_state import warn_unexported_state
+from nncfx.export.capture.unsupported_arguments import check_unsupported_arguments
 from nncfx.export.capture.writable_outputs import writable_outputs
-from nncfx.export.checks.qdq_check import tell_of_floats
-from nncfx.export.checks.saturation_check import tell_of_overflow
+from nncfx.export.checks.qdq_check import warn_float_operations
+from nncfx.export.checks.saturation_check import warn_overflow
 from nncfx.export.export_result import ExportResult
 from nncfx.export.ir.fake_quantize import translations
 from nncfx.export.ir.node_modules import name_nodes
@@ -113,8 +113,8 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
     call = as_call(inputs_for(model, example_inputs))
     _require_packages()
     model = plain(model)
-    refuse_unwritable(model)
-    tell_of_idle_quantizers(model)
+    check_writable(model)
+    warn_idle_quantizers(model)
     with inferring(model), writable_outputs(model, numbers=False):
         with quantizer_inputs(model) as shapes:
             outputs = _output_names(run_once(model, call))
@@ -125,15 +125,15 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
             _check_open(program.model.graph, model, batch_size(call))
         _check_axes(program.model.graph, model, dynamic_axes or {})
     if program.exported_program is not None:
-        refuse_lost_arguments(program.exported_program)
+        check_unsupported_arguments(program.exported_program)
         check_quantizer_inputs(program.exported_program, shapes)
-        tell_of_lost_state(program.exported_program)
+        warn_unexported_state(program.exported_program)
     graph = program.model.graph
     _name_outputs(graph, outputs)
     prepare(program.model, runtime)
     modules = name_nodes(graph, model)
-    tell_of_overflow(graph, runtime)
-    tell_of_floats(graph, runtime)
+    warn_overflow(graph, runtime)
+    warn_float_operations(graph, runtime)
     size_bytes = _write(program, destination)
     return ExportResult(
         path=destination,

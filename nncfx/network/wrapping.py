@@ -54,7 +54,7 @@ def wrap(
         )
     require_whole(model, "wrapped")
     for name, module in model.named_modules():
-        _refuse_part(model, name, module)
+        _check_wrappable(model, name, module)
     traces = [trace_of_shapes(model, one) for one in (example_inputs, *further_inputs)]
     graph = merged_graphs([one.graph for one in traces]) if further_inputs else traces[0].graph
     wiring = merged_wirings([one.wiring for one in traces]) if further_inputs else traces[0].wiring
@@ -70,7 +70,7 @@ def wrap(
     return cast("NNCFNetwork", model)
 
 
-def _refuse_part(model: nn.Module, name: str, module: nn.Module) -> None:
+def _check_wrappable(model: nn.Module, name: str, module: nn.Module) -> None:
     """Return if `module`, the part of `model` of that name, can be wrapped with it."""
     where = f"its module '{name}' is" if name else "it is"
     if isinstance(module, NNCFNetwork):

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import torch
 from torch import nn
 
-from nncfx.controllers.base.unread_weights import tell_of_unread_weights
+from nncfx.controllers.base.unread_weights import warn_unread_weights
 from nncfx.errors import ArgumentError, CompressionError, TracingError, did_you_mean
 from nncfx.network import NNCFNetwork, unwrap, wrap
 from nncfx.operators import CONTRACTIONS
@@ -157,7 +157,7 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
         activations=SpecRequest(bits=activation_bits).over(asked.activations).over(requests[1]),
         ignored_scopes=(*asked.ignored_scopes, *ignored_scopes),
     )
-    _refuse_quantized(model)
+    _check_not_quantized(model)
     model = own_model(model, inplace=inplace)
     was_wrapped = isinstance(model, NNCFNetwork)
     network, batches = _wrapped(model, calibration_batches)
@@ -225,7 +225,7 @@ def preset_requests(preset: Preset, hardware: Hardware) -> tuple[SpecRequest, Sp
     return SpecRequest(mode="symmetric"), activations
 
 
-def _refuse_quantized(model: nn.Module) -> None:
+def _check_not_quantized(model: nn.Module) -> None:
     hooks = model.nncf.hooks if isinstance(model, NNCFNetwork) else ()
     if any(one.algorithm == ALGORITHM for one in hooks):
         raise ArgumentError(
@@ -283,7 +283,7 @@ def _quantize(
     plan = plan_quantizers(model.nncf.graph, hardware, placement, changed=changed)
     plan = with_overflow_fix(plan, options.overflow_fix, hardware)
     _report(plan)
-    tell_of_unread_weights(model)
+    warn_unread_weights(model)
     placed = place_quantizers(model, plan)
     set_weight_ranges(model, placed, lambda _: options.weight_range)
     calibrate(model, placed, inputs, lambda _: options.activation_range)

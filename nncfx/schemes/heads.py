@@ -39,13 +39,13 @@ class HeadPrune(RowPrune):
     @override
     def compress(self, model: nn.Module, level: float) -> None:
         if self.channels is None:
-            _refuse_unbound()
+            _raise_unbound()
         super().compress(model, level)
 
     @override
     def parameters(self, model: nn.Module) -> frozenset[str]:
         if self.channels is None:
-            _refuse_unbound()
+            _raise_unbound()
         return super().parameters(model)
 
     @override
@@ -58,7 +58,7 @@ class HeadPrune(RowPrune):
         )
 
 
-def _refuse_unbound() -> NoReturn:
+def _raise_unbound() -> NoReturn:
     raise CompressionError(
         "HeadPrune is not bound, and the weights alone do not say which of their rows are a head. "
         "Bind it: HeadPrune().bind(nncfx.channels.analyze_channels(model, example_inputs)).",

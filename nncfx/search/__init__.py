@@ -1,6 +1,7 @@
 """Search for compression settings: sees only evaluate(level or candidate) -> measurement."""
 
-from nncfx.search.early_stopping import is_hopeless
+from nncfx.renamed import attribute
+from nncfx.search.early_stopping import should_stop_early
 from nncfx.search.many.candidates import CandidateStudy, CandidateTrial, nearest_trial
 from nncfx.search.many.problem import Problem, SpaceSettings
 from nncfx.search.many.search_space import SpaceResult, search_space
@@ -43,7 +44,6 @@ __all__ = [
     "bisect_level",
     "condensa_literal",
     "find_level",
-    "is_hopeless",
     "nearest_trial",
     "next_in_trust_region",
     "optimize_objective",
@@ -51,4 +51,9 @@ __all__ = [
     "posterior_curve",
     "search_level",
     "search_space",
+    "should_stop_early",
 ]
+
+
+def __getattr__(name: str) -> object:
+    return attribute(__name__, name)

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-__all__ = ["is_hopeless"]
+__all__ = ["should_stop_early"]
 
 _OPTIMISM = 2.0
 
 
-def is_hopeless(
+def should_stop_early(
     metrics: Sequence[float],
     finished: Sequence[Sequence[float]],
     *,
@@ -28,9 +28,9 @@ def is_hopeless(
         reference: the metric of the dense model, above which no trial is expected to end.
 
     >>> steps = [0.5, 0.7, 0.88, 0.885, 0.89]
-    >>> is_hopeless([0.1, 0.2, 0.3], [steps], threshold=0.9, reference=0.92)
+    >>> should_stop_early([0.1, 0.2, 0.3], [steps], threshold=0.9, reference=0.92)
     True
-    >>> is_hopeless([0.1, 0.2], [steps], threshold=0.9, reference=0.92)
+    >>> should_stop_early([0.1, 0.2], [steps], threshold=0.9, reference=0.92)
     False
     """
     done, best = len(metrics), max(metrics)

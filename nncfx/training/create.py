@@ -28,7 +28,7 @@ from nncfx.controllers import (
     builder_for,
     registered_algorithms,
 )
-from nncfx.controllers.base.unread_weights import tell_of_unhooked_weights
+from nncfx.controllers.base.unread_weights import warn_unhooked_weights
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.network import NNCFNetwork, unwrap, wrap
@@ -82,7 +82,7 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
     """
     if not isinstance(config, NNCFConfig):
         config = NNCFConfig.from_dict(config)
-    _tell_idle_device(config)
+    _warn_idle_device(config)
     _check_built(config)
     samples = 0 if compression_state is not None else _adaptation_samples(config)
     if compression_state is None and calibration_batches is None:
@@ -94,7 +94,7 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
         builders = [builder_for(one) for one in algorithms]
         plans = [builder.plan(network) for builder in builders]
         named = [one.algorithm for one in algorithms]
-        tell_of_unhooked_weights(network, dict(zip(named, plans, strict=True)))
+        warn_unhooked_weights(network, dict(zip(named, plans, strict=True)))
         for plan in plans:
             network.nncf.register(plan)
         network.nncf.commit()
@@ -260,7 +260,7 @@ def _check_built(config: NNCFConfig) -> None:
         raise config_error(faults)
 
 
-def _tell_idle_device(config: NNCFConfig) -> None:
+def _warn_idle_device(config: NNCFConfig) -> None:
     is_read = any(one.depends_on_device for one in config.compression)
     if config.target_device != "ANY" and not is_read:
         _LOGGER.warning(

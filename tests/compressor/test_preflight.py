@@ -26,7 +26,7 @@ BRIEF = SearchSettings(max_evaluations=1)
 @pytest.fixture(autouse=True)
 def brief_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time the chosen model for a moment only: nothing here is about time."""
-    monkeypatch.setattr("nncfx.compressor.proof._PROOF_SECONDS", 0.02)
+    monkeypatch.setattr("nncfx.compressor.build_evidence._PROOF_SECONDS", 0.02)
 
 
 def linear() -> nn.Module:

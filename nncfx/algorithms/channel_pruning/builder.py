@@ -69,7 +69,7 @@ class ChannelPruningBuilder(Builder[C]):
                 "'prune_first_conv' or 'prune_downsample_convs' of filter_pruning, or take the "
                 "item out.",
             )
-        self._tell_of_mends(subject.channels)
+        self._warn_fixed_channels(subject.channels)
         axes: dict[str, set[int]] = {}
         for member in (m for one in prunable for m in one.members if not m.is_buffer):
             if member.parameter not in subject.without:
@@ -88,7 +88,7 @@ class ChannelPruningBuilder(Builder[C]):
         ]
         return [*masks, *LivingNorms.plan(subject.channels, model, self.config.algorithm)]
 
-    def _tell_of_mends(self, channels: Channels) -> None:
+    def _warn_fixed_channels(self, channels: Channels) -> None:
         """Log the channels that stay for a reason which the user can take away."""
         by_reason: dict[str, list[str]] = {}
         for name, reason in channels.fixed.items():

@@ -117,7 +117,7 @@ class ChannelPruningController(Controller):
         self._subject = subject
         self._activity: dict[str, Tensor] = {}
         self._costs = subject.costs
-        self._tell_of_nothing(self._masks_for(params.target))  # what is out of reach raises
+        self._warn_nothing_pruned(self._masks_for(params.target))  # what is out of reach raises
         self.level = config.pruning_init
         frozen = params.num_init_steps
         if params.schedule != "baseline":
@@ -134,7 +134,7 @@ class ChannelPruningController(Controller):
         schedule = pruning_schedule(min(config.pruning_init, params.target), params)
         self.scheduler = EpochScheduler(self, schedule, frozen)
 
-    def _tell_of_nothing(self, masks: Mapping[str, Tensor]) -> None:
+    def _warn_nothing_pruned(self, masks: Mapping[str, Tensor]) -> None:
         """Log a warning where not even the target takes anything away."""
         target, key = self.config.params.target, self.config.params.target_key
         if target and not masks:

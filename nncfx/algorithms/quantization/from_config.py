@@ -48,7 +48,7 @@ def plan_of_config(config: QuantizationConfig, model: NNCFNetwork) -> Quantizati
         CompressionError: nothing is quantized, or a quantizer that gets bits does not exist.
         ConfigError: bits are to be found by HAWQ, which is not built.
     """
-    _refuse_hawq(config)
+    _check_no_hawq(config)
     hardware = hardware_named(target_of_config(config))
     graph = model.nncf.graph
     options = _options(config, graph, hardware)
@@ -59,7 +59,7 @@ def plan_of_config(config: QuantizationConfig, model: NNCFNetwork) -> Quantizati
             "operations within the scopes in integers. Widen 'target_scopes', or take the item "
             "out of the config.",
         )
-    _tell_idle_keys(config)
+    _warn_idle_keys(config)
     bits = _manual_bits(config, plan)
     quantizers = [
         dataclasses.replace(one, spec=one.spec.replace(bits=bits.get(one.name, one.spec.bits)))
@@ -69,7 +69,7 @@ def plan_of_config(config: QuantizationConfig, model: NNCFNetwork) -> Quantizati
     return with_overflow_fix(plan, config.overflow_fix, hardware)
 
 
-def _refuse_hawq(config: QuantizationConfig) -> None:
+def _check_no_hawq(config: QuantizationConfig) -> None:
     precision = config.initializer.precision if config.initializer else None
     if precision is not None and precision.type == "hawq":
         fault = Fault(
@@ -80,7 +80,7 @@ def _refuse_hawq(config: QuantizationConfig) -> None:
         raise config_error([fault], "The quantization item")
 
 
-def _tell_idle_keys(config: QuantizationConfig) -> None:
+def _warn_idle_keys(config: QuantizationConfig) -> None:
     """Tell of keys of HAWQ beside manual bits, as NNCF's own samples have them."""
     precision = config.initializer.precision if config.initializer else None
     if precision is None:

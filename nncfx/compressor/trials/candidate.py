@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from nncfx.compressor.evaluation.examples import one_example
-from nncfx.compressor.trials.candidate_timer import Bench
+from nncfx.compressor.trials.candidate_timer import CandidateTimer
 from nncfx.graph.macs import total_macs
 from nncfx.schemes import Scheme, footprint_bytes
 from nncfx.thinning import ThinRecipe, ThinResult, save_thinned, thin
 from nncfx.tracing import ExampleInputs, trace
 
-__all__ = ["Candidate", "Forge", "packed_bytes"]
+__all__ = ["Candidate", "CandidateFactory", "packed_bytes"]
 
 
 @final
@@ -34,7 +34,7 @@ class Candidate:
     model: nn.Module
     compressed: nn.Module
     thinning: ThinResult | None
-    bench: Bench
+    timer: CandidateTimer
     example_inputs: ExampleInputs
 
     def footprint_bytes(self) -> float:
@@ -50,12 +50,12 @@ class Candidate:
         return sum(p.numel() for p in self.model.parameters())
 
     def throughput(self) -> float:
-        """Return the examples per second on the bench's runtime."""
-        return self.bench.throughput(self.model)
+        """Return the examples per second on the timer's runtime."""
+        return self.timer.throughput(self.model)
 
     def latency_ms(self) -> float:
         """Return the milliseconds of one call on the example inputs."""
-        return self.bench.latency_ms(self.model)
+        return self.timer.latency_ms(self.model)
 
     def file_bytes(self) -> float:
         """Return the bytes of the model as a `.nncfx` file."""
@@ -69,19 +69,19 @@ class Candidate:
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Forge:
+class CandidateFactory:
     """Makes candidates out of compressed weights; holds what all candidates of a run share.
 
     Attributes:
         dense: The model that is compressed; never changed.
         scheme: The scheme, bound to the channels of `dense` where it prunes channels.
-        bench: The stopwatch.
+        timer: The stopwatch.
         example_inputs: What the model is thinned, traced and timed on.
     """
 
     dense: nn.Module
     scheme: Scheme
-    bench: Bench
+    timer: CandidateTimer
     example_inputs: ExampleInputs
 
     def uncompressed(self) -> Candidate:
@@ -90,7 +90,7 @@ class Forge:
             model=self.dense,
             compressed=self.dense,
             thinning=None,
-            bench=self.bench,
+            timer=self.timer,
             example_inputs=self.example_inputs,
         )
 
@@ -109,7 +109,7 @@ class Forge:
             model=model,
             compressed=compressed,
             thinning=thinning,
-            bench=self.bench,
+            timer=self.timer,
             example_inputs=self.example_inputs,
         )
 

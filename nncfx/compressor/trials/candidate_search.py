@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from nncfx.compressor.trials.candidate import Forge
+from nncfx.compressor.trials.candidate import CandidateFactory
 from nncfx.compressor.trials.trial_runner import Plan, Trials
 from nncfx.evidence.formatting import candidate_words
 from nncfx.search import (
@@ -28,7 +28,7 @@ _LIMITED, _SAFE = "metric", "safe metric"
 
 def search_by_candidate(
     trials: Trials,
-    forge_of: Callable[[Candidate], Forge],
+    factory_of: Callable[[Candidate], CandidateFactory],
     journal: CandidateStudy,
     space: Space,
     settings: SpaceSettings,
@@ -39,7 +39,7 @@ def search_by_candidate(
 
     Args:
         trials: Evaluates candidates.
-        forge_of: From a candidate to what compresses by its scheme.
+        factory_of: From a candidate to what compresses by its scheme.
         journal: The study.
         space: What can be chosen; a dimension "level" is what schemes are applied at, 0 without.
         settings: How long to look.
@@ -51,7 +51,7 @@ def search_by_candidate(
 
     def evaluate(candidate: Candidate) -> dict[str, float]:
         near = space if warm_start else None
-        found = trials.run(plan_of(candidate, journal.trials, forge_of, near))
+        found = trials.run(plan_of(candidate, journal.trials, factory_of, near))
         counts = {
             name: float(value)
             for name, value in found.details.items()
@@ -106,7 +106,7 @@ def safer(search: SpaceResult) -> SpaceResult | None:
 def plan_of(
     candidate: Candidate,
     before: Sequence[CandidateTrial],
-    forge_of: Callable[[Candidate], Forge],
+    factory_of: Callable[[Candidate], CandidateFactory],
     near: Space | None,
 ) -> Plan:
     """Return what the trial of a candidate does, or did, after the trials `before` it.
@@ -118,11 +118,11 @@ def plan_of(
     return Plan(
         place=f"trial {len(before)}, {candidate_words(candidate)}",
         name=f"trial-{len(before)}",
-        forge=lambda: forge_of(candidate),
+        factory=lambda: factory_of(candidate),
         level=float(candidate.get(_LEVEL, 0.0)),
         start=None
         if nearest is None
-        else plan_of(nearest.candidate, before[: nearest.number], forge_of, near),
+        else plan_of(nearest.candidate, before[: nearest.number], factory_of, near),
         finished=(),
     )
 

@@ -28,13 +28,13 @@ from nncfx.runtimes.processor import processor_kind
 from nncfx.runtimes.protocol.named_inputs import examples_in
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["Bench"]
+__all__ = ["CandidateTimer"]
 
 _TIMED: Final = ("ms", "examples/s")
 
 
 @final
-class Bench:
+class CandidateTimer:
     """Times models on one runtime, each interleaved with the dense model.
 
     The machine's speed drifts, and a search compares candidates measured minutes apart: so the
@@ -209,7 +209,7 @@ class Bench:
 
 
 def _kept_latency(path: Path) -> float:
-    """Return the milliseconds in a file of `Bench`; of an earlier version, of any processor.
+    """Return the milliseconds kept in `path`; of an earlier version, of any processor.
 
     Raises:
         StorageError: the file is damaged, or was measured on another processor.

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from nncfx.compressor.trials.candidate import Forge
+from nncfx.compressor.trials.candidate import CandidateFactory
 from nncfx.compressor.trials.trial_runner import Plan, Trials
 from nncfx.search import (
     Measurement,
@@ -18,7 +18,7 @@ __all__ = ["plan_of", "search_by_level"]
 
 def search_by_level(
     trials: Trials,
-    forge: Forge,
+    factory: CandidateFactory,
     journal: Study,
     dense: Measurement,
     settings: SearchSettings,
@@ -32,7 +32,7 @@ def search_by_level(
     """
 
     def evaluate(level: float) -> Measurement:
-        return trials.run(plan_of(level, journal.trials, forge, warm_start=warm_start))
+        return trials.run(plan_of(level, journal.trials, factory, warm_start=warm_start))
 
     return search_level(
         evaluate,
@@ -44,7 +44,9 @@ def search_by_level(
     )
 
 
-def plan_of(level: float, before: Sequence[Trial], forge: Forge, *, warm_start: bool) -> Plan:
+def plan_of(
+    level: float, before: Sequence[Trial], factory: CandidateFactory, *, warm_start: bool
+) -> Plan:
     """Return what the trial of a level does, or did, after the trials `before` it.
 
     A warm start begins with the weights nearest to `level` that lack nothing which it keeps.
@@ -55,10 +57,10 @@ def plan_of(level: float, before: Sequence[Trial], forge: Forge, *, warm_start: 
     return Plan(
         place=f"trial {len(before)}, level {level:.4g}",
         name=f"level-{level!r}",
-        forge=lambda: forge,
+        factory=lambda: factory,
         level=level,
         start=None
         if nearest is None
-        else plan_of(nearest.level, before[: nearest.number], forge, warm_start=warm_start),
+        else plan_of(nearest.level, before[: nearest.number], factory, warm_start=warm_start),
         finished=[t.measurement.details for t in done if t.measurement is not None],
     )

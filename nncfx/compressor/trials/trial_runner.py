@@ -8,13 +8,13 @@ from typing import Any, Final, final
 from torch import nn
 
 from nncfx.compressor.progress import Narrator
-from nncfx.compressor.trials.candidate import Candidate, Forge
+from nncfx.compressor.trials.candidate import Candidate, CandidateFactory
 from nncfx.compressor.trials.trial_weights import TrialStates
 from nncfx.errors import SearchError
 from nncfx.evidence.formatting import number
 from nncfx.lc import Recovered, Recovery, RecoveryData, StepRecord
 from nncfx.objectives import Objective
-from nncfx.search import JSONValue, Measurement, Study, is_hopeless
+from nncfx.search import JSONValue, Measurement, Study, should_stop_early
 
 __all__ = ["Plan", "Trials"]
 
@@ -30,7 +30,7 @@ class Plan:
     Attributes:
         place: How progress calls it.
         name: Of the weights that it leaves.
-        forge: Gives what compresses by the scheme of the trial.
+        factory: Gives what compresses by the scheme of the trial.
         level: What the scheme is applied at.
         start: The trial with whose weights recovery begins; None: with the dense model's.
         finished: What the journal keeps of the trials before that ended well.
@@ -38,7 +38,7 @@ class Plan:
 
     place: str
     name: str
-    forge: Callable[[], Forge]
+    factory: Callable[[], CandidateFactory]
     level: float
     start: "Plan | None"
     finished: Sequence[Mapping[str, Any]]
@@ -84,43 +84,43 @@ class Trials:
         self.narrator.found(f"{plan.place}: {self._words(measurement)}")
         return measurement
 
-    def dense(self, forge: Forge, journal: Study) -> Measurement:
+    def dense(self, factory: CandidateFactory, journal: Study) -> Measurement:
         """Return the measurement of the dense model, from the journal if it is there."""
         if journal.trials and journal.trials[0].measurement is not None:
             self.narrator.found(f"going on after {len(journal.trials) - 1} trials")
             return journal.trials[0].measurement
         self.narrator.now(f"measuring {self.objective.name} of the dense model")
         dense = Measurement(
-            metric=self.data.validate(forge.dense),
-            objective=self.objective.evaluate(forge.uncompressed()),
+            metric=self.data.validate(factory.dense),
+            objective=self.objective.evaluate(factory.uncompressed()),
         )
-        self.narrator.found(f"dense: {self._words(dense)}{forge.bench.told(self.objective)}")
+        self.narrator.found(f"dense: {self._words(dense)}{factory.timer.told(self.objective)}")
         return dense
 
     def chosen(self, plan: Plan) -> Candidate:
         """Return the candidate that a trial left; if its weights are lost, it is done again."""
-        forge = plan.forge()
-        return forge.candidate(self._compressed(plan, forge))
+        factory = plan.factory()
+        return factory.candidate(self._compressed(plan, factory))
 
-    def _compressed(self, plan: Plan, forge: Forge) -> nn.Module:
+    def _compressed(self, plan: Plan, factory: CandidateFactory) -> nn.Module:
         """Return what a finished trial left, or what it leaves when it is done again."""
         try:
-            return forge.with_state(self.states.load(plan.name))
+            return factory.with_state(self.states.load(plan.name))
         except SearchError as error:
             self.narrator.found(f"{plan.place}: compressed again, since its weights are lost")
             _LOGGER.warning("%s: compressed again. %s", plan.place, error)
-            return self._recovered(plan, plan.forge()).compressed
+            return self._recovered(plan, plan.factory()).compressed
 
-    def _recovered(self, plan: Plan, forge: Forge) -> Recovered:
+    def _recovered(self, plan: Plan, factory: CandidateFactory) -> Recovered:
         """Compress as planned, recover, and keep the weights."""
         data = dataclasses.replace(self.data, progress=self._progress(plan))
         data.progress("compressing")
-        start = forge.dense
+        start = factory.dense
         if plan.start is not None:
-            start = forge.decompressed(self._compressed(plan.start, forge))
+            start = factory.decompressed(self._compressed(plan.start, factory))
         if self.stop_hopeless:
             data = dataclasses.replace(data, stop=lambda steps: self._stop(steps, plan.finished))
-        recovered = self.recovery.recover(start, forge.scheme, plan.level, data)
+        recovered = self.recovery.recover(start, factory.scheme, plan.level, data)
         self.states.save(plan.name, recovered.compressed.state_dict())
         return recovered
 
@@ -128,10 +128,10 @@ class Trials:
         return lambda text: self.narrator.now(f"{plan.place}: {text}")
 
     def _measured(self, plan: Plan) -> Measurement:
-        forge = plan.forge()
-        recovered = self._recovered(plan, forge)
+        factory = plan.factory()
+        recovered = self._recovered(plan, factory)
         self._progress(plan)(f"measuring {self.objective.name}")
-        candidate = forge.candidate(recovered.compressed)
+        candidate = factory.candidate(recovered.compressed)
         metrics = [record.metric for record in recovered.history]
         details: dict[str, JSONValue] = {
             "parameters": candidate.parameters(),
@@ -158,7 +158,7 @@ class Trials:
         ).rstrip()
 
     def _stop(self, steps: Sequence[StepRecord], finished: Sequence[Mapping[str, Any]]) -> bool:
-        return is_hopeless(
+        return should_stop_early(
             [record.metric for record in steps],
             # journals of nncfx 0.1 have none
             [trial[_STEPS] for trial in finished if _STEPS in trial],

@@ -8,7 +8,7 @@ from nncfx.controllers.base.weights import constants_of, own_parameters
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, WeightSite
 
-__all__ = ["tell_of_unhooked_weights", "tell_of_unread_weights", "unread_weights"]
+__all__ = ["unread_weights", "warn_unhooked_weights", "warn_unread_weights"]
 
 _LOGGER = logging.getLogger(__name__)
 _SHOWN: Final = 3
@@ -38,12 +38,12 @@ def unread_weights(model: NNCFNetwork, hooked: Collection[str] = ()) -> tuple[st
     )
 
 
-def tell_of_unread_weights(model: NNCFNetwork) -> None:
+def warn_unread_weights(model: NNCFNetwork) -> None:
     """Log the weights that were not read, where there are any, before they are quantized."""
     _tell(unread_weights(model), "no quantizer stands there")
 
 
-def tell_of_unhooked_weights(model: NNCFNetwork, plans: Mapping[str, Sequence[Insertion]]) -> None:
+def warn_unhooked_weights(model: NNCFNetwork, plans: Mapping[str, Sequence[Insertion]]) -> None:
     """Log the weights that were not read, and that algorithms which compress others leave alone.
 
     Args:

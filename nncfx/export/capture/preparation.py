@@ -17,7 +17,7 @@ from nncfx.tracing import Priority, WeightSite
 from nncfx.tracing.calls.preservation import preserved, without_keeping
 from nncfx.tracing.hooks.dynamic_class import change_class, spec_of
 
-__all__ = ["inferring", "plain", "refuse_unwritable", "run_once", "tell_of_idle_quantizers"]
+__all__ = ["check_writable", "inferring", "plain", "run_once", "warn_idle_quantizers"]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def inferring(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def refuse_unwritable(model: nn.Module) -> None:
+def check_writable(model: nn.Module) -> None:
     """Refuse a module for which the exporter would write a file that no runtime reads.
 
     Raises:
@@ -87,7 +87,7 @@ def refuse_unwritable(model: nn.Module) -> None:
             )
 
 
-def tell_of_idle_quantizers(model: nn.Module) -> None:
+def warn_idle_quantizers(model: nn.Module) -> None:
     """Log the quantizers that are switched off, as in the first epochs of a staged schedule."""
     hooks = [one for one in model.modules() if isinstance(one, Quantizer)]
     idle = sum(not one.is_active for one in hooks)

@@ -4,12 +4,12 @@ import logging
 
 import torch
 
-__all__ = ["tell_of_lost_state"]
+__all__ = ["warn_unexported_state"]
 
 _LOGGER = logging.getLogger(__name__)
 
 
-def tell_of_lost_state(program: torch.export.ExportedProgram) -> None:
+def warn_unexported_state(program: torch.export.ExportedProgram) -> None:
     """Log the buffers that the forward of `program` changes.
 
     A file has no state: in each of its runs they are what they were when it was written.

@@ -6,13 +6,13 @@ import torch
 
 from nncfx.errors import ExportError
 
-__all__ = ["refuse_lost_arguments"]
+__all__ = ["check_unsupported_arguments"]
 
 _POOLINGS: Final = frozenset({"aten.avg_pool2d.default", "aten.avg_pool3d.default"})
 _DIVISOR: Final = 6
 
 
-def refuse_lost_arguments(program: torch.export.ExportedProgram) -> None:
+def check_unsupported_arguments(program: torch.export.ExportedProgram) -> None:
     """Refuse a program of which torch's exporter leaves out a part without a word.
 
     Raises:

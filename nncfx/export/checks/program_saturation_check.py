@@ -8,7 +8,7 @@ from torch import fx
 
 from nncfx.runtimes.processor import byte_sums_saturate
 
-__all__ = ["overflowing_readers", "tell_of_program_sums"]
+__all__ = ["overflowing_readers", "warn_program_overflow"]
 
 _LOGGER = logging.getLogger(__name__)
 _PASSED: Final = (torch.ops.aten.t.default, torch.ops.aten.to.dtype)
@@ -51,7 +51,7 @@ def _source(node: fx.Node) -> fx.Node:
     return _source(node.all_input_nodes[0]) if node.target in _PASSED else node
 
 
-def tell_of_program_sums(module: fx.GraphModule) -> None:
+def warn_program_overflow(module: fx.GraphModule) -> None:
     """Warn, in the log, if Inductor computes some layers of `module` wrongly on this CPU."""
     layers = overflowing_readers(module) if byte_sums_saturate() else ()
     if layers:

@@ -14,7 +14,7 @@ from nncfx.targets import Target, target_named
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["QDQViolation", "qdq_violations", "tell_of_floats"]
+__all__ = ["QDQViolation", "qdq_violations", "warn_float_operations"]
 
 _LOGGER = logging.getLogger(__name__)
 _WITHOUT_KERNEL: Final = frozenset({"ConvTranspose"})
@@ -64,7 +64,7 @@ def qdq_violations(
     )
 
 
-def tell_of_floats(graph: "ir.Graph", target: Target) -> None:
+def warn_float_operations(graph: "ir.Graph", target: Target) -> None:
     """Warn, in the log, of layers with stored integers that `target` computes in float anyway.
 
     A graph without quantized activations has weights alone quantized, and is not looked at; nor
@@ -72,7 +72,7 @@ def tell_of_floats(graph: "ir.Graph", target: Target) -> None:
     the target: the file holds the operations that simulate them.
     """
     nodes = [one for one in graph if not one.domain]
-    _tell_of_float8(nodes, target)
+    _warn_float8(nodes, target)
     is_quantized = any(one.op_type == "QuantizeLinear" for one in nodes)
     if target.float_results or not is_quantized:
         return
@@ -94,7 +94,7 @@ def tell_of_floats(graph: "ir.Graph", target: Target) -> None:
         )
 
 
-def _tell_of_float8(nodes: "Sequence[ir.Node]", target: Target) -> None:
+def _warn_float8(nodes: "Sequence[ir.Node]", target: Target) -> None:
     import onnx_ir as ir
 
     kinds = {ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT8E5M2}

@@ -14,7 +14,7 @@ from nncfx.targets import Target
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["overflowing_layers", "tell_of_overflow"]
+__all__ = ["overflowing_layers", "warn_overflow"]
 
 _LOGGER = logging.getLogger(__name__)
 _MOST: Final = 64
@@ -37,7 +37,7 @@ def overflowing_layers(graph: "ir.Graph") -> tuple[str, ...]:
     )
 
 
-def tell_of_overflow(graph: "ir.Graph", target: Target) -> None:
+def warn_overflow(graph: "ir.Graph", target: Target) -> None:
     """Warn, in the log, if the CPU at hand computes some layers of `graph` wrongly."""
     if not (target.saturation_mend and byte_sums_saturate()):
         return

@@ -11,9 +11,9 @@ from torch import fx, nn
 
 from nncfx.errors import ExportError
 from nncfx.export.capture.export_failure import as_export_error
-from nncfx.export.capture.preparation import inferring, plain, run_once, tell_of_idle_quantizers
+from nncfx.export.capture.preparation import inferring, plain, run_once, warn_idle_quantizers
 from nncfx.export.capture.writable_outputs import writable_outputs
-from nncfx.export.checks.program_saturation_check import tell_of_program_sums
+from nncfx.export.checks.program_saturation_check import warn_program_overflow
 from nncfx.export.ir.fake_quantize import Grid
 from nncfx.export.ir.number_types import activation_grid, weight_grid
 from nncfx.export.passes.folded_norms import rescaled
@@ -63,13 +63,13 @@ def export_program(
 
     args, kwargs = as_call(example_inputs)
     model = plain(model)
-    tell_of_idle_quantizers(model)
+    warn_idle_quantizers(model)
     with inferring(model), writable_outputs(model):
         run_once(model, (args, kwargs))
         try:
             module = torch.export.export(model, args, kwargs).module()
             _quantize(module)
-            tell_of_program_sums(module)
+            warn_program_overflow(module)
             return torch.export.export(module, args, kwargs)
         except ExportError:
             raise

@@ -70,7 +70,7 @@ def plan_quantizers(
 
 
 @dataclass(frozen=True)
-class _Asker:
+class _QuantizableOp:
     """An operation that is computed in integers."""
 
     operation: Operation
@@ -147,7 +147,9 @@ class _Planner:
             for one in fused_chain(self.graph, first, self.hardware)[1:]
         }
 
-    def _read_in_integers(self, askers: Sequence[_Asker], inside: set[str]) -> list[_Asker]:
+    def _read_in_integers(
+        self, askers: Sequence[_QuantizableOp], inside: set[str]
+    ) -> list[_QuantizableOp]:
         """Leave out what stands between float operations, such as an addition before a layer norm.
 
         Integers there cost accuracy and conversions, and save nothing. What the model returns is
@@ -178,7 +180,7 @@ class _Planner:
                 self.float_operations.append(FloatOperation(address, kind, reason))
         return list(by_address.values())
 
-    def _asker(self, operation: Operation, inside: set[str]) -> _Asker | None:
+    def _asker(self, operation: Operation, inside: set[str]) -> _QuantizableOp | None:
         """Return how `operation` is computed in integers; else note why it is not."""
         kind = operation_kind(operation.function)
         is_float = any("float" in one.dtype for one in operation.outputs)
@@ -200,9 +202,9 @@ class _Planner:
         if reason or descriptor is None:
             self.float_operations.append(FloatOperation(operation.address, kind, reason))
             return None
-        return _Asker(operation, descriptor, operands)
+        return _QuantizableOp(operation, descriptor, operands)
 
-    def _ask(self, asker: _Asker, requests: Requests) -> None:
+    def _ask(self, asker: _QuantizableOp, requests: Requests) -> None:
         operation = asker.operation
         kind = operation_kind(operation.function)
         if operation.address in self._ignored_activations or asker.reads_floats:
@@ -239,7 +241,7 @@ class _Planner:
             )
 
     def _activation(
-        self, tensors: Sequence[Tensor], requests: Requests, askers: dict[str, _Asker]
+        self, tensors: Sequence[Tensor], requests: Requests, askers: dict[str, _QuantizableOp]
     ) -> PlannedQuantizer:
         asking = list(
             dict.fromkeys(one for tensor in tensors for one, _ in requests.askers[tensor])
@@ -298,7 +300,7 @@ class _Planner:
             )
         return has if asked is None else asked
 
-    def _weights(self, askers: Sequence[_Asker]) -> list[PlannedQuantizer]:
+    def _weights(self, askers: Sequence[_QuantizableOp]) -> list[PlannedQuantizer]:
         found: dict[str, PlannedQuantizer] = {}
         for one in askers:
             address, names = one.operation.address, one.operands.weights.values()
@@ -324,7 +326,7 @@ class _Planner:
                 found[address] = self._computed_weight(one, one.operands.computed)
         return list(found.values())
 
-    def _computed_weight(self, asker: _Asker, port: int) -> PlannedQuantizer:
+    def _computed_weight(self, asker: _QuantizableOp, port: int) -> PlannedQuantizer:
         spec, address = self._weight_spec(asker), asker.operation.address
         read = asker.operation.inputs[port]
         channels = None if spec.axis is None or read is None else read.shape[spec.axis]
@@ -337,7 +339,7 @@ class _Planner:
             scales=channels,
         )
 
-    def _weight_spec(self, asker: _Asker) -> QuantizerSpec:
+    def _weight_spec(self, asker: _QuantizableOp) -> QuantizerSpec:
         request = self._weight_requests.get(asker.operation.address, SpecRequest())
         request = request.over(self.options.weights)
         dtype = asker.descriptor.input(1)

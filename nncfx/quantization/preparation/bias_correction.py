@@ -18,7 +18,7 @@ from nncfx.quantization.ranges.observation import (
     in_float_first,
     probing,
     run_batches,
-    tell_if_none,
+    warn_if_none,
 )
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs, PostSite, Site
@@ -52,7 +52,7 @@ def correct_biases(
     (empirical bias correction).
     """
     shifts = _shifts(model, model.nncf.graph)
-    tell_if_none(shifts, "Correcting biases", "layer with a bias or a batch norm of its own")
+    warn_if_none(shifts, "Correcting biases", "layer with a bias or a batch norm of its own")
     notes: dict[Site, Note] = {PostSite(address): one.note for address, one in shifts.items()}
     with probing(model, notes):
         run_batches(model, in_float_first(model, batches))

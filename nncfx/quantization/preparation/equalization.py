@@ -13,7 +13,7 @@ from nncfx.quantization.preparation.layer_chains import (
     graph_without_hooks,
     reader_behind,
 )
-from nncfx.quantization.ranges.observation import tell_if_none
+from nncfx.quantization.ranges.observation import warn_if_none
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs
 
@@ -59,7 +59,7 @@ def equalize_layers(
     Source: Nagel et al. 2019, Data-Free Quantization Through Weight Equalization, section 4.1.
     """
     pairs = _pairs(model, graph_without_hooks(model, example_inputs))
-    tell_if_none(pairs, "Equalizing", "two layers of which the second alone reads the first")
+    warn_if_none(pairs, "Equalizing", "two layers of which the second alone reads the first")
     for _ in range(sweeps):
         changes = [_equalize(first, second) for first, second in pairs]
         if max(changes, default=0.0) < 1e-3:  # noqa: PLR2004 (a thousandth of a range)

@@ -16,7 +16,7 @@ from nncfx.quantization.preparation.layer_chains import (
     graph_without_hooks,
     shared_parameters,
 )
-from nncfx.quantization.ranges.observation import run_batches, tell_if_none
+from nncfx.quantization.ranges.observation import run_batches, warn_if_none
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs
 
@@ -60,7 +60,7 @@ def smooth_layers(
             "lies in [0, 1]. Write 0.5 for even shares.",
         )
     found = _smoothable(model, graph_without_hooks(model, example_inputs))
-    tell_if_none(found, "Smoothing", "norm, product or linear layer that linear layers alone read")
+    warn_if_none(found, "Smoothing", "norm, product or linear layer that linear layers alone read")
     peaks = _input_peaks(model, [layers[0] for _, _, layers in found], batches)
     for (_, scaled, layers), peak in zip(found, peaks, strict=True):
         weights = torch.stack([input_ranges(one, len(peak)) for one in layers]).amax(0)

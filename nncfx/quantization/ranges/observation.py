@@ -22,8 +22,8 @@ __all__ = [
     "probing",
     "quantizers_of",
     "run_batches",
-    "tell_if_none",
     "tracked",
+    "warn_if_none",
 ]
 
 Note = Callable[[Tensor], Tensor | None]
@@ -159,7 +159,7 @@ def tracked(items: Iterable[_T], title: str) -> Iterator[_T]:
     )
 
 
-def tell_if_none(found: Sized, what: str, needs: str) -> None:
+def warn_if_none(found: Sized, what: str, needs: str) -> None:
     """Log that `what` changes nothing where nothing was found of what it `needs`."""
     if not found:
         _LOGGER.warning("%s changes nothing: the model has no %s. Leave it out.", what, needs)

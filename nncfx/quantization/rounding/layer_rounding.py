@@ -22,8 +22,8 @@ from nncfx.quantization.ranges.observation import (
     probing,
     quantizers_of,
     run_batches,
-    tell_if_none,
     tracked,
+    warn_if_none,
 )
 from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings, adaptive_rounding
 from nncfx.quantization.rounding.gptq import gptq, reconstruction_errors
@@ -77,7 +77,7 @@ def round_weights(
         )
     found = _roundable(model)
     needs = "linear layer or convolution of 1 or 2 axes whose weight one quantizer alone changes"
-    tell_if_none(found, f"Rounding by '{method}'", needs)
+    warn_if_none(found, f"Rounding by '{method}'", needs)
     _tell(model, {WeightSite(one.layer.name, "weight") for one in found}, method)
     if method == "gptq":
         return _by_moments(model, found, batches)

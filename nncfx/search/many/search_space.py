@@ -101,7 +101,7 @@ def search_space(
     count = settings.initial or 2 * len(problem.space) + 2
     first = (given + spread_points(problem, count, settings.seed))[: max(count, len(given))]
     while len(study.trials) < settings.max_evaluations:
-        _refuse_hopeless(study.trials)
+        _check_any_succeeded(study.trials)
         point = _next(problem, study.trials, first, settings.seed)
         if point is None:
             break
@@ -127,7 +127,7 @@ def _next(
     )
 
 
-def _refuse_hopeless(trials: Sequence[CandidateTrial]) -> None:
+def _check_any_succeeded(trials: Sequence[CandidateTrial]) -> None:
     if len(trials) >= _HOPELESS and all(trial.outcomes is None for trial in trials):
         raise SearchError(
             f"The first {len(trials)} trials all failed, the last one at "

@@ -51,8 +51,8 @@ def run_accuracy_stage(
     """
     while True:
         trials = of_stages(study, "dense", "accuracy")
-        _refuse_hopeless(trials, settings)
-        _refuse_weak_dense(trials, threshold)
+        _check_any_succeeded(trials, settings)
+        _check_dense(trials, threshold)
         free = len(of_stages(study, "dense"))
         safe = [
             dataclasses.replace(
@@ -114,7 +114,7 @@ def objectives_of(trials: Sequence[Trial]) -> list[Observation]:
     ]
 
 
-def _refuse_hopeless(trials: Sequence[Trial], settings: SearchSettings) -> None:
+def _check_any_succeeded(trials: Sequence[Trial], settings: SearchSettings) -> None:
     tried = [trial for trial in trials if trial.stage == "accuracy"]
     enough = min(_HOPELESS, settings.max_evaluations)
     if len(tried) >= enough and all(trial.state == "failed" for trial in tried):
@@ -125,7 +125,7 @@ def _refuse_hopeless(trials: Sequence[Trial], settings: SearchSettings) -> None:
         )
 
 
-def _refuse_weak_dense(trials: Sequence[Trial], threshold: float) -> None:
+def _check_dense(trials: Sequence[Trial], threshold: float) -> None:
     for trial in trials:
         if trial.level == 0 and not trial.is_feasible(threshold):
             found = "no result" if trial.measurement is None else f"{trial.measurement.metric:g}"

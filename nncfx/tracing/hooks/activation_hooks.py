@@ -212,7 +212,7 @@ def uncounted(function: Callable[..., Any], *args: Any) -> Any:
         mode.suspensions -= 1
 
 
-def _refuse_recomputation(call: str) -> None:
+def _check_recomputation(call: str) -> None:
     """Raise an error if the present call is going to be made again in the backward pass.
 
     torch.utils.checkpoint calls the function it was given once more, without the modes that were
@@ -264,7 +264,7 @@ class _SiteMode(TorchFunctionMode):
         if hooks is None:
             return _called(func, args, kwargs)
         if not torch.compiler.is_compiling():
-            _refuse_recomputation(f"{name} of {self._plan.module or 'the model'}")
+            _check_recomputation(f"{name} of {self._plan.module or 'the model'}")
         if hooks.before:
             (args, kwargs), _ = substitute((args, kwargs), hooks.before)
         result = _called(func, args, kwargs)

@@ -16,7 +16,7 @@ from nncfx.storage.models.whole_models import is_fully_sharded, is_sharded, shar
 from nncfx.tracing.hooks.activation_hooks import planned_forward
 from nncfx.tracing.hooks.boundary_hooks import Around, direct_forward
 from nncfx.tracing.hooks.hooked_reads import reading_hooked
-from nncfx.tracing.hooks.weight_hooks import refuse_replacing, weight_properties
+from nncfx.tracing.hooks.weight_hooks import raise_replacing, weight_properties
 
 __all__ = [
     "ClassSpec",
@@ -60,7 +60,7 @@ class HookedModule(nn.Module):
     @override
     def __delattr__(self, name: str) -> None:
         if name in self._parameters:
-            refuse_replacing(self, name)
+            raise_replacing(self, name)
         super().__delattr__(name)
 
     @override

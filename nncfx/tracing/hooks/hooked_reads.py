@@ -63,7 +63,7 @@ def reading_hooked(own: Callable[..., Any]) -> Callable[..., Any]:
         if _READS.hooked or torch.compiler.is_exporting():
             return own(*args, **kwargs)
         if not torch.compiler.is_compiling():
-            _refuse_symbols(args, kwargs)
+            _check_no_symbols(args, kwargs)
         _READS.hooked = True
         try:
             return own(*args, **kwargs)
@@ -73,7 +73,7 @@ def reading_hooked(own: Callable[..., Any]) -> Callable[..., Any]:
     return forward
 
 
-def _refuse_symbols(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _check_no_symbols(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if any(isinstance(one, fx.Proxy) for one in (*args, *kwargs.values())):
         raise TracingError(
             f"torch.fx.symbolic_trace of a {type(args[0]).__name__} with hooks would lose them. "

@@ -17,7 +17,7 @@ from nncfx.tracing.hooks.activation_hooks import uncounted
 from nncfx.tracing.hooks.chain import carried
 from nncfx.tracing.hooks.hooked_reads import are_hooked
 
-__all__ = ["refuse_replacing", "weight_attribute", "weight_properties"]
+__all__ = ["raise_replacing", "weight_attribute", "weight_properties"]
 
 _FLAT: Final = "_flat_weights"
 
@@ -52,12 +52,12 @@ def _hooked(name: str) -> property:
     def write(self: nn.Module, value: Any) -> None:
         # torch itself takes parameters, and None; this is a tensor that something computes
         del value
-        refuse_replacing(self, name)
+        raise_replacing(self, name)
 
     return property(read, write)
 
 
-def refuse_replacing(module: nn.Module, name: str) -> None:
+def raise_replacing(module: nn.Module, name: str) -> None:
     """Raise the error that says that the parameter `name` of `module` has to stay one."""
     raise TracingError(
         f"'{name}' of this {type(module).__name__} can be neither deleted nor computed from other "

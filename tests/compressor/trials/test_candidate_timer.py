@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from nncfx.compressor.trials.candidate_timer import Bench
+from nncfx.compressor.trials.candidate_timer import CandidateTimer
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.runtimes import Timing, TimingPlan
 
@@ -35,13 +35,13 @@ def timing_of(ms: float) -> Timing:
 
 
 @pytest.fixture(params=["torch", "onnxruntime"])
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
-    with Bench(net(1024), INPUTS, request.param, seconds=0.1) as bench:
-        yield bench
+def timer(request: pytest.FixtureRequest) -> Iterator[CandidateTimer]:
+    with CandidateTimer(net(1024), INPUTS, request.param, seconds=0.1) as timer:
+        yield timer
 
 
 def test_latency_counts_from_the_dense_models(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    timer: CandidateTimer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A candidate that takes a quarter of the dense model's time beside it has a quarter of it."""
     dense, candidate = (timing_of(ms) for ms in (8.0, 2.0))
@@ -49,7 +49,7 @@ def test_latency_counts_from_the_dense_models(
     monkeypatch.setattr(
         "nncfx.compressor.trials.candidate_timer.time_sessions", lambda *_, **__: next(times)
     )
-    assert bench.latency_ms(net(16)) == 1.0
+    assert timer.latency_ms(net(16)) == 1.0
 
 
 def test_a_run_that_goes_on_counts_from_the_first_latency_of_the_dense_model(
@@ -57,15 +57,15 @@ def test_a_run_that_goes_on_counts_from_the_first_latency_of_the_dense_model(
 ) -> None:
     """What a machine did in the meantime does not reach the candidates measured later."""
     dense, kept = net(256), tmp_path / "dense.json"
-    with Bench(dense, INPUTS, "torch", seconds=0.05, kept=kept) as bench:
-        first = bench.latency_ms(dense)
-        assert bench.latency_ms(dense) == first
-    with Bench(dense, INPUTS, "torch", seconds=0.05, kept=kept) as bench:
-        assert bench.latency_ms(dense) == first
+    with CandidateTimer(dense, INPUTS, "torch", seconds=0.05, kept=kept) as timer:
+        first = timer.latency_ms(dense)
+        assert timer.latency_ms(dense) == first
+    with CandidateTimer(dense, INPUTS, "torch", seconds=0.05, kept=kept) as timer:
+        assert timer.latency_ms(dense) == first
     kept.write_text(json.dumps({"latency_ms": 1e6}))  # as an earlier version wrote it
-    with Bench(dense, INPUTS, "torch", seconds=0.05, kept=kept) as bench:
-        assert bench.latency_ms(dense) == 1e6
-        assert bench.throughput(dense) == pytest.approx(16 * 1000 / 1e6)
+    with CandidateTimer(dense, INPUTS, "torch", seconds=0.05, kept=kept) as timer:
+        assert timer.latency_ms(dense) == 1e6
+        assert timer.throughput(dense) == pytest.approx(16 * 1000 / 1e6)
 
 
 @pytest.mark.parametrize("fact", ["processor", "byte products"])
@@ -73,37 +73,37 @@ def test_latencies_of_another_processor_are_not_taken_for_ones_of_here(
     tmp_path: Path, fact: str
 ) -> None:
     dense, kept = net(16), tmp_path / "dense.json"
-    with Bench(dense, INPUTS, "torch", seconds=0.05, kept=kept) as bench:
-        bench.latency_ms(dense)
+    with CandidateTimer(dense, INPUTS, "torch", seconds=0.05, kept=kept) as timer:
+        timer.latency_ms(dense)
     kept.write_text(json.dumps({**json.loads(kept.read_text()), fact: "Z80"}))
     with (
-        Bench(dense, INPUTS, "torch", seconds=0.05, kept=kept) as bench,
+        CandidateTimer(dense, INPUTS, "torch", seconds=0.05, kept=kept) as timer,
         pytest.raises(StorageError, match=f"another processor: {fact} was 'Z80', here it is "),
     ):
-        bench.latency_ms(dense)
+        timer.latency_ms(dense)
 
 
-def test_throughput_counts_the_examples_of_a_batch(bench: Bench) -> None:
-    dense, _ = bench.compare(net(16))
+def test_throughput_counts_the_examples_of_a_batch(timer: CandidateTimer) -> None:
+    dense, _ = timer.compare(net(16))
     assert dense.throughput == pytest.approx(16 * 1000 / dense.median_ms)
 
 
 def test_onnx_runtime_tells_the_time_of_each_layer() -> None:
-    with Bench(net(1024), INPUTS, "onnxruntime", seconds=0.1) as bench:
-        before, after = bench.layer_times(net(16))
+    with CandidateTimer(net(1024), INPUTS, "onnxruntime", seconds=0.1) as timer:
+        before, after = timer.layer_times(net(16))
     assert {"0", "2", "3"} <= before.keys()
     assert {"0", "2", "3"} <= after.keys()
     assert all(ms > 0 for ms in after.values())
 
 
 def test_a_runtime_without_a_profile_tells_nothing() -> None:
-    with Bench(net(16), INPUTS, "torch") as bench:
-        assert bench.layer_times(net(16)) == ({}, {})
+    with CandidateTimer(net(16), INPUTS, "torch") as timer:
+        assert timer.layer_times(net(16)) == ({}, {})
 
 
 def test_an_unknown_runtime_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ArgumentError, match="Did you mean 'onnxruntime'"):
-        Bench(net(16), INPUTS, "onnxruntim")
+        CandidateTimer(net(16), INPUTS, "onnxruntim")
 
 
 def test_one_thread_is_timed_by_a_clock_that_other_work_does_not_reach(
@@ -111,9 +111,9 @@ def test_one_thread_is_timed_by_a_clock_that_other_work_does_not_reach(
 ) -> None:
     """Where half of the calls wait for others, the ratio is that of the work, not of the waits."""
     monkeypatch.setattr("nncfx.runtimes.timing.timing.held_up_share", lambda _: 0.5)
-    with Bench(net(16), INPUTS, "onnxruntime", seconds=0.05, threads=1) as bench:
-        timings = bench.compare(net(16))
+    with CandidateTimer(net(16), INPUTS, "onnxruntime", seconds=0.05, threads=1) as timer:
+        timings = timer.compare(net(16))
     assert {timing.clock for timing in timings} == {"cpu"}
-    with Bench(net(16), INPUTS, "onnxruntime", seconds=0.05) as bench:
-        timings = bench.compare(net(16))
+    with CandidateTimer(net(16), INPUTS, "onnxruntime", seconds=0.05) as timer:
+        timings = timer.compare(net(16))
     assert {timing.clock for timing in timings} == {"wall"}  # of several threads it is a sum

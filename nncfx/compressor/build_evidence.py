@@ -13,7 +13,7 @@ from torch import nn
 
 from nncfx.compressor.evaluation.examples import one_example
 from nncfx.compressor.trials.candidate import Candidate, packed_bytes
-from nncfx.compressor.trials.candidate_timer import Bench
+from nncfx.compressor.trials.candidate_timer import CandidateTimer
 from nncfx.evidence.evidence import Curve, Evidence, ModelFacts, Sample, StudyEvidence
 from nncfx.evidence.judgement import Judgement
 from nncfx.evidence.layer_table import layer_rows
@@ -25,7 +25,7 @@ from nncfx.schemes import footprint_bytes, nonzero_parameters
 from nncfx.search import SearchResult, posterior_curve
 from nncfx.tracing import ExampleInputs, trace
 
-__all__ = ["Exhibits", "StudyWords", "evidence", "fingerprint", "study"]
+__all__ = ["EvidenceInputs", "StudyWords", "build_evidence", "fingerprint", "study"]
 
 # The final comparison is the claim, so it takes longer than one among many of the search.
 _PROOF_SECONDS = 2.0
@@ -44,13 +44,13 @@ def fingerprint(model: nn.Module) -> str:
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Exhibits:
+class EvidenceInputs:
     """What the evidence of a run is measured on.
 
     Attributes:
         dense: The model that came in first.
         chosen: The candidate that came out.
-        bench: The stopwatch, which compares with `dense`.
+        timer: The stopwatch, which compares with `dense`.
         study: How the report calls the study; its notes begin with that.
         metric: How the metric is called.
         accuracies: The metric of `dense` and of `chosen`, on the data that judge.
@@ -60,7 +60,7 @@ class Exhibits:
 
     dense: nn.Module
     chosen: Candidate
-    bench: Bench
+    timer: CandidateTimer
     study: str
     metric: str
     accuracies: tuple[float, float]
@@ -68,43 +68,43 @@ class Exhibits:
     example_inputs: ExampleInputs
 
 
-def evidence(
-    exhibits: Exhibits,
+def build_evidence(
+    inputs: EvidenceInputs,
     of_study: StudyEvidence | None,
     *,
     title: str | None,
     notes: tuple[str, ...],
     earlier: Evidence | None,
 ) -> Evidence:
-    """Measure the exhibits and return the evidence, after that of an `earlier` run if any."""
-    dense, chosen, bench = exhibits.dense, exhibits.chosen, exhibits.bench
-    before, after = bench.compare(chosen.model, seconds=_PROOF_SECONDS)
-    one = one_example(exhibits.example_inputs)
+    """Measure the inputs and return the evidence, after that of an `earlier` run if any."""
+    dense, chosen, timer = inputs.dense, inputs.chosen, inputs.timer
+    before, after = timer.compare(chosen.model, seconds=_PROOF_SECONDS)
+    one = one_example(inputs.example_inputs)
     errors = [] if chosen.thinning is None else [chosen.thinning.max_error]
     if earlier is not None and earlier.max_thinning_error is not None:
         errors.append(earlier.max_thinning_error)
     return Evidence(
         title=title or (earlier.title if earlier else type(dense).__name__),
         created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        metric=exhibits.metric,
-        runtime=bench.runtime,
+        metric=inputs.metric,
+        runtime=timer.runtime,
         machine=machine_facts(),
         versions=version_facts(),
-        dense=_facts(exhibits, None, before),
-        compressed=_facts(exhibits, chosen, after),
+        dense=_facts(inputs, None, before),
+        compressed=_facts(inputs, chosen, after),
         studies=(
             *(earlier.studies if earlier else ()),
             *(() if of_study is None else (of_study,)),
         ),
-        layers=layer_rows(dense, chosen.model, one, bench.layer_times(chosen.model)),
+        layers=layer_rows(dense, chosen.model, one, timer.layer_times(chosen.model)),
         max_thinning_error=max(errors, default=None),
         files={},
         notes=(
             *(earlier.notes if earlier else ()),
-            *(f"{exhibits.study}: {note}" for note in (*notes, *_clock_notes(before))),
+            *(f"{inputs.study}: {note}" for note in (*notes, *_clock_notes(before))),
         ),
         command=" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        judgement=exhibits.judgement,
+        judgement=inputs.judgement,
         batch=before.examples,
         threads=before.threads,
     )
@@ -120,18 +120,18 @@ def _clock_notes(timing: Timing) -> tuple[str, ...]:
     )
 
 
-def _facts(exhibits: Exhibits, chosen: Candidate | None, timing: Timing) -> ModelFacts:
+def _facts(inputs: EvidenceInputs, chosen: Candidate | None, timing: Timing) -> ModelFacts:
     """Return the facts of `chosen`, or of the dense model."""
-    model = exhibits.dense if chosen is None else chosen.model
+    model = inputs.dense if chosen is None else chosen.model
     if chosen is None:
         packed, size = packed_bytes(model), _file_bytes(model)
     else:
         packed = size = int(chosen.file_bytes())
     return ModelFacts(
-        accuracy=exhibits.accuracies[chosen is not None],
+        accuracy=inputs.accuracies[chosen is not None],
         parameters=sum(p.numel() for p in model.parameters()),
         nonzero=nonzero_parameters(model),
-        macs=total_macs(trace(model, one_example(exhibits.example_inputs))),
+        macs=total_macs(trace(model, one_example(inputs.example_inputs))),
         footprint_bytes=footprint_bytes(model if chosen is None else chosen.compressed),
         file_bytes=size,
         packed_bytes=packed,
