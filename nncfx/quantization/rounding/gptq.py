@@ -1,23 +1,37 @@
 """GPTQ: round a weight column by column, each later column making up for the errors so far."""
 
-from typing import Final
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from nncfx.errors import CompressionError
 from nncfx.quantization.grid.fake_quantize import fake_quantize
 from nncfx.quantization.grid.spec import QuantizerSpec
-from nncfx.quantization.rounding.adaptive_rounding import per_element
+from nncfx.quantization.rounding.curvature import (
+    Choice,
+    Curvature,
+    curvature,
+    reconstruction_errors,
+    replace_columns,
+)
 
-__all__ = ["gptq", "reconstruction_errors"]
-
-_DAMPING: Final = 0.01
-_BLOCK: Final = 128
-_ATTEMPTS: Final = 6
+__all__ = ["RoundedMatrix", "gptq", "round_matrix"]
 
 
-@torch.no_grad()
+class RoundedMatrix(NamedTuple):
+    """A weight on its grid.
+
+    Attributes:
+        values: o x i.
+        errors: Mean squared change of each output, o.
+        nearest_errors: The same of rounding to nearest.
+    """
+
+    values: Tensor
+    errors: Tensor
+    nearest_errors: Tensor
+
+
 def gptq(
     weight: Tensor,
     moments: Tensor,
@@ -45,73 +59,58 @@ def gptq(
     Source: Frantar et al. 2023, GPTQ, section 3 and algorithm 1; the order of columns is the
     "act-order" of the authors' code.
     """
+    return round_matrix(weight, curvature(moments), scale, zero_point, spec).values
+
+
+@torch.no_grad()
+def round_matrix(
+    weight: Tensor,
+    known: Curvature,
+    scale: Tensor,
+    zero_point: Tensor,
+    spec: QuantizerSpec,
+) -> RoundedMatrix:
+    """Do as `gptq` does, with moments that were factored before; return the errors as well."""
     nearest = fake_quantize(weight, scale, zero_point, spec)
-    order = moments.diagonal().argsort(descending=True, stable=True)
-    inverse = _inverse_factor(moments.double()[order][:, order])
-    steps, zeros = (per_element(one, weight, spec)[:, order] for one in (scale, zero_point))
-    grid = (steps.double(), zeros.double(), spec)
-    compensated = _columns(weight.double()[:, order], inverse, grid)
-    back = torch.empty_like(nearest)
-    back[:, order] = compensated.to(weight.dtype)
+    choice = _rounding(weight, known, (scale, zero_point, spec))
+    compensated, errors = replace_columns(weight, known, lambda _, __: choice)
     # the same values as the hook's own rounding, to the last bit
-    back = fake_quantize(back, scale, zero_point, spec)
-    errors = [reconstruction_errors(weight, one, moments) for one in (back, nearest)]
-    return torch.where((errors[0] < errors[1]).unsqueeze(1), back, nearest)
-
-
-def reconstruction_errors(weight: Tensor, rounded: Tensor, moments: Tensor) -> Tensor:
-    """Return the mean squared change of each output, o.
-
-    Args:
-        weight: o x i.
-        rounded: o x i.
-        moments: i x i, the mean of x x^T over the layer's inputs.
-
-    >>> reconstruction_errors(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 2.0]]), torch.eye(2))
-    tensor([1.], dtype=torch.float64)
-    """
-    change = rounded.double() - weight.double()
-    return ((change @ moments.double()) * change).sum(1)
-
-
-def _inverse_factor(moments: Tensor) -> Tensor:
-    """Return the upper Cholesky factor of the damped inverse."""
-    if not moments.isfinite().all():
-        raise CompressionError(
-            "The second moments of a layer's inputs are not finite, so its weights cannot be "
-            "rounded by them. Look for NaN or infinity in the calibration data.",
-        )
-    diagonal = moments.diagonal()
-    dead = torch.where(diagonal > 0, 0.0, 1.0).double()
-    damping = _DAMPING * float(diagonal.mean()) or 1.0
-    for _ in range(_ATTEMPTS):
-        damped = moments + torch.diag(dead + damping)
-        factor: Tensor
-        factor, failed = torch.linalg.cholesky_ex(damped)
-        if not failed:
-            factor, failed = torch.linalg.cholesky_ex(torch.cholesky_inverse(factor), upper=True)
-        if not failed:
-            return factor
-        damping *= 10
-    raise CompressionError(
-        "The second moments of a layer's inputs have no inverse even with damping. Calibrate "
-        "with more, and more varied, data.",
+    back = fake_quantize(compensated.to(weight.dtype).contiguous(), scale, zero_point, spec)
+    nearest_errors = reconstruction_errors(weight, nearest, known.moments)
+    is_better = errors < nearest_errors
+    return RoundedMatrix(
+        torch.where(is_better.unsqueeze(1), back, nearest),
+        torch.where(is_better, errors, nearest_errors),
+        nearest_errors,
     )
 
 
-def _columns(weight: Tensor, factor: Tensor, grid: tuple[Tensor, Tensor, QuantizerSpec]) -> Tensor:
-    """Round `weight` (o x i) column by column, in blocks whose errors are spread together."""
+def _rounding(
+    weight: Tensor, known: Curvature, grid: tuple[Tensor, Tensor, QuantizerSpec]
+) -> Choice:
+    """Return how to round a column: to the grid of the group in which each of its weights is."""
     scale, zero_point, spec = grid
-    rest, rounded = weight.clone(), torch.empty_like(weight)
-    for start in range(0, weight.shape[1], _BLOCK):
-        stop = min(start + _BLOCK, weight.shape[1])
-        errors = torch.empty_like(weight[:, start:stop])
-        for column in range(start, stop):
-            step, zero = scale[:, column], zero_point[:, column]
-            whole = torch.round(rest[:, column] / step) + zero
-            rounded[:, column] = (whole.clamp(spec.quant_min, spec.quant_max) - zero) * step
-            error = (rest[:, column] - rounded[:, column]) / factor[column, column]
-            rest[:, column + 1 : stop] -= error.unsqueeze(1) * factor[column, column + 1 : stop]
-            errors[:, column - start] = error
-        rest[:, stop:] -= errors @ factor[start:stop, stop:]
-    return rounded
+    steps, zeros = (_by_group(one, weight) for one in (scale, zero_point))
+    width = weight.shape[1] if spec.group is None else spec.group
+    groups = (known.order // width).tolist()
+    by_row = spec.replace(group=None, columns=False, axis=0)
+    low, high = float(spec.quant_min), float(spec.quant_max)
+
+    def to_integers(column: int, values: Tensor) -> Tensor:
+        step, zero = steps[groups[column]], zeros[groups[column]]
+        whole = (values / step).round_().add_(zero)
+        return whole.clamp_(low, high).sub_(zero).mul_(step)
+
+    def to_floats(column: int, values: Tensor) -> Tensor:
+        step, zero = steps[groups[column]], zeros[groups[column]]
+        return fake_quantize(values, step, zero, by_row)
+
+    return to_floats if spec.is_float8 else to_integers
+
+
+def _by_group(value: Tensor, weight: Tensor) -> Tensor:
+    """Return a scale or zero point of each group of each row, groups x o, in float64."""
+    value = value.to(weight.device).double()
+    if not value.ndim:
+        return value.expand(1, len(weight))
+    return value.view(len(weight), -1).T.contiguous()

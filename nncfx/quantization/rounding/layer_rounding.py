@@ -26,7 +26,8 @@ from nncfx.quantization.ranges.observation import (
     warn_if_none,
 )
 from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings, adaptive_rounding
-from nncfx.quantization.rounding.gptq import gptq, reconstruction_errors
+from nncfx.quantization.rounding.curvature import curvature
+from nncfx.quantization.rounding.gptq import round_matrix
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs, PostSite, PreSite, Site, WeightSite
 
@@ -212,7 +213,6 @@ def _compensate(one: _Rounded, moments: Tensor) -> float:
     weight = one.layer.rows.contiguous()
     scale, zero_point = one.grid
     spec = one.spec
-    nearest = fake_quantize(weight, scale, zero_point, spec)
     count = len(weight) // len(moments)
     parts, errors = [], torch.zeros(2, dtype=torch.float64)
     for number, moment in enumerate(moments):
@@ -220,11 +220,9 @@ def _compensate(one: _Rounded, moments: Tensor) -> float:
         own = scale, zero_point
         if spec.axis is not None:
             own = scale[rows], zero_point[rows]
-        flat = weight[rows].flatten(1)
-        part = gptq(flat, moment, *own, spec)
-        parts.append(part.view_as(weight[rows]))
-        for place, rounded in enumerate((part, nearest[rows].flatten(1))):
-            errors[place] += reconstruction_errors(flat, rounded, moment).sum()
+        found = round_matrix(weight[rows].flatten(1), curvature(moment), *own, spec)
+        parts.append(found.values.view_as(weight[rows]))
+        errors += torch.stack([found.errors.sum(), found.nearest_errors.sum()])
     one.layer.take(torch.cat(parts))
     return float(errors[0] / errors[1]) if errors[1] > 0 else 1.0
 

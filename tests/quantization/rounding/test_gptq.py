@@ -9,7 +9,8 @@ from torch import Tensor
 from nncfx.errors import CompressionError
 from nncfx.quantization.grid.fake_quantize import fake_quantize, qparams_from_range
 from nncfx.quantization.grid.spec import QuantizerSpec
-from nncfx.quantization.rounding.gptq import gptq, reconstruction_errors
+from nncfx.quantization.rounding.curvature import reconstruction_errors
+from nncfx.quantization.rounding.gptq import gptq
 
 PER_ROW = QuantizerSpec(bits=4, axis=0, narrow=True)
 BY_GROUPS = QuantizerSpec(bits=4, mode="asymmetric", signed=False, group=4)

@@ -1,0 +1,136 @@
+"""How a linear layer's output depends on its weight, factored once for all that asks for it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from nncfx.errors import CompressionError
+
+__all__ = ["Choice", "Curvature", "curvature", "reconstruction_errors", "replace_columns"]
+
+Choice = Callable[[int, Tensor], Tensor]
+"""Takes the number of a column and what is in it, o; returns what is to be there instead."""
+
+_DAMPING: Final = 0.01
+_ATTEMPTS: Final = 6
+_BLOCK: Final = 128
+_PART: Final = 16
+"""Columns of a block whose errors are spread one by one; larger steps are matrix products."""
+
+
+@dataclass(frozen=True, eq=False)
+class Curvature:
+    """The second moments of a layer's inputs, and the factor of their inverse.
+
+    Attributes:
+        moments: i x i, the mean of x x^T over the inputs.
+        order: The inputs in descending order of their energy, i.
+        factor: i x i in this order, float64: U, upper triangular, where U^T U is the inverse of
+            the damped moments.
+        damping: What was added to the diagonal, in this order, i.
+    """
+
+    moments: Tensor
+    order: Tensor
+    factor: Tensor
+    damping: Tensor
+
+
+@torch.no_grad()
+def curvature(moments: Tensor) -> Curvature:
+    """Return `moments` with their damped inverse, factored.
+
+    Args:
+        moments: i x i, the mean of x x^T. An input that is always zero leaves its column free.
+
+    Raises:
+        CompressionError: an entry is not finite, or no damping makes an inverse.
+
+    Source: Frantar et al. 2023, GPTQ, section 3; the order is the "act-order" of their code.
+    """
+    if not moments.sum(dtype=torch.float64).isfinite():
+        raise CompressionError(
+            "The second moments of a layer's inputs are not finite, so its weights cannot be "
+            "rounded by them. Look for NaN or infinity in the calibration data.",
+        )
+    energy = moments.diagonal().double()
+    order = energy.argsort(descending=True, stable=True)
+    # U is the inverse of the upper factor R R^T; reversed rows and columns make R a lower factor
+    turned = order.flip(0)
+    reversed_moments = moments.index_select(0, turned).index_select(1, turned).double()
+    dead = torch.where(energy[turned] > 0, 0.0, 1.0).double()
+    damping = _DAMPING * float(energy.mean()) or 1.0
+    for _ in range(_ATTEMPTS):
+        added = dead + damping
+        damped = reversed_moments.clone()
+        damped.diagonal().add_(added)
+        lower, failed = torch.linalg.cholesky_ex(damped)
+        if not failed:
+            unit = torch.eye(len(lower), dtype=lower.dtype, device=lower.device)
+            inverse = torch.linalg.solve_triangular(lower, unit, upper=False)
+            factor = inverse.flip((0, 1)).contiguous()
+            return Curvature(moments, order, factor, added.flip(0))
+        damping *= 10
+    raise CompressionError(
+        "The second moments of a layer's inputs have no inverse even with damping. Calibrate "
+        "with more, and more varied, data.",
+    )
+
+
+def replace_columns(
+    weight: Tensor, known: Curvature, begin: Callable[[int, Tensor], Choice]
+) -> tuple[Tensor, Tensor]:
+    """Replace the columns of a weight one after another, the later ones making up for each error.
+
+    Args:
+        weight: o x i, float.
+        known: Of the inputs.
+        begin: Called with the number of the first of each block of columns and what is in them
+            by now, up to 128 x o; returns what replaces each of them. Columns are counted in
+            `known.order`.
+
+    Returns:
+        The new weight, o x i float64, and the mean squared change of each output, o.
+
+    Source: Frantar et al. 2023, GPTQ, algorithm 1.
+    """
+    # each column is contiguous, and blocks of errors meet the rest as one product
+    before = weight.T.contiguous().index_select(0, known.order).double()
+    rest, new, factor = before.clone(), torch.empty_like(before), known.factor
+    divisors, lost = factor.diagonal().tolist(), torch.zeros_like(rest[0])
+    for start in range(0, len(rest), _BLOCK):
+        stop = min(start + _BLOCK, len(rest))
+        choice, errors = begin(start, rest[start:stop]), torch.empty_like(rest[start:stop])
+        for part in range(start, stop, _PART):
+            end = min(part + _PART, stop)
+            for column in range(part, end):
+                values, error = rest[column], errors[column - start]
+                new[column] = choice(column, values)
+                torch.sub(values, new[column], out=error).div_(divisors[column])
+                if column + 1 < end:
+                    rest[column + 1 : end].addr_(factor[column, column + 1 : end], error, alpha=-1)
+            done = errors[part - start : end - start]
+            rest[end:stop].addmm_(factor[part:end, end:stop].T, done, alpha=-1)
+        rest[stop:].addmm_(factor[start:stop, stop:].T, errors, alpha=-1)
+        damped = known.damping[start:stop].sqrt().unsqueeze(1)
+        lost += errors.square_().sum(0)
+        lost -= (new[start:stop] - before[start:stop]).mul_(damped).square_().sum(0)
+    return new.index_select(0, known.order.argsort()).T, lost
+
+
+def reconstruction_errors(weight: Tensor, rounded: Tensor, moments: Tensor) -> Tensor:
+    """Return the mean squared change of each output, o.
+
+    Args:
+        weight: o x i.
+        rounded: o x i.
+        moments: i x i, the mean of x x^T over the layer's inputs.
+
+    >>> reconstruction_errors(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 2.0]]), torch.eye(2))
+    tensor([1.], dtype=torch.float64)
+    """
+    change = rounded.to(moments.dtype) - weight.to(moments.dtype)
+    return ((change @ moments) * change).sum(1, dtype=torch.float64)
