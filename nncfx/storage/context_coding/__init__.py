@@ -1,0 +1,1 @@
+"""Context coding: integers as binary decisions, whose odds are mixed from their neighbours."""

@@ -1,0 +1,141 @@
+"""How the integers of a tensor lie before the context coder: its head in the file."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nncfx.errors import StorageError
+from nncfx.storage.codecs.byte_reader import ByteReader, varint
+from nncfx.storage.context_coding.tables import LEVELS, level_means
+
+__all__ = ["Layout", "candidates", "in_order", "read_layout", "restored"]
+
+_SWAPPED, _SPARSE, _PERIODIC = 1, 2, 4
+_LONGEST = 1 << 16
+_SPARSE_FROM = 3  # the least magnitude
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How integers lie, and what their means begin with.
+
+    Attributes:
+        rows: Of the matrix that the tensor is taken as.
+        columns: Of it.
+        period: Columns this far apart belong together: the places of a kernel, or what a matrix
+            repeats itself by.
+        least: The least magnitude but 0 where zeros are coded apart; 0 where they are not.
+        start: The level of the mean magnitude.
+        kept: The level of what the non-zero magnitudes have beyond `least`.
+        swapped: The first two axes have changed places.
+    """
+
+    rows: int
+    columns: int
+    period: int
+    least: int
+    start: int
+    kept: int
+    swapped: bool
+
+    def numbers(self, dtype: np.dtype[Any]) -> NDArray[np.int64]:
+        """Return what the kernel takes, for integers of `dtype`."""
+        means = level_means()
+        rest = [self.least, means[self.start], means[self.kept], np.iinfo(dtype).max]
+        return np.array([self.rows, self.columns, self.period, *rest], dtype=np.int64)
+
+    def packed(self, shape: tuple[int, ...]) -> bytes:
+        """Return the head of a tensor of `shape`."""
+        is_periodic = self.period != _usual_period(shape)
+        flags = self.swapped * _SWAPPED | bool(self.least) * _SPARSE | is_periodic * _PERIODIC
+        head = bytes([flags, self.start])
+        if is_periodic:
+            head += varint(self.period)
+        return head + (varint(self.least) + bytes([self.kept]) if self.least else b"")
+
+
+def read_layout(source: ByteReader, shape: tuple[int, ...]) -> Layout:
+    """Return the layout that `packed` wrote for a tensor of `shape`.
+
+    Raises:
+        StorageError: It is cut off or out of range.
+    """
+    flags, start = source.take(2)
+    period = source.varint() if flags & _PERIODIC else _usual_period(shape)
+    least = source.varint() if flags & _SPARSE else 0
+    kept = source.take(1)[0] if flags & _SPARSE else 0
+    fits = flags < 2 * _PERIODIC and max(start, kept) < LEVELS and least < 1 << 31
+    fits = fits and 1 <= period <= max(_LONGEST, _usual_period(shape))
+    if not fits or bool(flags & _SPARSE) != bool(least):
+        raise StorageError("The file is damaged: the head of a context-coded tensor is invalid.")
+    return _layout(shape, bool(flags & _SWAPPED), period, least, start, kept)
+
+
+def _layout(
+    shape: tuple[int, ...], swapped: bool, period: int, least: int, start: int, kept: int
+) -> Layout:
+    count = math.prod(shape)
+    rows = (shape[1] if swapped else shape[0]) if len(shape) > 1 else 1
+    return Layout(
+        rows=rows,
+        columns=count // rows if rows else 0,
+        period=period,
+        least=least,
+        start=start,
+        kept=kept,
+        swapped=swapped,
+    )
+
+
+def _usual_period(shape: tuple[int, ...]) -> int:
+    return max(1, math.prod(shape[2:]))
+
+
+def candidates(values: NDArray[Any]) -> Iterator[Layout]:
+    """Yield the layouts that are worth trying for `values`, in the shape of their tensor."""
+    sizes = np.abs(values.astype(np.int64, copy=False))
+    kept = sizes[sizes > 0]
+    least = int(kept.min()) if kept.size else 0
+    is_sparse = least >= _SPARSE_FROM and 2 * kept.size < sizes.size
+    least = least if is_sparse else 0
+    total = int(sizes.sum()) - max(0, least - 1) * kept.size
+    start = _level_of(total, sizes.size)
+    rest = _level_of(int(kept.sum()) - least * kept.size, kept.size)
+    for swapped in (False, True)[: max(1, min(2, values.ndim))]:
+        yield _layout(values.shape, swapped, _period(values, swapped), least, start, rest)
+
+
+def _level_of(total: int, count: int) -> int:
+    mean = 16 * total // max(1, count)
+    level = 0 if not mean else (mean**3).bit_length()
+    return min(level, LEVELS - 1)
+
+
+def _period(values: NDArray[Any], swapped: bool) -> int:
+    if values.ndim != 2 or min(values.shape) < 16:  # noqa: PLR2004 (matrices; a sample)
+        return _usual_period(values.shape)
+    matrix = (values.T if swapped else values)[:256].astype(np.float32)
+    longest = min(64, matrix.shape[1] // 4)
+    scores = [float((matrix[:, lag:] * matrix[:, :-lag]).mean()) for lag in range(2, longest)]
+    best = int(np.argmax(scores)) + 2 if scores else 1
+    spread = float((matrix * matrix).mean())
+    return best if scores and max(scores) > 0.03 * spread else 1
+
+
+def in_order(values: NDArray[Any], layout: Layout) -> NDArray[Any]:
+    """Return `values`, in the shape of their tensor, 1-D in the order of `layout`."""
+    if layout.swapped:
+        values = values.swapaxes(0, 1)
+    return np.ascontiguousarray(values).reshape(-1)
+
+
+def restored(values: NDArray[Any], shape: tuple[int, ...], layout: Layout) -> NDArray[Any]:
+    """Return `values` of the order of `layout` 1-D in C order, the inverse of `in_order`."""
+    if not layout.swapped:
+        return values
+    swapped = (shape[1], shape[0], *shape[2:])
+    return np.ascontiguousarray(values.reshape(swapped).swapaxes(0, 1)).reshape(-1)

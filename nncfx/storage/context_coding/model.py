@@ -1,0 +1,100 @@
+"""What the context coder has learnt: the odds of every decision and the weights of its mixers."""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nncfx.storage.context_coding.compiled import IS_COMPILED
+from nncfx.storage.context_coding.kernel import (
+    AREA,
+    AREAS,
+    CONTEXTS,
+    DECISIONS,
+    GRID,
+    MIXERS,
+    POSITIONS,
+    code_tensor,
+)
+from nncfx.storage.context_coding.layout import Layout
+from nncfx.storage.context_coding.tables import LEVELS, level_odds, tables
+
+__all__ = ["AdaptiveModel"]
+
+_SEEN = 3  # decisions that a start counts for
+_WEIGHT = 19661  # 0.3 in 65,536ths
+
+
+class AdaptiveModel:
+    """The odds and weights that the tensors of one stream share, in order."""
+
+    def __init__(
+        self, odds: NDArray[np.int32] | None = None, mixers: NDArray[np.int32] | None = None
+    ) -> None:
+        """Begin with `odds` and `mixers`; by default, with those of geometric distributions."""
+        weights = np.full(4 * DECISIONS * MIXERS, _WEIGHT, dtype=np.int32)
+        self.odds = _first_odds() if odds is None else odds
+        self.mixers = weights if mixers is None else mixers
+
+    def copy(self) -> Self:
+        """Return a model that learns apart from this one."""
+        return type(self)(self.odds.copy(), self.mixers.copy())
+
+    def take(self, other: "AdaptiveModel") -> None:
+        """Know what `other` knows."""
+        self.odds, self.mixers = other.odds, other.mixers
+
+    def code(
+        self,
+        mode: int,
+        values: NDArray[np.signedinteger[Any]],
+        layout: Layout,
+        data: NDArray[np.uint16],
+        coder: NDArray[np.int64],
+    ) -> NDArray[np.int32]:
+        """Read, write or price `values`, 1-D in the order of `layout`; learn from them.
+
+        Args:
+            mode: `PRICE`, `DECODE` or `ENCODE` of the kernel.
+            values: The integers; written when decoding.
+            layout: How they lie.
+            data: The words of the stream.
+            coder: Low, span, place and fault.
+
+        Returns:
+            The bits of each integer in 65,536ths; empty unless pricing.
+        """
+        prices = np.zeros(0 if mode else values.size, dtype=np.int32)
+        parts: list[Any] = [
+            values,
+            layout.numbers(values.dtype),
+            self.odds,
+            self.mixers,
+            np.zeros(2 * layout.columns, dtype=np.int64),
+            data,
+            coder,
+            prices,
+        ]
+        if IS_COMPILED:
+            code_tensor(mode, tables(), *parts)
+            return prices
+        lists = [part.tolist() for part in parts]
+        code_tensor(mode, tables(), *lists)
+        for part, changed in zip(parts, lists, strict=True):
+            if part.size and part.flags.writeable:
+                part[:] = changed
+        return prices
+
+
+def _first_odds() -> NDArray[np.int32]:
+    start = level_odds()
+    levels = np.arange(LEVELS)
+    grid = np.add.outer(np.arange(GRID), np.arange(GRID)).reshape(-1)
+    unknown = np.full(16 * POSITIONS, 12)
+    area = start[np.concatenate([levels, grid, unknown, levels])]
+    odds = np.full((CONTEXTS, DECISIONS), 1 << 19, dtype=np.int32)
+    for kind in range(AREAS):
+        rows = odds[kind * AREA : (kind + 1) * AREA]
+        rows[:, 0] = area[:, 0]
+        rows[:, 1:] = area[:, 1:]
+    return (odds << 8 | _SEEN).reshape(-1)
