@@ -1,5 +1,6 @@
 """Write a model as a file that a runtime reads."""
 
+from nncfx.export.causal_lm import export_causal_lm
 from nncfx.export.checks.qdq_check import QDQViolation, qdq_violations
 from nncfx.export.export_result import ExportResult
 from nncfx.export.ir.node_modules import modules_in_file
@@ -26,6 +27,7 @@ __all__ = [
     "channel_reads",
     "copied_channels",
     "explain",
+    "export_causal_lm",
     "export_onnx",
     "export_program",
     "modules_in_file",

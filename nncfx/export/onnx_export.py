@@ -5,8 +5,9 @@ import inspect
 import io
 import logging
 import os
+import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,6 +65,8 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
     dynamic_batch: bool = True,
     dynamic_axes: Mapping[str, Mapping[int, str]] | None = None,
     opset: int | None = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
 ) -> ExportResult:
     """Write `model` as an ONNX file and return what was written.
 
@@ -95,13 +98,17 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
         dynamic_batch: leave axis 0 open in every input that is as long there as the first;
             False fixes all shapes, which a runtime may use and which exports faster.
         dynamic_axes: further open axes, as torch's: argument of the forward to axis to name, such
-            as `{"input_ids": {1: "length"}}`.
+            as `{"input_ids": {1: "length"}}`; of an argument that holds several tensors, in all.
         opset: the ONNX operator set; the target's by default.
+        input_names: names of the graph's inputs, in the order of the forward's arguments, nested
+            ones flattened; those of the arguments by default.
+        output_names: names of its outputs, in their order; their keys by default.
 
     Raises:
         ArgumentError: an unknown target, an operator set that it does not read, a folder that
             does not exist or stands in place of the file, example inputs that are missing or of
-            the wrong kind, or dynamic axes that they do not have.
+            the wrong kind, dynamic axes that they do not have, or names that are not as many
+            as the inputs or outputs, or not unique.
         ExportError: the model is sharded or offloaded, does not run on `example_inputs`, uses an
             operation that has no ONNX form, or fixes an axis that was to stay open.
         StorageError: the file cannot be written.
@@ -130,6 +137,7 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
         warn_unexported_state(program.exported_program)
     graph = program.model.graph
     _name_outputs(graph, outputs)
+    _rename(graph, input_names, output_names)
     prepare(program.model, runtime)
     modules = name_nodes(graph, model)
     warn_overflow(graph, runtime)
@@ -247,13 +255,19 @@ def _check_axes(
 ) -> None:
     """Refuse a graph in which torch has fixed one of the axes `wanted` at its example's size."""
     for value in graph.inputs:
-        for axis in wanted.get(str(value.name), {}):
+        for axis in wanted.get(_argument(str(value.name), wanted), {}):
             if value.shape and isinstance(value.shape[axis], int):
                 raise ExportError(
                     f"{type(model).__name__} cannot be exported with axis {axis} of "
                     f"'{value.name}' open: its forward fixes it at {value.shape[axis]}. Take the "
                     "size from the input's shape, or leave the axis out of dynamic_axes.",
                 )
+
+
+def _argument(name: str, wanted: Mapping[str, object]) -> str:
+    """Return which of `wanted` holds input `name`: itself, or what torch calls `name_0_1`."""
+    holding = (one for one in wanted if re.fullmatch(rf"{re.escape(one)}(_\d+)+", name))
+    return name if name in wanted else next(holding, "")
 
 
 @contextlib.contextmanager
@@ -310,6 +324,29 @@ def _name_outputs(graph: "ir.Graph", names: list[str]) -> None:
         if value.producer() is not None and name not in taken:
             value.name = name
             taken.add(name)
+
+
+def _rename(
+    graph: "ir.Graph", inputs: Sequence[str] | None, outputs: Sequence[str] | None
+) -> None:
+    """Give inputs and outputs the names that were asked for."""
+    named = {"input_names": (inputs, graph.inputs), "output_names": (outputs, graph.outputs)}
+    for argument, (names, values) in named.items():
+        if names is None:
+            continue
+        known = ", ".join(str(one.name) for one in values)
+        if len(names) != len(values):
+            raise ArgumentError(
+                f"{argument} has {len(names)} names, and the graph has {len(values)}: {known}.",
+            )
+        for value, name in zip(values, names, strict=True):
+            value.name = name
+    every = [str(one.name) for one in (*graph.inputs, *graph.outputs)]
+    twice = sorted({name for name in every if every.count(name) > 1})
+    if twice and not (inputs is None and outputs is None):
+        raise ArgumentError(
+            f"input_names and output_names give '{twice[0]}' twice; a name stands for one tensor."
+        )
 
 
 def _write(program: torch.onnx.ONNXProgram, destination: Path) -> int:

@@ -1,6 +1,7 @@
 """Run a model on the real runtime, and time it honestly."""
 
 from nncfx.runtimes.backends.qoperator_format import write_operator_form
+from nncfx.runtimes.causal_lm import CausalLM, most_likely
 from nncfx.runtimes.inspect.accuracy import SessionModule, metric_through
 from nncfx.runtimes.inspect.energy import Energy, EnergyCounter, energy_counters, energy_per_call
 from nncfx.runtimes.inspect.executed_kernels import IntegerKernels, integer_kernels
@@ -39,6 +40,7 @@ __all__ = [
     "RUNTIMES",
     "UNATTRIBUTED",
     "BuildOptions",
+    "CausalLM",
     "Energy",
     "EnergyCounter",
     "InputSpec",
@@ -70,6 +72,7 @@ __all__ = [
     "measured_table",
     "memory_use",
     "metric_through",
+    "most_likely",
     "pinned",
     "predicted_latency",
     "profile_layers",

@@ -252,6 +252,50 @@ def test_axes_that_are_not_there_are_refused(
         export_onnx(Upsampling(), tmp_path / "x.onnx", example, dynamic_axes=axes)
 
 
+class Pairs(nn.Module):
+    """An argument that holds tensors."""
+
+    def forward(self, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+        return torch.cat([left * right for left, right in pairs], 1)
+
+
+def test_names_and_axes_of_tensors_in_a_list(tmp_path: Path) -> None:
+    pairs = [(torch.randn(2, 5), torch.randn(2, 5)) for _ in range(2)]
+    names = ["a.left", "a.right", "b.left", "b.right"]
+    file = export_onnx(
+        Pairs(),
+        tmp_path / "x.onnx",
+        (pairs,),
+        dynamic_axes={"pairs": {1: "width"}},
+        input_names=names,
+        output_names=["products"],
+    )
+    assert file.inputs == tuple(names)
+    assert file.outputs == ("products",)
+    session = session_of(file)
+    assert [one.shape for one in session.get_inputs()] == [["batch", "width"]] * 4
+    rows = np.arange(12, dtype=np.float32).reshape(4, 1, 3)
+    (got,) = session.run(None, dict(zip(names, rows, strict=True)))
+    assert got.tolist() == [[0, 4, 10, 54, 70, 88]]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ({"input_names": ["x"]}, r"input_names has 1 names, and the graph has 2: image, scale"),
+        ({"input_names": ["x", "x"]}, "give 'x' twice"),
+        ({"output_names": ["scale"]}, "give 'scale' twice"),
+    ],
+)
+def test_names_that_do_not_fit_are_refused(
+    names: dict[str, list[str]], said: str, tmp_path: Path
+) -> None:
+    example = torch.randn(2, 3, 16, 16), torch.ones(1)
+    with pytest.raises(ArgumentError, match=said):
+        export_onnx(Upsampling(), tmp_path / "x.onnx", example, **names)
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_axis_that_the_model_fixes_is_refused(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 36, 2))
     with pytest.raises(ExportError, match="cannot be exported"):

@@ -60,7 +60,8 @@ def opened(
     Args:
         axes: By argument, what is open already.
         arguments: The example of each argument.
-        wanted: Argument to axis to name, as torch.onnx has its `dynamic_axes`.
+        wanted: Argument to axis to name, as torch.onnx has its `dynamic_axes`; of an argument
+            that holds several tensors, in each.
 
     Raises:
         ArgumentError: there is no such argument, it is no tensor, it has no such axis, or one of
@@ -68,23 +69,38 @@ def opened(
     """
     found = dict(axes)
     for name, by_axis in wanted.items():
-        tensor = arguments.get(name)
-        if not isinstance(tensor, torch.Tensor):
-            kind = f"is a {type(tensor).__name__}" if name in arguments else "is no input"
+        value = arguments.get(name)
+        inside = [one for one in pytree.tree_leaves(value) if isinstance(one, torch.Tensor)]
+        if not inside:
+            kind = f"is a {type(value).__name__}" if name in arguments else "is no input"
             tensors = [key for key, one in arguments.items() if isinstance(one, torch.Tensor)]
             raise ArgumentError(
                 f"dynamic_axes names '{name}', which {kind}. Tensors among the inputs: "
                 f"{', '.join(tensors) or 'none'}.{did_you_mean(name, tensors)}",
             )
-        for axis in by_axis:
-            if not -tensor.ndim <= axis < tensor.ndim or tensor.shape[axis] < 2:  # noqa: PLR2004 (as above)
-                raise ArgumentError(
-                    f"dynamic_axes opens axis {axis} of '{name}', which is of shape "
-                    f"{tuple(tensor.shape)}. Open axes are at least 2 long in the example.",
-                )
-        names = {axis % tensor.ndim: one for axis, one in by_axis.items()}
-        found[name] = {**(found.get(name) or {}), **names}
+        for tensor in inside:
+            _check_axes(name, tensor, by_axis)
+        found[name] = pytree.tree_map(
+            lambda leaf, own, by_axis=by_axis: _merged(leaf, own, by_axis), value, found.get(name)
+        )
     return found
+
+
+def _check_axes(name: str, tensor: torch.Tensor, by_axis: Mapping[int, str]) -> None:
+    for axis in by_axis:
+        if not -tensor.ndim <= axis < tensor.ndim or tensor.shape[axis] < 2:  # noqa: PLR2004 (as above)
+            raise ArgumentError(
+                f"dynamic_axes opens axis {axis} of '{name}', which is of shape "
+                f"{tuple(tensor.shape)}. Open axes are at least 2 long in the example.",
+            )
+
+
+def _merged(
+    leaf: object, axes: Mapping[int, Any] | None, by_axis: Mapping[int, str]
+) -> Mapping[int, Any] | None:
+    if not isinstance(leaf, torch.Tensor):
+        return axes
+    return {**(axes or {}), **{axis % leaf.ndim: one for axis, one in by_axis.items()}}
 
 
 def axes_by_argument(model: nn.Module, axes: Call) -> Mapping[str, Any]:

@@ -1,0 +1,161 @@
+"""Tokens from the file are those of transformers' `generate`."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+import transformers
+from torch import nn
+
+import nncfx
+from nncfx.errors import ArgumentError, ExportError
+from nncfx.export import export_causal_lm
+from nncfx.quantization.weight_only import quantize_weights
+from nncfx.runtimes import CausalLM
+
+SIZES = {
+    "Llama": {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2},
+    "GPT2": {"n_embd": 64, "n_layer": 1, "n_head": 4, "n_positions": 64},
+    "Qwen2": {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1},
+    # with a window of 4 tokens, of which the cache still holds all
+    "Mistral": {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1},
+}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
+PROMPTS = torch.tensor([[0, 0, 5, 9, 11], [7, 8, 1, 2, 40]])
+MASK = (PROMPTS != 0).long()
+
+
+def language_model(family: str) -> nn.Module:
+    torch.manual_seed(0)
+    more = {} if family == "GPT2" else HEADS
+    window = {"sliding_window": 4} if family == "Mistral" else {}
+    config = getattr(transformers, f"{family}Config")(
+        **SIZES[family],
+        **more,
+        **window,
+        vocab_size=97,
+        bos_token_id=None,
+        eos_token_id=None,
+        initializer_range=0.2,
+    )
+    name = "GPT2LMHeadModel" if family == "GPT2" else f"{family}ForCausalLM"
+    return getattr(transformers, name)(config).eval()
+
+
+def generated(model: nn.Module, **more: object) -> torch.Tensor:
+    with torch.no_grad():
+        return model.generate(
+            PROMPTS,
+            attention_mask=MASK,
+            max_new_tokens=12,
+            do_sample=False,
+            pad_token_id=0,
+            **more,
+        )
+
+
+def without_rounding(file: Path) -> Path:
+    """Let products of packed weights read floats, which ONNX Runtime else rounds to 8 bits."""
+    model = onnx.load(file)
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "accuracy_level":
+                attribute.i = 1
+    onnx.save(model, file)
+    return file
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "family", ["Llama", *(pytest.param(one, marks=SLOW) for one in ("GPT2", "Qwen2", "Mistral"))]
+)
+def test_tokens_equal_those_of_generate(family: str, tmp_path: Path) -> None:
+    model = language_model(family)
+    file = export_causal_lm(model, tmp_path / "model.onnx")
+    with CausalLM(file, threads=1) as session:
+        found = session.generate(PROMPTS, attention_mask=MASK, max_new_tokens=12)
+        end = int(found[0, 7])
+        ended = session.generate(
+            PROMPTS, attention_mask=MASK, max_new_tokens=12, eos_token_id=end, pad_token_id=0
+        )
+    assert found.tolist() == generated(model).tolist()
+    assert ended.tolist() == generated(model, eos_token_id=end).tolist()
+    assert len(set(found[:, 5:].ravel())) > 3  # not one token all over
+
+
+@pytest.mark.parametrize(
+    ("family", "bits"),
+    [
+        ("Qwen2", 4),
+        pytest.param("Llama", 4, marks=SLOW),
+        pytest.param("GPT2", 4, marks=SLOW),
+        pytest.param("Llama", 8, marks=SLOW),
+        pytest.param("GPT2", 8, marks=SLOW),
+        pytest.param("Qwen2", 8, marks=SLOW),
+    ],
+)
+def test_tokens_of_quantized_weights(family: str, bits: int, tmp_path: Path) -> None:
+    inputs = {"input_ids": PROMPTS, "attention_mask": MASK}
+    quantized = quantize_weights(language_model(family), example_inputs=inputs, bits=bits)
+    file = export_causal_lm(quantized, tmp_path / "model.onnx")
+    with CausalLM(without_rounding(file.path), threads=1) as session:
+        found = session.generate(PROMPTS, attention_mask=MASK, max_new_tokens=12)
+    assert found.tolist() == generated(quantized).tolist()
+    in_float = sum(one.numel() * 4 for one in language_model(family).parameters())
+    assert file.size_bytes < (0.6 if bits == 4 else 0.75) * in_float
+
+
+@pytest.mark.slow
+def test_tokens_of_integers_in_activations(tmp_path: Path) -> None:
+    """Values at the middle of two steps round as they fall: prefill and one step are compared."""
+    inputs = {"input_ids": PROMPTS, "attention_mask": MASK}
+    quantized = nncfx.quantize(language_model("Llama"), [inputs])
+    file = export_causal_lm(quantized, tmp_path / "model.onnx")
+    with CausalLM(file, threads=1) as session:
+        found = session.generate(PROMPTS, attention_mask=MASK, max_new_tokens=2)
+    assert found.tolist() == generated(quantized)[:, :7].tolist()
+    kinds = {node.op_type for node in onnx.load(file).graph.node}
+    assert "QuantizeLinear" in kinds
+
+
+@pytest.mark.slow
+def test_a_cache_of_bytes_gives_almost_the_same_logits(tmp_path: Path) -> None:
+    model = language_model("Llama")
+    file = export_causal_lm(model, tmp_path / "model.onnx", cache="int8")
+    graph = onnx.load(file).graph
+    types = {one.name: one.type.tensor_type.elem_type for one in graph.input}
+    assert types["past_key_values.0.key"] == onnx.TensorProto.INT8
+    seen: list[torch.Tensor] = []
+
+    def most_likely(logits: np.ndarray) -> np.ndarray:
+        seen.append(torch.from_numpy(logits))
+        return logits.argmax(-1)
+
+    with CausalLM(file, threads=1) as session:
+        found = session.generate(
+            PROMPTS, attention_mask=MASK, max_new_tokens=4, choose=most_likely
+        )
+    with torch.no_grad():
+        mask = torch.cat([MASK, torch.ones(2, 3, dtype=torch.int64)], 1)
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        exact = model(
+            torch.from_numpy(found[:, :-1]), attention_mask=mask, position_ids=positions
+        ).logits[:, -1]
+    error = (seen[-1] - exact).norm() / exact.norm()
+    assert 0 < error < 0.03
+
+
+def test_a_model_without_keys_and_values_is_refused(tmp_path: Path) -> None:
+    config = transformers.MambaConfig(
+        hidden_size=16, num_hidden_layers=1, state_size=4, vocab_size=20
+    )
+    with pytest.raises(ExportError, match="no keys and values"):
+        export_causal_lm(transformers.MambaForCausalLM(config), tmp_path / "m.onnx")
+    with pytest.raises(ExportError, match="Linear does not run on input_ids"):
+        export_causal_lm(nn.Linear(2, 2), tmp_path / "m.onnx")
+    with pytest.raises(ArgumentError, match="'float' or 'int8'"):
+        export_causal_lm(language_model("Llama"), tmp_path / "m.onnx", cache="int4")
