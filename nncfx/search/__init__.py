@@ -16,6 +16,9 @@ from nncfx.search.one_level.stages import search_level
 from nncfx.search.one_level.study import Study
 from nncfx.search.settings import SearchSettings
 from nncfx.search.trials import JSONValue, Measurement, Observation, Trial
+from nncfx.search.workers.executor import Done, Executor, SplitEvaluation
+from nncfx.search.workers.processes import LocalExecutor
+from nncfx.search.workers.ray_executor import RayExecutor
 
 __all__ = [
     "CAUTION",
@@ -26,18 +29,23 @@ __all__ = [
     "Curve",
     "Difference",
     "Dimension",
+    "Done",
+    "Executor",
     "JSONValue",
     "LevelResult",
+    "LocalExecutor",
     "Measurement",
     "ObjectiveResult",
     "Observation",
     "Problem",
     "Range",
+    "RayExecutor",
     "SearchResult",
     "SearchSettings",
     "Space",
     "SpaceResult",
     "SpaceSettings",
+    "SplitEvaluation",
     "Study",
     "Trial",
     "TrustRegion",

@@ -1,5 +1,7 @@
 """What studies share: trials that a journal keeps, read back on opening."""
 
+import dataclasses
+import datetime as dt
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -9,7 +11,22 @@ from nncfx.errors import ArgumentError, SearchError
 from nncfx.search.journal import Journal
 from nncfx.search.trials import JSONValue
 
-__all__ = ["Journaled", "Numbered"]
+__all__ = ["Journaled", "Lease", "Numbered"]
+
+_LEASE = "lease"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lease:
+    """A trial that a worker was given, and that has not ended.
+
+    Attributes:
+        point: what is evaluated, as the study writes it.
+        after: how many trials had ended when it was given.
+    """
+
+    point: Mapping[str, JSONValue]
+    after: int
 
 
 class Numbered(Protocol):
@@ -31,8 +48,13 @@ T = TypeVar("T", bound=Numbered)
 class Journaled(ABC, Generic[T]):
     """Trials in a `Journal`; a context manager that releases it.
 
+    A trial that runs beside others is announced by a lease first, so that a search whose driver or
+    worker was killed gives it again. Leases do not expire: the journal has one driver at a time,
+    which its lock ensures, and no clock is asked.
+
     Attributes:
         trials: the finished trials, in order of their numbers.
+        leases: the trials that are under way, or were when the journal was left.
         notes: what was mended while opening, one sentence each.
     """
 
@@ -45,9 +67,10 @@ class Journaled(ABC, Generic[T]):
         self._journal = Journal(path, header, data)
         self.notes = self._journal.notes
         self.trials: list[T] = []
+        self.leases: list[Lease] = []
         try:
-            for record in self._journal.records:
-                self.trials.append(self._read(record))
+            for line, record in enumerate(self._journal.records):
+                self._take(record, self._journal.place(line))
         except BaseException:
             self.close()
             raise
@@ -78,15 +101,47 @@ class Journaled(ABC, Generic[T]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def lease(self, point: Mapping[str, JSONValue]) -> Lease:
+        """Write down that `point` is about to be evaluated; return its lease.
+
+        Raises:
+            SearchError: the journal is closed, or cannot be written.
+        """
+        lease = Lease(point=point, after=len(self.trials))
+        started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        record: dict[str, JSONValue] = {
+            _LEASE: dict(point),
+            "after": lease.after,
+            "started": started,
+        }
+        self._journal.append(record, f"the lease of {dict(point)}")
+        self.leases.append(lease)
+        return lease
+
+    @abstractmethod
+    def _point(self, trial: T) -> Mapping[str, JSONValue]:
+        """Return what `trial` evaluated, as its lease has it."""
+
     def _keep(self, trial: T, what: str) -> T:
         """Append `trial`; `what` names it in messages."""
         self._journal.append(trial.to_json(), what)
-        self.trials.append(trial)
+        self._end(trial)
         return trial
 
-    def _read(self, record: Mapping[str, JSONValue]) -> T:
+    def _end(self, trial: T) -> None:
+        self.trials.append(trial)
+        point = self._point(trial)
+        self.leases = [lease for lease in self.leases if lease.point != point]
+
+    def _take(self, record: Mapping[str, JSONValue], place: str) -> None:
+        point, after = record.get(_LEASE), record.get("after")
+        if isinstance(point, dict) and isinstance(after, int):
+            self.leases.append(Lease(point=point, after=after))
+        else:
+            self._end(self._read(record, place))
+
+    def _read(self, record: Mapping[str, JSONValue], place: str) -> T:
         number = len(self.trials)
-        place = self._journal.place(number)
         try:
             trial = self._parsed(record)
         except ArgumentError as error:

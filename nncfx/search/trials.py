@@ -90,6 +90,8 @@ class Trial:
         error: why the trial failed ("ErrorType: message"); None for a done one.
         seconds: wall-clock duration of the evaluation.
         started: when it began, ISO 8601 in UTC.
+        after: how many trials had ended when it began, where trials run side by side; None: all
+            those before it.
     """
 
     number: int
@@ -100,6 +102,7 @@ class Trial:
     error: str | None
     seconds: float
     started: str
+    after: int | None = None
 
     def is_feasible(self, threshold: float, caution: float = 0.0) -> bool:
         """Say whether the trial is done and its metric safely (by `caution`) at the threshold."""
@@ -122,6 +125,7 @@ class Trial:
             "error": self.error,
             "seconds": self.seconds,
             "started": self.started,
+            **({} if self.after is None else {"after": self.after}),
         }
 
     @staticmethod
@@ -180,6 +184,7 @@ _SCHEMA = {
         "error": {"type": ["string", "null"]},
         "seconds": {"type": "number", "minimum": 0},
         "started": {"type": "string"},
+        "after": {"type": "integer", "minimum": 0},
     },
     "if": {"properties": {"state": {"const": "done"}}},
     "then": {"properties": {"metric": {"type": "number"}, "objective": {"type": "number"}}},

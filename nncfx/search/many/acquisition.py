@@ -27,6 +27,7 @@ _CLOSER: Final = (0.03, 0.01, 0.003)
 _SAMPLES: Final = 64
 _FAILED_RADIUS: Final = 0.05
 _MOST_LISTED: Final = 2048
+_ROUNDING: Final = 1e-9
 
 
 def next_point(
@@ -35,6 +36,7 @@ def next_point(
     outcomes: Sequence[Sequence[float]],
     avoided: Sequence[Sequence[float]],
     seed: int,
+    under_way: Sequence[Sequence[float]] = (),
 ) -> list[float] | None:
     """Return the point of the unit cube to evaluate next, or None when all were evaluated.
 
@@ -50,6 +52,8 @@ def next_point(
         outcomes: n x m finite values, in the order of `problem.outcomes`.
         avoided: points of failed trials, whose neighbourhood is left out.
         seed: of pool, samples and fits.
+        under_way: points that are being evaluated; the improvement is expected beside theirs,
+            over samples of what they may turn out to be.
 
     Raises:
         MissingExtraError: BoTorch is not installed.
@@ -66,9 +70,14 @@ def next_point(
         warnings.filterwarnings("ignore", "When all training points are infeasible")
         torch.manual_seed(seed)
         pool = _pool(problem, x, y, torch.tensor(avoided, dtype=torch.float64), seed)
+        pending = torch.tensor(under_way, dtype=torch.float64)
+        if len(pending):
+            pool = pool[torch.cdist(pool, pending).amin(1) > _ROUNDING]
         if not len(pool):
             return None
         acquisition = _acquisition(problem, x, (y - centre) / spread, (centre, spread), seed)
+        if len(pending):
+            acquisition.set_X_pending(pending)
         with torch.no_grad():
             parts = [pool[i : i + _BATCH] for i in range(0, len(pool), _BATCH)]
             values = torch.cat([acquisition(part[:, None]) for part in parts])
@@ -99,7 +108,7 @@ def _pool(problem: Problem, x: Tensor, y: Tensor, avoided: Tensor, seed: int) ->
         ]
         pool = torch.cat([spread, _snapped(problem, torch.cat(around).clamp(0, 1))])
     # a candidate is never evaluated twice
-    keep = torch.cdist(pool, x).amin(1) > 1e-9  # noqa: PLR2004 (rounding)
+    keep = torch.cdist(pool, x).amin(1) > _ROUNDING
     if len(avoided):
         keep &= torch.cdist(pool, avoided, p=torch.inf).amin(1) > _FAILED_RADIUS
     return pool[keep]
@@ -155,7 +164,7 @@ def _models(x: Tensor, y: Tensor) -> "ModelListGP":
 
 def _acquisition(
     problem: Problem, x: Tensor, y: Tensor, scale: tuple[Tensor, Tensor], seed: int
-) -> Callable[[Tensor], Tensor]:
+) -> Any:  # noqa: ANN401 (an acquisition function of BoTorch, which gives no types)
     from botorch.acquisition.logei import qLogNoisyExpectedImprovement
     from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
     from botorch.acquisition.multi_objective.objective import WeightedMCMultiOutputObjective
@@ -173,19 +182,15 @@ def _acquisition(
     if len(signs) == 1:
         weights = torch.zeros(y.shape[1], dtype=torch.float64)
         weights[0] = signs[0]
-        single: Any = qLogNoisyExpectedImprovement(objective=LinearMCObjective(weights), **shared)
-        found: Callable[[Tensor], Tensor] = single
-        return found
+        return qLogNoisyExpectedImprovement(objective=LinearMCObjective(weights), **shared)
     gains = y[:, : len(signs)] * torch.tensor(signs, dtype=torch.float64)
     low, high = gains.amin(0), gains.amax(0)
     objective = WeightedMCMultiOutputObjective(
         torch.tensor(signs, dtype=torch.float64), outcomes=list(range(len(signs)))
     )
-    many: Any = qLogNoisyExpectedHypervolumeImprovement(
+    return qLogNoisyExpectedHypervolumeImprovement(
         ref_point=low - 0.1 * (high - low), objective=objective, **shared
     )
-    front: Callable[[Tensor], Tensor] = many
-    return front
 
 
 def _constraints(

@@ -10,12 +10,12 @@ from typing import Any, cast
 from typing_extensions import override
 
 from nncfx.errors import ArgumentError
-from nncfx.search.attempt import attempt
+from nncfx.search.attempt import Attempt, attempt
 from nncfx.search.journaled import Journaled
 from nncfx.search.many.space import Candidate, Space
 from nncfx.search.trials import JSONValue, State
 
-__all__ = ["CandidateStudy", "CandidateTrial", "nearest_trial"]
+__all__ = ["CandidateStudy", "CandidateTrial", "candidate_of", "nearest_trial"]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -32,6 +32,8 @@ class CandidateTrial:
         error: why the trial failed ("ErrorType: message"); None for a done one.
         seconds: wall-clock duration of the evaluation.
         started: when it began, ISO 8601 in UTC.
+        after: how many trials had ended when it began, where trials run side by side; None: all
+            those before it.
     """
 
     number: int
@@ -41,10 +43,14 @@ class CandidateTrial:
     error: str | None
     seconds: float
     started: str
+    after: int | None = None
 
     def to_json(self) -> dict[str, JSONValue]:
         """Return the trial as the JSON object that a journal line holds."""
-        return dataclasses.asdict(self)
+        written = dataclasses.asdict(self)
+        if self.after is None:
+            del written["after"]
+        return written
 
     @staticmethod
     def from_json(record: Mapping[str, JSONValue]) -> "CandidateTrial":
@@ -96,6 +102,10 @@ class CandidateStudy(Journaled[CandidateTrial]):
     def _parsed(self, record: Mapping[str, JSONValue]) -> CandidateTrial:
         return CandidateTrial.from_json(record)
 
+    @override
+    def _point(self, trial: CandidateTrial) -> Mapping[str, JSONValue]:
+        return dict(trial.candidate)
+
     def run(
         self,
         candidate: Candidate,
@@ -113,7 +123,26 @@ class CandidateStudy(Journaled[CandidateTrial]):
             ArgumentError: the evaluation returned no number under one of `names`.
         """
         what = f"trial {len(self.trials)} at {dict(candidate)}"
-        outcome = attempt(lambda: evaluate(dict(candidate)), what)
+        return self.record(candidate, names, attempt(lambda: evaluate(dict(candidate)), what))
+
+    def record(
+        self,
+        candidate: Candidate,
+        names: Iterable[str],
+        outcome: Attempt[Mapping[str, float]],
+        after: int | None = None,
+    ) -> CandidateTrial:
+        """Append the trial that `outcome` tells of to the journal, and return it.
+
+        Args:
+            candidate: what was evaluated.
+            names: of the outcomes that are needed.
+            outcome: what came of it.
+            after: how many trials had ended when it began, if it ran beside others.
+
+        Raises:
+            ArgumentError: there is no number under one of `names`.
+        """
         outcomes = None if outcome.error else _numbers(outcome.value, names)
         error = outcome.error
         if outcomes is not None and not all(map(math.isfinite, outcomes.values())):
@@ -126,10 +155,16 @@ class CandidateStudy(Journaled[CandidateTrial]):
             error=error,
             seconds=outcome.seconds,
             started=outcome.started,
+            after=after,
         )
         if error is not None:
             _LOGGER.warning("Trial %d at %s failed: %s", trial.number, trial.candidate, error)
         return self._keep(trial, f"what the evaluation of {trial.candidate} returned")
+
+
+def candidate_of(point: Mapping[str, Any]) -> Candidate:
+    """Return the candidate of a point, as leases of a `CandidateStudy` write them."""
+    return dict(point)
 
 
 def nearest_trial(
@@ -179,6 +214,7 @@ _SCHEMA = {
         "error": {"type": ["string", "null"]},
         "seconds": {"type": "number", "minimum": 0},
         "started": {"type": "string"},
+        "after": {"type": "integer", "minimum": 0},
     },
     "if": {"properties": {"state": {"const": "done"}}},
     "then": {"properties": {"outcomes": _NUMBERS}},

@@ -4,10 +4,14 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from nncfx.errors import SearchError
+from nncfx.search.attempt import Attempt
+from nncfx.search.journaled import Lease
 from nncfx.search.many.acquisition import next_point, spread_points
-from nncfx.search.many.candidates import CandidateStudy, CandidateTrial
+from nncfx.search.many.candidates import CandidateStudy, CandidateTrial, candidate_of
 from nncfx.search.many.problem import Problem, SpaceSettings, non_dominated
 from nncfx.search.many.space import Candidate
+from nncfx.search.workers.driver import Driver, driving
+from nncfx.search.workers.executor import Executor, split
 
 __all__ = ["SpaceResult", "search_space"]
 
@@ -69,6 +73,7 @@ def search_space(
     start: Sequence[Candidate] = (),
     settings: SpaceSettings | None = None,
     study: CandidateStudy | None = None,
+    executor: Executor | None = None,
 ) -> SpaceResult:
     """Search the space of `problem` for its best candidate, or for its front.
 
@@ -84,6 +89,9 @@ def search_space(
         start: candidates to evaluate first, such as a good guess; those count as initial ones.
         settings: how long to look.
         study: the journal; a search that was interrupted goes on from it.
+        executor: evaluates several candidates at the same time, such as `LocalExecutor(4)`; the
+            point of largest expected improvement is then that beside those under way. None: one
+            after the other, here.
 
     Raises:
         SearchError: the first four trials failed, or the journal belongs to another search.
@@ -100,30 +108,72 @@ def search_space(
     study.bind({**problem.to_json(), **settings.to_json(), "start": [dict(c) for c in start]})
     count = settings.initial or 2 * len(problem.space) + 2
     first = (given + spread_points(problem, count, settings.seed))[: max(count, len(given))]
-    while len(study.trials) < settings.max_evaluations:
+
+    def propose(pending: Sequence[Candidate], count: int) -> list[Candidate]:
         _check_any_succeeded(study.trials)
-        point = _next(problem, study.trials, first, settings.seed)
-        if point is None:
-            break
-        study.run(problem.space.decode(point), problem.outcomes, evaluate)
+        under_way = [*pending]
+        most = min(len(pending) + count, settings.max_evaluations - len(study.trials))
+        while len(under_way) < most:
+            point = _next(problem, study.trials, under_way, first, settings.seed)
+            if point is None:
+                break
+            under_way.append(problem.space.decode(point))
+        return under_way[len(pending) :]
+
+    if executor is None:
+        while found := propose((), 1):
+            study.run(found[0], problem.outcomes, evaluate)
+    else:
+        _run_beside(study, problem, executor, evaluate, propose)
     return SpaceResult(problem=problem, trials=tuple(study.trials))
+
+
+def _run_beside(
+    study: CandidateStudy,
+    problem: Problem,
+    executor: Executor,
+    evaluate: Callable[[Candidate], Mapping[str, float]],
+    propose: Callable[[Sequence[Candidate], int], Sequence[Candidate]],
+) -> None:
+    """Evaluate what `propose` asks for on workers, until that is nothing."""
+
+    def record(lease: Lease, outcome: Attempt[Mapping[str, float]]) -> CandidateTrial:
+        candidate = candidate_of(lease.point)
+        return study.record(candidate, problem.outcomes, outcome, lease.after)
+
+    driver = Driver(
+        study=study,
+        executor=executor,
+        evaluation=split(evaluate),
+        argument_of=candidate_of,
+        record=record,
+    )
+    with driving(executor, evaluate):
+        driver.run(
+            lambda points, count: propose([candidate_of(one) for one in points], count),
+        )
 
 
 def _next(
     problem: Problem,
     trials: Sequence[CandidateTrial],
+    under_way: Sequence[Candidate],
     first: Sequence[Sequence[float]],
     seed: int,
 ) -> Sequence[float] | None:
     done = [(trial.candidate, trial.outcomes) for trial in trials if trial.outcomes is not None]
-    if len(trials) < len(first):
-        return first[len(trials)]
+    begun = len(trials) + len(under_way)
+    if begun < len(first):
+        return first[begun]
+    if not done and under_way:
+        return None  # nothing to go by yet
     return next_point(
         problem,
         [problem.space.encode(candidate) for candidate, _ in done],
         [[outcomes[name] for name in problem.outcomes] for _, outcomes in done],
         [problem.space.encode(t.candidate) for t in trials if t.outcomes is None],
-        seed + len(trials),
+        seed + begun,
+        [problem.space.encode(candidate) for candidate in under_way],
     )
 
 

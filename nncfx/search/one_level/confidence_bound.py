@@ -7,7 +7,7 @@ from nncfx.search.resolution import stretch
 from nncfx.search.settings import SearchSettings
 from nncfx.search.trials import Observation
 
-__all__ = ["next_objective_level"]
+__all__ = ["next_objective_level", "next_objective_levels"]
 
 _KAPPA = 0.95  # deviations of optimism, as published
 _GRID = 400
@@ -57,3 +57,46 @@ def next_objective_level(
     if any(abs(best - scale.cells(level)) <= 1 for level in known):
         return None
     return min(round(scale.level(best), _DIGITS), upper)
+
+
+def next_objective_levels(
+    observations: Sequence[Observation],
+    upper: float,
+    settings: SearchSettings,
+    *,
+    maximize: bool,
+    pending: Sequence[float] = (),
+    count: int = 1,
+) -> list[float]:
+    """Return up to `count` levels to measure at the same time, while `pending` ones are measured.
+
+    Each level under way counts as measured, with the mean of the Gaussian process as its value.
+    An empty list while something is pending means: wait; else the search is over.
+
+    Source: Ginsbourger, Le Riche and Carraro (2010), Kriging Is Well-Suited to Parallelize
+        Optimization, Section 3.3 (the kriging believer).
+    """
+    seen = list(observations)
+    for level in pending:
+        seen.append(_believed(seen, level, settings))
+    found: list[float] = []
+    while len(found) < count:
+        following = next_objective_level(seen, upper, settings, maximize=maximize)
+        if following is None:
+            break
+        found.append(following)
+        if len(found) < count:
+            seen.append(_believed(seen, following, settings))
+    return found
+
+
+def _believed(
+    observations: Sequence[Observation], level: float, settings: SearchSettings
+) -> Observation:
+    known = {seen.level: seen.value for seen in observations if seen.value is not None}
+    if not known:
+        return Observation(level=level, value=0.0)
+    process = GaussianProcess(
+        [stretch(one) for one in known], list(known.values()), seed=settings.seed
+    )
+    return Observation(level=level, value=float(process.predict([stretch(level)])[0]))

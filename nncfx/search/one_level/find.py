@@ -10,6 +10,8 @@ from nncfx.search.one_level.results import LevelResult, ObjectiveResult
 from nncfx.search.one_level.study import Study
 from nncfx.search.settings import SearchSettings
 from nncfx.search.trials import Measurement, Observation
+from nncfx.search.workers.driver import driving
+from nncfx.search.workers.executor import Executor, SplitEvaluation
 
 __all__ = ["find_level", "optimize_objective"]
 
@@ -25,6 +27,7 @@ def find_level(  # noqa: PLR0913 (the front door: one word per setting, each wit
     seed: int = 0,
     caution: float = CAUTION,
     study: Study | None = None,
+    executor: Executor | None = None,
 ) -> LevelResult:
     """Find the highest level at which `evaluate(level)` is still at least `threshold`.
 
@@ -47,6 +50,8 @@ def find_level(  # noqa: PLR0913 (the front door: one word per setting, each wit
         seed: seeds the fits of the Gaussian process.
         caution: standard errors to keep away from the threshold, at least 0.
         study: the journal; a search that was interrupted goes on from it.
+        executor: evaluates several levels at the same time, such as `LocalExecutor(2)`; None: one
+            after the other, here.
 
     Raises:
         SearchError: level 0 itself is infeasible, the first four evaluations failed, or the
@@ -71,12 +76,13 @@ def find_level(  # noqa: PLR0913 (the front door: one word per setting, each wit
     study.bind({"threshold": threshold, **settings.to_json()})
     if at_zero is not None and not study.trials:
         study.run("dense", 0.0, lambda _: Measurement(metric=at_zero, objective=0.0))
-    bracket = run_accuracy_stage(
-        study,
-        lambda level: _measured(evaluate(level), level),
-        threshold,
-        settings,
+    measure = SplitEvaluation[float, Measurement](
+        prepare=lambda level, _: level,
+        work=evaluate,
+        finish=lambda level, found: _measured(found, level),
     )
+    with driving(executor, measure):
+        bracket = run_accuracy_stage(study, measure, threshold, settings, executor)
     return LevelResult(
         level=bracket.low,
         evaluations=tuple(metrics_of(of_stages(study, "accuracy"))),

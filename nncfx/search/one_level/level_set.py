@@ -11,7 +11,7 @@ from nncfx.search.resolution import Resolution, remaining_decades, stretch
 from nncfx.search.settings import SearchSettings
 from nncfx.search.trials import Observation
 
-__all__ = ["next_level"]
+__all__ = ["View", "crossing_of", "is_steep", "next_level"]
 
 # The constants below were chosen on benchmarks/search_efficiency.py, where a wide plateau around
 # them does equally well.
@@ -73,7 +73,7 @@ def next_level(
     used = len(observations) - free
     if used >= settings.max_evaluations:
         return None
-    view = _View(observations=observations, threshold=threshold, settings=settings)
+    view = View(observations=observations, threshold=threshold, settings=settings)
     if not view.feasible:
         if any(seen.level == 0 for seen in observations):
             return None
@@ -82,7 +82,7 @@ def next_level(
     whole = Bracket(low=0.0, high=settings.upper)
     spare = min(settings.max_evaluations, whole.halvings(view.scale) + _SLACK) - used
     if view.bracket.is_closed(view.scale):
-        if spare <= 0 or not _is_steep(view):
+        if spare <= 0 or not is_steep(view):
             return None
         position = _refinement(view)
     else:
@@ -91,7 +91,7 @@ def next_level(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _View:
+class View:
     """What the observations say; positions are in cells."""
 
     observations: Sequence[Observation]
@@ -100,30 +100,37 @@ class _View:
 
     @property
     def scale(self) -> Resolution:
+        """The scale on which one unit is what the search resolves."""
         return self.settings.resolution
 
     @functools.cached_property
     def bracket(self) -> Bracket:
+        """Where the crossing can be."""
         return Bracket.of(self.observations, threshold=self.threshold, upper=self.settings.upper)
 
     @property
     def low(self) -> float:
+        """The feasible end of the bracket."""
         return self.scale.cells(self.bracket.low)
 
     @property
     def high(self) -> float:
+        """The infeasible or open end of the bracket."""
         return self.scale.cells(self.bracket.high)
 
     @property
     def middle(self) -> float:
+        """The middle of the bracket."""
         return (self.low + self.high) / 2
 
     @property
     def measured(self) -> dict[float, float]:
+        """The metric by level, where it was measured."""
         return {seen.level: seen.value for seen in self.observations if seen.value is not None}
 
     @property
     def feasible(self) -> dict[float, float]:
+        """The metric by level, where it reaches the threshold."""
         return {level: y for level, y in self.measured.items() if y >= self.threshold}
 
     @property
@@ -163,19 +170,19 @@ class _View:
         return max(_CLOSE * self.slack, _NEGLIGIBLE * (max(values) - min(values)))
 
 
-def _admissible(position: float, view: _View, spare: int) -> float:
+def _admissible(position: float, view: View, spare: int) -> float:
     """Move a probe to where bisection can still finish within `spare` evaluations."""
     reach = 2.0 ** max(spare - 1, 0)
     first, last = max(view.low, view.high - reach), min(view.high, view.low + reach)
     return min(max(position, first), last) if first <= last else view.middle
 
 
-def _proposal(view: _View) -> float:
+def _proposal(view: View) -> float:
     if view.is_open:
         return _outward(view)
     if not view.is_straddled:
         return view.middle
-    crossing, deviation = _crossing(view)
+    crossing, deviation = crossing_of(view)
     to_low, to_high = crossing - view.low, view.high - crossing
     if view.high - view.low <= 2:  # noqa: PLR2004 (any probe that leaves one cell on both sides)
         closes = to_low <= 1 and to_high <= 1
@@ -187,7 +194,7 @@ def _proposal(view: _View) -> float:
     return _beside(crossing, deviation, view)
 
 
-def _beside(crossing: float, deviation: float, view: _View) -> float:
+def _beside(crossing: float, deviation: float, view: View) -> float:
     """Return a probe on that side of the crossing where the farther end of the bracket is."""
     to_low, to_high = crossing - view.low, view.high - crossing
     if to_high > _LOPSIDED * to_low:
@@ -196,7 +203,7 @@ def _beside(crossing: float, deviation: float, view: _View) -> float:
     return max(crossing - max(_BELOW, away), view.low + 0.5)
 
 
-def _outward(view: _View) -> float:
+def _outward(view: View) -> float:
     """Return a probe above the highest feasible level, no upper end being known yet."""
     if view.low == 0:
         return _FIRST * view.high
@@ -205,7 +212,7 @@ def _outward(view: _View) -> float:
     return min(view.scale.cells(level), view.high - 0.5)
 
 
-def _is_steep(view: _View) -> bool:
+def is_steep(view: View) -> bool:
     """A cell is too coarse to bring the metric close to the threshold."""
     if view.above <= view.close or view.high - view.low <= _FINEST:
         return False
@@ -220,15 +227,15 @@ def _is_steep(view: _View) -> bool:
     return high - low > _STEEP * view.slack
 
 
-def _refinement(view: _View) -> float:
+def _refinement(view: View) -> float:
     """Return a probe inside a bracket of one cell, at the estimated crossing."""
     if not view.is_straddled:
         return view.middle
     margin = (view.high - view.low) / 10
-    return min(max(_crossing(view)[0], view.low + margin), view.high - margin)
+    return min(max(crossing_of(view)[0], view.low + margin), view.high - margin)
 
 
-def _crossing(view: _View) -> tuple[float, float]:
+def crossing_of(view: View) -> tuple[float, float]:
     """Return the maximiser of ILS-UCB in the bracket and the deviation there, both in cells."""
     drops, threshold = _drops(view)
     process = GaussianProcess(
@@ -245,7 +252,7 @@ def _crossing(view: _View) -> tuple[float, float]:
     return grid[best], min(spread, width / 2)
 
 
-def _drops(view: _View) -> tuple[list[float], float]:
+def _drops(view: View) -> tuple[list[float], float]:
     """Return the drops of the metric below its best, and the drop at the threshold.
 
     The scale is linear near zero and logarithmic beyond, so that the knee of an accuracy curve
@@ -258,7 +265,7 @@ def _drops(view: _View) -> tuple[list[float], float]:
     return drops, threshold
 
 
-def _unit(view: _View) -> float:
+def _unit(view: View) -> float:
     """Return the drop of the metric at which the scale turns logarithmic; above 0."""
     values = view.believed.values()
     return max(view.slack / _LINEAR, (max(values) - min(values)) / 1000) or 1.0

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 
 from nncfx.errors import ArgumentError, SearchError
 from nncfx.search.one_level.bracket import Bracket
-from nncfx.search.one_level.confidence_bound import next_objective_level
-from nncfx.search.one_level.level_set import next_level
-from nncfx.search.one_level.study import Study
+from nncfx.search.one_level.confidence_bound import next_objective_levels
+from nncfx.search.one_level.simultaneous import next_levels
+from nncfx.search.one_level.study import Study, level_of
 from nncfx.search.settings import SearchSettings
 from nncfx.search.trials import Measurement, Observation, Stage, Trial
+from nncfx.search.workers.driver import Driver, Point
+from nncfx.search.workers.executor import Executor, split
 
 __all__ = [
     "check_threshold",
@@ -23,6 +25,8 @@ __all__ = [
 
 # Bisection from the whole range is at about level 0.1 by then: if nothing worked, nothing will.
 _HOPELESS = 4
+# Trials of one search take about equally long, and each tells where the others should have been.
+_GRACE = 0.1
 
 
 def check_threshold(threshold: float) -> None:
@@ -43,18 +47,19 @@ def run_accuracy_stage(
     evaluate: Callable[[float], Measurement],
     threshold: float,
     settings: SearchSettings,
+    executor: Executor | None = None,
 ) -> Bracket:
     """Run what stage 1 still lacks, and return the bracket of the crossing.
 
     Raises:
         SearchError: the dense model is below the threshold, or the first four trials failed.
     """
-    while True:
+
+    def known() -> list[Observation]:
         trials = of_stages(study, "dense", "accuracy")
         _check_any_succeeded(trials, settings)
         _check_dense(trials, threshold)
-        free = len(of_stages(study, "dense"))
-        safe = [
+        return [
             dataclasses.replace(
                 seen, value=seen.value - settings.caution * (seen.standard_error or 0.0)
             )
@@ -62,10 +67,13 @@ def run_accuracy_stage(
             else seen
             for seen in metrics_of(trials)
         ]
-        level = next_level(safe, threshold, settings, free=free)
-        if level is None:
-            return Bracket.of(safe, threshold=threshold, upper=settings.upper)
-        study.run("accuracy", level, evaluate)
+
+    def propose(pending: Sequence[float], count: int) -> list[float]:
+        free = len(of_stages(study, "dense"))
+        return next_levels(known(), threshold, settings, free=free, pending=pending, count=count)
+
+    _run(study, "accuracy", evaluate, propose, executor)
+    return Bracket.of(known(), threshold=threshold, upper=settings.upper)
 
 
 def run_objective_stage(
@@ -75,15 +83,49 @@ def run_objective_stage(
     settings: SearchSettings,
     *,
     maximize: bool,
+    executor: Executor | None = None,
 ) -> None:
     """Run what stage 2 still lacks on the levels of (0, upper]."""
-    while len(of_stages(study, "objective")) < settings.max_evaluations:
-        level = next_objective_level(
-            objectives_of(study.trials), upper, settings, maximize=maximize
+
+    def propose(pending: Sequence[float], count: int) -> list[float]:
+        left = settings.max_evaluations - len(of_stages(study, "objective")) - len(pending)
+        return next_objective_levels(
+            objectives_of(study.trials),
+            upper,
+            settings,
+            maximize=maximize,
+            pending=pending,
+            count=min(count, left),
         )
-        if level is None:
-            return
-        study.run("objective", level, evaluate)
+
+    _run(study, "objective", evaluate, propose, executor)
+
+
+def _run(
+    study: Study,
+    stage: Stage,
+    evaluate: Callable[[float], Measurement],
+    propose: Callable[[Sequence[float], int], Sequence[float]],
+    executor: Executor | None,
+) -> None:
+    """Evaluate what `propose` asks for until that is nothing, here or on the workers."""
+    if executor is None:
+        while levels := propose((), 1):
+            study.run(stage, levels[0], evaluate)
+        return
+
+    def points(pending: Sequence[Point], count: int) -> list[Point]:
+        levels = propose([level_of(point) for point in pending], count)
+        return [{"stage": stage, "level": level} for level in levels]
+
+    Driver(
+        study=study,
+        executor=executor,
+        evaluation=split(evaluate),
+        argument_of=level_of,
+        record=study.record_lease,
+        grace=_GRACE,
+    ).run(points)
 
 
 def of_stages(study: Study, *stages: Stage) -> list[Trial]:

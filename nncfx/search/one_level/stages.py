@@ -8,11 +8,13 @@ from nncfx.search.one_level.results import SearchResult, best_trial
 from nncfx.search.one_level.study import Study
 from nncfx.search.settings import SearchSettings
 from nncfx.search.trials import Measurement
+from nncfx.search.workers.driver import driving
+from nncfx.search.workers.executor import Executor
 
 __all__ = ["search_level"]
 
 
-def search_level(
+def search_level(  # noqa: PLR0913 (the front door: one word per setting, each with a default)
     evaluate: Callable[[float], Measurement],
     *,
     threshold: float,
@@ -20,6 +22,7 @@ def search_level(
     at_zero: Measurement,
     study: Study | None = None,
     settings: SearchSettings | None = None,
+    executor: Executor | None = None,
 ) -> SearchResult:
     """Search the level with the best objective whose metric is at least `threshold`.
 
@@ -37,6 +40,8 @@ def search_level(
         at_zero: the dense model's measurement; if `study` already holds one, that one is used.
         study: the journal; without one the search cannot be resumed.
         settings: how closely and how long to look.
+        executor: evaluates several levels at the same time, such as `LocalExecutor(2)`; None: one
+            after the other, here.
 
     Raises:
         SearchError: the dense model is below the threshold, the first four trials failed, or the
@@ -67,8 +72,11 @@ def search_level(
     study.bind({"threshold": threshold, "maximize": maximize, **settings.to_json()})
     if not study.trials:
         study.run("dense", 0.0, lambda _: at_zero)
-    level_accuracy = run_accuracy_stage(study, evaluate, threshold, settings).low
-    run_objective_stage(study, evaluate, level_accuracy, settings, maximize=maximize)
+    with driving(executor, evaluate):
+        level_accuracy = run_accuracy_stage(study, evaluate, threshold, settings, executor).low
+        run_objective_stage(
+            study, evaluate, level_accuracy, settings, maximize=maximize, executor=executor
+        )
     return SearchResult(
         trials=tuple(study.trials),
         threshold=threshold,

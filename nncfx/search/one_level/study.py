@@ -2,16 +2,17 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 from typing_extensions import override
 
 from nncfx.errors import ArgumentError
-from nncfx.search.attempt import attempt
+from nncfx.search.attempt import Attempt, attempt
 from nncfx.search.journal import JOURNAL_VERSION
-from nncfx.search.journaled import Journaled
+from nncfx.search.journaled import Journaled, Lease
 from nncfx.search.trials import JSONValue, Measurement, Stage, Trial
 
-__all__ = ["JOURNAL_VERSION", "Study"]
+__all__ = ["JOURNAL_VERSION", "Study", "level_of"]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -51,6 +52,10 @@ class Study(Journaled[Trial]):
     def _parsed(self, record: Mapping[str, JSONValue]) -> Trial:
         return Trial.from_json(dict(record))
 
+    @override
+    def _point(self, trial: Trial) -> Mapping[str, JSONValue]:
+        return {"stage": trial.stage, "level": trial.level}
+
     def run(self, stage: Stage, level: float, evaluate: Callable[[float], Measurement]) -> Trial:
         """Evaluate `level`, append the trial to the journal, and return it.
 
@@ -63,7 +68,23 @@ class Study(Journaled[Trial]):
                 run again.
             ArgumentError: `evaluate` returned something that cannot be recorded.
         """
-        outcome = attempt(lambda: evaluate(level), f"trial {len(self.trials)}, level {level:g}")
+        what = f"trial {len(self.trials)}, level {level:g}"
+        return self.record(stage, level, attempt(lambda: evaluate(level), what))
+
+    def record(
+        self, stage: Stage, level: float, outcome: Attempt[Measurement], after: int | None = None
+    ) -> Trial:
+        """Append the trial that `outcome` tells of to the journal, and return it.
+
+        Args:
+            stage: which one the trial belongs to.
+            level: what was evaluated.
+            outcome: what came of it.
+            after: how many trials had ended when it began, if it ran beside others.
+
+        Raises:
+            ArgumentError: its value cannot be recorded.
+        """
         measurement, error = outcome.value, outcome.error
         if error is None and not isinstance(measurement, Measurement):
             raise ArgumentError(
@@ -84,7 +105,18 @@ class Study(Journaled[Trial]):
             error=error,
             seconds=outcome.seconds,
             started=outcome.started,
+            after=after,
         )
         if error is not None:
             _LOGGER.warning("Trial %d at level %g failed: %s", trial.number, level, error)
         return self._keep(trial, f"what the evaluation of level {trial.level} returned")
+
+    def record_lease(self, lease: Lease, outcome: Attempt[Measurement]) -> Trial:
+        """Append the trial of a lease of this study, as `record` does."""
+        stage = cast("Stage", lease.point["stage"])
+        return self.record(stage, level_of(lease.point), outcome, lease.after)
+
+
+def level_of(point: Mapping[str, Any]) -> float:
+    """Return the level of a point, as leases of a `Study` write them."""
+    return float(point["level"])

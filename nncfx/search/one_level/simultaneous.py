@@ -1,0 +1,174 @@
+"""Stage 1 on several workers: which levels to measure at the same time."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import Final
+
+from nncfx.search.one_level.level_set import View, crossing_of, is_steep, next_level
+from nncfx.search.resolution import remaining_decades
+from nncfx.search.settings import SearchSettings
+from nncfx.search.trials import Observation
+
+__all__ = ["next_levels"]
+
+# The constants below were chosen on benchmarks/parallel_search.py.
+_PRIOR: Final = 0.5  # power that moves the first cuts to where knees usually are
+_SPREAD: Final = 0.6  # deviations of the estimate that a batch spans
+_HALF_CELL: Final = 0.49
+_ALMOST_ONE: Final = 1 - 1e-6
+_SLACK: Final = 2  # rounds that may be risked beyond what even cuts need
+_FINER: Final = 0.05  # part of the bracket by which a steep curve is cut beside the estimate
+_EDGE: Final = 0.3  # cells between neighbouring cuts
+_DIGITS: Final = 10
+
+
+def next_levels(
+    observations: Sequence[Observation],
+    threshold: float,
+    settings: SearchSettings,
+    *,
+    free: int,
+    pending: Sequence[float] = (),
+    count: int = 1,
+) -> list[float]:
+    """Return up to `count` levels at which to measure a decreasing metric while others run.
+
+    One level and nothing pending is `next_level`. Else the bracket is cut in several places: on
+    the quantiles of the estimated crossing where there is an estimate, on those of the decades
+    while no level is infeasible, evenly where nothing else is known, and wherever cuts of a bold
+    estimate would leave more than even cuts close in the rounds that remain. There are never more
+    cuts at a time than let even cuts close the bracket with the evaluations that are left: 10
+    evaluations keep two workers busy, 16 keep four. An empty list while something is pending
+    means: wait; else the search is over.
+
+    Args:
+        observations: what is known so far; the first `free` cost nothing (the dense model).
+        threshold: the least metric that is feasible.
+        settings: tolerance, number of evaluations, upper end.
+        free: how many of the first observations do not count as evaluations.
+        pending: the levels that are measured now.
+        count: how many workers wait for a level, at least 1.
+    """
+    if count == 1 and not pending:
+        level = next_level(observations, threshold, settings, free=free)
+        return [] if level is None else [level]
+    left = settings.max_evaluations - (len(observations) - free + len(pending))
+    if left <= 0:
+        return []
+    view = View(observations=observations, threshold=threshold, settings=settings)
+    if not view.feasible:
+        if any(seen.level == 0 for seen in observations) or 0.0 in pending:
+            return []
+        if view.bracket.is_closed(view.scale) or left == 1:
+            return [0.0]
+    under_way = [view.scale.cells(p) for p in pending if view.bracket.low < p < view.bracket.high]
+    used = len(observations) - free + len(pending) - len(under_way)
+    cuts = _cuts(view, count + len(under_way), used)
+    for position in under_way:
+        if cuts:
+            cuts.remove(min(cuts, key=lambda cut: abs(cut - position)))
+    return [round(view.scale.level(cut), _DIGITS) for cut in cuts[: min(count, left)]]
+
+
+def _cuts(view: View, count: int, used: int) -> list[float]:
+    """Return up to `count` positions in the bracket, in cells, increasing.
+
+    Args:
+        view: what is known.
+        count: workers that wait, or measure in the bracket.
+        used: evaluations that are done, or measure outside of the bracket.
+    """
+    left = view.settings.max_evaluations - used
+    width = view.high - view.low
+    if view.bracket.is_closed(view.scale):
+        spare = _rounds(view, count) * count - used
+        return _refining(view, count) if spare > 0 and is_steep(view) else []
+    # more cuts would leave less than a cell each, or too few evaluations for the next round
+    count = min(count, max(math.ceil(width - 1e-6) - 1, 1))
+    while count > 1 and count * math.ceil(math.log(width, count + 1) - 1e-6) > left:
+        count -= 1
+    rounds = max(_rounds(view, count) - math.ceil(used / count), 1)
+    return _admissible(_proposed(view, count), view, count, reach=(count + 1.0) ** (rounds - 1))
+
+
+def _admissible(cuts: list[float], view: View, count: int, *, reach: float) -> list[float]:
+    """Return `cuts`, moved where they leave a part wider than `reach` cells."""
+    while view.high - view.low > count + 1 and _widest(cuts, view)[0] > reach:
+        _, low, high = _widest(cuts, view)
+        if len(cuts) == count:
+            if count == 1 or (low in cuts and high in cuts):
+                return _even(view, count)
+            # the boldest guess stays: that nearest to the others
+            cuts.remove(cuts[0] if high == view.high else cuts[-1])
+            _, low, high = _widest(cuts, view)
+        cuts = sorted([*cuts, (low + high) / 2])
+        if len(cuts) == count and _widest(cuts, view)[0] > reach:
+            return _even(view, count)
+    return cuts
+
+
+def _widest(cuts: list[float], view: View) -> tuple[float, float, float]:
+    ends = [view.low, *cuts, view.high]
+    return max((b - a, a, b) for a, b in itertools.pairwise(ends))
+
+
+def _rounds(view: View, count: int) -> int:
+    """Return in how many rounds even cuts surely close the whole range, with some slack."""
+    whole = view.scale.cells(view.settings.upper)
+    return math.ceil(math.log(max(whole, 1.0), count + 1) - 1e-6) + _SLACK
+
+
+def _even(view: View, count: int) -> list[float]:
+    width = view.high - view.low
+    return [view.low + width * (i + 1) / (count + 1) for i in range(count)]
+
+
+def _refining(view: View, count: int) -> list[float]:
+    """Return cuts of a bracket of one cell, close around the estimated crossing."""
+    if not view.is_straddled:
+        return _even(view, count)
+    step = (view.high - view.low) * _FINER
+    centre = crossing_of(view)[0]
+    centre = min(max(centre, view.low + step), view.high - step)
+    cuts = (centre + (i - (count - 1) / 2) * 2 * step for i in range(count))
+    return sorted(cut for cut in cuts if view.low < cut < view.high)
+
+
+def _proposed(view: View, count: int) -> list[float]:
+    parts = [(i + 1) / (count + 1) for i in range(count)]
+    if view.is_open and view.low == 0:
+        return [part**_PRIOR * view.high for part in parts]
+    if view.is_open:
+        low, high = (remaining_decades(end) for end in (view.bracket.low, view.bracket.high))
+        levels = [(1 - 10 ** -(low + (high - low) * part)) / 0.999 for part in parts]
+        return _apart([view.scale.cells(level) for level in levels], view)
+    if not view.is_straddled or count == 1:
+        return _even(view, count)
+    crossing, deviation = crossing_of(view)
+    if crossing - view.low <= _ALMOST_ONE and deviation < 1:
+        return [view.low + _ALMOST_ONE]
+    if view.high - crossing <= _ALMOST_ONE and deviation < 1:
+        return [view.high - _ALMOST_ONE]
+    middle = (count - 1) / 2
+    cuts = []
+    for number, part in enumerate(parts):
+        quantile = NormalDist().inv_cdf(part) * _SPREAD * deviation
+        least = (number - middle) * 2 * _HALF_CELL
+        cuts.append(crossing + (max(quantile, least) if least > 0 else min(quantile, least)))
+    return _apart(cuts, view)
+
+
+def _apart(cuts: list[float], view: View) -> list[float]:
+    """Return `cuts` inside the bracket; those too near to another go to its widest part."""
+    kept: list[float] = []
+    for cut in cuts:
+        inside = min(max(cut, view.low + _EDGE), view.high - _EDGE)
+        if all(abs(inside - other) >= _EDGE for other in kept):
+            kept.append(inside)
+    while len(kept) < len(cuts):
+        ends = sorted([view.low, *kept, view.high])
+        low, high = max(itertools.pairwise(ends), key=lambda pair: pair[1] - pair[0])
+        kept.append((low + high) / 2)
+    return sorted(kept)

@@ -1,0 +1,145 @@
+"""What runs trials beside each other: one protocol, whatever the engine below it."""
+
+import dataclasses
+import pickle
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+from nncfx.errors import ArgumentError
+from nncfx.search.attempt import Attempt
+
+__all__ = ["Done", "Executor", "SplitEvaluation", "check_workers", "pickled", "split"]
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Done:
+    """A task that is no longer under way.
+
+    Attributes:
+        key: which task.
+        attempt: what came of it; None when its worker died before it ended.
+    """
+
+    key: int
+    attempt: Attempt[Any] | None
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """Evaluates points on workers; `LocalExecutor` and `RayExecutor` are two.
+
+    A search calls `open` once, then `submit` and `wait` in turn, and `close` in the end; one
+    search uses an executor at a time. A worker that dies is replaced, and its task is handed back
+    as lost.
+    """
+
+    @property
+    def workers(self) -> int:
+        """How many points are evaluated at the same time, at least 1."""
+        ...
+
+    def open(self, evaluate: Callable[[Any], Any]) -> None:
+        """Start the workers; `evaluate` is passed to each once, and kept there.
+
+        Raises:
+            ArgumentError: `evaluate` cannot be passed to another process.
+        """
+        ...
+
+    def submit(self, key: int, argument: object, what: str) -> None:
+        """Let a free worker evaluate `argument`; `what` names the task in messages."""
+        ...
+
+    def wait(self, grace: float = 0.0) -> list[Done]:
+        """Return at least one task that has ended.
+
+        Args:
+            grace: how much longer to wait for the others, as a part of what the first one took.
+
+        Raises:
+            MachineError: memory, disk or device of a worker failed.
+        """
+        ...
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """Hold the workers of this machine still in the body, so that time can be measured."""
+        ...
+
+    def close(self) -> None:
+        """End the workers, and what they have under way; closing twice is allowed."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SplitEvaluation(Generic[P, R]):
+    """An evaluation of which a part runs on a worker.
+
+    Calling it does everything here, one part after the other.
+
+    Attributes:
+        prepare: makes of a point, and of how many trials had ended when it was given (None: all
+            that have), what a worker is sent; both can be pickled.
+        work: evaluates that, on a worker; passed to it once, with all that it holds.
+        finish: makes the outcome of a point and of what `work` returned, here: what must not run
+            beside other work, such as the measurement of a latency.
+    """
+
+    prepare: Callable[[P, int | None], Any]
+    work: Callable[[Any], Any]
+    finish: Callable[[P, Any], R]
+
+    def __call__(self, point: P) -> R:
+        """Return the outcome of `point`."""
+        return self.finish(point, self.work(self.prepare(point, None)))
+
+
+def split(evaluate: Callable[[P], R]) -> SplitEvaluation[P, R]:
+    """Return `evaluate` as one of which everything runs on a worker, if it is not split."""
+    if isinstance(evaluate, SplitEvaluation):
+        return evaluate
+    return SplitEvaluation(
+        prepare=lambda point, _: point, work=evaluate, finish=lambda _, outcome: outcome
+    )
+
+
+def check_workers(workers: object) -> int:
+    """Return the number of workers.
+
+    Raises:
+        ArgumentError: it is no whole number of at least 1.
+    """
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise ArgumentError(
+            f"workers is {workers!r}; it is how many trials run at the same time, a whole number "
+            "of at least 1. Write 2 for two processes."
+        )
+    return workers
+
+
+def pickled(evaluate: Callable[[Any], Any]) -> bytes:
+    """Return `evaluate` as bytes for another process.
+
+    With cloudpickle, if it is installed, functions of a notebook or of the main program and
+    lambdas go by value; without it every function has to be importable by its name.
+
+    Raises:
+        ArgumentError: a part of it cannot be pickled.
+    """
+    try:
+        import cloudpickle
+    except ImportError:
+        cloudpickle = pickle
+    try:
+        content: bytes = cloudpickle.dumps(evaluate)
+    except Exception as error:
+        raise ArgumentError(
+            f"The evaluation cannot be passed to another process ({error}). Define functions and "
+            "classes at the top of a module, keep open files and locks out of models, data sets "
+            "and metrics, or run without workers; cloudpickle (pip install cloudpickle) passes "
+            "lambdas and functions of notebooks too."
+        ) from error
+    return content

@@ -1,0 +1,82 @@
+"""What runs inside a worker."""
+
+import dataclasses
+import multiprocessing
+import os
+import pathlib
+import pickle
+import random
+import signal
+import socket
+import threading
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from nncfx.search.attempt import Attempt, attempt
+
+__all__ = ["Place", "begin", "end_with_parent", "evaluated", "place"]
+
+_EVALUATE: list[Callable[[Any], Any]] = []
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a worker runs.
+
+    Attributes:
+        host: the name of its machine.
+        process: its number there.
+    """
+
+    host: str
+    process: int
+
+
+def place() -> Place:
+    """Return where this process runs."""
+    return Place(socket.gethostname(), os.getpid())
+
+
+def begin(content: bytes | pathlib.Path, threads: int | None) -> Place:
+    """Keep the evaluation that `content`, or the file of that name, holds; return where.
+
+    The bytes are those that the driver of the same search has just written.
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
+    written = content.read_bytes() if isinstance(content, pathlib.Path) else content
+    _EVALUATE[:] = [pickle.loads(written)]  # noqa: S301 (written by the driver)
+    return place()
+
+
+def end_with_parent() -> None:
+    """Leave interrupts to the driver, and end when it ends, however it does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+
+
+def _end_after(parent: Any) -> None:  # noqa: ANN401 (a private class of multiprocessing)
+    parent.join()
+    os._exit(1)
+
+
+def evaluated(argument: object, what: str) -> Attempt[Any]:
+    """Return what came of the evaluation of `argument`.
+
+    Random numbers depend on `what` alone: the same on every worker, however often it is tried.
+
+    Raises:
+        MachineError: memory, disk or device failed.
+    """
+    seed = zlib.crc32(what.encode())
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 (what transforms of images use)
+    torch.manual_seed(seed)
+    (evaluate,) = _EVALUATE
+    return attempt(lambda: evaluate(argument), what)
