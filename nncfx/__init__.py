@@ -73,6 +73,7 @@ _PACKAGES = frozenset(
         "export",
         "graph",
         "hago",
+        "integrations",
         "lc",
         "network",
         "objectives",

@@ -1,0 +1,133 @@
+"""Save a thinned or quantized model of transformers as a folder, and load it again."""
+
+import copy
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from torch import nn
+
+from nncfx.errors import ArgumentError, MissingExtraError, StorageError, did_you_mean
+from nncfx.integrations.pretrained.widths import with_widths
+from nncfx.network import NNCFNetwork
+from nncfx.thinning.files.model_structure import finished
+from nncfx.tracing import ExampleInputs
+from nncfx.tracing.hooks.dynamic_class import original_class
+from nncfx.training import load, save
+
+__all__ = ["from_pretrained", "save_pretrained"]
+
+_FILE: Final = "nncfx.safetensors"
+_PLAIN: Final = "model.safetensors"
+
+
+def save_pretrained(
+    model: nn.Module,
+    folder: str | os.PathLike[str],
+    *,
+    example_inputs: ExampleInputs | None = None,
+) -> Path:
+    """Write a compressed model of transformers into `folder`; return the path of its weights.
+
+    Where a config of the model's class has the widths that are left (every layer lost the same
+    number of neurons or heads), the folder is an ordinary one of transformers: `config.json` with
+    these widths and `model.safetensors`, which any `from_pretrained` reads without nncfx. Else,
+    and for quantized models, `config.json` has the original widths and `nncfx.safetensors` the
+    weights (integers where they are quantized) with what was removed; `from_pretrained` of this
+    module reads both kinds.
+
+    Args:
+        model: What `nncfx.thin`, `quantize`, `quantize_weights` or `controller.strip()` returned,
+            or a plain model. Masks are baked in.
+        folder: Made if it is not there. Files of the same names are replaced.
+        example_inputs: Inputs on which a model of the new widths has to agree, before its config
+            is written; by default those of transformers (`model.dummy_inputs`), or those that the
+            model was wrapped with.
+
+    Raises:
+        ArgumentError: `model` is none of transformers.
+        StorageError: A file cannot be written; else as `nncfx.save`.
+        MissingExtraError: transformers is not installed.
+    """
+    if not isinstance(model, _package().PreTrainedModel):
+        raise ArgumentError(
+            f"The first argument is a {type(model).__name__}, no model of transformers (with a "
+            "config). nncfx.save(path, model) saves any module.",
+        )
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    left = finished(model)
+    is_quantized = isinstance(left, NNCFNetwork) and bool(left.nncf.hooks)
+    plain = None if is_quantized else with_widths(left, example_inputs)
+    if plain is not None:
+        plain.save_pretrained(place)
+        (place / _FILE).unlink(missing_ok=True)
+        return place / _PLAIN
+    config = copy.deepcopy(model.config)
+    config.architectures = [original_class(model).__name__]
+    config.save_pretrained(place)
+    if model.can_generate():
+        model.generation_config.save_pretrained(place)
+    path = save(place / _FILE, left)
+    for one in place.glob("model*.safetensors*"):  # of an earlier save: of another model
+        one.unlink()
+    return path
+
+
+def from_pretrained(
+    folder: str | os.PathLike[str],
+    model_class: type[nn.Module] | None = None,
+    *,
+    example_inputs: ExampleInputs | None = None,
+) -> nn.Module:
+    """Return the model that `save_pretrained` wrote into `folder`, in eval mode.
+
+    Args:
+        folder: On this machine.
+        model_class: The class of the model; by default that of transformers which the config
+            names. A class of your own has to be given: nothing of the folder is executed.
+        example_inputs: With which to trace a quantized model; made from recorded shapes if absent.
+
+    Raises:
+        StorageError: There is no such folder or config, the config names no class of
+            transformers, or the weights are damaged or of another model.
+        MissingExtraError: transformers is not installed.
+    """
+    package = _package()
+    place = Path(folder)
+    if not (place / "config.json").is_file():
+        raise StorageError(
+            f"'{place}' holds no config.json, so it is no folder that save_pretrained wrote.",
+        )
+    config = package.AutoConfig.from_pretrained(place)
+    known = model_class or _class_of(config, place)
+    if not (place / _FILE).is_file():
+        loaded: nn.Module = known.from_pretrained(place)  # type: ignore[attr-defined]  # of transformers
+        return loaded.eval()
+    _, model = load(place / _FILE, known(config).eval(), example_inputs)
+    if model.can_generate() and (place / "generation_config.json").is_file():  # type: ignore[operator]  # of transformers
+        model.generation_config = package.GenerationConfig.from_pretrained(place)
+    return model.eval()
+
+
+def _class_of(config: Any, place: Path) -> type[nn.Module]:  # noqa: ANN401 (a class of each model)
+    package = _package()
+    name = (getattr(config, "architectures", None) or ["none"])[0]
+    found = getattr(package, name, None)
+    if not (isinstance(found, type) and issubclass(found, package.PreTrainedModel)):
+        guess = did_you_mean(name, dir(package))
+        raise StorageError(
+            f"'{place / 'config.json'}' names the architecture '{name}', which transformers "
+            f"{package.__version__} does not have.{guess} Pass model_class=.",
+        )
+    return found
+
+
+def _package() -> Any:  # noqa: ANN401 (the package makes its names as they are asked for)
+    try:
+        import transformers
+    except ImportError as error:
+        raise MissingExtraError(
+            "transformers", "transformers", "saving and loading its models"
+        ) from error
+    return transformers

@@ -1,0 +1,113 @@
+"""Folders of compressed transformers give the same logits, by nncfx or by transformers alone."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+import nncfx
+from nncfx.errors import ArgumentError, StorageError
+from nncfx.integrations.pretrained import from_pretrained, save_pretrained
+from nncfx.quantization.weight_only import quantize_weights
+from nncfx.thinning import thin
+
+IDS = {"input_ids": torch.tensor([[5, 9, 11, 3], [7, 8, 1, 2]])}
+
+
+def llama() -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        vocab_size=50,
+    )
+    return transformers.LlamaForCausalLM(config).eval()
+
+
+def without_neurons(*kept: int) -> nn.Module:
+    """Return a model whose layers have lost all neurons but so many."""
+    model = llama()
+    for layer, count in zip(model.model.layers, kept, strict=True):
+        layer.mlp.down_proj.weight.data[:, count:] = 0
+    return thin(model, IDS).model
+
+
+def assert_same(model: nn.Module, again: nn.Module) -> None:
+    assert type(again).__name__.endswith("LlamaForCausalLM")
+    with torch.no_grad():
+        assert torch.equal(again(**IDS).logits, model(**IDS).logits)
+
+
+def test_even_widths_go_into_the_config(tmp_path: Path) -> None:
+    model = without_neurons(40, 40)
+    assert save_pretrained(model, tmp_path).name == "model.safetensors"
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["intermediate_size"] == 40
+    assert_same(model, transformers.AutoModelForCausalLM.from_pretrained(tmp_path))
+    assert_same(model, from_pretrained(tmp_path))
+
+
+def test_even_heads_go_into_the_config(tmp_path: Path) -> None:
+    dense = llama()
+    for layer in dense.model.layers:
+        layer.self_attn.o_proj.weight.data[:, 8:] = 0  # all heads but the first
+    model = thin(dense, IDS).model
+    save_pretrained(model, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["num_attention_heads"] == 1
+    assert config["head_dim"] == 8
+    assert_same(model, transformers.AutoModelForCausalLM.from_pretrained(tmp_path))
+
+
+def test_uneven_widths_go_beside_the_weights(tmp_path: Path) -> None:
+    model = without_neurons(40, 24)
+    assert save_pretrained(model, tmp_path).name == "nncfx.safetensors"
+    assert json.loads((tmp_path / "config.json").read_text())["intermediate_size"] == 64
+    again = from_pretrained(tmp_path)
+    assert again.model.layers[1].mlp.down_proj.in_features == 24
+    assert_same(model, again)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_quantized_and_thinned(bits: int, tmp_path: Path) -> None:
+    save_pretrained(without_neurons(40, 40), tmp_path)
+    model = quantize_weights(without_neurons(64, 32), example_inputs=IDS, bits=bits)
+    save_pretrained(model, tmp_path)
+    assert not (tmp_path / "model.safetensors").exists()  # of the earlier save
+    again = from_pretrained(tmp_path)
+    assert_same(model, again)
+    assert len(again.nncf.hooks) == len(model.nncf.hooks) > 10
+    tokens = again.generate(**IDS, max_new_tokens=3, do_sample=False, pad_token_id=0)
+    assert (
+        tokens.tolist()
+        == model.generate(**IDS, max_new_tokens=3, do_sample=False, pad_token_id=0).tolist()
+    )
+
+
+def test_masks_are_baked_in(tmp_path: Path) -> None:
+    config = {"compression": {"algorithm": "magnitude_sparsity", "sparsity_init": 0.5}}
+    _, model = nncfx.create_compressed_model(llama(), config, IDS)
+    save_pretrained(model, tmp_path)
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert_same(model, again)
+    weight = again.model.layers[0].mlp.up_proj.weight
+    assert 0.3 < (weight == 0).float().mean() < 0.7
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="Linear, no model of transformers"):
+        save_pretrained(nn.Linear(2, 2), tmp_path)
+    with pytest.raises(StorageError, match=r"holds no config\.json"):
+        from_pretrained(tmp_path)
+    save_pretrained(without_neurons(40, 24), tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(file.read_text().replace("LlamaForCausalLM", "LLamaForCausalLM"))
+    with pytest.raises(StorageError, match="Did you mean 'LlamaForCausalLM'"):
+        from_pretrained(tmp_path)
+    assert_same(without_neurons(40, 24), from_pretrained(tmp_path, transformers.LlamaForCausalLM))
