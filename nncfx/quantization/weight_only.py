@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Literal
+from typing import Final, Literal, overload
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from nncfx.operators import functions_of, operation_kind
 from nncfx.quantization.grid.fake_quantize import fake_quantize, qparams_from_range, rows_of
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import QuantizerSpec
+from nncfx.quantization.packing.pack_weights import pack_weights
 from nncfx.quantization.placement.operands import operands_of
 from nncfx.quantization.placement.scope_check import check_scopes
 from nncfx.quantization.placement.stacked_matrices import stacked_matrices
@@ -46,6 +47,36 @@ _TOLD: Final = 0.01
 _NAMED: Final = 3
 
 
+@overload
+def quantize_weights(
+    model: nn.Module,
+    calibration_batches: Iterable[ExampleInputs] = (),
+    *,
+    bits: Literal[4, 8] = 8,
+    group_size: int | None = None,
+    method: Method = "round",
+    ignored_scopes: Sequence[str] = (),
+    example_inputs: ExampleInputs | None = None,
+    inplace: bool = False,
+    pack: Literal[False] = False,
+) -> NNCFNetwork: ...
+
+
+@overload
+def quantize_weights(
+    model: nn.Module,
+    calibration_batches: Iterable[ExampleInputs] = (),
+    *,
+    bits: Literal[4, 8] = 8,
+    group_size: int | None = None,
+    method: Method = "round",
+    ignored_scopes: Sequence[str] = (),
+    example_inputs: ExampleInputs | None = None,
+    inplace: bool = False,
+    pack: Literal[True],
+) -> nn.Module: ...
+
+
 def quantize_weights(  # noqa: PLR0913 (the front door of one method)
     model: nn.Module,
     calibration_batches: Iterable[ExampleInputs] = (),
@@ -56,7 +87,8 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
     ignored_scopes: Sequence[str] = (),
     example_inputs: ExampleInputs | None = None,
     inplace: bool = False,
-) -> NNCFNetwork:
+    pack: bool = False,
+) -> nn.Module:
     """Return a copy of `model` with quantized weights in linear, embedding and recurrent layers.
 
     With 8 bits a row of a matrix (an output of a linear layer, a token of an embedding) has one
@@ -80,6 +112,9 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
             or `{re}` patterns.
         example_inputs: With which to trace a plain model; by default the first batch.
         inplace: Quantize and return `model` itself, wrapped: no memory for a copy.
+        pack: Return a plain model whose linear layers and embeddings hold integers in memory and
+            decode them as they run (`packing.pack_weights`); else the float weights stay, and
+            each forward rounds them.
 
     Raises:
         ArgumentError: a value is not admissible, "gptq" has no batches, nothing says how to
@@ -103,7 +138,7 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
     wrapped.nncf.commit()
     if method == "gptq":
         round_weights(wrapped, batches)
-    return wrapped
+    return pack_weights(wrapped) if pack else wrapped
 
 
 def _check(bits: int, group_size: int | None, method: str, *, has_batches: bool) -> None:

@@ -37,7 +37,7 @@ class QuantizationBuilder(Builder[QuantizationConfig]):
     def _learn(self, placed: PlacedQuantizer) -> None:
         config = self.config
         section = config.weights if placed.planned.role == "weight" else config.activations
-        if not placed.hook.spec.is_float8:
+        if placed.hook.spec.is_integer:
             placed.hook.learn(logarithmic=bool(section and section.logarithm_scale))
 
     @override

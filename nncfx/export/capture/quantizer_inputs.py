@@ -28,7 +28,7 @@ def quantizer_inputs(model: nn.Module) -> Iterator[Shapes]:
             lambda _, args, name=name: shapes.setdefault(name, []).append(tuple(args[0].shape)),
         )
         for name, one in model.named_modules()
-        if isinstance(one, Quantizer) and not one.spec.is_float8 and one.spec.group is None
+        if isinstance(one, Quantizer) and one.spec.is_integer and one.spec.group is None
     ]
     try:
         yield shapes

@@ -13,6 +13,7 @@ from typing_extensions import override
 from nncfx.quantization.grid.operator_shapes import know_shapes
 from nncfx.quantization.grid.spec import FLOAT8_MAX, QuantizerSpec
 from nncfx.schemes.wide_floats import wide
+from nncfx.storage.models.codebooks import from_codes, nearest_codes
 
 __all__ = [
     "fake_quantize",
@@ -62,8 +63,8 @@ def fake_quantize(
         rows, by_row = rows_of(x, spec), spec.replace(group=None, columns=False, axis=0)
         on_grid = fake_quantize(rows, scale, zero_point, by_row, gradient_scale=gradient_scale)
         return from_rows(on_grid, x, spec)
-    if spec.is_float8:
-        return _float8(x, scale, spec)
+    if not spec.is_integer:
+        return _table(x, scale, spec)
     if torch.compiler.is_exporting():
         return _native(x, scale, zero_point, spec)
     values, scale = wide(x), wide(scale)
@@ -76,16 +77,20 @@ def fake_quantize(
 def to_integers(x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantizerSpec) -> Tensor:
     """Return the whole numbers that `fake_quantize` rounds `x` to, as floats, in its shape.
 
-    Of float8 they are the multiples of the scale. Half precision is computed in float32.
+    Of float8 they are the multiples of the scale, of a table the numbers of its entries. Half
+    precision is computed in float32.
     """
     if spec.group is not None:
         rows, by_row = rows_of(x, spec), spec.replace(group=None, columns=False, axis=0)
         return from_rows(to_integers(rows, scale, zero_point, by_row), x, spec)
+    scale = wide(scale)
     shaped = [along_axis(one, x, spec) for one in (scale, zero_point.to(scale.dtype))]
     if spec.is_float8:
         largest = FLOAT8_MAX[spec.mode]
         return (x / shaped[0]).clamp(-largest, largest)
     values = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    if spec.is_codebook:
+        return nearest_codes(values / shaped[0], spec.mode).to(values.dtype)
     return _levels(values, *shaped).clamp_(float(spec.quant_min), float(spec.quant_max))
 
 
@@ -107,11 +112,14 @@ def _native(x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantizerSpec) -
     return torch.fake_quantize_per_channel_affine(x, scale, zero_point, axis, low, high)
 
 
-def _float8(x: Tensor, scale: Tensor, spec: QuantizerSpec) -> Tensor:
-    largest = FLOAT8_MAX[spec.mode]
+def _table(x: Tensor, scale: Tensor, spec: QuantizerSpec) -> Tensor:
     scale = along_axis(scale, x, spec)
-    inside = (x / scale).clamp(-largest, largest)
-    rounded = inside.detach().to(_FLOAT8[spec.mode]).to(x.dtype)
+    inside = (x / scale).clamp(-spec.peak, spec.peak)
+    if spec.is_codebook:
+        values = inside.detach().to(wide(inside).dtype)
+        rounded = from_codes(nearest_codes(values, spec.mode), spec.mode, x.dtype)
+    else:
+        rounded = inside.detach().to(_FLOAT8[spec.mode]).to(x.dtype)
     # the difference is a constant, so that the gradient is that of the clipping
     return ((inside + (rounded - inside).detach()) * scale).to(x.dtype)
 
@@ -219,7 +227,7 @@ def qparams_from_threshold(threshold: Tensor, spec: QuantizerSpec) -> tuple[Tens
     >>> qparams_from_threshold(torch.tensor(2.0), QuantizerSpec())[0]
     tensor(0.0156)
     """
-    divisor = FLOAT8_MAX[spec.mode] if spec.is_float8 else spec.steps_per_threshold
+    divisor = spec.steps_per_threshold if spec.is_integer else spec.peak
     scale = _admissible(threshold / divisor, spec)
     return scale, torch.zeros_like(scale, dtype=torch.int32)
 
@@ -246,8 +254,7 @@ def qparams_from_range(low: Tensor, high: Tensor, spec: QuantizerSpec) -> tuple[
     low, high = low.clamp(max=0), high.clamp(min=0)
     if spec.mode != "asymmetric":
         peak = torch.maximum(-low, high) if spec.signed else high
-        largest = FLOAT8_MAX[spec.mode] if spec.is_float8 else spec.quant_max
-        scale = _admissible(peak / largest, spec)
+        scale = _admissible(peak / spec.peak, spec)
         return scale, torch.zeros_like(scale)
     steps = spec.quant_max - spec.quant_min
     width = (high - low).clamp(min=_SMALLEST)
@@ -271,6 +278,6 @@ def _admissible(scale: Tensor, spec: QuantizerSpec) -> Tensor:
 
 def range_of(scale: Tensor, zero_point: Tensor, spec: QuantizerSpec) -> tuple[Tensor, Tensor]:
     """Return the smallest and the largest number on the grid."""
-    if spec.is_float8:
-        return -scale * FLOAT8_MAX[spec.mode], scale * FLOAT8_MAX[spec.mode]
+    if not spec.is_integer:
+        return -scale * spec.peak, scale * spec.peak
     return (spec.quant_min - zero_point) * scale, (spec.quant_max - zero_point) * scale

@@ -118,7 +118,7 @@ class Quantizer(nn.Module):
         Source: Esser et al., "Learned step size quantization", 2020, section 2.2; NNCF 2.19,
         which trains scale, or low and range.
         """
-        if self.spec.is_float8:
+        if not self.spec.is_integer:
             raise ArgumentError(
                 f"The grid of a {self.spec.mode} quantizer cannot be learned; it stays where "
                 "calibration has put it. Use integers, or leave it constant.",

@@ -4,10 +4,11 @@ import dataclasses
 from typing import Final, Literal
 
 from nncfx.errors import ArgumentError
+from nncfx.storage.models.codebooks import CODEBOOKS
 
-__all__ = ["FLOAT8_MAX", "QuantizerSpec"]
+__all__ = ["FLOAT8_MAX", "Mode", "QuantizerSpec"]
 
-Mode = Literal["symmetric", "asymmetric", "float8_e4m3", "float8_e5m2"]
+Mode = Literal["symmetric", "asymmetric", "float8_e4m3", "float8_e5m2", "nf4", "float4_e2m1"]
 
 FLOAT8_MAX: Final = {"float8_e4m3": 448.0, "float8_e5m2": 57344.0}
 """The largest finite number of each format."""
@@ -22,7 +23,8 @@ class QuantizerSpec:
     Attributes:
         bits: Width of the integers, in 2 to 16; 8 for float8.
         mode: "symmetric": zero is the middle of the range; "asymmetric": the range lies anywhere
-            around zero; or a float8 format.
+            around zero; a float8 format; or sixteen values that are no integers: "nf4", or
+            "float4_e2m1", which with a group of 32 and scales that are powers of two is MXFP4.
         signed: Whether the integers may be negative. It changes no value in the asymmetric mode.
         axis: The axis that has a scale for each index; None for one scale in all.
         group: For weights: so many consecutive elements along the last axis share a scale. The
@@ -60,6 +62,10 @@ class QuantizerSpec:
             raise ArgumentError(
                 f"bits is {self.bits} with the mode '{self.mode}', which has 8. Leave bits out."
             )
+        if self.is_codebook and self.bits != 4:  # noqa: PLR2004 (sixteen values)
+            raise ArgumentError(
+                f"bits is {self.bits} with the mode '{self.mode}', which has 4. Write bits=4."
+            )
         if self.group is not None and (self.axis is not None or self.group < 1):
             raise ArgumentError(
                 f"group is {self.group} with axis {self.axis}; a group has at least one element "
@@ -75,6 +81,23 @@ class QuantizerSpec:
     def is_float8(self) -> bool:
         """Whether values are rounded to a float format instead of integers."""
         return self.mode in FLOAT8_MAX
+
+    @property
+    def is_codebook(self) -> bool:
+        """Whether values are rounded to a table of sixteen instead of integers."""
+        return self.mode in CODEBOOKS
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether values are rounded to multiples of the scale."""
+        return not (self.is_float8 or self.is_codebook)
+
+    @property
+    def peak(self) -> float:
+        """What the largest magnitude of a range is divided by to give the scale."""
+        if self.is_codebook:
+            return CODEBOOKS[self.mode][-1]
+        return FLOAT8_MAX[self.mode] if self.is_float8 else float(self.quant_max)
 
     @property
     def quant_min(self) -> int:
@@ -103,7 +126,7 @@ class QuantizerSpec:
     @property
     def dtype(self) -> str:
         """The dtype that holds the integers: `int8`, `uint4`, `float8_e4m3`, ..."""
-        if self.is_float8:
+        if not self.is_integer:
             return self.mode
         width = next(one for one in (2, 4, 8, 16) if one >= self.bits)
         return f"{'' if self.signed else 'u'}int{width}"

@@ -15,7 +15,7 @@ from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.storage.models.torch_bits import NAMES
 from nncfx.tracing import WeightSite
 
-__all__ = ["integer_weights"]
+__all__ = ["integer_weights", "on_grid"]
 
 _BYTE: Final = 8
 _FLOAT8: Final = {"float8_e4m3": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
@@ -58,24 +58,34 @@ def integer_weights(model: NNCFNetwork) -> dict[str, tuple[IntegerTensor, Quanti
 def _stored(weight: Tensor, hook: Quantizer) -> IntegerTensor | None:
     if not hook.is_active or hook.is_learned or weight.dtype not in NAMES or weight.is_meta:
         return None
-    spec = hook.spec
-    made = IntegerTensor(
-        values=to_integers(weight, hook.step, hook.zero, spec).to(_dtype(spec)),
-        scale=hook.step,
-        zero_point=hook.zero,
+    made = on_grid(weight, hook.step, hook.zero, hook.spec)
+    is_same = torch.equal(hook(made.dequantize()), hook(weight))
+    return made if is_same else None
+
+
+@torch.no_grad()
+def on_grid(
+    weight: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantizerSpec
+) -> IntegerTensor:
+    """Return a weight as the integers, float8 or places in a table that `spec` rounds it to."""
+    return IntegerTensor(
+        values=to_integers(weight, scale, zero_point, spec).to(_dtype(spec)),
+        scale=scale,
+        zero_point=zero_point.to(torch.int32),
         bits=spec.bits,
         axis=spec.axis,
         group=spec.group,
         columns=spec.columns,
+        codebook=spec.mode if spec.is_codebook else None,
         dtype=weight.dtype,
     )
-    is_same = torch.equal(hook(made.dequantize()), hook(weight))
-    return made if is_same else None
 
 
 def _dtype(spec: QuantizerSpec) -> torch.dtype:
     if spec.is_float8:
         return _FLOAT8[spec.mode]
+    if spec.is_codebook:
+        return torch.uint8
     if spec.bits > _BYTE:
         return torch.int16 if spec.signed else torch.uint16
     return torch.int8 if spec.signed else torch.uint8

@@ -42,7 +42,12 @@ def with_overflow_fix(
 
     def halved(one: PlannedQuantizer) -> PlannedQuantizer:
         asked = fix == "enable" or (fix == "first_layer_only" and one.name == first)
-        if one.role == "activation" or one.spec.bits != _BYTE or one.spec.is_float8 or not asked:
+        if (
+            one.role == "activation"
+            or one.spec.bits != _BYTE
+            or not one.spec.is_integer
+            or not asked
+        ):
             return one
         return replace(one, spec=one.spec.replace(half_range=True))
 

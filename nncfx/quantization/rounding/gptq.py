@@ -105,7 +105,7 @@ def _rounding(
         step, zero = steps[groups[column]], zeros[groups[column]]
         return fake_quantize(values, step, zero, by_row)
 
-    return to_floats if spec.is_float8 else to_integers
+    return to_integers if spec.is_integer else to_floats
 
 
 def _by_group(value: Tensor, weight: Tensor) -> Tensor:

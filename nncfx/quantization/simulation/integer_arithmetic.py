@@ -91,7 +91,7 @@ def integer_arithmetic(model: nn.Module) -> Iterator[None]:
     kernels = _Kernels()
     with ExitStack() as stack:
         for hook in quantizers_of(model).values():
-            if not hook.spec.is_float8 and hook.spec.group is None:
+            if hook.spec.is_integer and hook.spec.group is None:
                 handle = hook.register_forward_hook(kernels.quantize)
                 stack.callback(handle.remove)
         stack.enter_context(torch.no_grad())

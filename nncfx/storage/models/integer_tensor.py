@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from nncfx.errors import StorageError
+from nncfx.storage.models.codebooks import CODEBOOKS, from_codes
 from nncfx.storage.models.torch_bits import DTYPES, NAMES
 
 __all__ = ["IntegerTensor", "integers_of", "pack_integers", "unpack_integers"]
@@ -20,7 +21,7 @@ _FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class IntegerTensor:
-    """A tensor on a grid: `dequantize()` is `(values - zero_point) * scale`.
+    """A tensor on a grid: `dequantize()` is `(values - zero_point) * scale`, or of a table.
 
     Attributes:
         values: The integers in the tensor's shape: int8, uint8, int16, uint16; or float8.
@@ -31,6 +32,7 @@ class IntegerTensor:
         axis: The axis that has a scale for each index; None for one in all, or for groups.
         group: So many consecutive elements along the last axis share a scale.
         columns: Groups lie along the axis before the last one.
+        codebook: The table (`codebooks.CODEBOOKS`) in which the values are places, if any.
         dtype: Of the floating-point tensor.
     """
 
@@ -41,12 +43,16 @@ class IntegerTensor:
     axis: int | None = None
     group: int | None = None
     columns: bool = False
+    codebook: str | None = None
     dtype: torch.dtype = torch.float32
 
     def dequantize(self) -> Tensor:
         """Return the floating-point tensor, of `dtype`; half precision is computed in float32."""
         is_half = self.dtype in {torch.float16, torch.bfloat16}
-        numbers = self.values.to(torch.float32 if is_half else self.dtype)
+        width = torch.float32 if is_half else self.dtype
+        numbers = self.values.to(width)
+        if self.codebook is not None:
+            numbers = from_codes(self.values, self.codebook, width)
         if self.group is not None:
             rows = (numbers.mT if self.columns else numbers).reshape(-1, self.group)
             on_grid = self._scaled(rows, 0)
@@ -62,13 +68,18 @@ class IntegerTensor:
         scale, zero = (
             one if axis is None else one.reshape(shape) for one in (self.scale, self.zero_point)
         )
-        if self.values.dtype in _FLOAT8:
+        if self.values.dtype in _FLOAT8 or self.codebook is not None:
             return numbers * scale
         return (numbers - zero.to(scale.dtype)) * scale
 
     def described(self) -> dict[str, Any]:
         """Return what JSON needs to hold beside the three tensors; `from_parts` is the inverse."""
-        given = {"axis": self.axis, "group": self.group, "columns": self.columns or None}
+        given: dict[str, int | str | None] = {
+            "axis": self.axis,
+            "group": self.group,
+            "columns": self.columns or None,
+        }
+        given["codebook"] = self.codebook
         return {"bits": self.bits, "dtype": NAMES[self.dtype]} | {
             key: value for key, value in given.items() if value is not None
         }
@@ -92,6 +103,7 @@ class IntegerTensor:
                 axis=_whole(described.get("axis")),
                 group=_whole(described.get("group")),
                 columns=bool(described.get("columns")),
+                codebook=described.get("codebook"),
                 dtype=DTYPES[described["dtype"]],
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -109,6 +121,9 @@ class IntegerTensor:
         else:
             fits = self.scale.ndim == 0
         fits = fits and self.scale.shape == self.zero_point.shape
+        if self.codebook is not None:
+            is_read = self.codebook in CODEBOOKS and self.values.dtype == torch.uint8
+            fits = fits and is_read and bool((self.values < len(CODEBOOKS[self.codebook])).all())
         if not (fits and self.scale.is_floating_point() and self.dtype.is_floating_point):
             raise StorageError(
                 f"{count} scales do not fit integers of shape {tuple(self.values.shape)}."

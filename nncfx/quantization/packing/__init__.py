@@ -1,0 +1,1 @@
+"""Layers that hold quantized weights as their codes in memory and decode them while they run."""

@@ -1,0 +1,113 @@
+"""Codes of weights as bytes, and back to numbers: integers, float8, places in a table."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from nncfx.storage.models.codebooks import from_codes
+from nncfx.storage.models.integer_tensor import IntegerTensor
+
+__all__ = ["CodeFormat", "as_rows"]
+
+_NIBBLE: Final = 4
+_LOW: Final = 15
+_E4M3: Final = torch.float8_e4m3fn
+_E4M3_SHIFT: Final = 20
+_E4M3_BITS: Final = -(2**31) + (0x7F << _E4M3_SHIFT)
+_E4M3_FACTOR: Final = 2.0**120
+"""Moved into the place of float32's exponent, that of e4m3 is 120 too small."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeFormat:
+    """How one number of a weight is coded.
+
+    Attributes:
+        dtype: Of the codes when each has a byte of its own.
+        bits: 4 or less are packed, two in a byte; or 8.
+        lowest: What is added to a packed code to give a signed integer: 0 or -8.
+        codebook: The table in which codes are places, if any.
+    """
+
+    dtype: torch.dtype
+    bits: int
+    lowest: int
+    codebook: str | None
+
+    @classmethod
+    def of(cls, stored: IntegerTensor) -> "CodeFormat":
+        """Return the format of the codes of `stored`."""
+        is_packed = stored.bits <= _NIBBLE
+        signed = stored.values.dtype == torch.int8
+        lowest = -(2 ** (_NIBBLE - 1)) if is_packed and signed else 0
+        bits = _NIBBLE if is_packed else stored.bits
+        return cls(dtype=stored.values.dtype, bits=bits, lowest=lowest, codebook=stored.codebook)
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether two codes share a byte."""
+        return self.bits == _NIBBLE
+
+    def pack(self, values: Tensor, split: int) -> Tensor:
+        """Return codes in rows as bytes; row `split + n` shares the bytes of row `n`.
+
+        Args:
+            values: r x c, of `dtype`.
+            split: At least half of r; unused for codes of a byte.
+        """
+        if not self.is_packed:
+            return values.contiguous()
+        codes = (values.to(torch.int16) - self.lowest).to(torch.uint8)
+        low, high = codes[:split], codes[split:]
+        packed = low.contiguous().clone()
+        packed[: len(high)] |= high << _NIBBLE
+        return packed
+
+    def unpack(self, packed: Tensor, rows: int) -> Tensor:
+        """Return what `pack` has packed, `rows` x c."""
+        if not self.is_packed:
+            return packed
+        codes = torch.cat([packed & _LOW, packed >> _NIBBLE])[:rows]
+        return (codes.to(torch.int16) + self.lowest).to(self.dtype)
+
+    def numbers(self, packed: Tensor, into: Tensor, *, high: bool = False) -> Tensor:
+        """Return `into`, filled with the numbers of bytes; signed integers as code - lowest.
+
+        Args:
+            packed: Bytes.
+            into: In their shape, a float.
+            high: Those in the high half of each byte.
+        """
+        if self.is_packed:
+            packed = packed >> _NIBBLE if high else packed & _LOW
+        if self.codebook is not None:
+            return into.copy_(from_codes(packed, self.codebook))
+        if packed.dtype == _E4M3:
+            # torch's own conversion takes six times as long
+            bits = packed.view(torch.int8).int()
+            bits.bitwise_left_shift_(_E4M3_SHIFT).bitwise_and_(_E4M3_BITS)
+            return into.copy_(bits.view(torch.float32).mul_(_E4M3_FACTOR))
+        return into.copy_(packed)
+
+
+def as_rows(stored: IntegerTensor, *, turned: bool = False) -> IntegerTensor:
+    """Return a matrix on a grid with its outputs on axis 0, and its groups along the rows.
+
+    Args:
+        stored: A matrix.
+        turned: Its columns make the outputs, as in `addmm`.
+    """
+    if not turned:
+        return stored
+    return IntegerTensor(
+        values=stored.values.mT.contiguous(),
+        scale=stored.scale,
+        zero_point=stored.zero_point,
+        bits=stored.bits,
+        axis=None if stored.axis is None else 0,
+        group=stored.group,
+        codebook=stored.codebook,
+        dtype=stored.dtype,
+    )

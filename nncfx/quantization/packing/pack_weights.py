@@ -1,0 +1,178 @@
+"""Replace layers on grids by layers of codes, and back."""
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from nncfx.errors import ArgumentError
+from nncfx.network import NNCFNetwork, strip, wrap
+from nncfx.quantization.grid.quantizer import Quantizer
+from nncfx.quantization.grid.spec import Mode, QuantizerSpec
+from nncfx.quantization.grid.stored_weights import integer_weights
+from nncfx.quantization.packing.codes import as_rows
+from nncfx.quantization.packing.layers import PackedEmbedding, PackedLinear, PackedWeight
+from nncfx.storage.models.integer_tensor import IntegerTensor
+from nncfx.tracing import ExampleInputs, Insertion, Priority, WeightSite
+
+__all__ = ["pack_weights", "packed_layer", "replace_module", "spec_of", "unpack_weights"]
+
+_LOGGER = logging.getLogger(__name__)
+_TURNED: Final = "Conv1D"
+"""Of transformers: a linear layer whose columns make the outputs."""
+
+_ALGORITHM: Final = "weight_quantization"
+_NAMED: Final = 3
+
+
+def pack_weights(model: NNCFNetwork) -> nn.Module:
+    """Return a plain copy of `model` whose linear layers and embeddings hold codes in memory.
+
+    Packed are matrices of `nn.Linear`, transformers' `Conv1D` and `nn.Embedding` that one
+    quantizer alone changes; tied ones stay tied. What else hooks change becomes the float weight,
+    as `nncfx.strip` has it, and the log names the quantized ones of them.
+
+    Raises:
+        TracingError: a hook changes an activation.
+    """
+    found = integer_weights(model)
+    plain = strip(model)
+    stored = dict(plain.named_parameters(remove_duplicate=False))
+    grids = {id(stored[name]): one for name, (one, _) in found.items() if name in stored}
+    shared: dict[tuple[int, type], nn.Module] = {}
+    packed = set()
+    for name, module in list(plain.named_modules(remove_duplicate=False)):
+        weight = module._parameters.get("weight")  # noqa: SLF001 (of any module)
+        if weight is None or id(weight) not in grids:
+            continue
+        layer = packed_layer(module, grids[id(weight)])
+        if layer is None:
+            continue
+        first = shared.setdefault((id(weight), PackedWeight), layer)
+        for key in ("codes", "scale", "zero_point"):
+            setattr(layer, key, getattr(first, key))
+        plain = replace_module(plain, name, layer)
+        packed.add(id(weight))
+    left = [name for name in found if name in stored and id(stored[name]) not in packed]
+    if left:
+        _LOGGER.warning(
+            "%d quantized weights are rounded, but stay in float in memory: %s%s. Linear layers "
+            "and embeddings are packed; .nncfx files hold the others as integers, too.",
+            *(len(left), ", ".join(map(repr, left[:_NAMED]))),
+            f" and {len(left) - _NAMED} more" if len(left) > _NAMED else "",
+        )
+    return plain
+
+
+def packed_layer(module: nn.Module, stored: IntegerTensor) -> PackedWeight | None:
+    """Return `module` with the matrix `stored` as codes; `None` where it has no such form.
+
+    Args:
+        module: With a weight as `stored` lies.
+        stored: Its weight, on a grid.
+    """
+    if stored.values.ndim != 2 or stored.bits > 8:  # noqa: PLR2004 (a matrix; a byte)
+        return None
+    if isinstance(module, nn.Embedding):
+        if module.max_norm is not None:
+            return None
+        return PackedEmbedding(stored, module.padding_idx)
+    is_turned = type(module).__name__ == _TURNED
+    if not (is_turned or type(module) is nn.Linear):
+        return None
+    bias = module._parameters.get("bias")  # noqa: SLF001 (may be missing)
+    return PackedLinear(as_rows(stored, turned=is_turned), bias)
+
+
+def replace_module(model: nn.Module, name: str, module: nn.Module) -> nn.Module:
+    """Put `module` at the dotted `name`, in place; return the model, or `module` for ''."""
+    if not name:
+        return module
+    parent, _, own = name.rpartition(".")
+    setattr(model.get_submodule(parent), own, module.train(model.training))
+    return model
+
+
+def spec_of(stored: IntegerTensor) -> QuantizerSpec:
+    """Return the grid on which `stored` is."""
+    mode: Mode = "symmetric"
+    if stored.codebook is not None:
+        mode = "nf4" if stored.codebook == "nf4" else "float4_e2m1"
+    elif stored.values.dtype.is_floating_point:
+        mode = "float8_e5m2" if stored.values.dtype == torch.float8_e5m2 else "float8_e4m3"
+    elif bool(stored.zero_point.any()):
+        mode = "asymmetric"
+    return QuantizerSpec(
+        bits=stored.bits,
+        mode=mode,
+        signed=stored.values.dtype != torch.uint8 or stored.codebook is not None,
+        axis=stored.axis,
+        group=stored.group,
+        columns=stored.columns,
+    )
+
+
+def unpack_weights(model: nn.Module, example_inputs: ExampleInputs) -> NNCFNetwork:
+    """Return a wrapped copy of `model` in which layers of codes are float layers with quantizers.
+
+    It computes what `model` does up to rounding, and is what `export_onnx` and further training
+    take.
+
+    Args:
+        model: Plain, with packed layers; it stays as it is.
+        example_inputs: With which to trace the copy.
+
+    Raises:
+        ArgumentError: there is no packed layer.
+    """
+    import copy
+
+    plain = copy.deepcopy(model)
+    stored: dict[str, IntegerTensor] = {}
+    shared: dict[int, nn.Parameter] = {}
+    for name, module in list(plain.named_modules(remove_duplicate=False)):
+        if isinstance(module, PackedWeight):
+            key = module.codes.data_ptr()
+            integers = module.integers()
+            if key not in shared:
+                shared[key] = nn.Parameter(integers.dequantize(), requires_grad=False)
+            plain = replace_module(plain, name, _float_layer(module, shared[key]))
+            stored[f"{name}.weight".lstrip(".")] = integers
+    if not stored:
+        raise ArgumentError(
+            f"{type(model).__name__} has no packed layer, so there is nothing to unpack. Pass "
+            "what quantize_weights(..., pack=True) returned.",
+        )
+    wrapped = wrap(plain, example_inputs)
+    wrapped.nncf.register(_insertions(wrapped, stored))
+    wrapped.nncf.commit()
+    return wrapped
+
+
+def _float_layer(module: PackedWeight, weight: nn.Parameter) -> nn.Module:
+    outputs, inputs = module.shape
+    layer: nn.Module
+    if isinstance(module, PackedEmbedding):
+        layer = nn.Embedding(outputs, inputs, padding_idx=module.padding_idx, device="meta")
+    else:
+        layer = nn.Linear(inputs, outputs, bias=module.bias is not None, device="meta")
+        if isinstance(module.bias, Tensor):
+            layer.bias = nn.Parameter(module.bias.detach(), requires_grad=False)
+    layer.weight = weight
+    return layer
+
+
+def _insertions(model: NNCFNetwork, stored: Mapping[str, IntegerTensor]) -> list[Insertion]:
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    hooks: dict[int, Quantizer] = {}
+    insertions = []
+    for name, one in stored.items():
+        key = id(parameters[name])
+        if key not in hooks:
+            hooks[key] = Quantizer(spec_of(one), tuple(one.scale.shape)).to(one.scale.device)
+            hooks[key].set_qparams(one.scale, one.zero_point)
+        site = WeightSite.of(name)
+        insertions.append(Insertion(site, hooks[key], Priority.QUANTIZATION, _ALGORITHM))
+    return insertions

@@ -1,0 +1,157 @@
+"""Models whose weights are integers in memory."""
+
+import copy
+from collections.abc import Callable
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.errors import ArgumentError
+from nncfx.quantization.packing.layers import PackedEmbedding, PackedLinear
+from nncfx.quantization.packing.pack_weights import unpack_weights
+from nncfx.quantization.weight_only import quantize_weights
+
+transformers = pytest.importorskip("transformers")
+
+TOKENS = torch.randint(90, (2, 9), generator=torch.Generator().manual_seed(0))
+
+
+def gpt2() -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        vocab_size=90, n_embd=64, n_layer=2, n_head=2, n_positions=32, bos_token_id=1,
+        eos_token_id=1, initializer_range=0.2,
+    )  # fmt: skip
+    return transformers.GPT2LMHeadModel(config).eval()
+
+
+def llama() -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=90, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, intermediate_size=96, max_position_embeddings=32,
+        initializer_range=0.2, tie_word_embeddings=False,
+    )  # fmt: skip
+    return transformers.LlamaForCausalLM(config).eval()
+
+
+def qwen2() -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.Qwen2Config(
+        vocab_size=90, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, intermediate_size=96, max_position_embeddings=32,
+        initializer_range=0.2, tie_word_embeddings=True,
+    )  # fmt: skip
+    return transformers.Qwen2ForCausalLM(config).eval()
+
+
+@pytest.mark.parametrize("make", [gpt2, llama, qwen2])
+@pytest.mark.parametrize(("bits", "group"), [(8, None), (4, 32)])
+def test_a_packed_language_model_computes_and_generates_as_the_simulation_does(
+    make: Callable[[], nn.Module], bits: Literal[4, 8], group: int | None
+) -> None:
+    simulated = quantize_weights(
+        make(), example_inputs={"input_ids": TOKENS}, bits=bits, group_size=group
+    )
+    packed = quantize_weights(
+        make(), example_inputs={"input_ids": TOKENS}, bits=bits, group_size=group, pack=True
+    )
+    with torch.no_grad():
+        logits = [one(input_ids=TOKENS).logits for one in (simulated, packed)]
+    # sums in another order
+    torch.testing.assert_close(logits[1], logits[0], rtol=1e-4, atol=1e-4)
+    options = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 0}
+    assert torch.equal(packed.generate(TOKENS, **options), simulated.generate(TOKENS, **options))
+    floats = [one.numel() for one in packed.parameters() if one.ndim > 1]
+    assert sum(floats) == 0
+    held = sum({one.data_ptr(): one.nbytes for one in packed.state_dict().values()}.values())
+    whole = sum({id(one): one.nbytes for one in make().parameters()}.values())
+    assert held < whole * (0.32 if bits == 8 else 0.2)
+
+
+def test_the_state_dict_holds_integers_and_loads_into_another_packed_model() -> None:
+    inputs = {"input_ids": TOKENS}
+    packed = quantize_weights(llama(), example_inputs=inputs, bits=4, pack=True)
+    state = packed.state_dict()
+    kinds = {name.rpartition(".")[2]: one.dtype for name, one in state.items()}
+    assert kinds["codes"] == kinds["zero_point"] == torch.uint8
+    other = llama()
+    with torch.no_grad():
+        for one in other.parameters():
+            one.mul_(0.5)
+    loaded = quantize_weights(other, example_inputs=inputs, bits=4, pack=True)
+    loaded.load_state_dict(state)
+    with torch.no_grad():
+        assert torch.equal(loaded(**inputs).logits, packed(**inputs).logits)
+
+
+def test_tied_tables_share_their_codes() -> None:
+    packed = quantize_weights(qwen2(), example_inputs={"input_ids": TOKENS}, pack=True)
+    table, head = packed.model.embed_tokens, packed.lm_head
+    assert isinstance(table, PackedEmbedding)
+    assert isinstance(head, PackedLinear)
+    assert table.codes.data_ptr() == head.codes.data_ptr()
+    assert torch.equal(table(torch.arange(90)), head.weight)
+
+
+def test_gradients_pass_to_the_inputs() -> None:
+    plain = nn.Sequential(nn.Linear(64, 32))
+    packed = quantize_weights(plain, example_inputs=torch.zeros(1, 64), bits=4, pack=True)
+    x = torch.randn(3, 64, requires_grad=True)
+    packed(x).sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, packed[0].weight.sum(0).expand(3, 64))
+
+
+def test_unpacked_is_the_simulation_again_to_the_last_bit() -> None:
+    inputs = {"input_ids": TOKENS}
+    simulated = quantize_weights(qwen2(), example_inputs=inputs, bits=4)
+    packed = quantize_weights(qwen2(), example_inputs=inputs, bits=4, pack=True)
+    before = copy.deepcopy(packed.state_dict())
+    again = unpack_weights(packed, inputs)
+    with torch.no_grad():
+        assert torch.equal(again(**inputs).logits, simulated(**inputs).logits)
+    assert all(torch.equal(one, before[name]) for name, one in packed.state_dict().items())
+
+
+def test_what_cannot_be_packed_stays_rounded_and_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.memory, self.head = nn.GRU(8, 16), nn.Linear(16, 4)
+
+        @override
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.head(self.memory(x)[0])
+            return y
+
+    x = torch.randn(5, 2, 8)
+    model = Recurrent().eval()
+    packed = quantize_weights(model, example_inputs=x, pack=True)
+    assert "2 quantized weights are rounded, but stay in float in memory" in caplog.text
+    simulated = quantize_weights(model, example_inputs=x)
+    torch.testing.assert_close(packed(x), simulated(x), rtol=1e-5, atol=1e-6)
+    assert isinstance(packed.head, PackedLinear)
+
+
+def test_a_model_without_packed_layers_is_not_unpacked() -> None:
+    with pytest.raises(ArgumentError, match="has no packed layer"):
+        unpack_weights(nn.Linear(2, 2), torch.zeros(1, 2))
+
+
+def test_a_packed_model_compiles_to_one_graph() -> None:
+    packed = quantize_weights(
+        nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8)),
+        example_inputs=torch.zeros(1, 64),
+        bits=4,
+        pack=True,
+    )
+    compiled = torch.compile(packed, fullgraph=True, backend="eager")
+    for rows in (1, 9):
+        x = torch.randn(rows, 64)
+        torch.testing.assert_close(compiled(x), packed(x), rtol=1e-5, atol=1e-5)
