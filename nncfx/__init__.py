@@ -86,6 +86,7 @@ _PACKAGES = frozenset(
         "search",
         "storage",
         "targets",
+        "tasks",
         "testing",
         "thinning",
         "tracing",

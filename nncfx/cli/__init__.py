@@ -1,1 +1,1 @@
-"""The command line: `nncfx version`, `report`, `pack`, `unpack`, `inspect-file`, `benchmark`."""
+"""The command line, `nncfx`: the whole job from one file, and a look into what it made."""

@@ -1,5 +1,6 @@
 """The commands; each does one thing that a function of nncfx does."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -8,18 +9,43 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from nncfx._version import __version__
+from nncfx.cli.compressing import compress, resume, status
+from nncfx.cli.configuring import configs
 from nncfx.cli.files import inspect_file, pack, unpack
+from nncfx.cli.inspecting import inspect
 from nncfx.errors import ArgumentError
 
 __all__ = ["application"]
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"nncfx {__version__}\n")
+        raise typer.Exit
+
 
 application = typer.Typer(
     name="nncfx",
     help="Make trained PyTorch models smaller and faster inside an accuracy budget.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
+application.command()(compress)
+application.command()(resume)
+application.command()(status)
+application.add_typer(configs, name="config")
+
+
+@application.callback()
+def options(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Make trained PyTorch models smaller and faster inside an accuracy budget."""
 
 
 @application.command()
@@ -51,7 +77,8 @@ def report(
 
 application.command()(pack)
 application.command()(unpack)
-application.command("inspect-file")(inspect_file)
+application.command()(inspect)
+application.command("inspect-file", hidden=True)(inspect_file)
 
 
 @application.command()

@@ -1,6 +1,9 @@
 """`nncfx pack`, `unpack` and `inspect-file`: model files, without torch."""
 
+import dataclasses
+import json
 import math
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +16,7 @@ from rich.table import Table
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.report.format import bytes_text, count_text, ratio_text
 
-__all__ = ["inspect_file", "pack", "unpack"]
+__all__ = ["check_file", "inspect_file", "pack", "unpack"]
 
 
 def pack(
@@ -29,7 +32,7 @@ def pack(
     """Write a safetensors file as .nncfx: the same bits in the fewest bytes."""
     from nncfx.storage import pack_safetensors
 
-    _check_file(source)
+    check_file(source)
     target = _target(source, output, ".nncfx")
     with Console(stderr=True).status(f"Packing {source.name}"):
         saved = pack_safetensors(source, target, signed_zeros=signed_zeros)
@@ -42,6 +45,9 @@ def unpack(
         Path | None, typer.Option(help="The file to write; else beside it, as .safetensors.")
     ] = None,
     *,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Overwrite without asking.")
+    ] = False,
     max_bytes: Annotated[
         int | None, typer.Option(min=0, help="Most memory of a tensor; else 4,096 times the file.")
     ] = None,
@@ -49,8 +55,8 @@ def unpack(
     """Write a .nncfx file as safetensors, which any tool reads."""
     from nncfx.storage import unpack_safetensors
 
-    _check_file(source)
-    target = _target(source, output, ".safetensors")
+    check_file(source)
+    target = _target(source, output, ".safetensors", may_ask=True, force=force)
     with Console(stderr=True).status(f"Unpacking {source.name}"):
         saved = unpack_safetensors(source, target, max_bytes=max_bytes)
     _print_sizes(saved.path, saved.size_bytes, source)
@@ -58,13 +64,22 @@ def unpack(
 
 def inspect_file(
     file: Annotated[Path, typer.Argument(help="A .nncfx file.")],
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
 ) -> None:
     """Show what a .nncfx file stores: each tensor, its codec, size, entropy and checksum."""
     from nncfx.storage import inspect
 
-    _check_file(file)
+    check_file(file)
     with Console(stderr=True).status(f"Reading {file.name}"):
         rows = inspect(file)
+    if as_json:
+        document = {
+            "tensors": [dataclasses.asdict(row) for row in rows],
+            "size_bytes": file.stat().st_size,
+        }
+        sys.stdout.write(json.dumps(document, indent=1) + "\n")
+        return
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("Tensor", overflow="fold", min_width=8)
     for head in ("Shape", "Type", "Codec", "Bytes", "Bits", "Entropy", "CRC-32"):
@@ -97,16 +112,27 @@ def inspect_file(
     )
 
 
-def _check_file(file: Path) -> None:
+def check_file(file: Path) -> None:
+    """Refuse a file that is not there.
+
+    Raises:
+        StorageError: it is not.
+    """
     if not file.is_file():
         raise StorageError(f"There is no file '{file}'. Check the path.")
 
 
-def _target(source: Path, output: Path | None, suffix: str) -> Path:
+def _target(
+    source: Path, output: Path | None, suffix: str, *, may_ask: bool = False, force: bool = False
+) -> Path:
     target = output or source.with_suffix(suffix)
     if target.resolve() == source.resolve():
         raise ArgumentError(f"'{source}' would replace itself. Name another file by --output.")
-    if output is None and target.exists() and not _is_packed(target):
+    if force or not target.exists():
+        return target
+    if may_ask and sys.stdin.isatty():
+        typer.confirm(f"'{target}' is there already. Overwrite it?", abort=True)
+    elif output is None and not _is_packed(target):
         raise ArgumentError(
             f"'{target}' is there already, and may be the only copy of something. Name the file "
             f"to write: --output {target}."

@@ -14,7 +14,8 @@ def app() -> None:
     """Run the command line on `sys.argv`; the process ends with it.
 
     Exit codes: 0 done; 2 a mistake in the command, a file or the set-up, told in one paragraph
-    on standard error; 3 `nncfx benchmark` found a regression; 1 anything else.
+    on standard error; 3 `nncfx benchmark` found a regression, or `nncfx compress` made a model
+    outside of its budget; 130 interrupted; 1 anything else.
     """
     try:
         _application()()

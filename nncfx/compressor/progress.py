@@ -1,8 +1,9 @@
-"""What a person at a terminal sees while a search runs."""
+"""What a person at a terminal sees while a search runs, and what the log has of it."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol, final
+from typing import Final, Protocol, final
 
 from rich.console import Console
 from rich.markup import escape
@@ -10,6 +11,8 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElaps
 from typing_extensions import override
 
 __all__ = ["Narrator", "narrated"]
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 class Narrator(Protocol):
@@ -23,14 +26,17 @@ class Narrator(Protocol):
 
 
 @final
-class _Silent(Narrator):
+class _Logged(Narrator):
+    def __init__(self, title: str) -> None:
+        self._title = title
+
     @override
     def now(self, text: str) -> None:
-        """Say nothing: nobody is looking."""
+        _LOGGER.debug("%s: %s", self._title, text)
 
     @override
     def found(self, text: str) -> None:
-        """Say nothing: nobody is looking."""
+        _LOGGER.info("%s: %s", self._title, text)
 
 
 @final
@@ -52,14 +58,14 @@ class _Terminal(Narrator):
 
 @contextmanager
 def narrated(title: str) -> Iterator[Narrator]:
-    """Give a narrator that writes to standard error if that is a terminal, else is silent.
+    """Give a narrator that writes to standard error if that is a terminal, else to the log.
 
     What is going on stands in the last line beside the time since the beginning, and is gone at
-    the end; what has been found stays.
+    the end; what has been found stays. The log has the former at DEBUG, the latter at INFO.
     """
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _Silent()
+        yield _Logged(title)
         return
     columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True) as progress:

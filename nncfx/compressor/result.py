@@ -11,8 +11,7 @@ from typing_extensions import override
 from nncfx.compressor.evaluation.metrics import Metric, metric_value
 from nncfx.errors import SearchError
 from nncfx.evidence.evidence import Evidence
-from nncfx.evidence.formatting import number
-from nncfx.runtimes import call_words
+from nncfx.evidence.summary import summary
 from nncfx.search import Candidate, SearchResult, SpaceResult
 from nncfx.thinning import ThinRecipe, load_thinned, save_thinned
 
@@ -54,35 +53,7 @@ class CompressionResult:
 
         A loss beyond the budget is said before all else.
         """
-        found, judgement = self.evidence, self.evidence.judgement
-        dense, now = found.dense, found.compressed
-        lines = []
-        if judgement is not None and not judgement.is_inside:
-            lines.append(f"OUTSIDE of the budget: {judgement.words(found.metric)}")
-        lines.append(f"{found.metric:12} {dense.accuracy:10.4f} -> {now.accuracy:10.4f}")
-        if judgement is not None and judgement.is_inside:
-            lines.append(f"{'':12} {judgement.words(found.metric)}")
-        lines += [
-            _line("parameters", dense.parameters, now.parameters),
-            _line("MACs", dense.macs, now.macs),
-            _line("footprint B", dense.footprint_bytes, now.footprint_bytes),
-        ]
-        if dense.file_bytes and now.file_bytes:
-            lines.append(
-                _line("file B", dense.file_bytes, now.file_bytes) + "  (safetensors -> .nncfx)"
-            )
-        if dense.packed_bytes and now.packed_bytes:
-            lines.append(
-                _line("same format", dense.packed_bytes, now.packed_bytes) + "  (both .nncfx)"
-            )
-        if dense.latency_ms and now.latency_ms:
-            overlap = _overlap(dense.latency_interval_ms, now.latency_interval_ms)
-            call = f"{call_words(found.batch, found.threads)}, {found.runtime}"
-            lines.append(
-                _line("latency ms", dense.latency_ms, now.latency_ms)
-                + f"  ({call}{'; intervals overlap: no clear change' if overlap else ''})"
-            )
-        return "\n".join(lines)
+        return summary(self.evidence)
 
     @property
     def level(self) -> float:
@@ -131,12 +102,3 @@ class CompressionResult:
             files={**self.evidence.files, "compressed model": str(path)},
         )
         return replace(self, evidence=evidence)
-
-
-def _overlap(one: tuple[float, float] | None, other: tuple[float, float] | None) -> bool:
-    return one is not None and other is not None and one[0] <= other[1] and other[0] <= one[1]
-
-
-def _line(name: str, before: float, after: float) -> str:
-    change = f"{before / after:8.2f}x" if after else "     gone" if before else ""
-    return f"{name:12} {number(before):>10} -> {number(after):>10}  {change}".rstrip()

@@ -1,6 +1,7 @@
 """Write a model as a file that a runtime reads."""
 
 from nncfx.export.causal_lm import export_causal_lm
+from nncfx.export.checks.file_summary import ONNXSummary, summarize_onnx
 from nncfx.export.checks.qdq_check import QDQViolation, qdq_violations
 from nncfx.export.export_result import ExportResult
 from nncfx.export.ir.node_modules import modules_in_file
@@ -19,6 +20,7 @@ __all__ = [
     "ExportResult",
     "LayerRead",
     "LayerWrite",
+    "ONNXSummary",
     "QDQViolation",
     "ReorderResult",
     "SelectionCost",
@@ -33,4 +35,5 @@ __all__ = [
     "modules_in_file",
     "qdq_violations",
     "reorder_channels",
+    "summarize_onnx",
 ]

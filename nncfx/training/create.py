@@ -34,7 +34,7 @@ from nncfx.graph import NNCFGraph
 from nncfx.network import NNCFNetwork, unwrap, wrap
 from nncfx.tracing import ExampleInputs, Insertion, Priority
 
-__all__ = ["create_compressed_model", "example_inputs_of"]
+__all__ = ["configs_in_scope", "create_compressed_model", "example_inputs_of"]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
         _need_no_data(config)
     batches = None if calibration_batches is None else _Reread(calibration_batches)
     with _wrapped(model, config, (example_inputs, further_inputs)) as network:
-        algorithms = _in_scope(config, network.nncf.graph)
+        algorithms = configs_in_scope(config, network.nncf.graph)
         _check_new(network, algorithms)
         builders = [builder_for(one) for one in algorithms]
         plans = [builder.plan(network) for builder in builders]
@@ -200,7 +200,7 @@ def _wrapped(
         raise
 
 
-def _in_scope(config: NNCFConfig, graph: NNCFGraph) -> list[AlgorithmConfig]:
+def configs_in_scope(config: NNCFConfig, graph: NNCFGraph) -> list[AlgorithmConfig]:
     """Return the algorithms' configs with the scopes of the whole config merged in.
 
     What either ignores is ignored; the whole config's targets hold where an algorithm has none.

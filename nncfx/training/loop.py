@@ -5,21 +5,24 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from nncfx.controllers import Controller
 from nncfx.errors import CompressionError
+from nncfx.runtimes.protocol.named_inputs import examples_in
+from nncfx.tracing import run
 from nncfx.training.loop_checkpoint import HasState, TrainingFile
 from nncfx.training.recipe import Recipe
 
 __all__ = ["Batches", "Criterion", "Training", "TrainingProgress"]
 
-Batches = Callable[[int], tuple[Tensor, Tensor]]
+Batches = Callable[[int], tuple[Any, Any]]
 """From the number of a step, counted from 0, to its inputs and targets."""
-Criterion = Callable[[Tensor, Tensor], Tensor]
+Criterion = Callable[[Any, Any], Tensor]
 """From outputs and targets to the loss, a scalar."""
 
 CHECKPOINT_SECONDS: Final = 120.0
@@ -138,18 +141,19 @@ class Training:
         rate = self.recipe.learning_rate(self.step)
         for group, factor in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * factor
-        inputs, targets = self._batches(self.step)
-        inputs, targets = inputs.to(self._device), targets.to(self._device)
+        inputs, targets = pytree.tree_map_only(
+            Tensor, lambda one: one.to(self._device), tuple(self._batches(self.step))
+        )
         dtype = self.recipe.dtype(self._device)
         with torch.autocast(self._device.type, dtype=dtype, enabled=dtype != torch.float32):
-            loss = self._criterion(self._model(inputs), targets) * self.recipe.task_weight
+            loss = self._criterion(run(self._model, inputs), targets) * self.recipe.task_weight
             loss = loss + self.controller.loss()
         self._optimizer.zero_grad()
         torch.autograd.backward(loss)
         self._optimizer.step()
         self._loss += loss.detach()
         self._counted += 1
-        self._examples += len(inputs)
+        self._examples += examples_in(inputs)
         self.step += 1
 
     def _progress(self, seconds: float) -> TrainingProgress:

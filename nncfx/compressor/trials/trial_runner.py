@@ -14,6 +14,7 @@ from nncfx.errors import SearchError
 from nncfx.evidence.formatting import number
 from nncfx.lc import Recovered, Recovery, RecoveryData, StepRecord
 from nncfx.objectives import Objective
+from nncfx.schemes import nonzero_parameters
 from nncfx.search import JSONValue, Measurement, Study, should_stop_early
 
 __all__ = ["Plan", "Trials"]
@@ -90,9 +91,11 @@ class Trials:
             self.narrator.found(f"going on after {len(journal.trials) - 1} trials")
             return journal.trials[0].measurement
         self.narrator.now(f"measuring {self.objective.name} of the dense model")
+        candidate = factory.uncompressed()
         dense = Measurement(
             metric=self.data.validate(factory.dense),
-            objective=self.objective.evaluate(factory.uncompressed()),
+            objective=self.objective.evaluate(candidate),
+            details=_counts(candidate),
         )
         self.narrator.found(f"dense: {self._words(dense)}{factory.timer.told(self.objective)}")
         return dense
@@ -134,9 +137,7 @@ class Trials:
         candidate = factory.candidate(recovered.compressed)
         metrics = [record.metric for record in recovered.history]
         details: dict[str, JSONValue] = {
-            "parameters": candidate.parameters(),
-            "macs": candidate.macs(),
-            "footprint_bytes": candidate.footprint_bytes(),
+            **_counts(candidate),
             _STEPS: list[JSONValue](metrics),
         }
         # step 0 of every recovery is compression without training: direct, if it began dense
@@ -165,3 +166,13 @@ class Trials:
             threshold=self.threshold,
             reference=self.reference,
         )
+
+
+def _counts(candidate: Candidate) -> dict[str, JSONValue]:
+    """Return what a journal keeps of a candidate, whatever is improved."""
+    return {
+        "parameters": candidate.parameters(),
+        "nonzero": nonzero_parameters(candidate.compressed),
+        "macs": candidate.macs(),
+        "footprint_bytes": candidate.footprint_bytes(),
+    }

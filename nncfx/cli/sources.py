@@ -1,0 +1,86 @@
+"""Where a command takes a model from: a task, or a Python object with a checkpoint."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from nncfx.cli.timing_options import parse_shapes
+from nncfx.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from nncfx.tasks import Task
+    from nncfx.tracing import ExampleInputs
+
+__all__ = ["ModelSource", "is_code", "model_source"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ModelSource:
+    """A model with what it takes.
+
+    Attributes:
+        model: In evaluation mode.
+        example_inputs: What it is traced on.
+        task: That it comes from; None where code was named.
+    """
+
+    model: "nn.Module"
+    example_inputs: "ExampleInputs"
+    task: "Task | None"
+
+
+def is_code(text: str) -> bool:
+    """Return whether `text` names a task or a Python object, not a file of weights."""
+    return Path(text).suffix in (".json", ".py") or ":" in text
+
+
+def model_source(
+    text: str, weights: Path | None = None, shapes: Sequence[str] = ()
+) -> ModelSource:
+    """Return the model that `text` names.
+
+    Args:
+        text: A config, a task file, or `file.py:function` or `package.module:function`.
+        weights: A file that the model takes its weights from, instead of those it comes with.
+        shapes: Of inputs, as `parse_shapes` reads them; filled with random numbers.
+
+    Raises:
+        ArgumentError: code is named without shapes.
+        ConfigError: what is named cannot be made.
+        StorageError: the weights do not fit.
+    """
+    from nncfx.tasks import Task, TaskConfig, read_task
+    from nncfx.tasks.weights import load_weights
+
+    if Path(text).suffix in (".json", ".py"):
+        task = read_task(text)
+        model, inputs = task.model(), None if shapes else task.example_inputs
+        found: Task | None = task
+    else:
+        config = TaskConfig.from_dict({"model": text, "export": {}})
+        model, inputs, found = Task(config=config, path=Path.cwd() / "cli").model(), None, None
+    if weights is not None:
+        model = load_weights(model, weights).eval()
+    if inputs is None:
+        inputs = _random(shapes, text)
+    return ModelSource(model=model, example_inputs=inputs, task=found)
+
+
+def _random(texts: Sequence[str], source: str) -> Any:  # noqa: ANN401 (inputs of any form)
+    import torch
+
+    if not texts:
+        raise ArgumentError(
+            f"'{source}' does not say what the model takes. Give --input-shape 1x3x224x224, or "
+            "--input-shape NAME=1x3x224x224 for each input.",
+        )
+    shapes = parse_shapes(texts)
+    generator = torch.Generator().manual_seed(0)
+    made = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    if "" in made and len(made) > 1:
+        raise ArgumentError("Several inputs need their names: --input-shape NAME=1x3x224x224.")
+    return made.get("", made)

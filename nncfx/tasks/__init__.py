@@ -1,0 +1,23 @@
+"""A task: model, data and what to do with them, from one file; what `nncfx compress` runs."""
+
+from nncfx.tasks.config import TaskConfig
+from nncfx.tasks.plan import Plan, PlannedHook, Prediction, plan_task
+from nncfx.tasks.run import TaskResult, resume_task, run_task
+from nncfx.tasks.status import RunStatus, run_status
+from nncfx.tasks.task import Data, Task, read_task
+
+__all__ = [
+    "Data",
+    "Plan",
+    "PlannedHook",
+    "Prediction",
+    "RunStatus",
+    "Task",
+    "TaskConfig",
+    "TaskResult",
+    "plan_task",
+    "read_task",
+    "resume_task",
+    "run_status",
+    "run_task",
+]

@@ -1,0 +1,165 @@
+"""The config of a task: the sections of a compression config, and those that name code."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal, Self
+
+from typing_extensions import override
+
+from nncfx.config import Fault, Limits, NNCFConfig, Section, option, required
+
+__all__ = ["CODE", "DataSection", "ExportSection", "ModelSection", "TaskConfig", "TrainSection"]
+
+CODE: Final = "'package.module:function', or 'file.py:function' beside the config"
+"""How a config names what is written in Python."""
+
+_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object"}
+_ABOVE_ZERO: Final = Limits(above=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelSection(Section):
+    """The trained model."""
+
+    factory: str = required(f"what returns the model: {CODE}")
+    arguments: Mapping[str, Any] | None = option(None, "its keyword arguments", schema=_ARGUMENTS)
+    weights: str | None = option(
+        None, "a file of weights that the model takes: safetensors, .nncfx or torch's"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataSection(Section):
+    """The data: loaders of `(inputs, targets)`."""
+
+    factory: str = required(
+        "what returns the loaders for training and validation, and, if there is one, for testing: "
+        f"{CODE}"
+    )
+    arguments: Mapping[str, Any] | None = option(None, "its keyword arguments", schema=_ARGUMENTS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainSection(Section):
+    """The loss, and how the algorithms of 'compression' are trained: `nncfx.training.Recipe`."""
+
+    criterion: str = option(
+        "cross_entropy", f"the loss: a function of torch.nn.functional; or {CODE}"
+    )
+    epochs: int = option(5, "passes over the training data", limits=Limits(minimum=0))
+    lr: float = option(0.01, "the highest learning rate", limits=_ABOVE_ZERO)
+    warmup: float = option(
+        0.02, "the share of the steps in which the rate rises", limits=Limits(minimum=0, below=1)
+    )
+    momentum: float = option(0.9, "of Nesterov's SGD", limits=Limits(minimum=0, below=1))
+    weight_decay: float = option(5e-4, "of SGD", limits=Limits(minimum=0))
+    task_weight: float = option(
+        1.0, "what the loss of the task counts beside a teacher's", limits=Limits(minimum=0)
+    )
+    precision: Literal["auto", "bfloat16", "float32"] = option(
+        "float32", "what forwards and backwards compute in"
+    )
+    seed: int = option(0, "seeds torch before the training")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportSection(Section):
+    """The ONNX file, and what becomes of the model on the way there."""
+
+    file: str = option("model.onnx", "its name in the folder of the run")
+    target: str = option("onnxruntime", "the runtime that reads it")
+    dynamic_batch: bool = option(default=True, doc="whether the batch axis stays open")
+    opset: int | None = option(None, "the operator set; null: the target's", limits=_ABOVE_ZERO)
+    quantize: bool = option(
+        default=False, doc="whether the result is quantized after training, as the target computes"
+    )
+    benchmark: bool = option(
+        default=True, doc="whether the file is timed beside the dense model's"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskConfig(NNCFConfig):
+    """A whole task. It names code, which is run: read it before you run somebody else's.
+
+    `search` finds how far the model can be compressed; `compression` applies algorithms and trains
+    with them; `export` alone quantizes and exports.
+    """
+
+    model: ModelSection = required(f"the trained model; text stands for its factory: {CODE}")
+    data: DataSection | None = option(None, f"the data; text stands for its factory: {CODE}")
+    metric: str = option(
+        "accuracy", f"what judges a model on a loader, higher is better: 'accuracy', or {CODE}"
+    )
+    train: TrainSection = option(TrainSection(), "loss and training")
+    export: ExportSection | None = option(None, "the ONNX file; nothing is exported without")
+
+    @property
+    def base(self) -> NNCFConfig:
+        """The part that any compression config has."""
+        names = [one.name for one in dataclasses.fields(NNCFConfig) if one.name != "user"]
+        return NNCFConfig(**{name: getattr(self, name) for name in names})
+
+    @classmethod
+    @override
+    def schema(cls) -> dict[str, Any]:
+        """Return the JSON Schema (draft 2020-12)."""
+        schema = super().schema()
+        properties = schema["$defs"][cls.__name__]["properties"]
+        for name in ("model", "data"):
+            properties[name] = {
+                "description": properties[name]["description"],
+                "if": {"type": "string"},
+                "else": {"$ref": properties[name]["$ref"]},
+            }
+        return schema
+
+    @classmethod
+    @override
+    def _read(cls, data: object, source: str) -> Self:
+        if isinstance(data, Mapping):
+            data = {
+                key: {"factory": value}
+                if key in ("model", "data") and isinstance(value, str)
+                else value
+                for key, value in data.items()
+            }
+        return super()._read(data, source)
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield what the sections are missing of each other."""
+        yield from super().rules()
+        asked = [name for name in ("search", "compression") if getattr(self, name)]
+        if len(asked) > 1:
+            yield Fault(
+                path="compression",
+                problem="a search trains by its own 'optimizer', 'compression' by 'train': one "
+                "run does one of them. Take one out; 'quantize' in 'export' quantizes what a "
+                "search has found.",
+            )
+        if not asked and self.export is None:
+            yield Fault(
+                path="",
+                problem="there is nothing to do. Add a section 'search', 'compression' or "
+                "'export'; nncfx config init writes one to begin with.",
+            )
+        if self.data is None and (asked or (self.export and self.export.quantize)):
+            yield Fault(
+                path="data",
+                problem=f"the section is missing, and "
+                f"{asked[0] if asked else 'quantization'!r} needs examples. Name what returns the "
+                f"loaders: {CODE}.",
+            )
+        if self.search is not None:
+            yield from self._unread_training()
+
+    def _unread_training(self) -> Iterator[Fault]:
+        for one in dataclasses.fields(TrainSection):
+            value = getattr(self.train, one.name)
+            if one.name != "criterion" and value != one.default:
+                yield Fault(
+                    path=f"train.{one.name}",
+                    problem="a search trains by 'search.optimizer', and would not read this key. "
+                    "Move it there, or take it out.",
+                )

@@ -1,0 +1,97 @@
+"""Names of Python objects in a config, and the objects."""
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from nncfx.errors import ConfigError, NNCFXError, did_you_mean
+from nncfx.tasks.config import CODE
+
+__all__ = ["load_module", "load_reference"]
+
+_LOADED: Final[dict[Path, ModuleType]] = {}
+
+
+def load_reference(text: str, folder: Path, key: str) -> object:
+    """Return what `text` names; the module that it stands in is run.
+
+    Args:
+        text: `"package.module:name"` or `"file.py:name"`, where the file is in `folder`.
+        folder: That of the config; packages in it are found, too.
+        key: The key of the config that says so, for messages.
+
+    Raises:
+        ConfigError: `text` has another form, its module cannot be run, or has no such name.
+    """
+    home, colon, name = text.rpartition(":")
+    if not colon or not home or not name:
+        raise ConfigError(f"{key}: '{text}' names no Python object. Write {CODE}.")
+    module = load_module(folder / home, key) if home.endswith(".py") else _imported(home, key)
+    found: object = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            known = [one for one in vars(module) if not one.startswith("_")]
+            raise ConfigError(
+                f"{key}: '{home}' has no '{name}'.{did_you_mean(name, known)} It has "
+                f"{', '.join(sorted(known)[:20]) or 'nothing'}.",
+            )
+        found = getattr(found, part)
+    return found
+
+
+def load_module(path: Path, key: str) -> ModuleType:
+    """Return the module that the file at `path` is, which is run once in a process.
+
+    Raises:
+        ConfigError: there is no such file, or it raises an error.
+    """
+    path = path.resolve()
+    if path in _LOADED:
+        return _LOADED[path]
+    if not path.is_file():
+        raise ConfigError(f"{key}: there is no file '{path}'. Check the path.")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None  # noqa: S101, PT018 (a file ending in .py)
+    module = importlib.util.module_from_spec(spec)
+    # workers of a loader find what they pickle by the name of its module
+    known = sys.modules.get(path.stem)
+    if known is None:
+        sys.modules[path.stem] = module
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except NNCFXError:
+        raise
+    except Exception as error:
+        if known is None:
+            del sys.modules[path.stem]
+        raise ConfigError(
+            f"{key}: '{path}' cannot be run: {type(error).__name__}: {error}{_place(error)}. Mend "
+            "it there.",
+        ) from error
+    _LOADED[path] = module
+    return module
+
+
+def _imported(name: str, key: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except NNCFXError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"{key}: the module '{name}' cannot be imported: {type(error).__name__}: {error}. "
+            "Install its package, or name a file: 'file.py:function'.",
+        ) from error
+
+
+def _place(error: BaseException) -> str:
+    """Return the line of the file that raised `error`, as it was run last."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f" (line {trace.tb_lineno})"

@@ -1,0 +1,287 @@
+"""Carry out a task: compress, prove, save, quantize, export, time; resume it after a kill."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+import torch
+from torch import nn
+
+from nncfx.compressor import Compressor
+from nncfx.compressor.evaluation.metrics import metric_name, metric_value
+from nncfx.errors import (
+    ArgumentError,
+    MachineError,
+    MissingExtraError,
+    RuntimeFailure,
+    StorageError,
+)
+from nncfx.evidence.evidence import Evidence
+from nncfx.evidence.json_codec import load_object, read_text, write_text
+from nncfx.export import export_onnx
+from nncfx.quantization import quantize
+from nncfx.runtimes import BuildOptions, metric_through, runtime_named, time_sessions, verdict
+from nncfx.targets import target_named
+from nncfx.tasks.task import Task, read_task
+from nncfx.tasks.training import Say, Trained, evidence_of, save_compressed, train_task
+
+__all__ = [
+    "EVIDENCE",
+    "RESULT",
+    "RUN",
+    "TaskResult",
+    "config_of",
+    "held",
+    "resume_task",
+    "run_task",
+]
+
+RUN: Final = "run.json"
+RESULT: Final = "result.json"
+EVIDENCE: Final = "evidence.json"
+_FORMAT: Final = "nncfx-run"
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TaskResult:
+    """What a task has made.
+
+    Attributes:
+        model: The compressed model; quantized where 'export' asks for it.
+        files: What was written, by what it is.
+        facts: Numbers for people and programs: metric, bytes, MACs, latency.
+        evidence: What the report shows; None where nothing was compressed before the export.
+    """
+
+    model: nn.Module
+    files: Mapping[str, Path]
+    facts: Mapping[str, Any]
+    evidence: Evidence | None
+
+
+def run_task(
+    task: Task,
+    folder: str | Path,
+    *,
+    say: Say = lambda _: None,
+    settings: Mapping[str, Any] | None = None,
+) -> TaskResult:
+    """Carry out `task` in `folder`; run again, it goes on where it stopped.
+
+    Args:
+        task: As `read_task` returns it.
+        folder: Where all files go; it is made.
+        say: Takes lines that tell how far the run has come.
+        settings: Of the `Compressor` of a search, beside those of the config.
+
+    Raises:
+        NNCFXError: whatever the parts raise: a fault of the config, of the data or of the machine.
+    """
+    folder = Path(folder)
+    _begin(task, folder)
+    with held(folder):
+        compressed, evidence, files = _compressed(task, folder, say, settings or {})
+        facts: dict[str, Any] = {}
+        model = compressed.model
+        (folder / RESULT).unlink(missing_ok=True)
+        if evidence is not None:
+            facts = _facts(evidence)
+        if task.config.export is not None:
+            model, exported = _exported(task, folder, compressed, say)
+            facts |= exported
+            files["ONNX model"] = folder / task.config.export.file
+        result = TaskResult(model=model, files=files, facts=facts, evidence=evidence)
+        document = {**facts, "files": {name: str(path) for name, path in files.items()}}
+        write_text(folder / RESULT, json.dumps(document, indent=1) + "\n")
+        return result
+
+
+def resume_task(folder: str | Path, **parts: Any) -> TaskResult:  # noqa: ANN401 (as run_task)
+    """Go on with the run in `folder`; `parts` are those of `run_task`.
+
+    Raises:
+        StorageError: `folder` holds no run, or its config has been moved.
+        NNCFXError: as `run_task`.
+    """
+    return run_task(read_task(config_of(folder)), folder, **parts)
+
+
+def config_of(folder: str | Path) -> Path:
+    """Return the config of the run in `folder`.
+
+    Raises:
+        StorageError: `folder` holds no run, or its config has been moved.
+    """
+    file = Path(folder) / RUN
+    if not file.is_file():
+        raise StorageError(
+            f"'{folder}' holds no run of 'nncfx compress'. A run of nncfx.Compressor goes on when "
+            "its script is started again with the same folder.",
+        )
+    body = load_object(read_text(file), "run")
+    config = body.get("config")
+    if body.get("format") != _FORMAT or not isinstance(config, str):
+        raise StorageError(f"'{file}' is not what 'nncfx compress' writes. Restore it.")
+    if not Path(config).is_file():
+        raise StorageError(
+            f"The config of this run, '{config}', is gone. Put it back, or start it where it is "
+            f"now: nncfx compress CONFIG --folder {folder}",
+        )
+    return Path(config)
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold the run in `folder` for this process; the lock ends with it.
+
+    Raises:
+        MachineError: another process has it.
+    """
+    handle = os.open(folder / RUN, os.O_RDONLY)
+    try:
+        try:
+            import fcntl  # POSIX only; elsewhere two processes must not meet
+
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:
+            pass
+        except BlockingIOError as error:
+            raise MachineError(
+                f"'{folder}' is in use by another run, and two would write over each other. Wait "
+                "for it to end, or give another --folder.",
+            ) from error
+        yield
+    finally:
+        os.close(handle)
+
+
+def _begin(task: Task, folder: Path) -> None:
+    known = folder / RUN
+    text = json.dumps({"format": _FORMAT, "version": 1, "config": str(task.path)}, indent=1)
+    if known.exists():
+        other = load_object(read_text(known), "run").get("config")
+        if other != str(task.path):
+            raise ArgumentError(
+                f"'{folder}' holds a run of '{other}', not of '{task.path}'. Give another "
+                "--folder, or delete this one.",
+            )
+        return
+    write_text(known, text + "\n")
+
+
+def _compressed(
+    task: Task, folder: Path, say: Say, settings: Mapping[str, Any]
+) -> tuple[Trained, Evidence | None, dict[str, Path]]:
+    """Return the models before and after, with the evidence and the files of this stage."""
+    if task.config.search is None and not task.config.compression:
+        dense = task.model()
+        return Trained(dense=dense, model=dense, metrics=(0.0, 0.0)), None, {}
+    file = folder / "model.nncfx"
+    if task.config.search is not None:
+        compressed, evidence = _searched(task, folder, file, settings)
+    else:
+        compressed = train_task(task, folder, say)
+        say("measuring the compressed model")
+        evidence = evidence_of(task, compressed, save_compressed(file, compressed))
+    evidence.write(folder / EVIDENCE)
+    files = {"compressed model": file, "evidence": folder / EVIDENCE}
+    report = _reported(folder / "report.html", evidence, say)
+    return compressed, evidence, files | ({} if report is None else {"report": report})
+
+
+def _searched(
+    task: Task, folder: Path, file: Path, settings: Mapping[str, Any]
+) -> tuple[Trained, Evidence]:
+    data = task.data
+    torch.manual_seed(task.config.train.seed)
+    parts = {
+        "model": task.model(),
+        "trainloader": data.train,
+        "valloader": data.validation,
+        "testloader": data.test,
+        "criterion": task.criterion,
+        "metric": task.metric,
+        "example_inputs": task.example_inputs,
+        "folder": folder,
+    }
+    result = Compressor.from_config(task.config.base, **parts, **settings).run().save(file)
+    metrics = (result.evidence.dense.accuracy, result.evidence.compressed.accuracy)
+    return Trained(dense=result.dense, model=result.model, metrics=metrics), result.evidence
+
+
+def _reported(path: Path, evidence: Evidence, say: Say) -> Path | None:
+    try:
+        from nncfx.report import write_report
+
+        return write_report(path, evidence)
+    except MissingExtraError as error:
+        say(f"no report: {error}")
+        return None
+
+
+def _exported(
+    task: Task, folder: Path, compressed: Trained, say: Say
+) -> tuple[nn.Module, dict[str, Any]]:
+    """Quantize if asked, export, judge and time the file."""
+    export = task.config.export
+    assert export is not None  # noqa: S101 (the caller has looked)
+    model = compressed.model
+    if export.quantize:
+        say(f"quantizing for {export.target}")
+        model = quantize(model, task.data.train, target=export.target)
+    say(f"exporting for {export.target}")
+    written = export_onnx(
+        model,
+        folder / export.file,
+        task.example_inputs,
+        export.target,
+        dynamic_batch=export.dynamic_batch,
+        opset=export.opset,
+    )
+    facts: dict[str, Any] = {"onnx_bytes": written.size_bytes}
+    if export.benchmark:
+        say("timing the file beside the dense model's")
+        try:
+            facts |= _timed(task, written.path, compressed.dense, folder)
+        except (MissingExtraError, RuntimeFailure) as error:  # the file is good all the same
+            say(f"not timed: {error}")
+    elif task.config.data is not None:
+        judges = task.data.test or task.data.validation
+        facts["exported_metric"] = metric_value(task.metric, model, judges)
+    return model, facts
+
+
+def _timed(task: Task, file: Path, dense: nn.Module, folder: Path) -> dict[str, Any]:
+    """Return latency, in turns with the dense model's, and the metric as the runtime computes."""
+    export = task.config.export
+    assert export is not None  # noqa: S101 (the caller has looked)
+    plain = folder / "dense.onnx"
+    export_onnx(
+        dense, plain, task.example_inputs, export.target, dynamic_batch=export.dynamic_batch
+    )
+    runtime = runtime_named(target_named(export.target).runtime or export.target)
+    facts: dict[str, Any] = {"runtime": runtime.name, "dense_onnx_bytes": plain.stat().st_size}
+    options = BuildOptions()
+    with runtime.build(plain, options) as one, runtime.build(file, options) as other:
+        times = time_sessions({"dense": one, "exported": other}, task.example_inputs)
+        if task.config.data is not None and export.dynamic_batch:
+            judges = task.data.test or task.data.validation
+            facts["metric"] = metric_name(task.metric)
+            facts["exported_metric"] = metric_through(other, judges, task.metric)
+    facts["latency_ms"] = {name: one.median_ms for name, one in times.items()}
+    facts["speed_up"] = verdict(times["dense"], times["exported"]).speed_up
+    return facts
+
+
+def _facts(evidence: Evidence) -> dict[str, Any]:
+    names = ("accuracy", "parameters", "macs", "footprint_bytes", "file_bytes")
+    return {
+        "metric": evidence.metric,
+        "dense": {name: getattr(evidence.dense, name) for name in names},
+        "compressed": {name: getattr(evidence.compressed, name) for name in names},
+    }

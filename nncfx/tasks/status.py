@@ -1,0 +1,260 @@
+"""What a run has come to, read from its folder while it goes on or after it has ended."""
+
+import dataclasses
+import datetime as dt
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, final
+
+from nncfx.errors import SearchError, StorageError
+from nncfx.evidence.evidence import Evidence
+from nncfx.evidence.json_codec import load_object, read_text
+from nncfx.search import CAUTION, CandidateTrial, Trial
+from nncfx.storage.formats.line_file import json_line, whole_and_torn
+from nncfx.tasks.run import EVIDENCE, RESULT, RUN
+from nncfx.tasks.training import PROGRESS
+
+__all__ = ["JOURNAL", "BestTrial", "RunStatus", "read_journal", "run_status"]
+
+JOURNAL: Final = "journal.jsonl"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class BestTrial:
+    """The trial that would be chosen if the search ended now.
+
+    Attributes:
+        candidate: What was tried: {"level": ...}, or a value for each dimension of a space.
+        metric: What it reached.
+        objective: The objective that it reached.
+    """
+
+    candidate: Mapping[str, Any]
+    metric: float
+    objective: float
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RunStatus:
+    """How far a run has come.
+
+    Attributes:
+        folder: Where it is kept.
+        state: "running", "ended", or "stopped" before its end.
+        kind: "search" or "training".
+        done: Trials, or steps, that are done; the dense model does not count.
+        at_most: How many there will be; a search may end before.
+        failed: Trials that failed.
+        objective: What is improved; "" in a training.
+        threshold: The metric that the search asks for; None in a training.
+        dense_metric: Of the model that came in; None where it is not known yet.
+        best: What would be chosen now; None where nothing keeps the threshold yet.
+        level: That a training has come to; None in a search.
+        seconds_left: At the pace so far and at most; None where there is none yet, or it ended.
+        last_change: When something was written last, ISO 8601 in UTC.
+    """
+
+    folder: Path
+    state: Literal["running", "ended", "stopped"]
+    kind: Literal["search", "training"]
+    done: int
+    at_most: int
+    failed: int = 0
+    objective: str = ""
+    threshold: float | None = None
+    dense_metric: float | None = None
+    best: BestTrial | None = None
+    level: float | None = None
+    seconds_left: float | None = None
+    last_change: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the status as JSON values."""
+        return dataclasses.asdict(self) | {"folder": str(self.folder)}
+
+
+def run_status(folder: str | Path) -> RunStatus:
+    """Return how far the run in `folder` has come; nothing is locked or changed.
+
+    Raises:
+        StorageError: there is no run in `folder`, or a file of it is damaged.
+    """
+    folder = Path(folder)
+    journal, progress = folder / JOURNAL, folder / PROGRESS
+    if journal.is_file():
+        return _of_search(folder, journal)
+    if progress.is_file():
+        return _of_training(folder, progress)
+    if (folder / RUN).is_file():
+        state = _state(folder, folder / RUN)
+        return RunStatus(
+            folder=folder, state=state, kind="training", done=0, at_most=0,
+            last_change=_changed(folder / RUN),
+        )  # fmt: skip
+    raise StorageError(
+        f"'{folder}' holds no run: there is no {JOURNAL}, no {PROGRESS} and no {RUN} in it. Give "
+        "the folder of a run.",
+    )
+
+
+def _of_training(folder: Path, progress: Path) -> RunStatus:
+    facts: dict[str, Any] = load_object(read_text(progress), "progress of a training")
+    state = _state(folder, folder / RUN)
+    try:
+        return RunStatus(
+            folder=folder,
+            state=state,
+            kind="training",
+            done=int(facts["step"]),
+            at_most=int(facts["steps"]),
+            level=float(facts["level"]),
+            seconds_left=None if state == "ended" else float(facts["seconds_left"]),
+            last_change=_changed(progress),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise StorageError(
+            f"'{progress}' is no progress of a training ({type(error).__name__}: {error}). Delete "
+            "it; the next epoch writes it again.",
+        ) from error
+
+
+def _of_search(folder: Path, journal: Path) -> RunStatus:
+    header, records = read_journal(journal)
+    search = header.get("search") or {}
+    state = _state(folder, journal)
+    is_space = header.get("header", {}).get("kind") == "candidates"
+    trials = [(_candidate_trial if is_space else _level_trial)(one, journal) for one in records]
+    tried = [one for one in trials if not one.is_dense]
+    most = int(search.get("max_evaluations", 0)) * (1 if is_space else 2)
+    threshold, maximize = _aims(search)
+    kept = [
+        one
+        for one in tried
+        if one.metric is not None and threshold is not None and one.safe_metric >= threshold
+    ]
+    best = (max if maximize else min)(kept, key=lambda one: one.objective or 0.0, default=None)
+    pace = sum(one.seconds for one in tried) / len(tried) if tried else None
+    dense = next((one.metric for one in trials if one.is_dense), None)
+    return RunStatus(
+        folder=folder,
+        state=state,
+        kind="search",
+        done=len(tried),
+        at_most=most,
+        failed=sum(one.metric is None for one in tried),
+        objective=str(header.get("header", {}).get("objective", "")),
+        threshold=threshold,
+        dense_metric=dense,
+        best=None
+        if best is None
+        else BestTrial(
+            candidate=best.candidate, metric=best.metric or 0.0, objective=best.objective or 0.0
+        ),
+        seconds_left=None
+        if pace is None or state == "ended"
+        else max(most - len(tried), 0) * pace,
+        last_change=_changed(journal),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tried:
+    candidate: Mapping[str, Any]
+    is_dense: bool
+    metric: float | None
+    safe_metric: float
+    objective: float | None
+    seconds: float
+
+
+def _level_trial(record: Mapping[str, Any], journal: Path) -> _Tried:
+    try:
+        trial = Trial.from_json(dict(record))
+    except ValueError as error:
+        raise StorageError(f"'{journal}' is damaged: {error}") from error
+    measured = trial.measurement
+    return _Tried(
+        candidate={"level": trial.level},
+        is_dense=trial.stage == "dense",
+        metric=None if measured is None else measured.metric,
+        safe_metric=float("nan") if measured is None else measured.safe_metric(CAUTION),
+        objective=None if measured is None else measured.objective,
+        seconds=trial.seconds,
+    )
+
+
+def _candidate_trial(record: Mapping[str, Any], journal: Path) -> _Tried:
+    try:
+        trial = CandidateTrial.from_json(record)
+    except ValueError as error:
+        raise StorageError(f"'{journal}' is damaged: {error}") from error
+    outcomes = trial.outcomes or {}
+    metric = outcomes.get("metric")
+    return _Tried(
+        candidate=trial.candidate,
+        is_dense=False,
+        metric=metric,
+        safe_metric=outcomes.get("safe metric", float("nan") if metric is None else metric),
+        objective=outcomes.get("objective"),
+        seconds=trial.seconds,
+    )
+
+
+def _aims(search: Mapping[str, Any]) -> tuple[float | None, bool]:
+    """Return the threshold and whether the objective is maximized, as the journal has them."""
+    if "at_least" in search:
+        limits, objectives = search["at_least"], search["objectives"]
+        return next(iter(limits.values()), None), "maximize" in objectives.values()
+    return search.get("threshold"), bool(search.get("maximize"))
+
+
+def read_journal(journal: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
+    """Return header and records; a line that is being written now is left out."""
+    lines, _ = whole_and_torn(journal.read_bytes())
+    try:
+        header, *records = (json_line(line) for line in lines)
+    except ValueError as error:
+        if not lines:
+            return {}, []
+        raise StorageError(f"'{journal}' is damaged: {error}.") from error
+    if header.get("format") != "nncfx-study":
+        raise StorageError(f"'{journal}' is no journal of a search.")
+    return header, records
+
+
+def _state(folder: Path, lock: Path) -> Literal["running", "ended", "stopped"]:
+    if any(_is_locked(one) for one in {lock, folder / RUN} if one.is_file()):
+        return "running"
+    if (folder / RUN).is_file():
+        return "ended" if (folder / RESULT).is_file() else "stopped"
+    if not (folder / EVIDENCE).is_file():
+        return "stopped"
+    try:
+        Evidence.read(folder / EVIDENCE)
+    except (StorageError, SearchError):
+        return "stopped"
+    return "ended"
+
+
+def _is_locked(file: Path) -> bool:
+    handle = os.open(file, os.O_RDONLY)
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except ImportError:
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _changed(file: Path) -> str:
+    moment = dt.datetime.fromtimestamp(file.stat().st_mtime, dt.UTC)
+    return moment.isoformat(timespec="seconds")

@@ -1,0 +1,216 @@
+"""Read a task from a JSON config or from a Python file; load what it names."""
+
+import copy
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, cast, final
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from nncfx.compressor import Metric, accuracy
+from nncfx.compressor.preflight import first_batch
+from nncfx.config import NNCFConfig, Section
+from nncfx.config.option import options_of
+from nncfx.errors import ArgumentError, ConfigError, NNCFXError, did_you_mean
+from nncfx.tasks.config import DataSection, ModelSection, TaskConfig
+from nncfx.tasks.references import load_module, load_reference
+from nncfx.tasks.weights import load_weights
+from nncfx.tracing import ExampleInputs
+from nncfx.training.create import example_inputs_of
+
+__all__ = ["Criterion", "Data", "Task", "read_task"]
+
+Criterion = Callable[[Any, Any], torch.Tensor]
+
+_CODE: Final = ("model", "data", "metric", "criterion")
+_LOADERS: Final = ("train", "validation", "test")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """The loaders of a task: batches of `(inputs, targets)`, iterable again and again."""
+
+    train: Iterable[Any]
+    validation: Iterable[Any]
+    test: Iterable[Any] | None = None
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Task:
+    """A config with the code that it names.
+
+    Attributes:
+        config: What to do.
+        path: The file that says so; names of files in it are beside it.
+    """
+
+    config: TaskConfig
+    path: Path
+
+    def model(self) -> nn.Module:
+        """Return the trained model, in evaluation mode; every call makes a fresh one.
+
+        Raises:
+            ConfigError: what is named makes no model.
+            StorageError: the weights cannot be read, or do not fit.
+        """
+        section = self.config.model
+        made = self._made(section, "model")
+        if not isinstance(made, nn.Module):
+            raise ConfigError(
+                f"model.factory: '{section.factory}' returned a {type(made).__name__}; it must "
+                "return a torch.nn.Module.",
+            )
+        if section.weights is not None:
+            made = load_weights(made, self.path.parent / section.weights)
+        return made.eval()
+
+    @functools.cached_property
+    def data(self) -> Data:
+        """The loaders.
+
+        Raises:
+            ConfigError: there is no section 'data', or what it names makes no loaders.
+        """
+        section = self.config.data
+        if section is None:
+            raise ConfigError(f"'{self.path}' has no section 'data'. Add it.")
+        made = self._made(section, "data")
+        if isinstance(made, tuple | list) and len(made) in (len(_LOADERS) - 1, len(_LOADERS)):
+            made = dict(zip(_LOADERS, made, strict=False))
+        unknown = sorted(set(made) - set(_LOADERS)) if isinstance(made, Mapping) else [""]
+        if unknown or not isinstance(made, Mapping) or not {"train", "validation"} <= set(made):
+            raise ConfigError(
+                f"data.factory: '{section.factory}' returned {_told(made)}; it must return the "
+                "loaders {'train': ..., 'validation': ...}, with 'test' if there is one; or a "
+                "tuple of them in this order.",
+            )
+        return Data(**made)
+
+    @property
+    def metric(self) -> Metric:
+        """What judges a model on a loader."""
+        if self.config.metric == "accuracy":
+            return accuracy
+        return cast("Metric", self._function(self.config.metric, "metric"))
+
+    @property
+    def criterion(self) -> Criterion:
+        """The loss of outputs and targets."""
+        name = self.config.train.criterion
+        if ":" in name:
+            return cast("Criterion", self._function(name, "train.criterion"))
+        found = getattr(F, name, None)
+        if not callable(found):
+            raise ConfigError(
+                f"train.criterion: torch.nn.functional has no '{name}'."
+                f"{did_you_mean(name, dir(F))} Name a function in it, or one of yours: "
+                "'file.py:function'.",
+            )
+        return cast("Criterion", found)
+
+    @functools.cached_property
+    def example_inputs(self) -> ExampleInputs:
+        """What is traced: of 'input_info', else the first batch for validation."""
+        if self.config.input_info:
+            return example_inputs_of(self.config.input_info, self.model())
+        if self.config.data is None:
+            raise ConfigError(
+                f"'{self.path}' has no section 'data', and no 'input_info' to make an example of. "
+                'Add one of them: "input_info": {"sample_size": [1, 3, 224, 224]}.',
+            )
+        inputs, _ = first_batch("validation", self.data.validation)
+        return cast("ExampleInputs", inputs)
+
+    def _made(self, section: ModelSection | DataSection, key: str) -> Any:  # noqa: ANN401 (anything)
+        found = load_reference(section.factory, self.path.parent, f"{key}.factory")
+        if isinstance(found, nn.Module) or not callable(found):
+            if section.arguments:
+                raise ConfigError(
+                    f"{key}.arguments: '{section.factory}' is a {type(found).__name__}, not a "
+                    "function that takes arguments. Take them out, or name a function.",
+                )
+            return copy.deepcopy(found) if isinstance(found, nn.Module) else found
+        try:
+            return found(**(section.arguments or {}))
+        except NNCFXError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"{key}.factory: '{section.factory}' raised {type(error).__name__}: {error}. Mend "
+                "it, or its arguments.",
+            ) from error
+
+    def _function(self, text: str, key: str) -> object:
+        found = load_reference(text, self.path.parent, key)
+        if not callable(found):
+            raise ConfigError(
+                f"{key}: '{text}' is a {type(found).__name__}, which cannot be called. Name a "
+                "function.",
+            )
+        return found
+
+
+def read_task(path: str | Path) -> Task:
+    """Return the task that a JSON config, or a Python file, describes.
+
+    A Python file has the sections as names: `model`, `data`, `metric` and `criterion` are
+    functions (or the object itself), the others return, or are, what JSON would hold.
+
+    Raises:
+        ConfigError: the file cannot be read, or has faults, all of which are listed.
+    """
+    path = Path(path)
+    if path.suffix == ".py":
+        return Task(config=_of_module(load_module(path, "the task"), path), path=path.resolve())
+    return Task(config=TaskConfig.from_json(path), path=path.resolve())
+
+
+def _of_module(module: ModuleType, path: Path) -> TaskConfig:
+    known = {one.name for one in options_of(TaskConfig)}
+    sections: dict[str, Any] = {
+        name: _section(vars(module)[name], name)
+        for name in vars(module)
+        if name in known and name not in _CODE
+    }
+    sections |= {
+        name: f"{path.name}:{name}" for name in _CODE if name in vars(module) and name in known
+    }
+    if "criterion" in vars(module):
+        sections["train"] = {
+            "criterion": f"{path.name}:criterion",
+            **sections.get("train", {}),
+        }
+    if not sections:
+        raise ConfigError(
+            f"'{path}' has none of the sections of a task: {', '.join(sorted(known))}. Define "
+            "functions of these names; nncfx config init --python writes a file to begin with.",
+        )
+    return TaskConfig.from_dict(sections)
+
+
+def _section(value: object, name: str) -> object:
+    if callable(value) and not isinstance(value, Section):
+        try:
+            value = value()
+        except TypeError as error:
+            raise ArgumentError(
+                f"'{name}' of a task is a function without arguments that returns the section: "
+                f"{error}. Give its parameters defaults.",
+            ) from error
+    return value.to_dict() if isinstance(value, Section | NNCFConfig) else value
+
+
+def _told(made: object) -> str:
+    if isinstance(made, Mapping):
+        return f"a mapping with {sorted(map(str, made))}"
+    if isinstance(made, tuple | list):
+        return f"a {type(made).__name__} of {len(made)}"
+    return f"a {type(made).__name__}"

@@ -1,0 +1,126 @@
+"""Evidence of what an unfinished search has found so far, from its journal alone."""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nncfx import objectives
+from nncfx.compressor import machine_facts, version_facts
+from nncfx.compressor.build_evidence import StudyWords, study
+from nncfx.errors import SearchError
+from nncfx.evidence.evidence import Evidence, ModelFacts
+from nncfx.objectives import Objective
+from nncfx.search import CAUTION, SearchResult, Trial
+from nncfx.search.one_level.results import best_trial
+from nncfx.tasks.run import EVIDENCE
+from nncfx.tasks.status import JOURNAL, RunStatus, read_journal, run_status
+
+__all__ = ["evidence_so_far"]
+
+
+def evidence_so_far(folder: str | Path) -> Evidence:
+    """Return the evidence of the run in `folder`; of one that has not ended, what its journal has.
+
+    Of an unfinished search the compressed model is the best trial so far, judged by the data that
+    choose; layers and latencies are not known yet.
+
+    Raises:
+        StorageError: there is no run, or a file of it is damaged.
+        SearchError: there is no journal of the search of one level, or nothing in it yet.
+    """
+    folder = Path(folder)
+    status = run_status(folder)
+    if status.state == "ended":
+        return Evidence.read(folder / EVIDENCE)
+    if status.kind == "training" or not (folder / JOURNAL).is_file():
+        raise SearchError(
+            f"'{folder}' holds a training, of which there is no report before its end. Leave "
+            "--html out.",
+        )
+    header, records = read_journal(folder / JOURNAL)
+    said: Mapping[str, Any] = header.get("header", {})
+    if said.get("kind") == "candidates":
+        raise SearchError(
+            f"'{folder}' holds the search of a space, of which there is no report before its end. "
+            "Leave --html out.",
+        )
+    trials = [Trial.from_json(dict(one)) for one in records]
+    if not trials or trials[0].measurement is None:
+        raise SearchError(f"The search in '{folder}' has measured nothing yet. Wait for a trial.")
+    found = _result(trials, header.get("search") or {})
+    objective = _objective(str(said.get("objective")), maximize=found.maximize)
+    words = StudyWords(
+        name=objective.name,
+        scheme=str(said.get("scheme")),
+        recovery=str(said.get("optimizer")),
+        budget=float(said.get("eps", 0.0)),
+    )
+    return Evidence(
+        title=folder.name,
+        created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        metric=str(said.get("metric", "metric")),
+        runtime=str(said.get("runtime", "")),
+        machine=machine_facts(),
+        versions=version_facts(),
+        dense=_facts(trials[0]),
+        compressed=_facts(found.chosen),
+        studies=(study(words, found, objective),),
+        layers=(),
+        max_thinning_error=None,
+        files={},
+        notes=(_note(status),),
+    )
+
+
+def _note(status: RunStatus) -> str:
+    return (
+        f"{status.done} of at most {status.at_most} trials are done, and the search is "
+        f"{status.state}. Accuracies are of the data that choose."
+    )
+
+
+def _result(trials: Sequence[Trial], search: Mapping[str, Any]) -> SearchResult:
+    threshold, maximize = float(search["threshold"]), bool(search["maximize"])
+    caution = float(search.get("caution", CAUTION))
+    kept = [one for one in trials if one.is_feasible(threshold, caution)] or [trials[0]]
+    return SearchResult(
+        trials=tuple(trials),
+        threshold=threshold,
+        maximize=maximize,
+        level_accuracy=max(one.level for one in kept),
+        caution=caution,
+        chosen=best_trial(kept, maximize=maximize),
+    )
+
+
+def _objective(name: str, *, maximize: bool) -> Objective:
+    """Return the objective of this name; only its words and its direction are asked for."""
+    ready = (vars(objectives)[one] for one in objectives.__all__)
+    known = {one.name: one for one in ready if isinstance(one, Objective)}
+    if name in known:
+        return known[name]
+    make = objectives.Maximize if maximize else objectives.Minimize
+
+    def unknown(_: object) -> float:
+        raise NotImplementedError  # nothing is measured from a journal
+
+    unknown.__name__ = name
+    return make(unknown)
+
+
+def _facts(trial: Trial) -> ModelFacts:
+    assert trial.measurement is not None  # noqa: S101 (only measured trials are asked)
+    counts: Mapping[str, Any] = trial.measurement.details
+    parameters = int(counts.get("parameters", 0))
+    return ModelFacts(
+        accuracy=trial.measurement.metric,
+        parameters=parameters,
+        nonzero=int(counts.get("nonzero", parameters)),
+        macs=int(counts.get("macs", 0)),
+        footprint_bytes=int(counts.get("footprint_bytes", 0)),
+        file_bytes=None,
+        latency_ms=None,
+        latency_interval_ms=None,
+        throughput=None,
+    )

@@ -1,0 +1,100 @@
+"""Weights from a file into a model, whatever wrote the file; no code of the file is run."""
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import nn
+
+from nncfx.errors import StorageError
+from nncfx.storage.formats.container import is_container
+from nncfx.storage.models.checkpoint_file import KEY
+from nncfx.training import load
+
+__all__ = ["load_weights", "state_in"]
+
+_WRAPPERS: Final = ("state_dict", "model", "model_state_dict", "state_dict_ema", "module")
+"""Under which keys training scripts keep the weights beside optimizer and epoch."""
+
+
+def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
+    """Return `model` with the weights of a `.nncfx`, safetensors or torch file.
+
+    Files of nncfx bring back what was done to the model: thinned widths, quantizers.
+
+    Raises:
+        StorageError: the file is none, or its tensors do not fit; names of ten are listed.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise StorageError(f"There is no file '{path}'. Check the path.")
+    if _is_ours(path):
+        return load(path, model)[1]
+    state = state_in(path)
+    wanted = model.state_dict()
+    shapes = {
+        name: (tuple(state[name].shape), tuple(wanted[name].shape))
+        for name in wanted
+        if name in state and state[name].shape != wanted[name].shape
+    }
+    missing = [name for name in wanted if name not in state]
+    surplus = [name for name in state if name not in wanted]
+    if missing or surplus or shapes:
+        lines = [
+            *(f"  missing in the file: {name}" for name in missing[:10]),
+            *(f"  not in the model: {name}" for name in surplus[:10]),
+            *(f"  {name}: {was} in the file, {is_} in the model" for name, (was, is_) in
+              list(shapes.items())[:10]),
+        ]  # fmt: skip
+        count = len(missing) + len(surplus) + len(shapes)
+        raise StorageError(
+            f"'{path}' does not fit {type(model).__name__} in {count} names; build the model that "
+            "it was written from.\n" + "\n".join(lines),
+        )
+    model.load_state_dict(state)
+    return model
+
+
+def state_in(path: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors in a safetensors or torch file by name.
+
+    Raises:
+        StorageError: it is neither, or holds something else than tensors.
+    """
+    try:
+        if path.suffix in (".safetensors", ".st"):
+            return load_file(path)
+        found: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise StorageError(
+            f"'{path}' holds no weights that can be read without running code ({reason}). Write "
+            "it by torch.save(model.state_dict(), path), or as safetensors.",
+        ) from error
+    for key in _WRAPPERS:
+        if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
+            found = found[key]
+    if not isinstance(found, Mapping) or not all(
+        isinstance(one, torch.Tensor) for one in found.values()
+    ):
+        raise StorageError(
+            f"'{path}' holds no state_dict: its values are not all tensors. Write it by "
+            "torch.save(model.state_dict(), path).",
+        )
+    return {str(name).removeprefix("module."): one for name, one in found.items()}
+
+
+def _is_ours(path: Path) -> bool:
+    if is_container(path):
+        return True
+    if path.suffix not in (".safetensors", ".st"):
+        return False
+    try:
+        with safe_open(path, "pt") as file:
+            return KEY in (file.metadata() or {})
+    except (SafetensorError, OSError):
+        return False

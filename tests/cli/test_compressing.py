@@ -1,0 +1,122 @@
+"""The job as processes: planned, killed, looked at, resumed."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def run(folder: Path, *arguments: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
+    """Return the ended process `python -m nncfx ...` in `folder`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "nncfx", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the config that `config init` writes, and the search not too quick."""
+    folder = tmp_path_factory.mktemp("task")
+    run(folder, "config", "init")
+    document = json.loads((folder / "task.json").read_text())
+    document["metric"] = "task.py:slow_accuracy"
+    document["export"]["quantize"] = False
+    document["export"]["benchmark"] = False
+    document["search"]["eps"] = 0.3
+    (folder / "task.json").write_text(json.dumps(document))
+    with (folder / "task.py").open("a") as file:
+        file.write(
+            "\ndef slow_accuracy(model, loader):\n"
+            "    import time; from nncfx.compressor import accuracy\n"
+            "    time.sleep(0.1); return accuracy(model, loader)\n"
+        )
+    return folder
+
+
+def test_a_dry_run_prints_the_plan_and_writes_nothing(begun: Path) -> None:
+    before = sorted(one.name for one in begun.iterdir() if one.name != "__pycache__")
+    plan = json.loads(run(begun, "compress", "task.json", "--dry-run", "--json").stdout)
+    assert plan["predictions"][0]["at"] == "dense"
+    assert plan["predictions"][1]["macs"] < plan["predictions"][0]["macs"]
+    text = run(begun, "compress", "task.json", "--dry-run").stdout
+    assert "search macs in at most 8 trials" in text
+    assert sorted(one.name for one in begun.iterdir() if one.name != "__pycache__") == before
+
+
+@pytest.mark.slow
+def test_a_killed_run_is_stopped_and_goes_on(begun: Path) -> None:
+    out = begun / "task-run"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nncfx", "compress", "task.json"],
+        cwd=begun,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    journal = out / "journal.jsonl"
+    for _ in range(1200):
+        if journal.exists() and journal.read_bytes().count(b"\n") >= 3:  # two trials, one dense
+            break
+        time.sleep(0.05)
+    running = json.loads(run(begun, "status", "task-run", "--json").stdout)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert running["at_most"] == 8
+    lines = journal.read_bytes().splitlines()
+    status = status_of(begun)
+    if not (out / "result.json").exists():
+        assert status["state"] == "stopped"
+        assert "best so far" in run(begun, "status", "task-run", "--html", "now.html").stdout
+        assert "<html" in (begun / "now.html").read_text()
+    resumed = run(begun, "resume", "task-run")
+    assert "going on after" in resumed.stderr  # lines of progress, as nobody is at a terminal
+    assert "slow_accuracy" in resumed.stdout
+    assert journal.read_bytes().splitlines()[: len(lines)] == lines
+    assert status_of(begun)["state"] == "ended"
+    result = json.loads((out / "result.json").read_text())
+    assert result["compressed"]["macs"] < result["dense"]["macs"]
+
+
+def status_of(folder: Path) -> Mapping[str, Any]:
+    found = json.loads(run(folder, "status", "task-run", "--json").stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_mistake_is_one_paragraph(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"model": "x", "serch": {}, "export": {}}')
+    done = run(tmp_path, "compress", "a.json", code=2)
+    assert "serch: unknown key" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert run(tmp_path, "status", ".", code=2).stderr.startswith("StorageError: '.' holds no run")
+    assert run(tmp_path, "--version").stdout.startswith("nncfx ")
+
+
+def test_interrupting_says_how_to_go_on(begun: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "nncfx", "compress", "task.json", "--folder", "other"],
+        cwd=begun,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        told = ""
+        for line in process.stderr:
+            told += line
+            if "dense" in line:
+                process.send_signal(signal.SIGINT)
+    assert process.returncode == 130
+    assert "go on with: nncfx resume other" in told

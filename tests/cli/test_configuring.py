@@ -1,0 +1,48 @@
+"""`nncfx config`: what it finds, what it writes, and the schema."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from typer.testing import CliRunner
+
+from nncfx.cli.commands import application
+from nncfx.errors import ArgumentError, ConfigError
+from nncfx.tasks import plan_task, read_task
+
+
+def run(*arguments: str | Path) -> str:
+    result = CliRunner().invoke(application, list(map(str, arguments)), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("kind", ["--search", "--no-search"])
+def test_what_init_writes_is_sound_and_runs(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run("config", "init", f"{kind[2:]}.json", kind)
+    assert "no fault" in run("config", "check", f"{kind[2:]}.json")
+    plan = plan_task(read_task(f"{kind[2:]}.json"))
+    assert plan.predictions[-1].file_bytes < plan.predictions[0].file_bytes
+    with pytest.raises(ArgumentError, match="there already"):
+        run("config", "init", f"{kind[2:]}.json")
+    document = json.loads(Path(f"{kind[2:]}.json").read_text())
+    jsonschema.validate(document, json.loads(run("config", "schema")))
+
+
+def test_check_lists_every_fault(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(
+        '{"compression": [{"algorithm": "quantizatoin"}, {"algorithm": "filter_pruning", '
+        '"params": {"pruning_target": 40}}]}'
+    )
+    with pytest.raises(ConfigError, match=r"(?s)2 faults.*'quantization'.*Write 0.3 for 30 %"):
+        run("config", "check", path)
+    path.write_text('{"compression": {"algorithm": "quantization"}, "epochs": 3}')
+    assert "Your own keys: epochs" in run("config", "check", path)
+    assert json.loads(run("config", "check", path, "--json"))["target_device"] == "ANY"
+    with pytest.raises(ConfigError, match="'model' is missing"):
+        run("config", "check", path, "--task")

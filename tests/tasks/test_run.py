@@ -1,0 +1,112 @@
+"""A run writes what it promises, goes on after a stop, and tells how far it is."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import nncfx
+from nncfx.errors import ArgumentError, MachineError, SearchError, StorageError
+from nncfx.evidence.evidence import Evidence
+from nncfx.tasks import read_task, resume_task, run_status, run_task
+from nncfx.tasks.run import held
+from nncfx.tasks.unfinished import evidence_so_far
+
+Write = Callable[..., Path]
+PRUNE = {
+    "algorithm": "filter_pruning",
+    "params": {
+        "schedule": "baseline", "pruning_target": 0.5, "num_init_steps": 0,
+        "prune_first_conv": True,
+    },
+}  # fmt: skip
+
+
+def test_a_search_is_run_judged_and_reported(
+    write: Write, search: dict[str, Any], tmp_path: Path
+) -> None:
+    task = read_task(write(search=search))
+    result = run_task(task, tmp_path / "out")
+    assert result.evidence is not None
+    assert result.facts["compressed"]["macs"] < result.facts["dense"]["macs"]
+    read = nncfx.load(tmp_path / "out" / "model.nncfx", task.model())[1]
+    x = task.example_inputs
+    assert torch.equal(read(x), result.model(x))
+    status = run_status(tmp_path / "out")
+    assert (status.state, status.kind, status.at_most) == ("ended", "search", 4)
+    assert status.best is not None
+    assert status.best.metric >= status.threshold
+    assert evidence_so_far(tmp_path / "out") == Evidence.read(tmp_path / "out" / "evidence.json")
+
+
+def test_an_unfinished_search_has_a_status_and_a_report(
+    write: Write, search: dict[str, Any], tmp_path: Path
+) -> None:
+    task, out = read_task(write(search=search)), tmp_path / "out"
+    run_task(task, out)
+    lines = (out / "journal.jsonl").read_text().splitlines(keepends=True)
+    (out / "journal.jsonl").write_text("".join(lines[:3]) + '{"torn')
+    (out / "result.json").unlink()
+    (out / "evidence.json").unlink()
+    status = run_status(out)
+    assert (status.state, status.done) == ("stopped", 1)
+    assert status.seconds_left == pytest.approx(3 * json.loads(lines[2])["seconds"])
+    found = evidence_so_far(out)
+    assert len(found.studies[0].samples) == 2
+    assert found.dense.macs == 9 * 8 * 36 + 8 * 9 * 8 * 16 + 16
+    assert "1 of at most 4 trials" in found.notes[0]
+    resume_task(out)
+    again = (out / "journal.jsonl").read_text().splitlines(keepends=True)
+    assert again[:3] == lines[:3]
+    assert run_status(out).state == "ended"
+
+
+def test_training_prunes_quantizes_and_exports(write: Write, tmp_path: Path) -> None:
+    compression = [PRUNE, {"algorithm": "quantization"}]
+    train = {"epochs": 2, "lr": 0.001}
+    path = write(compression=compression, train=train, export={"benchmark": True})
+    said: list[str] = []
+    result = run_task(read_task(path), tmp_path / "out", say=said.append)
+    assert result.facts["compressed"]["parameters"] < 0.6 * result.facts["dense"]["parameters"]
+    assert (tmp_path / "out" / "model.onnx").stat().st_size == result.facts["onnx_bytes"]
+    torch_metric = result.facts["compressed"]["accuracy"]
+    assert result.facts["exported_metric"] == pytest.approx(torch_metric, abs=0.05)
+    status = run_status(tmp_path / "out")
+    assert (status.kind, status.done, status.at_most) == ("training", 16, 16)
+    assert any(one.startswith("step 8 of 16") for one in said)
+
+
+def test_a_schedule_without_an_end_is_told(write: Write, tmp_path: Path) -> None:
+    params = {"schedule": "polynomial", "sparsity_target": 0.8, "sparsity_target_epoch": 50}
+    path = write(
+        compression={"algorithm": "magnitude_sparsity", "params": params}, train={"epochs": 1}
+    )
+    said: list[str] = []
+    with pytest.warns(nncfx.controllers.TrainingLoopWarning):
+        run_task(read_task(path), tmp_path / "out", say=said.append)
+    assert any("has not come to its end" in one for one in said)
+
+
+def test_a_folder_belongs_to_one_run(write: Write, search: dict[str, Any], tmp_path: Path) -> None:
+    run_task(read_task(write(search=search)), tmp_path / "out")
+    with pytest.raises(ArgumentError, match="holds a run of"):
+        run_task(read_task(write("other.json", search=search)), tmp_path / "out")
+    with held(tmp_path / "out"):
+        assert run_status(tmp_path / "out").state == "running"
+        with pytest.raises(MachineError, match="in use by another run"):
+            resume_task(tmp_path / "out")
+    with pytest.raises(StorageError, match="holds no run"):
+        run_status(tmp_path)
+    with pytest.raises(StorageError, match="holds no run"):
+        resume_task(tmp_path)
+
+
+def test_a_training_has_no_report_before_its_end(write: Write, tmp_path: Path) -> None:
+    task = read_task(write(compression=PRUNE, train={"epochs": 0}))
+    run_task(task, tmp_path / "out")
+    (tmp_path / "out" / "result.json").unlink()
+    with pytest.raises(SearchError, match="holds a training"):
+        evidence_so_far(tmp_path / "out")

@@ -1,0 +1,94 @@
+"""Tasks say in one message what is wrong with them, and make what they name."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from nncfx.errors import ConfigError, StorageError
+from nncfx.tasks import read_task
+
+Write = Callable[..., Path]
+
+
+def test_a_config_makes_model_and_loaders(write: Write) -> None:
+    model = {"factory": "net.py:model", "arguments": {"width": 4}}
+    task = read_task(write(model=model, data="net.py:three_loaders", export={}))
+    assert task.model()[0].out_channels == 4
+    assert not task.model().training
+    assert task.data.test is not None
+    assert task.example_inputs.shape == (32, 1, 8, 8)
+    assert task.criterion is nn.functional.cross_entropy
+
+
+def test_a_python_file_says_the_same_as_a_config(write: Write, tmp_path: Path) -> None:
+    write()
+    path = tmp_path / "whole.py"
+    path.write_text(
+        (tmp_path / "net.py").read_text()
+        + "\ndef criterion(outputs, targets): return F.cross_entropy(outputs, targets) * 2\n"
+        "def metric(model, loader): return 0.25\n"
+        "def train(): return {'epochs': 3}\n"
+        "compression = {'algorithm': 'magnitude_sparsity'}\n"
+        "export = {'benchmark': False}\n"
+    )
+    task = read_task(path)
+    assert task.config.train.epochs == 3
+    assert task.config.compression[0].algorithm == "magnitude_sparsity"
+    assert task.metric(task.model(), []) == 0.25
+    scores, targets = torch.tensor([[1.0, 0.0]]), torch.tensor([0])
+    expected = 2 * nn.functional.cross_entropy(scores, targets)
+    assert torch.equal(task.criterion(scores, targets), expected)
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({}, "nothing to do"),
+        ({"export": {}, "data": None, "model": None}, "the key 'model' is missing"),
+        ({"data": None, "compression": {"algorithm": "quantization"}}, r"data: the section"),
+        ({"export": {"tarjet": "x"}}, r"export.tarjet: unknown key.*Did you mean 'target'"),
+        ({"export": {}, "train": {"criterion": "cross_entrpy"}}, "Did you mean 'cross_entropy'"),
+        ({"export": {}, "model": "net.py:modl"}, "has no 'modl'. Did you mean 'model'"),
+        ({"export": {}, "model": "net.py"}, "names no Python object"),
+        ({"export": {}, "model": "none.py:model"}, "there is no file"),
+        ({"export": {}, "model": "no.such.package:model"}, "cannot be imported"),
+        ({"export": {}, "model": "net.py:no_model"}, "returned a int"),
+        ({"export": {}, "model": "net.py:broken"}, "raised KeyError: 'weights of the moon'"),
+        ({"export": {}, "data": "net.py:only_training"}, "'validation': ..."),
+        ({"export": {}, "metric": "net.py:CODE"}, "has no 'CODE'"),
+    ],
+)
+def test_a_fault_is_told_with_its_key(write: Write, sections: object, message: str) -> None:
+    assert isinstance(sections, dict)
+    with pytest.raises(ConfigError, match=message):  # noqa: PT012 (whichever is asked first)
+        task = read_task(write(**sections))
+        task.model()
+        _ = task.data, task.criterion, task.metric
+
+
+def test_keys_that_a_search_would_not_read_are_refused(
+    write: Write, search: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match=r"train.epochs: a search trains by"):
+        read_task(write(search=search, train={"epochs": 7}))
+    with pytest.raises(ConfigError, match="run does one of them"):
+        read_task(write(search=search, compression={"algorithm": "quantization"}))
+
+
+def test_weights_come_from_a_file_of_their_own(write: Write, tmp_path: Path) -> None:
+    path = write(model={"factory": "net.py:model", "weights": "w.pt"}, export={})
+    zeros = {key: one * 0 for key, one in read_task(write(export={})).model().state_dict().items()}
+    state = {f"module.{key}": one for key, one in zeros.items()}
+    torch.save({"state_dict": state, "epoch": 3}, tmp_path / "w.pt")
+    write(model={"factory": "net.py:model", "weights": "w.pt"}, export={})
+    assert not read_task(path).model()[0].weight.any()
+    torch.save({"other": torch.zeros(1)}, tmp_path / "w.pt")
+    with pytest.raises(StorageError, match=r"missing in the file: 0.weight(.|\n)*other"):
+        read_task(path).model()
+    (tmp_path / "w.pt").write_bytes(b"no weights")
+    with pytest.raises(StorageError, match="holds no weights"):
+        read_task(path).model()
