@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from nncfx.cli.timing_options import parse_shapes
 from nncfx.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -72,6 +71,8 @@ def model_source(
 
 def _random(texts: Sequence[str], source: str) -> Any:  # noqa: ANN401 (inputs of any form)
     import torch
+
+    from nncfx.cli.timing_options import parse_shapes
 
     if not texts:
         raise ArgumentError(
