@@ -4,7 +4,7 @@ What handles models needs torch and is imported when it is first used; the rest 
 """
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nncfx.storage import deep_compression
 from nncfx.storage.codecs.number_formats import BitTensor
@@ -27,13 +27,18 @@ if TYPE_CHECKING:
 __all__ = [
     "SIZE_ATTRIBUTES",
     "BitTensor",
+    "Bytes",
+    "CompressedModel",
     "InspectRow",
     "IntegerTensor",
     "ModuleSizes",
+    "Points",
+    "RatePoint",
     "SavedFile",
     "TensorFile",
     "absorb_norm_statistics",
     "apply_sizes",
+    "compress",
     "deep_compression",
     "inspect",
     "load",
@@ -45,19 +50,25 @@ __all__ = [
 ]
 
 _HOMES = {
-    "absorb_norm_statistics": "norm_statistics",
-    "IntegerTensor": "integer_tensor",
-    **dict.fromkeys(("load", "load_state", "save"), "model_file"),
+    "absorb_norm_statistics": "storage.models.norm_statistics",
+    "IntegerTensor": "storage.models.integer_tensor",
+    **dict.fromkeys(("load", "load_state", "save"), "storage.models.model_file"),
     **dict.fromkeys(
-        ("SIZE_ATTRIBUTES", "ModuleSizes", "apply_sizes", "read_sizes"), "module_sizes"
+        ("SIZE_ATTRIBUTES", "ModuleSizes", "apply_sizes", "read_sizes"),
+        "storage.models.module_sizes",
+    ),
+    # it looks at layers and data, and lies above
+    **dict.fromkeys(
+        ("Bytes", "CompressedModel", "Points", "RatePoint", "compress"),
+        "quantization.rate_distortion.compress",
     ),
 }
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:  # noqa: ANN401 (whatever has that name)
     """Import what needs torch when it is asked for (PEP 562)."""
     if name in _HOMES:
-        return getattr(importlib.import_module(f"nncfx.storage.models.{_HOMES[name]}"), name)
+        return getattr(importlib.import_module(f"nncfx.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'nncfx.storage' has no attribute '{name}'")
 
 

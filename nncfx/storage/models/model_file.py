@@ -28,7 +28,7 @@ from nncfx.storage.models.stored_model import StoredModel, StoredTensor
 from nncfx.storage.models.torch_bits import from_bits, plain_tensor, to_bits
 from nncfx.storage.models.whole_models import require_whole
 
-__all__ = ["load", "load_state", "save", "stored_model"]
+__all__ = ["file_bytes", "load", "load_state", "save", "stored_model"]
 
 _RECIPES: Final = "thin_recipes"
 _STRUCTURE: Final = "nncfx.structure"
@@ -90,6 +90,18 @@ def save(
             be written.
         ArgumentError: `model` is no module, or `metadata` has a key of ours.
     """
+    data = file_bytes(model, signed_zeros=signed_zeros, integers=integers, metadata=metadata)
+    return write_whole(Path(path), [data])
+
+
+def file_bytes(
+    model: nn.Module,
+    *,
+    signed_zeros: bool = True,
+    integers: bool = True,
+    metadata: Mapping[str, object] | None = None,
+) -> bytes:
+    """Return the bytes of the file that `save` writes with the same arguments."""
     if not isinstance(model, nn.Module):
         raise ArgumentError(
             f"save takes a path and then the nn.Module, which is a {type(model).__name__} here. "
@@ -108,7 +120,7 @@ def save(
         signed_zeros=signed_zeros,
         metadata=own | dict(metadata or {}) | ({_STRUCTURE: structure} if structure else {}),
     )
-    return write_whole(Path(path), [pack(contents)])
+    return pack(contents)
 
 
 def _contents(

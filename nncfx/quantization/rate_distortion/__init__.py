@@ -1,0 +1,1 @@
+"""Models in as few bytes as their accuracy allows: rate, distortion and the search for both."""

@@ -1,0 +1,127 @@
+"""A model rounded at one rate: layers by their moments, the rest by the diagonal alone."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from nncfx.controllers.loops.batch_norm_adaptation import Forward
+from nncfx.quantization.rate_distortion.curvature import OutputCurvature
+from nncfx.quantization.rate_distortion.error_feedback import LayerRounding
+from nncfx.quantization.rate_distortion.output_matching import adjustable_parameters, match_outputs
+from nncfx.schemes.rate_distortion.code_lengths import estimated_bits
+from nncfx.schemes.rate_distortion.rounding import best_step, round_weights
+
+__all__ = ["Coder", "Rounded"]
+
+_FINER: Final = 0.25
+"""Loss per bit of norms and biases against that of weights: they are few, and all must fit."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rounded:
+    """A model at one rate.
+
+    Attributes:
+        model: Its parameters are integers times one step each.
+        rate: Loss per bit.
+        bits: About how many bits an adaptive coder spends on the integers.
+    """
+
+    model: nn.Module
+    rate: float
+    bits: float
+
+
+class Coder:
+    """Rounds one model at any rate.
+
+    Args:
+        model: In evaluation mode, its norms without statistics of their own where that can be;
+            never changed.
+        curvature: Of `model`.
+        batches: Of these, outputs are kept as they were.
+        forward: Calls a model with a batch.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        curvature: OutputCurvature,
+        batches: Sequence[Any],
+        forward: Forward | None = None,
+    ) -> None:
+        self._model = model
+        self._diagonal = curvature.diagonal
+        self._batches = batches
+        self._forward = forward
+        parameters = dict(model.named_parameters())
+        self._layers = {
+            name: _layer(parameters[name].detach(), moments, curvature.of_rows(name))
+            for name, moments in curvature.moments.items()
+            if bool(moments.any()) and bool(curvature.diagonal[name].any())
+        }
+
+    def rounded(self, rate: float, *, match: bool = True) -> Rounded:
+        """Return the model at a loss per bit above 0.
+
+        Args:
+            rate: Loss, as a share of the squared outputs, that a bit must save.
+            match: Whether norms and biases make up for rounding; False is faster.
+        """
+        model = copy.deepcopy(self._model)
+        parameters = dict(model.named_parameters())
+        late: dict[str, Tensor] = adjustable_parameters(model)
+        bits = 0.0
+        for name, parameter in parameters.items():
+            if name in self._layers:
+                bits += self._round_layer(parameter, self._layers[name], rate)
+            elif name not in late and parameter.is_floating_point():
+                bits += _round_alone(parameter, self._diagonal[name], rate)
+        if match:
+            match_outputs(model, self._model, self._batches, forward=self._forward)
+        for name, one in late.items():
+            bits += _round_alone(one, self._diagonal[name], _FINER * rate)
+        return Rounded(model, rate, bits)
+
+    def _round_layer(self, weight: Tensor, parts: Sequence[LayerRounding], rate: float) -> float:
+        step = max(one.best_step(rate) for one in parts)
+        integers = torch.cat([one.integers(step, rate) for one in parts])
+        return _put(weight, integers, step)
+
+
+def _layer(weight: Tensor, moments: Tensor, factors: Tensor) -> list[LayerRounding]:
+    """Return one rounding for each group of a layer."""
+    groups = len(moments)
+    rows = weight.flatten(1).float().view(groups, len(weight) // groups, -1)
+    by_group = factors.view(groups, -1)
+    # a row that changes no output counts a little, lest it be all zeros for want of examples
+    floor = factors.mean()
+    return [
+        LayerRounding(own, moment, 0.75 * factor + 0.25 * floor)
+        for own, moment, factor in zip(rows, moments, by_group, strict=True)
+    ]
+
+
+def _round_alone(parameter: Tensor, diagonal: Tensor, rate: float) -> float:
+    """Round a parameter of which only the diagonal is known; return its bits."""
+    rows = parameter.detach().float()
+    rows = rows.flatten(1) if rows.ndim > 1 else rows.reshape(1, -1)
+    found = diagonal.reshape(rows.shape)
+    # few draws: half of the curvature is that of the row, or element, and half that of all
+    own = found.mean(1, keepdim=True) if diagonal.ndim > 1 else found
+    curvature = (own + found.mean()) / 2
+    if not rows.numel() or not bool(curvature.any()):
+        return 0.0
+    step = best_step(curvature.mean(), rate)
+    return _put(parameter, round_weights(rows, curvature, step, rate)[0], step)
+
+
+def _put(parameter: Tensor, integers: Tensor, step: float) -> float:
+    # no negative zero, which files would have to keep
+    values = (integers + 0.0) * step
+    parameter.data.copy_(torch.where(integers == 0, 0.0, values).view_as(parameter))
+    return estimated_bits(integers)

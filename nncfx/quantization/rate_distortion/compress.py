@@ -1,0 +1,263 @@
+"""The smallest file within an accuracy, or the best model within a size: one call."""
+
+import copy
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from torch import nn
+
+from nncfx.controllers.loops.batch_norm_adaptation import Forward, examples_in
+from nncfx.errors import ArgumentError, CompressionError
+from nncfx.quantization.rate_distortion.coded_model import Coder
+from nncfx.quantization.rate_distortion.curvature import measure_curvature
+from nncfx.storage import SavedFile, absorb_norm_statistics
+from nncfx.storage.models.model_file import file_bytes, save
+from nncfx.storage.models.whole_models import require_whole
+
+__all__ = ["Bytes", "CompressedModel", "Points", "RatePoint", "compress"]
+
+Evaluate: TypeAlias = Callable[[nn.Module], float]
+
+_FIRST_NOISE: Final = 0.01
+"""Where the search begins: squared error of the outputs as a share of their squares."""
+_FACTOR: Final = 4.0
+"""Between rates until there is one on each side of the budget."""
+_MATCHED: Final = 256
+"""Examples on which outputs are matched."""
+_CLOSE: Final = 0.005
+"""A file this much below its budget of bytes is close enough."""
+
+
+@dataclass(frozen=True)
+class Points:
+    """A budget: the metric falls by at most `drop`, in the metric's own unit."""
+
+    drop: float
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.drop):
+            raise ArgumentError(f"Points({self.drop!r}): a drop is a finite number, such as 0.5.")
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """A budget: the file has at most `size_bytes` bytes."""
+
+    size_bytes: int
+
+    def __post_init__(self) -> None:
+        if self.size_bytes < 1 or self.size_bytes != int(self.size_bytes):
+            raise ArgumentError(f"Bytes({self.size_bytes!r}): a size is a whole number above 0.")
+
+
+@dataclass(frozen=True)
+class RatePoint:
+    """One model that was tried.
+
+    Attributes:
+        rate: Loss, as a share of the squared outputs, that each bit had to save.
+        size_bytes: Of its file.
+        metric: What `evaluate` returned; None if it was not asked.
+    """
+
+    rate: float
+    size_bytes: int
+    metric: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class CompressedModel:
+    """What `compress` found.
+
+    Attributes:
+        model: A copy whose parameters are integers times one step each. It runs and trains as
+            any other.
+        chosen: Its point.
+        curve: All models that were tried, by size.
+        dense_metric: The metric of the model as it was; None without `evaluate`.
+    """
+
+    model: nn.Module
+    chosen: RatePoint
+    curve: tuple[RatePoint, ...]
+    dense_metric: float | None
+
+    def save(self, path: str | os.PathLike[str]) -> SavedFile:
+        """Write the model as `nncfx.storage.save` does; it has `chosen.size_bytes`."""
+        return save(path, self.model)
+
+    def to_str(self) -> str:
+        """Return the curve as lines of a table."""
+        rows = ["     bytes   metric   rate"]
+        for one in self.curve:
+            metric = "-" if one.metric is None else f"{one.metric:.2f}"
+            mark = "*" if one == self.chosen else " "
+            rows.append(f"{mark}{one.size_bytes:>9,} {metric:>8}   {one.rate:.1e}")
+        return "\n".join(rows)
+
+
+def compress(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    budget: Points | Bytes,
+    evaluate: Evaluate | None = None,
+    forward: Forward | None = None,
+    trials: int = 8,
+) -> CompressedModel:
+    """Return `model` with weights rounded so that its `.nncfx` file is as small as `budget` asks.
+
+    Nothing is trained. Each weight is rounded to a multiple of its tensor's step, chosen by what
+    the error does to the outputs and what the integer costs in bits; later weights of a row make
+    up for the errors of earlier ones, and norms and biases for what is left. One number, the loss
+    that a bit is worth, decides for all tensors; it is searched.
+
+    Args:
+        model: Any model without hooks. It stays as it is.
+        batches: Inputs as the model sees them in use, as `adapt_batch_norms` takes them; some
+            hundred examples, which are held in memory. Labels are not looked at.
+        budget: `Points(0.5)`: the smallest file whose metric is at most 0.5 lower; or
+            `Bytes(200_000)`: the model that loses least in a file of at most so many bytes.
+        evaluate: Returns the metric of a model, higher is better; `Points` needs it. With
+            `Bytes`, the model found is evaluated once, and the dense one.
+        forward: Calls the model with a batch.
+        trials: At most so many models are tried.
+
+    Raises:
+        ArgumentError: `budget`, `trials` or `batches` cannot be used, or `evaluate` is missing.
+        CompressionError: no model that was tried is within the budget.
+    """
+    _check(model, budget, evaluate, trials)
+    held = list(batches)
+    work = copy.deepcopy(model).eval()
+    absorb_norm_statistics(work)
+    curvature = measure_curvature(work, held, forward=forward)
+    coder = Coder(work, curvature, _first(held, _MATCHED), forward)
+    weights = sum(one.numel() for one in work.parameters())
+    dense = None if evaluate is None else float(evaluate(work))
+    search = _Search(coder, budget, evaluate, dense)
+    search.run(2 * math.log(2) * _FIRST_NOISE / max(1, weights), trials)
+    best, point = search.best()
+    return CompressedModel(
+        model=best.train(model.training),
+        chosen=point,
+        curve=tuple(sorted(search.points, key=lambda one: one.size_bytes)),
+        dense_metric=dense,
+    )
+
+
+def _check(model: nn.Module, budget: object, evaluate: Evaluate | None, trials: int) -> None:
+    require_whole(model, "compressed", CompressionError)
+    if not isinstance(budget, Points | Bytes):
+        raise ArgumentError(
+            f"budget is {budget!r}; it says what must hold: Points(0.5) for a metric that is at "
+            "most 0.5 lower, or Bytes(200_000) for a file of at most that size.",
+        )
+    if isinstance(budget, Points) and evaluate is None:
+        raise ArgumentError(
+            f"A budget of {budget} needs the metric: pass evaluate=lambda model: ..., higher is "
+            "better.",
+        )
+    if trials < 1:
+        raise ArgumentError(f"trials is {trials}; at least 1 model has to be tried.")
+
+
+def _first(batches: Sequence[Any], count: int) -> list[Any]:
+    seen, found = 0, []
+    for batch in batches:
+        found.append(batch)
+        seen += examples_in(batch)
+        if seen >= count:
+            break
+    return found
+
+
+class _Search:
+    """Bisection of the logarithm of the rate, between one that is within budget and one not."""
+
+    def __init__(
+        self, coder: Coder, budget: Points | Bytes, evaluate: Evaluate | None, dense: float | None
+    ) -> None:
+        self._coder = coder
+        self._budget = budget
+        self._evaluate = evaluate
+        self._dense = dense
+        self._best: tuple[nn.Module, RatePoint] | None = None
+        self.points: list[RatePoint] = []
+
+    def run(self, rate: float, trials: int) -> None:
+        """Try up to `trials` models, the first at `rate`."""
+        # a higher rate makes a smaller file: within a budget of bytes, beyond one of points
+        low, high = 0.0, math.inf
+        for _ in range(trials):
+            point, fits = self._try(rate)
+            if fits == isinstance(self._budget, Points):
+                low = rate
+            else:
+                high = rate
+            if self._is_close(point, fits) or (low and high / low < 1 + _CLOSE):
+                return
+            rate = self._next(low, high)
+
+    def _next(self, low: float, high: float) -> float:
+        if not low:
+            return high / _FACTOR
+        if high == math.inf:
+            return low * _FACTOR
+        return math.sqrt(low * high)
+
+    def _try(self, rate: float) -> tuple[RatePoint, bool]:
+        model = self._coder.rounded(rate).model
+        size = len(file_bytes(model))
+        asked = isinstance(self._budget, Points) and self._evaluate is not None
+        metric = float(self._evaluate(model)) if asked and self._evaluate else None
+        point = RatePoint(rate, size, metric)
+        self.points.append(point)
+        fits = self._fits(point)
+        if fits and (self._best is None or self._is_better(point, self._best[1])):
+            self._best = model, point
+        return point, fits
+
+    def _fits(self, point: RatePoint) -> bool:
+        if isinstance(self._budget, Bytes):
+            return point.size_bytes <= self._budget.size_bytes
+        assert point.metric is not None  # noqa: S101 (points are evaluated)
+        assert self._dense is not None  # noqa: S101
+        return point.metric >= self._dense - self._budget.drop
+
+    def _is_better(self, point: RatePoint, best: RatePoint) -> bool:
+        if isinstance(self._budget, Bytes):
+            return point.rate < best.rate
+        return point.size_bytes < best.size_bytes
+
+    def _is_close(self, point: RatePoint, fits: bool) -> bool:
+        if not isinstance(self._budget, Bytes):
+            return False
+        return fits and point.size_bytes >= (1 - _CLOSE) * self._budget.size_bytes
+
+    def best(self) -> tuple[nn.Module, RatePoint]:
+        """Return the best model within the budget, and its point.
+
+        Raises:
+            CompressionError: none is.
+        """
+        if self._best is None:
+            tried = "; ".join(
+                f"{one.size_bytes} bytes" + ("" if one.metric is None else f" at {one.metric:g}")
+                for one in self.points
+            )
+            whole = "" if self._dense is None else f" The model as it was has {self._dense:g}."
+            raise CompressionError(
+                f"No model is within the budget of {self._budget}; tried were {tried}.{whole} "
+                "Allow more, or raise trials.",
+            )
+        model, point = self._best
+        if point.metric is None and self._evaluate is not None:
+            measured = dataclasses.replace(point, metric=float(self._evaluate(model)))
+            self.points[self.points.index(point)] = measured
+            return model, measured
+        return model, point

@@ -1,0 +1,200 @@
+"""How the outputs of a model change with its weights: what rounding errors cost."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nncfx.controllers.loops.batch_norm_adaptation import Forward, run_batch
+from nncfx.errors import ArgumentError
+
+__all__ = ["OutputCurvature", "measure_curvature", "tensors_in"]
+
+_LONGEST_ROW: Final = 8192
+"""Inputs of a row beyond which second moments take too much memory: a gigabyte and more."""
+_EXAMPLES: Final = 16
+"""In a backward pass: each pass is one draw of the squared gradients."""
+
+
+@dataclass(frozen=True, eq=False)
+class OutputCurvature:
+    """The Gauss-Newton matrix of a model's outputs, by parts.
+
+    The loss is the squared change of the outputs as a share of their own squares.
+
+    Attributes:
+        diagonal: By parameter, its shape.
+        moments: By weight of a layer, groups x m x m: the sum of x x^T over all that a row
+            of m weights is multiplied with. For all rows alike.
+    """
+
+    diagonal: Mapping[str, Tensor]
+    moments: Mapping[str, Tensor]
+
+    def of_rows(self, name: str) -> Tensor:
+        """Return a factor for the moments of each row of a layer's weight, o."""
+        diagonal, moments = self.diagonal[name], self.moments[name]
+        traces = moments.diagonal(dim1=1, dim2=2).sum(1)
+        sums = diagonal.flatten(1).sum(1).view(len(moments), -1)
+        return (sums / traces.clamp(min=torch.finfo(torch.float32).tiny).unsqueeze(1)).flatten()
+
+
+def measure_curvature(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    forward: Forward | None = None,
+    seed: int = 0,
+) -> OutputCurvature:
+    """Run `model` forward and backward over `batches` and return its curvature.
+
+    The squared gradient of a random projection of the outputs is, on average, the diagonal of the
+    Gauss-Newton matrix; one projection is drawn for every 16 examples.
+
+    Args:
+        model: In evaluation mode, on any device. Its gradients are cleared.
+        batches: Inputs, as `adapt_batch_norms` takes them.
+        forward: Calls the model with a batch.
+        seed: Of the projections.
+
+    Raises:
+        ArgumentError: there are no batches, or the outputs depend on no parameter.
+
+    Source: Martens and Grosse 2015, Optimizing neural networks with Kronecker-factored
+    approximate curvature, section 2; Bekas et al. 2007, An estimator for the diagonal of a matrix.
+    """
+    call = run_batch if forward is None else forward
+    names = {id(one): name for name, one in model.named_parameters()}
+    moments: dict[str, Tensor] = {}
+    squares = {name: torch.zeros_like(one) for name, one in model.named_parameters()}
+    generator = torch.Generator().manual_seed(seed)
+    count = 0
+    with ExitStack() as ends:
+        for module in model.modules():
+            if _has_moments(module):
+                hook = _MomentsHook(names[id(module.weight)], moments)
+                ends.callback(module.register_forward_pre_hook(hook).remove)
+        for parameter in model.parameters():
+            ends.callback(parameter.requires_grad_, parameter.requires_grad)
+            parameter.requires_grad_()
+        for batch in _small_batches(batches):
+            model.zero_grad(set_to_none=True)
+            with torch.enable_grad():
+                _projection(call(model, batch), generator).backward()  # type: ignore[no-untyped-call]
+            for name, parameter in model.named_parameters():
+                if parameter.grad is not None:
+                    squares[name] += parameter.grad.float().square()
+            count += 1
+        model.zero_grad(set_to_none=True)
+    if not count:
+        raise ArgumentError("batches is empty: pass inputs that the model will see in use.")
+    return OutputCurvature({k: v / count for k, v in squares.items()}, moments)
+
+
+def tensors_in(outputs: object) -> Iterator[Tensor]:
+    """Yield the floating-point tensors in what a model returns."""
+    if isinstance(outputs, Tensor):
+        if outputs.is_floating_point():
+            yield outputs
+    elif isinstance(outputs, Mapping):
+        for one in outputs.values():
+            yield from tensors_in(one)
+    elif isinstance(outputs, tuple | list):
+        for one in outputs:
+            yield from tensors_in(one)
+
+
+def _projection(outputs: object, generator: torch.Generator) -> Tensor:
+    total = None
+    for one in tensors_in(outputs):
+        if not one.requires_grad:
+            continue
+        signs = torch.randint(2, one.shape, generator=generator).to(one) * 2 - 1
+        power = one.detach().float().square().sum().sqrt().clamp(min=1e-12)
+        part = (one * signs).sum() / power
+        total = part if total is None else total + part
+    if total is None:
+        raise ArgumentError(
+            "The outputs of the model depend on none of its parameters. Pass forward=lambda "
+            "model, batch: ... that returns them with their gradients."
+        )
+    return total
+
+
+def _small_batches(batches: Iterable[Any]) -> Iterator[Any]:
+    for batch in batches:
+        yield from split_batch(batch)
+
+
+def split_batch(batch: Any) -> Iterator[Any]:  # noqa: ANN401 (whatever the model takes)
+    """Yield parts of 16 examples of a tensor, tuple, list or mapping of tensors."""
+    if isinstance(batch, Tensor) and batch.ndim:
+        yield from _parts(batch)
+    elif isinstance(batch, Mapping) and all(isinstance(one, Tensor) for one in batch.values()):
+        parts = [_parts(one) for one in batch.values()]
+        for some in zip(*parts, strict=True):
+            yield dict(zip(batch, some, strict=True))
+    elif isinstance(batch, tuple | list) and batch and all(isinstance(x, Tensor) for x in batch):
+        yield from zip(*map(_parts, batch), strict=True)
+    else:
+        yield batch
+
+
+def _parts(tensor: Tensor) -> list[Tensor]:
+    return [tensor[at : at + _EXAMPLES] for at in range(0, len(tensor), _EXAMPLES)]
+
+
+def _has_moments(module: nn.Module) -> bool:
+    plain = type(module) in {nn.Linear, nn.Conv1d, nn.Conv2d}
+    if not plain or not isinstance(module._parameters.get("weight"), Tensor):  # noqa: SLF001 (none in a hook's place)
+        return False
+    zeros = getattr(module, "padding_mode", "zeros") == "zeros"
+    return zeros and module.weight[0].numel() <= _LONGEST_ROW  # type: ignore[index]
+
+
+class _MomentsHook:
+    """Adds the second moments of what a layer reads."""
+
+    def __init__(self, name: str, sums: dict[str, Tensor]) -> None:
+        self.name = name
+        self.sums = sums
+
+    @torch.no_grad()
+    def __call__(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        (entering,) = args
+        if isinstance(module, nn.Linear):
+            rows = entering.reshape(-1, entering.shape[-1]).float()
+            found = (rows.T @ rows).unsqueeze(0)
+        else:
+            assert isinstance(module, nn.Conv1d | nn.Conv2d)  # noqa: S101 (as picked)
+            found = sum(
+                (_moments(image, module) for image in _parts(entering.detach().float())),
+                torch.zeros((), device=entering.device),
+            )
+        self.sums[self.name] = self.sums.get(self.name, 0.0) + found
+
+
+def _moments(images: Tensor, module: nn.Conv1d | nn.Conv2d) -> Tensor:
+    pads = [side for one in reversed(_padding(module)) for side in one]
+    images = F.pad(images, pads)
+    sizes: list[tuple[int, ...]] = [module.kernel_size, module.dilation, module.stride]
+    if images.ndim == 3:  # noqa: PLR2004 (n x c x k)
+        images, sizes = images.unsqueeze(2), [(1, *one) for one in sizes]
+    patches = F.unfold(images, sizes[0], sizes[1], 0, sizes[2])
+    shape = (len(patches), module.groups, -1, patches.shape[2])
+    grouped = patches.view(shape).permute(1, 2, 0, 3).flatten(2)
+    moments: Tensor = grouped @ grouped.mT
+    return moments
+
+
+def _padding(module: nn.Conv1d | nn.Conv2d) -> list[tuple[int, int]]:
+    if module.padding == "valid":
+        return [(0, 0) for _ in module.kernel_size]
+    if module.padding == "same":
+        spans = [d * (k - 1) for d, k in zip(module.dilation, module.kernel_size, strict=True)]
+        return [(span // 2, span - span // 2) for span in spans]
+    return [(int(one), int(one)) for one in module.padding]

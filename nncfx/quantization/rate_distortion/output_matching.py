@@ -1,0 +1,111 @@
+"""Norms and biases that make up for rounded weights: each output as it was, by least squares."""
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from nncfx.controllers.loops.batch_norm_adaptation import Forward, run_batch
+
+__all__ = ["adjustable_parameters", "match_outputs"]
+
+_BIASED: Final = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_TINY: Final = 1e-12
+
+
+def adjustable_parameters(model: nn.Module) -> dict[str, Tensor]:
+    """Return the norm weights and the biases that `match_outputs` changes, by name."""
+    names = {id(one): name for name, one in model.named_parameters()}
+    owned = [one for module in model.modules() for one in _affine(module) if one is not None]
+    return {names[id(one)]: one for one in owned}
+
+
+@torch.no_grad()
+def match_outputs(
+    model: nn.Module,
+    reference: nn.Module,
+    batches: Iterable[Any],
+    *,
+    forward: Forward | None = None,
+) -> None:
+    """Let norms and biases of `model`, in place, bring outputs close to those of `reference`.
+
+    Each norm gets the scale and shift of every channel that bring its outputs closest to those of
+    the same norm in `reference`; each linear layer or convolution with a bias gets their mean.
+    Norms and layers that follow see inputs that are matched already. Modules that a forward calls
+    more than once stay.
+
+    Args:
+        model: Of rounded weights, in evaluation mode.
+        reference: The same modules, before rounding.
+        batches: What both are run on; each is matched by itself, and the changes are averaged.
+        forward: Calls a model with a batch.
+
+    Source: Nagel et al. 2019, Data-free quantization through weight equalization and bias
+    correction, section 4.2, with the scale as well.
+    """
+    call = run_batch if forward is None else forward
+    names = [name for name, module in model.named_modules() if _affine(module)[1] is not None]
+    for batch in batches:
+        wanted: dict[str, list[Tensor]] = {name: [] for name in names}
+        with ExitStack() as ends:
+            for name in names:
+                kept = _keeper(wanted[name])
+                module = reference.get_submodule(name)
+                ends.callback(module.register_forward_hook(kept).remove)
+            call(reference, batch)
+        with ExitStack() as ends:
+            for name in names:
+                if len(wanted[name]) == 1:
+                    matched = _matcher(wanted[name])
+                    hook = model.get_submodule(name).register_forward_hook(matched)
+                    ends.callback(hook.remove)
+            call(model, batch)
+
+
+def _keeper(kept: list[Tensor]) -> Callable[[nn.Module, object, Tensor], None]:
+    def keep(_: nn.Module, __: object, leaving: Tensor) -> None:
+        kept.append(leaving.bfloat16())
+
+    return keep
+
+
+def _matcher(wanted: list[Tensor]) -> Callable[[nn.Module, object, Tensor], Tensor]:
+    def match(module: nn.Module, _: object, leaving: Tensor) -> Tensor:
+        target = wanted.pop().to(leaving.dtype)
+        axis = _axis(module)
+        others = [one for one in range(leaving.ndim) if one != axis % leaving.ndim]
+        shape = [1] * leaving.ndim
+        shape[axis] = -1
+        mean, goal = leaving.mean(others), target.mean(others)
+        weight, bias = _affine(module)
+        scale = torch.ones_like(mean)
+        if weight is not None:
+            centred = leaving - mean.view(shape)
+            scale = (centred * target).mean(others) / centred.square().mean(others).clamp(_TINY)
+            weight.mul_(scale.to(weight.dtype))
+        shift = goal - scale * mean
+        assert bias is not None  # noqa: S101 (as picked)
+        bias.copy_(bias * scale + shift)
+        return leaving * scale.view(shape) + shift.view(shape)
+
+    return match
+
+
+def _axis(module: nn.Module) -> int:
+    return -1 if isinstance(module, nn.Linear | nn.LayerNorm) else 1
+
+
+def _affine(module: nn.Module) -> tuple[Tensor | None, Tensor | None]:
+    """Return the weight and the bias that may change; (None, None) of other modules."""
+    own = module._parameters  # noqa: SLF001 (as stored, without hooks)
+    if type(module) in _BIASED:
+        return None, own.get("bias")
+    is_norm = isinstance(module, _BatchNorm | nn.GroupNorm)
+    is_norm |= isinstance(module, nn.LayerNorm) and len(module.normalized_shape) == 1
+    if is_norm and own.get("weight") is not None and own.get("bias") is not None:
+        return own["weight"], own["bias"]
+    return None, None

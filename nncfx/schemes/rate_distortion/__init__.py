@@ -1,0 +1,1 @@
+"""Rounding that weighs what an error costs against the bits that it saves."""
