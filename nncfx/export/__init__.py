@@ -4,9 +4,12 @@ from nncfx.export.causal_lm import export_causal_lm
 from nncfx.export.checks.file_summary import ONNXSummary, summarize_onnx
 from nncfx.export.checks.qdq_check import QDQViolation, qdq_violations
 from nncfx.export.export_result import ExportResult
+from nncfx.export.extension_passes import register_export_pass, unregister_export_pass
+from nncfx.export.ir.export_pass import Draft, ExportPass
 from nncfx.export.ir.node_modules import modules_in_file
+from nncfx.export.lowering import explain
 from nncfx.export.onnx_export import export_onnx
-from nncfx.export.pipeline import PASSES, explain
+from nncfx.export.pipeline import PASSES
 from nncfx.export.pt2e.export_program import export_program
 from nncfx.reorder.order import channel_order
 from nncfx.reorder.reads import ChannelRead, channel_reads, copied_channels
@@ -17,6 +20,8 @@ from nncfx.targets import SelectionCost, Target
 __all__ = [
     "PASSES",
     "ChannelRead",
+    "Draft",
+    "ExportPass",
     "ExportResult",
     "LayerRead",
     "LayerWrite",
@@ -34,6 +39,8 @@ __all__ = [
     "export_program",
     "modules_in_file",
     "qdq_violations",
+    "register_export_pass",
     "reorder_channels",
     "summarize_onnx",
+    "unregister_export_pass",
 ]

@@ -41,7 +41,7 @@ from nncfx.export.checks.saturation_check import warn_overflow
 from nncfx.export.export_result import ExportResult
 from nncfx.export.ir.fake_quantize import translations
 from nncfx.export.ir.node_modules import name_nodes
-from nncfx.export.pipeline import prepare
+from nncfx.export.lowering import lower
 from nncfx.network import inputs_for
 from nncfx.quantization.grid.operator_shapes import know_shapes
 from nncfx.storage.formats.whole_file import writing_files
@@ -138,7 +138,7 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
     graph = program.model.graph
     _name_outputs(graph, outputs)
     _rename(graph, input_names, output_names)
-    prepare(program.model, runtime)
+    lower(program.model, runtime)
     modules = name_nodes(graph, model)
     warn_overflow(graph, runtime)
     warn_float_operations(graph, runtime)

@@ -1,13 +1,11 @@
-"""The passes of the export, in their order, and which of them changed a file."""
+"""The passes of the export, in their order."""
 
-import os
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
-from nncfx.export.ir.export_pass import PASSES_KEY, Draft, ExportPass, run_passes
+from nncfx.export.ir.export_pass import Draft, ExportPass
 from nncfx.export.ir.fake_quantize import is_fake_quantize
 from nncfx.export.ir.integer_weights import integer_weights, store
-from nncfx.export.ir.node_modules import noted_nodes
 from nncfx.export.passes.clamps import clamp_by_quantizers
 from nncfx.export.passes.constant_folding import store_constant_values
 from nncfx.export.passes.embeddings import look_up_integers
@@ -23,7 +21,10 @@ from nncfx.export.passes.integer_forms import (
     use_matrix_products,
 )
 from nncfx.export.passes.packed_weights import pack_weights
-from nncfx.export.passes.recurrent_weights import arrange_recurrent_weights
+from nncfx.export.passes.recurrent_weights import (
+    arrange_recurrent_weights,
+    write_gru_weights_in_float,
+)
 from nncfx.export.passes.silu import quantize_gates
 from nncfx.export.passes.space_to_depth_stem import read_image_by_blocks
 from nncfx.export.passes.subsampled_pixels import subsample_pixels
@@ -31,10 +32,7 @@ from nncfx.export.passes.tied_tables import share_tied_tables
 from nncfx.export.qdq import check_floats, remove_unused, write_pairs
 from nncfx.targets import Target
 
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-__all__ = ["PASSES", "explain", "prepare"]
+__all__ = ["PASSES"]
 
 
 def _works_around(name: str) -> Callable[[Target], bool]:
@@ -59,21 +57,46 @@ def _store(draft: Draft) -> None:
         store(weight, draft.graph)
 
 
+def _check_floats(draft: Draft) -> None:
+    check_floats(one for one in draft.graph.all_nodes() if is_fake_quantize(one))
+
+
 PASSES: Final[tuple[ExportPass, ...]] = (
+    ExportPass(
+        name="widen_floats",
+        reason="scales are float32, and not every runtime computes in bfloat16",
+        run=lambda draft: widen_floats(draft.model, draft.target),
+        always=True,
+        ensures=("quantized in float32",),
+    ),
+    ExportPass(
+        name="check_floats",
+        reason="refuses what the scales of integers cannot hold, before anything is changed",
+        run=_check_floats,
+    ),
     ExportPass(
         name="store_constant_values",
         reason="a weight may be computed, such as from a mask: quantizers need its values",
         run=lambda draft: store_constant_values(draft.model),
+        ensures=("constants stored",),
     ),
     ExportPass(
         name="arrange_recurrent_weights",
         reason="ONNX has the gates in another order than torch",
-        run=lambda draft: arrange_recurrent_weights(draft.model, draft.target),
+        run=lambda draft: arrange_recurrent_weights(draft.model),
+        requires=("constants stored",),
+    ),
+    ExportPass(
+        name="write_gru_weights_in_float",
+        reason="OpenVINO refuses others beside quantized activations",
+        run=lambda draft: write_gru_weights_in_float(draft.model, draft.target),
+        applies=_works_around("write_gru_weights_in_float"),
     ),
     ExportPass(
         name="find_weights",
         reason="weights are known from here on; what is found changes before it is stored",
         run=_find_weights,
+        requires=("constants stored", "quantized in float32"),
     ),
     ExportPass(
         name="fold_batch_norms",
@@ -150,59 +173,27 @@ PASSES: Final[tuple[ExportPass, ...]] = (
         name="write_pairs",
         reason="no quantizer moves any more",
         run=write_pairs,
+        ensures=("no fake quantizers",),
     ),
     ExportPass(
         name="add_integer_biases",
         reason="the scale of a bias is that of its inputs, which are written now",
         run=lambda draft: add_integer_biases(draft.graph),
+        requires=("no fake quantizers",),
         applies=lambda target: target.integer_bias,
     ),
     ExportPass(
         name="fence_floats",
         reason="keeps the runtime from moving what stands in float beside integers",
         run=lambda draft: fence_floats(draft.graph),
+        requires=("no fake quantizers",),
         applies=_works_around("fence_floats"),
     ),
     ExportPass(
         name="remove_unused",
         reason="what the others left behind",
         run=remove_unused,
+        ensures=("no unused nodes",),
     ),
 )
-"""The passes over a model with quantizers, in their order."""
-
-
-def prepare(model: "ir.Model", target: Target) -> None:
-    """Change `model`, in place, into what `target` reads and runs in integers.
-
-    Weights become stored integers behind a `DequantizeLinear`, activations a pair of
-    `QuantizeLinear` and `DequantizeLinear`, and biases int32 where the target wants that. Of a
-    model without quantizers only its floats are looked at.
-
-    Raises:
-        ExportError: a quantizer that cannot be written: its scale is no constant, its integers
-            need a type that the operator set of the model has not, or it quantizes other floats
-            than float32.
-    """
-    widen_floats(model, target)
-    quantizers = [node for node in model.graph.all_nodes() if is_fake_quantize(node)]
-    if quantizers:
-        check_floats(quantizers)
-        run_passes(Draft(model, target), PASSES)
-
-
-def explain(path: str | os.PathLike[str]) -> Mapping[str, tuple[str, ...]]:
-    """Return which passes made or changed each node of a file from `export_onnx`.
-
-    Nodes that stand as torch exported them are absent.
-
-    Returns:
-        `{node: names of passes, in their order}`; `PASSES` has their reasons.
-
-    Raises:
-        ExportError: the file is not an ONNX model.
-        MissingExtraError: onnx is not installed.
-    """
-    return {
-        str(node.name): tuple(names.split(",")) for node, names in noted_nodes(path, PASSES_KEY)
-    }
+"""The passes in their order; those of other packages stand between (`register_export_pass`)."""

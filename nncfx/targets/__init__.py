@@ -7,16 +7,19 @@ from nncfx.targets.known import TARGETS
 from nncfx.targets.lookup import hardware_named, names, target_named, target_of_device
 from nncfx.targets.selection_cost import SelectionCost
 from nncfx.targets.target import Target
+from nncfx.targets.workarounds import WORKAROUNDS, Workaround
 
 __all__ = [
     "DTYPES",
     "KINDS",
     "TARGETS",
+    "WORKAROUNDS",
     "Alignment",
     "Descriptor",
     "Hardware",
     "SelectionCost",
     "Target",
+    "Workaround",
     "hardware_named",
     "names",
     "target_named",

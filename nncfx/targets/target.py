@@ -10,8 +10,9 @@ from nncfx.targets.alignment import Alignment
 from nncfx.targets.description_json import read_description, to_data
 from nncfx.targets.hardware import Hardware
 from nncfx.targets.selection_cost import SelectionCost
+from nncfx.targets.workarounds import WORKAROUNDS
 
-__all__ = ["PARTS", "WORKAROUNDS", "Target"]
+__all__ = ["PARTS", "Target"]
 
 PARTS: Final = {
     "alignment": "widths that suit it",
@@ -20,17 +21,6 @@ PARTS: Final = {
     "opset": "ONNX files",
 }
 """What a target may lack, by the name of its field, in words."""
-
-
-WORKAROUNDS: Final = frozenset(
-    {
-        "clamp_by_quantizers",
-        "fence_floats",
-        "subsample_pixels",
-        "write_gru_weights_in_float",
-    }
-)
-"""What the export knows to do about habits of runtimes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +43,7 @@ class Target:
         bfloat16: it computes in bfloat16 where the file does.
         sigmoid_tables: it takes the sigmoid of bytes from a table.
         block_weights: it has ONNX Runtime's `MatMulNBits` for weights quantized group by group.
-        workarounds: what the export does about its habits, of `WORKAROUNDS`.
+        workarounds: passes of the export that work around its habits, of `WORKAROUNDS`.
         saturation_mend: what to do where the CPU at hand adds products of bytes in 16 bits; empty
             where it does not run on such.
         missing: why a part is not there, by the name of its field.
@@ -93,11 +83,12 @@ class Target:
                 f"{self.newest_opset}; it reads the one and all up to the other. Give both, in "
                 "order, or neither.",
             )
-        if unknown := sorted(set(self.workarounds) - WORKAROUNDS):
+        known = {one.applied_by for one in WORKAROUNDS}
+        if unknown := sorted(set(self.workarounds) - known):
             raise ArgumentError(
                 f"The target '{self.name}' names the workaround '{unknown[0]}', which the export "
                 f"does not know, so that nothing would be done. Write one of "
-                f"{', '.join(sorted(WORKAROUNDS))}, or leave it out.",
+                f"{', '.join(sorted(known))}, or leave it out.",
             )
         if unknown := sorted(set(self.missing) - set(PARTS)):
             raise ArgumentError(

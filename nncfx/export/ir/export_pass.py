@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from nncfx.export.ir.fake_quantize import is_fake_quantize
 from nncfx.targets import Target
 
 if TYPE_CHECKING:
@@ -46,21 +47,33 @@ class ExportPass:
         reason: Why it stands where it does, or what it is for.
         run: Changes the draft in place.
         applies: Whether a target wants it.
+        always: Whether it runs on models without quantizers as well.
+        requires: Properties of the graph (`GRAPH_PROPERTIES`) that a pass before it ensures.
+        ensures: Properties that hold from here on; tests look after each pass.
     """
 
     name: str
     reason: str
     run: Callable[[Draft], None]
     applies: Callable[[Target], bool] = lambda _: True
+    always: bool = False
+    requires: tuple[str, ...] = ()
+    ensures: tuple[str, ...] = ()
 
 
-def run_passes(draft: Draft, passes: Sequence[ExportPass]) -> None:
-    """Run those of `passes` that apply to the draft's target, in their order.
+def run_passes(
+    draft: Draft,
+    passes: Sequence[ExportPass],
+    then: Callable[[ExportPass], None] = lambda _: None,
+) -> None:
+    """Run those of `passes` that apply to the draft and its target, in their order.
 
-    Every node keeps the names of the passes that made or changed it.
+    Every node keeps the names of the passes that made or changed it. After each pass it is given
+    to `then`.
     """
+    quantized = any(map(is_fake_quantize, draft.graph.all_nodes()))
     for one in passes:
-        if not one.applies(draft.target):
+        if not one.applies(draft.target) or not (quantized or one.always):
             continue
         # held, as an attribute made meanwhile could have the place in memory of one that is gone
         held = [(node, _parts(node)) for node in draft.graph.all_nodes()]
@@ -71,6 +84,7 @@ def run_passes(draft: Draft, passes: Sequence[ExportPass]) -> None:
                 # a new node may have copied the metadata of a neighbour, with its passes
                 known = node.metadata_props.get(PASSES_KEY) if node in before else None
                 node.metadata_props[PASSES_KEY] = f"{known},{one.name}" if known else one.name
+        then(one)
 
 
 def _parts(node: "ir.Node") -> list[object]:

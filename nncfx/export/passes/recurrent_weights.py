@@ -20,7 +20,7 @@ from nncfx.targets import Target
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["arrange_recurrent_weights"]
+__all__ = ["arrange_recurrent_weights", "write_gru_weights_in_float"]
 
 _LOGGER = logging.getLogger(__name__)
 _LAYERS: Final = frozenset({"GRU", "LSTM", "RNN"})
@@ -45,37 +45,46 @@ class _Arranged:
     ends: tuple[int, int]
 
 
-def arrange_recurrent_weights(model: "ir.Model", target: Target) -> None:
+def arrange_recurrent_weights(model: "ir.Model") -> None:
     """Let each quantized weight of a recurrent layer pass one quantizer, in the order of ONNX.
 
     A weight of d directions, each of r rows, becomes a constant matrix of d * r rows, a
     fake-quantize with a scale per row, and a reshape. What is not made of constants by moving
-    whole rows stays as it is. Where `target` wants constants, the rounded weights are written as
-    floats, which is told.
+    whole rows stays as it is.
     """
+    _write_weights(model, _LAYERS, _written)
+
+
+def write_gru_weights_in_float(model: "ir.Model", target: Target) -> None:
+    """Write quantized weights of GRUs, rounded, as floats if activations are quantized as well.
+
+    OpenVINO wants constants there. The log says so.
+    """
+    if all(constant_of(input_of(one)) is not None for one in model.graph if is_fake_quantize(one)):
+        return
+    for name in _write_weights(model, frozenset({"GRU"}), _rounded):
+        _LOGGER.warning(
+            "%s reads the weights of '%s' as floats beside quantized tensors: they are written "
+            "so, rounded as they were simulated.",
+            target.name,
+            name,
+        )
+
+
+def _write_weights(model: "ir.Model", layers: frozenset[str], write: "_Write") -> list[str]:
+    """Let `write` write the quantized weights of `layers`; return the names of those it did."""
     from onnx_ir.passes.common import unused_removal
 
-    changed = False
-    quantizes = "write_gru_weights_in_float" in target.workarounds and any(
-        is_fake_quantize(one) and constant_of(input_of(one)) is None for one in model.graph
-    )
-    for node in [one for one in model.graph if one.op_type in _LAYERS and not one.domain]:
+    changed: dict[str, None] = {}
+    for node in [one for one in model.graph if one.op_type in layers and not one.domain]:
         for index in _WEIGHTS:
             arranged = _arranged(input_of(node, index))
             if arranged is not None and np.ptp(arranged.scale, axis=-1).max(initial=0) == 0:
-                as_floats = quantizes and node.op_type == "GRU"
-                write = _rounded if as_floats else _written
                 node.replace_input_with(index, write(arranged, node, index, model.graph))
-                changed = True
-                if as_floats and index == _WEIGHTS[0]:
-                    _LOGGER.warning(
-                        "%s reads the weights of '%s' as floats beside quantized tensors: they "
-                        "are written so, rounded as they were simulated.",
-                        target.name,
-                        node.name,
-                    )
+                changed[str(node.name)] = None
     if changed:
         unused_removal.RemoveUnusedNodesPass()(model)
+    return list(changed)
 
 
 def _arranged(value: "ir.Value") -> _Arranged | None:
@@ -113,6 +122,7 @@ def _quantized(node: "ir.Node") -> _Arranged | None:
 
 
 Move = Callable[[Sequence[Array]], Array]
+_Write = Callable[[_Arranged, "ir.Node", int, "ir.Graph"], "ir.Value"]
 
 
 def _concat(node: "ir.Node", given: Sequence[Array]) -> Move:
@@ -137,6 +147,17 @@ def _slice(node: "ir.Node", given: Sequence[Array]) -> Move:
     return move
 
 
+def _reshape(node: "ir.Node", given: Sequence[Array]) -> Move:
+    del node
+    sizes = given[0].tolist()  # 0 stands for what the axis has
+
+    def move(parts: Sequence[Array]) -> Array:
+        (part,) = parts
+        return part.reshape([size or part.shape[axis] for axis, size in enumerate(sizes)])
+
+    return move
+
+
 def _unsqueeze(node: "ir.Node", given: Sequence[Array]) -> Move:
     del node
     axes = tuple(given[0].tolist())
@@ -145,6 +166,7 @@ def _unsqueeze(node: "ir.Node", given: Sequence[Array]) -> Move:
 
 _MOVES: Final[dict[str, Callable[["ir.Node", Sequence[Array]], Move]]] = {
     "Concat": _concat,
+    "Reshape": _reshape,
     "Slice": _slice,
     "Unsqueeze": _unsqueeze,
 }

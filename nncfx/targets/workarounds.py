@@ -1,0 +1,119 @@
+"""Habits of vendors' runtimes that the export writes its files around, with their sources.
+
+Each habit has a canary (`tests/targets/test_workarounds.py`): a small file that shows it. Once a
+canary fails, the vendor has mended the habit: `mended` gets the version, and the workaround goes
+with the last older version that nncfx accepts.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["WORKAROUNDS", "Workaround"]
+
+_ONNXRUNTIME: Final = "https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core"
+_QDQ: Final = f"{_ONNXRUNTIME}/optimizer/qdq_transformer"
+_OPENVINO: Final = (
+    "https://github.com/openvinotoolkit/openvino/blob/master/src/common/transformations/src/"
+    "transformations/common_optimizations"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workaround:
+    """A habit of a runtime, and the pass of the export that works around it.
+
+    Attributes:
+        name: Of the habit.
+        applied_by: The pass that does something about it, as a `Target` names it.
+        runtime: The Python package that has the habit.
+        seen: The newest version of the package in which it was seen.
+        habit: What the runtime does.
+        link: Where its source does so.
+        mended: The version that has the habit no more, if there is one.
+    """
+
+    name: str
+    applied_by: str
+    runtime: str
+    seen: str
+    habit: str
+    link: str
+    mended: str | None = None
+
+
+WORKAROUNDS: Final = (
+    Workaround(
+        name="clamps_in_float",
+        applied_by="clamp_by_quantizers",
+        runtime="onnxruntime",
+        seen="1.32.0",
+        habit="computes a convolution in float if a clamp that reaches less far than the grid "
+        "stands between it and its quantizer",
+        link=f"{_QDQ}/clip_quantizelinear.cc",
+    ),
+    Workaround(
+        name="float_weights_rounded",
+        applied_by="fence_floats",
+        runtime="onnxruntime",
+        seen="1.32.0",
+        habit="rounds float weights to 8 bits for the whole tensor if the layer stands between "
+        "quantized tensors",
+        link=f"{_QDQ}/weight_bias_quantization.cc",
+    ),
+    Workaround(
+        name="clamps_taken_for_ends",
+        applied_by="fence_floats",
+        runtime="onnxruntime",
+        seen="1.32.0",
+        habit="computes a Gemm of integers in float if a ReLU without a quantizer follows",
+        link=f"{_QDQ}/selectors_actions/qdq_selectors.cc",
+    ),
+    Workaround(
+        name="results_read_twice",
+        applied_by="fence_floats",
+        runtime="onnxruntime",
+        seen="1.32.0",
+        habit="computes a product of integers in float if a quantizer and something else read it",
+        link=f"{_QDQ}/selectors_actions/qdq_selectors.cc",
+    ),
+    Workaround(
+        name="biases_make_products_flat",
+        applied_by="fence_floats",
+        runtime="onnxruntime",
+        seen="1.32.0",
+        habit="reshapes a product of more than two axes for a Gemm with its bias, and then finds "
+        "no integers in front of it",
+        link=f"{_ONNXRUNTIME}/optimizer/matmul_add_fusion.cc",
+    ),
+    Workaround(
+        name="softmax_table_overflows",
+        applied_by="fence_floats",
+        runtime="onnxruntime",
+        seen="1.31.1",
+        mended="1.32.0",
+        habit="computes the softmax of bytes from a table that overflows where all of n outputs "
+        "are near 1 / n, and makes the largest ones 0",
+        link=f"{_ONNXRUNTIME.removesuffix('/core')}/contrib_ops/cpu/quantization/"
+        "qlinear_softmax.cc",
+    ),
+    Workaround(
+        name="strides_moved",
+        applied_by="subsample_pixels",
+        runtime="openvino",
+        seen="2026.4.1",
+        habit="moves the stride of convolutions of single pixels between a tensor's integers and "
+        "their scale, and then computes the convolutions in float",
+        link=f"{_OPENVINO}/strides_optimization.cpp",
+    ),
+    Workaround(
+        name="recurrent_weights_refused",
+        applied_by="write_gru_weights_in_float",
+        runtime="openvino",
+        seen="2026.4.1",
+        habit="refuses a GRU whose weights are integers behind their scale if the model quantizes "
+        "activations",
+        link="https://github.com/openvinotoolkit/openvino/blob/master/src/plugins/intel_cpu/src/"
+        "nodes/rnn.cpp",
+    ),
+)
+"""All of them; a `Target` names the passes that it wants."""

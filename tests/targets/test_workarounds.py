@@ -1,0 +1,187 @@
+"""Canaries: small files on which runtimes show the habits that the export works around.
+
+One that fails is good news: the habit is gone in the version that is installed.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import openvino as ov
+import pytest
+from onnx import numpy_helper
+from packaging.version import Version
+
+from nncfx.targets import TARGETS, WORKAROUNDS
+
+RNG = np.random.default_rng(0)
+Constants = Mapping[str, Any]
+
+
+def int8(*shape: int) -> np.ndarray:
+    return RNG.integers(-127, 128, shape).astype(np.int8)
+
+
+FLOAT = np.float32
+GRIDS = {
+    "s": FLOAT(0.05),
+    "z": np.uint8(128),
+    "zero": np.uint8(0),
+    "ws": FLOAT(0.01),
+    "wz": np.int8(0),
+    "lo": FLOAT(0),
+}
+READ = "xq = QuantizeLinear(x, s, z) xd = DequantizeLinear(xq, s, z)"
+WEIGHT = "wd = DequantizeLinear(w, ws, wz)"
+
+
+def written(folder: Path, graph: str, constants: Constants) -> Path:
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {graph}')
+    for name, value in {**GRIDS, **constants}.items():
+        model.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
+    onnx.checker.check_model(model)
+    onnx.save(model, folder / "m.onnx")
+    return folder / "m.onnx"
+
+
+def operators(folder: Path, graph: str, constants: Constants) -> set[str]:
+    """Return what ONNX Runtime makes of a graph."""
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(folder / "optimized.onnx")
+    options.log_severity_level = 3  # that an optimized file is of one machine
+    path = written(folder, graph, constants)
+    ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return {node.op_type for node in onnx.load(folder / "optimized.onnx").graph.node}
+
+
+def clamps_in_float(folder: Path) -> bool:
+    def of(bound: float) -> set[str]:
+        graph = f"""g (float[1,4,8,8] x) => (float[1,8,6,6] y) {{ {READ} {WEIGHT}
+            c = Conv(xd, wd) r = Clip(c, lo, hi)
+            q = QuantizeLinear(r, s, zero) y = DequantizeLinear(q, s, zero) }}"""
+        return operators(folder, graph, {"w": int8(8, 4, 3, 3), "hi": FLOAT(bound)})
+
+    assert "QLinearConv" in of(20)  # beyond the grid, which ends at 12.75
+    return "QLinearConv" not in of(3)
+
+
+def float_weights_rounded(folder: Path) -> bool:
+    graph = f"""g (float[1,4,8,8] x) => (float[1,8,6,6] y) {{ {READ} c = Conv(xd, w)
+        q = QuantizeLinear(c, s, z) y = DequantizeLinear(q, s, z) }}"""
+    return "QLinearConv" in operators(
+        folder, graph, {"w": RNG.normal(size=(8, 4, 3, 3)).astype("f")}
+    )
+
+
+def clamps_taken_for_ends(folder: Path) -> bool:
+    def of(clamp: str) -> set[str]:
+        graph = f"""g (float[2,16] x) => (float[2,8] y) {{ {READ} {WEIGHT}
+            c = Gemm(xd, wd) r = {clamp} y = Exp(r) }}"""
+        return operators(folder, graph, {"w": int8(16, 8)})
+
+    assert "QGemm" in of("Max(c, lo)")
+    return "QGemm" not in of("Relu(c)")
+
+
+def results_read_twice(folder: Path) -> bool:
+    def of(read: str) -> set[str]:
+        graph = f"""g (float[2,16] x) => (float[2,8] y, float[2,8] c) {{ {READ} {WEIGHT}
+            c = MatMul(xd, wd) m = Max(c)
+            q = QuantizeLinear({read}, s, z) y = DequantizeLinear(q, s, z) }}"""
+        return operators(folder, graph, {"w": int8(16, 8)})
+
+    assert "MatMulIntegerToFloat" in of("m")
+    return "MatMulIntegerToFloat" not in of("c")
+
+
+def biases_make_products_flat(folder: Path) -> bool:
+    def of(*shape: int) -> set[str]:
+        graph = f"""g (float[2,3,16] x) => (float[2,3,8] y) {{ {READ} {WEIGHT}
+            c = MatMul(xd, wd) y = Add(c, b) }}"""
+        return operators(folder, graph, {"w": int8(16, 8), "b": np.ones(shape, FLOAT)})
+
+    assert "MatMulIntegerToFloat" in of(1, 1, 8)
+    return "MatMulIntegerToFloat" not in of(8)
+
+
+def softmax_table_overflows(folder: Path) -> bool:
+    graph = f"""g (float[1,100] x) => (float[1,100] y) {{ {READ} c = Softmax(xd)
+        q = QuantizeLinear(c, u, zero) y = DequantizeLinear(q, u, zero) }}"""
+    path = written(folder, graph, {"u": FLOAT(1.2 / 100 / 255)})
+    session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"x": np.zeros((1, 100), FLOAT)})
+    return bool(found.max() < 0.5 / 100)  # 1 / 100 each is right
+
+
+def precisions(path: Path, layer: str) -> list[str]:
+    """Return in what OpenVINO computes the layers of a kind."""
+    compiled = ov.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    facts = [node.get_rt_info() for node in compiled.get_runtime_model().get_ops()]
+    kinds = [(one["layerType"].astype(str), one["runtimePrecision"].astype(str)) for one in facts]
+    return [precision for kind, precision in kinds if kind == layer]
+
+
+def strides_moved(folder: Path) -> bool:
+    def of(stride: int) -> list[str]:
+        size, both = 16 // stride, f"<strides = [{stride}, {stride}]>"
+        graph = f"""g (float[1,16,16,16] x) => (float[1,16,{size},{size}] y) {{ {READ} {WEIGHT}
+            td = DequantizeLinear(t, ws, wz) vd = DequantizeLinear(v, ws, wz)
+            c = Conv<pads = [1, 1, 1, 1]>(xd, td) r = Relu(c)
+            q = QuantizeLinear(r, s, zero) d = DequantizeLinear(q, s, zero)
+            a = Conv{both}(d, wd) b = Conv{both}(d, vd) ar = Relu(a) y = Add(ar, b) }}"""
+        one = int8(16, 16, 1, 1)
+        weights = {"t": int8(16, 16, 3, 3), "w": one, "v": one}
+        return precisions(written(folder, graph, weights), "Convolution")
+
+    assert of(1) == ["u8"] * 3
+    return of(2).count("f32") == 2
+
+
+def recurrent_weights_refused(folder: Path) -> bool:
+    def path(quantizers: str, read: str) -> Path:
+        graph = f"""g (float[5,2,8] x) => (float[5,1,2,6] y) {{ {quantizers}
+            wd = DequantizeLinear<axis = 0>(w, gs, gz) w3 = Unsqueeze(wd, first)
+            rd = DequantizeLinear<axis = 0>(r, gs, gz) r3 = Unsqueeze(rd, first)
+            y, h = GRU<hidden_size = 6, linear_before_reset = 1>({read}, w3, r3) }}"""
+        rows = {"gs": np.full(18, 0.01, FLOAT), "gz": np.zeros(18, np.int8)}
+        weights = {"w": int8(18, 8), "r": int8(18, 6), "first": np.array([0])}
+        return written(folder, graph, {**rows, **weights})
+
+    ov.Core().compile_model(path("", "x"), "CPU")
+    with pytest.raises(RuntimeError, match="expects Constant"):
+        ov.Core().compile_model(path(READ, "xd"), "CPU")
+    return True
+
+
+CANARIES: tuple[Callable[[Path], bool], ...] = (
+    clamps_in_float,
+    float_weights_rounded,
+    clamps_taken_for_ends,
+    results_read_twice,
+    biases_make_products_flat,
+    softmax_table_overflows,
+    strides_moved,
+    recurrent_weights_refused,
+)
+
+
+@pytest.mark.parametrize("canary", CANARIES, ids=lambda one: one.__name__)
+def test_the_runtime_still_has_the_habit(canary: Callable[[Path], bool], tmp_path: Path) -> None:
+    (workaround,) = (one for one in WORKAROUNDS if one.name == canary.__name__)
+    installed = {"onnxruntime": ort.__version__, "openvino": ov.__version__.split("-")[0]}
+    version = Version(installed[workaround.runtime])
+    mended = workaround.mended is not None and version >= Version(workaround.mended)
+    assert canary(tmp_path) is not mended, (
+        f"{workaround.runtime} {version} differs from what is written of '{workaround.name}': "
+        "see nncfx/targets/workarounds.py"
+    )
+
+
+def test_each_habit_has_a_canary_a_source_and_a_target_that_wants_its_pass() -> None:
+    assert [one.name for one in WORKAROUNDS] == [one.__name__ for one in CANARIES]
+    wanted = {name for target in TARGETS.values() for name in target.workarounds}
+    assert {one.applied_by for one in WORKAROUNDS} == wanted
+    assert all(one.link.startswith("https://github.com/") for one in WORKAROUNDS)
