@@ -4,15 +4,15 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, overload
 
-import torch
 from torch import Tensor, nn
 
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.operators import functions_of, operation_kind
-from nncfx.quantization.grid.fake_quantize import fake_quantize, qparams_from_range, rows_of
+from nncfx.quantization.grid.fake_quantize import rows_of
 from nncfx.quantization.grid.quantizer import Quantizer
+from nncfx.quantization.grid.range_shares import best_shares
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.packing.pack_weights import pack_weights
 from nncfx.quantization.placement.operands import operands_of
@@ -20,11 +20,10 @@ from nncfx.quantization.placement.scope_check import check_scopes
 from nncfx.quantization.placement.stacked_matrices import stacked_matrices
 from nncfx.quantization.placement.transposed_weights import transposed_weights
 from nncfx.quantization.rounding.layer_rounding import round_weights
-from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs, Insertion, Priority, WeightSite
 from nncfx.tracing.calls.model_copy import own_model
 
-__all__ = ["ALGORITHM", "best_shares", "quantize_weights"]
+__all__ = ["ALGORITHM", "quantize_weights"]
 
 ALGORITHM: Final = "weight_quantization"
 """The algorithm's name on its insertions."""
@@ -288,28 +287,3 @@ def _quantizer(name: str, weight: Tensor, axis: int, bits: int, group: int | Non
     share = best_shares(rows, by_row) if bits == 4 else 1.0  # noqa: PLR2004 (bits)
     quantizer.set_range(rows.amin(1) * share, rows.amax(1) * share)
     return quantizer
-
-
-@torch.no_grad()
-def best_shares(rows: Tensor, spec: QuantizerSpec) -> Tensor:
-    """Return which share of each row's range to quantize so that the row changes least.
-
-    Clipping the outermost weights of a row lets the others lie on a finer grid. Of the shares 1,
-    0.95, ..., 0.5 the one with the least squared error is taken, and of equal ones the largest.
-
-    Args:
-        rows: r x m.
-        spec: A grid with axis 0.
-
-    Returns:
-        r shares, in [0.5, 1].
-    """
-    rows = wide(rows)
-    best = torch.ones_like(rows[:, 0])
-    least = torch.full_like(best, torch.inf)
-    for share in torch.linspace(1, 0.5, 11).tolist():
-        scale, zero_point = qparams_from_range(rows.amin(1) * share, rows.amax(1) * share, spec)
-        error = (fake_quantize(rows, scale, zero_point, spec) - rows).square().sum(1)
-        best = torch.where(error < least, share, best)
-        least = torch.minimum(error, least)
-    return best

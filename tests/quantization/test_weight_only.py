@@ -7,18 +7,16 @@ from typing import Literal
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor, nn
 from typing_extensions import override
 
 import nncfx
 from nncfx.errors import ArgumentError, GraphError
-from nncfx.quantization.grid.fake_quantize import fake_quantize, qparams_from_range
+from nncfx.quantization.grid.fake_quantize import fake_quantize
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.rounding.adaptive_rounding import per_element
-from nncfx.quantization.weight_only import best_shares, quantize_weights
+from nncfx.quantization.weight_only import quantize_weights
 from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
 
 transformers = pytest.importorskip("transformers")
@@ -70,26 +68,6 @@ def test_four_bits_give_every_group_of_a_row_sixteen_values_of_its_own() -> None
     whole = groups / steps
     torch.testing.assert_close(whole, whole.round(), atol=1e-4, rtol=0)
     assert (whole.amax(1) - whole.amin(1)).max() < 15.1
-
-
-def test_without_outliers_the_whole_range_is_quantized_and_one_outlier_is_clipped() -> None:
-    spec = QuantizerSpec(bits=4, axis=0, narrow=True)
-    even = torch.arange(-7.0, 8.0)
-    outlier = torch.cat([torch.linspace(-1, 1, 400), torch.tensor([2.0])])
-    assert best_shares(even.view(1, -1), spec).item() == 1
-    assert best_shares(outlier.view(1, -1), spec).item() < 1
-
-
-@given(st.integers(0, 1000))
-def test_the_share_taken_is_never_worse_than_the_whole_range(seed: int) -> None:
-    rows = torch.randn(5, 32, generator=torch.Generator().manual_seed(seed))
-    spec = QuantizerSpec(bits=4, mode="asymmetric", signed=False, axis=0)
-
-    def error(share: Tensor) -> Tensor:
-        grid = qparams_from_range(rows.amin(1) * share, rows.amax(1) * share, spec)
-        return (fake_quantize(rows, *grid, spec) - rows).square().sum(1)
-
-    assert (error(best_shares(rows, spec)) <= error(torch.ones(5))).all()
 
 
 def test_gptq_comes_nearer_to_the_original_than_rounding_at_four_bits() -> None:

@@ -66,12 +66,15 @@ def pack_weights(model: NNCFNetwork) -> nn.Module:
     return plain
 
 
-def packed_layer(module: nn.Module, stored: IntegerTensor) -> PackedWeight | None:
+def packed_layer(
+    module: nn.Module, stored: IntegerTensor, *, is_by_rows: bool = False
+) -> PackedWeight | None:
     """Return `module` with the matrix `stored` as codes; `None` where it has no such form.
 
     Args:
         module: With a weight as `stored` lies.
         stored: Its weight, on a grid.
+        is_by_rows: Whether `stored` has the outputs on axis 0, however the module's weight lies.
     """
     if stored.values.ndim != 2 or stored.bits > 8:  # noqa: PLR2004 (a matrix; a byte)
         return None
@@ -83,7 +86,7 @@ def packed_layer(module: nn.Module, stored: IntegerTensor) -> PackedWeight | Non
     if not (is_turned or type(module) is nn.Linear):
         return None
     bias = module._parameters.get("bias")  # noqa: SLF001 (may be missing)
-    return PackedLinear(as_rows(stored, turned=is_turned), bias)
+    return PackedLinear(as_rows(stored, turned=is_turned and not is_by_rows), bias)
 
 
 def replace_module(model: nn.Module, name: str, module: nn.Module) -> nn.Module:

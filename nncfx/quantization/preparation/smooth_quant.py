@@ -20,7 +20,7 @@ from nncfx.quantization.ranges.observation import run_batches, warn_if_none
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["smooth_layers", "smoothing_scales"]
+__all__ = ["smooth_layers", "smoothable", "smoothing_scales"]
 
 _NORMS: Final = ("layer_norm", "rms_norm")
 _PRODUCTS: Final = ("__mul__", "__rmul__")
@@ -59,7 +59,7 @@ def smooth_layers(
             f"alpha is {alpha}; it is the share of the outliers that goes into the weights and "
             "lies in [0, 1]. Write 0.5 for even shares.",
         )
-    found = _smoothable(model, graph_without_hooks(model, example_inputs))
+    found = smoothable(model, graph_without_hooks(model, example_inputs))
     warn_if_none(found, "Smoothing", "norm, product or linear layer that linear layers alone read")
     peaks = _input_peaks(model, [layers[0] for _, _, layers in found], batches)
     for (_, scaled, layers), peak in zip(found, peaks, strict=True):
@@ -96,7 +96,7 @@ def smoothing_scales(activations: Tensor, weights: Tensor, alpha: float) -> Tens
 Smoothable = tuple[Operation, list[Tensor], list[Layer]]
 
 
-def _smoothable(model: nn.Module, graph: NNCFGraph) -> list[Smoothable]:
+def smoothable(model: nn.Module, graph: NNCFGraph) -> list[Smoothable]:
     """Return each producer, what scales its result, and the layers that read it."""
     linears = find_layers(model, graph, LINEAR_LAYERS)
     producers = {**find_layers(model, graph, _NORMS), **linears}

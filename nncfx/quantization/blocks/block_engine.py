@@ -1,0 +1,251 @@
+"""Compress the blocks of a model one after another, each on what the ones before now return."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import torch
+from torch import Tensor, nn
+
+from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.quantization.blocks.activation_scales import best_scales, scalable_groups, scale_group
+from nncfx.quantization.blocks.block_calls import BlockCall, advanced, block_calls, find_blocks
+from nncfx.quantization.blocks.block_layers import (
+    BlockLayers,
+    find_block_layers,
+    group_moments,
+)
+from nncfx.quantization.blocks.methods import ROUNDINGS
+from nncfx.quantization.blocks.weight_formats import WeightFormat, fitted_grid, format_spec
+from nncfx.quantization.grid.stored_weights import on_grid
+from nncfx.quantization.packing.pack_weights import packed_layer, replace_module
+from nncfx.quantization.ranges.observation import tracked
+from nncfx.quantization.rounding.curvature import curvature
+from nncfx.storage.models.integer_tensor import IntegerTensor
+from nncfx.tracing import ExampleInputs, as_call
+from nncfx.tracing.calls.model_copy import own_model
+from nncfx.tracing.calls.preservation import preserved
+
+__all__ = ["BlockWork", "WeightSettings", "quantize_blocks", "run_blocks"]
+
+_LOGGER = logging.getLogger(__name__)
+_NAMED: Final = 3
+
+BlockWork = Callable[[str, nn.Module, Sequence[BlockCall], Sequence[Tensor | None]], None]
+"""Compresses one block in place: its name, itself, its calls, and which of their rows count."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightSettings:
+    """How the linear layers of blocks are quantized.
+
+    Attributes:
+        weights: The format: a name of `WEIGHT_FORMATS`.
+        group_size: How many weights of a row share a scale; None for whole rows.
+        method: "gptq" or "round"; either chooses the grid that clips best for the inputs.
+        scales: "awq" to give inputs of large magnitude a finer grid first, where a norm or a
+            linear layer makes them for linear layers alone.
+
+    Raises:
+        ArgumentError: a value is not admissible.
+    """
+
+    weights: WeightFormat = "int4"
+    group_size: int | None = 128
+    method: Literal["gptq", "round"] = "gptq"
+    scales: Literal["awq"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.group_size is not None and self.group_size < 1:
+            raise ArgumentError(
+                f"group_size is {self.group_size}; a group has at least one weight. Runtimes take "
+                "32, 64 or 128.",
+            )
+        format_spec(self.weights, self.group_size, self.group_size or 0)
+        if self.method not in ROUNDINGS:
+            raise ArgumentError(
+                f"There is no method '{self.method}'."
+                f"{did_you_mean(self.method, tuple(ROUNDINGS))} Known are {', '.join(ROUNDINGS)}.",
+            )
+        if self.scales not in {None, "awq"}:
+            raise ArgumentError(f"There are no scales '{self.scales}'. Write 'awq' or None.")
+
+
+def quantize_blocks(
+    model: nn.Module,
+    batches: Iterable[ExampleInputs],
+    settings: WeightSettings | None = None,
+    *,
+    rest: WeightFormat | None = None,
+    blocks: str | None = None,
+    inplace: bool = False,
+) -> nn.Module:
+    """Return a copy of a model whose blocks hold quantized weights, calibrated in their order.
+
+    Each block sees what the quantized blocks before it return, and within a block each group of
+    layers that read the same tensor what the quantized ones before them make. Only the second
+    moments of one such group are in memory at a time. Rows that an `attention_mask` of the batch
+    leaves out do not count.
+
+    Args:
+        model: Plain, on any device; its blocks follow one another in one `nn.ModuleList`.
+        batches: Inputs of the model; each is run through every block. For language models some
+            128 pieces of text as long as they are used.
+        settings: How.
+        rest: The format of linear layers and embeddings outside of the blocks, rounded to
+            nearest; by default they stay in float.
+        blocks: The name of the list of blocks, where several would do.
+        inplace: Quantize and return `model` itself: no memory for a copy.
+
+    Returns:
+        The model with `PackedLinear` in place of linear layers; `packing.unpack_weights` gives
+        the float layers with quantizers that `export_onnx` takes.
+
+    Raises:
+        ArgumentError: there are no blocks or batches, or a block cannot run alone.
+        CompressionError: what a layer reads is not finite.
+
+    Source: Frantar et al. 2023, GPTQ, section 3.3; Lin et al. 2024, AWQ.
+    """
+    chosen = settings or WeightSettings()
+    own = own_model(model, inplace=inplace)
+    names = find_blocks(own, blocks)
+
+    def work(
+        name: str, block: nn.Module, calls: Sequence[BlockCall], counted: Sequence[Tensor | None]
+    ) -> None:
+        del name
+        stored = quantize_block(block, calls, counted, chosen)
+        finish.append((block, stored))
+
+    finish: list[tuple[nn.Module, Mapping[str, IntegerTensor]]] = []
+
+    def pack() -> None:
+        while finish:
+            pack_block(*finish.pop())
+
+    run_blocks(own, names, batches, work, after=pack)
+    if rest is not None:
+        _quantize_rest(own, rest, chosen.group_size)
+    return own
+
+
+def run_blocks(
+    model: nn.Module,
+    names: Sequence[str],
+    batches: Iterable[ExampleInputs],
+    work: BlockWork,
+    *,
+    before: Callable[[str], None] = lambda _: None,
+    after: Callable[[], None] = lambda: None,
+) -> None:
+    """Let `work` compress block after block; each sees what the compressed ones before return.
+
+    Args:
+        model: Its blocks are changed in place; it runs in evaluation mode.
+        names: Of the blocks, in their order.
+        batches: Inputs of the model.
+        work: Compresses a block.
+        before: Called with the name of a block before it is first looked at.
+        after: Called when nothing will run the block any more.
+    """
+    given = list(batches)
+    with preserved(model), torch.no_grad():
+        calls = block_calls(model, names, given)
+        counted = [
+            _counted(batch, call.hidden) for batch, call in zip(given, calls[0], strict=True)
+        ]
+        present = calls[0]
+        for number in tracked(range(len(names)), "Compressing blocks"):
+            before(names[number])
+            block = model.get_submodule(names[number])
+            work(names[number], block, present, counted)
+            if number + 1 < len(names):
+                present = advanced(block, present, calls[number + 1])
+            calls[number] = []
+            after()
+
+
+def _counted(batch: ExampleInputs, hidden: Tensor) -> Tensor | None:
+    """Return which rows of the hidden states are no padding, if the batch says so."""
+    _, kwargs = as_call(batch)
+    mask = kwargs.get("attention_mask")
+    if not isinstance(mask, Tensor) or mask.shape != hidden.shape[:-1]:
+        return None
+    return mask.bool()
+
+
+def quantize_block(
+    block: nn.Module,
+    calls: Sequence[BlockCall],
+    counted: Sequence[Tensor | None],
+    settings: WeightSettings,
+) -> dict[str, IntegerTensor]:
+    """Round the linear layers of a block, in place; return their codes by name, outputs first."""
+    found = find_block_layers(block, calls[0])
+    _tell_left(block, found)
+    if settings.scales == "awq":
+        _apply_scales(block, found, calls, counted, settings)
+    stored: dict[str, IntegerTensor] = {}
+    for group in found.groups:
+        (moments,) = group_moments(block, [group], calls, counted)
+        known = curvature(moments)
+        spec = format_spec(settings.weights, settings.group_size, group.width)
+        for layer in group.layers:
+            rounded = ROUNDINGS[settings.method](layer.rows.contiguous(), known, spec)
+            layer.take(rounded.stored.dequantize())
+            stored[layer.name] = rounded.stored
+    return stored
+
+
+def _apply_scales(
+    block: nn.Module,
+    found: BlockLayers,
+    calls: Sequence[BlockCall],
+    counted: Sequence[Tensor | None],
+    settings: WeightSettings,
+) -> None:
+    scalable = scalable_groups(block, found)
+    all_moments = group_moments(block, [group for group, _ in scalable], calls, counted)
+    for (group, producers), moments in zip(scalable, all_moments, strict=True):
+        scales = best_scales(group.layers, moments, settings.weights, settings.group_size)
+        scale_group(group, producers, scales)
+
+
+def _tell_left(block: nn.Module, found: BlockLayers) -> None:
+    """Say which matrices of a block stay in float."""
+    done = {id(one.weight) for group in found.groups for one in group.layers}
+    left = [name for name, one in block.named_parameters() if one.ndim > 1 and id(one) not in done]
+    if left:
+        _LOGGER.warning(
+            "%d matrices of %s stay in float: %s%s. Taken are linear layers that run once on what "
+            "they are called with; quantize_weights takes experts and others.",
+            *(len(left), type(block).__name__, ", ".join(map(repr, left[:_NAMED]))),
+            " and more" if len(left) > _NAMED else "",
+        )
+
+
+def pack_block(block: nn.Module, stored: Mapping[str, IntegerTensor]) -> None:
+    """Replace the layers of `block` by layers of codes."""
+    for name, one in stored.items():
+        module = block.get_submodule(name)
+        layer = packed_layer(module, one, is_by_rows=True)
+        if layer is not None:
+            replace_module(block, name, layer)
+
+
+def _quantize_rest(model: nn.Module, weights: WeightFormat, group_size: int | None) -> None:
+    """Replace the linear layers and embeddings that are still in float."""
+    made: dict[int, IntegerTensor] = {}
+    for name, module in list(model.named_modules(remove_duplicate=False)):
+        weight = module._parameters.get("weight")  # noqa: SLF001 (of any module)
+        if not (isinstance(module, nn.Linear | nn.Embedding) and isinstance(weight, Tensor)):
+            continue
+        if id(weight) not in made:
+            spec = format_spec(weights, group_size, weight.shape[1])
+            own = weight.detach()
+            made[id(weight)] = on_grid(own, *fitted_grid(own, spec), spec)
+        layer = packed_layer(module, made[id(weight)])
+        if layer is not None:
+            replace_module(model, name, layer)

@@ -1,0 +1,126 @@
+"""The linear layers of a block, which of them read the same tensor, and its second moments."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nncfx.graph import NNCFGraph
+from nncfx.operators import LINEAR_LAYERS
+from nncfx.quantization.blocks.block_calls import BlockCall
+from nncfx.quantization.preparation.layer_chains import Layer, find_layers
+from nncfx.schemes.wide_floats import wide
+from nncfx.tracing import trace
+
+__all__ = ["BlockLayers", "LayerGroup", "find_block_layers", "group_moments"]
+
+
+@dataclass(frozen=True)
+class LayerGroup:
+    """Layers that read the same tensor, such as q, k and v.
+
+    Attributes:
+        layers: In the order in which they run.
+    """
+
+    layers: tuple[Layer, ...]
+
+    @property
+    def width(self) -> int:
+        """How many inputs each has."""
+        return int(self.layers[0].rows.shape[1])
+
+
+@dataclass(frozen=True)
+class BlockLayers:
+    """A block as it was traced.
+
+    Attributes:
+        graph: Of one call.
+        groups: Of its linear layers, in the order in which they run.
+    """
+
+    graph: NNCFGraph
+    groups: tuple[LayerGroup, ...]
+
+
+def find_block_layers(block: nn.Module, call: BlockCall) -> BlockLayers:
+    """Return the linear layers of `block`, grouped by what they read.
+
+    Left out are layers that run more than once, and parameters that are no module's own weight.
+    """
+    graph = trace(block, call.named(block))
+    layers = [
+        one
+        for one in find_layers(block, graph, LINEAR_LAYERS).values()
+        if next(one.module.children(), None) is None and one.rows.ndim == 2  # noqa: PLR2004 (a matrix)
+    ]
+    read: dict[int, list[Layer]] = {}
+    keep = []  # so that no tensor takes another one's identity
+
+    def note(layer: Layer) -> Any:  # noqa: ANN401 (a hook)
+        def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
+            if args and isinstance(args[0], Tensor) and args[0].shape[-1] == layer.rows.shape[1]:
+                keep.append(args[0])
+                read.setdefault(id(args[0]), []).append(layer)
+
+        return hook
+
+    handles = [one.module.register_forward_pre_hook(note(one)) for one in layers]
+    try:
+        with torch.no_grad():
+            call.run(block)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return BlockLayers(graph, tuple(LayerGroup(tuple(same)) for same in read.values()))
+
+
+@torch.no_grad()
+def group_moments(
+    block: nn.Module,
+    groups: Sequence[LayerGroup],
+    calls: Sequence[BlockCall],
+    counted: Sequence[Tensor | None] | None = None,
+) -> list[Tensor]:
+    """Return the mean of x x^T over what each group reads, i x i in float32.
+
+    Args:
+        block: It runs on all calls.
+        groups: Of its layers.
+        calls: Of the block.
+        counted: For each call which rows of the hidden states count, n x ...; all by default.
+    """
+    sums: dict[int, Tensor] = {}
+    rows: dict[int, int] = {}
+    mask: list[Tensor | None] = [None]
+
+    def adding(number: int) -> Any:  # noqa: ANN401 (a hook)
+        def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
+            entering = wide(args[0])
+            is_counted = mask[0]
+            if is_counted is not None and is_counted.shape == entering.shape[:-1]:
+                entering = entering[is_counted]
+            entering = entering.reshape(-1, entering.shape[-1])
+            if number not in sums:
+                width = entering.shape[-1]
+                sums[number] = entering.new_zeros(width, width)
+            sums[number].addmm_(entering.T, entering)
+            rows[number] = rows.get(number, 0) + len(entering)
+
+        return hook
+
+    handles = [
+        one.layers[0].module.register_forward_pre_hook(adding(number))
+        for number, one in enumerate(groups)
+    ]
+    try:
+        for number, call in enumerate(calls):
+            mask[0] = None if counted is None else counted[number]
+            call.run(block)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return [sums[number] / max(rows[number], 1) for number in range(len(groups))]

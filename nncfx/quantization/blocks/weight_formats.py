@@ -1,0 +1,85 @@
+"""The formats of weights by name."""
+
+import logging
+from typing import Final, Literal
+
+import torch
+from torch import Tensor
+
+from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.quantization.grid.fake_quantize import qparams_from_range
+from nncfx.quantization.grid.range_shares import best_shares
+from nncfx.quantization.grid.spec import QuantizerSpec
+
+__all__ = ["WEIGHT_FORMATS", "WeightFormat", "fitted_grid", "format_spec"]
+
+_LOGGER = logging.getLogger(__name__)
+_LEAST_GROUP: Final = 16
+"""The smallest that runtimes read."""
+
+WeightFormat = Literal["int8", "int4", "uint4", "nf4", "float8_e4m3", "mxfp4"]
+
+WEIGHT_FORMATS: Final[dict[str, QuantizerSpec]] = {
+    "int8": QuantizerSpec(narrow=True),
+    "int4": QuantizerSpec(bits=4),
+    "uint4": QuantizerSpec(bits=4, mode="asymmetric", signed=False),
+    "nf4": QuantizerSpec(bits=4, mode="nf4"),
+    "float8_e4m3": QuantizerSpec(mode="float8_e4m3"),
+    "mxfp4": QuantizerSpec(bits=4, mode="float4_e2m1", group=32, power_of_two=True),
+}
+"""Grids without their groups: integers symmetric around zero ("int8", "int4") or with a zero
+point ("uint4"), the quantiles of QLoRA, and floats of eight and four bits."""
+
+
+def format_spec(name: str, group_size: int | None, width: int) -> QuantizerSpec:
+    """Return the grid of rows of `width` weights.
+
+    Where these are no multiple of the group, it is halved, down to 16, or the row has one scale.
+
+    Raises:
+        ArgumentError: there is no such format, or it has no such groups.
+    """
+    if name not in WEIGHT_FORMATS:
+        raise ArgumentError(
+            f"There is no weight format '{name}'.{did_you_mean(name, tuple(WEIGHT_FORMATS))} "
+            f"Known are {', '.join(WEIGHT_FORMATS)}.",
+        )
+    spec = WEIGHT_FORMATS[name]
+    if spec.group is not None:
+        if group_size not in {None, spec.group}:
+            raise ArgumentError(
+                f"group_size is {group_size}; '{name}' has groups of {spec.group}. Leave it out.",
+            )
+        group_size = spec.group
+    own = group_size
+    while own is not None and width % own:
+        own = own // 2 if own >= 2 * _LEAST_GROUP else None
+    if own != group_size:
+        _LOGGER.warning(
+            "Rows of %d weights are no multiple of the group_size %d: they have %s.",
+            *(width, group_size, "one scale each" if own is None else f"groups of {own}"),
+        )
+    return spec.replace(group=None, axis=0) if own is None else spec.replace(group=own)
+
+
+@torch.no_grad()
+def fitted_grid(
+    weight: Tensor, spec: QuantizerSpec, energies: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return scale and zero point of each group or row of `weight`: those that change it least.
+
+    Args:
+        weight: o x i.
+        spec: By rows (axis 0) or groups along them.
+        energies: How much a change of each input's weight counts, i; alike by default.
+    """
+    width = weight.shape[1] if spec.group is None else spec.group
+    rows = weight.float().reshape(-1, width)
+    by_row = spec.replace(group=None, axis=0)
+    counts = None
+    if energies is not None:
+        counts = energies.float().view(1, -1).expand(len(weight), -1).reshape(-1, width)
+    share = best_shares(rows, by_row, counts)
+    scale, zero = qparams_from_range(rows.amin(1) * share, rows.amax(1) * share, by_row)
+    # as files of this precision hold it, so that what is rounded fits what is read
+    return scale.to(weight.dtype).float(), zero

@@ -1,0 +1,56 @@
+"""How much of each row's range a grid should hold: the outermost weights may be clipped."""
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from nncfx.quantization.grid.fake_quantize import fake_quantize, qparams_from_range
+from nncfx.quantization.grid.spec import QuantizerSpec
+from nncfx.schemes.wide_floats import wide
+
+__all__ = ["best_shares"]
+
+_SHARES: Final = tuple(torch.linspace(1, 0.5, 11, device="cpu").tolist())
+_ROWS: Final = 2**20
+"""Weights that are tried at once, so that they stay in the cache."""
+
+
+@torch.no_grad()
+def best_shares(rows: Tensor, spec: QuantizerSpec, counts: Tensor | None = None) -> Tensor:
+    """Return which share of each row's range to quantize so that the row changes least.
+
+    Clipping the outermost weights of a row lets the others lie on a finer grid. Of the shares 1,
+    0.95, ..., 0.5 the one with the least squared error is taken, and of equal ones the largest.
+
+    Args:
+        rows: r x m.
+        spec: A grid with axis 0.
+        counts: How much the square of each error counts, r x m; alike by default.
+
+    Returns:
+        r shares, in [0.5, 1].
+    """
+    step = max(_ROWS // max(rows.shape[1], 1), 1)
+    parts = [
+        _shares(
+            wide(rows[start : start + step]),
+            spec,
+            None if counts is None else counts[start : start + step],
+        )
+        for start in range(0, len(rows), step)
+    ]
+    return torch.cat(parts) if parts else wide(rows).new_ones(0)
+
+
+def _shares(rows: Tensor, spec: QuantizerSpec, counts: Tensor | None) -> Tensor:
+    best = torch.ones_like(rows[:, 0])
+    least = torch.full_like(best, torch.inf)
+    low, high = rows.amin(1), rows.amax(1)
+    for share in _SHARES:
+        scale, zero_point = qparams_from_range(low * share, high * share, spec)
+        error = (fake_quantize(rows, scale, zero_point, spec) - rows).square_()
+        error = (error if counts is None else error.mul_(counts)).sum(1)
+        best = torch.where(error < least, share, best)
+        least = torch.minimum(error, least)
+    return best

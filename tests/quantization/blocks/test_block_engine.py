@@ -1,0 +1,207 @@
+"""Language models, block by block."""
+
+import copy
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.errors import ArgumentError
+from nncfx.quantization.blocks.block_calls import advanced, block_calls, find_blocks
+from nncfx.quantization.blocks.block_engine import (
+    WeightSettings,
+    quantize_block,
+    quantize_blocks,
+)
+from nncfx.quantization.blocks.weight_formats import WeightFormat
+from nncfx.quantization.packing.layers import PackedEmbedding, PackedLinear
+
+transformers = pytest.importorskip("transformers")
+
+SMALL: dict[str, Any] = {
+    "vocab_size": 90,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "max_position_embeddings": 32,
+    "initializer_range": 0.2,
+}
+
+
+def llama() -> nn.Module:
+    torch.manual_seed(0)
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL)).eval()
+
+
+def qwen2() -> nn.Module:
+    torch.manual_seed(0)
+    return transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SMALL)).eval()
+
+
+def gpt2() -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        vocab_size=90, n_embd=64, n_layer=2, n_head=2, n_positions=32, bos_token_id=1,
+        eos_token_id=1, initializer_range=0.2,
+    )  # fmt: skip
+    return transformers.GPT2LMHeadModel(config).eval()
+
+
+def batches(count: int = 4) -> list[dict[str, Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    return [{"input_ids": torch.randint(90, (4, 30), generator=generator)} for _ in range(count)]
+
+
+def error(model: nn.Module, exact: nn.Module) -> float:
+    with torch.no_grad():
+        found, wanted = (one(**batches()[0]).logits for one in (model, exact))
+    return float((found - wanted).square().mean() / wanted.square().mean())
+
+
+@pytest.mark.parametrize("make", [llama, qwen2, gpt2])
+def test_gptq_in_the_order_of_the_blocks_is_nearer_than_rounding(
+    make: Callable[[], nn.Module],
+) -> None:
+    model = make()
+    before = copy.deepcopy(model.state_dict())
+    errors = {
+        method: error(
+            quantize_blocks(
+                model, batches(), WeightSettings(weights="uint4", group_size=32, method=method)
+            ),
+            model,
+        )
+        for method in ("gptq", "round")
+    }
+    assert errors["gptq"] < errors["round"] * 0.8
+    assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("weights", "group", "most"),
+    [
+        ("int8", None, 0.002),
+        ("int4", 32, 0.3),
+        ("nf4", 32, 0.3),
+        ("mxfp4", None, 0.4),
+        ("float8_e4m3", None, 0.02),
+    ],
+)
+def test_every_format_is_held_as_codes(
+    weights: WeightFormat, group: int | None, most: float
+) -> None:
+    model = llama()
+    settings = WeightSettings(weights=weights, group_size=group)
+    packed = quantize_blocks(model, batches(), settings, rest=weights)
+    assert not [one for one in packed.modules() if type(one) in {nn.Linear, nn.Embedding}]
+    assert error(packed, model) < most
+
+
+def test_each_block_is_calibrated_on_what_the_quantized_ones_before_return() -> None:
+    """Quantized alone, on these inputs, the second block comes out the same."""
+    settings = WeightSettings(group_size=32)
+    packed = quantize_blocks(llama(), batches(), settings)
+    by_hand = llama()
+    names = find_blocks(by_hand)
+    calls = block_calls(by_hand, names, batches())
+    first = packed.get_submodule(names[0])
+    second = by_hand.get_submodule(names[1])
+    found = quantize_block(
+        second, advanced(first, calls[0], calls[1]), [None] * len(calls[1]), settings
+    )
+    for name, stored in found.items():
+        layer = packed.get_submodule(f"{names[1]}.{name}")
+        assert isinstance(layer, PackedLinear)
+        same = (layer.integers().values == stored.values).float().mean()
+        assert same > 0.98, name  # sums of the codes' products in another order
+    own = quantize_block(llama().get_submodule(names[1]), calls[1], [None] * 4, settings)
+    differs = [not torch.equal(own[name].values, one.values) for name, one in found.items()]
+    assert all(differs)
+
+
+def test_padding_does_not_count() -> None:
+    """Whatever stands behind the end of a text, the codes are the same."""
+    settings = WeightSettings(group_size=32)
+    found = []
+    for token in (5, 60):
+        given = batches(2)
+        for one in given:
+            one["input_ids"][:, 20:] = token
+            one["attention_mask"] = torch.ones(4, 30, dtype=torch.long)
+            one["attention_mask"][:, 20:] = 0
+        packed = quantize_blocks(llama(), given, settings)
+        found.append(packed.model.layers[1].mlp.down_proj.codes)
+    assert torch.equal(*found)
+
+
+def test_the_rest_is_rounded_where_it_is_asked_for() -> None:
+    packed = quantize_blocks(qwen2(), batches(1), WeightSettings(group_size=32), rest="int8")
+    assert isinstance(packed.model.embed_tokens, PackedEmbedding)
+    assert isinstance(packed.lm_head, PackedLinear)
+    assert (packed.lm_head.bits, packed.model.layers[0].mlp.up_proj.bits) == (8, 4)
+    plain = quantize_blocks(qwen2(), batches(1), WeightSettings(group_size=32))
+    assert type(plain.lm_head) is nn.Linear
+
+
+def test_in_place_no_copy_is_made() -> None:
+    model = llama()
+    assert quantize_blocks(model, batches(1), inplace=True) is model
+
+
+def test_matrices_that_stay_in_float_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.again = nn.Linear(32, 32), nn.Linear(32, 32)
+
+        @override
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.again(self.again(self.one(x)))
+            return y
+
+    class Chain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.steps = nn.ModuleList([Twice(), Twice()])
+
+        @override
+        def forward(self, x: Tensor) -> Tensor:
+            for one in self.steps:
+                x = one(x)
+            return x
+
+    with caplog.at_level(logging.WARNING):
+        packed = quantize_blocks(Chain(), [torch.randn(64, 32)], WeightSettings(group_size=32))
+    assert "1 matrices of Twice stay in float: 'again.weight'" in caplog.text
+    assert isinstance(packed.steps[1].one, PackedLinear)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weights": "int5"}, "no weight format 'int5'.* Known are int8"),
+        ({"method": "gtpq"}, "no method 'gtpq'. Did you mean 'gptq'"),
+        ({"scales": "aqw"}, "no scales 'aqw'"),
+        ({"group_size": 0}, "group_size is 0"),
+        ({"weights": "mxfp4", "group_size": 64}, "'mxfp4' has groups of 32"),
+    ],
+)
+def test_what_is_not_admissible_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        WeightSettings(**options)
+
+
+def test_a_model_without_blocks_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"has no nn\.ModuleList of blocks"):
+        quantize_blocks(nn.Linear(4, 4), [torch.ones(1, 4)])
+
+
+def test_no_batches_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="no batches to calibrate with"):
+        quantize_blocks(llama(), [])
