@@ -1,7 +1,5 @@
 """What must be the same for a journal to go on; else its trials mean something else."""
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,7 +12,7 @@ from nncfx.lc.data_fingerprint import data_fingerprint
 from nncfx.schemes.code_digest import code_digest
 from nncfx.search import JSONValue
 
-__all__ = ["data_facts", "digest", "journal_header"]
+__all__ = ["data_facts", "journal_header"]
 
 _WITH_CODE = ("scheme", "optimizer", "objective", "metric", "criterion")
 
@@ -69,8 +67,3 @@ def data_facts(
         for name, facts in (("trainloader", train), ("valloader", judged), ("what chooses", part))
         for fact, value in facts.items()
     }
-
-
-def digest(header: Mapping[str, JSONValue]) -> str:
-    """Return eight characters that differ for different headers."""
-    return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()[:8]

@@ -15,11 +15,13 @@ from nncfx.compressor.evaluation.metrics import Metric, accuracy
 from nncfx.errors import ArgumentError, MissingExtraError, NNCFXError, did_you_mean, machine_fault
 from nncfx.objectives import Objective
 from nncfx.runtimes import RUNTIMES, runtime_named
-from nncfx.search import SearchSettings, Space, SpaceSettings
+from nncfx.search import Executor, SearchSettings, Space, SpaceSettings
+from nncfx.search.workers.executor import check_workers
 from nncfx.tracing import ExampleInputs, run
 
 __all__ = [
     "check_budget",
+    "check_executor",
     "check_extras",
     "check_instances",
     "check_loaders",
@@ -94,6 +96,24 @@ def check_instances(parts: Mapping[str, object]) -> None:
         raise ArgumentError(
             f"threads is {threads!r}; a timed call computes in at least 1. Leave it out to let "
             "the runtime choose.",
+        )
+
+
+def check_executor(workers: object, executor: object) -> None:
+    """Refuse a number of workers that is none, and two ways to say who runs trials.
+
+    Raises:
+        ArgumentError: `workers` is below 1, `executor` is none, or both are given.
+    """
+    if check_workers(workers) > 1 and executor is not None:
+        raise ArgumentError(
+            f"workers is {workers} and executor is {executor!r}, and both say what runs trials. "
+            "Give one of them."
+        )
+    if executor is not None and (isinstance(executor, type) or not isinstance(executor, Executor)):
+        raise ArgumentError(
+            f"executor is {executor!r}, which cannot run trials. Write LocalExecutor(2) or "
+            "RayExecutor(4), both of nncfx.search."
         )
 
 

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from typing_extensions import override
 
-__all__ = ["Narrator", "narrated"]
+__all__ = ["Narrator", "SilentNarrator", "narrated"]
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -23,6 +23,19 @@ class Narrator(Protocol):
 
     def found(self, text: str) -> None:
         """Leave `text` as a line of its own."""
+
+
+@final
+class SilentNarrator(Narrator):
+    """Tells nothing: the process that drives a search does."""
+
+    @override
+    def now(self, text: str) -> None:
+        """Say nothing."""
+
+    @override
+    def found(self, text: str) -> None:
+        """Say nothing."""
 
 
 @final

@@ -1,18 +1,20 @@
 """A run of the compressor: trials, the choice, the proof."""
 
+import contextlib
 import copy
 import functools
 import math
+import tempfile
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast, final
 
-from nncfx.channels import analyze_channels
 from nncfx.compressor.build_evidence import EvidenceInputs, StudyWords, build_evidence, study
 from nncfx.compressor.evaluation.judge import Judge
 from nncfx.compressor.evaluation.metrics import accuracy, metric_name
 from nncfx.compressor.evaluation.validation_data import divided
-from nncfx.compressor.journal_header import data_facts, digest, journal_header
+from nncfx.compressor.journal_header import data_facts, journal_header
 from nncfx.compressor.notes import noise_note, notes_on
 from nncfx.compressor.preflight import (
     check_extras,
@@ -24,22 +26,19 @@ from nncfx.compressor.progress import Narrator
 from nncfx.compressor.result import CompressionResult
 from nncfx.compressor.settings import CompressorSettings
 from nncfx.compressor.trials import candidate_search
-from nncfx.compressor.trials.candidate import Candidate, CandidateFactory
-from nncfx.compressor.trials.candidate_search import plan_of as plan_of_candidate
-from nncfx.compressor.trials.candidate_search import search_by_candidate
+from nncfx.compressor.trials.candidate import Candidate, Factories
+from nncfx.compressor.trials.candidate_search import plan_of_trial, search_by_candidate
 from nncfx.compressor.trials.candidate_timer import CandidateTimer
 from nncfx.compressor.trials.level_search import plan_of as plan_of_level
 from nncfx.compressor.trials.level_search import search_by_level
 from nncfx.compressor.trials.trial_runner import Trials
-from nncfx.compressor.trials.trial_weights import TrialStates
+from nncfx.compressor.trials.trial_weights import TrialStates, digest
 from nncfx.evidence.evidence import Evidence
 from nncfx.evidence.formatting import candidate_words, spelt
 from nncfx.evidence.judgement import Judgement
-from nncfx.graph.channels import Channels
 from nncfx.lc import DC, RecoveryData
-from nncfx.schemes import Scheme, SchemeLike, as_scheme
-from nncfx.search import Candidate as Point
-from nncfx.search import CandidateStudy, JSONValue, SearchResult, SpaceResult, Study
+from nncfx.schemes import Scheme, SchemeLike
+from nncfx.search import CandidateStudy, JSONValue, SearchResult, SpaceResult, Study, known_to
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing import ExampleInputs
 
@@ -70,7 +69,9 @@ class Run:
     def __init__(self, settings: CompressorSettings, narrator: Narrator) -> None:
         self._settings = settings
         self._narrator = narrator
+        self._scratch: Path | None = None
         self._previous = settings.after
+        self._executor = settings.workers_of()
         given = settings.model if self._previous is None else self._previous.model
         if given is None:  # the compressor has refused this
             raise AssertionError
@@ -107,7 +108,12 @@ class Run:
     def result(self) -> CompressionResult:
         """Search, compress to the chosen level or candidate, prove, and return the result."""
         settings = self._settings
-        with self._timer() as timer:
+        with contextlib.ExitStack() as stack:
+            if settings.folder is None and self._executor is not None:
+                # weights pass from process to process in files
+                scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="nncfx-"))
+                self._scratch = Path(scratch)
+            timer = stack.enter_context(self._timer())
             self._narrator.now(f"building the dense model for {settings.runtime}")
             timer.open()
             winner = (
@@ -137,12 +143,13 @@ class Run:
             settings.runtime,
             threads=settings.threads,
             # with the journal goes the time that its throughputs and latencies count from
+            quiet=nullcontext if self._executor is None else self._executor.quiet,
             kept=self._path(f"dense-{digest(self._header)}.json"),
         )
 
     def _of_levels(self, timer: CandidateTimer) -> "_Winner":
         settings, trials = self._settings, self._trials()
-        factory = self._factory(timer, cast("SchemeLike", settings.scheme))
+        factory = self._factories(timer).of(cast("SchemeLike", settings.scheme))
         with Study(self._path("journal.jsonl"), self._header, self._data()) as journal:
             search = search_by_level(
                 trials,
@@ -158,7 +165,7 @@ class Run:
         def candidate(found: SearchResult) -> Candidate:
             if found.level == 0.0:
                 return factory.uncompressed()
-            before = found.trials[: found.chosen.number]
+            before = known_to(found.chosen, found.trials)
             plan = plan_of_level(found.level, before, factory, warm_start=settings.warm_start)
             return trials.chosen(plan)
 
@@ -174,9 +181,7 @@ class Run:
         if settings.space is None:  # then one level is searched
             raise AssertionError
 
-        def factory_of(candidate: Point) -> CandidateFactory:
-            return self._factory(timer, settings.scheme_at(candidate))
-
+        factory_of = self._factories(timer)
         with CandidateStudy(self._path("journal.jsonl"), self._header, self._data()) as journal:
             search = search_by_candidate(
                 trials,
@@ -192,8 +197,7 @@ class Run:
         following: SpaceResult | None = search
         while following is not None:
             best = following.best
-            before = search.trials[: best.number]
-            plan = plan_of_candidate(best.candidate, before, factory_of, near)
+            plan = plan_of_trial(best, search.trials, factory_of, near)
             winner = self._judged(following, trials.chosen(plan), plan.factory().scheme, winner)
             if winner.judgement.is_inside:
                 break
@@ -217,18 +221,15 @@ class Run:
             search=search, candidate=candidate, scheme=scheme, judgement=judgement, metric=value
         )
 
-    def _factory(self, timer: CandidateTimer, given: SchemeLike) -> CandidateFactory:
-        scheme = as_scheme(given)
-        if scheme.is_structured:
-            scheme = scheme.bind(self._channels)
-        return CandidateFactory(
-            dense=self._model, scheme=scheme, timer=timer, example_inputs=self._inputs
-        )
-
-    @functools.cached_property
-    def _channels(self) -> Channels:
+    def _factories(self, timer: CandidateTimer) -> Factories:
+        settings = self._settings
         self._narrator.now("following the channels")
-        return analyze_channels(self._model, self._inputs)
+        return Factories(
+            dense=self._model,
+            scheme=settings.scheme,
+            timer=timer,
+            example_inputs=self._inputs,
+        )
 
     def _trials(self) -> Trials:
         settings = self._settings
@@ -240,13 +241,14 @@ class Run:
                 validate=self._judge.metric_of,
                 criterion=settings.criterion,
             ),
-            states=TrialStates(self._path("weights")),
+            states=TrialStates(self._path("weights") or self._scratch),
             narrator=self._narrator,
             metric=metric_name(settings.metric),
             threshold=self._judge.reference - settings.eps + (settings.margin or 0.0),
             reference=self._judge.reference,
             standard_error=self._judge.standard_error if settings.margin is None else None,
             stop_hopeless=settings.stop_hopeless,
+            executor=self._executor,
         )
 
     def _path(self, name: str) -> Path | None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,6 +11,7 @@ from torch import nn
 from nncfx.compressor.evaluation.metrics import Metric, accuracy
 from nncfx.compressor.preflight import (
     check_budget,
+    check_executor,
     check_instances,
     check_loaders,
     check_model,
@@ -20,9 +21,9 @@ from nncfx.compressor.result import CompressionResult
 from nncfx.errors import ArgumentError
 from nncfx.lc import Recovery
 from nncfx.objectives import Objective
-from nncfx.schemes import Scheme, SchemeLike
+from nncfx.schemes import SchemeLike
 from nncfx.search import Candidate as Point
-from nncfx.search import SearchSettings, Space, SpaceSettings
+from nncfx.search import Executor, LocalExecutor, SearchSettings, Space, SpaceSettings
 from nncfx.tracing import ExampleInputs
 
 __all__ = ["CompressorSettings"]
@@ -70,6 +71,12 @@ class CompressorSettings:
             one; `nncfx.schemes.AtLevel` gives parts of a scheme levels of their own.
         settings: How closely and how long to search: `SearchSettings`, or `SpaceSettings` of a
             space.
+        workers: How many trials run at the same time, as processes of this machine. Each is given
+            the model, the data and the functions once, by pickling them; times are measured by
+            this process, while those stand still.
+        executor: What runs trials instead: `nncfx.search.LocalExecutor`, or
+            `nncfx.search.RayExecutor` with the resources of a trial, on a cluster whose machines
+            share `folder`.
         name: How the report calls this study; the objective's name by default.
         title: How the report calls the whole; the class of the model by default, or the title of
             the result that this goes on `after`.
@@ -101,6 +108,8 @@ class CompressorSettings:
     threads: int | None = None
     space: Space | None = None
     settings: SearchSettings | SpaceSettings | None = None
+    workers: int = 1
+    executor: Executor | None = None
     name: str | None = None
     title: str | None = None
 
@@ -114,17 +123,18 @@ class CompressorSettings:
         if self.model is not None:
             check_model(self.model)
         check_instances(vars(self))
+        check_executor(self.workers, self.executor)
         check_space(self.space, self.settings, stop_hopeless=self.stop_hopeless)
         check_budget(self.eps, self.margin, self.metric, self.held_out)
         check_loaders(
             {name: vars(self)[name] for name in ("trainloader", "valloader", "testloader")},
         )
 
-    def scheme_at(self, candidate: Point) -> SchemeLike:
-        """Return the scheme of a candidate of the space."""
-        if isinstance(self.scheme, Scheme):
-            return self.scheme
-        return cast("Callable[[Point], SchemeLike]", self.scheme)(candidate)
+    def workers_of(self) -> Executor | None:
+        """Return what runs trials beside each other; None: they run one after the other, here."""
+        if self.executor is None and self.workers > 1:
+            return LocalExecutor(self.workers)
+        return self.executor
 
     @property
     def level_settings(self) -> SearchSettings:

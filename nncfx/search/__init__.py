@@ -2,6 +2,7 @@
 
 from nncfx.renamed import attribute
 from nncfx.search.early_stopping import should_stop_early
+from nncfx.search.journaled import known_to
 from nncfx.search.many.candidates import CandidateStudy, CandidateTrial, nearest_trial
 from nncfx.search.many.problem import Problem, SpaceSettings
 from nncfx.search.many.search_space import SpaceResult, search_space
@@ -52,6 +53,7 @@ __all__ = [
     "bisect_level",
     "condensa_literal",
     "find_level",
+    "known_to",
     "nearest_trial",
     "next_in_trust_region",
     "optimize_objective",

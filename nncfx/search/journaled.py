@@ -4,14 +4,14 @@ import dataclasses
 import datetime as dt
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Generic, Protocol, Self, TypeVar
 
 from nncfx.errors import ArgumentError, SearchError
 from nncfx.search.journal import Journal
 from nncfx.search.trials import JSONValue
 
-__all__ = ["Journaled", "Lease", "Numbered"]
+__all__ = ["Journaled", "Lease", "Numbered", "known_to"]
 
 _LEASE = "lease"
 
@@ -37,12 +37,22 @@ class Numbered(Protocol):
         """Position in the study, from 0."""
         ...
 
+    @property
+    def after(self) -> int | None:
+        """How many trials had ended when it began; None: all those before it."""
+        ...
+
     def to_json(self) -> dict[str, JSONValue]:
         """Return the JSON object that a journal line holds."""
         ...
 
 
 T = TypeVar("T", bound=Numbered)
+
+
+def known_to(trial: T, trials: Sequence[T]) -> Sequence[T]:
+    """Return those of `trials`, of one study, that had ended when `trial` began."""
+    return trials[: trial.number if trial.after is None else trial.after]
 
 
 class Journaled(ABC, Generic[T]):

@@ -1,23 +1,27 @@
 """A candidate of a search, and what it can be measured for."""
 
 import copy
+import functools
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import final
+from typing import cast, final
 
 import torch
 from torch import nn
 
+from nncfx.channels import analyze_channels
 from nncfx.compressor.evaluation.examples import one_example
-from nncfx.compressor.trials.candidate_timer import CandidateTimer
+from nncfx.compressor.trials.side_by_side import NoTimer, Timer
+from nncfx.graph.channels import Channels
 from nncfx.graph.macs import total_macs
-from nncfx.schemes import Scheme, footprint_bytes
+from nncfx.schemes import Scheme, SchemeLike, as_scheme, footprint_bytes
+from nncfx.search import Candidate as Point
 from nncfx.thinning import ThinRecipe, ThinResult, save_thinned, thin
 from nncfx.tracing import ExampleInputs, trace
 
-__all__ = ["Candidate", "CandidateFactory", "packed_bytes"]
+__all__ = ["Candidate", "CandidateFactory", "Factories", "packed_bytes"]
 
 
 @final
@@ -34,7 +38,7 @@ class Candidate:
     model: nn.Module
     compressed: nn.Module
     thinning: ThinResult | None
-    timer: CandidateTimer
+    timer: Timer
     example_inputs: ExampleInputs
 
     def footprint_bytes(self) -> float:
@@ -81,7 +85,7 @@ class CandidateFactory:
 
     dense: nn.Module
     scheme: Scheme
-    timer: CandidateTimer
+    timer: Timer
     example_inputs: ExampleInputs
 
     def uncompressed(self) -> Candidate:
@@ -133,6 +137,52 @@ class CandidateFactory:
             if name in state:
                 tensor.data = state[name].detach().to(tensor.device, copy=True)
         return compressed
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Factories:
+    """Makes the factory of each scheme; what all of them share is found once.
+
+    Attributes:
+        dense: The model that is compressed; never changed.
+        scheme: The scheme, or a function from a point of a space to its scheme.
+        timer: Measures time.
+        example_inputs: What models are thinned, traced and timed on.
+    """
+
+    dense: nn.Module
+    scheme: SchemeLike | Callable[[Point], SchemeLike]
+    timer: Timer
+    example_inputs: ExampleInputs
+
+    def __call__(self, point: Point) -> CandidateFactory:
+        """Return what makes candidates by the scheme of a point."""
+        given = self.scheme
+        if not isinstance(given, Scheme):
+            given = cast("Callable[[Point], SchemeLike]", given)(point)
+        return self.of(given)
+
+    def of(self, given: SchemeLike) -> CandidateFactory:
+        """Return what makes candidates by a scheme."""
+        scheme = as_scheme(given)
+        if scheme.is_structured:
+            scheme = scheme.bind(self.channels)
+        return CandidateFactory(
+            dense=self.dense,
+            scheme=scheme,
+            timer=self.timer,
+            example_inputs=self.example_inputs,
+        )
+
+    @functools.cached_property
+    def channels(self) -> Channels:
+        """The channels of the model."""
+        return analyze_channels(self.dense, self.example_inputs)
+
+    def for_workers(self) -> "Factories":
+        """Return the same without a timer, to be passed to another process."""
+        return replace(self, timer=NoTimer())
 
 
 def packed_bytes(model: nn.Module, recipes: tuple[ThinRecipe, ...] = ()) -> int:

@@ -1,26 +1,30 @@
 """The search over several dimensions, over the trials of a run."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
-from nncfx.compressor.trials.candidate import CandidateFactory
+from nncfx.compressor.trials.candidate import Factories
 from nncfx.compressor.trials.trial_runner import Plan, Trials
+from nncfx.compressor.trials.trial_weights import digest
 from nncfx.evidence.formatting import candidate_words
 from nncfx.search import (
     CAUTION,
     Candidate,
     CandidateStudy,
     CandidateTrial,
+    Measurement,
     Problem,
     Range,
     Space,
     SpaceResult,
     SpaceSettings,
+    SplitEvaluation,
+    known_to,
     nearest_trial,
     search_space,
 )
 
-__all__ = ["plan_of", "safer", "search_by_candidate"]
+__all__ = ["plan_of", "plan_of_trial", "safer", "search_by_candidate"]
 
 _LEVEL = "level"
 _LIMITED, _SAFE = "metric", "safe metric"
@@ -28,7 +32,7 @@ _LIMITED, _SAFE = "metric", "safe metric"
 
 def search_by_candidate(
     trials: Trials,
-    factory_of: Callable[[Candidate], CandidateFactory],
+    factory_of: Factories,
     journal: CandidateStudy,
     space: Space,
     settings: SpaceSettings,
@@ -48,27 +52,61 @@ def search_by_candidate(
     Raises:
         SearchError: as `search_space`.
     """
+    near = space if warm_start else None
+    is_noisy = trials.standard_error is not None
 
     def evaluate(candidate: Candidate) -> dict[str, float]:
-        near = space if warm_start else None
         found = trials.run(plan_of(candidate, journal.trials, factory_of, near))
-        counts = {
-            name: float(value)
-            for name, value in found.details.items()
-            if isinstance(value, int | float)
-        }
-        noise = {} if trials.standard_error is None else {_SAFE: found.safe_metric(CAUTION)}
-        if found.standard_error is not None:
-            noise["standard_error"] = found.standard_error
-        return {"metric": found.metric, "objective": found.objective, **noise, **counts}
+        return _outcomes(found, is_noisy=is_noisy)
 
+    def finish(candidate: Candidate, found: Measurement) -> dict[str, float]:
+        plan = plan_of(candidate, journal.trials, factory_of, near, is_beside=True)
+        return _outcomes(trials.ended(plan, found), is_noisy=is_noisy)
+
+    beside = SplitEvaluation[Candidate, Mapping[str, float]](
+        prepare=lambda candidate, after: (candidate, tuple(journal.trials[:after])),
+        work=_Work(trials=trials.for_workers(), factory_of=factory_of.for_workers(), near=near),
+        finish=finish,
+    )
     problem = Problem(
         space=space,
         objectives={"objective": "maximize" if trials.objective.maximize else "minimize"},
         at_least={_LIMITED if trials.standard_error is None else _SAFE: trials.threshold},
     )
-    found = search_space(evaluate, problem, settings=settings, study=journal)
+    found = search_space(
+        evaluate if trials.executor is None else beside,
+        problem,
+        settings=settings,
+        study=journal,
+        executor=trials.executor,
+    )
     return found if trials.standard_error is None else _safest_at_least(found, trials.threshold)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Work:
+    """What a worker does, and all that it needs for that."""
+
+    trials: Trials
+    factory_of: Factories
+    near: Space | None
+
+    def __call__(self, sent: tuple[Candidate, Sequence[CandidateTrial]]) -> Measurement:
+        candidate, before = sent
+        plan = plan_of(candidate, before, self.factory_of, self.near, is_beside=True)
+        return self.trials.begun(plan)
+
+
+def _outcomes(found: Measurement, *, is_noisy: bool) -> dict[str, float]:
+    counts = {
+        name: float(value)
+        for name, value in found.details.items()
+        if isinstance(value, int | float)
+    }
+    noise = {_SAFE: found.safe_metric(CAUTION)} if is_noisy else {}
+    if found.standard_error is not None:
+        noise["standard_error"] = found.standard_error
+    return {"metric": found.metric, "objective": found.objective, **noise, **counts}
 
 
 def _safest_at_least(search: SpaceResult, threshold: float) -> SpaceResult:
@@ -106,24 +144,42 @@ def safer(search: SpaceResult) -> SpaceResult | None:
 def plan_of(
     candidate: Candidate,
     before: Sequence[CandidateTrial],
-    factory_of: Callable[[Candidate], CandidateFactory],
+    factory_of: Factories,
     near: Space | None,
+    *,
+    is_beside: bool = False,
 ) -> Plan:
     """Return what the trial of a candidate does, or did, after the trials `before` it.
 
     With `near`, the space, it begins with the weights of the nearest trial of which no range lies
-    higher.
+    higher. A trial beside others has no number before it ends, and its weights have a name of the
+    candidate's.
     """
     nearest = None if near is None else _nearest(candidate, before, near)
+    words = candidate_words(candidate)
     return Plan(
-        place=f"trial {len(before)}, {candidate_words(candidate)}",
-        name=f"trial-{len(before)}",
+        place=f"trial {words}" if is_beside else f"trial {len(before)}, {words}",
+        name=f"candidate-{digest(candidate)}" if is_beside else f"trial-{len(before)}",
         factory=lambda: factory_of(candidate),
         level=float(candidate.get(_LEVEL, 0.0)),
-        start=None
-        if nearest is None
-        else plan_of(nearest.candidate, before[: nearest.number], factory_of, near),
+        start=None if nearest is None else plan_of_trial(nearest, before, factory_of, near),
         finished=(),
+    )
+
+
+def plan_of_trial(
+    trial: CandidateTrial,
+    trials: Sequence[CandidateTrial],
+    factory_of: Factories,
+    near: Space | None,
+) -> Plan:
+    """Return what `trial`, one of `trials`, did."""
+    return plan_of(
+        trial.candidate,
+        known_to(trial, trials),
+        factory_of,
+        near,
+        is_beside=trial.after is not None,
     )
 
 

@@ -2,7 +2,8 @@
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, final
@@ -49,6 +50,7 @@ class CandidateTimer:
         runtime: name of the runtime, such as `"onnxruntime"` or `"torch"`.
         seconds: time to spend on each model of a comparison.
         threads: CPU threads that one call may use; None leaves the choice to the runtime.
+        quiet: holds other work of this run still in its body, while times are measured.
         kept: a file for the dense model's first latency, so that a run that goes on after a kill
             counts from the same; None: it is measured afresh.
 
@@ -56,7 +58,7 @@ class CandidateTimer:
         ArgumentError: no runtime has that name, or `threads` is below 1.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what is timed, on what, and under which conditions)
         self,
         dense: nn.Module,
         example_inputs: ExampleInputs,
@@ -64,8 +66,10 @@ class CandidateTimer:
         *,
         seconds: float = 0.5,
         threads: int | None = None,
+        quiet: Callable[[], AbstractContextManager[None]] = nullcontext,
         kept: Path | None = None,
     ) -> None:
+        self._quiet = quiet
         self._runtime = runtime_named(runtime)
         self._options = BuildOptions(threads=threads)
         self._example_inputs = example_inputs
@@ -133,7 +137,8 @@ class CandidateTimer:
         plan = TimingPlan(seconds=self._seconds if seconds is None else seconds, clock="auto")
         with self._session_of(model, "candidate") as candidate:
             sessions = {"dense": self._dense_session(), "candidate": candidate}
-            times = time_sessions(sessions, self._example_inputs, plan=plan)
+            with self._quiet():
+                times = time_sessions(sessions, self._example_inputs, plan=plan)
         return times["dense"], times["candidate"]
 
     def layer_times(self, model: nn.Module) -> tuple[Mapping[str, float], Mapping[str, float]]:

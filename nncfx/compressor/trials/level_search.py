@@ -1,15 +1,19 @@
 """The search of one level, over the trials of a run."""
 
+import dataclasses
 from collections.abc import Sequence
 
 from nncfx.compressor.trials.candidate import CandidateFactory
+from nncfx.compressor.trials.side_by_side import NoTimer
 from nncfx.compressor.trials.trial_runner import Plan, Trials
 from nncfx.search import (
     Measurement,
     SearchResult,
     SearchSettings,
+    SplitEvaluation,
     Study,
     Trial,
+    known_to,
     search_level,
 )
 
@@ -31,17 +35,40 @@ def search_by_level(
         SearchError: as `search_level`.
     """
 
-    def evaluate(level: float) -> Measurement:
-        return trials.run(plan_of(level, journal.trials, factory, warm_start=warm_start))
+    def plan(level: float) -> Plan:
+        return plan_of(level, journal.trials, factory, warm_start=warm_start)
 
+    beside = SplitEvaluation[float, Measurement](
+        prepare=lambda level, after: (level, tuple(journal.trials[:after])),
+        work=_Work(
+            trials=trials.for_workers(),
+            factory=dataclasses.replace(factory, timer=NoTimer()),
+            warm_start=warm_start,
+        ),
+        finish=lambda level, found: trials.ended(plan(level), found),
+    )
     return search_level(
-        evaluate,
+        (lambda level: trials.run(plan(level))) if trials.executor is None else beside,
         threshold=trials.threshold,
         maximize=trials.objective.maximize,
         at_zero=dense,
         study=journal,
         settings=settings,
+        executor=trials.executor,
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Work:
+    """What a worker does, and all that it needs for that."""
+
+    trials: Trials
+    factory: CandidateFactory
+    warm_start: bool
+
+    def __call__(self, sent: tuple[float, Sequence[Trial]]) -> Measurement:
+        level, before = sent
+        return self.trials.begun(plan_of(level, before, self.factory, warm_start=self.warm_start))
 
 
 def plan_of(
@@ -61,6 +88,6 @@ def plan_of(
         level=level,
         start=None
         if nearest is None
-        else plan_of(nearest.level, before[: nearest.number], factory, warm_start=warm_start),
+        else plan_of(nearest.level, known_to(nearest, before), factory, warm_start=warm_start),
         finished=[t.measurement.details for t in done if t.measurement is not None],
     )

@@ -2,20 +2,22 @@
 
 import dataclasses
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
 from torch import nn
 
-from nncfx.compressor.progress import Narrator
+from nncfx.compressor.progress import Narrator, SilentNarrator
 from nncfx.compressor.trials.candidate import Candidate, CandidateFactory
+from nncfx.compressor.trials.side_by_side import TimedElsewhere
 from nncfx.compressor.trials.trial_weights import TrialStates
 from nncfx.errors import SearchError
 from nncfx.evidence.formatting import number
 from nncfx.lc import Recovered, Recovery, RecoveryData, StepRecord
 from nncfx.objectives import Objective
 from nncfx.schemes import nonzero_parameters
-from nncfx.search import JSONValue, Measurement, Study, should_stop_early
+from nncfx.search import Executor, JSONValue, Measurement, Study, should_stop_early
 
 __all__ = ["Plan", "Trials"]
 
@@ -62,6 +64,7 @@ class Trials:
         stop_hopeless: Whether trials without prospect of the threshold end early.
         standard_error: Tells that of a model's metric against the dense model's; None where the
             budget has a margin of its own, and noise is not looked at.
+        executor: What evaluates several trials at the same time, if anything does.
     """
 
     recovery: Recovery
@@ -74,6 +77,7 @@ class Trials:
     reference: float
     stop_hopeless: bool
     standard_error: Callable[[nn.Module], float | None] | None = None
+    executor: Executor | None = None
 
     def run(self, plan: Plan) -> Measurement:
         """Compress as planned, recover, measure, and keep the weights."""
@@ -84,6 +88,23 @@ class Trials:
             raise
         self.narrator.found(f"{plan.place}: {self._words(measurement)}")
         return measurement
+
+    def begun(self, plan: Plan) -> Measurement:
+        """Do on a worker what can be done there; an objective that takes time is NaN then."""
+        return self._measured(plan)
+
+    def ended(self, plan: Plan, measurement: Measurement) -> Measurement:
+        """Return what a worker has `begun`, with the objective that was left to this process."""
+        if math.isnan(measurement.objective):
+            self._progress(plan)(f"measuring {self.objective.name}")
+            objective = self.objective.evaluate(self.chosen(plan))
+            measurement = dataclasses.replace(measurement, objective=objective)
+        self.narrator.found(f"{plan.place}: {self._words(measurement)}")
+        return measurement
+
+    def for_workers(self) -> "Trials":
+        """Return the same, silent, to be passed to another process."""
+        return dataclasses.replace(self, narrator=SilentNarrator(), executor=None)
 
     def dense(self, factory: CandidateFactory, journal: Study) -> Measurement:
         """Return the measurement of the dense model, from the journal if it is there."""
@@ -146,10 +167,16 @@ class Trials:
         error = None if self.standard_error is None else self.standard_error(recovered.model)
         return Measurement(
             metric=recovered.metric,
-            objective=self.objective.evaluate(candidate),
+            objective=self._objective(candidate),
             details=details,
             standard_error=error,
         )
+
+    def _objective(self, candidate: Candidate) -> float:
+        try:
+            return self.objective.evaluate(candidate)
+        except TimedElsewhere:
+            return math.nan
 
     def _words(self, measurement: Measurement) -> str:
         objective = self.objective

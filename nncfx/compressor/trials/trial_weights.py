@@ -1,6 +1,7 @@
 """The weights of each trial, kept until the search has chosen one."""
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, final
@@ -10,9 +11,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from nncfx.errors import SearchError, machine_fault
+from nncfx.search import JSONValue
 from nncfx.storage.formats.whole_file import writing
 
-__all__ = ["TrialStates"]
+__all__ = ["TrialStates", "digest"]
 
 _DIGEST: Final = "sha256"
 
@@ -83,3 +85,8 @@ def _lost(name: str, path: Path, reason: str) -> SearchError:
         f"The weights '{name}' of a trial cannot be read from {path} ({reason}), though the "
         "journal lists the trial. A compressor compresses to them again.",
     )
+
+
+def digest(header: Mapping[str, JSONValue]) -> str:
+    """Return eight characters that differ for different headers."""
+    return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()[:8]
