@@ -1,8 +1,8 @@
 """Whether the winners of short searches keep their budget on images that chose nothing.
 
     python benchmarks/honest_search.py simulate
-    nice -n 15 python benchmarks/honest_search.py run --data ../shared/data --output out
-    python benchmarks/honest_search.py table --output out
+    nice -n 15 python benchmarks/honest_search.py run --data ../shared/data
+    python benchmarks/honest_search.py table
 
 `simulate` searches synthetic models whose loss at every level is known, thousands of times, and
 counts how often the winner's true loss exceeds the budget: what the margin was chosen on.
@@ -10,7 +10,8 @@ counts how often the winner's true loss exceeds the budget: what the margin was 
 `run` searches pretrained ResNets for CIFAR-10, one after the other, each with its own seed. Both
 networks have seen all training images, so 2,000 test images, drawn by the seed, are the
 validation data (half of them judge the winner only); the other 8,000 choose nothing, and tell the
-truth. Every search has a folder with its journal: a run that was stopped goes on.
+truth. Every search has a folder with its journal: a run that was stopped goes on. Searches that
+are done stand in `docs/data/honest_searches`, and are not run again.
 """
 
 import argparse
@@ -42,6 +43,7 @@ import networks
 Floats: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Law: TypeAlias = tuple[float, float]
 EPS = 0.02
+RESULTS = Path(__file__).parents[1] / "docs" / "data" / "honest_searches"
 SCHEMES = {
     "weights": (Compose([Prune(), Quantize("float16")]), Minimize(footprint), 0.98),
     "filters": (FilterPrune(), Minimize(macs), 0.6),
@@ -137,7 +139,7 @@ def run(options: argparse.Namespace) -> None:
     """Carry out the searches that are not done yet."""
     torch.set_num_threads(options.threads)
     for network, scheme, seed in searches(tuple(options.networks)):
-        path = options.output / f"{network}-{scheme}-{seed}.json"
+        path = options.results / f"{network}-{scheme}-{seed}.json"
         if not path.exists():
             found = search(network, scheme, seed, options)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -148,7 +150,7 @@ def run(options: argparse.Namespace) -> None:
 
 def table(options: argparse.Namespace) -> None:
     """Print the searches that are done, in points, and how many kept their budget."""
-    rows = [json.loads(path.read_text()) for path in sorted(options.output.glob("*.json"))]
+    rows = [json.loads(path.read_text()) for path in sorted(options.results.glob("*.json"))]
     print(
         "| network | scheme | seed | level | footprint | loss where chosen | judged | interval | "
         "winners judged | true loss |\n|" + "---|" * 10
@@ -246,7 +248,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("simulate", "run", "table"))
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--output", type=Path, default=Path("honest-out"))
+    parser.add_argument("--output", type=Path, default=Path("out/honest"), help="of journals")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="what is in it is done")
     parser.add_argument("--searches", type=int, default=2000, help="simulated for each row")
     parser.add_argument("--images", type=int, default=640, help="training images of an epoch")
     parser.add_argument("--networks", nargs="+", default=["resnet20", "resnet56"])
