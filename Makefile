@@ -45,6 +45,6 @@ clean:
 
 # pytorchcv is a zoo of real models for the tests; its requirements are not needed for that.
 .venv/dev: .venv/demo
-	$(PIP) -c constraints.txt -e '.[dev]' transformers
+	$(PIP) -c constraints.txt -e '.[dev]'
 	$(PIP) --no-deps pytorchcv
 	touch $@

@@ -1,0 +1,173 @@
+"""Compression in the `Trainer` of Lightning: schedule, loss, checkpoints and the best model."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.compressor.preflight import first_batch
+from nncfx.config import NNCFConfig
+from nncfx.controllers import CompressionStage, Controller
+from nncfx.errors import ArgumentError, MissingExtraError
+from nncfx.integrations.loop_compression import LoopCompression, Tracker, compressed_model
+from nncfx.training import create_compressed_model
+
+try:
+    import lightning.pytorch as pl
+except ImportError as error:
+    raise MissingExtraError("lightning", "lightning", "its Trainer") from error
+
+__all__ = ["CompressionCallback"]
+
+
+@final
+class CompressionCallback(pl.Callback):
+    """Compresses a module of a `LightningModule` while it is fitted.
+
+    The module is wrapped where it stands, before checkpoints are read and optimizers are made;
+    the algorithms' losses are added to what `training_step` returns. Checkpoints of Lightning hold
+    masks, quantizers and the schedule: `trainer.fit(..., ckpt_path=...)` goes on exactly.
+    `ModelCheckpoint` with a monitor compares checkpoints of the last stage of the schedule only.
+
+    With manual optimization add `callback.loss()` to the loss yourself. Where an algorithm learns
+    parameters with a multiplier of their own, let `configure_optimizers` take
+    `callback.controller.parameter_groups(lr)`.
+
+    Args:
+        config: With algorithms in 'compression'.
+        batches: Of `(inputs, targets)` or of inputs, such as the loader for training: quantizers
+            find their ranges on them, and the first one is what the module is traced on.
+        module: The dotted name of what is compressed in the LightningModule.
+        example_inputs: What the module is traced on, instead of the first batch.
+        tracker: Takes level and loss of compression; None: the logger of the Trainer does.
+
+    Attributes:
+        controller: The handle of the algorithms; there once the Trainer has begun.
+    """
+
+    controller: Controller
+
+    def __init__(
+        self,
+        config: NNCFConfig | Mapping[str, Any],
+        batches: Iterable[Any] | None = None,
+        *,
+        module: str = "model",
+        example_inputs: Any = None,  # noqa: ANN401 (inputs of any form)
+        tracker: Tracker | None = None,
+    ) -> None:
+        super().__init__()
+        if batches is None and example_inputs is None:
+            raise ArgumentError(
+                "There is nothing to trace the module on. Pass batches, such as the loader for "
+                "training, or example_inputs.",
+            )
+        self._config, self._batches, self._module = config, batches, module
+        self._example_inputs = example_inputs
+        self._tracker = tracker
+        self._compression: LoopCompression | None = None
+        self._stage: CompressionStage | None = None
+
+    def loss(self) -> Tensor:
+        """Return what is added to the loss of the task."""
+        return self._begun().loss()
+
+    def compressed(self) -> nn.Module:
+        """Return a copy of the module as it is deployed: without dead channels and masks.
+
+        Raises:
+            ThinningError: the copy would not compute the same.
+        """
+        return compressed_model(self._begun().controller, self._example_inputs)
+
+    @override
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Wrap the module, before its checkpoint is read."""
+        if self._compression is not None:
+            return
+        try:
+            module = pl_module.get_submodule(self._module)
+        except AttributeError as error:
+            names = ", ".join(name for name, _ in pl_module.named_children())
+            raise ArgumentError(
+                f"{type(pl_module).__name__} has no module '{self._module}'; it has {names}. Name "
+                "what is to be compressed: module='net'.",
+            ) from error
+        if self._example_inputs is None and self._batches is not None:
+            self._example_inputs = _first_inputs(self._batches)
+        module.eval()
+        self.controller, _ = create_compressed_model(
+            module, self._config, self._example_inputs, calibration_batches=self._batches
+        )
+        module.train()
+        self._compression = LoopCompression(self.controller, self._tracker)
+        if pl_module.automatic_optimization:
+            _add_loss(pl_module, self._compression)
+
+    @override
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Take the stage of the checkpoint that training goes on from."""
+        self._stage = self._begun().stage if trainer.global_step else None
+
+    @override
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Set the level of the epoch."""
+        self._begun().begin_epoch(trainer.current_epoch, trainer.global_step)
+        pl_module.log("compression/level", float(self.controller.level))
+
+    @override
+    def on_train_batch_start(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Set the level of the step."""
+        self._begun().begin_step(trainer.global_step)
+
+    @override
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Forget the best checkpoints of an earlier stage."""
+        stage = self._begun().stage
+        if trainer.sanity_checking or stage is self._stage:
+            return
+        self._stage = stage
+        for one in trainer.checkpoint_callbacks:
+            if isinstance(one, pl.callbacks.ModelCheckpoint):
+                one.best_k_models, one.best_model_score = {}, None
+                one.kth_best_model_path, one.best_model_path = "", ""
+
+    @override
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Tell the tracker the last numbers."""
+        self._begun().end(trainer.global_step)
+
+    def _begun(self) -> LoopCompression:
+        if self._compression is None:
+            raise ArgumentError(
+                "The Trainer has not begun, so that nothing is compressed yet. Call trainer.fit "
+                "first.",
+            )
+        return self._compression
+
+
+def _add_loss(pl_module: pl.LightningModule, compression: LoopCompression) -> None:
+    step = pl_module.training_step
+
+    def training_step(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (as the module's)
+        found = step(*args, **kwargs)
+        if isinstance(found, Mapping):
+            return {**found, "loss": found["loss"] + compression.loss()}
+        return found if found is None else found + compression.loss()
+
+    pl_module.training_step = training_step  # type: ignore[method-assign]  # of this object
+
+
+def _first_inputs(batches: Iterable[Any]) -> Any:  # noqa: ANN401 (inputs of any form)
+    with torch.random.fork_rng(devices=[]):
+        batch = next(iter(batches), None)
+    is_pair = isinstance(batch, tuple | list) and len(batch) == 2  # noqa: PLR2004 (and targets)
+    return first_batch("batches", [batch])[0] if is_pair else batch

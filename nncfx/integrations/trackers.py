@@ -1,0 +1,117 @@
+"""Where the numbers of a training go: one protocol, and three that there are."""
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, final
+
+from typing_extensions import override
+
+from nncfx.errors import MissingExtraError, StorageError
+from nncfx.integrations.loop_compression import Tracker
+
+__all__ = ["CSVTracker", "MLflowTracker", "TensorBoardTracker", "Tracker"]
+
+
+@final
+class CSVTracker(Tracker):
+    """Writes a CSV file: a line for each number, with the columns step, name and value.
+
+    Lines are appended, so that a training that goes on keeps what was written.
+
+    Args:
+        path: The file; its folder is made.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            is_new = not self._path.exists() or not self._path.stat().st_size
+            self._file = self._path.open("a", newline="", encoding="utf-8")
+        except OSError as error:
+            raise StorageError(
+                f"'{self._path}' cannot be written ({error}). Use a path that you may write to.",
+            ) from error
+        self._rows = csv.writer(self._file)
+        if is_new:
+            self._rows.writerow(("step", "name", "value"))
+
+    @override
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        self._rows.writerows((step, name, repr(float(one))) for name, one in values.items())
+        self._file.flush()
+
+    @override
+    def close(self) -> None:
+        self._file.close()
+
+
+@final
+class TensorBoardTracker(Tracker):
+    """Writes the event files of TensorBoard.
+
+    Args:
+        folder: Where they go.
+
+    Raises:
+        MissingExtraError: tensorboard is not installed.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        try:
+            from torch.utils.tensorboard.writer import SummaryWriter
+        except ImportError as error:
+            raise MissingExtraError("tensorboard", "tensorboard", "TensorBoardTracker") from error
+        self._writer: Any = SummaryWriter(str(folder))
+
+    @override
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        for name, one in values.items():
+            self._writer.add_scalar(name, one, step)
+
+    @override
+    def close(self) -> None:
+        self._writer.close()
+
+
+@final
+class MLflowTracker(Tracker):
+    """Logs metrics to a run of MLflow.
+
+    Args:
+        run_id: The run; None: the one that is active, or a new one.
+        tracking_uri: Where MLflow keeps its runs; None: as MLflow is set.
+
+    Raises:
+        MissingExtraError: mlflow is not installed.
+    """
+
+    def __init__(self, run_id: str | None = None, tracking_uri: str | None = None) -> None:
+        try:
+            import mlflow
+        except ImportError as error:
+            raise MissingExtraError("mlflow", "mlflow", "MLflowTracker") from error
+        self._client: Any = mlflow.MlflowClient(tracking_uri)
+        active = mlflow.active_run()
+        self._is_own = run_id is None and active is None
+        if run_id is None:
+            run_id = (
+                self._client.create_run(experiment_id="0").info.run_id
+                if active is None
+                else active.info.run_id
+            )
+        self.run_id = run_id
+
+    @override
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        for name, one in values.items():
+            self._client.log_metric(self.run_id, name, one, step=step)
+
+    @override
+    def close(self) -> None:
+        if self._is_own:
+            self._client.set_terminated(self.run_id)

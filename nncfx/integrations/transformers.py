@@ -1,0 +1,198 @@
+"""Compression in the `Trainer` of transformers: schedule, loss, resuming and the best model."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, final
+
+import torch
+from torch import nn
+from typing_extensions import override
+
+from nncfx.config import NNCFConfig
+from nncfx.controllers import CompressionStage, Controller
+from nncfx.errors import ArgumentError, MissingExtraError
+from nncfx.integrations.loop_compression import LoopCompression, Tracker, compressed_model
+from nncfx.training import create_compressed_model
+
+try:
+    from transformers import Trainer, TrainerCallback
+except ImportError as error:
+    raise MissingExtraError("transformers", "transformers", "its Trainer") from error
+
+if TYPE_CHECKING:
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+__all__ = ["TrainerCompression"]
+
+_SAMPLED: Final = 300
+"""Examples that quantizers find their ranges on."""
+
+
+@final
+class TrainerCompression(TrainerCallback):
+    """Compresses the model of a `Trainer` while it trains; make it before `trainer.train()`.
+
+    The model is wrapped where it stands, calibrated on the training data where the config asks for
+    that, and trained with the algorithms' schedules and losses. Parameters of algorithms get their
+    learning rate, and no weight decay. Checkpoints of the Trainer hold masks, quantizers and the
+    schedule, so that `trainer.train(resume_from_checkpoint=...)` goes on exactly. Of
+    `load_best_model_at_end`, only checkpoints of the last stage of the schedule are compared: a
+    model that is hardly compressed yet would be the best one always.
+
+    Args:
+        trainer: Made as usual; it has not trained yet.
+        config: With algorithms in 'compression'.
+        example_inputs: What the model is traced on; by default the inputs of the first training
+            batch, without labels.
+        tracker: Takes level and loss of compression.
+
+    Attributes:
+        controller: The handle of the algorithms.
+
+    Raises:
+        ArgumentError: the Trainer has an optimizer already, or no model of its own.
+        NNCFXError: as `nncfx.create_compressed_model`.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        config: NNCFConfig | Mapping[str, Any],
+        *,
+        example_inputs: Any = None,  # noqa: ANN401 (inputs of any form)
+        tracker: Tracker | None = None,
+    ) -> None:
+        if trainer.optimizer is not None:
+            raise ArgumentError(
+                "The Trainer has its optimizer already, which would not train what the algorithms "
+                "learn. Make TrainerCompression right after the Trainer, before train(), and "
+                "leave 'optimizers' to the Trainer.",
+            )
+        self._labels = frozenset(trainer.label_names or ("labels",))
+        with torch.random.fork_rng():
+            batches = list(_first(self._inputs(trainer), _SAMPLED))
+        self.controller: Controller
+        self._example_inputs = batches[0] if example_inputs is None else example_inputs
+        model = trainer.model
+        if model is None:
+            raise ArgumentError(
+                "The Trainer has no model yet, only model_init. Give it the model itself.",
+            )
+        model.eval()
+        self.controller, _ = create_compressed_model(
+            model, config, self._example_inputs, calibration_batches=batches
+        )
+        self._compression = LoopCompression(self.controller, tracker)
+        self._stage: CompressionStage | None = None
+        for name, around in (
+            ("compute_loss", self._with_loss),
+            ("create_optimizer", self._with_groups),
+        ):
+            setattr(trainer, name, around(trainer, getattr(trainer, name)))
+        trainer.add_callback(self)
+
+    def compressed(self) -> nn.Module:
+        """Return a copy of the model as it is deployed: without dead channels and masks.
+
+        Raises:
+            ThinningError: the copy would not compute the same.
+        """
+        return compressed_model(self.controller, self._example_inputs)
+
+    @override
+    def on_train_begin(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **_: Any
+    ) -> None:
+        """Take the stage of the checkpoint that training goes on from."""
+        self._stage = self._compression.stage if state.global_step else None
+
+    @override
+    def on_epoch_begin(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **_: Any
+    ) -> None:
+        """Set the level of the epoch."""
+        epoch = int((state.epoch or 0.0) + 1e-6)
+        self._compression.begin_epoch(epoch, state.global_step)
+
+    @override
+    def on_step_begin(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **_: Any
+    ) -> None:
+        """Set the level of the step."""
+        self._compression.begin_step(state.global_step)
+
+    @override
+    def on_evaluate(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **_: Any
+    ) -> None:
+        """Forget the best metric of an earlier stage."""
+        if self._compression.stage is not self._stage:
+            self._stage = self._compression.stage
+            state.best_metric = None
+
+    @override
+    def on_train_end(
+        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **_: Any
+    ) -> None:
+        """Tell the tracker the last numbers."""
+        self._compression.end(state.global_step)
+
+    def _inputs(self, trainer: Trainer) -> Iterator[dict[str, Any]]:
+        device = trainer.args.device
+        for batch in trainer.get_train_dataloader():
+            yield {
+                name: one.to(device) if isinstance(one, torch.Tensor) else one
+                for name, one in batch.items()
+                if name not in self._labels
+            }
+
+    def _with_loss(self, trainer: Trainer, compute: Callable[..., Any]) -> Callable[..., Any]:
+        def compute_loss(
+            model: nn.Module,
+            inputs: dict[str, Any],
+            return_outputs: bool = False,
+            num_items_in_batch: Any = None,  # noqa: ANN401 (a tensor or a number)
+        ) -> Any:  # noqa: ANN401 (as the Trainer's)
+            found = compute(model, inputs, return_outputs, num_items_in_batch)
+            if not model.training:
+                return found
+            extra = self._compression.loss()
+            if _is_scaled(trainer, num_items_in_batch):
+                extra = extra / trainer.current_gradient_accumulation_steps
+            return (found[0] + extra, found[1]) if return_outputs else found + extra
+
+        return compute_loss
+
+    def _with_groups(self, trainer: Trainer, create: Callable[..., Any]) -> Callable[..., Any]:
+        def create_optimizer(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (as the Trainer's)
+            if trainer.optimizer is not None:
+                return create(*args, **kwargs)
+            optimizer = create(*args, **kwargs)
+            own, *groups = self.controller.parameter_groups(lr=trainer.args.learning_rate)
+            del own  # the model's own parameters keep the groups of the Trainer
+            learned = {id(one) for group in groups for one in group["params"]}
+            for group in optimizer.param_groups:
+                group["params"] = [one for one in group["params"] if id(one) not in learned]
+            for group in groups:
+                optimizer.add_param_group(group)
+            return optimizer
+
+        return create_optimizer
+
+
+def _is_scaled(trainer: Trainer, num_items_in_batch: object) -> bool:
+    """Return whether the Trainer leaves the loss as it is where it accumulates gradients."""
+    told: bool | None = getattr(trainer, "loss_is_scaled_for_ga", None)
+    if told is not None:
+        return told
+    by_model = trainer.model_accepts_loss_kwargs and num_items_in_batch is not None
+    return bool(by_model or trainer.compute_loss_func is not None)
+
+
+def _first(batches: Iterator[dict[str, Any]], examples: int) -> Iterator[dict[str, Any]]:
+    """Yield batches until so many examples have come."""
+    seen = 0
+    for batch in batches:
+        yield batch
+        seen += next((len(one) for one in batch.values() if isinstance(one, torch.Tensor)), 1)
+        if seen >= examples:
+            return

@@ -1,0 +1,86 @@
+"""Compression in Lightning: what it adds, and what a checkpoint brings back."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from nncfx.errors import ArgumentError
+
+pl = pytest.importorskip("lightning.pytorch")
+
+from nncfx.integrations.lightning import CompressionCallback  # noqa: E402 (may be missing)
+
+# of Lightning itself and of what it recommends
+pytestmark = pytest.mark.filterwarnings("ignore::Warning:lightning")
+CONFIG = {
+    "compression": [
+        {
+            "algorithm": "filter_pruning",
+            "params": {
+                "schedule": "exponential", "pruning_target": 0.5, "pruning_steps": 2,
+                "prune_first_conv": True,
+            },
+        },
+        {"algorithm": "quantization"},
+        {"algorithm": "knowledge_distillation", "type": "softmax"},
+    ]
+}  # fmt: skip
+
+
+class Net(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+
+    def training_step(self, batch: list[Tensor], _: int) -> Tensor:
+        return nn.functional.cross_entropy(self.model(batch[0]), batch[1])
+
+    def validation_step(self, batch: list[Tensor], _: int) -> None:
+        self.log("val_loss", nn.functional.cross_entropy(self.model(batch[0]), batch[1]))
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters(), 1e-2)
+
+
+def loader() -> "DataLoader[tuple[Tensor, ...]]":
+    x = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
+    return DataLoader(TensorDataset(x, (x.sum(1) > 0).long()), 16)
+
+
+def fit(folder: Path, callback: CompressionCallback, **more: object) -> tuple[Net, Any]:
+    kept = pl.callbacks.ModelCheckpoint(
+        folder, monitor="val_loss", save_top_k=-1, filename="{epoch}"
+    )
+    trainer = pl.Trainer(
+        max_epochs=4, callbacks=[callback, kept], default_root_dir=folder, accelerator="cpu",
+        logger=False, enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    module = Net()
+    trainer.fit(module, loader(), loader(), **more)
+    return module, kept
+
+
+def test_a_fit_that_was_stopped_ends_with_the_same_bits(tmp_path: Path) -> None:
+    first = CompressionCallback(CONFIG, loader())
+    whole, kept = fit(tmp_path, first)
+    assert first.controller.level == pytest.approx(0.5, abs=0.01)
+    assert first.compressed()[0].out_features == 8
+    second = CompressionCallback(CONFIG, loader())
+    again, _ = fit(tmp_path, second, ckpt_path=tmp_path / "epoch=1.ckpt")
+    expected, found = whole.state_dict(), again.state_dict()
+    assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
+    assert kept.best_model_path.endswith(("epoch=1.ckpt", "epoch=2.ckpt", "epoch=3.ckpt"))
+
+
+def test_mistakes_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="nothing to trace"):
+        CompressionCallback(CONFIG)
+    with pytest.raises(ArgumentError, match=r"no module 'net'; it has model"):
+        fit(tmp_path, CompressionCallback(CONFIG, loader(), module="net"))
+    with pytest.raises(ArgumentError, match="has not begun"):
+        CompressionCallback(CONFIG, loader()).compressed()

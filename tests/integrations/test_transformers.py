@@ -1,0 +1,139 @@
+"""Compression in the Trainer of transformers: what it adds, and what a checkpoint brings back."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import nncfx
+from nncfx.errors import ArgumentError
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+from nncfx.integrations.transformers import TrainerCompression  # noqa: E402 (may be missing)
+
+EPOCHS, BATCHES = 4, 4
+SPARSITY = {
+    "algorithm": "magnitude_sparsity",
+    "sparsity_init": 0.0,
+    "params": {
+        "schedule": "polynomial", "power": 1, "sparsity_target": 0.6,
+        "sparsity_target_epoch": 2, "sparsity_freeze_epoch": 3,
+    },
+}  # fmt: skip
+ALL = [
+    SPARSITY,
+    {"algorithm": "quantization"},
+    {"algorithm": "knowledge_distillation", "type": "softmax"},
+]
+
+
+def examples() -> list[dict[str, torch.Tensor]]:
+    ids = torch.randint(0, 50, (64, 8), generator=torch.Generator().manual_seed(0))
+    return [
+        {"input_ids": one, "attention_mask": torch.ones_like(one), "labels": (one[0] > 25).long()}
+        for one in ids
+    ]
+
+
+def trainer(folder: Path, **more: object) -> "transformers.Trainer":
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=8,
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    arguments = {
+        "num_train_epochs": EPOCHS, "per_device_train_batch_size": 16, "learning_rate": 2e-3,
+        "eval_strategy": "epoch", "save_strategy": "epoch", "use_cpu": True, "report_to": [],
+        "disable_tqdm": True, "logging_strategy": "no", "dataloader_pin_memory": False,
+    }  # fmt: skip
+    return transformers.Trainer(
+        model=transformers.BertForSequenceClassification(config),
+        args=transformers.TrainingArguments(str(folder), **(arguments | more)),
+        train_dataset=examples(),
+        eval_dataset=examples()[:16],
+    )
+
+
+@pytest.mark.slow
+def test_a_training_that_was_stopped_ends_with_the_same_bits(tmp_path: Path) -> None:
+    whole = trainer(tmp_path)
+    compression = TrainerCompression(whole, {"compression": ALL})
+    whole.train()
+    assert compression.controller.level == pytest.approx(0.6, abs=0.01)
+    again = trainer(tmp_path)
+    resumed = TrainerCompression(again, {"compression": ALL})
+    again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{2 * BATCHES}"))
+    expected, found = whole.model.state_dict(), again.model.state_dict()
+    assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
+    inputs = {name: one[None] for name, one in examples()[0].items() if name != "labels"}
+    with torch.no_grad():
+        logits = resumed.compressed()(**inputs).logits
+        assert torch.equal(logits, whole.model.eval()(**inputs).logits)
+
+
+def test_the_level_follows_the_epochs_and_the_loss_is_added(tmp_path: Path) -> None:
+    class Levels:
+        def __init__(self) -> None:
+            self.seen: list[tuple[int, float]] = []
+
+        def log(self, values: dict[str, float], step: int) -> None:
+            self.seen.append((step, round(values["compression/level"], 3)))
+
+        def close(self) -> None:
+            self.seen.append((-1, 0.0))
+
+    levels = Levels()
+    made = trainer(tmp_path, eval_strategy="no", save_strategy="no", gradient_accumulation_steps=2)
+    compression = TrainerCompression(made, {"compression": [SPARSITY, ALL[2]]}, tracker=levels)
+    batch = {name: torch.stack([one[name] for one in examples()[:4]]) for name in examples()[0]}
+    made.model.train()
+    made.current_gradient_accumulation_steps = 2
+    with torch.no_grad():
+        plain = made.model(**batch).loss
+        added = made.compute_loss(made.model, dict(batch)) - plain
+    expected = compression.controller.loss().item()
+    assert added.item() == pytest.approx(expected, rel=1e-4)
+    made.model.eval()
+    with torch.no_grad():
+        assert torch.equal(made.compute_loss(made.model, dict(batch)), made.model(**batch).loss)
+    made.train()
+    # a line from 0 to 0.6 over two epochs, by hand; two steps an epoch, as two are accumulated
+    assert levels.seen == [(0, 0.0), (2, 0.3), (4, 0.6), (6, 0.6), (8, 0.6), (-1, 0.0)]
+
+
+def test_the_best_model_is_one_of_the_last_stage(tmp_path: Path) -> None:
+    made = trainer(
+        tmp_path, load_best_model_at_end=True, metric_for_best_model="loss",
+        greater_is_better=False, learning_rate=1e-8,
+    )  # fmt: skip
+    compression = TrainerCompression(made, {"compression": SPARSITY})
+    made.train()
+    # nothing is learned, so that the first epoch, dense, has the lowest loss or is as good
+    best = int(made.state.best_model_checkpoint.rpartition("-")[2])
+    assert best > 2 * BATCHES
+    assert compression.controller.level == pytest.approx(0.6, abs=0.01)
+
+
+def test_parameters_of_algorithms_get_groups_of_their_own(tmp_path: Path) -> None:
+    made = trainer(tmp_path, weight_decay=0.1)
+    item = {"algorithm": "rb_sparsity", "compression_lr_multiplier": 5}
+    compression = TrainerCompression(made, {"compression": item})
+    optimizer = made.create_optimizer()
+    scores = compression.controller.parameter_groups(lr=1.0)[1]["params"]
+    groups = {id(one): group for group in optimizer.param_groups for one in group["params"]}
+    assert {groups[id(one)]["lr"] for one in scores} == {5 * 2e-3}
+    assert {groups[id(one)]["weight_decay"] for one in scores} == {0.0}
+    assert sorted(groups) == sorted({id(one) for one in made.model.parameters()})
+    with pytest.raises(ArgumentError, match="has its optimizer already"):
+        TrainerCompression(made, {"compression": item})
+
+
+def test_what_was_trained_is_exported(tmp_path: Path) -> None:
+    made = trainer(tmp_path, num_train_epochs=1, eval_strategy="no", save_strategy="no")
+    compression = TrainerCompression(made, {"compression": {"algorithm": "quantization"}})
+    made.train()
+    file = nncfx.export_onnx(compression.compressed(), tmp_path / "m.onnx", dynamic_batch=False)
+    assert nncfx.export.summarize_onnx(file).weight_bytes["int8"] > 1000
