@@ -35,19 +35,16 @@ from nncfx.storage.codecs.byte_reader import ByteReader
 from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor
 from nncfx.storage.codecs.symbol_stream import decode_symbols, encode_symbols
 from nncfx.storage.codecs.tensor_codecs import CODECS, encode_words
-from nncfx.storage.formats.container import (
-    Contents,
-    TensorRow,
-    decode_tensor,
-    pack,
-    read_header,
-    read_tensors,
-)
+from nncfx.storage.context_coding.values import CONTEXT_CODECS
+from nncfx.storage.formats.container import Contents, pack, read_header, read_tensors
+from nncfx.storage.formats.segments import TensorRow, read_segment, segments_of
 
 CORPUS = Path(__file__).parent.parent / "tests" / "storage" / "corpus"
 PREFIX = struct.Struct("<8sIIII")
 COUNTS = (0, 1, 2, 7, 16, 300, 5000, 70_000)
 FORMATS = (("F32", "F32"), ("F32", "F16"), ("F64", "BF16"), ("U8", "U8"), ("I64", "I32"))
+STREAM_FORMATS = (("I8", "I8"), ("F32", "F32"), ("F32", "BF16"), ("U8", "U8"), ("I64", "I32"))
+SHAPES = ((), (0, 3), (7,), (5, 6), (6, 3, 3, 3), (40, 30), (1, 70_000), (1, 1 << 18, 1))
 SHARED = Path("/dev/shm")  # noqa: S108 (folders made in it are private)
 MEMORY = SHARED if SHARED.is_dir() else None  # a file there costs no disk
 LAYERS = [("conv", (3, 2, 2, 2), 8), ("fc", (5, 9), 4)]
@@ -77,7 +74,29 @@ def tensor(choice: int, data: bytes) -> None:
     row = TensorRow(
         name="w", dtype=dtype, stored=stored, shape=(count,), codec=codec, size_bytes=len(data)
     )
-    assert decode_tensor(row, data).words.size == count  # noqa: S101 (what is promised)
+    ((_, found),) = read_segment(data, [row])
+    assert found.words.size == count  # noqa: S101 (what is promised)
+
+
+def stream(choice: int, data: bytes) -> None:
+    """Read `data` as tensors that share a context-coded stream."""
+    rows = stream_rows(choice, len(data))
+    for row, found in read_segment(data, rows):
+        assert found.words.size == row.count  # noqa: S101 (what is promised)
+
+
+def stream_rows(choice: int, size: int) -> list[TensorRow]:
+    """Return the rows of a stream of `size` bytes: one tensor, or two that share it equally."""
+    dtype, stored = STREAM_FORMATS[choice % len(STREAM_FORMATS)]
+    codec = CONTEXT_CODECS[choice // 2 % len(CONTEXT_CODECS)]
+    shape = SHAPES[choice // 8 % len(SHAPES)]
+    parts = [size] if choice % 2 else [size // 2, size - size // 2]
+    return [
+        TensorRow(
+            name=f"{part}", dtype=dtype, stored=stored, shape=shape, codec=codec, size_bytes=bytes_
+        )
+        for part, bytes_ in enumerate(parts)
+    ]
 
 
 def symbols(choice: int, data: bytes) -> None:
@@ -124,6 +143,7 @@ READERS: tuple[Callable[[int, bytes], None], ...] = (
     net,
     one_by_one,
     safetensors,
+    stream,
 )
 ROUND = 250_000
 MOST_MEMORY = 96 << 20
@@ -163,6 +183,7 @@ def known_inputs() -> list[bytes]:
             codec, payload = encode_words(sparse.astype(f"<u{WIDTHS[stored]}"))
             if codec == CODECS[choice % len(CODECS)]:
                 found.append(bytes([2, choice]) + payload)
+    found += known_streams(rng)
     words = BitTensor(dtype="F32", shape=(8,), words=np.arange(8, dtype="<u4"))
     file = pack(Contents(tensors={"a": words}, same={"b": "a"}, metadata={"x": 1}))
     _, _, stored, _, _ = PREFIX.unpack(file[: PREFIX.size])
@@ -184,6 +205,24 @@ def known_inputs() -> list[bytes]:
         found.append(b"\6\0" + plain.read_bytes())
     found.append(b"\4\0" + deep_compression.encode(layers, LAYERS))
     return found
+
+
+def known_streams(rng: np.random.Generator) -> Iterator[bytes]:
+    """Yield valid streams of every meaning."""
+    for choice in range(1, 256, 2):
+        (row,) = stream_rows(choice, 0)
+        spread = (0.5, 3, 40)[choice % 3]
+        numbers = np.rint(rng.laplace(0, spread, row.shape)).clip(-99, 99)
+        if row.dtype == "F32":
+            numbers = numbers * 0.25 if row.codec.endswith("grid") else np.exp(numbers / 9)
+        kind = {"I8": "i1", "U8": "u1", "F32": "<f4", "I64": "<i8"}[row.dtype]
+        words = np.ascontiguousarray(numbers.astype(kind)).reshape(-1)
+        tensor = BitTensor(
+            dtype=row.dtype, shape=row.shape, words=words.view(f"<u{words.itemsize}")
+        )
+        for segment in segments_of({"0": tensor}, "small"):
+            if (segment.rows[0].codec, segment.rows[0].stored) == (row.codec, row.stored):
+                yield bytes([7, choice]) + segment.data
 
 
 def mutated(rng: random.Random, data: bytes) -> bytes:

@@ -243,6 +243,6 @@ def test_the_page_suffices_to_read_what_is_written_today(
     if not with_ans:
         monkeypatch.setattr("nncfx.storage.codecs.ans.estimated_size", lambda _: float("inf"))
     tensors = as_written()
-    found = dict(read(pack(Contents(tensors=tensors))))
+    found = dict(read(pack(Contents(tensors=tensors), "fast")))
     for name, tensor in tensors.items():
         assert found[name] == [tensor.dtype, list(tensor.shape), tensor.words.tolist()], name

@@ -10,12 +10,15 @@ from numpy.typing import NDArray
 
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.byte_reader import ByteReader, varint
+from nncfx.storage.codecs.huffman import count_symbols
 from nncfx.storage.context_coding.tables import LEVELS, level_means
 
 __all__ = ["Layout", "candidates", "in_order", "read_layout", "restored"]
 
-_SWAPPED, _SPARSE, _PERIODIC = 1, 2, 4
+_SWAPPED, _SPARSE, _PERIODIC, _WIDE = 1, 2, 4, 8
 _LONGEST = 1 << 16
+_WIDEST = 1 << 17
+_REPEATING, _SAMPLED, _FARTHEST, _ALIKE = 16, 64, 65, 0.1
 _SPARSE_FROM = 3  # the least magnitude
 
 
@@ -48,18 +51,19 @@ class Layout:
         rest = [self.least, means[self.start], means[self.kept], np.iinfo(dtype).max]
         return np.array([self.rows, self.columns, self.period, *rest], dtype=np.int64)
 
-    def packed(self, shape: tuple[int, ...]) -> bytes:
-        """Return the head of a tensor of `shape`."""
+    def packed(self, shape: tuple[int, ...], *, wide: bool) -> bytes:
+        """Return the head of a tensor of `shape`; `wide` if an integer exceeds 8 bits."""
         is_periodic = self.period != _usual_period(shape)
         flags = self.swapped * _SWAPPED | bool(self.least) * _SPARSE | is_periodic * _PERIODIC
+        flags |= wide * _WIDE
         head = bytes([flags, self.start])
         if is_periodic:
             head += varint(self.period)
         return head + (varint(self.least) + bytes([self.kept]) if self.least else b"")
 
 
-def read_layout(source: ByteReader, shape: tuple[int, ...]) -> Layout:
-    """Return the layout that `packed` wrote for a tensor of `shape`.
+def read_layout(source: ByteReader, shape: tuple[int, ...]) -> tuple[Layout, bool]:
+    """Return the layout that `packed` wrote for a tensor of `shape`, and if it is wide.
 
     Raises:
         StorageError: It is cut off or out of range.
@@ -68,18 +72,21 @@ def read_layout(source: ByteReader, shape: tuple[int, ...]) -> Layout:
     period = source.varint() if flags & _PERIODIC else _usual_period(shape)
     least = source.varint() if flags & _SPARSE else 0
     kept = source.take(1)[0] if flags & _SPARSE else 0
-    fits = flags < 2 * _PERIODIC and max(start, kept) < LEVELS and least < 1 << 31
+    fits = flags < 2 * _WIDE and max(start, kept) < LEVELS and least < 1 << 31
     fits = fits and 1 <= period <= max(_LONGEST, _usual_period(shape))
     if not fits or bool(flags & _SPARSE) != bool(least):
         raise StorageError("The file is damaged: the head of a context-coded tensor is invalid.")
-    return _layout(shape, bool(flags & _SWAPPED), period, least, start, kept)
+    layout = _layout(shape, bool(flags & _SWAPPED), period, least, start, kept)
+    return layout, bool(flags & _WIDE)
 
 
 def _layout(
     shape: tuple[int, ...], swapped: bool, period: int, least: int, start: int, kept: int
 ) -> Layout:
     count = math.prod(shape)
-    rows = (shape[1] if swapped else shape[0]) if len(shape) > 1 else 1
+    rows = shape[swapped] if len(shape) > 1 else count
+    if rows and count // rows > _WIDEST:
+        rows = count  # means of so many columns would take more memory than they save
     return Layout(
         rows=rows,
         columns=count // rows if rows else 0,
@@ -97,16 +104,27 @@ def _usual_period(shape: tuple[int, ...]) -> int:
 
 def candidates(values: NDArray[Any]) -> Iterator[Layout]:
     """Yield the layouts that are worth trying for `values`, in the shape of their tensor."""
-    sizes = np.abs(values.astype(np.int64, copy=False))
-    kept = sizes[sizes > 0]
-    least = int(kept.min()) if kept.size else 0
-    is_sparse = least >= _SPARSE_FROM and 2 * kept.size < sizes.size
+    found, counts = _histogram(values)
+    sizes = np.abs(found)
+    kept = int(counts[sizes > 0].sum())
+    least = int(sizes[sizes > 0].min(initial=2**31)) if kept else 0
+    is_sparse = least >= _SPARSE_FROM and 2 * kept < values.size
     least = least if is_sparse else 0
-    total = int(sizes.sum()) - max(0, least - 1) * kept.size
-    start = _level_of(total, sizes.size)
-    rest = _level_of(int(kept.sum()) - least * kept.size, kept.size)
+    total = int((sizes * counts).sum())
+    start = _level_of(total - max(0, least - 1) * kept, values.size)
+    rest = _level_of(total - least * kept, kept)
     for swapped in (False, True)[: max(1, min(2, values.ndim))]:
         yield _layout(values.shape, swapped, _period(values, swapped), least, start, rest)
+
+
+def _histogram(values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    if values.dtype != np.int8:
+        found, counts = np.unique(values, return_counts=True)
+        return found.astype(np.int64), counts
+    counts = np.zeros(256, dtype=np.int64)
+    seen = count_symbols(np.ascontiguousarray(values).reshape(-1).view(np.uint8))
+    counts[: seen.size] = seen
+    return np.arange(256, dtype=np.uint8).view(np.int8).astype(np.int64), counts
 
 
 def _level_of(total: int, count: int) -> int:
@@ -116,14 +134,14 @@ def _level_of(total: int, count: int) -> int:
 
 
 def _period(values: NDArray[Any], swapped: bool) -> int:
-    if values.ndim != 2 or min(values.shape) < 16:  # noqa: PLR2004 (matrices; a sample)
+    """Return how far apart the columns of a matrix are most alike, 1 for no such distance."""
+    if values.ndim != 2 or min(values.shape) < _REPEATING:  # noqa: PLR2004 (matrices)
         return _usual_period(values.shape)
-    matrix = (values.T if swapped else values)[:256].astype(np.float32)
-    longest = min(64, matrix.shape[1] // 4)
-    scores = [float((matrix[:, lag:] * matrix[:, :-lag]).mean()) for lag in range(2, longest)]
-    best = int(np.argmax(scores)) + 2 if scores else 1
-    spread = float((matrix * matrix).mean())
-    return best if scores and max(scores) > 0.03 * spread else 1
+    matrix = (values.T if swapped else values)[:_SAMPLED].astype(np.float32)
+    power = np.square(np.abs(np.fft.rfft(matrix, 2 * matrix.shape[1], axis=1))).sum(axis=0)
+    alike = np.fft.irfft(power)[: min(_FARTHEST, matrix.shape[1] // 4)]
+    best = 2 + int(np.argmax(alike[2:])) if alike.size > 2 else 1  # noqa: PLR2004 (beyond 1)
+    return best if alike[best] > _ALIKE * alike[0] else 1
 
 
 def in_order(values: NDArray[Any], layout: Layout) -> NDArray[Any]:

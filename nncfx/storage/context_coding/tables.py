@@ -57,7 +57,9 @@ def tables() -> Tables:
     parts: list[Any] = [squash, _stretch(squash), rate, level, cost]
     # plain Python reads lists four times as fast as arrays
     if IS_COMPILED:
-        parts = [np.array(one, dtype=np.int32) for one in parts]
+        # small types: all of them fit into the first cache
+        kinds = (np.uint16, np.int16, np.int32, np.uint8, np.int32)
+        parts = [np.array(part, dtype=kind) for part, kind in zip(parts, kinds, strict=True)]
     return Tables(*parts)
 
 

@@ -11,18 +11,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from nncfx.errors import StorageError
-from nncfx.storage.codecs.byte_reader import ByteReader
-from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor, Words, narrow, widen
-from nncfx.storage.codecs.tensor_codecs import CODECS, decode_words, encode_words
+from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor
+from nncfx.storage.formats.segments import CODECS, Mode, TensorRow, read_segment, segments_of
 from nncfx.untrusted import read_json
 
 __all__ = [
     "Contents",
     "Header",
     "Span",
-    "TensorRow",
     "check_size",
-    "decode_tensor",
     "is_container",
     "pack",
     "read_header",
@@ -30,42 +27,15 @@ __all__ = [
 ]
 
 MAGIC = b"\x89NNCFX\r\n"
-VERSION = 2
-READABLE = (1, 2)
-"""The versions that can be read; version 1 has no ANS streams and is else the same."""
+READABLE = (1, 2, 3)
+"""The versions that can be read; 1 has no ANS streams, 2 no context codecs, and all are else the
+same. A file has the lowest one but 1 that it can."""
 
 LARGEST_HEADER = 1 << 23
 """The most bytes of JSON that a header may have."""
 
 _PREFIX = struct.Struct("<8sIIII")  # magic, version, stored bytes, JSON bytes, crc32 of the stored
-_SEGMENT_BYTES = 4096
 _LARGEST_TENSOR = 1 << 40
-
-
-@dataclass(frozen=True, kw_only=True)
-class TensorRow:
-    """One tensor in a file.
-
-    Attributes:
-        name: Its `state_dict` key.
-        dtype: Its number format, by safetensors name.
-        stored: The format its numbers have in the file, `dtype` or an exact narrower one.
-        shape: Its dimensions.
-        codec: `index+values`, see `tensor_codecs`.
-        size_bytes: Its bytes in the file.
-    """
-
-    name: str
-    dtype: str
-    stored: str
-    shape: tuple[int, ...]
-    codec: str
-    size_bytes: int
-
-    @property
-    def count(self) -> int:
-        """Return the number of its elements."""
-        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,23 +73,32 @@ class Header:
         return rows | {name: rows[first] for name, first in self.same.items()}
 
     def spans(self, file_size: int) -> Iterator[tuple[str, "Span"]]:
-        """Yield where each stored tensor lies in a file of `file_size` bytes."""
-        begin, rows = file_size - self.size_bytes, iter(self.rows)
+        """Yield where the segment of each stored tensor lies in a file of `file_size` bytes."""
+        begin, first = file_size - self.size_bytes, 0
         for count, size, crc in self.segments:
-            segment = slice(begin, begin + size)
-            for _, row in zip(range(count), rows, strict=False):
-                tensor = slice(begin, begin + row.size_bytes)
-                yield row.name, Span(tensor=tensor, segment=segment, crc=crc)
-                begin += row.size_bytes
+            rows = self.rows[first : first + count]
+            span = Span(rows=rows, segment=slice(begin, begin + size), crc=crc)
+            for row in rows:
+                yield row.name, span
+            begin, first = begin + size, first + count
 
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """Where the bytes of a tensor and those of its segment lie, and the segment's checksum."""
+    """Where a segment lies, the rows of its tensors and its checksum."""
 
-    tensor: slice
+    rows: tuple[TensorRow, ...]
     segment: slice
     crc: int
+
+    def slice_of(self, row: TensorRow) -> slice:
+        """Return where the bytes of `row`, one of the rows, lie."""
+        begin = self.segment.start
+        for one in self.rows:
+            if one == row:
+                break
+            begin += one.size_bytes
+        return slice(begin, begin + row.size_bytes)
 
     def check(self, file: memoryview) -> None:
         """Check the segment in the whole `file`.
@@ -132,18 +111,22 @@ class Span:
             _check_segment(segment, self.crc)
 
 
-def pack(contents: Contents) -> bytes:
-    """Return `contents` as the bytes of a container; each tensor under its smallest codec."""
-    rows, payloads = [], []
-    for name in contents.tensors:
-        # the mapping may read each tensor when asked: none is kept while the next one is read
-        row, payload = _encoded(name, contents.tensors[name])
-        rows.append(row)
-        payloads.append(payload)
-    segments = list(_segments(payloads))
+def pack(contents: Contents, mode: Mode = "auto") -> bytes:
+    """Return `contents` as the bytes of a container.
+
+    Args:
+        contents: What to pack.
+        mode: See `nncfx.storage.save`.
+
+    Raises:
+        ArgumentError: There is no such mode.
+        StorageError: The header would be too long.
+    """
+    segments = list(segments_of(contents.tensors, mode))
+    rows = [row for segment in segments for row in segment.rows]
     header = {
-        "tensors": rows,
-        "segments": [[count, zlib.crc32(data)] for count, data in segments],
+        "tensors": [_packed_row(row) for row in rows],
+        "segments": [[len(one.rows), zlib.crc32(one.data)] for one in segments],
         "same": dict(contents.same),
         "sizes": {name: dict(sizes) for name, sizes in contents.sizes.items()},
         "metadata": dict(contents.metadata),
@@ -153,26 +136,13 @@ def pack(contents: Contents) -> bytes:
         raise StorageError(f"A header of {len(text)} bytes exceeds {LARGEST_HEADER}.")
     stored_header = zlib.compress(text, 9)
     crc = zlib.crc32(stored_header)
-    prefix = _PREFIX.pack(MAGIC, VERSION, len(stored_header), len(text), crc)
-    return b"".join([prefix, stored_header, *(data for _, data in segments)])
+    version = 3 if any(row.in_stream for row in rows) else 2
+    prefix = _PREFIX.pack(MAGIC, version, len(stored_header), len(text), crc)
+    return b"".join([prefix, stored_header, *(one.data for one in segments)])
 
 
-def _encoded(name: str, tensor: BitTensor) -> tuple[list[object], bytes]:
-    words, stored = narrow(tensor.words, tensor.dtype)
-    codec, payload = encode_words(words)
-    return [name, tensor.dtype, stored, list(tensor.shape), codec, len(payload)], payload
-
-
-def _segments(payloads: list[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield runs of tensors that share a checksum: each ends once it has 4,096 bytes."""
-    run: list[bytes] = []
-    for payload in payloads:
-        run.append(payload)
-        if sum(map(len, run)) >= _SEGMENT_BYTES:
-            yield len(run), b"".join(run)
-            run = []
-    if run:
-        yield len(run), b"".join(run)
+def _packed_row(row: TensorRow) -> list[object]:
+    return [row.name, row.dtype, row.stored, list(row.shape), row.codec, row.size_bytes]
 
 
 def is_container(path: str | os.PathLike[str]) -> bool:
@@ -212,7 +182,10 @@ def read_header(file: BinaryIO) -> Header:
     text = file.read(stored)
     if len(text) != stored or zlib.crc32(text) != crc:
         raise StorageError("The file is damaged: the checksum of its header does not match.")
-    return _checked_header(_inflate(text, raw), end - _PREFIX.size - stored)
+    header = _checked_header(_inflate(text, raw), end - _PREFIX.size - stored)
+    if version < READABLE[-1]:
+        _require(not any(row.in_stream for row in header.rows), "tensors")
+    return header
 
 
 def _inflate(data: bytes, size: int) -> bytes:
@@ -330,7 +303,9 @@ def read_tensors(
     file.seek(-header.size_bytes, 2)
     at = 0
     for count, size, crc in header.segments:
-        yield from _read_segment(file.read(size), header.rows[at : at + count], crc)
+        data = file.read(size)
+        _check_segment(data, crc)
+        yield from read_segment(data, header.rows[at : at + count])
         at += count
 
 
@@ -349,43 +324,6 @@ def check_size(header: Header, rows: Sequence[TensorRow], max_bytes: int | None)
         )
 
 
-def _read_segment(
-    data: bytes | memoryview,
-    rows: Sequence[TensorRow],
-    crc: int,
-) -> Iterator[tuple[TensorRow, BitTensor]]:
-    """Yield the tensors of `rows`, which are those of the segment `data`, one at a time."""
-    _check_segment(data, crc)
-    source = ByteReader(data)
-    for row in rows:
-        yield row, decode_tensor(row, source.take(row.size_bytes))
-
-
 def _check_segment(data: bytes | memoryview, crc: int) -> None:
     if zlib.crc32(data) != crc:
         raise StorageError("The file is damaged: the checksum of a segment does not match.")
-
-
-def decode_tensor(row: TensorRow, data: bytes | memoryview) -> BitTensor:
-    """Return the tensor of `row` from its bytes.
-
-    Raises:
-        StorageError: They are damaged, or the tensor exceeds the memory there is.
-    """
-
-    def widened(words: Words) -> Words:
-        return widen(words, row.stored, row.dtype)
-
-    payload = ByteReader(data)
-    try:
-        words = decode_words(row.codec, payload, row.count, WIDTHS[row.stored], widened)
-        payload.finish()
-    except StorageError as error:
-        raise StorageError(f"Tensor {row.name!r}: {error}") from error
-    except MemoryError as error:
-        size = row.count * WIDTHS[row.dtype]
-        raise StorageError(
-            f"Tensor {row.name!r} takes {size} bytes, more than there is memory. If the file is "
-            f"not from you, it may be hostile; if it is, read it on a larger machine.",
-        ) from error
-    return BitTensor(dtype=row.dtype, shape=row.shape, words=words)

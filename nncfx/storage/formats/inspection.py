@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nncfx.storage.codecs.number_formats import BitTensor
-from nncfx.storage.formats.container import TensorRow
+from nncfx.storage.formats.segments import TensorRow
 from nncfx.storage.formats.tensor_file import TensorFile
 
 __all__ = ["InspectRow", "inspect"]

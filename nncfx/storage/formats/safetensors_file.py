@@ -21,6 +21,7 @@ from typing_extensions import override
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor
 from nncfx.storage.formats.container import Contents, pack
+from nncfx.storage.formats.segments import Mode
 from nncfx.storage.formats.tensor_file import TensorFile
 from nncfx.storage.formats.whole_file import SavedFile, write_whole
 from nncfx.untrusted import read_json
@@ -38,6 +39,7 @@ def pack_safetensors(
     target: str | os.PathLike[str],
     *,
     signed_zeros: bool = True,
+    mode: Mode = "auto",
 ) -> SavedFile:
     """Write the tensors of the safetensors file `source` as the `.nncfx` file `target`.
 
@@ -48,6 +50,7 @@ def pack_safetensors(
         source: A safetensors file.
         target: The file to write; one that exists is replaced.
         signed_zeros: False writes -0.0 as 0.0, as in `save`.
+        mode: Of the codecs, as in `save`.
 
     Raises:
         StorageError: `source` is no safetensors file or has a format that a `.nncfx` file
@@ -64,7 +67,7 @@ def pack_safetensors(
     )
     for name in contents.same:
         tensors.leave_out(name)
-    return write_whole(Path(target), [pack(contents)])
+    return write_whole(Path(target), [pack(contents, mode)])
 
 
 def unpack_safetensors(

@@ -1,5 +1,6 @@
 """Random access to the tensors of a `.nncfx` file, without torch."""
 
+import itertools
 import mmap
 import os
 from collections.abc import Iterator, Mapping
@@ -7,16 +8,13 @@ from typing import Any, Self, final
 
 from nncfx.errors import StorageError, did_you_mean
 from nncfx.storage.codecs.number_formats import BitTensor
-from nncfx.storage.formats.container import (
-    TensorRow,
-    check_size,
-    decode_tensor,
-    read_header,
-    read_tensors,
-)
+from nncfx.storage.formats.container import Span, check_size, read_header, read_tensors
+from nncfx.storage.formats.segments import TensorRow, read_segment
 from nncfx.storage.formats.whole_file import open_file
 
 __all__ = ["TensorFile"]
+
+_KEPT_NUMBERS = 1 << 19
 
 
 @final
@@ -25,7 +23,9 @@ class TensorFile:
 
     A tensor is decoded anew at every read, and only its segment (itself, or neighbours of up
     to 4,096 bytes) is read and checked. Beside the tensor that takes no more than
-    `decode_words` says. Close it, or use it in a `with` statement.
+    `decode_words` says. Where small tensors share a context-coded stream, the others of it are
+    decoded as well, and each is kept for its first read while no other stream is read. Close it,
+    or use it in a `with` statement.
 
     Attributes:
         names: The names of all tensors, in file order, then those of further names of tied ones.
@@ -57,6 +57,7 @@ class TensorFile:
         self._rows = self._header.keys
         self._spans = dict(self._header.spans(len(self._bytes)))
         self._checked: set[int] = set()
+        self._kept: dict[str, BitTensor] = {}
         self.names = tuple(self._rows)
         self.rows = self._header.rows
         self.same: Mapping[str, str] = self._header.same
@@ -78,7 +79,22 @@ class TensorFile:
             with memoryview(self._bytes) as whole:
                 span.check(whole)
             self._checked.add(span.segment.start)
-        return decode_tensor(row, self._bytes[span.tensor])
+        if not row.in_stream:
+            return next(read_segment(self._bytes[span.slice_of(row)], [row]))[1]
+        if row.name not in self._kept:
+            self._kept = self._read_stream(row, span)
+        return self._kept.pop(row.name)
+
+    def _read_stream(self, wanted: TensorRow, span: Span) -> dict[str, BitTensor]:
+        """Return the tensors of a stream, without what large ones `wanted` is not among."""
+        rows = [row for row in span.rows if row.in_stream]
+        needed = rows[: rows.index(wanted) + 1]
+        small = list(itertools.takewhile(lambda row: row.count <= _KEPT_NUMBERS, rows))
+        needed = max(needed, small, key=len)
+        check_size(self._header, needed, self._max_bytes)
+        data = b"".join(self._bytes[span.slice_of(row)] for row in rows)
+        found = itertools.islice(read_segment(data, rows), len(needed))
+        return {row.name: one for row, one in found if row == wanted or row.count <= _KEPT_NUMBERS}
 
     def checksum(self, name: str) -> int:
         """Return the CRC-32 of the segment that has the tensor `name`, one of `names`."""

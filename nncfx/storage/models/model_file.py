@@ -19,6 +19,7 @@ from nncfx.storage.formats.container import (
     read_header,
     read_tensors,
 )
+from nncfx.storage.formats.segments import Mode
 from nncfx.storage.formats.tensor_file import TensorFile
 from nncfx.storage.formats.whole_file import SavedFile, open_file, write_whole
 from nncfx.storage.models.checkpoint_file import read_checkpoint, read_description
@@ -62,6 +63,7 @@ def save(
     *,
     signed_zeros: bool = True,
     integers: bool = True,
+    mode: Mode = "auto",
     metadata: Mapping[str, object] | None = None,
 ) -> SavedFile:
     """Write `model`, as far as it has been compressed, to `path` and return the file's size.
@@ -82,6 +84,10 @@ def save(
             full of -0.0, which a lossless file has to tell apart from 0.0.
         integers: False writes quantized weights as the floats that training would go on with, and
             the grids that are learned as such.
+        mode: `small` codes each integer in the context of its neighbours: files are some 10 %
+            smaller and numba (`pip install nncfx[codec]`) reads about 10 to 30 M weights a
+            second, but plain Python 10,000. `fast` reads 100 M and more, and needs only numpy.
+            `auto` is `small` where numba is installed.
         metadata: Anything JSON has, by name; `inspect` and `load` leave it alone.
 
     Raises:
@@ -90,7 +96,9 @@ def save(
             be written.
         ArgumentError: `model` is no module, or `metadata` has a key of ours.
     """
-    data = file_bytes(model, signed_zeros=signed_zeros, integers=integers, metadata=metadata)
+    data = file_bytes(
+        model, signed_zeros=signed_zeros, integers=integers, mode=mode, metadata=metadata
+    )
     return write_whole(Path(path), [data])
 
 
@@ -99,6 +107,7 @@ def file_bytes(
     *,
     signed_zeros: bool = True,
     integers: bool = True,
+    mode: Mode = "auto",
     metadata: Mapping[str, object] | None = None,
 ) -> bytes:
     """Return the bytes of the file that `save` writes with the same arguments."""
@@ -120,7 +129,7 @@ def file_bytes(
         signed_zeros=signed_zeros,
         metadata=own | dict(metadata or {}) | ({_STRUCTURE: structure} if structure else {}),
     )
-    return pack(contents)
+    return pack(contents, mode)
 
 
 def _contents(

@@ -16,7 +16,7 @@ def test_each_tensor_has_its_shape_codec_and_bits(tmp_path: Path) -> None:
     model = nn.Linear(100, 100)
     ternary = torch.sign(torch.randn(100, 100)) * (torch.rand(100, 100) < 0.5)
     model.weight.data = ternary * 0.1 + 0.0
-    save(tmp_path / "a.nncfx", model)
+    save(tmp_path / "a.nncfx", model, mode="fast")
     weight, bias = inspect(tmp_path / "a.nncfx")
     assert (weight.name, weight.shape, weight.dtype) == ("weight", (100, 100), "F32")
     assert weight.codec.endswith("+codebook")

@@ -1,0 +1,252 @@
+"""Segments of a `.nncfx` file: runs of tensors that share a checksum, and a context-coded stream.
+
+The rows of a segment whose codec begins with `context` share one stream: each has a head of its
+own and then its share of the stream, see `nncfx.storage.context_coding`.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nncfx.errors import ArgumentError, StorageError
+from nncfx.storage.codecs import tensor_codecs
+from nncfx.storage.codecs.byte_reader import ByteReader
+from nncfx.storage.codecs.huffman import count_symbols
+from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor, Words, narrow, widen
+from nncfx.storage.context_coding.compiled import IS_COMPILED
+from nncfx.storage.context_coding.stream import ContextWriter, read_stream
+from nncfx.storage.context_coding.values import (
+    CONTEXT_CODECS,
+    meaning_of,
+    read_meaning,
+    to_words,
+)
+
+__all__ = ["CODECS", "MODES", "Mode", "Segment", "TensorRow", "read_segment", "segments_of"]
+
+CODECS: Final = (*tensor_codecs.CODECS, *CONTEXT_CODECS)
+"""The names of all codecs; those of contexts since version 3."""
+
+Mode = Literal["auto", "fast", "small"]
+"""Codecs that decode fastest, those that give the smallest file, or `auto`: the smallest file
+where numba is installed (the extra `nncfx[codec]`), and else the fast codecs."""
+
+MODES: Final = ("auto", "fast", "small")
+
+_SEGMENT_BYTES: Final = 4096
+_STREAM_NUMBERS: Final = 1 << 19
+_FEWEST: Final = 32  # numbers of a tensor that contexts are tried for
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorRow:
+    """One tensor in a file.
+
+    Attributes:
+        name: Its `state_dict` key.
+        dtype: Its number format, by safetensors name.
+        stored: The format its numbers have in the file, `dtype` or an exact narrower one.
+        shape: Its dimensions.
+        codec: `index+values`, see `tensor_codecs`, or `context+meaning`, see `values`.
+        size_bytes: Its bytes in the file.
+    """
+
+    name: str
+    dtype: str
+    stored: str
+    shape: tuple[int, ...]
+    codec: str
+    size_bytes: int
+
+    @property
+    def count(self) -> int:
+        """Return the number of its elements."""
+        return math.prod(self.shape)
+
+    @property
+    def in_stream(self) -> bool:
+        """Return whether it shares a stream with others of its segment."""
+        return self.codec in CONTEXT_CODECS
+
+
+class Segment(NamedTuple):
+    """Consecutive tensors: their rows, and their bytes joined."""
+
+    rows: list[TensorRow]
+    data: bytes
+
+
+def segments_of(tensors: Mapping[str, BitTensor], mode: Mode) -> Iterator[Segment]:
+    """Yield `tensors`, which may be read one at a time, as segments.
+
+    A segment ends once it has 4,096 bytes; with a context-coded stream, once that has 2**19
+    numbers.
+
+    Raises:
+        ArgumentError: There is no such mode.
+    """
+    if mode not in MODES:
+        raise ArgumentError(f"mode={mode!r} is no mode. Use one of {', '.join(MODES)}.")
+    small = mode == "small" or (mode == "auto" and IS_COMPILED)
+    run = _Run()
+    for name in tensors:
+        # the mapping may read each tensor when asked: none is kept while the next one is read
+        run.add(name, tensors[name], small=small)
+        if run.is_full:
+            yield run.finish()
+            run = _Run()
+    if run.rows:
+        yield run.finish()
+
+
+class _Run:
+    """Tensors of a segment that is being written."""
+
+    def __init__(self) -> None:
+        self.rows: list[TensorRow] = []
+        self._payloads: list[bytes] = []
+        self._stream: _StreamWriter | None = None
+
+    @property
+    def is_full(self) -> bool:
+        if self._stream is not None and self._stream.numbers:
+            return self._stream.numbers >= _STREAM_NUMBERS
+        return sum(map(len, self._payloads)) >= _SEGMENT_BYTES
+
+    def add(self, name: str, tensor: BitTensor, *, small: bool) -> None:
+        if small and tensor.words.size >= _FEWEST:
+            self._stream = self._stream or _StreamWriter()
+            found = self._stream.add(tensor, len(self.rows))
+            if found:
+                codec, stored = found
+                self._append(name, tensor, stored, codec, b"")
+                return
+        words, stored = narrow(tensor.words, tensor.dtype)
+        codec, payload = tensor_codecs.encode_words(words)
+        self._append(name, tensor, stored, codec, payload)
+
+    def _append(
+        self, name: str, tensor: BitTensor, stored: str, codec: str, payload: bytes
+    ) -> None:
+        row = TensorRow(
+            name=name,
+            dtype=tensor.dtype,
+            stored=stored,
+            shape=tensor.shape,
+            codec=codec,
+            size_bytes=len(payload),
+        )
+        self.rows.append(row)
+        self._payloads.append(payload)
+
+    def finish(self) -> Segment:
+        if self._stream is not None:
+            for place, payload in self._stream.finish():
+                self._payloads[place] = payload
+                self.rows[place] = replace(self.rows[place], size_bytes=len(payload))
+        return Segment(self.rows, b"".join(self._payloads))
+
+
+class _StreamWriter:
+    """The context-coded tensors of a segment."""
+
+    def __init__(self) -> None:
+        self.numbers = 0
+        self._writer = ContextWriter()
+        self._heads: list[tuple[int, bytes]] = []
+
+    def add(self, tensor: BitTensor, place: int) -> tuple[str, str] | None:
+        """Write `tensor`, the segment's number `place`; None if other codecs make it smaller.
+
+        Returns:
+            Its codec and the format of its words.
+        """
+        meaning = meaning_of(tensor)
+        if meaning is None:
+            return None
+        trial = self._writer.trial(meaning.integers)
+        if trial.size_bytes > _order0_bytes(meaning.integers):
+            words, _ = narrow(tensor.words, tensor.dtype)
+            other = len(tensor_codecs.encode_words(words)[1])
+            if other <= len(meaning.head) + trial.size_bytes:
+                return None
+        self._writer.accept(trial)
+        self.numbers += tensor.words.size
+        self._heads.append((place, meaning.head))
+        return meaning.codec, meaning.stored
+
+    def finish(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the number and the bytes of each tensor that was written."""
+        for (place, head), coded in zip(self._heads, self._writer.finish(), strict=True):
+            yield place, head + coded.head + coded.words
+
+
+def _order0_bytes(integers: NDArray[np.signedinteger[Any]]) -> float:
+    """Return the order-0 entropy: where that is met, other codecs need not be tried."""
+    low = int(integers.min(initial=0))
+    span = int(integers.max(initial=0)) - low
+    if span >= 1 << 16 or not integers.size:
+        return 0.0
+    shifted = np.subtract(integers, low, dtype=np.int32)
+    counts = count_symbols(shifted.astype(np.uint16).reshape(-1))
+    counts = counts[counts > 0]
+    return float((counts * np.log2(integers.size / counts)).sum()) / 8
+
+
+def read_segment(
+    data: bytes | memoryview, rows: Sequence[TensorRow]
+) -> Iterator[tuple[TensorRow, BitTensor]]:
+    """Yield the tensors of `rows`, which are those of the segment `data`, one at a time.
+
+    Raises:
+        StorageError: They are damaged, or exceed the memory there is.
+    """
+    source = ByteReader(data)
+    payloads = [source.take(row.size_bytes) for row in rows]
+    stream: Iterator[Words] = iter(())
+    if any(row.in_stream for row in rows):
+        pairs = zip(rows, payloads, strict=True)
+        stream = _read_stream([(row, part) for row, part in pairs if row.in_stream])
+    for row, payload in zip(rows, payloads, strict=True):
+        yield row, _read(row, payload, stream)
+
+
+def _read(row: TensorRow, payload: memoryview, stream: Iterator[Words]) -> BitTensor:
+    try:
+        words = next(stream) if row.in_stream else _read_alone(row, ByteReader(payload))
+    except StorageError as error:
+        raise StorageError(f"Tensor {row.name!r}: {error}") from error
+    except MemoryError as error:
+        size = row.count * WIDTHS[row.dtype]
+        raise StorageError(
+            f"Tensor {row.name!r} takes {size} bytes, more than there is memory. If the file is "
+            f"not from you, it may be hostile; if it is, read it on a larger machine.",
+        ) from error
+    return BitTensor(dtype=row.dtype, shape=row.shape, words=words)
+
+
+def _read_alone(row: TensorRow, payload: ByteReader) -> Words:
+    width = WIDTHS[row.stored]
+    words = tensor_codecs.decode_words(row.codec, payload, row.count, width, _widening(row))
+    payload.finish()
+    return words
+
+
+def _widening(row: TensorRow) -> Callable[[Words], Words]:
+    return lambda words: widen(words, row.stored, row.dtype)
+
+
+def _read_stream(parts: Sequence[tuple[TensorRow, memoryview]]) -> Iterator[Words]:
+    sources = [ByteReader(part) for _, part in parts]
+    rows = [row for row, _ in parts]
+    makers = [
+        read_meaning(row.codec, source, WIDTHS[row.stored], row.shape)
+        for row, source in zip(rows, sources, strict=True)
+    ]
+    tensors = [(source, row.shape) for row, source in zip(rows, sources, strict=True)]
+    for row, made, (integers, layout) in zip(rows, makers, read_stream(tensors), strict=True):
+        yield to_words(integers, layout, row.shape, made, _widening(row))
