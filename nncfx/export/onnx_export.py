@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from nncfx.errors import ArgumentError, ExportError, MissingExtraError
+from nncfx.export.capture.captured_program import captured_program
 from nncfx.export.capture.dynamic_batch import (
     Call,
     axes_by_argument,
@@ -221,9 +222,13 @@ def _capture(
 ) -> torch.onnx.ONNXProgram:
     try:
         know_shapes()
-        with _quiet(), ExportableCalls():
+        with _quiet(), contextlib.ExitStack() as stack:
+            captured = captured_program(model, call, axes)
+            # a program holds its calls; a model that it could not capture makes them yet
+            if captured is None:
+                stack.enter_context(ExportableCalls())
             program = torch.onnx.export(
-                model,
+                captured or model,
                 call[0],
                 kwargs=call[1],
                 dynamic_shapes=axes,
