@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from nncfx.hago import best_strategy as best_strategy
     from nncfx.network import strip, unwrap, wrap
     from nncfx.quantization import quantize
+    from nncfx.quantization import quantize_weights as quantize_weights
     from nncfx.thinning import thin
     from nncfx.tracing import no_nncf_trace
+    from nncfx.tracing import trace as trace
     from nncfx.training import create_compressed_model, load, save
 
 __all__ = [
@@ -55,9 +57,11 @@ _HOMES = {
     "load": "nncfx.training",
     "no_nncf_trace": "nncfx.tracing",
     "quantize": "nncfx.quantization",
+    "quantize_weights": "nncfx.quantization",
     "save": "nncfx.training",
     "strip": "nncfx.network",
     "thin": "nncfx.thinning",
+    "trace": "nncfx.tracing",
     "unwrap": "nncfx.network",
     "wrap": "nncfx.network",
 }

@@ -42,6 +42,7 @@ __all__ = [
     "ThinningError",
     "TracingError",
     "did_you_mean",
+    "error_text",
     "machine_fault",
     "machine_faults_told",
 ]
@@ -120,6 +121,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" Did you mean '{near[0]}'?" if near else ""
+
+
+def error_text(error: BaseException) -> str:
+    """Return the class of an error and what it says, for a message that goes on behind it.
+
+    >>> error_text(ValueError("the width is 0")), error_text(AssertionError())
+    ('ValueError: the width is 0', 'AssertionError without a text')
+    """
+    kind, text = type(error).__name__, str(error).strip()
+    return f"{kind}: {text}" if text else f"{kind} without a text"
 
 
 _FAULTY_TYPES: Final = frozenset(

@@ -56,6 +56,15 @@ def test_an_unknown_name_gets_the_nearest_one() -> None:
         _ = nncfx.Compresor
 
 
+def test_names_that_people_guess_are_there_or_pointed_to() -> None:
+    assert nncfx.trace is nncfx.tracing.trace
+    assert nncfx.quantize_weights is nncfx.quantization.quantize_weights
+    with pytest.raises(AttributeError, match=r"nncfx\.thin"):
+        _ = nncfx.prune
+    with pytest.raises(AttributeError, match=r"nncfx\.quantize_weights"):
+        _ = nncfx.compress_weights
+
+
 def test_functions_are_not_replaced_by_packages_of_their_name() -> None:
     code = (
         "import nncfx.runtimes, nncfx.thinning, nncfx.storage, nncfx.compressor, nncfx.export\n"

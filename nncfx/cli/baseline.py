@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nncfx.cli.timing import Series
-from nncfx.errors import ArgumentError, StorageError
+from nncfx.errors import ArgumentError, StorageError, error_text
 from nncfx.evidence.machine import machine_facts
 from nncfx.untrusted import read_json
 
@@ -105,7 +105,7 @@ def read_baseline(path: Path) -> Baseline:
         _ = document["machine"]["processor"]
     except (ValueError, KeyError, TypeError) as error:
         raise StorageError(
-            f"'{path}' is no baseline: {type(error).__name__}: {error}. "
+            f"'{path}' is no baseline: {error_text(error)}. "
             "Write one with: nncfx benchmark ... --json",
         ) from error
     here, there = machine_facts().get("processor"), document["machine"]["processor"]

@@ -10,8 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from nncfx._version import __version__
-from nncfx.cli.compressing import compress, resume, status
+from nncfx.cli.comparing import diff
+from nncfx.cli.compressing import compress, demo, resume, status
 from nncfx.cli.configuring import configs
+from nncfx.cli.exporting import export, quantize
 from nncfx.cli.files import inspect_file, pack, unpack
 from nncfx.cli.inspecting import inspect
 from nncfx.errors import ArgumentError
@@ -34,6 +36,10 @@ application = typer.Typer(
 application.command()(compress)
 application.command()(resume)
 application.command()(status)
+application.command()(demo)
+application.command()(export)
+application.command()(quantize)
+application.command()(diff)
 application.add_typer(configs, name="config")
 
 

@@ -1,5 +1,6 @@
 """`nncfx compress`, `resume` and `status`: the job, from one file."""
 
+import importlib.util
 import json
 import logging
 import sys
@@ -14,12 +15,13 @@ from rich.markup import escape
 from rich.table import Table
 from typing_extensions import override
 
+from nncfx.errors import ArgumentError, MissingExtraError
 from nncfx.report.format import bytes_text, count_text, prefix_text, ratio_text
 
 if TYPE_CHECKING:
     from nncfx.tasks import Plan, RunStatus, Task, TaskResult
 
-__all__ = ["OUTSIDE", "compress", "resume", "status"]
+__all__ = ["OUTSIDE", "compress", "demo", "resume", "status"]
 
 OUTSIDE: Final = 3
 """The exit code when the compressed model is outside of the budget of its search."""
@@ -73,6 +75,27 @@ def resume(
     _run(read_task(config_of(folder)), folder, workers, as_json, quiet)
 
 
+def demo(
+    folder: Annotated[Path, typer.Argument(help="Where all files go.")] = Path("demo-run"),
+    *,
+    as_json: AsJSON = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compress a small network for scikit-learn's digits, by a task file that is yours to change.
+
+    The file is written to FOLDER/digits.py; killed, `nncfx demo` goes on.
+    """
+    from nncfx.evidence.json_codec import write_text
+    from nncfx.tasks import digits, read_task
+
+    if importlib.util.find_spec("sklearn") is None:
+        raise MissingExtraError("scikit-learn", "demo", "the demo")
+    file = folder / "digits.py"
+    if not file.exists():
+        write_text(file, Path(digits.__file__).read_text(encoding="utf-8"))
+    _run(read_task(file), folder, None, as_json, quiet)
+
+
 def status(
     folder: Annotated[Path, typer.Argument(help="The folder of a run, ended or not.")],
     *,
@@ -103,6 +126,10 @@ def _run(task: "Task", folder: Path, workers: int | None, as_json: bool, quiet: 
 
     say = _progress(quiet=quiet)
     say(f"run in {folder}")
+    if workers is not None and task.config.search is None:
+        raise ArgumentError(
+            "--workers is for the trials of a search, and this config has none. Leave it out.",
+        )
     settings = {} if workers is None else {"workers": workers}
     try:
         result = run_task(task, folder, say=say, settings=settings)

@@ -38,7 +38,11 @@ def is_code(text: str) -> bool:
 
 
 def model_source(
-    text: str, weights: Path | None = None, shapes: Sequence[str] = ()
+    text: str,
+    weights: Path | None = None,
+    shapes: Sequence[str] = (),
+    *,
+    example_inputs: "ExampleInputs | None" = None,
 ) -> ModelSource:
     """Return the model that `text` names.
 
@@ -46,6 +50,7 @@ def model_source(
         text: A config, a task file, or `file.py:function` or `package.module:function`.
         weights: A file that the model takes its weights from, instead of those it comes with.
         shapes: Of inputs, as `parse_shapes` reads them; filled with random numbers.
+        example_inputs: What the model is traced on, where it is known already.
 
     Raises:
         ArgumentError: code is named without shapes.
@@ -57,11 +62,14 @@ def model_source(
 
     if Path(text).suffix in (".json", ".py"):
         task = read_task(text)
-        model, inputs = task.model(), None if shapes else task.example_inputs
+        model, inputs = task.model(), example_inputs
+        if inputs is None and not shapes:
+            inputs = task.example_inputs
         found: Task | None = task
     else:
         config = TaskConfig.from_dict({"model": text, "export": {}})
         model, inputs, found = Task(config=config, path=Path.cwd() / "cli").model(), None, None
+        inputs = example_inputs
     if weights is not None:
         model = load_weights(model, weights).eval()
     if inputs is None:

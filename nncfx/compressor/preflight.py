@@ -12,7 +12,14 @@ from torch.utils import _pytree as pytree
 
 from nncfx.compressor.evaluation.examples import batch_size
 from nncfx.compressor.evaluation.metrics import Metric, accuracy
-from nncfx.errors import ArgumentError, MissingExtraError, NNCFXError, did_you_mean, machine_fault
+from nncfx.errors import (
+    ArgumentError,
+    MissingExtraError,
+    NNCFXError,
+    did_you_mean,
+    error_text,
+    machine_fault,
+)
 from nncfx.objectives import Objective
 from nncfx.runtimes import RUNTIMES, runtime_named
 from nncfx.search import Executor, SearchSettings, Space, SpaceSettings
@@ -330,7 +337,7 @@ def _attempt(function: Callable[[], Any], what: str) -> Any:  # noqa: ANN401 (th
     except Exception as error:
         if machine_fault(error) is not None:
             raise
-        raise ArgumentError(f"{what}: {type(error).__name__}: {error}") from error
+        raise ArgumentError(f"{what}: {error_text(error)}") from error
 
 
 def _how_given(inputs: ExampleInputs) -> str:

@@ -53,9 +53,8 @@ class _Violation:
 def schema_faults(data: object, schema: Mapping[str, Any]) -> list[Fault]:
     """Return every fault of `data` against `schema`, in the order of their paths."""
     validator = jsonschema.Draft202012Validator(schema)
-    homes = _homes(schema)
     violations = [_violation(error) for error in validator.iter_errors(data)]
-    return sorted({fault for violation in violations for fault in _explain(violation, homes)})
+    return sorted({fault for violation in violations for fault in _explain(violation, schema)})
 
 
 def _violation(error: ValidationError) -> _Violation:
@@ -69,14 +68,16 @@ def _violation(error: ValidationError) -> _Violation:
     )
 
 
-def _explain(violation: _Violation, homes: Mapping[str, list[str]]) -> Iterator[Fault]:
+def _explain(violation: _Violation, schema: Mapping[str, Any]) -> Iterator[Fault]:
     path, value = violation.path, violation.value
     known = violation.schema.get("properties", {})
     if violation.word == "additionalProperties":
         refused = violation.schema.get(REFUSED, {})
         for key in value:
             if key not in known:
-                yield Fault(path=join(path, key), problem=_unknown_key(key, known, refused, homes))
+                yield Fault(
+                    path=join(path, key), problem=_unknown_key(key, known, refused, schema)
+                )
     elif violation.word == "required":
         for key in violation.expected:
             if key not in value:
@@ -92,12 +93,12 @@ def _unknown_key(
     key: str,
     known: Mapping[str, Any],
     refused: Mapping[str, str],
-    homes: Mapping[str, list[str]],
+    schema: Mapping[str, Any],
 ) -> str:
     if key in refused:
         return _refusal(refused[key])
-    if "params" in known and "params" in homes.get(key, ()):
-        return f"'{key}' belongs one level deeper. Move it into 'params'."
+    if place := _place_of(key, known, schema):
+        return place
     guess = did_you_mean(key, known)
     return (
         f"unknown key; no key is silently ignored.{guess} Known here: {', '.join(sorted(known))}."
@@ -213,13 +214,34 @@ def _kind(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def _homes(schema: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return, for each key that stands in a nested object, the keys that hold that object."""
-    definitions: Mapping[str, Any] = schema.get("$defs", {})
-    homes: dict[str, list[str]] = {}
-    for definition in definitions.values():
-        for name, prop in definition["properties"].items():
-            target = definitions.get(prop.get("$ref", "").rpartition("/")[2], {})
-            for key in target.get("properties", {}):
-                homes.setdefault(key, []).append(name)
-    return homes
+def _place_of(key: str, known: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    """Return where `key` belongs that stands among `known`, as a sentence; or ""."""
+    keys = {name: one["properties"] for name, one in schema.get("$defs", {}).items()}
+    here = [name for name, properties in keys.items() if properties == known]
+    below = [one for name in here for one in _parts(keys[name])]
+    deeper = [(f"{part}.{one}", to) for part, name in below for one, to in _parts(keys[name])]
+    for part, name in (*below, *deeper):
+        if key in keys[name]:
+            levels = "two levels" if "." in part else "one level"
+            return f"'{key}' belongs {levels} deeper. Move it into '{part}'."
+    above = [
+        part
+        for properties in keys.values()
+        for part, name in _parts(properties)
+        if name in here and key in properties
+    ]
+    return f"'{key}' belongs one level higher. Move it out of '{above[0]}'." if above else ""
+
+
+def _parts(properties: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the keys that hold objects, each with the name of the object's definition."""
+    return [(key, name) for key, prop in properties.items() for name in _references(prop)]
+
+
+def _references(prop: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the definitions that a property is, or is a list or a choice of."""
+    if "$ref" in prop:
+        yield prop["$ref"].rpartition("/")[2]
+    nested = (prop[word] for word in ("items", "then", "else") if word in prop)
+    for one in (*nested, *prop.get("allOf", ())):
+        yield from _references(one)

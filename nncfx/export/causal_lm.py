@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from nncfx.errors import ArgumentError, ExportError, MissingExtraError
+from nncfx.errors import ArgumentError, ExportError, MissingExtraError, error_text
 from nncfx.export.capture.preparation import inferring, plain
 from nncfx.export.export_result import ExportResult
 from nncfx.export.onnx_export import export_onnx
@@ -157,7 +157,7 @@ def _example_past(model: nn.Module) -> list[tuple[Tensor, ...]]:
     except Exception as error:
         raise ExportError(
             f"{type(model).__name__} does not run on input_ids, attention_mask and use_cache, as "
-            f"causal language models of transformers do: {type(error).__name__}: {error}. Export "
+            f"causal language models of transformers do: {error_text(error)}. Export "
             "it with nncfx.export_onnx.",
         ) from error
     return _pairs(model, output)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from nncfx.errors import GraphError
+from nncfx.errors import GraphError, error_text
 from nncfx.graph.operations import (
     INPUT_FUNCTION,
     OUTPUT_FUNCTION,
@@ -60,8 +60,7 @@ def decode(text: str) -> Parts:
             return parts
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise GraphError(
-            f"This is no graph in JSON: {type(error).__name__}: {error}. "
-            "Write graphs with NNCFGraph.to_json.",
+            f"This is no graph in JSON: {error_text(error)}. Write graphs with NNCFGraph.to_json.",
         ) from error
     raise GraphError(
         f"This graph is of version {version}; this nncfx reads version {_VERSION}. "

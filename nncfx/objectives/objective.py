@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nncfx.errors import ArgumentError, NNCFXError, machine_fault
+from nncfx.errors import ArgumentError, NNCFXError, error_text, machine_fault
 from nncfx.objectives.subject import Subject
 
 __all__ = ["Objective"]
@@ -61,8 +61,7 @@ class Objective:
             if machine_fault(error) is not None:
                 raise
             raise ArgumentError(
-                f"Objective '{self.name}' cannot measure the model: "
-                f"{type(error).__name__}: {error}",
+                f"Objective '{self.name}' cannot measure the model: {error_text(error)}",
             ) from error
         try:
             number = float(value)

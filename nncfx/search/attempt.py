@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from nncfx.errors import MachineError, machine_faults_told
+from nncfx.errors import MachineError, error_text, machine_faults_told
 
 __all__ = ["Attempt", "attempt"]
 
@@ -47,6 +47,6 @@ def attempt(evaluate: Callable[[], T], what: str) -> Attempt[T]:
     except MachineError:
         raise
     except Exception as reason:  # noqa: BLE001 (recorded and logged; the search goes on)
-        error = f"{type(reason).__name__}: {reason}"
+        error = error_text(reason)
     seconds = round(time.perf_counter() - clock, 3)
     return Attempt(value=value, error=error, seconds=seconds, started=started)

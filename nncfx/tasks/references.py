@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from nncfx.errors import ConfigError, NNCFXError, did_you_mean
+from nncfx.errors import ConfigError, NNCFXError, did_you_mean, error_text
 from nncfx.tasks.config import CODE
 
 __all__ = ["load_module", "load_reference"]
@@ -70,8 +70,7 @@ def load_module(path: Path, key: str) -> ModuleType:
         if known is None:
             del sys.modules[path.stem]
         raise ConfigError(
-            f"{key}: '{path}' cannot be run: {type(error).__name__}: {error}{_place(error)}. Mend "
-            "it there.",
+            f"{key}: '{path}' cannot be run: {error_text(error)}{_place(error)}. Mend it there.",
         ) from error
     _LOADED[path] = module
     return module
@@ -84,7 +83,7 @@ def _imported(name: str, key: str) -> ModuleType:
         raise
     except Exception as error:
         raise ConfigError(
-            f"{key}: the module '{name}' cannot be imported: {type(error).__name__}: {error}. "
+            f"{key}: the module '{name}' cannot be imported: {error_text(error)}. "
             "Install its package, or name a file: 'file.py:function'.",
         ) from error
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, final
 
-from nncfx.errors import SearchError, StorageError
+from nncfx.errors import SearchError, StorageError, error_text
 from nncfx.evidence.evidence import Evidence
 from nncfx.evidence.json_codec import load_object, read_text
 from nncfx.search import CAUTION, CandidateTrial, Trial
@@ -117,7 +117,7 @@ def _of_training(folder: Path, progress: Path) -> RunStatus:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(
-            f"'{progress}' is no progress of a training ({type(error).__name__}: {error}). Delete "
+            f"'{progress}' is no progress of a training ({error_text(error)}). Delete "
             "it; the next epoch writes it again.",
         ) from error
 

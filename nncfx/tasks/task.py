@@ -16,7 +16,7 @@ from nncfx.compressor import Metric, accuracy
 from nncfx.compressor.preflight import first_batch
 from nncfx.config import NNCFConfig, Section
 from nncfx.config.option import options_of
-from nncfx.errors import ArgumentError, ConfigError, NNCFXError, did_you_mean
+from nncfx.errors import ArgumentError, ConfigError, NNCFXError, did_you_mean, error_text
 from nncfx.tasks.config import DataSection, ModelSection, TaskConfig
 from nncfx.tasks.references import load_module, load_reference
 from nncfx.tasks.weights import load_weights
@@ -144,7 +144,7 @@ class Task:
             raise
         except Exception as error:
             raise ConfigError(
-                f"{key}.factory: '{section.factory}' raised {type(error).__name__}: {error}. Mend "
+                f"{key}.factory: '{section.factory}' raised {error_text(error)}. Mend "
                 "it, or its arguments.",
             ) from error
 

@@ -15,7 +15,7 @@ from typing_extensions import override
 from nncfx.channels.masked_norms import LivingChannels
 from nncfx.channels.source import Source
 from nncfx.channels.trace import CALLS_OF_A_PATH, ChannelObserver
-from nncfx.errors import ThinningError, TracingError, machine_fault
+from nncfx.errors import ThinningError, TracingError, error_text, machine_fault
 from nncfx.graph.operations import Operation
 from nncfx.graph.union_find import Ids
 from nncfx.thinning.proof_inputs import EmbeddingRows, random_inputs
@@ -187,9 +187,7 @@ def _error(
     except Exception as error:
         if machine_fault(error) is not None:
             raise
-        raise ThinningError(
-            f"The thinned model fails: {type(error).__name__}: {error}."
-        ) from error
+        raise ThinningError(f"The thinned model fails: {error_text(error)}.") from error
     if len(expected) != len(actual):
         raise ThinningError(f"The thinned model has {len(actual)} outputs, not {len(expected)}.")
     pairs = zip(expected, actual, strict=True)

@@ -120,3 +120,32 @@ def test_interrupting_says_how_to_go_on(begun: Path) -> None:
                 process.send_signal(signal.SIGINT)
     assert process.returncode == 130
     assert "go on with: nncfx resume other" in told
+
+
+@pytest.mark.slow
+def test_every_other_command_runs_as_a_process(begun: Path) -> None:
+    assert "no fault" in run(begun, "config", "check", "task.json").stdout
+    assert "$defs" in run(begun, "config", "schema").stdout
+    assert "MACs" in run(begun, "inspect", "task.json").stdout
+    run(begun, "export", "task.json", "--output", "m.onnx")
+    run(begun, "quantize", "task.json", "--output", "q.onnx")
+    assert "int8 bytes" in run(begun, "diff", "m.onnx", "q.onnx").stdout
+    assert "m.onnx" in run(begun, "benchmark", "m.onnx", "q.onnx", "--seconds", "0.05").stdout
+    run(begun, "quantize", "task.json", "--output", "q.safetensors")
+    run(begun, "pack", "q.safetensors")
+    again = ("unpack", "q.nncfx", "--output", "again.safetensors")
+    run(begun, *again)
+    assert "hold the same" in run(begun, "diff", "q.safetensors", "again.safetensors").stdout
+    assert "there already" in run(begun, "unpack", "q.nncfx", code=2).stderr
+    assert "torch" in run(begun, "version").stdout
+
+
+@pytest.mark.slow
+def test_the_demo_keeps_its_budget_and_can_be_changed(tmp_path: Path) -> None:
+    run(tmp_path, "demo", "out", "--quiet")
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert result["exported_metric"] > result["dense"]["accuracy"] - 0.03
+    assert result["dense_onnx_bytes"] > 4 * result["onnx_bytes"]
+    assert "def model()" in (tmp_path / "out" / "digits.py").read_text()
+    run(tmp_path, "report", "out", "--output", "page.html")
+    assert "<html" in (tmp_path / "page.html").read_text()

@@ -347,3 +347,24 @@ def test_nan_in_a_file_is_a_fault(tmp_path: Path) -> None:
 def test_a_missing_file_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         NNCFConfig.from_json(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        (
+            {"compression": MAGNITUDE | {"params": {"sparsity_init": 0.1}}},
+            "'sparsity_init' belongs one level higher. Move it out of 'params'.",
+        ),
+        (
+            {"compression": {"algorithm": "quantization", "num_init_samples": 3}},
+            "'num_init_samples' belongs two levels deeper. Move it into 'initializer.range'.",
+        ),
+        (
+            {"search": {"objective": "macs", "schemes": {"name": "Prune"}, "lr": 0.1}},
+            "'lr' belongs one level deeper. Move it into 'optimizer'.",
+        ),
+    ],
+)
+def test_a_key_at_a_wrong_place_is_told_the_right_one(document: dict[str, Any], told: str) -> None:
+    assert fault(document).endswith(told)

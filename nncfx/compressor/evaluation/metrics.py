@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from nncfx.errors import ArgumentError, NNCFXError, machine_fault
+from nncfx.errors import ArgumentError, NNCFXError, error_text, machine_fault
 from nncfx.tracing import run
 
 __all__ = ["Metric", "accuracy", "metric_name", "metric_value", "right_answers"]
@@ -81,7 +81,7 @@ def metric_value(metric: Metric, model: torch.nn.Module, loader: Iterable[Any]) 
             raise
         raise ArgumentError(
             f"The metric '{metric_name(metric)}' cannot judge {type(model).__name__}: "
-            f"{type(error).__name__}: {error}",
+            f"{error_text(error)}",
         ) from error
     try:
         return float(value)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import fx, nn
 
-from nncfx.errors import ExportError
+from nncfx.errors import ExportError, error_text
 from nncfx.export.capture.dynamic_batch import Call
 from nncfx.network import NNCFNetwork, strip
 from nncfx.quantization import Quantizer
@@ -115,5 +115,5 @@ def run_once(model: nn.Module, call: Call) -> object:
     except Exception as error:
         raise ExportError(
             f"{type(model).__name__} does not run on the example inputs, so there is nothing to "
-            f"export: {type(error).__name__}: {error}",
+            f"export: {error_text(error)}",
         ) from error

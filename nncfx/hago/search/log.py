@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from nncfx.errors import SearchError, StorageError
+from nncfx.errors import SearchError, StorageError, error_text
 from nncfx.hago.graph.quant_graph import QuantGraph
 from nncfx.hago.strategy.strategy import Strategy, require_hash, require_same_model
 from nncfx.storage.formats.line_file import append_line, could_begin, json_line, whole_and_torn
@@ -239,7 +239,7 @@ def _record(line: bytes, place: str) -> TrialRecord:
         if isinstance(error, StorageError):
             raise StorageError(f"{place}: {error}") from error
         raise StorageError(
-            f"{place} is no record of a trial ({type(error).__name__}: {error}), so the log is "
+            f"{place} is no record of a trial ({error_text(error)}), so the log is "
             "damaged. Restore it from a copy, or delete it to search again.",
         ) from error
     if not (math.isfinite(record.accuracy) and math.isfinite(record.score)):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from nncfx.errors import ArgumentError, NNCFXError, machine_fault
+from nncfx.errors import ArgumentError, NNCFXError, error_text, machine_fault
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.tracing import ExampleInputs, Insertion, PreSite, Priority, Site, as_call, run
@@ -137,7 +137,7 @@ def _run_one(model: nn.Module, batch: ExampleInputs, index: int) -> None:
         given += [f"{name}={_shape_text(one)}" for name, one in kwargs.items()]
         raise ArgumentError(
             f"{type(model).__name__} fails on batch {index} (counted from 0), which is "
-            f"{', '.join(given)}: {type(error).__name__}: {error} Every batch must be as the "
+            f"{', '.join(given)}: {error_text(error)} Every batch must be as the "
             "forward takes it; look at what your loader yields there.",
         ) from error
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from typing_extensions import override
 
-from nncfx.errors import ArgumentError, NNCFXError
+from nncfx.errors import ArgumentError, NNCFXError, error_text
 from nncfx.runtimes.protocol.runtime import Session
 
 __all__ = ["Metric", "SessionModule", "metric_through"]
@@ -54,6 +54,6 @@ def metric_through(session: Session, batches: Iterable[Any], metric: Metric) -> 
         raise
     except Exception as error:
         raise ArgumentError(
-            f"Metric '{name}' fails on the model in the runtime: {type(error).__name__}: {error}. "
+            f"Metric '{name}' fails on the model in the runtime: {error_text(error)}. "
             "It gets a module without parameters, whose forward takes what the file takes.",
         ) from error

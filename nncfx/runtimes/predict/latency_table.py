@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nncfx.errors import ArgumentError, RuntimeFailure, StorageError
+from nncfx.errors import ArgumentError, RuntimeFailure, StorageError, error_text
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.graph.macs import macs
 from nncfx.objectives import Objective
@@ -101,7 +101,7 @@ class LatencyTable:
             if isinstance(error, StorageError):
                 raise
             raise StorageError(
-                f"This is no latency table: {type(error).__name__}: {error}. "
+                f"This is no latency table: {error_text(error)}. "
                 "Write tables with LatencyTable.to_json.",
             ) from error
 

@@ -100,7 +100,7 @@ def _told(model: nn.Module, fault: str) -> Iterator[None]:
     except Exception as error:
         raise RuntimeFailure(
             f"{type(model).__name__} {fault} these inputs: "
-            f"{type(error).__name__}: {first_line(error)}",
+            f"{type(error).__name__}: {first_line(error) or 'no text'}",
         ) from error
 
 

@@ -36,7 +36,10 @@ def named_arrays(inputs: ExampleInputs, specs: Sequence[InputSpec]) -> dict[str,
         RuntimeFailure: an input is missing or unknown, or its shape or type is not the graph's.
     """
     args, kwargs = as_call(inputs)
-    given = _by_name(kwargs, specs) if kwargs else _by_order(args, specs)
+    count = len(pytree.tree_leaves(args)) if kwargs else len(specs)
+    given = _by_order(args, specs[:count])
+    if kwargs:
+        given |= _by_name(kwargs, specs[count:])
     return {spec.name: _checked(given[spec.name], spec) for spec in specs}
 
 

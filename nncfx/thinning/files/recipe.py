@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from nncfx.errors import ThinningError, did_you_mean
+from nncfx.errors import ThinningError, did_you_mean, error_text
 from nncfx.storage.models.narrow_attention import narrow_attention
 from nncfx.thinning.forward.arguments import Arguments, from_plain, made_bytes, plain
 from nncfx.thinning.forward.fx_graph import forward_graph
@@ -100,7 +100,7 @@ class ThinRecipe:
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ThinningError(
-                f"The text is no thin recipe: {type(error).__name__}: {error}. Pass what "
+                f"The text is no thin recipe: {error_text(error)}. Pass what "
                 "ThinRecipe.to_json returned.",
             ) from error
 

@@ -10,7 +10,7 @@ import torch
 from torch import fx, nn
 from torch.fx.node import map_aggregate
 
-from nncfx.errors import ThinningError, machine_fault
+from nncfx.errors import ThinningError, error_text, machine_fault
 from nncfx.thinning.forward.arguments import Arguments
 from nncfx.thinning.forward.fx_tracer import traced_forward
 
@@ -82,7 +82,7 @@ def forward_graph(module: nn.Module, arguments: Arguments) -> ForwardGraph:
             raise
         raise ThinningError(
             f"The forward of {type(module).__name__} cannot be written as a graph: "
-            f"{type(error).__name__}: {error}. Let its code take widths from tensors, or from "
+            f"{error_text(error)}. Let its code take widths from tensors, or from "
             "integers that the module keeps.",
         ) from error
     return ForwardGraph(graph, _lift(graph), constants)

@@ -1,7 +1,7 @@
 """Example inputs: one spelling for every function that runs a model once."""
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import torch
 
@@ -10,8 +10,9 @@ from nncfx.errors import ArgumentError
 __all__ = ["ExampleInputs", "as_call", "run"]
 
 ExampleInputs: TypeAlias = torch.Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
-"""A tensor (the only positional input), a tuple or list of positional inputs, or a mapping of
-keyword inputs."""
+"""A tensor (the only positional input), a tuple or list of positional inputs, a mapping of keyword
+inputs, or both, as torch.export has them: a tuple and a mapping in a tuple, `((x,), {"mask": m})`.
+"""
 
 
 def as_call(example_inputs: ExampleInputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -22,16 +23,30 @@ def as_call(example_inputs: ExampleInputs) -> tuple[tuple[Any, ...], dict[str, A
 
     >>> as_call((torch.ones(1), 2))[0][1]
     2
+    >>> as_call(((torch.ones(1),), {"scale": 2}))[1]
+    {'scale': 2}
     """
     if isinstance(example_inputs, torch.Tensor):
         return (example_inputs,), {}
     if isinstance(example_inputs, Mapping):
         return (), dict(example_inputs)
+    if _is_both(example_inputs):
+        return example_inputs[0], dict(example_inputs[1])
     if isinstance(example_inputs, tuple | list):
         return tuple(example_inputs), {}
     raise ArgumentError(
         f"example_inputs is a {type(example_inputs).__name__}; it must be a tensor, a tuple of "
         "positional inputs, or a mapping of keyword inputs, as the model's forward takes them.",
+    )
+
+
+def _is_both(inputs: object) -> TypeGuard[tuple[tuple[Any, ...], Mapping[str, Any]]]:
+    return (
+        isinstance(inputs, tuple)
+        and len(inputs) == 2  # noqa: PLR2004 (positional, by keyword)
+        and isinstance(inputs[0], tuple)
+        and isinstance(inputs[1], Mapping)
+        and all(isinstance(name, str) for name in inputs[1])
     )
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from nncfx.errors import NNCFXError, TracingError, machine_fault
+from nncfx.errors import NNCFXError, TracingError, error_text, machine_fault
 from nncfx.graph import Operation, TensorInfo
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.composite_functions import COMPOSITE, composite_apart
@@ -179,7 +179,7 @@ def _explained(model: nn.Module) -> Iterator[None]:
         if machine_fault(error) is not None:
             raise
         raise TracingError(
-            f"{type(model).__name__} refuses the example inputs: {type(error).__name__}: {error}. "
+            f"{type(model).__name__} refuses the example inputs: {error_text(error)}. "
             "Pass what its forward takes: a tensor, a tuple of positional inputs, or a mapping of "
             "keyword inputs, on the model's device.",
         ) from error

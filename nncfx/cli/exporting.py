@@ -1,0 +1,166 @@
+"""`nncfx export` and `nncfx quantize`: from a model and its weights to a file that is deployed."""
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nncfx.cli.sources import ModelSource, model_source
+from nncfx.errors import ArgumentError
+from nncfx.report.format import bytes_text
+
+__all__ = ["export", "quantize"]
+
+Source = Annotated[
+    str,
+    typer.Argument(help="A config or task file, file.py:function or package.module:function."),
+]
+Weights = Annotated[Path | None, typer.Option(help="A checkpoint that the model takes.")]
+Shapes = Annotated[
+    list[str] | None, typer.Option(help="Shape of an input: 1x3x224x224, or NAME=...")
+]
+Target = Annotated[str, typer.Option(help="The runtime, or a JSON file that describes one.")]
+AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON, not text.")]
+
+
+def export(  # noqa: PLR0913 (each is an option of the command)
+    model: Source,
+    *,
+    weights: Weights = None,
+    output: Annotated[Path, typer.Option(help="The ONNX file to write.")] = Path("model.onnx"),
+    target: Target = "onnxruntime",
+    input_shape: Shapes = None,
+    dynamic_batch: Annotated[bool, typer.Option(help="Whether the batch axis stays open.")] = True,
+    opset: Annotated[int | None, typer.Option(help="Operator set; else the target's.")] = None,
+    as_json: AsJSON = False,
+) -> None:
+    """Write a model as an ONNX file for a runtime."""
+    from nncfx.export import export_onnx
+
+    source = model_source(model, weights, input_shape or ())
+    file = export_onnx(
+        source.model,
+        output,
+        source.example_inputs,
+        target,
+        dynamic_batch=dynamic_batch,
+        opset=opset,
+    )
+    facts = {
+        "path": str(file.path),
+        "target": file.target,
+        "opset": file.opset,
+        "inputs": list(file.inputs),
+        "outputs": list(file.outputs),
+        "size_bytes": file.size_bytes,
+    }
+    _print(facts, as_json=as_json)
+
+
+def quantize(  # noqa: PLR0913 (each is an option of the command)
+    model: Source,
+    *,
+    weights: Weights = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="What returns the batches: file.py:function; else those of the config."),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option(help="The file: .nncfx, .safetensors, or .onnx for the target.")
+    ] = Path("quantized.nncfx"),
+    target: Target = "onnxruntime",
+    samples: Annotated[int, typer.Option(min=1, help="Examples that ranges are found on.")] = 300,
+    weights_only: Annotated[
+        bool, typer.Option("--weights-only", help="Weights alone, which needs no data.")
+    ] = False,
+    bits: Annotated[int, typer.Option(help="Of weights, with --weights-only: 4 or 8.")] = 8,
+    input_shape: Shapes = None,
+    as_json: AsJSON = False,
+) -> None:
+    """Quantize a trained model on a few batches, or its weights alone, and write it."""
+    if output.suffix not in (".nncfx", ".safetensors", ".onnx"):
+        raise ArgumentError(
+            f"'{output}' has none of the endings .nncfx, .safetensors and .onnx, which say how it "
+            "is written. Name the file --output model.nncfx.",
+        )
+    if bits not in (4, 8) or (bits != 8 and not weights_only):  # noqa: PLR2004 (what there is)
+        raise ArgumentError(f"--bits is {bits}; weights have 8, or with --weights-only 4.")
+    batches = None if data is None or weights_only else _batches(data)
+    source = _source(model, weights, input_shape or (), batches)
+    if weights_only:
+        from nncfx.quantization import quantize_weights
+
+        made: Any = quantize_weights(
+            source.model,
+            bits=4 if bits == 4 else 8,  # noqa: PLR2004 (as asked for)
+            example_inputs=source.example_inputs,
+        )
+    else:
+        from nncfx.quantization import quantize as quantized
+
+        made = quantized(
+            source.model, batches or _of_task(source, model), target=target, samples=samples
+        )
+    facts = {"path": str(output), "size_bytes": _written(output, made, source, target)}
+    _print(facts, as_json=as_json)
+
+
+def _source(
+    model: str, weights: Path | None, shapes: Iterable[str], batches: Iterable[Any] | None
+) -> ModelSource:
+    """Return the model; what it is traced on is of the batches, where they are given."""
+    first = None
+    if batches is not None and not shapes:
+        batch = next(iter(batches), None)
+        is_pair = isinstance(batch, tuple | list) and len(batch) == 2  # noqa: PLR2004 (and labels)
+        first = batch[0] if isinstance(batch, tuple | list) and is_pair else batch
+    return model_source(model, weights, tuple(shapes), example_inputs=first)
+
+
+def _batches(text: str) -> Iterable[Any]:
+    from nncfx.tasks.references import load_reference
+
+    found = load_reference(text, Path.cwd(), "--data")
+    made = found() if callable(found) else found
+    if isinstance(made, dict) and "train" in made:
+        made = made["train"]
+    if not isinstance(made, Iterable):
+        raise ArgumentError(
+            f"--data {text} gave a {type(made).__name__}; it must return batches, such as a "
+            "DataLoader or a list.",
+        )
+    return made
+
+
+def _of_task(source: ModelSource, text: str) -> Iterable[Any]:
+    if source.task is None or source.task.config.data is None:
+        raise ArgumentError(
+            f"'{text}' says nothing of data, which ranges are found on. Give --data "
+            "file.py:function, or --weights-only, which needs none.",
+        )
+    return source.task.data.train
+
+
+def _written(output: Path, made: Any, source: ModelSource, target: str) -> int:  # noqa: ANN401 (a model)
+    if output.suffix == ".onnx":
+        from nncfx.export import export_onnx
+
+        return export_onnx(made, output, source.example_inputs, target).size_bytes
+    if output.suffix == ".nncfx":
+        from nncfx.storage import save
+
+        return save(output, made).size_bytes
+    from nncfx.training import save as save_checkpoint
+
+    return save_checkpoint(output, made).stat().st_size
+
+
+def _print(facts: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(facts, indent=1) + "\n")
+        return
+    more = f", inputs {', '.join(facts['inputs'])}" if "inputs" in facts else ""
+    sys.stdout.write(f"{facts['path']}: {bytes_text(facts['size_bytes'])}{more}\n")

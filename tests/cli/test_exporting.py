@@ -1,0 +1,78 @@
+"""`nncfx export` and `quantize` write what the functions of these names make."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import nncfx
+from nncfx.cli.commands import application
+from nncfx.errors import ArgumentError
+from nncfx.export import summarize_onnx
+
+
+def run(*arguments: str | Path) -> str:
+    result = CliRunner().invoke(application, list(map(str, arguments)), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return what names a model; its data is beside it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wide.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "def net():\n"
+        "    torch.manual_seed(0)\n"
+        "    return nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 2))\n"
+        "def batches(): return [(torch.randn(8, 32), torch.zeros(8)) for _ in range(4)]\n"
+    )
+    return "wide.py:net"
+
+
+def test_export_and_diff_tell_what_quantizing_changed(code: str, tmp_path: Path) -> None:
+    shape = ("--input-shape", "1x32")
+    run("export", code, *shape, "--output", "a.onnx")
+    data = ("--data", "wide.py:batches")
+    made = json.loads(run("quantize", code, *data, "--output", "b.onnx", "--json"))
+    assert made["size_bytes"] == (tmp_path / "b.onnx").stat().st_size
+    integers = 32 * 64 + 64 * 2 + 64 + 2  # weights, and a zero point for each output
+    assert summarize_onnx("b.onnx").weight_bytes["int8"] == integers
+    found = json.loads(run("diff", "a.onnx", "b.onnx", "--json"))["differences"]
+    rows = {one["name"]: (one["before"], one["after"]) for one in found}
+    assert rows["int8 bytes"] == (None, integers)
+    assert "input input" not in rows
+    assert "hold the same" in run("diff", "a.onnx", "a.onnx")
+
+
+def test_weights_come_from_a_checkpoint_and_the_file_is_read_again(
+    code: str, tmp_path: Path
+) -> None:
+    from torch import nn  # noqa: PLC0415 (as the code does)
+
+    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 2))
+    torch.save(model.state_dict(), tmp_path / "w.pt")
+    run("quantize", code, "--weights", "w.pt", "--data", "wide.py:batches", "--output", "q.nncfx")
+    x = torch.randn(4, 32)
+    read = nncfx.load("q.nncfx", nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 2)))[1]
+    assert torch.allclose(read.eval()(x), model(x), atol=0.05)
+    weights = ("--weights-only", "--bits", "4", "--input-shape", "1x32")
+    run("quantize", code, *weights, "--output", "w.safetensors")
+    assert (tmp_path / "w.safetensors").stat().st_size < 4 * 32 * 64 / 2
+    torch.save({name: one + 1 for name, one in model.state_dict().items()}, tmp_path / "v.pt")
+    found = json.loads(run("diff", "w.pt", "v.pt", "--json"))["differences"]
+    assert [one["max_difference"] for one in found] == pytest.approx([1.0] * 4, rel=1e-5)
+
+
+def test_mistakes_are_told(code: str) -> None:
+    with pytest.raises(ArgumentError, match="says nothing of data"):
+        run("quantize", code, "--input-shape", "1x32")
+    with pytest.raises(ArgumentError, match="none of the endings"):
+        run("quantize", code, "--output", "a.bin")
+    with pytest.raises(ArgumentError, match="--bits is 4"):
+        run("quantize", code, "--bits", "4")
+    with pytest.raises(ArgumentError, match="gave a int"):
+        run("quantize", code, "--data", "wide.py:torch.get_num_threads")
