@@ -5,7 +5,7 @@ PIP := $(BIN)/pip --disable-pip-version-check install --quiet
 # pytest-xdist runs one worker a core, so that torch's own threads would only get in the way.
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile
 
-.PHONY: demo cifar-quick verify-results test test-fast lint clean
+.PHONY: changelog release demo cifar-quick verify-results test test-fast lint clean
 
 demo: .venv/demo
 	$(BIN)/python examples/digits.py
@@ -29,6 +29,23 @@ lint: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+# what goes to an index: sdist and wheel, checked; then the wheel alone in an environment of its own
+release: .venv/torch
+	$(PIP) build twine
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv build/release
+	build/release/bin/pip --disable-pip-version-check install --quiet -c constraints.txt dist/*.whl
+	build/release/bin/python benchmarks/base_install.py
+
+# gathers the fragments of changelog.d under the version, as a release begins
+changelog:
+	{ sed -n 1,3p CHANGELOG.md; printf '\n## %s\n\n' "$$($(BIN)/python -c 'import nncfx; print(nncfx.__version__)')"; \
+	  cat changelog.d/*.md; sed -n '4,$$p' CHANGELOG.md; } > CHANGELOG.next
+	mv CHANGELOG.next CHANGELOG.md
+	git rm -q changelog.d/*.md
 
 clean:
 	rm -rf .venv demo-out out

@@ -15,6 +15,7 @@ AT_THE_ROOT = {
     ".gitignore",
     "CHANGELOG.md",
     "LICENSE",
+    "MANIFEST.in",
     "Makefile",
     "README.md",
     "benchmarks",
