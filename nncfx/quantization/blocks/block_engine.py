@@ -1,5 +1,6 @@
 """Compress the blocks of a model one after another, each on what the ones before now return."""
 
+import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ class WeightSettings:
         method: "gptq" or "round"; either chooses the grid that clips best for the inputs.
         scales: "awq" to give inputs of large magnitude a finer grid first, where a norm or a
             linear layer makes them for linear layers alone.
+        half_scales: Round the scales of groups to float16, for files that hold no others.
 
     Raises:
         ArgumentError: a value is not admissible.
@@ -55,6 +57,7 @@ class WeightSettings:
     group_size: int | None = 128
     method: Literal["gptq", "round"] = "gptq"
     scales: Literal["awq"] | None = None
+    half_scales: bool = False
 
     def __post_init__(self) -> None:
         if self.group_size is not None and self.group_size < 1:
@@ -85,8 +88,8 @@ def quantize_blocks(
 
     Each block sees what the quantized blocks before it return, and within a block each group of
     layers that read the same tensor what the quantized ones before them make. Only the second
-    moments of one such group are in memory at a time. Rows that an `attention_mask` of the batch
-    leaves out do not count.
+    moments of one such group are in memory at a time. Rows that an argument whose name ends
+    in "mask" leaves out do not count.
 
     Args:
         model: Plain, on any device; its blocks follow one another in one `nn.ModuleList`.
@@ -154,7 +157,8 @@ def run_blocks(
     with preserved(model), torch.no_grad():
         calls = block_calls(model, names, given)
         counted = [
-            _counted(batch, call.hidden) for batch, call in zip(given, calls[0], strict=True)
+            _counted(model, batch, call.hidden)
+            for batch, call in zip(given, calls[0], strict=True)
         ]
         present = calls[0]
         for number in tracked(range(len(names)), "Compressing blocks"):
@@ -167,13 +171,14 @@ def run_blocks(
             after()
 
 
-def _counted(batch: ExampleInputs, hidden: Tensor) -> Tensor | None:
-    """Return which rows of the hidden states are no padding, if the batch says so."""
-    _, kwargs = as_call(batch)
-    mask = kwargs.get("attention_mask")
-    if not isinstance(mask, Tensor) or mask.shape != hidden.shape[:-1]:
-        return None
-    return mask.bool()
+def _counted(model: nn.Module, batch: ExampleInputs, hidden: Tensor) -> Tensor | None:
+    """Return which rows of the hidden states are no padding, if an argument "...mask" says so."""
+    args, kwargs = as_call(batch)
+    named = dict(zip(inspect.signature(model.forward).parameters, args, strict=False)) | kwargs
+    for name, mask in named.items():
+        if name.endswith("mask") and isinstance(mask, Tensor) and mask.shape == hidden.shape[:-1]:
+            return mask.bool()
+    return None
 
 
 def quantize_block(
@@ -193,7 +198,9 @@ def quantize_block(
         known = curvature(moments)
         spec = format_spec(settings.weights, settings.group_size, group.width)
         for layer in group.layers:
-            rounded = ROUNDINGS[settings.method](layer.rows.contiguous(), known, spec)
+            weight = layer.rows.contiguous()
+            grid = fitted_grid(weight, spec, moments.diagonal(), half_scales=settings.half_scales)
+            rounded = ROUNDINGS[settings.method](weight, known, spec, grid)
             layer.take(rounded.stored.dequantize())
             stored[layer.name] = rounded.stored
     return stored

@@ -1,5 +1,6 @@
 """How the weight of one layer is compressed: small functions in one table."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -7,7 +8,6 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from nncfx.quantization.blocks.weight_formats import fitted_grid
 from nncfx.quantization.grid.fake_quantize import fake_quantize
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.grid.stored_weights import on_grid
@@ -31,25 +31,24 @@ class Rounded:
     error: float
 
 
-Rounding = Callable[[Tensor, Curvature, QuantizerSpec], Rounded]
-"""Takes a weight, o x i, what is known of its inputs, and a grid by rows or groups."""
-
-
-def _energies(known: Curvature) -> Tensor:
-    return known.moments.diagonal()
+Rounding = Callable[[Tensor, Curvature, QuantizerSpec, tuple[Tensor, Tensor]], Rounded]
+"""Takes a weight, o x i, what is known of its inputs, and a grid by rows or groups: its form, and
+scale and zero point as fitted."""
 
 
 def _stored(
     values: Tensor, weight: Tensor, grid: tuple[Tensor, Tensor], spec: QuantizerSpec
 ) -> IntegerTensor:
-    # rounded values are on the grid already, whatever the precision of the weight
-    return on_grid(values.to(weight.dtype), *grid, spec)
+    # rounded in float32, they are on the grid; in the weight's own precision they might not be
+    codes = on_grid(values, *grid, spec)
+    return dataclasses.replace(codes, dtype=weight.dtype)
 
 
 @torch.no_grad()
-def rounded_to_nearest(weight: Tensor, known: Curvature, spec: QuantizerSpec) -> Rounded:
-    """Round to nearest on the grid that clips best for these inputs."""
-    grid = fitted_grid(weight, spec, _energies(known))
+def rounded_to_nearest(
+    weight: Tensor, known: Curvature, spec: QuantizerSpec, grid: tuple[Tensor, Tensor]
+) -> Rounded:
+    """Round to nearest."""
     values = fake_quantize(weight.float(), *grid, spec)
     change = values - weight.float()
     error = float(((change @ known.moments) * change).sum())
@@ -57,9 +56,10 @@ def rounded_to_nearest(weight: Tensor, known: Curvature, spec: QuantizerSpec) ->
 
 
 @torch.no_grad()
-def rounded_by_gptq(weight: Tensor, known: Curvature, spec: QuantizerSpec) -> Rounded:
+def rounded_by_gptq(
+    weight: Tensor, known: Curvature, spec: QuantizerSpec, grid: tuple[Tensor, Tensor]
+) -> Rounded:
     """Round column by column, later columns making up for the errors."""
-    grid = fitted_grid(weight, spec, _energies(known))
     found = round_matrix(weight.float(), known, *grid, spec)
     return Rounded(_stored(found.values, weight, grid, spec), float(found.errors.sum()))
 

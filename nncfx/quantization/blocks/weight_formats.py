@@ -64,7 +64,11 @@ def format_spec(name: str, group_size: int | None, width: int) -> QuantizerSpec:
 
 @torch.no_grad()
 def fitted_grid(
-    weight: Tensor, spec: QuantizerSpec, energies: Tensor | None = None
+    weight: Tensor,
+    spec: QuantizerSpec,
+    energies: Tensor | None = None,
+    *,
+    half_scales: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return scale and zero point of each group or row of `weight`: those that change it least.
 
@@ -72,6 +76,7 @@ def fitted_grid(
         weight: o x i.
         spec: By rows (axis 0) or groups along them.
         energies: How much a change of each input's weight counts, i; alike by default.
+        half_scales: Round scales to float16, for files that hold no others.
     """
     width = weight.shape[1] if spec.group is None else spec.group
     rows = weight.float().reshape(-1, width)
@@ -82,4 +87,5 @@ def fitted_grid(
     share = best_shares(rows, by_row, counts)
     scale, zero = qparams_from_range(rows.amin(1) * share, rows.amax(1) * share, by_row)
     # as files of this precision hold it, so that what is rounded fits what is read
-    return scale.to(weight.dtype).float(), zero
+    scale = scale.to(weight.dtype)
+    return (scale.half() if half_scales else scale).float(), zero

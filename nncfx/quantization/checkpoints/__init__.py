@@ -1,0 +1,1 @@
+"""Folders of quantized language models, in the formats that other programs read."""

@@ -1,0 +1,171 @@
+"""Folders of safetensors shards: read tensor by tensor, written block by block, resumed."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, final
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from nncfx.errors import StorageError
+from nncfx.storage.formats.whole_file import write_whole, writing
+from nncfx.untrusted import read_json
+
+__all__ = ["ShardWriter", "Shards"]
+
+_INDEX: Final = "model.safetensors.index.json"
+_SINGLE: Final = "model.safetensors"
+_SETTINGS: Final = "nncfx"
+"""The key in a shard's metadata under which the settings stand that made it."""
+
+
+@final
+class Shards:
+    """The tensors of a folder of safetensors files, each read when it is asked for."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """Read the index of `folder`, or the names in its one file.
+
+        Raises:
+            StorageError: there is neither, or they are damaged.
+        """
+        self._folder = Path(folder)
+        self._files: dict[str, Path] = dict(self._found())
+
+    def _found(self) -> Iterator[tuple[str, Path]]:
+        index = self._folder / _INDEX
+        if not index.exists():
+            single = self._folder / _SINGLE
+            if not single.exists():
+                raise StorageError(
+                    f"'{self._folder}' has neither {_INDEX} nor {_SINGLE}. Pass the folder of a "
+                    "model that save_pretrained wrote.",
+                )
+            with _opened(single) as file:
+                yield from ((name, single) for name in file.keys())  # noqa: SIM118 (no mapping)
+            return
+        try:
+            table = read_json(index.read_bytes())
+        except (OSError, ValueError) as error:
+            raise StorageError(f"'{index}' cannot be read ({error}). Copy it again.") from error
+        places = table.get("weight_map") if isinstance(table, dict) else None
+        if not isinstance(places, dict):
+            raise StorageError(f"'{index}' has no 'weight_map'. Copy it again.")
+        for name, file_name in places.items():
+            if Path(str(file_name)).name != file_name:
+                raise StorageError(f"'{index}' names the file '{file_name}' outside its folder.")
+            yield name, self._folder / file_name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all tensors."""
+        return tuple(self._files)
+
+    def read(self, name: str) -> Tensor:
+        """Return a tensor.
+
+        Raises:
+            StorageError: it is missing, or its file is damaged.
+        """
+        if name not in self._files:
+            raise StorageError(f"'{self._folder}' has no tensor '{name}'. Copy the model again.")
+        with _opened(self._files[name]) as file:
+            try:
+                tensor: Tensor = file.get_tensor(name)
+            except SafetensorError as error:
+                raise StorageError(
+                    f"'{self._files[name]}' is damaged ({error}). Copy it again."
+                ) from error
+            # aligned as torch aligns: products depend on it in their last bits
+            return tensor.clone()
+
+
+def _opened(path: Path) -> Any:  # noqa: ANN401 (safetensors has no types)
+    try:
+        return safe_open(path, framework="pt")
+    except (OSError, SafetensorError) as error:
+        raise StorageError(f"'{path}' cannot be read ({error}). Copy it again.") from error
+
+
+@final
+class ShardWriter:
+    """Writes a folder of shards, one for each part of a model; what is there is not made again.
+
+    Each shard is written whole or not at all and holds the settings that made it, so that a run
+    that was killed goes on behind its last whole shard.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], settings: Mapping[str, Any]) -> None:
+        """Write into `folder`, which is made, by `settings`, which JSON can hold."""
+        self.folder = Path(folder)
+        self._settings = json.dumps(settings, sort_keys=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def _path(self, part: str) -> Path:
+        return self.folder / f"model-{part}.safetensors"
+
+    def has(self, part: str) -> bool:
+        """Return whether the shard of `part` is there.
+
+        Raises:
+            StorageError: it was made by other settings.
+        """
+        path = self._path(part)
+        if not path.exists():
+            return False
+        with _opened(path) as file:
+            made_by = (file.metadata() or {}).get(_SETTINGS)
+        if made_by != self._settings:
+            raise StorageError(
+                f"'{path}' was made by the settings {made_by}, and these are {self._settings}. "
+                "Go on with the same, or write into an empty folder.",
+            )
+        return True
+
+    def read(self, part: str) -> dict[str, Tensor]:
+        """Return the tensors of a shard that is there."""
+        with _opened(self._path(part)) as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+
+    def write(self, part: str, tensors: Mapping[str, Tensor]) -> None:
+        """Write the shard of `part`.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        whole = {name: one.detach().cpu().contiguous() for name, one in tensors.items()}
+        with writing(self._path(part)) as draft:
+            save_file(whole, draft, metadata={"format": "pt", _SETTINGS: self._settings})
+
+    def finish(self, source: Path, config: Mapping[str, Any]) -> None:
+        """Write the index and the config, and copy what else `source` has but weights.
+
+        Args:
+            source: The folder of the model in float.
+            config: Is added to the model's own.
+
+        Raises:
+            StorageError: something cannot be read or written.
+        """
+        places: dict[str, str] = {}
+        total = 0
+        for path in sorted(self.folder.glob("model-*.safetensors")):
+            with _opened(path) as file:
+                places |= dict.fromkeys(file.keys(), path.name)
+            total += path.stat().st_size
+        try:
+            own = read_json((source / "config.json").read_bytes())
+        except (OSError, ValueError) as error:
+            raise StorageError(f"'{source}/config.json' cannot be read ({error}).") from error
+        if not isinstance(own, dict):
+            raise StorageError(f"'{source}/config.json' is no table. Copy the model again.")
+        for path in source.iterdir():
+            if path.is_file() and path.suffix in {".json", ".txt", ".model", ".jinja"}:
+                shutil.copyfile(path, self.folder / path.name)
+        index = {"metadata": {"total_size": total}, "weight_map": places}
+        for name, content in ((_INDEX, index), ("config.json", own | dict(config))):
+            write_whole(self.folder / name, [json.dumps(content, indent=2).encode()])

@@ -1,0 +1,239 @@
+"""Quantize a checkpoint from shards to shards: one block of the model is in memory at a time."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, final
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from typing_extensions import override
+
+from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.quantization.blocks.block_calls import BlockCall, find_blocks
+from nncfx.quantization.blocks.block_engine import (
+    WeightSettings,
+    quantize_block,
+    run_blocks,
+)
+from nncfx.quantization.checkpoints.checkpoint_folder import Shards, ShardWriter
+from nncfx.quantization.checkpoints.layouts import LAYOUTS, Layout
+from nncfx.storage.models.integer_tensor import IntegerTensor
+from nncfx.tracing import ExampleInputs
+
+__all__ = ["quantize_checkpoint"]
+
+_REST: Final = "rest"
+"""The shard of what is outside of the blocks."""
+
+
+def quantize_checkpoint(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    batches: Iterable[ExampleInputs],
+    settings: WeightSettings | None = None,
+    *,
+    layout: Literal["compressed-tensors", "gptq"] = "compressed-tensors",
+    blocks: str | None = None,
+) -> Path:
+    """Quantize the blocks of a transformers checkpoint into a folder that transformers reads.
+
+    The model is built without its weights; each block is read from the shards, quantized on what
+    the quantized blocks before it return, written, and forgotten. What is outside of the blocks
+    is copied. A run that was killed goes on behind the last block that is whole on disk; blocks
+    that were done are read back as they were rounded.
+
+    Args:
+        source: A folder with config.json and safetensors, as `save_pretrained` writes it.
+        target: A folder; with shards of the same settings it is gone on with.
+        batches: Inputs of the model, as `quantize_blocks` takes them.
+        settings: How.
+        layout: Which program's tensors: compressed-tensors' (vLLM, transformers), or GPTQ's,
+            where scales are float16.
+        blocks: The name of the list of blocks, where several would do.
+
+    Returns:
+        `target`.
+
+    Raises:
+        ArgumentError: the layout has no place for the format, or the model has no blocks.
+        StorageError: a file cannot be read or written, or shards of other settings are there.
+        CompressionError: what a layer reads is not finite.
+    """
+    chosen = settings or WeightSettings()
+    written = _layout(layout, chosen)
+    chosen = dataclasses.replace(chosen, half_scales=chosen.half_scales or written.half_scales)
+    own = Path(source)
+    shards = Shards(own)
+    model, dtype = _empty_model(own)
+    names = find_blocks(model, blocks)
+    loader = _Loader(model, shards, dtype)
+    told = dataclasses.asdict(chosen) | {"layout": layout, "blocks": list(names)}
+    writer = ShardWriter(target, told)
+    prefixes = tuple(f"{name}." for name in names)
+    loader.load(lambda name: not name.startswith(prefixes))
+    if not writer.has(_REST):
+        rest = {name: shards.read(name) for name in shards.names if not _in_blocks(name, prefixes)}
+        writer.write(_REST, rest)
+    run = _Run(loader, writer, written, chosen)
+    run_blocks(model, names, batches, run.work, before=run.before, after=run.after)
+    ignored = [
+        name
+        for name, one in model.named_modules()
+        if isinstance(one, nn.Linear) and not name.startswith(prefixes)
+    ]
+    group = chosen.group_size if chosen.weights != "mxfp4" else 32
+    writer.finish(own, written.config(chosen.weights, group, ignored))
+    return Path(target)
+
+
+def _in_blocks(name: str, prefixes: tuple[str, ...]) -> bool:
+    return name.startswith(prefixes)
+
+
+def _layout(name: str, settings: WeightSettings) -> Layout:
+    if name not in LAYOUTS:
+        raise ArgumentError(
+            f"There is no layout '{name}'.{did_you_mean(name, tuple(LAYOUTS))} Known are "
+            f"{', '.join(LAYOUTS)}.",
+        )
+    LAYOUTS[name].check(settings.weights, settings.group_size)
+    return LAYOUTS[name]
+
+
+@final
+class _Run:
+    """What is done with each block: read, quantize, write, forget."""
+
+    def __init__(
+        self, loader: "_Loader", writer: ShardWriter, layout: Layout, settings: WeightSettings
+    ) -> None:
+        self._loader, self._writer = loader, writer
+        self._layout, self._settings = layout, settings
+        self._present = ""
+
+    def before(self, name: str) -> None:
+        self._present = name
+        self._loader.load(lambda one: one.startswith(f"{name}."))
+
+    def work(
+        self,
+        name: str,
+        block: nn.Module,
+        calls: Sequence[BlockCall],
+        counted: Sequence[Tensor | None],
+    ) -> None:
+        if self._writer.has(name):
+            _restore(block, name, self._writer.read(name), self._layout)
+            return
+        stored = quantize_block(block, calls, counted, self._settings)
+        turned = [own for own in stored if type(block.get_submodule(own)) is not nn.Linear]
+        if turned:
+            raise ArgumentError(
+                f"'{name}.{turned[0]}' is a {type(block.get_submodule(turned[0])).__name__}; the "
+                f"layout '{self._layout.name}' has a place for nn.Linear alone. Use "
+                "quantize_blocks and export_onnx.",
+            )
+        self._writer.write(name, self._tensors(name, block, stored))
+
+    def _tensors(
+        self, name: str, block: nn.Module, stored: Mapping[str, IntegerTensor]
+    ) -> dict[str, Tensor]:
+        """Return the tensors of a block under their names in the whole model."""
+        found = {
+            f"{name}.{own}": one
+            for own, one in block.state_dict().items()
+            if not (own.endswith(".weight") and own.removesuffix(".weight") in stored)
+        }
+        for own, integers in stored.items():
+            parts = self._layout.tensors(integers)
+            found |= {f"{name}.{own}.{part}": one for part, one in parts.items()}
+        return found
+
+    def after(self) -> None:
+        self._loader.forget(f"{self._present}.")
+
+
+def _restore(block: nn.Module, name: str, tensors: Mapping[str, Tensor], layout: Layout) -> None:
+    """Give a block the weights that its shard holds."""
+    own = block.state_dict()
+    state: dict[str, Tensor] = {}
+    matrices: dict[str, dict[str, Tensor]] = {}
+    for full, one in tensors.items():
+        key = full.removeprefix(f"{name}.")
+        if key in own and one.dtype == own[key].dtype:
+            state[key] = one
+        else:
+            module, _, part = key.rpartition(".")
+            matrices.setdefault(module, {})[part] = one
+    for module, parts in matrices.items():
+        like = own[f"{module}.weight"]
+        integers = layout.read(parts, (like.shape[0], like.shape[1]), like.dtype)
+        state[f"{module}.weight"] = integers.dequantize()
+    block.load_state_dict(state)
+
+
+@final
+class _EmptyOnMeta(TorchFunctionMode):
+    """Takes no memory for what `torch.empty` makes: parameters, before they are initialized."""
+
+    @override
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        given = dict(kwargs or {})
+        if func is torch.empty:
+            given["device"] = "meta"
+        return func(*args, **given)
+
+
+def _empty_model(source: Path) -> tuple[nn.Module, torch.dtype]:
+    """Return the model of a folder with its buffers, but without weights; and their dtype."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(source)
+    dtype = config.dtype if isinstance(config.dtype, torch.dtype) else torch.float32
+    with _EmptyOnMeta():
+        make: Callable[..., nn.Module] = AutoModelForCausalLM.from_config
+        model = make(config, dtype=dtype)
+    return model.eval(), dtype
+
+
+@final
+class _Loader:
+    """Puts tensors of shards into the parameters of a model, and takes them out again."""
+
+    def __init__(self, model: nn.Module, shards: Shards, dtype: torch.dtype) -> None:
+        self._model, self._shards, self._dtype = model, shards, dtype
+
+    def load(self, is_asked: Callable[[str], bool]) -> None:
+        """Read the parameters (and buffers that files hold) of these names."""
+        tied: dict[int, nn.Parameter] = {}
+        held = set(self._shards.names)
+        for name, parameter in list(self._model.named_parameters(remove_duplicate=False)):
+            if not is_asked(name):
+                continue
+            if name in held:
+                value = self._shards.read(name).to(parameter.dtype)
+                tied[id(parameter)] = nn.Parameter(value, requires_grad=False)
+        for name, parameter in list(self._model.named_parameters(remove_duplicate=False)):
+            if id(parameter) in tied:
+                self._put(name, tied[id(parameter)])
+            elif is_asked(name) and parameter.is_meta:
+                self._shards.read(name)  # tells which one is missing
+
+    def forget(self, prefix: str) -> None:
+        """Free the parameters whose names begin with `prefix`."""
+        for name, parameter in list(self._model.named_parameters()):
+            if name.startswith(prefix):
+                self._put(name, nn.Parameter(parameter.to("meta"), requires_grad=False))
+
+    def _put(self, name: str, parameter: nn.Parameter) -> None:
+        module, _, own = name.rpartition(".")
+        setattr(self._model.get_submodule(module), own, parameter)

@@ -1,0 +1,212 @@
+"""Checkpoints from shards to shards."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from nncfx.errors import ArgumentError, StorageError
+from nncfx.quantization.blocks.block_engine import WeightSettings, quantize_blocks
+from nncfx.quantization.blocks.weight_formats import WeightFormat
+from nncfx.quantization.checkpoints import quantize_checkpoint as module
+from nncfx.quantization.checkpoints.quantize_checkpoint import quantize_checkpoint
+from nncfx.quantization.packing.layers import PackedLinear
+
+transformers = pytest.importorskip("transformers")
+
+
+def llama(dtype: torch.dtype = torch.float32, **changes: object) -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(**{
+        "vocab_size": 90, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 96, "max_position_embeddings": 32,
+        "initializer_range": 0.2, **changes,
+    })  # fmt: skip
+    # not .to(dtype), which would round the rotary frequencies, too
+    return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+
+
+def batches() -> list[dict[str, Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    return [{"input_ids": torch.randint(90, (4, 30), generator=generator)} for _ in range(3)]
+
+
+def saved(model: nn.Module, folder: Path, shard: str = "60KB") -> Path:
+    model.save_pretrained(folder, max_shard_size=shard)
+    return folder
+
+
+def tensors(folder: Path) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        found |= load_file(file)
+    return found
+
+
+def words(packed: Tensor, bits: int, axis: int) -> Tensor:
+    """Read words of 32 bits as the documents of both formats describe them, one by one."""
+    rows = packed.movedim(axis, -1)
+    found = []
+    for row in rows.tolist():
+        codes = []
+        for word in row:
+            unsigned = word % 2**32
+            codes += [unsigned // 2 ** (bits * n) % 2**bits for n in range(32 // bits)]
+        found.append(codes)
+    return torch.tensor(found).movedim(-1, axis)
+
+
+SETTINGS = WeightSettings(weights="uint4", group_size=32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("weights", ["int4", "uint4", "int8"])
+def test_gptq_files_hold_the_weights_of_the_model_that_is_quantized_in_memory(
+    weights: WeightFormat, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    model = llama(dtype)
+    settings = WeightSettings(weights=weights, group_size=32, half_scales=True)
+    source = saved(model, tmp_path / "float")
+    target = quantize_checkpoint(source, tmp_path / "q", batches(), settings, layout="gptq")
+    packed = quantize_blocks(model, batches(), settings)
+    held, bits = tensors(target), 8 if weights == "int8" else 4
+    for name, layer in packed.named_modules():
+        if not isinstance(layer, PackedLinear):
+            continue
+        codes = words(held[f"{name}.qweight"], bits, 0)
+        zeros = words(held[f"{name}.qzeros"], bits, 1) + 1
+        groups = held[f"{name}.g_idx"].long()
+        scales = held[f"{name}.scales"]
+        assert scales.dtype == torch.float16
+        weight = (codes - zeros[groups]) * scales[groups].float()
+        assert torch.equal(weight.T.to(dtype), layer.weight), name
+    assert torch.equal(held["lm_head.weight"], model.lm_head.weight)
+    config = json.loads((target / "config.json").read_text())["quantization_config"]
+    assert (config["quant_method"], config["bits"], config["group_size"]) == ("gptq", bits, 32)
+
+
+@pytest.mark.filterwarnings("ignore:You passed `quantization_config`:UserWarning")
+@pytest.mark.parametrize(
+    ("weights", "group"),
+    [("int8", None), ("int4", 32), ("uint4", 32), ("float8_e4m3", None), ("mxfp4", None)],
+)
+def test_transformers_reads_compressed_tensors_and_gives_the_same_logits(
+    weights: WeightFormat, group: int | None, tmp_path: Path
+) -> None:
+    pytest.importorskip("compressed_tensors")
+    model = llama()
+    settings = WeightSettings(weights=weights, group_size=group)
+    target = quantize_checkpoint(saved(model, tmp_path / "f"), tmp_path / "q", batches(), settings)
+    options = {}
+    if weights in {"uint4", "mxfp4"}:
+        # else version 0.20 has no place for packed zero points, and makes bfloat16 of MXFP4
+        options["quantization_config"] = transformers.CompressedTensorsConfig(dequantize=True)
+    read = transformers.AutoModelForCausalLM.from_pretrained(target, **options)
+    packed = quantize_blocks(model, batches(), settings)
+    with torch.no_grad():
+        found, expected = (one(**batches()[0]).logits for one in (read.eval(), packed))
+    torch.testing.assert_close(found.float(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_run_that_is_killed_at_any_block_goes_on_and_ends_with_the_same_tensors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = saved(llama(), tmp_path / "float")
+    whole = quantize_checkpoint(source, tmp_path / "whole", batches(), SETTINGS)
+    done: list[str] = []
+    real = module.quantize_block
+
+    def killed(block: nn.Module, *rest: object) -> object:
+        done.append("block")
+        if len(done) in {1, 3, 5}:
+            raise KeyboardInterrupt
+        return real(block, *rest)
+
+    monkeypatch.setattr(module, "quantize_block", killed)
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            quantize_checkpoint(source, tmp_path / "killed", batches(), SETTINGS)
+        assert not (tmp_path / "killed" / "model.safetensors.index.json").exists()
+    found = quantize_checkpoint(source, tmp_path / "killed", batches(), SETTINGS)
+    assert len(done) == 3 + 3  # each block once, and the three that were killed
+    names = sorted(one.name for one in whole.iterdir())
+    assert names == sorted(one.name for one in found.iterdir())
+    expected = tensors(whole)
+    assert all(torch.equal(one, expected.pop(name)) for name, one in tensors(found).items())
+    assert not expected
+
+
+def test_no_more_than_one_block_is_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = llama(num_hidden_layers=4)
+    source = saved(model, tmp_path / "float", "1GB")
+    loaded: list[int] = []
+    seen: list[nn.Module] = []
+    real_model, real = module._empty_model, module.quantize_block
+
+    def empty(folder: Path) -> tuple[nn.Module, torch.dtype]:
+        made = real_model(folder)
+        seen.append(made[0])
+        assert all(one.is_meta for one in made[0].parameters() if one.ndim > 1)
+        return made
+
+    def counted(block: nn.Module, *rest: object) -> object:
+        layers = seen[0].model.layers
+        present = [one for one in layers.parameters() if not one.is_meta and one.ndim > 1]
+        loaded.append(sum(one.numel() for one in present))
+        return real(block, *rest)
+
+    monkeypatch.setattr(module, "_empty_model", empty)
+    monkeypatch.setattr(module, "quantize_block", counted)
+    quantize_checkpoint(source, tmp_path / "q", batches(), SETTINGS)
+    first = model.model.layers[0]
+    one = sum(each.numel() for each in first.parameters() if each.ndim > 1)
+    assert loaded == [one] * 4
+
+
+def test_bytes_a_parameter_of_the_blocks(tmp_path: Path) -> None:
+    model = llama(hidden_size=128, intermediate_size=256)
+    target = quantize_checkpoint(saved(model, tmp_path / "f"), tmp_path / "q", batches(), SETTINGS)
+    held = tensors(target)
+    size = sum(one.nbytes for name, one in held.items() if ".layers." in name)
+    assert size <= 0.66 * sum(one.numel() for one in model.model.layers.parameters())
+
+
+def test_tied_models_and_models_of_one_file_are_read(tmp_path: Path) -> None:
+    source = saved(llama(tie_word_embeddings=True), tmp_path / "float", "1GB")
+    target = quantize_checkpoint(source, tmp_path / "q", batches(), SETTINGS)
+    assert "lm_head.weight" not in tensors(target)
+
+
+def test_shards_of_other_settings_are_not_gone_on_with(tmp_path: Path) -> None:
+    source = saved(llama(), tmp_path / "float")
+    quantize_checkpoint(source, tmp_path / "q", batches(), SETTINGS)
+    with pytest.raises(StorageError, match=r"was made by the settings .*write into an empty"):
+        quantize_checkpoint(source, tmp_path / "q", batches(), WeightSettings(group_size=32))
+
+
+@pytest.mark.parametrize(
+    ("layout", "weights", "message"),
+    [
+        ("gtpq", "int4", "no layout 'gtpq'. Did you mean 'gptq'"),
+        ("compressed-tensors", "nf4", "has no weights of the format 'nf4'"),
+        ("gptq", "mxfp4", "has no weights of the format 'mxfp4'"),
+    ],
+)
+def test_what_a_layout_cannot_hold_is_refused(
+    layout: str, weights: str, message: str, tmp_path: Path
+) -> None:
+    group = None if weights == "mxfp4" else 32
+    settings = WeightSettings(weights=weights, group_size=group)  # type: ignore[arg-type]  # so it is tried
+    with pytest.raises(ArgumentError, match=message):
+        quantize_checkpoint(tmp_path, tmp_path / "q", batches(), settings, layout=layout)
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    llama().config.save_pretrained(tmp_path)
+    with pytest.raises(StorageError, match=r"has neither model\.safetensors\.index\.json nor"):
+        quantize_checkpoint(tmp_path, tmp_path / "q", batches(), SETTINGS)
