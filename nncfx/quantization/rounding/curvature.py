@@ -27,7 +27,7 @@ class Curvature:
 
     Attributes:
         moments: i x i, the mean of x x^T over the inputs.
-        order: The inputs in descending order of their energy, i.
+        order: In which the inputs are taken: in descending order of energy by default, i.
         factor: i x i in this order, float64: U, upper triangular, where U^T U is the inverse of
             the damped moments.
         damping: What was added to the diagonal, in this order, i.
@@ -40,11 +40,12 @@ class Curvature:
 
 
 @torch.no_grad()
-def curvature(moments: Tensor) -> Curvature:
+def curvature(moments: Tensor, *, by_energy: bool = True) -> Curvature:
     """Return `moments` with their damped inverse, factored.
 
     Args:
         moments: i x i, the mean of x x^T. An input that is always zero leaves its column free.
+        by_energy: Order the inputs by their energy; else they stay in their order.
 
     Raises:
         CompressionError: an entry is not finite, or no damping makes an inverse.
@@ -58,6 +59,8 @@ def curvature(moments: Tensor) -> Curvature:
         )
     energy = moments.diagonal().double()
     order = energy.argsort(descending=True, stable=True)
+    if not by_energy:
+        order = torch.arange(len(energy), device=energy.device)
     # U is the inverse of the upper factor R R^T; reversed rows and columns make R a lower factor
     turned = order.flip(0)
     reversed_moments = moments.index_select(0, turned).index_select(1, turned).double()

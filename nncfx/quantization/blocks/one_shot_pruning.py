@@ -1,0 +1,167 @@
+"""Set weights of blocks to zero without training, by what the layers read: Wanda and SparseGPT."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import torch
+from torch import Tensor, nn
+
+from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.quantization.blocks.block_calls import BlockCall, find_blocks
+from nncfx.quantization.blocks.block_engine import run_blocks
+from nncfx.quantization.blocks.block_layers import find_block_layers, group_moments
+from nncfx.quantization.rounding.curvature import Choice, Curvature, curvature, replace_columns
+from nncfx.tracing import ExampleInputs
+from nncfx.tracing.calls.model_copy import own_model
+
+__all__ = ["PRUNINGS", "PruningSettings", "prune_blocks", "smallest"]
+
+Pattern = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PruningSettings:
+    """How the linear layers of blocks are pruned.
+
+    Attributes:
+        level: Which share of the weights becomes zero, in [0, 1).
+        pattern: (n, m): of each m neighbours in a row n become zero, as in (2, 4); `level` is
+            then n / m and is not given.
+        method: "sparsegpt", where the weights that stay make up for those that go, or "wanda".
+
+    Raises:
+        ArgumentError: a value is not admissible.
+    """
+
+    level: float | None = None
+    pattern: Pattern | None = None
+    method: Literal["sparsegpt", "wanda"] = "sparsegpt"
+
+    def __post_init__(self) -> None:
+        if (self.level is None) == (self.pattern is None):
+            raise ArgumentError("Give either level= (a share) or pattern= (such as (2, 4)).")
+        if self.level is not None and not 0 <= self.level < 1:
+            raise ArgumentError(
+                f"level is {self.level}; it is the share of weights set to zero and lies in "
+                "[0, 1). Write 0.5 for half.",
+            )
+        if self.pattern is not None and not 0 < self.pattern[0] < self.pattern[1]:
+            raise ArgumentError(
+                f"pattern is {self.pattern}; of m neighbours 1 to m - 1 go. Write (2, 4).",
+            )
+        if self.method not in PRUNINGS:
+            raise ArgumentError(
+                f"There is no method '{self.method}'."
+                f"{did_you_mean(self.method, tuple(PRUNINGS))} Known are {', '.join(PRUNINGS)}.",
+            )
+
+
+def smallest(scores: Tensor, settings: PruningSettings) -> Tensor:
+    """Return which scores of each row are to go, in their shape; of equal ones the first.
+
+    Args:
+        scores: r x c.
+        settings: The level counts each row by itself, rounded down.
+    """
+    rows, pattern = scores, settings.pattern
+    if pattern is not None:
+        if scores.shape[1] % pattern[1]:
+            raise ArgumentError(
+                f"Rows of {scores.shape[1]} weights are no multiple of {pattern[1]}, as the "
+                f"pattern {pattern} asks. Give a level instead.",
+            )
+        rows, count = scores.reshape(-1, pattern[1]), pattern[0]
+    else:
+        assert settings.level is not None  # noqa: S101 (checked when made)
+        count = int(settings.level * scores.shape[1])
+    order = rows.argsort(dim=1, stable=True)[:, :count]
+    gone = torch.zeros_like(rows, dtype=torch.bool).scatter_(1, order, value=True)
+    return gone.view_as(scores)
+
+
+@torch.no_grad()
+def wanda(weight: Tensor, known: Curvature, settings: PruningSettings) -> Tensor:
+    """Return the weight without those whose magnitude times their input's norm is least.
+
+    Source: Sun et al. 2024, Wanda, equation 1.
+    """
+    scores = weight.abs() * known.moments.diagonal().clamp(min=0).sqrt()
+    return weight.masked_fill(smallest(scores, settings), 0.0)
+
+
+@torch.no_grad()
+def sparsegpt(weight: Tensor, known: Curvature, settings: PruningSettings) -> Tensor:
+    """Return the weight without those that cost least, the others making up for them.
+
+    Columns keep their order under a pattern, whose neighbours belong together. How many go of
+    each block of 128 columns of a row is decided before, over the whole row; which of them, when
+    the columns before have gone.
+
+    Source: Frantar and Alistarh 2023, SparseGPT, algorithm 1, with the cost of equation 3.
+    """
+    costs = weight[:, known.order].double().square() / known.factor.square().sum(0)
+    planned = smallest(costs, settings)
+    divisors = known.factor.diagonal().unsqueeze(1)
+
+    def begin(start: int, rest: Tensor) -> Choice:
+        block = slice(start, start + len(rest))
+        scores = (rest / divisors[block]).square().T
+        if settings.pattern is not None:
+            gone = smallest(scores, settings).T
+        else:
+            ranks = scores.argsort(dim=1, stable=True).argsort(dim=1)
+            gone = (ranks < planned[:, block].sum(1, keepdim=True)).T
+
+        def choice(column: int, values: Tensor) -> Tensor:
+            return values.masked_fill(gone[column - start], 0.0)
+
+        return choice
+
+    return replace_columns(weight, known, begin)[0].to(weight.dtype)
+
+
+PRUNINGS: Final[dict[str, Callable[[Tensor, Curvature, PruningSettings], Tensor]]] = {
+    "sparsegpt": sparsegpt,
+    "wanda": wanda,
+}
+
+
+def prune_blocks(
+    model: nn.Module,
+    batches: Iterable[ExampleInputs],
+    settings: PruningSettings,
+    *,
+    blocks: str | None = None,
+    inplace: bool = False,
+) -> nn.Module:
+    """Return a copy of a model whose blocks' linear layers are sparse, pruned in their order.
+
+    Each block sees what the pruned ones before it return, as in `quantize_blocks`.
+
+    Args:
+        model: Plain; its blocks follow one another in one `nn.ModuleList`.
+        batches: Inputs of the model.
+        settings: How much, and by which method.
+        blocks: The name of the list of blocks, where several would do.
+        inplace: Prune and return `model` itself.
+
+    Raises:
+        ArgumentError: there are no blocks or batches, or the pattern does not fit.
+        CompressionError: what a layer reads is not finite.
+    """
+    own = own_model(model, inplace=inplace)
+
+    def work(
+        name: str, block: nn.Module, calls: Sequence[BlockCall], counted: Sequence[Tensor | None]
+    ) -> None:
+        del name
+        for group in find_block_layers(block, calls[0]).groups:
+            (moments,) = group_moments(block, [group], calls, counted)
+            known = curvature(moments, by_energy=settings.pattern is None)
+            for layer in group.layers:
+                weight = layer.rows.float().contiguous()
+                layer.take(PRUNINGS[settings.method](weight, known, settings).to(layer.weight))
+
+    run_blocks(own, find_blocks(own, blocks), batches, work)
+    return own
