@@ -93,9 +93,7 @@ class PackedWeight(nn.Module):
         if torch.is_grad_enabled() and x.requires_grad:
             return F.linear(x, self.weight.to(x.dtype))
         if torch.compiler.is_compiling():
-            parts = [
-                (x[:, inputs], numbers) for inputs, numbers in self._numbers(x.dtype, whole=True)
-            ]
+            parts = [(x[:, inputs], numbers) for inputs, numbers in self._numbers(x, whole=True)]
             if len(x) <= _FEW:
                 made = sum((one.unsqueeze(2) * other).sum(1) for one, other in parts)
             else:
@@ -103,19 +101,21 @@ class PackedWeight(nn.Module):
             found = made if isinstance(made, Tensor) else x.new_zeros(len(x), self.shape[0])
         else:
             found = x.new_zeros(len(x), self.shape[0])
-            for inputs, numbers in self._numbers(x.dtype, whole=False):
+            for inputs, numbers in self._numbers(x, whole=False):
                 found.addmm_(x[:, inputs], numbers)
         return found if self.is_grouped else found * self.scale.to(x.dtype)
 
-    def _numbers(self, dtype: torch.dtype, *, whole: bool) -> Iterator[tuple[slice, Tensor]]:
+    def _numbers(self, x: Tensor, *, whole: bool) -> Iterator[tuple[slice, Tensor]]:
         """Yield parts of the inputs and the weight's numbers for them, parts x o.
 
         With one scale for each output, they have still to be multiplied by it.
         """
-        inputs, zeros = self.shape[1], self._zeros()
+        inputs, zeros, dtype = self.shape[1], self._zeros(), x.dtype
         rows = len(self.codes)
         unit = self.group if self.is_grouped else 1
-        step = rows if whole else max(_CHUNK // self.shape[0] // unit, 1) * unit
+        # each part is added to the result: the longer that is, the fewer there should be
+        least = max(_CHUNK // self.shape[0], 2 * len(x))
+        step = rows if whole else max(least // unit, 1) * unit
         buffer = self.scale.new_empty(0, dtype=dtype)
         if not whole:
             buffer = buffer.new_empty(min(step, rows), self.shape[0])
