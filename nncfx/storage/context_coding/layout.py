@@ -112,7 +112,7 @@ def candidates(values: NDArray[Any]) -> Iterator[Layout]:
     least = least if is_sparse else 0
     total = int((sizes * counts).sum())
     start = _level_of(total - max(0, least - 1) * kept, values.size)
-    rest = _level_of(total - least * kept, kept)
+    rest = _level_of(total - least * kept, kept) if least else 0
     for swapped in (False, True)[: max(1, min(2, values.ndim))]:
         yield _layout(values.shape, swapped, _period(values, swapped), least, start, rest)
 
@@ -124,7 +124,8 @@ def _histogram(values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int6
     counts = np.zeros(256, dtype=np.int64)
     seen = count_symbols(np.ascontiguousarray(values).reshape(-1).view(np.uint8))
     counts[: seen.size] = seen
-    return np.arange(256, dtype=np.uint8).view(np.int8).astype(np.int64), counts
+    found = np.arange(256, dtype=np.uint8).view(np.int8).astype(np.int64)
+    return found[counts > 0], counts[counts > 0]
 
 
 def _level_of(total: int, count: int) -> int:
@@ -140,8 +141,11 @@ def _period(values: NDArray[Any], swapped: bool) -> int:
     matrix = (values.T if swapped else values)[:_SAMPLED].astype(np.float32)
     power = np.square(np.abs(np.fft.rfft(matrix, 2 * matrix.shape[1], axis=1))).sum(axis=0)
     alike = np.fft.irfft(power)[: min(_FARTHEST, matrix.shape[1] // 4)]
-    best = 2 + int(np.argmax(alike[2:])) if alike.size > 2 else 1  # noqa: PLR2004 (beyond 1)
-    return best if alike[best] > _ALIKE * alike[0] else 1
+    inner = alike[2:-1]
+    is_peak = (inner >= alike[1:-2]) & (inner >= alike[3:]) if inner.size else inner > 0
+    peaks = np.where(is_peak, inner, 0)
+    best = 2 + int(np.argmax(peaks)) if peaks.size else 1
+    return best if peaks.size and alike[best] > _ALIKE * alike[0] else 1
 
 
 def in_order(values: NDArray[Any], layout: Layout) -> NDArray[Any]:

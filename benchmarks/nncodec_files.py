@@ -1,0 +1,187 @@
+"""`.nncfx` against the reference software of ISO/IEC 15938-17, NNCodec: the same integers.
+
+Weights of the pretrained networks in DATA/weights are rounded to uniform grids of 8, 5 and 4 bits
+per tensor, with 0, 80 and 90 % of each tensor pruned by magnitude. Whole files, and decoding in
+CPU time on one core; what each reader gives is compared with the integers.
+
+    python -m venv nnc; nnc/bin/pip install 'numpy<2' pybind11 setuptools wheel
+    nnc/bin/pip install --no-build-isolation --no-deps nncodec==2.1.3
+    python benchmarks/nncodec_files.py --data ../shared/data --nncodec nnc/bin/python
+
+NNCodec runs in an interpreter of its own, which needs `torch` for its imports. Both code each file
+in turns; the fastest of three readings counts.
+"""
+
+import argparse
+import io
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from nncfx.storage.codecs.number_formats import BitTensor
+from nncfx.storage.formats.container import Contents, pack, read_header, read_tensors
+
+BITS = (8, 5, 4)
+ZEROS = (0, 80, 90)
+ROUNDS = 3
+THEIRS = """
+import json, sys, time, types
+names = ("tensorflow_model", "pytorch_model", "use_case_init")
+frame = types.ModuleType("nncodec.framework")  # models and data sets, which coding does not need
+for name in names:
+    part = types.ModuleType("nncodec.framework." + name)
+    setattr(frame, name, part)
+    sys.modules[part.__name__] = part
+sys.modules[frame.__name__] = frame
+import numpy as np
+from nncodec import nnc
+for line in sys.stdin:
+    with np.load(line.strip()) as file:
+        tensors = {name: np.int32(file[name]) for name in file.files}
+    start = time.process_time()
+    data = nnc.compress(tensors, bitstream_path=None, return_bitstream=True, use_dq=False,
+                        row_skipping=True)
+    writing, reading = time.process_time() - start, float("inf")
+    for _ in range(ROUNDS):
+        start = time.process_time()
+        found = nnc.decompress(data)
+        reading = min(reading, time.process_time() - start)
+    same = all(np.array_equal(found[name], one) for name, one in tensors.items())
+    print(json.dumps([len(data), writing, reading, same]), flush=True)
+""".replace("ROUNDS", str(ROUNDS))
+
+Integers = dict[str, np.ndarray]
+
+
+def integers(path: Path, bits: int, zeros: int) -> Integers:
+    """Return the weights of a file, `zeros` % of each tensor pruned, on uniform grids."""
+    found = {}
+    for name, values in load_file(path).items():
+        if values.ndim > 1:
+            weight = values.astype(np.float32)
+            size = np.abs(weight)
+            place = int(zeros / 100 * size.size)
+            weight[size < np.partition(size.reshape(-1), place)[place]] = 0
+            scale = np.abs(weight).max() / (2 ** (bits - 1) - 1)
+            found[name] = np.rint(weight / scale).astype(np.int8)
+    return found
+
+
+def entropy_bytes(values: np.ndarray) -> float:
+    """Return the order-0 entropy of a tensor."""
+    counts = np.unique(values, return_counts=True)[1]
+    return float((counts * np.log2(values.size / counts)).sum()) / 8
+
+
+def cpu_seconds(work: Callable[[], Any]) -> float:
+    """Return the least CPU time of some calls."""
+    spent = []
+    for _ in range(ROUNDS):
+        start = time.process_time()
+        work()
+        spent.append(time.process_time() - start)
+    return min(spent)
+
+
+def ours(tensors: Integers, mode: Any) -> tuple[int, float, float]:  # noqa: ANN401 (a literal)
+    """Return the bytes of our file and the seconds to write and to read it."""
+    words = {
+        name: BitTensor(dtype="I8", shape=one.shape, words=one.reshape(-1).view("u1"))
+        for name, one in tensors.items()
+    }
+
+    def read() -> dict[str, BitTensor]:
+        file = io.BytesIO(data)
+        return {row.name: one for row, one in read_tensors(file, read_header(file))}
+
+    start = time.process_time()
+    data = pack(Contents(tensors=words), mode)
+    writing = time.process_time() - start
+    found = read()
+    same = all(np.array_equal(found[name].words, one.words) for name, one in words.items())
+    assert same  # noqa: S101 (what is claimed)
+    return len(data), writing, cpu_seconds(read)
+
+
+def measured(data: Path, python: str, names: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield a row for every file."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(  # noqa: S603 (the interpreter that was asked for)
+            [python, "-c", THEIRS],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as other,
+    ):
+        assert other.stdin  # noqa: S101 (piped above)
+        assert other.stdout  # noqa: S101 (piped above)
+        for path in sorted((data / "weights").glob("*.safetensors")):
+            if names and not any(name in path.stem for name in names):
+                continue
+            for bits in BITS:
+                for zeros in ZEROS:
+                    tensors = integers(path, bits, zeros)
+                    np.savez(Path(folder) / "it.npz", **tensors)
+                    print(Path(folder) / "it.npz", file=other.stdin, flush=True)
+                    size, writing, reading, same = json.loads(other.stdout.readline())
+                    assert same  # noqa: S101 (what is claimed)
+                    yield {
+                        "file": f"{path.stem}, {bits} bits, {zeros} %",
+                        "count": sum(one.size for one in tensors.values()),
+                        "entropy": sum(map(entropy_bytes, tensors.values())),
+                        "nncodec": (size, writing, reading),
+                        "small": ours(tensors, "small"),
+                        "fast": ours(tensors, "fast"),
+                    }
+
+
+def main() -> None:
+    """Print the table and the means."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--nncodec", required=True, help="a Python that has nncodec")
+    parser.add_argument("--networks", nargs="*", default=[], help="parts of names; else all")
+    options = parser.parse_args()
+    warm = np.arange(-40, 41, dtype=np.int8).reshape(9, 9)
+    ours({"warm": warm}, "small")  # numba compiles
+    print(
+        "| file | NNCodec | entropy | `small` | of it | `fast` | M/s decoded: NNCodec | `small` "
+        "| `fast` |"
+    )
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|", flush=True)
+    rows = []
+    for row in measured(options.data, options.nncodec, options.networks):
+        rows.append(row)
+        speeds = [row["count"] / row[one][2] / 1e6 for one in ("nncodec", "small", "fast")]
+        theirs, small = row["nncodec"][0], row["small"][0]
+        print(
+            f"| {row['file']} | {theirs:,} | {row['entropy']:,.0f} | {small:,} | "
+            f"{small / theirs:.3f} | {row['fast'][0]:,} | "
+            + " | ".join(f"{speed:.1f}" for speed in speeds)
+            + " |",
+            flush=True,
+        )
+    for mode in ("small", "fast"):
+        sizes = np.array([row[mode][0] / row["nncodec"][0] for row in rows])
+        writing, reading = (
+            np.array([row["nncodec"][k] / row[mode][k] for row in rows]) for k in (1, 2)
+        )
+        print(
+            f"{mode}: {len(rows)} files, {sizes.mean():.3f} of NNCodec's bytes (worst "
+            f"{sizes.max():.3f}); encodes at {np.median(writing):.2f} of its speed (least "
+            f"{writing.min():.2f}), decodes at {np.median(reading):.2f} "
+            f"(least {reading.min():.2f})"
+        )
+
+
+if __name__ == "__main__":
+    main()
