@@ -73,6 +73,7 @@ def read_layout(source: ByteReader, shape: tuple[int, ...]) -> tuple[Layout, boo
     least = source.varint() if flags & _SPARSE else 0
     kept = source.take(1)[0] if flags & _SPARSE else 0
     fits = flags < 2 * _WIDE and max(start, kept) < LEVELS and least < 1 << 31
+    fits = fits and (len(shape) > 1 or not flags & _SWAPPED)
     fits = fits and 1 <= period <= max(_LONGEST, _usual_period(shape))
     if not fits or bool(flags & _SPARSE) != bool(least):
         raise StorageError("The file is damaged: the head of a context-coded tensor is invalid.")

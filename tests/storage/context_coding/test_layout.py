@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from nncfx.errors import StorageError
 from nncfx.storage.codecs.byte_reader import ByteReader
 from nncfx.storage.context_coding.layout import candidates, in_order, read_layout, restored
 
@@ -38,3 +39,8 @@ def test_heads_and_orders_come_back(shape: tuple[int, ...]) -> None:
         assert layout.rows * layout.columns == values.size
         ordered = in_order(values, layout)
         np.testing.assert_array_equal(restored(ordered, shape, layout), values.reshape(-1))
+
+
+def test_axes_that_are_not_there_cannot_have_changed_places() -> None:
+    with pytest.raises(StorageError, match="head of a context-coded"):
+        read_layout(ByteReader(b"\1\0"), (7,))
