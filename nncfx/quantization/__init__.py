@@ -17,6 +17,7 @@ from nncfx.quantization.grid.fake_quantize import (
 )
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import FLOAT8_MAX, QuantizerSpec
+from nncfx.quantization.options import QuantizeOptions
 from nncfx.quantization.placement.plan import (
     FloatOperation,
     PlacementOptions,
@@ -29,7 +30,7 @@ from nncfx.quantization.preparation.batch_norm_folding import fold_batch_norms
 from nncfx.quantization.preparation.bias_correction import correct_biases
 from nncfx.quantization.preparation.equalization import equalize_layers
 from nncfx.quantization.preparation.smooth_quant import smooth_layers
-from nncfx.quantization.quantize import QuantizeOptions, quantize
+from nncfx.quantization.quantize import quantize
 from nncfx.quantization.ranges.range_estimation import RangeRequest
 from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings, adaptive_rounding
 from nncfx.quantization.rounding.layer_rounding import round_weights

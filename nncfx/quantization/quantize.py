@@ -2,17 +2,25 @@
 
 import itertools
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from nncfx.controllers.base.unread_weights import warn_unread_weights
-from nncfx.errors import ArgumentError, CompressionError, TracingError, did_you_mean
+from nncfx.errors import ArgumentError, CompressionError, TracingError
 from nncfx.network import NNCFNetwork, unwrap, wrap
 from nncfx.operators import CONTRACTIONS
+from nncfx.quantization.options import (
+    Methods,
+    Preset,
+    QuantizeOptions,
+    preset_requests,
+    resolved,
+)
 from nncfx.quantization.placement.changed_buffers import changed_buffers
 from nncfx.quantization.placement.insertions import (
     ALGORITHM,
@@ -27,67 +35,16 @@ from nncfx.quantization.preparation.bias_correction import correct_biases
 from nncfx.quantization.preparation.equalization import equalize_layers
 from nncfx.quantization.preparation.smooth_quant import smooth_layers
 from nncfx.quantization.ranges.calibration import calibrate, calibration_inputs, set_weight_ranges
-from nncfx.quantization.ranges.range_estimation import RangeRequest
-from nncfx.quantization.rounding.layer_rounding import ROUNDINGS, round_weights
+from nncfx.quantization.rounding.layer_rounding import round_weights
 from nncfx.targets import Hardware, Target, hardware_named
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.model_copy import own_model
 
-__all__ = ["QuantizeOptions", "preset_requests", "quantize"]
-
-Preset = Literal["performance", "mixed"]
+__all__ = ["quantize"]
 
 _LOGGER = logging.getLogger(__name__)
 _LOGGED: Final = CONTRACTIONS | {"attention", "recurrent"}
 """The kinds that take most of the time: that one of them stays in float is told."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class QuantizeOptions:
-    """What `quantize` does beside placing quantizers and finding their ranges.
-
-    Attributes:
-        placement: What is said about single operations; its bits and modes go before the preset.
-        activation_range: How ranges of activations are found.
-        weight_range: How ranges of weights are found.
-        equalize: Balance the ranges of consecutive layers first (cross-layer equalisation). Folds
-            batch norms.
-        smooth: Move outliers of activations into the weights first (SmoothQuant).
-        rounding: "nearest", or a rounding of weights that is fitted to data: "gptq" or "adaptive".
-        correct_biases: Remove the mean error of each layer's output, by its bias or by that of
-            the batch norm behind it.
-        overflow_fix: "enable": weights use 7 of their 8 bits, so that x86 processors without VNNI
-            compute what is simulated; "first_layer_only": those of the first layer do; None:
-            "enable" where the target has such sums (`onnxruntime-avx2`), else "disable".
-
-    Raises:
-        ArgumentError: there is no such rounding, or a range is no request.
-    """
-
-    placement: PlacementOptions = field(default_factory=PlacementOptions)
-    activation_range: RangeRequest = field(default_factory=lambda: RangeRequest(method="mse"))
-    weight_range: RangeRequest = field(default_factory=lambda: RangeRequest(method="min_max"))
-    equalize: bool = False
-    smooth: bool = False
-    rounding: Literal["nearest", "gptq", "adaptive"] = "nearest"
-    correct_biases: bool = False
-    overflow_fix: OverflowFix | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse now what would come out behind the calibration."""
-        known = ("nearest", *ROUNDINGS)
-        if self.rounding not in known:
-            raise ArgumentError(
-                f"There is no rounding '{self.rounding}'; known are {', '.join(known)}."
-                f"{did_you_mean(self.rounding, known)}",
-            )
-        for name in ("activation_range", "weight_range"):
-            asked = getattr(self, name)
-            if not isinstance(asked, RangeRequest):
-                raise ArgumentError(
-                    f"{name} is {asked!r}. Write it as RangeRequest(method='percentile'), of "
-                    "nncfx.quantization.",
-                )
 
 
 def quantize(  # noqa: PLR0913 (keyword-only, the front door)
@@ -95,7 +52,7 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
     calibration_batches: Iterable[Any],
     *,
     target: str | Target | Hardware = "onnxruntime",
-    preset: Preset = "mixed",
+    preset: Preset = "default",
     weight_bits: int | None = None,
     activation_bits: int | None = None,
     ignored_scopes: Sequence[str] = (),
@@ -118,8 +75,13 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
             what comes behind the inputs is not used. Batches are read until `samples` examples
             have come.
         target: The name of a target, a JSON file that describes one, a `Target`, or a `Hardware`.
-        preset: "mixed": symmetric weights and asymmetric activations; "performance": both
-            symmetric. A target that only has symmetric activations gets those.
+        preset: How much is done for accuracy, where `options` say nothing. "fast": ranges only, in
+            one pass over the data. "default": the mean error of each layer is taken back by its
+            bias, and weights of fewer than 8 bits have the ranges of least squared error and are
+            rounded by GPTQ. "thorough": their rounding is learned, block by block, which takes
+            minutes. Weights are symmetric and activations asymmetric, or symmetric where the
+            target has no others; "performance" is "default" with symmetric activations, and
+            "mixed", its counterpart in NNCF, is "default".
         weight_bits: Width of weights; that of the target if None.
         activation_bits: Width of activations; that of the target if None.
         ignored_scopes: Addresses, scopes, `{function}<name>` or `{re}` patterns of operations that
@@ -164,7 +126,10 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
     try:
         device = next((one.device for one in network.parameters()), torch.device("cpu"))
         inputs = calibration_inputs(batches, network, samples, device)
-        _quantize(network, hardware, placement, options, inputs)
+        per_tensor = not hardware.per_channel_weights or placement.weights.per_channel is False
+        methods = resolved(options, preset, per_tensor=per_tensor)
+        plan_of = partial(_planned, network, hardware, placement, options.overflow_fix)
+        _quantize(network, plan_of, methods, inputs, folds=per_tensor)
     except BaseException:
         network.nncf.remove(ALGORITHM)
         if not was_wrapped:
@@ -209,22 +174,6 @@ def _check(
             raise ArgumentError(f"{name} is a {type(value).__name__}. {mend}")
 
 
-def preset_requests(preset: Preset, hardware: Hardware) -> tuple[SpecRequest, SpecRequest]:
-    """Return what `preset` asks of weights and of activations on `hardware`.
-
-    Raises:
-        ArgumentError: there is no such preset.
-    """
-    if preset not in ("performance", "mixed"):
-        raise ArgumentError(
-            f"There is no preset '{preset}'; known are performance and mixed."
-            f"{did_you_mean(preset, ['performance', 'mixed'])}",
-        )
-    is_symmetric = preset == "performance" or hardware.symmetric_activations
-    activations = SpecRequest(mode="symmetric" if is_symmetric else "asymmetric")
-    return SpecRequest(mode="symmetric"), activations
-
-
 def _check_not_quantized(model: nn.Module) -> None:
     hooks = model.nncf.hooks if isinstance(model, NNCFNetwork) else ()
     if any(one.algorithm == ALGORITHM for one in hooks):
@@ -262,41 +211,57 @@ def _wrapped(model: nn.Module, batches: Iterable[Any]) -> tuple[NNCFNetwork, Ite
     return network, itertools.chain([first], iterator)
 
 
-def _quantize(
+def _planned(
     model: NNCFNetwork,
     hardware: Hardware,
     placement: PlacementOptions,
-    options: QuantizeOptions,
-    inputs: Iterable[ExampleInputs],
-) -> None:
-    if _sees_data_again(options):
-        inputs = list(inputs)
-    per_tensor = not hardware.per_channel_weights or placement.weights.per_channel is False
-    if per_tensor or options.equalize:
-        # with one scale per channel, folding changes nothing that is rounded (decision 0006)
-        fold_batch_norms(model, model.nncf.example_inputs)
-    if options.equalize:
-        equalize_layers(model, model.nncf.example_inputs)
-    if options.smooth:
-        smooth_layers(model, inputs, model.nncf.example_inputs)
+    overflow_fix: OverflowFix | None,
+) -> QuantizationPlan:
     changed = changed_buffers(model)
     plan = plan_quantizers(model.nncf.graph, hardware, placement, changed=changed)
-    plan = with_overflow_fix(plan, options.overflow_fix, hardware)
+    return with_overflow_fix(plan, overflow_fix, hardware)
+
+
+def _quantize(
+    model: NNCFNetwork,
+    plan_of: Callable[[], QuantizationPlan],
+    methods: Methods,
+    inputs: Iterable[ExampleInputs],
+    *,
+    folds: bool,
+) -> None:
+    """Prepare, plan, insert, observe, set ranges, round and correct."""
+    example = model.nncf.example_inputs
+    if methods.may_see_data_again:
+        inputs = list(inputs)
+    # weights under the hooks of other algorithms are equalised, or refused, only on request
+    equalizes = methods.equalize and ("equalize" in methods.asked or not model.nncf.hooks)
+    if folds or equalizes:
+        # with one scale per channel, folding changes nothing that is rounded (decision 0006)
+        fold_batch_norms(model, example)
+    if equalizes:
+        equalize_layers(model, example, was_asked="equalize" in methods.asked)
+    if methods.smooth:
+        smooth_layers(model, inputs, example)
+    plan = plan_of()
     _report(plan)
     warn_unread_weights(model)
     placed = place_quantizers(model, plan)
-    set_weight_ranges(model, placed, lambda _: options.weight_range)
-    calibrate(model, placed, inputs, lambda _: options.activation_range)
+    set_weight_ranges(model, placed, lambda one: methods.weight_range_of(one.planned))
+    calibrate(model, placed, inputs, lambda _: methods.activation_range)
     model.nncf.register(insertions_of(placed))
     model.nncf.commit()
-    if options.rounding != "nearest":
-        round_weights(model, inputs, method=options.rounding)
-    if options.correct_biases:
-        correct_biases(model, inputs)
-
-
-def _sees_data_again(options: QuantizeOptions) -> bool:
-    return options.smooth or options.correct_biases or options.rounding != "nearest"
+    rounding = methods.rounding_for(plan)
+    exact: dict[str, Tensor] = {}
+    if rounding is not None:
+        names = {one.parameter for one in plan.weights if one.parameter}
+        if methods.correct_biases:
+            stored = dict(model.named_parameters())
+            exact = {name: stored[name].detach().clone() for name in names & set(stored)}
+        round_weights(model, inputs, method=rounding, most_bits=methods.rounded_bits)
+    if methods.correct_biases:
+        was_asked = "correct_biases" in methods.asked
+        correct_biases(model, inputs, float_weights=exact, was_asked=was_asked)
 
 
 def _report(plan: QuantizationPlan) -> None:

@@ -4,6 +4,7 @@ import copy
 import logging
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ def test_it_returns_a_copy_that_shares_nothing() -> None:
 def test_in_place_it_returns_the_model_itself_and_its_weights_untouched() -> None:
     model = fresh()
     before = copy.deepcopy(model.state_dict())
-    assert quantize(model, data(), inplace=True) is model
+    assert quantize(model, data(), preset="fast", inplace=True) is model
     assert isinstance(model, Net)
     for name, value in before.items():
         assert torch.equal(model.state_dict()[name], value), name
@@ -242,12 +243,15 @@ def test_methods_of_more_passes_work_from_a_generator(options: QuantizeOptions) 
 
 
 def test_correcting_biases_leaves_batch_norms_where_they_are() -> None:
-    model = quantize(fresh(), data(), weight_bits=4, options=QuantizeOptions(correct_biases=True))
+    model, uncorrected = (
+        quantize(fresh(), data(), weight_bits=4, options=QuantizeOptions(correct_biases=one))
+        for one in (True, False)
+    )
     assert isinstance(model.get_submodule("norm"), nn.BatchNorm2d)
     x = torch.cat(data())
     with torch.no_grad():
         exact = fresh()(x).mean(0)
-        plain = quantize(fresh(), data(), weight_bits=4)(x).mean(0)
+        plain = uncorrected(x).mean(0)
         assert (model(x).mean(0) - exact).norm() < 0.5 * (plain - exact).norm()
 
 
@@ -468,3 +472,40 @@ def test_the_files_of_transformers_take_a_quantized_model(tmp_path: Path) -> Non
     for name in ("state", "model"):
         bert.load_state_dict(load_file(tmp_path / f"{name}.safetensors"))
         assert torch.equal(bert(**batches[0])[0], expected)
+
+
+def test_the_default_is_nearer_to_float_than_the_fast_preset_at_few_bits() -> None:
+    fast, default = (
+        error(quantize(fresh(), data(), preset=one, weight_bits=4))  # type: ignore[arg-type]  # literals
+        for one in ("fast", "default")
+    )
+    assert default < 0.8 * fast
+
+
+def test_a_preset_gives_way_to_what_the_options_name() -> None:
+    options = QuantizeOptions(rounding="nearest", correct_biases=False)
+    by_hand = RangeRequest(method="min_max")
+    named = quantize(
+        fresh(), data(), weight_bits=4, options=replace(options, weight_range=by_hand)
+    )
+    fast = quantize(fresh(), data(), weight_bits=4, preset="fast")
+    assert torch.equal(named(data()[0]), fast(data()[0]))
+
+
+def test_biases_are_corrected_towards_the_weights_before_they_were_rounded() -> None:
+    x = torch.cat(data())
+    exact = fresh()(x).mean(0)
+    with torch.no_grad():
+        shifts = [
+            (quantize(fresh(), data(), weight_bits=3, options=one)(x).mean(0) - exact).norm()
+            for one in (QuantizeOptions(), QuantizeOptions(correct_biases=False))
+        ]
+    assert shifts[0] < 0.2 * shifts[1]
+
+
+def test_what_a_preset_finds_nothing_for_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    model = nn.Sequential(nn.Linear(4, 4, bias=False)).eval()
+    quantize(model, [torch.randn(8, 4)])
+    assert not caplog.text
+    quantize(model, [torch.randn(8, 4)], options=QuantizeOptions(correct_biases=True))
+    assert "Correcting biases changes nothing" in caplog.text

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from nncfx.quantization import quantize
 from nncfx.schemes import (
     Compose,
     Prune,
@@ -63,3 +64,19 @@ def test_a_shared_parameter_counts_once() -> None:
 
 def test_buffers_do_not_count() -> None:
     assert footprint_bytes(nn.BatchNorm1d(5, affine=False)) == 0
+
+
+def test_int8_takes_a_byte_and_half_of_float16_after_pruning() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(64, 32, bias=False)
+    dense = footprint_bytes(model)
+    Compose([Prune(), Quantize("int8")]).compress(model, 0.5)
+    assert footprint_bytes(model) == nonzero_parameters(model) <= dense / 8
+
+
+def test_a_quantized_weight_takes_the_bits_of_its_grid() -> None:
+    torch.manual_seed(0)
+    data = [torch.randn(8, 16)]
+    model = nn.Sequential(nn.Linear(16, 8, bias=False), nn.ReLU(), nn.Linear(8, 4, bias=False))
+    for bits, count in ((8, 160), (4, 80)):
+        assert footprint_bytes(quantize(model, data, preset="fast", weight_bits=bits)) == count

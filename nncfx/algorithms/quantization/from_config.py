@@ -14,6 +14,7 @@ from nncfx.config import Fault, config_error
 from nncfx.errors import CompressionError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.network import NNCFNetwork
+from nncfx.quantization.options import preset_requests
 from nncfx.quantization.placement.changed_buffers import changed_buffers
 from nncfx.quantization.placement.insertions import PlacedQuantizer
 from nncfx.quantization.placement.overflow_fix import with_overflow_fix
@@ -24,7 +25,6 @@ from nncfx.quantization.placement.plan import (
     SpecRequest,
 )
 from nncfx.quantization.placement.plan_quantizers import plan_quantizers
-from nncfx.quantization.quantize import preset_requests
 from nncfx.quantization.ranges.range_estimation import RangeRequest
 from nncfx.targets import Hardware, hardware_named, target_of_device
 

@@ -49,6 +49,11 @@ class Quantizer(nn.Module):
         return self._qparams()[1].detach().to(torch.int32)
 
     @property
+    def storage_bits(self) -> int:
+        """The bits that an entry of what it rounds takes as an integer."""
+        return self.spec.bits
+
+    @property
     def is_learned(self) -> bool:
         """Whether the grid is made of parameters."""
         return bool(self._parameters)

@@ -1,17 +1,19 @@
 """Bias correction: take back the mean shift that quantization gives each channel."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.network import NNCFNetwork
-from nncfx.operators import LINEAR_LAYERS
+from nncfx.operators import LINEAR_LAYERS, operation_kind
 from nncfx.quantization.preparation.layer_chains import (
     CONVOLUTIONS,
     find_layers,
     reader_behind,
+    readers,
 )
 from nncfx.quantization.ranges.observation import (
     Note,
@@ -29,18 +31,24 @@ __all__ = ["channel_means", "correct_biases"]
 def correct_biases(
     model: NNCFNetwork,
     batches: Iterable[ExampleInputs],
+    *,
+    float_weights: Mapping[str, Tensor] = MappingProxyType({}),
+    was_asked: bool = True,
 ) -> dict[str, float]:
     """Shift biases, in place, so that each channel has the mean that it has in float.
 
-    Each batch runs twice, in float and quantized. In the second run each layer's means so far
-    are corrected before the next layer reads them, so that a later layer makes up for its own
-    shift only. Corrected is the bias of each convolution and linear layer, or, where it has
-    none, that of the batch norm behind it. A layer with neither, or with a shared bias, is left
-    alone.
+    Each batch runs twice, in float and quantized. In the second run each layer's means so far are
+    corrected before the next layer reads them, so that a later layer makes up for its own shift
+    only. Of a residual branch the means of the sum that it ends in count. Corrected is the bias of
+    each convolution and linear layer, or, where it has none, that of the batch norm behind it. A
+    layer with neither, or with a shared bias, is left alone.
 
     Args:
         model: With quantizers, calibrated. It runs in evaluation mode.
         batches: Inputs of the model, at least one; the more, the better the means.
+        float_weights: Weights by name as they were before they were rounded in place: what the
+            channels are to be near to. Those of `model` if not given.
+        was_asked: Whether to log that there is nothing to correct.
 
     Returns:
         By module name the largest correction of a channel, in units of the module's output.
@@ -52,10 +60,13 @@ def correct_biases(
     (empirical bias correction).
     """
     shifts = _shifts(model, model.nncf.graph)
-    warn_if_none(shifts, "Correcting biases", "layer with a bias or a batch norm of its own")
+    needs = "layer with a bias or a batch norm of its own"
+    warn_if_none(shifts, "Correcting biases", needs, was_asked=was_asked)
+    if not shifts:
+        return {}
     notes: dict[Site, Note] = {PostSite(address): one.note for address, one in shifts.items()}
     with probing(model, notes):
-        run_batches(model, in_float_first(model, batches))
+        run_batches(model, in_float_first(model, batches, float_weights))
     return {one.name: one.apply() for one in shifts.values()}
 
 
@@ -98,21 +109,39 @@ class _Shift:
 
 
 def _shifts(model: nn.Module, graph: NNCFGraph) -> dict[str, _Shift]:
-    """Return what can be corrected, by the address of the operation that adds the bias."""
-    found = {}
+    """Return what can be corrected, by the address of the operation whose means it corrects."""
+    found: dict[str, _Shift] = {}
     functions = CONVOLUTIONS | LINEAR_LAYERS
-    for address, layer in find_layers(model, graph, functions).items():
-        if layer.bias is not None:
-            axis = -1 if layer.is_matrix else 1 - layer.weight.ndim
-            found[address] = _Shift(layer.name, layer.bias, axis)
-            continue
-        norm = reader_behind(graph, layer.operation, ())
-        if norm is not None and norm.function == "batch_norm" and _is_called_once(graph, norm):
+    for layer in find_layers(model, graph, functions).values():
+        operation, bias, name = layer.operation, layer.bias, layer.name
+        axis = -1 if layer.is_matrix else 1 - layer.weight.ndim
+        if bias is None:
+            norm = reader_behind(graph, operation, ())
+            if norm is None or norm.function != "batch_norm" or not _is_called_once(graph, norm):
+                continue
             module = model.get_submodule(norm.module)
-            axes = len(norm.outputs[0].shape)
-            if isinstance(module, _BatchNorm) and module.affine:
-                found[norm.address] = _Shift(norm.module, module.bias, 1 - axes)
+            if not (isinstance(module, _BatchNorm) and module.affine):
+                continue
+            operation, bias, name = norm, module.bias, norm.module
+            axis = 1 - len(norm.outputs[0].shape)
+        found[_sum_behind(graph, operation).address] = _Shift(name, bias, axis)
     return found
+
+
+def _sum_behind(graph: NNCFGraph, operation: Operation) -> Operation:
+    """Return the sum that alone reads `operation`, or itself where there is none.
+
+    What a residual branch returns makes up for the errors of what it is added to. Were its own
+    mean put back to what it is in float, it no longer would; the mean of the sum is the one that
+    counts. Of two branches the later one corrects it.
+    """
+    edges = graph.outgoing(operation.address)
+    following = list(readers(graph, operation.address))
+    reader = following[0] if len(edges) == 1 else None
+    is_sum = reader is not None and operation_kind(reader.function) == "add"
+    if reader is None or not is_sum or reader.outputs[0].shape != operation.outputs[0].shape:
+        return operation
+    return reader
 
 
 def _is_called_once(graph: NNCFGraph, norm: Operation) -> bool:

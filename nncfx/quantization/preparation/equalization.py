@@ -39,6 +39,7 @@ def equalize_layers(
     example_inputs: ExampleInputs,
     *,
     sweeps: int = 20,
+    was_asked: bool = True,
 ) -> tuple[tuple[str, str], ...]:
     """Let each two layers in a row share ranges, in place; return the names of these pairs.
 
@@ -51,6 +52,7 @@ def equalize_layers(
         model: Plain, or wrapped without hooks.
         example_inputs: With which to trace it.
         sweeps: How often at most to go through all pairs, which change each other's ranges.
+        was_asked: Whether to log that there is no such pair.
 
     Raises:
         ArgumentError: `model` has hooks.
@@ -59,7 +61,8 @@ def equalize_layers(
     Source: Nagel et al. 2019, Data-Free Quantization Through Weight Equalization, section 4.1.
     """
     pairs = _pairs(model, graph_without_hooks(model, example_inputs))
-    warn_if_none(pairs, "Equalizing", "two layers of which the second alone reads the first")
+    needs = "two layers of which the second alone reads the first"
+    warn_if_none(pairs, "Equalizing", needs, was_asked=was_asked)
     for _ in range(sweeps):
         changes = [_equalize(first, second) for first, second in pairs]
         if max(changes, default=0.0) < 1e-3:  # noqa: PLR2004 (a thousandth of a range)

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Final, TypeVar, final
 
 import torch
@@ -24,6 +25,7 @@ __all__ = [
     "run_batches",
     "tracked",
     "warn_if_none",
+    "with_values",
 ]
 
 Note = Callable[[Tensor], Tensor | None]
@@ -82,14 +84,36 @@ def in_float(quantizers: Iterable[Quantizer]) -> Iterator[None]:
             one.is_active = True
 
 
+@contextmanager
+def with_values(model: nn.Module, values: Mapping[str, Tensor]) -> Iterator[None]:
+    """Give parameters of `model`, by name, other values until the end of the block."""
+    stored = {name: model.get_parameter(name) for name in values}
+    held = {name: one.data for name, one in stored.items()}
+    for name, one in stored.items():
+        one.data = values[name]
+    try:
+        yield
+    finally:
+        for name, one in stored.items():
+            one.data = held[name]
+
+
 def in_float_first(
     model: NNCFNetwork,
     batches: Iterable[ExampleInputs],
+    float_weights: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> Iterator[ExampleInputs]:
-    """Yield each batch twice: while the quantizers of `model` are switched off, and then on."""
+    """Yield each batch twice: while the quantizers of `model` are switched off, and then on.
+
+    Args:
+        model: With quantizers.
+        batches: Inputs of the model.
+        float_weights: What parameters were, by name, before they were rounded in place; the first
+            time they are that.
+    """
     quantizers = quantizers_of(model).values()
     for batch in batches:
-        with in_float(quantizers):
+        with in_float(quantizers), with_values(model, float_weights):
             yield batch
         yield batch
 
@@ -159,7 +183,10 @@ def tracked(items: Iterable[_T], title: str) -> Iterator[_T]:
     )
 
 
-def warn_if_none(found: Sized, what: str, needs: str) -> None:
-    """Log that `what` changes nothing where nothing was found of what it `needs`."""
-    if not found:
+def warn_if_none(found: Sized, what: str, needs: str, *, was_asked: bool = True) -> None:
+    """Log that `what` changes nothing where nothing was found of what it `needs`.
+
+    What a preset does of itself (not `was_asked`) is not told.
+    """
+    if not found and was_asked:
         _LOGGER.warning("%s changes nothing: the model has no %s. Leave it out.", what, needs)

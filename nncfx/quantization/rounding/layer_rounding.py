@@ -14,7 +14,7 @@ from nncfx.network import NNCFNetwork
 from nncfx.operators import LINEAR_LAYERS, functions_of
 from nncfx.quantization.grid.fake_quantize import fake_quantize
 from nncfx.quantization.grid.quantizer import Quantizer
-from nncfx.quantization.grid.spec import QuantizerSpec
+from nncfx.quantization.grid.spec import MOST_BITS, QuantizerSpec
 from nncfx.quantization.preparation.layer_chains import Layer, find_layers
 from nncfx.quantization.ranges.observation import (
     Note,
@@ -48,6 +48,7 @@ def round_weights(
     *,
     method: Rounding = "gptq",
     settings: RoundingSettings | None = None,
+    most_bits: int = MOST_BITS,
 ) -> dict[str, float]:
     """Move weights, in place, to points of their grids where layers compute nearly what they did.
 
@@ -62,6 +63,7 @@ def round_weights(
         method: "gptq" sees all inputs once and solves each layer (`gptq.gptq`); "adaptive" learns
             each rounding in turn (`rounding.adaptive_rounding`), with a forward per layer.
         settings: For "adaptive".
+        most_bits: Weights of more bits are left to their quantizers, which round to nearest.
 
     Returns:
         By layer the squared error of its output as a share of that of rounding to nearest, at
@@ -76,7 +78,7 @@ def round_weights(
             f"There is no rounding '{method}'.{did_you_mean(method, ROUNDINGS)} "
             f"Known are {' and '.join(ROUNDINGS)}.",
         )
-    found = _roundable(model)
+    found = _roundable(model, most_bits)
     needs = "linear layer or convolution of 1 or 2 axes whose weight one quantizer alone changes"
     warn_if_none(found, f"Rounding by '{method}'", needs)
     _tell(model, {WeightSite(one.layer.name, "weight") for one in found}, method)
@@ -132,7 +134,7 @@ def _tell(model: NNCFNetwork, rounded: set[WeightSite], method: str) -> None:
         )
 
 
-def _roundable(model: NNCFNetwork) -> list[_Rounded]:
+def _roundable(model: NNCFNetwork, most_bits: int) -> list[_Rounded]:
     quantizers = quantizers_of(model)
     sites = [one.site for one in model.nncf.hooks]
     found = []
@@ -140,7 +142,9 @@ def _roundable(model: NNCFNetwork) -> list[_Rounded]:
         site = WeightSite(layer.name, "weight")
         quantizer = quantizers.get(site)
         is_plain = quantizer and sites.count(site) == 1 and not quantizer.spec.is_float8
-        if quantizer and is_plain and layer.weight.ndim <= _MOST_AXES:
+        if not (quantizer and is_plain) or quantizer.spec.bits > most_bits:
+            continue
+        if layer.weight.ndim <= _MOST_AXES:
             found.append(_Rounded(address, layer, quantizer))
     return found
 

@@ -31,7 +31,7 @@ def data() -> Tensor:
 def network(weight_bits: int = 8) -> NNCFNetwork:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
-    return quantize(model.eval(), [data()], weight_bits=weight_bits)
+    return quantize(model.eval(), [data()], preset="fast", weight_bits=weight_bits)
 
 
 def decibels(exact: Tensor, changed: Tensor) -> float:

@@ -122,7 +122,7 @@ def twins(kind: str) -> tuple[nn.Sequential, nn.Sequential, Tensor]:
 def test_it_is_quantized_like_a_parameter(kind: str, weight_bits: int) -> None:
     model, plain, x = twins(kind)
     computed, expected = (
-        nncfx.quantize(one, [x], weight_bits=weight_bits) for one in (model, plain)
+        nncfx.quantize(one, [x], preset="fast", weight_bits=weight_bits) for one in (model, plain)
     )
     with torch.no_grad():
         assert torch.equal(computed(x), expected(x))
@@ -183,7 +183,9 @@ def test_a_buffer_is_a_weight(kind: type[nn.Module], tmp_path: Path) -> None:
 def test_other_ranges_are_found_for_it_too() -> None:
     model, plain, x = twins("standardized")
     options = QuantizeOptions(weight_range=nncfx.quantization.RangeRequest(method="mse"))
-    computed, expected = (nncfx.quantize(one, [x], options=options) for one in (model, plain))
+    computed, expected = (
+        nncfx.quantize(one, [x], preset="fast", options=options) for one in (model, plain)
+    )
     with torch.no_grad():
         assert torch.equal(computed(x), expected(x))
 

@@ -122,3 +122,27 @@ def test_means_are_per_channel(shape: tuple[int, ...], axis: int) -> None:
     output = torch.rand(shape)
     others = [one for one in range(output.ndim) if one != axis % output.ndim]
     torch.testing.assert_close(channel_means(output, axis), output.mean(others))
+
+
+class Residual(nn.Module):
+    """Branches, each added to what enters it."""
+
+    def __init__(self, depth: int = 4) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 1)
+        self.branches = nn.ModuleList(nn.Conv2d(8, 8, 3, padding=1) for _ in range(depth))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for branch in self.branches:
+            x = x + branch(x.relu())
+        return x
+
+
+def test_of_a_residual_branch_the_means_of_the_sum_are_put_back() -> None:
+    torch.manual_seed(0)
+    model, inputs = Residual(), images()
+    wrapped = quantized(copy.deepcopy(model), inputs)
+    correct_biases(wrapped, [inputs])
+    exact, rounded = (one(inputs).mean((0, 2, 3)) for one in (model, wrapped))
+    torch.testing.assert_close(rounded, exact, atol=1e-4, rtol=1e-4)

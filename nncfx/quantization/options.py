@@ -1,0 +1,165 @@
+"""What post-training quantization does beside placing quantizers: presets, and single choices."""
+
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+
+from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.quantization.grid.spec import MOST_BITS
+from nncfx.quantization.placement.overflow_fix import OverflowFix
+from nncfx.quantization.placement.plan import (
+    PlacementOptions,
+    PlannedQuantizer,
+    QuantizationPlan,
+    SpecRequest,
+)
+from nncfx.quantization.ranges.range_estimation import RangeRequest
+from nncfx.quantization.rounding.layer_rounding import ROUNDINGS
+from nncfx.targets import Hardware
+
+__all__ = ["Methods", "Preset", "QuantizeOptions", "preset_requests", "resolved"]
+
+Preset = Literal["fast", "default", "thorough", "mixed", "performance"]
+_PRESETS: Final = get_args(Preset)
+_BYTE: Final = 8
+
+Rounding = Literal["nearest", "gptq", "adaptive"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizeOptions:
+    """What `quantize` does beside placing quantizers and finding their ranges.
+
+    What is `None` is left to the preset.
+
+    Attributes:
+        placement: What is said about single operations; its bits and modes go before the preset.
+        activation_range: How ranges of activations are found; "mse" in all presets.
+        weight_range: How ranges of weights are found; if not given, "min_max" for weights of 8
+            bits or more, and "mse" for narrower ones but in the preset "fast".
+        equalize: Balance the ranges of consecutive layers first (cross-layer equalisation). Folds
+            batch norms. If not given, where weights have one scale per tensor, but in "fast".
+        smooth: Move outliers of activations into the weights first (SmoothQuant).
+        rounding: "nearest", or a rounding of weights that is fitted to data: "gptq" or "adaptive".
+            If not given, weights of fewer than 8 bits have "gptq" in the preset "default" and
+            "adaptive" in "thorough", and all others "nearest".
+        correct_biases: Remove the mean error of each layer's output, by its bias or by that of
+            the batch norm behind it; if not given, but in "fast".
+        overflow_fix: "enable": weights use 7 of their 8 bits, so that x86 processors without VNNI
+            compute what is simulated; "first_layer_only": those of the first layer do; None:
+            "enable" where the target has such sums (`onnxruntime-avx2`), else "disable".
+
+    Raises:
+        ArgumentError: there is no such rounding, or a range is no request.
+    """
+
+    placement: PlacementOptions = field(default_factory=PlacementOptions)
+    activation_range: RangeRequest | None = None
+    weight_range: RangeRequest | None = None
+    equalize: bool | None = None
+    smooth: bool = False
+    rounding: Rounding | None = None
+    correct_biases: bool | None = None
+    overflow_fix: OverflowFix | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse now what would come out behind the calibration."""
+        known = ("nearest", *ROUNDINGS)
+        if self.rounding is not None and self.rounding not in known:
+            raise ArgumentError(
+                f"There is no rounding '{self.rounding}'; known are {', '.join(known)}."
+                f"{did_you_mean(self.rounding, known)}",
+            )
+        for name in ("activation_range", "weight_range"):
+            asked = getattr(self, name)
+            if asked is not None and not isinstance(asked, RangeRequest):
+                raise ArgumentError(
+                    f"{name} is {asked!r}. Write it as RangeRequest(method='percentile'), of "
+                    "nncfx.quantization.",
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Methods:
+    """What is done, nothing left open.
+
+    Attributes:
+        activation_range: How ranges of activations are found.
+        weight_range: How those of weights of 8 bits or more are found.
+        narrow_range: How those of narrower weights are found.
+        equalize: Whether layers are equalised.
+        smooth: Whether outliers of activations are moved into weights.
+        rounding: How weights of at most `rounded_bits` bits are rounded.
+        rounded_bits: All others are rounded to nearest.
+        correct_biases: Whether biases are corrected.
+        asked: What the user named, and is told of where it changes nothing.
+    """
+
+    activation_range: RangeRequest
+    weight_range: RangeRequest
+    narrow_range: RangeRequest
+    equalize: bool
+    smooth: bool
+    rounding: Rounding
+    rounded_bits: int
+    correct_biases: bool
+    asked: frozenset[str]
+
+    @property
+    def may_see_data_again(self) -> bool:
+        """Whether batches may be read more than once."""
+        return self.smooth or self.correct_biases or self.rounding != "nearest"
+
+    def weight_range_of(self, planned: PlannedQuantizer) -> RangeRequest:
+        """Return how the range of a weight is found."""
+        return self.narrow_range if planned.spec.bits < _BYTE else self.weight_range
+
+    def rounding_for(self, plan: QuantizationPlan) -> Literal["gptq", "adaptive"] | None:
+        """Return what fits the rounding of weights in `plan`; None where all go to nearest."""
+        is_any = any(one.spec.bits <= self.rounded_bits for one in plan.weights)
+        return self.rounding if is_any and self.rounding != "nearest" else None
+
+
+def resolved(options: QuantizeOptions, preset: Preset, *, per_tensor: bool) -> Methods:
+    """Return what `options` say, and where they say nothing what `preset` does.
+
+    Args:
+        options: What the user named.
+        preset: As `quantize` takes it.
+        per_tensor: Whether weights have one scale each.
+    """
+    is_fast = preset == "fast"
+    narrow: Rounding = {"fast": "nearest", "thorough": "adaptive"}.get(preset, "gptq")  # type: ignore[assignment]  # literals of it
+    least_squares, all_seen = RangeRequest(method="mse"), RangeRequest(method="min_max")
+    weight_range = options.weight_range or all_seen
+    asked = {name for name in ("rounding", "correct_biases", "equalize") if getattr(options, name)}
+    return Methods(
+        activation_range=options.activation_range or least_squares,
+        weight_range=weight_range,
+        narrow_range=options.weight_range or (all_seen if is_fast else least_squares),
+        equalize=_chosen(options.equalize, default=per_tensor and not is_fast),
+        smooth=options.smooth,
+        rounding=options.rounding or narrow,
+        rounded_bits=MOST_BITS if options.rounding else _BYTE - 1,
+        correct_biases=_chosen(options.correct_biases, default=not is_fast),
+        asked=frozenset(asked),
+    )
+
+
+def _chosen(asked: bool | None, *, default: bool) -> bool:
+    return default if asked is None else asked
+
+
+def preset_requests(preset: Preset, hardware: Hardware) -> tuple[SpecRequest, SpecRequest]:
+    """Return what `preset` asks of weights and of activations on `hardware`.
+
+    Raises:
+        ArgumentError: there is no such preset.
+    """
+    if preset not in _PRESETS:
+        raise ArgumentError(
+            f"There is no preset '{preset}'; known are {', '.join(_PRESETS[:-1])} and "
+            f"{_PRESETS[-1]}.{did_you_mean(preset, _PRESETS)}",
+        )
+    is_symmetric = preset == "performance" or hardware.symmetric_activations
+    activations = SpecRequest(mode="symmetric" if is_symmetric else "asymmetric")
+    return SpecRequest(mode="symmetric"), activations
