@@ -13,6 +13,7 @@ from nncfx.export.passes.float32_upcast import widen_floats
 from nncfx.export.passes.folded_norms import fold_batch_norms
 from nncfx.export.passes.fusion import arrange_quantizers
 from nncfx.export.passes.fusion_barriers import fence_floats
+from nncfx.export.passes.half_bytes import pack_half_bytes
 from nncfx.export.passes.integer_biases import add_integer_biases
 from nncfx.export.passes.integer_forms import (
     leave_out_borders,
@@ -188,6 +189,12 @@ PASSES: Final[tuple[ExportPass, ...]] = (
         run=lambda draft: fence_floats(draft.graph),
         requires=("no fake quantizers",),
         applies=_works_around("fence_floats"),
+    ),
+    ExportPass(
+        name="pack_half_bytes",
+        reason="weights of four bits take half a byte in the file; the runtime unpacks them",
+        run=lambda draft: pack_half_bytes(draft.model),
+        applies=lambda target: target.folds_casts_of_weights,
     ),
     ExportPass(
         name="remove_unused",

@@ -36,7 +36,8 @@ from nncfx.quantization.preparation.equalization import equalize_layers
 from nncfx.quantization.preparation.smooth_quant import smooth_layers
 from nncfx.quantization.ranges.calibration import calibrate, calibration_inputs, set_weight_ranges
 from nncfx.quantization.rounding.layer_rounding import round_weights
-from nncfx.targets import Hardware, Target, hardware_named
+from nncfx.quantization.signal_error import warn_large_errors
+from nncfx.targets import DTYPES, Hardware, Target, hardware_named
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.model_copy import own_model
 
@@ -45,6 +46,9 @@ __all__ = ["quantize"]
 _LOGGER = logging.getLogger(__name__)
 _LOGGED: Final = CONTRACTIONS | {"attention", "recurrent"}
 """The kinds that take most of the time: that one of them stays in float is told."""
+
+_LOOKED_AT: Final = 16
+"""Examples whose errors are looked at, layer by layer."""
 
 
 def quantize(  # noqa: PLR0913 (keyword-only, the front door)
@@ -219,6 +223,7 @@ def _planned(
 ) -> QuantizationPlan:
     changed = changed_buffers(model)
     plan = plan_quantizers(model.nncf.graph, hardware, placement, changed=changed)
+    _warn_slow_weights(plan, hardware)
     return with_overflow_fix(plan, overflow_fix, hardware)
 
 
@@ -251,17 +256,43 @@ def _quantize(
     calibrate(model, placed, inputs, lambda _: methods.activation_range)
     model.nncf.register(insertions_of(placed))
     model.nncf.commit()
+    _fit(model, plan, methods, inputs)
+
+
+def _fit(
+    model: NNCFNetwork,
+    plan: QuantizationPlan,
+    methods: Methods,
+    inputs: Iterable[ExampleInputs],
+) -> None:
+    """Round weights and correct biases, by what the model returned before."""
     rounding = methods.rounding_for(plan)
     exact: dict[str, Tensor] = {}
     if rounding is not None:
-        names = {one.parameter for one in plan.weights if one.parameter}
         if methods.correct_biases:
-            stored = dict(model.named_parameters())
-            exact = {name: stored[name].detach().clone() for name in names & set(stored)}
+            exact = {name: one.detach().clone() for name, one in model.named_parameters()}
         round_weights(model, inputs, method=rounding, most_bits=methods.rounded_bits)
     if methods.correct_biases:
         was_asked = "correct_biases" in methods.asked
         correct_biases(model, inputs, float_weights=exact, was_asked=was_asked)
+        first = next(iter(inputs))
+        few = first[:_LOOKED_AT] if isinstance(first, Tensor) else first
+        warn_large_errors(model, few, exact)
+
+
+def _warn_slow_weights(plan: QuantizationPlan, hardware: Hardware) -> None:
+    """Tell of weights for whose width the hardware has no kernel."""
+    described = [one for each in hardware.operations.values() for one in each if one.is_quantized]
+    narrowest = min((DTYPES[one.input(1)] for one in described), default=0)
+    bits = sorted({one.spec.bits for one in plan.weights if one.spec.bits <= narrowest / 2})
+    if bits:
+        _LOGGER.warning(
+            "Weights of %s bits make files smaller, and nothing faster: %s has no kernels for "
+            "them and computes with %d bits.",
+            " and ".join(map(str, bits)),
+            hardware.name,
+            narrowest,
+        )
 
 
 def _report(plan: QuantizationPlan) -> None:

@@ -11,6 +11,8 @@ from nncfx.tracing import WeightSite
 
 __all__ = ["footprint_bytes", "nonzero_parameters"]
 
+_BYTE = 8
+
 
 def nonzero_parameters(model: nn.Module) -> int:
     """Return the number of non-zero entries of all parameters (a shared one counts once)."""
@@ -33,22 +35,25 @@ def footprint_bytes(model: nn.Module) -> int:
         int(torch.count_nonzero(one)) * quantized.get(id(one), _bits(one))
         for one in model.parameters()
     )
-    return -(-bits // 8)
+    return -(-bits // _BYTE)
 
 
 def _bits(parameter: nn.Parameter) -> int:
     """Return the bits that each entry needs, by its dtype or its values."""
-    width = 8 * parameter.element_size()
-    is_weight = parameter.ndim > 1 and parameter.is_floating_point() and not parameter.is_meta
-    return 8 if is_weight and width > 8 and _is_on_int8_grid(parameter.detach()) else width  # noqa: PLR2004 (a byte)
+    width = _BYTE * parameter.element_size()
+    is_wide = parameter.is_floating_point() and width > _BYTE
+    has_rows = parameter.ndim > 1 and parameter.numel() > 0 and not parameter.is_meta
+    return _BYTE if is_wide and has_rows and _is_on_int8_grid(parameter.detach()) else width
 
 
 def _is_on_int8_grid(weight: torch.Tensor) -> bool:
+    magnitudes = weight.flatten(1).abs()
+    between = (magnitudes > 0) & (magnitudes < magnitudes.amax(1, keepdim=True))
+    if not (torch.isfinite(weight).all() and between.any()):
+        return False  # zeros and a single magnitude say nothing of a grid
     # a row of trained weights hardly is: one tells, before all are rounded
     first = weight[:1]
-    if not (torch.isfinite(weight).all() and torch.equal(int8_grid(first), first)):
-        return False
-    return torch.equal(int8_grid(weight), weight)
+    return torch.equal(int8_grid(first), first) and torch.equal(int8_grid(weight), weight)
 
 
 def _quantized_bits(model: nn.Module) -> Mapping[int, int]:

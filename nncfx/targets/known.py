@@ -155,6 +155,7 @@ _ONNXRUNTIME: Final = Target(
     image_blocks=True,
     sigmoid_tables=True,
     block_weights=True,
+    folds_casts_of_weights=True,
     workarounds=("clamp_by_quantizers", "fence_floats"),
     saturation_mend=(
         "Let the session have the config entry 'session.x64quantprecision' with '1', as nncfx's "

@@ -43,6 +43,8 @@ class Target:
         bfloat16: it computes in bfloat16 where the file does.
         sigmoid_tables: it takes the sigmoid of bytes from a table.
         block_weights: it has ONNX Runtime's `MatMulNBits` for weights quantized group by group.
+        folds_casts_of_weights: it computes casts of constants when it loads a file, so that int4
+            weights behind one reach its kernels as int8.
         workarounds: passes of the export that work around its habits, of `WORKAROUNDS`.
         saturation_mend: what to do where the CPU at hand adds products of bytes in 16 bits; empty
             where it does not run on such.
@@ -66,6 +68,7 @@ class Target:
     bfloat16: bool = False
     sigmoid_tables: bool = False
     block_weights: bool = False
+    folds_casts_of_weights: bool = False
     workarounds: tuple[str, ...] = ()
     saturation_mend: str = ""
     missing: Mapping[str, str] = field(default_factory=dict)

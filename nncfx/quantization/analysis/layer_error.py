@@ -1,8 +1,7 @@
 """How much each quantizer and each layer of a quantized model changes, in decibels."""
 
-import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -11,9 +10,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from nncfx.graph import NNCFGraph, Operation
+from nncfx.errors import ArgumentError
 from nncfx.network import NNCFNetwork
-from nncfx.operators import CONTRACTIONS, operation_kind
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.ranges.calibration import calibration_inputs
 from nncfx.quantization.ranges.observation import (
@@ -25,7 +23,8 @@ from nncfx.quantization.ranges.observation import (
     run_batches,
     tracked,
 )
-from nncfx.tracing import ExampleInputs, PostSite, PreSite, Site, WeightSite
+from nncfx.quantization.signal_error import Energies, quantizers_by_layer
+from nncfx.tracing import ExampleInputs, PostSite, Site, WeightSite
 from nncfx.tracing.calls.tensors import tensors_in
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ __all__ = [
     "TensorError",
     "layer_sensitivities",
     "quantization_errors",
-    "quantizers_by_layer",
 ]
 
 
@@ -98,33 +96,9 @@ class ErrorReport:
             yield one.name, one.role, bits, f"{one.sqnr_db:.1f}"
 
 
-class _Energies:
-    """Sums the energy of a tensor and that of its error."""
-
-    def __init__(self) -> None:
-        self.signal = self.error = 0.0
-        self._exact: Tensor | None = None
-
-    def add(self, exact: Tensor, changed: Tensor) -> None:
-        self.signal += float(exact.detach().double().square().sum())
-        self.error += float((changed.detach().double() - exact.detach().double()).square().sum())
-
-    def note(self, output: Tensor) -> None:
-        """See a tensor in float, and then quantized."""
-        if self._exact is None:
-            self._exact = output.detach().clone()
-        else:
-            self.add(self._exact, output)
-            self._exact = None
-
-    @property
-    def sqnr_db(self) -> float:
-        if self.error == 0:
-            return math.inf
-        return 10 * math.log10(self.signal / self.error) if self.signal else -math.inf
-
-
-def quantization_errors(model: NNCFNetwork, batches: Iterable[Any]) -> ErrorReport:
+def quantization_errors(
+    model: NNCFNetwork, batches: Iterable[Any], *, reference: torch.nn.Module | None = None
+) -> ErrorReport:
     """Return what quantization changes, quantizer by quantizer and layer by layer.
 
     Each batch runs twice, in float and quantized. A quantizer that stands at several sites is
@@ -133,20 +107,27 @@ def quantization_errors(model: NNCFNetwork, batches: Iterable[Any]) -> ErrorRepo
     Args:
         model: With quantizers, calibrated. It runs in evaluation mode and is not changed.
         batches: At least one, each in a form that `quantize` takes, such as of input and label.
+        reference: The model before it was quantized. Without it, weights that were rounded in
+            place (by GPTQ, or learned) count as they are, without the error of their rounding.
 
     Raises:
-        ArgumentError: there are no batches, or one is of an unknown form.
+        ArgumentError: there are no batches, one is of an unknown form, or `reference` has other
+            parameters.
     """
+    values = {} if reference is None else _values_of(reference, model)
     device = next((one.device for one in model.parameters()), torch.device("cpu"))
     inputs = calibration_inputs(batches, model, sys.maxsize, device)
     sites: dict[Quantizer, Site] = {}
     for site, quantizer in quantizers_of(model).items():
         sites.setdefault(quantizer, site)
-    own = {quantizer: _Energies() for quantizer in sites}
-    layers = {address: _Energies() for address in quantizers_by_layer(model)}
+    own = {quantizer: Energies() for quantizer in sites}
+    layers = {address: Energies() for address in quantizers_by_layer(model)}
     notes: dict[Site, Note] = {PostSite(address): one.note for address, one in layers.items()}
-    with _watching(own), probing(model, notes):
-        run_batches(model, in_float_first(model, inputs))
+    exact = {
+        quantizer: values[str(site)] for quantizer, site in sites.items() if str(site) in values
+    }
+    with _watching(own, exact), probing(model, notes):
+        run_batches(model, in_float_first(model, inputs, values))
     of_quantizers = [
         TensorError(
             str(sites[quantizer]),
@@ -160,13 +141,29 @@ def quantization_errors(model: NNCFNetwork, batches: Iterable[Any]) -> ErrorRepo
     return ErrorReport((*of_quantizers, *of_layers))
 
 
+def _values_of(reference: torch.nn.Module, model: NNCFNetwork) -> dict[str, Tensor]:
+    """Return the parameters of `reference` by name, which are those of `model`."""
+    stored = {name: one.shape for name, one in model.named_parameters()}
+    values = {name: one.detach() for name, one in reference.named_parameters()}
+    for name, one in values.items():
+        if stored.get(name) != one.shape:
+            raise ArgumentError(
+                f"reference has a parameter '{name}' of the shape {list(one.shape)}, and the "
+                "quantized model has none. Pass the model that was given to quantize, without "
+                "what folds its batch norms.",
+            )
+    return values
+
+
 @contextmanager
-def _watching(energies: dict[Quantizer, _Energies]) -> Iterator[None]:
-    """Show what quantizers take and give to `energies` until the end of the block."""
+def _watching(
+    energies: dict[Quantizer, Energies], exact: Mapping[Quantizer, Tensor]
+) -> Iterator[None]:
+    """Show what quantizers take, or what is in `exact`, and give until the end of the block."""
 
     def note(module: torch.nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
         if isinstance(module, Quantizer) and module.is_active:
-            energies[module].add(args[0], output)
+            energies[module].add(exact.get(module, args[0]), output)
 
     with ExitStack() as stack:
         for quantizer in energies:
@@ -198,7 +195,7 @@ def layer_sensitivities(
     found = {}
     for address in tracked(layers, "Quantizing one layer at a time"):
         with in_float(every - layers[address]):
-            energies = _Energies()
+            energies = Energies()
             for one, other in zip(exact, _outputs(model, inputs), strict=True):
                 energies.add(one, other)
         found[address] = energies.sqnr_db
@@ -219,39 +216,3 @@ def _outputs(model: NNCFNetwork, batches: Iterable[ExampleInputs]) -> list[Tenso
     finally:
         handle.remove()
     return kept
-
-
-def quantizers_by_layer(model: NNCFNetwork) -> dict[str, frozenset[Quantizer]]:
-    """Return the quantizers of the weights and inputs of each layer, by address.
-
-    A layer is a convolution or product with at least one of them. The quantizer of an input is
-    the nearest one on its way to the layer.
-    """
-    quantizers = quantizers_of(model)
-    graph = model.nncf.graph
-    found = {}
-    for one in graph.operations:
-        if operation_kind(one.function) not in CONTRACTIONS:
-            continue
-        own = {WeightSite.of(name) for name in one.parameters.values()}
-        hooks = {quantizers[site] for site in own if site in quantizers}
-        hooks |= set(_of_inputs(graph, one, quantizers))
-        if hooks:
-            found[one.address] = frozenset(hooks)
-    return found
-
-
-def _of_inputs(
-    graph: NNCFGraph, operation: Operation, quantizers: dict[Site, Quantizer]
-) -> Iterator[Quantizer]:
-    known = {one.address: one for one in graph.operations}
-    for edge in graph.incoming(operation.address):
-        sites = (
-            PreSite(operation.address, edge.target_port),
-            PostSite(edge.source, edge.source_port),
-        )
-        hooks = [quantizers[site] for site in sites if site in quantizers]
-        yield from hooks
-        source = known.get(edge.source)
-        if not hooks and source is not None and len(graph.incoming(source.address)) == 1:
-            yield from _of_inputs(graph, source, quantizers)

@@ -87,7 +87,8 @@ def in_float(quantizers: Iterable[Quantizer]) -> Iterator[None]:
 @contextmanager
 def with_values(model: nn.Module, values: Mapping[str, Tensor]) -> Iterator[None]:
     """Give parameters of `model`, by name, other values until the end of the block."""
-    stored = {name: model.get_parameter(name) for name in values}
+    named = dict(model.named_parameters())
+    stored = {name: named[name] for name in values}
     held = {name: one.data for name, one in stored.items()}
     for name, one in stored.items():
         one.data = values[name]

@@ -1,7 +1,7 @@
 """Round the weights of a quantized model by what its layers read: GPTQ or AdaRound, in place."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,24 +12,23 @@ from torch.nn import functional as F
 from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.network import NNCFNetwork
 from nncfx.operators import LINEAR_LAYERS, functions_of
-from nncfx.quantization.grid.fake_quantize import fake_quantize
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import MOST_BITS, QuantizerSpec
 from nncfx.quantization.preparation.layer_chains import Layer, find_layers
 from nncfx.quantization.ranges.observation import (
     Note,
-    in_float_first,
     probing,
     quantizers_of,
     run_batches,
     tracked,
     warn_if_none,
 )
-from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings, adaptive_rounding
+from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings
+from nncfx.quantization.rounding.block_reconstruction import reconstruct_blocks
 from nncfx.quantization.rounding.curvature import curvature
 from nncfx.quantization.rounding.gptq import round_matrix
 from nncfx.schemes.wide_floats import wide
-from nncfx.tracing import ExampleInputs, PostSite, PreSite, Site, WeightSite
+from nncfx.tracing import ExampleInputs, PreSite, Site, WeightSite
 
 __all__ = ["ROUNDINGS", "Rounding", "layer_moments", "round_weights"]
 
@@ -61,13 +60,14 @@ def round_weights(
         model: With quantizers, calibrated. It runs in evaluation mode.
         batches: Inputs of the model, at least one, all held in memory by "adaptive".
         method: "gptq" sees all inputs once and solves each layer (`gptq.gptq`); "adaptive" learns
-            each rounding in turn (`rounding.adaptive_rounding`), with a forward per layer.
+            on from there, block by block (`block_reconstruction.reconstruct_blocks`), biases and
+            steps as well.
         settings: For "adaptive".
         most_bits: Weights of more bits are left to their quantizers, which round to nearest.
 
     Returns:
         By layer the squared error of its output as a share of that of rounding to nearest, at
-        most 1.
+        most 1; by "adaptive" also times what is left of the error of its block.
 
     Raises:
         ArgumentError: `method` is not known, or there are no batches.
@@ -81,10 +81,10 @@ def round_weights(
     found = _roundable(model, most_bits)
     needs = "linear layer or convolution of 1 or 2 axes whose weight one quantizer alone changes"
     warn_if_none(found, f"Rounding by '{method}'", needs)
-    _tell(model, {WeightSite(one.layer.name, "weight") for one in found}, method)
+    _tell(model, {WeightSite(one.layer.name, "weight") for one in found}, method, most_bits)
     if method == "gptq":
         return _by_moments(model, found, batches)
-    return _learned(model, found, list(batches), settings)
+    return _learned(model, found, list(batches), settings or RoundingSettings())
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class _Rounded:
         return spec.replace(columns=False, axis=None if spec.axis is None else 0)
 
 
-def _tell(model: NNCFNetwork, rounded: set[WeightSite], method: str) -> None:
+def _tell(model: NNCFNetwork, rounded: set[WeightSite], method: str, most_bits: int) -> None:
     """Say which matrices that something is multiplied by stay rounded to nearest."""
     quantizers, graph = quantizers_of(model), model.nncf.graph
     done = {quantizers[site] for site in rounded}
@@ -117,7 +117,9 @@ def _tell(model: NNCFNetwork, rounded: set[WeightSite], method: str) -> None:
     for operation in graph.operations:
         for name in operation.parameters.values():
             quantizer = quantizers.get(WeightSite.of(name))
-            if quantizer is not None and quantizer not in done:
+            if quantizer is None or quantizer in done:
+                continue
+            if quantizer.spec.bits <= most_bits:
                 left.setdefault(quantizer, f"'{name}' ({operation.function})")
     products = [one for one in left.values() if "(embedding" not in one]
     if left:
@@ -235,51 +237,11 @@ def _learned(
     model: NNCFNetwork,
     found: list[_Rounded],
     batches: list[ExampleInputs],
-    settings: RoundingSettings | None,
+    settings: RoundingSettings,
 ) -> dict[str, float]:
-    return {
-        one.layer.name: _learn_one(one, _seen(model, one, batches), settings)
-        for one in tracked(found, "Learning to round")
-    }
-
-
-def _seen(
-    model: NNCFNetwork, one: _Rounded, batches: list[ExampleInputs]
-) -> tuple[Tensor, Tensor]:
-    """Return what the layer reads quantized, and what it returns in float."""
-    entering: list[Tensor] = []
-    leaving: list[Tensor] = []
-    notes: dict[Site, Note] = {
-        PreSite(one.address, one.layer.port): entering.append,
-        PostSite(one.address): leaving.append,
-    }
-    with probing(model, notes):
-        run_batches(model, in_float_first(model, batches))
-    # every other call is the one in float
-    return wide(torch.cat(entering[1::2])), wide(torch.cat(leaving[::2]))
-
-
-def _learn_one(
-    one: _Rounded, data: tuple[Tensor, Tensor], settings: RoundingSettings | None
-) -> float:
-    layer, call = one.layer, _call(one.layer)
-    weight = wide(layer.rows.contiguous())
-    grid = (*one.grid, one.spec)
-    learned = adaptive_rounding(call, weight, grid, data, settings)
-    inputs, targets = data
-    with torch.no_grad():
-        errors = [
-            float((call(inputs, rounded) - targets).square().mean())
-            for rounded in (learned, fake_quantize(weight, *grid))
-        ]
-    layer.take(learned.to(layer.weight.dtype))
-    return errors[0] / errors[1] if errors[1] > 0 else 1.0
-
-
-def _call(layer: Layer) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return the layer as a function of its input and weight."""
-    module, bias = layer.module, None if layer.bias is None else wide(layer.bias.detach())
-    if isinstance(module, nn.Conv1d | nn.Conv2d):
-        forward = module._conv_forward  # noqa: SLF001 (pads as the module does)
-        return lambda x, weight: forward(x, weight, bias)
-    return lambda x, weight: F.linear(x, weight, bias)
+    """Learn on from where GPTQ ends; return the shares of the errors of rounding to nearest."""
+    floats = {name: one.detach().clone() for name, one in model.named_parameters()}
+    shares = _by_moments(model, found, batches)
+    names = [one.layer.name for one in found]
+    learned = reconstruct_blocks(model, names, batches, floats, settings)
+    return {name: share * learned.get(name, 1.0) for name, share in shares.items()}

@@ -15,10 +15,10 @@ from nncfx.quantization.analysis.layer_error import (
     TensorError,
     layer_sensitivities,
     quantization_errors,
-    quantizers_by_layer,
 )
 from nncfx.quantization.quantize import quantize
 from nncfx.quantization.ranges.observation import quantizers_of
+from nncfx.quantization.signal_error import quantizers_by_layer
 from nncfx.tracing import PostSite, WeightSite
 
 FIRST, SECOND = "Sequential/Linear[0]/linear_0", "Sequential/Linear[2]/linear_0"

@@ -1,0 +1,214 @@
+"""Parts of a model that are learned one at a time, and the data that enters and leaves them."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from nncfx.network import NNCFNetwork
+from nncfx.tracing import ExampleInputs, run
+from nncfx.tracing.calls.preservation import preserved
+
+__all__ = ["Block", "captured", "find_blocks"]
+
+_MOST_LAYERS: Final = 4
+"""Of a module that is one block: a bottleneck with its projection has four."""
+_MOST_IN_SEQUENCE: Final = 2
+"""Of children of an `nn.Sequential` that make a block: a depthwise and a pointwise one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Modules that are called one after another, each on what the one before returned.
+
+    Attributes:
+        name: Dotted name of the first module.
+        modules: In the order of their calls.
+        layers: Dotted names of the layers inside.
+        follows: The block whose output is this one's input, if one's is.
+        example_bytes: What an example takes that enters, and one that leaves.
+    """
+
+    name: str
+    modules: tuple[nn.Module, ...]
+    layers: tuple[str, ...]
+    follows: "Block | None" = None
+    example_bytes: int = 0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return what the block computes of `x`, under the hooks that stand in it."""
+        for module in self.modules:
+            x = module(x)
+        return x
+
+
+@dataclass
+class _Calls:
+    """What was seen of a module's calls: how many, and the tensors of a call of one tensor."""
+
+    count: int = 0
+    entering: Tensor | None = None
+    leaving: Tensor | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is called once, on one tensor, and returns one of as many examples."""
+        if self.count != 1 or self.entering is None or self.leaving is None:
+            return False
+        shapes = self.entering.shape, self.leaving.shape
+        return all(shapes) and shapes[0][0] == shapes[1][0]
+
+
+def find_blocks(
+    model: NNCFNetwork, layers: Collection[str], example: ExampleInputs
+) -> list[Block]:
+    """Return blocks that hold the `layers`, in the order of their calls; some may be in none.
+
+    A block is the largest module that has a few of the layers, is called once, and takes and
+    returns one tensor; or a few children in a row of an `nn.Sequential`.
+
+    Args:
+        model: It is run once, in evaluation mode.
+        layers: Dotted names of modules.
+        example: With which to run it.
+    """
+    modules = dict(model.named_modules())
+    calls, order = _seen_calls(model, modules, example)
+    search = _Search(modules, {name for name, one in calls.items() if one.is_plain}, layers)
+    search.divide("")
+    ends: dict[int, Block] = {}
+    found: list[Block] = []
+    rank = {name: number for number, name in enumerate(order)}
+    for names in sorted(search.found, key=lambda one: rank[one[0]]):
+        first, last = calls[names[0]].entering, calls[names[-1]].leaving
+        assert first is not None  # noqa: S101 (plain)
+        assert last is not None  # noqa: S101 (plain)
+        sizes = (one.numel() * one.element_size() // len(one) for one in (first, last))
+        block = Block(
+            names[0],
+            tuple(modules[name] for name in names),
+            tuple(one for name in names for one in search.layers_in(name)),
+            ends.get(id(first)),
+            sum(sizes),
+        )
+        ends[id(last)] = block
+        found.append(block)
+    return found
+
+
+def _seen_calls(
+    model: NNCFNetwork, modules: Mapping[str, nn.Module], example: ExampleInputs
+) -> tuple[dict[str, _Calls], list[str]]:
+    calls = {name: _Calls() for name in modules}
+    order: list[str] = []
+
+    def watch(name: str, module: nn.Module) -> RemovableHandle:
+        def note(_: nn.Module, args: Any, kwargs: Any, result: Any) -> None:  # noqa: ANN401 (any call)
+            one = calls[name]
+            one.count += 1
+            order.append(name)
+            if len(args) == 1 and not kwargs and isinstance(args[0], Tensor):
+                one.entering = args[0]
+                one.leaving = result if isinstance(result, Tensor) else None
+
+        return module.register_forward_hook(note, with_kwargs=True)
+
+    with ExitStack() as stack:
+        for name, module in modules.items():
+            stack.callback(watch(name, module).remove)
+        with torch.no_grad(), preserved(model):
+            run(model, example)
+    return calls, order
+
+
+@dataclass
+class _Search:
+    """Divides modules until they are small enough; `found` has the names of each block's."""
+
+    modules: Mapping[str, nn.Module]
+    plain: Collection[str]
+    layers: Collection[str]
+    found: list[tuple[str, ...]] = field(default_factory=list)
+
+    def layers_in(self, name: str) -> list[str]:
+        """Return the layers that the module of that name is or has."""
+        return [
+            one for one in self.layers if not name or one == name or one.startswith(f"{name}.")
+        ]
+
+    def divide(self, name: str) -> None:
+        """Find the blocks in a module."""
+        count = len(self.layers_in(name))
+        if not count:
+            return
+        if name in self.plain and count <= _MOST_LAYERS and name:
+            self.found.append((name,))
+            return
+        module = self.modules[name]
+        children = [f"{name}.{key}".lstrip(".") for key, _ in module.named_children()]
+        if not isinstance(module, nn.Sequential):
+            for child in children:
+                self.divide(child)
+            return
+        for row in self._rows(children):
+            if row[0] in self.plain:
+                self.found.append(tuple(row))
+            else:
+                self.divide(row[0])
+
+    def _rows(self, children: Sequence[str]) -> Iterator[list[str]]:
+        """Yield children in a row that make a block, and others, to be divided, one at a time."""
+        row: list[str] = []
+        held = 0
+        for child in children:
+            count = len(self.layers_in(child))
+            fits = child in self.plain and count <= _MOST_IN_SEQUENCE
+            if row and (not fits or held + count > _MOST_IN_SEQUENCE):
+                yield row
+                row, held = [], 0
+            if fits and (row or count):
+                row.append(child)
+                held += count
+            elif count:
+                yield [child]
+        if row:
+            yield row
+
+
+class _EnoughError(Exception):
+    """Ends a forward behind what was to be seen."""
+
+
+@contextmanager
+def _recording(block: Block, entering: list[Tensor], leaving: list[Tensor]) -> Iterator[None]:
+    def enters(_: nn.Module, args: tuple[Tensor, ...]) -> None:
+        entering.append(args[0].detach())
+
+    def leaves(_: nn.Module, args: Any, result: Tensor) -> None:  # noqa: ANN401 (not used)
+        del args
+        leaving.append(result.detach())
+        raise _EnoughError
+
+    with ExitStack() as stack:
+        stack.callback(block.modules[0].register_forward_pre_hook(enters).remove)
+        stack.callback(block.modules[-1].register_forward_hook(leaves).remove)
+        yield
+
+
+def captured(
+    model: NNCFNetwork, block: Block, batches: Iterable[ExampleInputs]
+) -> tuple[Tensor, Tensor]:
+    """Return what enters and what leaves a block, of all batches; behind it nothing runs."""
+    entering: list[Tensor] = []
+    leaving: list[Tensor] = []
+    with torch.no_grad(), preserved(model), _recording(block, entering, leaving):
+        for batch in batches:
+            try:
+                run(model, batch)
+            except _EnoughError:
+                continue
+    return torch.cat(entering), torch.cat(leaving)

@@ -1,0 +1,124 @@
+"""How much larger the outputs of layers are than their errors under quantization."""
+
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from torch import Tensor
+
+from nncfx.graph import NNCFGraph, Operation
+from nncfx.network import NNCFNetwork
+from nncfx.operators import CONTRACTIONS, operation_kind
+from nncfx.quantization.grid.quantizer import Quantizer
+from nncfx.quantization.ranges.observation import (
+    Note,
+    in_float_first,
+    probing,
+    quantizers_of,
+    run_batches,
+)
+from nncfx.tracing import ExampleInputs, PostSite, PreSite, Site, WeightSite
+
+__all__ = ["Energies", "quantizers_by_layer", "warn_large_errors"]
+
+_FEW_DB: Final = 10.0
+"""Of signal over error: a tenth of the energy is error."""
+_NAMED: Final = 5
+_LOGGER = logging.getLogger(__name__)
+
+
+class Energies:
+    """Sums the energy of a tensor and that of its error.
+
+    Attributes:
+        signal: The energy so far.
+        error: That of the error.
+    """
+
+    def __init__(self) -> None:
+        self.signal = self.error = 0.0
+        self._exact: Tensor | None = None
+
+    def add(self, exact: Tensor, changed: Tensor) -> None:
+        """Count a tensor, and what it should be."""
+        self.signal += float(exact.detach().double().square().sum())
+        self.error += float((changed.detach().double() - exact.detach().double()).square().sum())
+
+    def note(self, output: Tensor) -> None:
+        """See a tensor in float, and then quantized."""
+        if self._exact is None:
+            self._exact = output.detach().clone()
+        else:
+            self.add(self._exact, output)
+            self._exact = None
+
+    @property
+    def sqnr_db(self) -> float:
+        """Signal over error in decibels; infinite without an error."""
+        if self.error == 0:
+            return math.inf
+        return 10 * math.log10(self.signal / self.error) if self.signal else -math.inf
+
+
+def warn_large_errors(
+    model: NNCFNetwork, batch: ExampleInputs, float_values: Mapping[str, Tensor]
+) -> None:
+    """Log the layers whose output is hardly larger than its error, the worst first.
+
+    Args:
+        model: With quantizers, calibrated.
+        batch: Some inputs.
+        float_values: Parameters by name as they were before they were changed in place.
+    """
+    layers = {address: Energies() for address in quantizers_by_layer(model)}
+    notes: dict[Site, Note] = {PostSite(address): one.note for address, one in layers.items()}
+    with probing(model, notes):
+        run_batches(model, in_float_first(model, [batch], float_values))
+    found = {address: one.sqnr_db for address, one in layers.items() if one.sqnr_db < _FEW_DB}
+    if found:
+        worst = sorted(found, key=lambda one: found[one])[:_NAMED]
+        _LOGGER.warning(
+            "%d of %d layers return less than %g dB of signal over error: %s%s. "
+            "nncfx.quantization.quantization_errors tells of all; more bits, preset='thorough' or "
+            "ignored_scopes help.",
+            *(len(found), len(layers), _FEW_DB),
+            ", ".join(f"{one} ({found[one]:.1f} dB)" for one in worst),
+            " and more" if len(found) > _NAMED else "",
+        )
+
+
+def quantizers_by_layer(model: NNCFNetwork) -> dict[str, frozenset[Quantizer]]:
+    """Return the quantizers of the weights and inputs of each layer, by address.
+
+    A layer is a convolution or product with at least one of them. The quantizer of an input is
+    the nearest one on its way to the layer.
+    """
+    quantizers = quantizers_of(model)
+    graph = model.nncf.graph
+    found = {}
+    for one in graph.operations:
+        if operation_kind(one.function) not in CONTRACTIONS:
+            continue
+        own = {WeightSite.of(name) for name in one.parameters.values()}
+        hooks = {quantizers[site] for site in own if site in quantizers}
+        hooks |= set(_of_inputs(graph, one, quantizers))
+        if hooks:
+            found[one.address] = frozenset(hooks)
+    return found
+
+
+def _of_inputs(
+    graph: NNCFGraph, operation: Operation, quantizers: dict[Site, Quantizer]
+) -> Iterator[Quantizer]:
+    known = {one.address: one for one in graph.operations}
+    for edge in graph.incoming(operation.address):
+        sites = (
+            PreSite(operation.address, edge.target_port),
+            PostSite(edge.source, edge.source_port),
+        )
+        hooks = [quantizers[site] for site in sites if site in quantizers]
+        yield from hooks
+        source = known.get(edge.source)
+        if not hooks and source is not None and len(graph.incoming(source.address)) == 1:
+            yield from _of_inputs(graph, source, quantizers)

@@ -1,0 +1,61 @@
+"""Layers that return little more than their error are named."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from nncfx.quantization import quantization_errors, quantize
+from nncfx.quantization.signal_error import Energies, warn_large_errors
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)).eval()
+
+
+def data() -> torch.Tensor:
+    return torch.randn(64, 16, generator=torch.Generator().manual_seed(0))
+
+
+def test_a_tenth_of_the_amplitude_is_twenty_decibels() -> None:
+    energies = Energies()
+    energies.add(torch.ones(4), torch.full((4,), 1.1))
+    assert energies.sqnr_db == pytest.approx(20, abs=1e-4)
+    assert Energies().sqnr_db == math.inf
+
+
+def test_layers_of_two_bits_are_named_and_those_of_eight_are_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    quantize(network(), [data()])
+    assert "signal over error" not in caplog.text
+    quantize(network(), [data()], weight_bits=2)
+    assert "1 of 2 layers return less than 10 dB of signal over error" in caplog.text
+    assert "Sequential/Linear[2]/linear_0 (9" in caplog.text
+
+
+def test_the_weights_before_they_were_rounded_are_what_counts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = quantize(network(), [data()], weight_bits=2)
+    caplog.clear()
+    warn_large_errors(model, data(), {})
+    assert not caplog.text
+    values = {name: one.detach() for name, one in network().named_parameters()}
+    warn_large_errors(model, data(), values)
+    assert "signal over error" in caplog.text
+
+
+def test_a_reference_shows_the_error_of_rounding_in_place() -> None:
+    model = quantize(network(), [data()], weight_bits=4)
+    alone, against = (
+        {
+            one.name: one.sqnr_db
+            for one in quantization_errors(model, [data()], reference=one).tensors
+        }
+        for one in (None, network())
+    )
+    assert alone["0.weight"] == math.inf
+    assert 10 < against["0.weight"] < 30
