@@ -21,6 +21,7 @@ from nncfx.lc.penalty import CompressedWeight, PenaltyLoss
 from nncfx.lc.projection import project
 from nncfx.network import NNCFNetwork, unwrap
 from nncfx.schemes import Scheme
+from nncfx.storage.models.sharded_models import gathered, whole
 
 __all__ = ["LCController"]
 
@@ -68,7 +69,8 @@ class LCController(Controller):
 
     def distance(self) -> float:
         """Return the Euclidean distance of the weights from their compressed values."""
-        return self._penalty.lagrangian().distance()
+        with gathered(self.model):
+            return self._penalty.lagrangian().distance()
 
     @torch.no_grad()
     def compress(self) -> None:
@@ -77,7 +79,8 @@ class LCController(Controller):
         Raises:
             CompressionError: the scheme cannot compress the model.
         """
-        self._take(self._projected(self._plain(), self.level))
+        with gathered(self.model):
+            self._take(self._projected(self._plain(), self.level))
 
     @override
     def _before_strip(self) -> None:
@@ -88,7 +91,7 @@ class LCController(Controller):
         weights = raw_parameters(self.model)
         gone = {
             # zeros that the weight has by itself are not of compression's making
-            name: int(((one.theta == 0) & (weights[name] != 0)).sum())
+            name: int(((one.theta == 0) & (whole(weights[name]) != 0)).sum())
             for name, one in self.hooks.items()
         }
         return sparsity_statistics(self.model, gone, self.level)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from nncfx.schemes.wide_floats import wide
+from nncfx.storage.models.sharded_models import like_shards, whole
 
 __all__ = ["Lagrangian", "Penalized", "augmented_penalty", "is_penalized", "next_mu"]
 
@@ -96,10 +97,19 @@ class Lagrangian:
         zeros = [{n: torch.zeros_like(p) for n, p in weights.items()} for _ in range(2)]
         return cls(weights, zeros[0], zeros[1] if multipliers else None)
 
+    def in_shards(self) -> "Lagrangian":
+        """Return the same with compressed values and multipliers divided as the weights are."""
+
+        def divided(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {name: like_shards(tensors[name], p) for name, p in self._weights.items()}
+
+        multipliers = None if self._multipliers is None else divided(self._multipliers)
+        return Lagrangian(self._weights, divided(self._thetas), multipliers, self.mu)
+
     def penalty(self) -> Tensor:
         """Return the terms beside the loss, a scalar with a gradient to all weights."""
         terms = [
-            augmented_penalty(weight, self._thetas[name], self._multiplier(name), self.mu)
+            whole(augmented_penalty(weight, self._thetas[name], self._multiplier(name), self.mu))
             for name, weight in self._weights.items()
         ]
         # where all constrained weights are frozen there is nothing to draw

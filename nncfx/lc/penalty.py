@@ -76,4 +76,4 @@ class PenaltyLoss(CompressionLoss):
     @override
     def __call__(self) -> Tensor:
         device = next(iter(self.hooks.values())).theta.device
-        return self.lagrangian().penalty().to(device)
+        return self.lagrangian().in_shards().penalty().to(device)

@@ -14,6 +14,7 @@ from nncfx.errors import ArgumentError, GraphError, TracingError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels
 from nncfx.network.published_state import is_published, publish, publishing, restore
+from nncfx.storage.models.sharded_models import gathered
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.inputs import ExampleInputs
 from nncfx.tracing.calls.model_copy import copy_of
@@ -328,8 +329,9 @@ class NNCFInterface:
         Raises:
             TracingError: the model was sharded or offloaded since it was wrapped.
         """
-        require_whole(self._model, "given hooks")
-        self._place(self._state.registered)
+        with gathered(self._model):
+            require_whole(self._model, "given hooks")
+            self._place(self._state.registered)
 
     def remove(self, algorithm: str) -> None:
         """Remove the insertions of `algorithm`, and its hooks if committed; none is fine."""
@@ -345,7 +347,8 @@ class NNCFInterface:
         for number in numbers:
             state.registered.pop(number, None)
         if len(remaining) < len(state.committed):
-            self._place(remaining)
+            with gathered(self._model):
+                self._place(remaining)
 
     def _place(self, numbers: Iterable[int]) -> None:
         state, store = self._state, self._model.__dict__[STORE]

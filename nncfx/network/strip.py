@@ -7,7 +7,6 @@ from nncfx.errors import TracingError
 from nncfx.network.network import NNCFNetwork
 from nncfx.network.published_state import is_bakeable, read_weights
 from nncfx.network.wrapping import unwrap
-from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.calls.tensors import own_tensors
 from nncfx.tracing.hooks.sites import WeightSite
@@ -36,7 +35,6 @@ def strip(model: nn.Module) -> nn.Module:
             f"{type(model).__name__} is not wrapped, so there is nothing to strip. "
             "Pass the model that nncfx.wrap returned.",
         )
-    require_whole(model, "stripped")
     for insertion in model.nncf.hooks:
         if not is_bakeable(insertion):
             raise TracingError(

@@ -8,6 +8,7 @@ from torch import nn
 
 from nncfx.errors import ArgumentError, TracingError
 from nncfx.network.network import STATE, NNCFNetwork, WrapState
+from nncfx.storage.models.sharded_models import gathered
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.inputs import ExampleInputs
 from nncfx.tracing.hooks.dynamic_class import ClassSpec, change_class, restore_class
@@ -52,6 +53,13 @@ def wrap(
         raise ArgumentError(
             f"wrap takes an nn.Module, not a {type(model).__name__}. Pass the model itself.",
         )
+    with gathered(model):
+        return _wrapped(model, example_inputs, further_inputs)
+
+
+def _wrapped(
+    model: nn.Module, example_inputs: ExampleInputs, further_inputs: Sequence[ExampleInputs]
+) -> NNCFNetwork:
     require_whole(model, "wrapped")
     for name, module in model.named_modules():
         _check_wrappable(model, name, module)
@@ -110,8 +118,9 @@ def unwrap(model: nn.Module) -> nn.Module:
             f"{type(model).__name__} is not wrapped, so there is nothing to unwrap. "
             "Pass the model that nncfx.wrap returned.",
         )
-    uninstall(model)
-    for attribute in (STORE, STATE):
-        del model.__dict__[attribute]
-    restore_class(model)
+    with gathered(model):
+        uninstall(model)
+        for attribute in (STORE, STATE):
+            del model.__dict__[attribute]
+        restore_class(model)
     return model

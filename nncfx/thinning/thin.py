@@ -34,6 +34,7 @@ from nncfx.thinning.verification import (
     verify,
 )
 from nncfx.tracing import ExampleInputs
+from nncfx.tracing.calls.model_copy import whole_model
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 from nncfx.tracing.record.unreached_modules import branches_on_training
 
@@ -137,7 +138,8 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
     compared once more.
 
     Args:
-        model: any module; a wrapped one is stripped first. It is never changed.
+        model: any module; a wrapped one is stripped first. It is never changed. One that FSDP2 or
+            tensor parallel has sharded is gathered, by all processes; each returns the same.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs;
             a wrapped model has its own.
         further_inputs: more of them, for a model whose forward branches; a wrapped model adds
@@ -172,6 +174,7 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
     >>> thinned.removed, thinned.model[0].out_features
     ({'0': (0, 2)}, 2)
     """
+    model = whole_model(model)
     require_whole(model, "thinned", ThinningError)
     check_form(form)
     alignment = resolve_alignment(align)

@@ -28,10 +28,12 @@ from nncfx.controllers import (
     builder_for,
     registered_algorithms,
 )
+from nncfx.controllers.base.shared_gradients import average_gradients
 from nncfx.controllers.base.unread_weights import warn_unhooked_weights
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.network import NNCFNetwork, unwrap, wrap
+from nncfx.storage.models.sharded_models import gathered
 from nncfx.tracing import ExampleInputs, Insertion, Priority
 
 __all__ = ["configs_in_scope", "create_compressed_model", "example_inputs_of"]
@@ -88,7 +90,10 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
     if compression_state is None and calibration_batches is None:
         _need_no_data(config)
     batches = None if calibration_batches is None else _Reread(calibration_batches)
-    with _wrapped(model, config, (example_inputs, further_inputs)) as network:
+    with (
+        gathered(model),
+        _wrapped(model, config, (example_inputs, further_inputs)) as network,
+    ):
         algorithms = configs_in_scope(config, network.nncf.graph)
         _check_new(network, algorithms)
         builders = [builder_for(one) for one in algorithms]
@@ -108,6 +113,7 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
             _calibrate(parts, batches)
         if samples and batches is not None:
             adapt_batch_norms(network, batches, samples=samples, progress=on_progress)
+    average_gradients(network)
     return controller, network
 
 

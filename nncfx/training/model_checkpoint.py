@@ -34,6 +34,7 @@ from nncfx.storage.models.checkpoint_file import (
     stored_checkpoint,
 )
 from nncfx.storage.models.model_file import stored_model
+from nncfx.storage.models.sharded_models import gathered, has_shards
 from nncfx.storage.models.stored_model import StoredModel, restored_on_error
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.thinning.files.model_structure import (
@@ -70,7 +71,8 @@ def save(
 
     Args:
         path: The file; one that exists is replaced.
-        model: Wrapped, plain or thinned.
+        model: Wrapped, plain or thinned. One that FSDP2 or tensor parallel has sharded is
+            gathered: all processes call this, and the first one writes.
         controller: Of the model; what `load` returned with a finished model is as good as none.
         integers: Whether quantized weights are held as integers, so that training would go on
             from the rounded ones. By default they are where the model is finished.
@@ -86,7 +88,6 @@ def save(
             f"The second argument is a {type(model).__name__}, not a module; the path is first: "
             "nncfx.save(path, model).",
         )
-    require_whole(model, "saved", StorageError)
     controller = CompositeController(model, []) if controller is None else controller
     if controller.model is not model:
         raise ArgumentError(
@@ -95,6 +96,18 @@ def save(
             "model, such as nncfx.thin or controller.strip() returns, goes without a controller, "
             "and nncfx.quantize(model, ..., inplace=True) is what quantizes the controller's own.",
         )
+    is_sharded = has_shards(model)
+    with gathered(model):
+        require_whole(model, "saved", StorageError)
+        # all processes gather, and one writes
+        if not is_sharded or torch.distributed.get_rank() == 0:
+            _write(Path(path), model, controller, integers=integers)
+    if is_sharded:
+        torch.distributed.barrier()
+    return Path(path)
+
+
+def _write(path: Path, model: nn.Module, controller: Controller, *, integers: bool | None) -> None:
     algorithms = {one.algorithm for one in controller.configs}
     _check_hooks(model, algorithms)
     as_integers = not algorithms if integers is None else integers
@@ -126,7 +139,6 @@ def save(
         structure["further_inputs"] = [describe_inputs(one) for one in nncf.further_inputs]
     with writing(path) as draft:
         save_file(tensors, draft, metadata={KEY: json.dumps(description)})
-    return Path(path)
 
 
 def _check_hooks(model: nn.Module, algorithms: set[str]) -> None:
@@ -185,6 +197,13 @@ def load(
             "The model is wrapped already, and load wraps it as the file says. Pass a fresh "
             "model, or nncfx.unwrap(model).",
         )
+    with gathered(made):
+        return _loaded(path, made, example_inputs)
+
+
+def _loaded(
+    path: str | os.PathLike[str], made: nn.Module, example_inputs: ExampleInputs | None
+) -> tuple[Controller, nn.Module]:
     if is_container(path):
         made = restored(made, stored_model(path), example_inputs=example_inputs)
         return CompositeController(made, []), made

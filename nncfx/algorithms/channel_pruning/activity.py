@@ -14,6 +14,7 @@ from nncfx.errors import CompressionError
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
 from nncfx.schemes import mean_magnitude, mean_rank, nonzero_share
 from nncfx.schemes.masks.exact_masks import comparable
+from nncfx.storage.models.sharded_models import several_processes
 from nncfx.tracing.calls.preservation import preserved
 
 __all__ = ["channel_activity"]
@@ -38,6 +39,14 @@ class _Mean:
         values = self._measure(activation, self._axis) * len(activation)
         self._sum = values if self._sum is None else self._sum + values
         self._count += len(activation)
+
+    def add_other_processes(self) -> None:
+        """See what the layer was given in all processes."""
+        if several_processes() and self._sum is not None:
+            count = torch.tensor(float(self._count), device=self._sum.device)
+            torch.distributed.all_reduce(self._sum)
+            torch.distributed.all_reduce(count)
+            self._count = int(count)
 
     @property
     def value(self) -> Tensor | None:
@@ -82,6 +91,8 @@ def channel_activity(
             seen += examples_in(batch)
             if seen >= samples:
                 break
+        for _, mean in found.values():
+            mean.add_other_processes()
     return {one.name: _scores(one, *found[one.name]) for one in channels.prunable}
 
 

@@ -12,6 +12,7 @@ from nncfx.algorithms.knowledge_distillation.config import KnowledgeDistillation
 from nncfx.controllers import CompressionLoss
 from nncfx.errors import CompressionError
 from nncfx.schemes.wide_floats import wide
+from nncfx.storage.models.sharded_models import whole
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.tensors import own_tensors, tensors_in
 
@@ -149,8 +150,8 @@ class DistillationLoss(CompressionLoss):
 
     def _distance(self, student: Tensor, teacher: Tensor) -> Tensor:
         if self.config.type == "mse":
-            return squared_distance(student, teacher)
-        return tempered_cross_entropy(student, teacher, self.config.temperature)
+            return squared_distance(whole(student), teacher)
+        return tempered_cross_entropy(whole(student), teacher, self.config.temperature)
 
 
 def _seen(tap: Tap) -> Tensor:

@@ -16,6 +16,7 @@ from nncfx.controllers.base.loop_watch import LoopWatch
 from nncfx.controllers.base.losses import CompressionLoss, ZeroLoss
 from nncfx.controllers.base.nncf_names import instead_of
 from nncfx.controllers.base.schedulers import Scheduler
+from nncfx.controllers.base.shared_gradients import average_gradients
 from nncfx.controllers.base.stage import CompressionStage
 from nncfx.controllers.base.states import check_keys
 from nncfx.controllers.base.statistics import CompositeStatistics, Statistics
@@ -24,6 +25,7 @@ from nncfx.controllers.base.weights import own_parameters
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.network import NNCFNetwork, bake, is_strippable, strip
 from nncfx.schemes.masks.exact_masks import check_level
+from nncfx.storage.models.sharded_models import gathered
 from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.hooks.carried_state import CarriedState
 
@@ -93,7 +95,7 @@ class Controller(abc.ABC):
     @scheduler.setter
     def scheduler(self, scheduler: Scheduler) -> None:
         scheduler.watch = self._watch
-        scheduler.on_epoch = self._epoch_begun
+        scheduler.on_epoch = self._epoch_gathered
         scheduler.before = self._check_resumed
         self._scheduler = scheduler
         if self._composite is not None:
@@ -120,7 +122,8 @@ class Controller(abc.ABC):
                 f"'{self.algorithm}' has no level that could be set to {level}. Set the level of "
                 "another algorithm, or leave it.",
             )
-        self._apply(level)
+        with gathered(self.model):
+            self._apply(level)
         self._level = level
         self._carried.is_behind = False
 
@@ -134,6 +137,10 @@ class Controller(abc.ABC):
 
     def _target_now(self) -> float:
         return self._level
+
+    def _epoch_gathered(self, epoch: int) -> None:
+        with gathered(self.model):
+            self._epoch_begun(epoch)
 
     def _epoch_begun(self, epoch: int) -> None:  # noqa: B027 (most algorithms do nothing)
         """Do what `epoch` needs beside a level."""
@@ -184,7 +191,8 @@ class Controller(abc.ABC):
         if self.compression_stage() != CompressionStage.FULLY_COMPRESSED:
             levels = (self.target_level, self.scheduler.final_level)
             self._watch.is_stripped(self.scheduler.current_epoch, levels)
-        self._before_strip()
+        with gathered(self.model):
+            self._before_strip()
         if is_strippable(self.model):
             return strip(self.model)
         baked = bake(self.model)
@@ -205,7 +213,8 @@ class Controller(abc.ABC):
         """Make all processes start alike: as rank 0, in the tensors of hooks and in the schedule.
 
         Call it once, after `torch.distributed` is initialized; masks and scores are then moved by
-        the same schedules and gradients everywhere.
+        the same schedules and gradients everywhere. Where FSDP2 or tensor parallel shards the
+        model, what hooks learn is not part of that, and its gradients are averaged from here on.
 
         Raises:
             ArgumentError: `torch.distributed` is not initialized.
@@ -224,6 +233,7 @@ class Controller(abc.ABC):
         state = [self.state_dict()]
         torch.distributed.broadcast_object_list(state, src=0)
         self.load_state_dict(state[0])
+        average_gradients(self.model)
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         """Return groups for an optimizer: the model's parameters, and those of the algorithms.

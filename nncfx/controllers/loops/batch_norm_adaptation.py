@@ -12,6 +12,7 @@ from nncfx.errors import ArgumentError
 from nncfx.network import NNCFNetwork
 from nncfx.schemes.masks.exact_masks import check_at_least
 from nncfx.schemes.wide_floats import NARROW, wide
+from nncfx.storage.models.sharded_models import several_processes
 
 __all__ = ["adapt_batch_norms", "examples_in", "run_batch"]
 
@@ -67,10 +68,23 @@ def adapt_batch_norms(
                     progress(min(seen, samples), samples)
                 if seen >= samples:
                     break
+            if samples:
+                _average_over_processes(norms)
     finally:
         for module, mode in modes.items():
             module.training = mode
     return seen
+
+
+def _average_over_processes(norms: Iterable[_BatchNorm]) -> None:
+    """Give the norms of all processes the means of their statistics."""
+    if not several_processes():
+        return
+    for norm in norms:
+        for statistic in (norm.running_mean, norm.running_var):
+            if statistic is not None:
+                torch.distributed.all_reduce(statistic)
+                statistic.div_(torch.distributed.get_world_size())
 
 
 @contextlib.contextmanager

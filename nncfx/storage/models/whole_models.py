@@ -12,7 +12,15 @@ from torch import nn
 
 from nncfx.errors import NNCFXError, TracingError
 
-__all__ = ["is_fully_sharded", "is_offloaded", "is_sharded", "require_whole", "sharding_mend"]
+__all__ = [
+    "is_dtensor",
+    "is_fsdp2",
+    "is_fully_sharded",
+    "is_offloaded",
+    "is_sharded",
+    "require_whole",
+    "sharding_mend",
+]
 
 _FSDP: Final = "torch.distributed.fsdp"
 _SHARDED: Final = frozenset({"DTensor", "ShardedTensor"})
@@ -20,8 +28,10 @@ _HOOK: Final = "_hf_hook"
 """Where accelerate keeps what fetches the values of a module's parameters."""
 
 sharding_mend: Final = (
-    "Compress and train the whole model, in one process or under DistributedDataParallel, and "
-    "shard what nncfx.strip returns only to run it: trained on, it gives up its zeros and codes."
+    "What fully_shard (FSDP2) or tensor parallel has sharded is gathered by nncfx.wrap, "
+    "create_compressed_model, quantize, strip, thin, save and load. For all else compress and "
+    "train the whole model, in one process or under DistributedDataParallel, and shard what "
+    "nncfx.strip returns only to run it: trained on, it gives up its zeros and codes."
 )
 
 
@@ -61,6 +71,19 @@ def require_whole(model: nn.Module, done: str, error: type[NNCFXError] = Tracing
 def is_fully_sharded(kind: type[nn.Module]) -> bool:
     """Return whether modules of class `kind` are sharded by FSDP, of either version."""
     return any(base.__module__.startswith(_FSDP) for base in kind.__mro__)
+
+
+def is_dtensor(tensor: object) -> bool:
+    """Return whether `tensor` is a DTensor, as FSDP2 and tensor parallel make them."""
+    return any(base.__name__ == "DTensor" for base in type(tensor).__mro__)
+
+
+def is_fsdp2(kind: type[nn.Module]) -> bool:
+    """Return whether modules of class `kind` are sharded by `fully_shard`, of FSDP2."""
+    return any(
+        base.__name__ == "FSDPModule" and base.__module__.startswith(_FSDP)
+        for base in kind.__mro__
+    )
 
 
 def is_sharded(tensor: object) -> bool:

@@ -10,17 +10,20 @@ from typing import Any, TypeVar
 from torch import nn
 
 from nncfx.errors import ArgumentError
+from nncfx.storage.models.sharded_models import gathered, has_shards
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.module_walk import all_modules
 from nncfx.tracing.calls.tensors import tensors_in
 
-__all__ = ["copy_of", "own_model"]
+__all__ = ["copy_of", "own_model", "whole_model"]
 
 _ModuleT = TypeVar("_ModuleT", bound=nn.Module)
 
 
 def copy_of(model: _ModuleT) -> _ModuleT:
     """Return what `copy.deepcopy(model)` does; computed tensors come along, without their graph.
+
+    The copy of a model that FSDP2 or tensor parallel has sharded is whole and plain.
 
     Such are the weight that `torch.nn.utils.weight_norm` makes, and caches of evaluation.
 
@@ -37,13 +40,23 @@ def copy_of(model: _ModuleT) -> _ModuleT:
     >>> torch.equal(other.cache, layer.cache), other.cache.requires_grad
     (True, False)
     """
-    require_whole(model, "copied")
-    memo: dict[int, Any] = {}
+    with gathered(model) as values:
+        require_whole(model, "copied")
+        # what has just been gathered is the copy's own
+        return _copied(model, {id(one): one for one in values})
+
+
+def _copied(model: _ModuleT, memo: dict[int, Any]) -> _ModuleT:
     for _, module in all_modules(model):
         for tensor in tensors_in(vars(module)):
             if not tensor.is_leaf:
                 memo[id(tensor)] = tensor.detach().clone()
     return copy.deepcopy(model, memo)
+
+
+def whole_model(model: nn.Module) -> nn.Module:
+    """Return a whole, plain copy of a sharded `model`, or `model` itself."""
+    return copy_of(model) if has_shards(model) else model
 
 
 def own_model(model: _ModuleT, *, inplace: bool) -> _ModuleT:
@@ -53,8 +66,8 @@ def own_model(model: _ModuleT, *, inplace: bool) -> _ModuleT:
         ArgumentError: `model` holds something that cannot be copied.
         TracingError: it is sharded or offloaded.
     """
-    require_whole(model, "compressed")
     if inplace:
+        require_whole(model, "compressed")
         return model
     try:
         return copy_of(model)

@@ -12,7 +12,13 @@ from torch.nn.utils import parametrize
 from typing_extensions import override
 
 from nncfx.errors import TracingError
-from nncfx.storage.models.whole_models import is_fully_sharded, is_sharded, sharding_mend
+from nncfx.storage.models.whole_models import (
+    is_dtensor,
+    is_fsdp2,
+    is_fully_sharded,
+    is_sharded,
+    sharding_mend,
+)
 from nncfx.tracing.hooks.activation_hooks import planned_forward
 from nncfx.tracing.hooks.boundary_hooks import Around, direct_forward
 from nncfx.tracing.hooks.hooked_reads import reading_hooked
@@ -38,10 +44,10 @@ class HookedModule(nn.Module):
     @override
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if is_fully_sharded(cls):
+        if is_fully_sharded(cls) and not is_fsdp2(cls):
             raise TracingError(
                 f"{cls.__name__} cannot be wrapped and sharded at once: hooks take whole weights, "
-                f"and FSDP does not average the gradients of what they train. {sharding_mend} "
+                f"which FSDP of version 1 does not give them. {sharding_mend} "
                 "FSDP has begun to shard this one, so build it again.",
             )
         if _SPEC not in vars(cls) and cls.__module__ == parametrize.__name__:
@@ -65,7 +71,7 @@ class HookedModule(nn.Module):
 
     @override
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
-        if is_sharded(param):
+        if is_sharded(param) and not is_dtensor(param):
             raise TracingError(
                 f"'{name}' of this {type(self).__name__} cannot be sharded, now that nncfx has "
                 f"wrapped it: hooks take whole weights. {sharding_mend}",

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from nncfx.errors import TracingError
-from nncfx.storage.models.whole_models import is_offloaded, sharding_mend
+from nncfx.storage.models.sharded_models import like_shards, whole
+from nncfx.storage.models.whole_models import is_dtensor, is_offloaded, sharding_mend
 from nncfx.tracing.hooks.activation_hooks import uncounted
 from nncfx.tracing.hooks.chain import carried
 from nncfx.tracing.hooks.hooked_reads import are_hooked
@@ -47,6 +48,9 @@ def _hooked(name: str) -> property:
         stored = table[name]
         if not are_hooked() or (stored.is_meta and is_offloaded(self)):
             return stored
+        # hooks see all of a weight, whatever the placements; compilers follow plain tensors only
+        if not torch.compiler.is_compiling() and is_dtensor(stored):
+            return like_shards(uncounted(carried, self, attribute, whole(stored)), stored)
         return uncounted(carried, self, attribute, stored)
 
     def write(self: nn.Module, value: Any) -> None:

@@ -1,0 +1,123 @@
+"""A sharded model is whole while it is gathered, and as before behind that."""
+
+import copy
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
+
+import nncfx
+from nncfx.network import NNCFNetwork
+from nncfx.storage.models.sharded_models import gathered, has_shards, like_shards, whole
+
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "sharded_training.py"
+X = torch.linspace(-1, 1, 16).view(2, 8)
+SPARSITY = {"compression": {"algorithm": "magnitude_sparsity"}}
+
+
+def sharded() -> nn.Sequential:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    mesh = init_device_mesh("cpu", (1,))
+    for one in (model[0], model[2], model):
+        fully_shard(one, mesh=mesh)
+    return model
+
+
+@pytest.fixture(autouse=True)
+def group(tmp_path: Path) -> Iterator[None]:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/one", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_a_plain_model_is_left_alone() -> None:
+    model = nn.Linear(2, 2)
+    weight = model.weight
+    with gathered(model) as values:
+        assert not values
+        assert model.weight is weight
+    assert not has_shards(model)
+
+
+def test_in_the_body_a_model_is_plain_and_behind_it_sharded_with_what_was_written() -> None:
+    model = sharded()
+    expected = model(X).detach()
+    parts = dict(model.named_parameters())
+    with gathered(model) as values:
+        assert len(values) == 4
+        assert not has_shards(model)
+        assert type(model[0]) is nn.Linear
+        twin = copy.deepcopy(model)  # which FSDP2 refuses
+        with torch.no_grad():
+            model[2].bias += 1
+    assert isinstance(model, FSDPModule)
+    assert isinstance(model[0], FSDPModule)
+    assert all(one is parts[name] for name, one in model.named_parameters())
+    assert torch.equal(twin(X), expected)
+    assert torch.allclose(model(X), expected + 1)
+    model(X).sum().backward()
+    assert isinstance(model[0].weight.grad, DTensor)
+
+
+def test_an_error_in_the_body_leaves_the_model_sharded() -> None:
+    model = sharded()
+    with pytest.raises(ValueError, match="no"), gathered(model):
+        raise ValueError("no")
+    assert isinstance(model, FSDPModule)
+    assert has_shards(model)
+
+
+def test_whole_and_divided_again_a_tensor_is_the_same() -> None:
+    weight = sharded()[0].weight
+    values = whole(weight)
+    assert not isinstance(values, DTensor)
+    again = like_shards(values.detach(), weight)
+    assert isinstance(again, DTensor)
+    assert torch.equal(again.to_local(), weight.to_local())
+    plain = torch.ones(2)
+    assert whole(plain) is plain
+    assert like_shards(plain, plain) is plain
+
+
+def test_wrapped_after_it_was_sharded_a_model_is_both() -> None:
+    model = sharded()
+    controller, network = nncfx.create_compressed_model(model, SPARSITY, X)
+    assert isinstance(network, NNCFNetwork)
+    assert isinstance(network, FSDPModule)
+    controller.level = 0.5
+    out = network(X)
+    assert torch.allclose(nncfx.strip(network)(X), out)
+    plain = nncfx.unwrap(network)
+    assert plain is model
+    assert isinstance(plain, FSDPModule)
+
+
+@pytest.mark.slow  # starts processes
+@pytest.mark.parametrize(
+    "task",
+    [
+        ["equal", "--ways", "before", "after", "--algorithms", "rb_sparsity", "lc"],
+        ["checkpoint"],
+    ],
+    ids=["equal", "checkpoint"],
+)
+def test_two_processes_do_what_one_does(task: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, SCRIPT, *task, "--ranks", "2"],
+        timeout=900,
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
