@@ -22,7 +22,13 @@ def main() -> None:
     print("absent:", *(one for one in optional if importlib.util.find_spec(one) is None))
     model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 2))
     x = torch.randn(4, 1, 8, 8)
-    config = {"compression": {"algorithm": "filter_pruning", "pruning_init": 0.5}}
+    config = {
+        "compression": {
+            "algorithm": "filter_pruning",
+            "pruning_init": 0.5,
+            "params": {"prune_first_conv": True},
+        }
+    }
     controller, wrapped = nncfx.create_compressed_model(model, config, x)
     controller.loss()
     nncfx.thin(wrapped)
@@ -36,7 +42,7 @@ def main() -> None:
     )
     asked = {
         "export": lambda: nncfx.export_onnx(small, "m.onnx", x[0, 0]),
-        "onnxruntime": lambda: nncfx.benchmark("m.onnx", x[0, 0]),
+        "onnxruntime": lambda: nncfx.runtimes.runtime_named("onnxruntime").version(),
         "search": lambda: nncfx.search.find_level(lambda level: 1 - level, 0.5),
         "transformers": lambda: importlib.import_module("nncfx.integrations.transformers"),
         "lightning": lambda: importlib.import_module("nncfx.integrations.lightning"),
