@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from nncfx.algorithms.const_sparsity.builder import ConstSparsityBuilder
     from nncfx.algorithms.const_sparsity.config import ConstSparsityConfig
     from nncfx.algorithms.const_sparsity.controller import ConstSparsityController
+    from nncfx.algorithms.entropy_constraint.builder import EntropyConstraintBuilder
+    from nncfx.algorithms.entropy_constraint.config import EntropyConstraintConfig
+    from nncfx.algorithms.entropy_constraint.controller import EntropyConstraintController
     from nncfx.algorithms.knowledge_distillation.builder import KnowledgeDistillationBuilder
     from nncfx.algorithms.knowledge_distillation.config import KnowledgeDistillationConfig
     from nncfx.algorithms.knowledge_distillation.controller import KnowledgeDistillationController
@@ -63,6 +66,9 @@ __all__ = [
     "ConstSparsityBuilder",
     "ConstSparsityConfig",
     "ConstSparsityController",
+    "EntropyConstraintBuilder",
+    "EntropyConstraintConfig",
+    "EntropyConstraintController",
     "FilterPruningBuilder",
     "FilterPruningConfig",
     "HeadPruningBuilder",
@@ -102,6 +108,7 @@ __getattr__ = names_of(
     "block_pruning",
     "channel_pruning",
     "const_sparsity",
+    "entropy_constraint",
     "knowledge_distillation",
     "magnitude_sparsity",
     "movement_sparsity",

@@ -28,6 +28,7 @@ BUILT_IN: Final[Mapping[str, str]] = MappingProxyType(
         "block_pruning": "nncfx.algorithms.block_pruning.builder",
         "branch_pruning": "nncfx.algorithms.channel_pruning.branch_pruning",
         "const_sparsity": "nncfx.algorithms.const_sparsity.builder",
+        "entropy_constraint": "nncfx.algorithms.entropy_constraint.builder",
         "filter_pruning": "nncfx.algorithms.channel_pruning.filter_pruning",
         "head_pruning": "nncfx.algorithms.channel_pruning.head_pruning",
         "knowledge_distillation": "nncfx.algorithms.knowledge_distillation.builder",

@@ -18,6 +18,7 @@ KEYS_OF_SCHEMES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         "BlockPrune": frozenset({"bs", "criteria", "layers"}),
         "Cluster": frozenset({"bits", "layers"}),
+        "EntropyQuantize": frozenset({"bits", "layers"}),
         "FilterPrune": _STRUCTURED,
         "HeadPrune": frozenset({"criteria"}),
         "LowRank": frozenset({"energy", "layers", "rank"}),
@@ -36,6 +37,7 @@ class SchemeConfig(Section):
     name: Literal[
         "BlockPrune",
         "Cluster",
+        "EntropyQuantize",
         "FilterPrune",
         "HeadPrune",
         "LowRank",

@@ -40,6 +40,7 @@ from nncfx.schemes.operators import (
 )
 from nncfx.schemes.pruning import BlockPrune, Prune
 from nncfx.schemes.quantization import Quantize
+from nncfx.schemes.rate_distortion.entropy_quantize import EntropyQuantize
 from nncfx.schemes.scheme import Scheme
 from nncfx.schemes.structured import FilterPrune, NeuronPrune, StructurePrune
 
@@ -51,6 +52,7 @@ __all__ = [
     "Cluster",
     "Compose",
     "Criterion",
+    "EntropyQuantize",
     "FilterPrune",
     "FunctionScheme",
     "HeadPrune",

@@ -11,6 +11,7 @@ from nncfx.schemes.heads import HeadPrune
 from nncfx.schemes.low_rank import LowRank
 from nncfx.schemes.pruning import BlockPrune, Prune
 from nncfx.schemes.quantization import Quantize
+from nncfx.schemes.rate_distortion.entropy_quantize import EntropyQuantize
 from nncfx.schemes.scheme import Scheme
 from nncfx.schemes.structured import FilterPrune, NeuronPrune, StructurePrune
 
@@ -22,6 +23,7 @@ _CLASSES: Final[Mapping[str, Any]] = MappingProxyType(
         for one in (
             BlockPrune,
             Cluster,
+            EntropyQuantize,
             FilterPrune,
             HeadPrune,
             LowRank,

@@ -130,6 +130,9 @@ _ALL = (
     ),
     AlgorithmSubject({"algorithm": "weight_clustering", "bits": 3, "params": {"start_epoch": 2}}),
     AlgorithmSubject(
+        {"algorithm": "entropy_constraint", "rate": 0.0, "params": {"target_epoch": 3}},
+    ),
+    AlgorithmSubject(
         {
             "algorithm": "quantization",
             "initializer": {"range": {"num_init_samples": 0}},
@@ -178,6 +181,7 @@ def test_every_registered_algorithm_is_a_subject() -> None:
         "n_of_m",
         "movement",
         "clustering",
+        "entropy",
         "quantization",
         "constant",
         "mse",

@@ -8,6 +8,7 @@ from nncfx.schemes import (
     BlockPrune,
     Cluster,
     Compose,
+    EntropyQuantize,
     FilterPrune,
     HeadPrune,
     LowRank,
@@ -31,6 +32,8 @@ SUBJECTS = (
     SchemeSubject(scheme=Cluster(bits=3), reads_level=False, zeroes=False),
     SchemeSubject(scheme=Quantize("float16"), reads_level=False, zeroes=False),
     SchemeSubject(scheme=Quantize("int8"), reads_level=False, zeroes=False),
+    SchemeSubject(scheme=EntropyQuantize(), zeroes=False),
+    SchemeSubject(scheme=EntropyQuantize(bits=2.0), reads_level=False, zeroes=False),
     SchemeSubject(scheme=Compose([Prune(), Quantize("float16")]), reads_level=False),
 )
 

@@ -1,0 +1,46 @@
+"""Entropy constraint: a grid on every weight."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import final
+
+from typing_extensions import override
+
+from nncfx.algorithms.entropy_constraint.config import EntropyConstraintConfig
+from nncfx.algorithms.entropy_constraint.controller import EntropyConstraintController
+from nncfx.algorithms.entropy_constraint.hook import GridHook
+from nncfx.controllers import Builder, plan_on_weights, register_algorithm
+from nncfx.controllers.base.weights import aliases
+from nncfx.network import NNCFNetwork
+from nncfx.tracing import Insertion, Priority
+
+__all__ = ["EntropyConstraintBuilder"]
+
+
+@final
+@register_algorithm(EntropyConstraintConfig)
+class EntropyConstraintBuilder(Builder[EntropyConstraintConfig]):
+    """Plans a hook on every weight of convolutions, linear layers and embeddings.
+
+    It stands behind those of sparsity, so that pruned weights are zero on the grid.
+    """
+
+    @override
+    def plan(self, model: NNCFNetwork) -> list[Insertion]:
+        after = Priority.SPARSITY + 2
+        planned = plan_on_weights(self, model, GridHook)
+        return [dataclasses.replace(one, priority=after) for one in planned]
+
+    @override
+    def controller(
+        self,
+        model: NNCFNetwork,
+        insertions: Sequence[Insertion],
+    ) -> EntropyConstraintController:
+        names = aliases(model)
+        hooks = {
+            names[str(one.site)][0]: one.hook
+            for one in insertions
+            if isinstance(one.hook, GridHook)
+        }
+        return EntropyConstraintController(model, self.config, hooks)

@@ -1,0 +1,57 @@
+"""The hook that puts a weight on its grid."""
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.schemes.rate_distortion.entropy_grid import TABLE, EntropyGrid
+
+__all__ = ["GridHook"]
+
+
+@final
+class GridHook(nn.Module):
+    """Rounds a weight to its grid; without one, the weight passes bitwise.
+
+    Attributes:
+        step: As in `EntropyGrid`, and so are the other buffers.
+        is_active: Whether there is a grid.
+    """
+
+    step: Tensor
+    bits: Tensor
+    thresholds: Tensor
+    slope: Tensor
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        sizes = {"step": (), "bits": (TABLE + 1,), "thresholds": (TABLE,), "slope": ()}
+        for name, size in sizes.items():
+            self.register_buffer(name, torch.zeros(size, device=weight.device))
+        self.is_active = False
+
+    @property
+    def grid(self) -> EntropyGrid:
+        """The grid in use."""
+        return EntropyGrid(self.step, self.bits, self.thresholds, self.slope)
+
+    @override
+    def forward(self, weight: Tensor) -> Tensor:
+        return self.grid.rounded(weight) if self.is_active else weight
+
+    def take(self, grid: EntropyGrid | None) -> None:
+        """Round to `grid` from now on, or not at all."""
+        self.is_active = grid is not None
+        if grid is not None:
+            for name in ("step", "bits", "thresholds", "slope"):
+                getattr(self, name).copy_(getattr(grid, name))
+
+    @override
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor(self.is_active)
+
+    @override
+    def set_extra_state(self, state: Tensor) -> None:
+        self.is_active = bool(state)

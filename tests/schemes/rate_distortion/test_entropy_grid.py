@@ -1,0 +1,102 @@
+"""Grids take the bits asked for, and say what each weight costs."""
+
+import math
+
+import pytest
+import torch
+
+from nncfx.errors import ArgumentError
+from nncfx.schemes.rate_distortion.entropy_grid import (
+    EntropyGrid,
+    bits_of_level,
+    entropy_grids,
+    grid_step,
+)
+
+GENERATOR = torch.Generator().manual_seed(0)
+WEIGHTS = {
+    "a": torch.randn(200, 100, generator=GENERATOR),
+    "b": 0.01 * torch.randn(50, 40, generator=GENERATOR),
+}
+
+
+def entropy(integers: torch.Tensor) -> float:
+    """Return the order-0 entropy of all entries, in bits."""
+    counts = torch.unique(integers, return_counts=True)[1].double()
+    return float(-(counts * (counts / counts.sum()).log2()).sum())
+
+
+@pytest.mark.parametrize("bits", [0.2, 1.0, 3.0, 6.0, 12.0])
+def test_the_entropy_of_all_integers_is_what_was_asked_for(bits: float) -> None:
+    grids = entropy_grids(WEIGHTS, bits)
+    total = sum(entropy(grids[name].integers(one)) for name, one in WEIGHTS.items())
+    # at many bits the distinct values are as many as the weights, and entropy is short of bits
+    assert total / 22_000 == pytest.approx(bits, rel=0.03 if bits < 12 else 0.2)
+    said = sum(grids[name].code_length(grids[name].rounded(one)) for name, one in WEIGHTS.items())
+    assert float(said) <= 22_000 * bits * 1.0001
+
+
+def test_a_uniform_quantizer_of_a_normal_variable_is_as_far_from_the_bound_as_known() -> None:
+    """At 3 bits, entropy-coded uniform quantization loses 0.25 bits (Gish and Pierce 1968)."""
+    weight = {"a": WEIGHTS["a"]}
+    grid = entropy_grids(weight, 3.0)["a"]
+    error = float((grid.rounded(WEIGHTS["a"]) - WEIGHTS["a"]).square().mean())
+    lost = 3.0 - 0.5 * math.log2(1 / error)
+    assert lost == pytest.approx(0.25, abs=0.03)
+
+
+def test_small_layers_get_more_bits() -> None:
+    grids = entropy_grids(WEIGHTS, 2.0)
+    per_weight = {
+        name: entropy(grids[name].integers(one)) / one.numel() for name, one in WEIGHTS.items()
+    }
+    # ten times the weights and the same relative error: half of log2(10) bits
+    assert per_weight["b"] - per_weight["a"] == pytest.approx(0.5 * math.log2(10), abs=0.15)
+
+
+def test_the_code_length_falls_towards_zero_and_its_gradient_is_the_price_of_a_step() -> None:
+    grid = entropy_grids(WEIGHTS, 3.0)["a"]
+    weight = (torch.tensor([0.5, -1.5, 2.25, 80.0]) * grid.step).requires_grad_()
+    length = grid.code_length(weight)
+    length.backward()
+    rises = [grid.bits[1] - grid.bits[0], -(grid.bits[2] - grid.bits[1])]
+    wanted = torch.stack([*rises, grid.bits[3] - grid.bits[2], grid.slope]) / grid.step
+    torch.testing.assert_close(weight.grad, wanted)
+    halves = (grid.bits[0] + grid.bits[1]) / 2, (grid.bits[1] + grid.bits[2]) / 2
+    part = grid.bits[2] + 0.25 * (grid.bits[3] - grid.bits[2])
+    tail = grid.bits[64] + 16 * grid.slope
+    torch.testing.assert_close(length.detach(), sum(halves) + part + tail)
+
+
+def test_the_gradient_passes_the_rounding() -> None:
+    grid = entropy_grids(WEIGHTS, 1.0)["a"]
+    weight = WEIGHTS["a"].clone().requires_grad_()
+    (grid.rounded(weight) * 3).sum().backward()
+    assert torch.equal(weight.grad, torch.full_like(weight, 3.0))
+    assert torch.equal(grid.rounded(weight).detach(), grid.rounded(WEIGHTS["a"]))
+
+
+def test_zeros_alone_take_no_bits() -> None:
+    grids = entropy_grids({"zeros": torch.zeros(9), "a": WEIGHTS["a"]}, 1.0)
+    assert not grids["zeros"].rounded(torch.zeros(9)).any()
+    assert grids["zeros"].code_length(torch.zeros(9)) == 0
+
+
+def test_bits_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="bits is 0"):
+        entropy_grids(WEIGHTS, 0)
+
+
+def test_steps_are_found_where_there_are_any() -> None:
+    integers = torch.randint(-9, 10, (300,), generator=GENERATOR)
+    assert grid_step(integers * 0.0859375) == 0.0859375
+    assert grid_step(torch.tensor([4.0, 6.0, 9.0])) == 1.0  # the smallest gap is 2
+    assert grid_step(torch.zeros(3)) == 1.0
+    assert grid_step(WEIGHTS["a"]) is None
+    assert grid_step(WEIGHTS["b"][0]) is None
+
+
+def test_bits_of_a_level_are_the_rest_of_a_float32() -> None:
+    assert bits_of_level(0.75) == 8
+    grid = EntropyGrid(*(torch.ones(()) for _ in range(4)))
+    assert grid.step == 1

@@ -1,0 +1,31 @@
+"""EntropyQuantize gives weights the bits asked for."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from nncfx.errors import ArgumentError
+from nncfx.schemes import EntropyQuantize
+from nncfx.schemes.rate_distortion.code_lengths import estimated_bits
+from nncfx.schemes.rate_distortion.entropy_grid import grid_step
+
+
+def test_the_level_is_the_share_of_a_float32s_bits_that_is_saved() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(100, 200), nn.ReLU(), nn.Linear(200, 10))
+    before = copy.deepcopy(model)
+    EntropyQuantize().compress(model, 1 - 2 / 32)
+    total = 0.0
+    for layer in (model[0], model[2]):
+        step = grid_step(layer.weight)
+        assert step is not None
+        total += estimated_bits((layer.weight.detach() / step).round())
+    assert total / 22_000 == pytest.approx(2.0, rel=0.05)
+    assert torch.equal(model[0].bias, before[0].bias)
+
+
+def test_bits_out_of_range_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="bits is 0"):
+        EntropyQuantize(bits=0)
