@@ -135,6 +135,10 @@ def values(kind: str, source: Bytes, count: int, width: int) -> list[int]:
     if kind == "planes":
         planes = [symbols(source, count) for _ in range(width)]
         return [sum(byte << 8 * at for at, byte in enumerate(cell)) for cell in zip(*planes)]  # noqa: B905 (planes are of one length)
+    if kind == "split":
+        cut = source.varint()
+        turned = [a << cut | b for a, b in zip(*(symbols(source, count) for _ in "ab"))]  # noqa: B905 (of one length)
+        return [word >> 1 | (word & 1) << 15 for word in turned]
     book = [0, *words(source.varint())]
     return [book[code] for code in symbols(source, count)]
 
@@ -175,7 +179,7 @@ def read(data: bytes) -> Iterator[tuple[str, list[Any]]]:
     """Yield the name, and format, shape and words, of every tensor of a file."""
     magic, version, stored_bytes, text_bytes, crc = struct.unpack("<8sIIII", data[:24])
     assert magic == bytes.fromhex("894E4E4346580D0A")
-    assert version in (1, 2)
+    assert version in (1, 2, 3)
     packed = data[24 : 24 + stored_bytes]
     text = zlib.decompress(packed)
     assert (zlib.crc32(packed), len(text)) == (crc, text_bytes)
@@ -216,6 +220,7 @@ def as_written() -> dict[str, BitTensor]:
         "bitmap": ("F32", some[:40] * (rng.random(40) < 0.5)),
         "runs": ("F32", some * (rng.random(20_000) < 0.02)),
         "long runs": ("U8", (np.arange(9000) % 3000 == 5).astype(np.uint8)),
+        "split": ("F16", rng.normal(size=5000).astype(np.float16)),
         "planes": ("F64", rng.normal(size=600)),
         "bf16": ("F32", ((1e20 * rng.normal(size=50)).astype(np.float32).view("<u4") >> 16 << 16)),
         "narrow": ("I64", rng.integers(-300, 300, 500)),

@@ -21,6 +21,10 @@ _PASSES: Final = 3
 _HALVINGS: Final = 24
 _CLOSE: Final = 0.002
 _LEAST: Final = 0.5
+_WIDEST: Final = 0.5
+"""Steps by which thresholds move at most: a rare integer would become rarer without end."""
+_FURTHEST: Final = 1.01
+"""Steps to the largest magnitude, at least: beyond the threshold of 1."""
 _SHARES: Final = (-90.0, 0.0)
 """Binary logarithms of the share of a layer's squares that a bit can be worth."""
 _MOST_VALUES: Final = 1 << 12
@@ -78,9 +82,10 @@ def bits_of_level(level: float) -> float:
 def entropy_grids(weights: Mapping[str, Tensor], bits: float) -> dict[str, EntropyGrid]:
     """Return the grids on which all `weights` together take `bits` bits each, on average.
 
-    The error of a weight counts as a share of its squares, so that a layer of many weights takes
-    fewer bits for each; a bit more or less is worth the same in all of them. Bits are those of an
-    adaptive coder of order 0, so files of a context coder are smaller.
+    The error of a tensor of n weights counts as a share of its squares, sqrt(n)-fold, so that one
+    of many weights takes fewer bits for each (of a hundred times as many, 1.7 fewer), and none is
+    emptied; a bit more or less is worth the same in
+    all of them. Bits are those of an adaptive coder of order 0; a context coder needs fewer.
 
     Args:
         weights: By name, any shapes, float32 or narrower.
@@ -92,15 +97,20 @@ def entropy_grids(weights: Mapping[str, Tensor], bits: float) -> dict[str, Entro
     if not bits > 0:
         raise ArgumentError(f"bits is {bits!r}: integers take more than 0 bits each, such as 2.")
     flat = {name: one.detach().abs().flatten().float() for name, one in weights.items()}
-    energies = {name: float(one.double().square().sum()) for name, one in flat.items()}
+    energies = {
+        name: float(one.double().square().sum()) / math.sqrt(max(1, one.numel()))
+        for name, one in flat.items()
+    }
     budget = bits * sum(one.numel() for one in flat.values())
     low, high = _SHARES
     found: dict[str, EntropyGrid] = {}
+    least = math.inf
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         made = {name: _grid(one, energies[name], 2.0**middle) for name, one in flat.items()}
         total = sum(length for _, length in made.values())
-        if total <= budget or not found:
+        if total <= budget or total < least:
+            least = total
             found = {name: grid for name, (grid, _) in made.items()}
         low, high = (low, middle) if total <= budget else (middle, high)
         if (1 - _CLOSE) * budget <= total <= budget:
@@ -146,12 +156,14 @@ def _grid(sizes: Tensor, energy: float, rate: float) -> tuple[EntropyGrid, float
     if not energy:
         nothing = sizes.new_zeros(TABLE + 1)
         return EntropyGrid(sizes.new_ones(()), nothing, nearest, sizes.new_zeros(())), 0.0
-    step = short_step(math.sqrt(6 * rate * energy / math.log(2)))
+    # no step is so large that all of a weight is zero
+    step = min(math.sqrt(6 * rate * energy / math.log(2)), float(sizes.max()) / _FURTHEST)
+    step = short_step(step)
     price = rate * energy / step**2  # of a bit, in squared steps
     grid = EntropyGrid(sizes.new_tensor(step), nearest, nearest, sizes.new_zeros(()))
     for _ in range(_PASSES):
         bits, slope, _ = _lengths(grid.integers(sizes))
-        moved = nearest + price * bits.diff() / 2
+        moved = nearest + (price * bits.diff() / 2).clamp(max=_WIDEST)
         grid = EntropyGrid(grid.step, bits, moved.cummax(0).values, slope)
     bits, slope, total = _lengths(grid.integers(sizes))
     return EntropyGrid(grid.step, bits, grid.thresholds, slope), total

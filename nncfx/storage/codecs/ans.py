@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.byte_reader import ByteReader, varint
+from nncfx.storage.codecs.compiled import pays_off
 from nncfx.storage.codecs.frequency_table import (
     LARGEST_ALPHABET,
     best_frequencies,
@@ -57,15 +58,16 @@ def estimated_size(counts: NDArray[np.int64]) -> float:
     return 4 + table + lanes + cost_bits(counts, frequencies) / 8
 
 
-def encode(symbols: Symbols, counts: NDArray[np.int64]) -> bytes:
+def encode(symbols: Symbols, counts: NDArray[np.int64], lanes: int | None = None) -> bytes:
     """Return `symbols`, 1-D, which occur `counts` times, as one stream.
 
     Args:
         symbols: At least two different ones, at most 4,096.
         counts: How often each occurs, up to the largest one.
+        lanes: How many there shall be, of at most 4,096; by default so many that numpy is fast.
     """
     frequencies = best_frequencies(counts)
-    lanes = lanes_of(symbols.size)
+    lanes = lanes or lanes_of(symbols.size)
     states, words = _encode_words(symbols, frequencies, lanes)
     head = pack_frequencies(frequencies) + varint(lanes) + varint(words.size)
     return b"".join([head, states.astype("<u4").tobytes(), words.astype("<u2").tobytes()])
@@ -118,6 +120,8 @@ class AnsReader:
         start = (np.cumsum(frequencies) - frequencies)[self._symbol]
         offset = np.arange(self._symbol.size) - start
         self._table = (frequencies[self._symbol] << 32 | offset).astype(np.uint64)
+        self._is_long = pays_off(count)
+        self._packed = self._table + (self._symbol.astype(np.uint64) << np.uint64(48))
         self._state = np.frombuffer(source.take(4 * lanes), dtype="<u4").astype(np.uint64)
         _check(bool((self._state >= _LOWEST).all()))
         self._words = np.frombuffer(source.take(2 * words), dtype="<u2")
@@ -144,12 +148,26 @@ class AnsReader:
         lanes = self._state.size
         size = min(self._left, max(1, _BATCH // lanes) * lanes)
         _check(size > 0)
-        slots = np.empty(size, dtype=np.uint64)
-        for begin in range(0, size, lanes):
-            self._step(slots[begin : begin + lanes])
+        symbols = self._compiled_batch(size) if self._is_long else self._numpy_batch(size)
         self._left -= size
         if not self._left:
             _check(not self._words.size and bool((self._state == _LOWEST).all()))
+        return symbols
+
+    def _compiled_batch(self, size: int) -> NDArray[np.uint16]:
+        from nncfx.storage.codecs.word_kernels import ans_step  # with it comes numba
+
+        symbols = np.empty(size, dtype=np.uint16)
+        words = self._words if self._words.size else np.zeros(1, dtype=np.uint16)
+        used = ans_step(self._state, words, self._packed, self._bits, symbols)
+        _check(used <= self._words.size)
+        self._words = self._words[used:]
+        return symbols
+
+    def _numpy_batch(self, size: int) -> NDArray[np.uint16]:
+        slots = np.empty(size, dtype=np.uint64)
+        for begin in range(0, size, self._state.size):
+            self._step(slots[begin : begin + self._state.size])
         return self._symbol.take(slots.view(np.int64))
 
     def _step(self, slot: Cells) -> None:

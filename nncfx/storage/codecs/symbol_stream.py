@@ -6,6 +6,7 @@ symbols are equal, no bits). 32 is a Huffman stream (see `huffman`), 33 an ANS s
 No symbols take no bytes.
 """
 
+import math
 from typing import Any, Protocol, TypeAlias, final
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from nncfx.errors import StorageError
 from nncfx.storage.codecs import ans, huffman
 from nncfx.storage.codecs.byte_reader import ByteReader, varint
+from nncfx.storage.codecs.compiled import pays_off
 
 __all__ = [
     "SymbolReader",
@@ -67,6 +69,11 @@ def unpack_bits(raw: NDArray[np.uint8], first: int, count: int, width: int) -> N
     if width == 8:  # noqa: PLR2004 (whole bytes)
         return raw[first : first + count].astype(np.uint16)
     out = np.zeros(count, dtype=np.uint16)
+    if 0 < width < 8 and pays_off(count):  # noqa: PLR2004 (a window is two bytes)
+        from nncfx.storage.codecs.word_kernels import unpack_cells  # with it comes numba
+
+        unpack_cells(raw, first, width, out)
+        return out
     for start in range(0, count if width else 0, _CHUNK):
         chunk = out[start : start + _CHUNK]
         byte, skipped = divmod((first + start) * width, 8)
@@ -95,6 +102,8 @@ class _FixedWidth:
     def read(self, count: int) -> NDArray[np.uint16]:
         symbols = unpack_bits(self._raw, self._at, count, self._width)
         self._at += count
+        if not self._low:
+            return symbols
         if symbols.size and int(symbols.max()) + self._low >= 1 << _WIDEST:
             raise StorageError("The file is damaged: a symbol exceeds 16 bits.")
         return symbols + np.uint16(self._low)
@@ -136,8 +145,10 @@ def symbols_size(counts: NDArray[np.int64]) -> float:
     return min(_sizes(counts))[0] if counts.any() else 0
 
 
-def encode_symbols(symbols: Symbols) -> bytes:
+def encode_symbols(symbols: Symbols, lanes: int | None = None) -> bytes:
     """Return `symbols`, 1-D and below 65,536, as the smallest of the streams.
+
+    With `lanes`, it is an ANS stream of so many lanes, if they are of two kinds or more.
 
     >>> encode_symbols(np.array([5, 5, 5], dtype=np.uint8)).hex()
     '0005'
@@ -145,7 +156,9 @@ def encode_symbols(symbols: Symbols) -> bytes:
     if not symbols.size:
         return b""
     counts = huffman.count_symbols(symbols)
-    _, kind = min(_sizes(counts))
+    kind = min(_sizes(counts))[1]
+    if lanes and math.isfinite(ans.estimated_size(counts)):
+        return bytes([ANS]) + ans.encode(symbols, counts, lanes)
     if kind == HUFFMAN:
         return bytes([kind]) + huffman.encode(symbols)
     if kind == ANS:

@@ -3,8 +3,9 @@
 A codec is spelt `index+values`. Index: `dense` (every word is a value, no bytes), `bitmap` (one
 bit per word, lowest bit of each byte first), `runs` (zeros before each non-zero, see
 `sparse_index`). Values: `raw` (little-endian words), `planes` (one symbol stream per byte of
-the words, lowest byte first), `codebook` (varint K, K raw words, one stream of codes, where
-code 0 is zero and code k the k-th word).
+the words, lowest byte first), `split` (16-bit floats turned left by a bit, so that the sign comes
+last: varint c, symbol streams of all but the lowest c bits and of these), `codebook` (varint K, K
+raw words, one stream of codes, where code 0 is zero and code k the k-th word).
 
 Both directions work through a tensor in chunks, so that beside it only what is coded takes
 memory in proportion to it.
@@ -17,18 +18,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nncfx.errors import StorageError
+from nncfx.storage.codecs import ans
 from nncfx.storage.codecs.byte_reader import ByteReader, varint
 from nncfx.storage.codecs.codebook import Codebook, to_codes
 from nncfx.storage.codecs.huffman import count_symbols
 from nncfx.storage.codecs.number_formats import Words
 from nncfx.storage.codecs.sparse_index import RunPositions, to_runs
-from nncfx.storage.codecs.symbol_stream import encode_symbols, open_symbols, symbols_size
+from nncfx.storage.codecs.symbol_stream import (
+    encode_symbols,
+    open_symbols,
+    pack_bits,
+    symbols_size,
+)
 from nncfx.storage.codecs.value_reader import open_values
 
 __all__ = ["CODECS", "decode_words", "encode_words"]
 
 CODECS = tuple(
-    f"{i}+{v}" for i in ("dense", "bitmap", "runs") for v in ("raw", "planes", "codebook")
+    f"{i}+{v}" for i in ("dense", "bitmap", "runs") for v in ("raw", "planes", "codebook", "split")
 )
 """The names of all codecs."""
 
@@ -36,6 +43,11 @@ Zeros: TypeAlias = NDArray[np.unsignedinteger[Any]]
 
 RUN_LIMITS = (1, 3, 7, 15, 31, 63, 127, 255, 511, 1023, 4095)
 """How long the runs may be that are tried; a reader takes any up to the last."""
+_CUTS = (8, 6)
+"""Bits of sign and mantissa that are stored as they are; 6 leave two with the exponent."""
+_LANE_BITS = 12
+"""Of symbols in a lane of split words: each costs 3 bytes, and compiled loops need few."""
+_FEWEST_SPLIT = 1 << 12
 _CHUNK = 1 << 18
 _POPULATION = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(1, dtype=np.uint8)
 
@@ -43,7 +55,7 @@ _POPULATION = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum
 class _Choice(NamedTuple):
     size: float
     name: str
-    limit: int = 0  # of runs
+    limit: int = 0  # of runs; of split words the bits cut off
 
 
 class _Sparse(NamedTuple):
@@ -109,6 +121,19 @@ def _choices(words: Words, kept: int, book: Codebook | None) -> Iterator[_Choice
     if kept >= words.size // 4:
         sizes = (symbols_size(count_symbols(plane)) for plane in _planes(words))
         yield _Choice(sum(sizes), "planes")
+        if words.itemsize == 2 and words.size >= _FEWEST_SPLIT:  # noqa: PLR2004 (bytes)
+            yield from _split_choices(words)
+
+
+def _split_choices(words: Words) -> Iterator[_Choice]:
+    turned = _turned(words)
+    for cut in _CUTS:
+        size = symbols_size(count_symbols(turned >> np.uint16(cut))) + words.size * cut / 8
+        yield _Choice(size + 3, "split", cut)
+
+
+def _turned(words: Words) -> NDArray[np.uint16]:
+    return (words << 1 | words >> 15).astype(np.uint16)
 
 
 def _book_choice(book: Codebook, zeros: int) -> _Choice:
@@ -168,6 +193,13 @@ def _encode_index(
 
 
 def _encode_values(values: _Choice, words: Words, book: Codebook | None) -> bytes:
+    if values.name == "split":
+        turned, cut = _turned(words), values.limit
+        low = turned & np.uint16((1 << cut) - 1)
+        # all are about as frequent: plain bits are read fastest
+        lanes = min(max(1, words.size >> _LANE_BITS), ans.MOST_LANES)
+        plain = bytes([cut]) + varint(0) + pack_bits(low, cut)
+        return varint(cut) + encode_symbols(turned >> np.uint16(cut), lanes) + plain
     if values.name == "planes":
         return b"".join(encode_symbols(plane) for plane in _planes(words))
     if values.name == "codebook" and book is not None:

@@ -3,14 +3,18 @@
 from typing import Protocol, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.byte_reader import ByteReader
 from nncfx.storage.codecs.codebook import from_codes
+from nncfx.storage.codecs.compiled import pays_off
 from nncfx.storage.codecs.number_formats import Words
 from nncfx.storage.codecs.symbol_stream import open_symbols
 
 __all__ = ["ValueReader", "open_values"]
+
+_WORD = 16
 
 
 class ValueReader(Protocol):
@@ -24,7 +28,7 @@ def open_values(kind: str, source: ByteReader, count: int, width: int) -> ValueR
     """Take the next `count` values, of `width` bytes and written as `kind`, from `source`.
 
     Args:
-        kind: `raw`, `planes` or `codebook`, see `tensor_codecs`.
+        kind: `raw`, `planes`, `split` or `codebook`, see `tensor_codecs`.
         source: The bytes.
         count: How many values follow.
         width: Bytes of a word.
@@ -36,6 +40,8 @@ def open_values(kind: str, source: ByteReader, count: int, width: int) -> ValueR
         return _Raw(source, count, width)
     if kind == "codebook":
         return _Codes(source, count, width)
+    if kind == "split":
+        return _Split(source, count, width)
     return _Planes(source, count, width)
 
 
@@ -61,6 +67,40 @@ class _Codes:
 
     def read(self, count: int) -> Words:
         return from_codes(self._codes.read(count), self._table)
+
+
+@final
+class _Split:
+    def __init__(self, source: ByteReader, count: int, width: int) -> None:
+        self._cut = source.varint()
+        if width != 2 or not 0 < self._cut < _WORD:  # noqa: PLR2004 (bytes)
+            raise StorageError(
+                f"The file is damaged: words of {width} bytes are split at {self._cut} bits.",
+            )
+        self._parts = [open_symbols(source, count) for _ in range(2)]
+
+    def read(self, count: int) -> Words:
+        top, low = (part.read(count) for part in self._parts)
+        if low.size and int(low.max()) >> self._cut:
+            raise StorageError("The file is damaged: a part of a split word is too large.")
+        words = np.empty(count, dtype=np.uint16)
+        if _join(top, low, self._cut, words) >> (_WORD - self._cut):
+            raise StorageError("The file is damaged: a part of a split word is too large.")
+        return words
+
+
+def _join(
+    top: NDArray[np.uint16], low: NDArray[np.uint16], cut: int, out: NDArray[np.uint16]
+) -> int:
+    """Do as `join_words` does, with numpy where there is no numba."""
+    if pays_off(out.size):
+        from nncfx.storage.codecs.word_kernels import join_words  # with it comes numba
+
+        return join_words(top, low, cut, out)
+    np.left_shift(top, cut, out=out)
+    out |= low
+    np.bitwise_or(out >> 1, out << 15, out=out)
+    return int(top.max(initial=0))
 
 
 @final

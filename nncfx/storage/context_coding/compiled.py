@@ -1,26 +1,5 @@
-"""Functions over plain integers and arrays, compiled by numba where it is installed."""
+"""Functions that numba compiles where it is installed."""
 
-import functools
-import importlib.util
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from nncfx.storage.codecs.compiled import IS_COMPILED, compiled
 
 __all__ = ["IS_COMPILED", "compiled"]
-
-IS_COMPILED = importlib.util.find_spec("numba") is not None
-"""Whether numba is installed (the extra `nncfx[codec]`)."""
-
-FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
-
-
-def compiled(function: FunctionT) -> FunctionT:
-    """Return `function`, compiled when it is first called; as it is without numba.
-
-    The machine code is kept on disk, so that only the first process compiles.
-    """
-    if not IS_COMPILED:
-        return function
-    import numba
-
-    jit = functools.partial(numba.njit, cache=True, nogil=True)
-    return cast("FunctionT", jit(function))

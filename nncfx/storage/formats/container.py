@@ -136,7 +136,7 @@ def pack(contents: Contents, mode: Mode = "auto") -> bytes:
         raise StorageError(f"A header of {len(text)} bytes exceeds {LARGEST_HEADER}.")
     stored_header = zlib.compress(text, 9)
     crc = zlib.crc32(stored_header)
-    version = 3 if any(row.in_stream for row in rows) else 2
+    version = 3 if any(row.since_version_3 for row in rows) else 2
     prefix = _PREFIX.pack(MAGIC, version, len(stored_header), len(text), crc)
     return b"".join([prefix, stored_header, *(one.data for one in segments)])
 
@@ -184,7 +184,7 @@ def read_header(file: BinaryIO) -> Header:
         raise StorageError("The file is damaged: the checksum of its header does not match.")
     header = _checked_header(_inflate(text, raw), end - _PREFIX.size - stored)
     if version < READABLE[-1]:
-        _require(not any(row.in_stream for row in header.rows), "tensors")
+        _require(not any(row.since_version_3 for row in header.rows), "tensors")
     return header
 
 

@@ -72,6 +72,11 @@ class TensorRow:
         """Return whether it shares a stream with others of its segment."""
         return self.codec in CONTEXT_CODECS
 
+    @property
+    def since_version_3(self) -> bool:
+        """Return whether readers of version 2 do not know its codec."""
+        return self.in_stream or self.codec.endswith("+split")
+
 
 class Segment(NamedTuple):
     """Consecutive tensors: their rows, and their bytes joined."""

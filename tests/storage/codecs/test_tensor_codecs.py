@@ -219,3 +219,15 @@ def test_a_bitmap_of_many_chunks_comes_back() -> None:
     bits = np.packbits(words != 0, bitorder="little").tobytes()
     found = decode_words("bitmap+raw", ByteReader(bits + bytes(range(1, 9))), words.size, 1)
     np.testing.assert_array_equal(found, words)
+
+
+@pytest.mark.parametrize(
+    ("cut", "top", "low", "width"),
+    [(16, 0, 0, 2), (0, 0, 0, 2), (6, 0, 0, 4), (6, 1 << 10, 0, 2), (6, 0, 1 << 6, 2)],
+)
+def test_parts_of_split_words_that_cannot_be_are_refused(
+    cut: int, top: int, low: int, width: int
+) -> None:
+    parts = [encode_symbols(np.array([one, 0], dtype=np.uint16)) for one in (top, low)]
+    with pytest.raises(StorageError, match="split"):
+        decode_words("dense+split", ByteReader(varint(cut) + b"".join(parts)), 2, width)
