@@ -18,11 +18,12 @@ from nncfx.evidence.evidence import Curve, Evidence, ModelFacts, Sample, StudyEv
 from nncfx.evidence.judgement import Judgement
 from nncfx.evidence.layer_table import layer_rows
 from nncfx.evidence.machine import machine_facts, version_facts
+from nncfx.evidence.network_table import operation_facts, weight_facts, with_earlier_changes
 from nncfx.graph.macs import total_macs
 from nncfx.objectives import Objective
 from nncfx.runtimes import Timing
 from nncfx.schemes import footprint_bytes, nonzero_parameters
-from nncfx.search import SearchResult, posterior_curve
+from nncfx.search import SearchResult, Trial, posterior_curve
 from nncfx.tracing import ExampleInputs, trace
 
 __all__ = ["EvidenceInputs", "StudyWords", "build_evidence", "fingerprint", "study"]
@@ -80,6 +81,9 @@ def build_evidence(
     dense, chosen, timer = inputs.dense, inputs.chosen, inputs.timer
     before, after = timer.compare(chosen.model, seconds=_PROOF_SECONDS)
     one = one_example(inputs.example_inputs)
+    layers = layer_rows(dense, chosen.model, one, timer.layer_times(chosen.model))
+    names = [row.module for row in layers]
+    weights = weight_facts(names, chosen.compressed, dense, inputs.example_inputs)
     errors = [] if chosen.thinning is None else [chosen.thinning.max_error]
     if earlier is not None and earlier.max_thinning_error is not None:
         errors.append(earlier.max_thinning_error)
@@ -96,7 +100,7 @@ def build_evidence(
             *(earlier.studies if earlier else ()),
             *(() if of_study is None else (of_study,)),
         ),
-        layers=layer_rows(dense, chosen.model, one, timer.layer_times(chosen.model)),
+        layers=layers,
         max_thinning_error=max(errors, default=None),
         files={},
         notes=(
@@ -107,6 +111,8 @@ def build_evidence(
         judgement=inputs.judgement,
         batch=before.examples,
         threads=before.threads,
+        operations=operation_facts(trace(chosen.model, one)),
+        weights=with_earlier_changes(weights, earlier.weights if earlier else ()),
     )
 
 
@@ -173,6 +179,9 @@ def study(words: StudyWords, search: SearchResult, objective: Objective) -> Stud
             seconds=trial.seconds,
             error=trial.error,
             standard_error=None if trial.measurement is None else trial.measurement.standard_error,
+            parameters=_count(trial, "parameters"),
+            macs=_count(trial, "macs"),
+            footprint_bytes=_count(trial, "footprint_bytes"),
         )
         for trial in search.trials
     )
@@ -195,6 +204,11 @@ def study(words: StudyWords, search: SearchResult, objective: Objective) -> Stud
         budget=words.budget,
         caution=search.caution,
     )
+
+
+def _count(trial: Trial, name: str) -> int | None:
+    found = None if trial.measurement is None else trial.measurement.details.get(name)
+    return int(found) if isinstance(found, int | float) else None
 
 
 def _curve(points: list[tuple[float, float | None]]) -> Curve | None:

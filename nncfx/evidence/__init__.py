@@ -9,14 +9,17 @@ from nncfx.evidence.evidence import (
     StudyEvidence,
 )
 from nncfx.evidence.machine import machine_facts, version_facts
+from nncfx.evidence.network_facts import OperationFacts, WeightFacts
 
 __all__ = [
     "Curve",
     "Evidence",
     "LayerRow",
     "ModelFacts",
+    "OperationFacts",
     "Sample",
     "StudyEvidence",
+    "WeightFacts",
     "machine_facts",
     "version_facts",
 ]

@@ -12,6 +12,7 @@ from pathlib import Path
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.evidence.json_codec import decode, encode, load_object, read_text, write_text
 from nncfx.evidence.judgement import Judgement
+from nncfx.evidence.network_facts import OperationFacts, WeightFacts
 
 __all__ = [
     "EVIDENCE_FORMAT",
@@ -75,6 +76,9 @@ class Sample:
         seconds: Wall time of the evaluation.
         error: Why it failed; None where it is not known or did not.
         standard_error: Of the accuracy against the dense model's; None where it is not known.
+        parameters: Parameter elements of the model that was tried; None where not counted.
+        macs: Its multiply-accumulates for one example; None where not counted.
+        footprint_bytes: Bytes of its non-zero parameters; None where not counted.
 
     Raises:
         ArgumentError: The stage is not one of `STAGES`.
@@ -89,6 +93,9 @@ class Sample:
     seconds: float
     error: str | None = None
     standard_error: float | None = None
+    parameters: int | None = None
+    macs: int | None = None
+    footprint_bytes: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse a stage that no part of the report would show."""
@@ -238,6 +245,9 @@ class Evidence:
             versions, whose accuracies may be of the data that chose.
         batch: Examples of one timed call; None where it is not known.
         threads: CPU threads of one timed call; None where the runtime chose, or nobody knows.
+        operations: The operations of the compressed model; none where it was not traced.
+        weights: The weights of its layers; none where they were not looked at.
+        state: "ended", or what an unfinished run is doing, in words.
     """
 
     title: str
@@ -258,6 +268,9 @@ class Evidence:
     judgement: Judgement | None = None
     batch: int | None = None
     threads: int | None = None
+    operations: tuple[OperationFacts, ...] = ()
+    weights: tuple[WeightFacts, ...] = ()
+    state: str = "ended"
 
     def to_json(self) -> str:
         """Return the evidence as strict, indented JSON with its format and version."""

@@ -15,13 +15,15 @@ from nncfx.report.format import (
     titled,
 )
 
-__all__ = ["Chart", "Mark", "Series", "Window", "outcome", "study_charts"]
+__all__ = ["Chart", "Mark", "Series", "Window", "bracket", "outcome", "study_charts"]
 
 WIDTH, HEIGHT = 580, 350
 _LEFT, _RIGHT, _TOP, _BOTTOM = 66, 566, 34, 296
 _LABEL_Y, _LABEL_GAP = 14, 20
 # The zoom is drawn when the budget is under this share of the whole chart's height.
 _ZOOM_BELOW = 0.15
+_TELLING = 0.5
+"""A band as high as this share of the chart tells nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +74,7 @@ class Chart:
     x_ticks: tuple[tuple[float, str], ...]
     y_ticks: tuple[tuple[float, str], ...]
     band: str
+    bracket: tuple[float, float] | None
     mean: str
     threshold_y: float | None
     accuracy_x: float | None
@@ -96,10 +99,10 @@ def study_charts(study: StudyEvidence, metric: str, key: str) -> tuple[Chart, ..
     accuracy = _accuracy_series(study, metric)
     objective = _objective_series(study)
     whole = _window(study, accuracy)
-    charts = [_chart(study, accuracy, whole, f"{key}-accuracy", titled(metric))]
+    charts = [_chart(study, accuracy, whole, f"{key}-accuracy", f"{titled(metric)}, validation")]
     near = _near_budget(study, whole)
     if near is not None:
-        title = f"{titled(metric)}, enlarged at the budget"
+        title = f"{titled(metric)}, validation, enlarged at the budget"
         charts.append(_chart(study, accuracy, near, f"{key}-zoom", title))
     title = titled(study.objective_name)
     charts.append(_chart(study, objective, _window(study, objective), f"{key}-objective", title))
@@ -136,13 +139,11 @@ def _percent_ticks(values: Sequence[float]) -> list[str]:
 
 
 def _window(study: StudyEvidence, series: Series) -> Window:
-    """Return the window of all samples, the dense model, the threshold and the mean."""
+    """Return the window of all samples, the dense model and the threshold."""
     samples = (*study.samples, *study.comparison)
     values = [value for s in samples if (value := series.value(s)) is not None]
     values += [study.dense_accuracy, series.threshold] if series.threshold is not None else []
     values += [study.dense_objective] if series.threshold is None else []
-    if series.curve is not None:
-        values += series.curve.mean
     low, high = padded(values)
     levels = [s.level for s in samples] + [study.level_accuracy, study.chosen_level]
     return Window(low_level=-0.02, high_level=max(levels) + 0.03, low=low, high=high)
@@ -172,23 +173,25 @@ def _near_budget(study: StudyEvidence, whole: Window) -> Window | None:
 def _chart(study: StudyEvidence, series: Series, window: Window, key: str, title: str) -> Chart:
     x = Scale(low=window.low_level, high=window.high_level, start=_LEFT, end=_RIGHT)
     y = Scale(low=window.low, high=window.high, start=_BOTTOM, end=_TOP)
-    threshold = series.threshold
-    curve = series.curve
+    threshold, curve = series.threshold, series.curve
+    between = bracket(study)
     at = ticks(y.low, y.high)
     marks = _marks(study, series, x, y)
+    band = _band(curve, between, x, y) if curve and between else ""
     return Chart(
         key=key,
         title=title,
         y_title=f"{series.name} ({series.unit})" if series.unit else series.name,
         x_ticks=tuple((x(t), f"{t:g}") for t in ticks(max(x.low, 0.0), x.high)),
         y_ticks=tuple(zip(map(y, at), series.ticks(at), strict=True)),
-        band=_band(curve, x, y) if curve else "",
-        mean=_path(zip(curve.levels, curve.mean, strict=True), x, y) if curve else "",
+        band=band,
+        bracket=_bracket(between, x),
+        mean=_path(_measured(study, series), x, y),
         threshold_y=y(threshold) if threshold is not None and y.holds(threshold) else None,
         accuracy_x=x(study.level_accuracy) if x.holds(study.level_accuracy) else None,
         chosen_x=x(study.chosen_level) if x.holds(study.chosen_level) else None,
         marks=marks,
-        legend=_legend(study, series, marks),
+        legend=_legend(study, series, marks, has_band=bool(band)),
     )
 
 
@@ -259,6 +262,8 @@ def _legend(
     study: StudyEvidence,
     series: Series,
     marks: Sequence[Mark],
+    *,
+    has_band: bool,
 ) -> tuple[tuple[str, str], ...]:
     """Return what the chart shows as pairs of a swatch and words; nothing that it does not."""
     shapes = {mark.shape for mark in marks}
@@ -269,7 +274,9 @@ def _legend(
         ("failed", "failed", "failed" in shapes),
         ("dense", "dense model", "dense" in shapes),
         ("direct", "direct compression, no recovery", "direct" in shapes),
-        ("mean", "Gaussian process: mean and band", series.curve is not None),
+        ("mean", "measured", len(study.samples) > 1),
+        ("bracket", "bracket of the crossing", bracket(study) is not None),
+        ("band", "where the model expects it there", has_band),
         (
             "threshold",
             f"threshold {series.text(series.threshold)}" if series.threshold is not None else "",
@@ -285,8 +292,47 @@ def _path(points: Iterable[tuple[float, float]], x: Scale, y: Scale) -> str:
     return " L".join(f"{x(level)},{y(value)}" for level, value in finite)
 
 
-def _band(curve: Curve, x: Scale, y: Scale) -> str:
-    """Return the outline of the band: along the upper edge and back along the lower."""
-    upper = list(zip(curve.levels, curve.upper, strict=True))
-    lower = list(zip(curve.levels, curve.lower, strict=True))
+def bracket(study: StudyEvidence) -> tuple[float, float] | None:
+    """Return the levels between which the threshold is crossed; None where they are not known.
+
+    The highest level found inside the budget, and the lowest above it that was found outside.
+    """
+    done = [one for one in study.samples if one.is_done and one.accuracy is not None]
+    low = max((one.level for one in done if study.is_safe(one)), default=None)
+    if low is None:
+        return None
+    high = min((one.level for one in done if one.level > low), default=None)
+    return None if high is None else (low, high)
+
+
+def _bracket(between: tuple[float, float] | None, x: Scale) -> tuple[float, float] | None:
+    if between is None or between[1] < x.low or between[0] > x.high:
+        return None
+    return x(max(between[0], x.low)), x(min(between[1], x.high))
+
+
+def _measured(study: StudyEvidence, series: Series) -> list[tuple[float, float]]:
+    """Return what was measured, by level; the mean where a level was tried twice."""
+    values: dict[float, list[float]] = {}
+    for sample in study.samples:
+        if (value := series.value(sample)) is not None:
+            values.setdefault(sample.level, []).append(value)
+    return [(level, sum(found) / len(found)) for level, found in sorted(values.items())]
+
+
+def _band(curve: Curve, between: tuple[float, float], x: Scale, y: Scale) -> str:
+    """Return the outline of the model's band in the bracket; "" where it is too wide to say much.
+
+    Elsewhere samples say more than the model does.
+    """
+    inside = [
+        (level, low, high)
+        for level, low, high in zip(curve.levels, curve.lower, curve.upper, strict=True)
+        if between[0] <= level <= between[1] and math.isfinite(low) and math.isfinite(high)
+    ]
+    widest = max((high - low for _, low, high in inside), default=math.inf)
+    if len(inside) < 2 or widest > _TELLING * (y.high - y.low):  # noqa: PLR2004 (an area)
+        return ""
+    upper = [(level, high) for level, _, high in inside]
+    lower = [(level, low) for level, low, _ in inside]
     return _path([*upper, *reversed(lower)], x, y)

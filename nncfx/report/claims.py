@@ -6,16 +6,22 @@ from nncfx.evidence.evidence import Evidence, ModelFacts
 from nncfx.evidence.judgement import Judgement
 from nncfx.report.format import (
     bytes_text,
+    level_text,
     metric_change_text,
     metric_text,
     milliseconds_text,
     prefix_text,
+    quantity_text,
     ratio_text,
     significant_text,
 )
 from nncfx.runtimes import call_words
 
 __all__ = ["Claim", "checks", "headline", "warning"]
+
+_TIMES = ("throughput", "latency")
+_SIZES = ("footprint", "file size")
+"""Objectives that the claims of speed and size tell of."""
 
 # What a thinned model may differ from the masked one in fp32, relative; issue bar.
 THINNING_BAR = 1e-5
@@ -35,13 +41,43 @@ class Claim:
 
 
 def headline(evidence: Evidence) -> tuple[Claim, ...]:
-    """Return the claims of speed, size and accuracy, in this order."""
+    """Return the claims of speed, size and the metric, then of an objective of one's own."""
     dense, compressed = evidence.dense, evidence.compressed
     speed = _speed(dense, compressed)
     if dense.latency_ms or dense.throughput:
         call = f"per call of {call_words(evidence.batch, evidence.threads)}"
         speed = replace(speed, detail=f"{speed.detail}; {call}")
-    return (speed, _size(dense, compressed), _accuracy(evidence))
+    objective = _objective(evidence)
+    claims = (speed, _size(dense, compressed), _accuracy(evidence))
+    return claims if objective is None else (*claims, objective)
+
+
+def _objective(evidence: Evidence) -> Claim | None:
+    """Return what became of the objective of the last search, if no other claim says it."""
+    if not evidence.studies:
+        return None
+    study = evidence.studies[-1]
+    timed = evidence.dense.latency_ms or evidence.dense.throughput
+    if study.objective_name in (*(_TIMES if timed else ()), *_SIZES):
+        return None
+    after = [
+        one.objective
+        for one in study.samples
+        if one.level == study.chosen_level and one.objective is not None
+    ]
+    before, unit = study.dense_objective, study.objective_unit
+    if not after:
+        return None
+    texts = [quantity_text(value, unit) for value in (before, after[-1])]
+    better = after[-1] > before if study.maximize else after[-1] < before
+    aim = "maximized" if study.maximize else "minimized"
+    return Claim(
+        figure=texts[1],
+        label=study.objective_name,
+        detail=f"the objective, {aim}: {texts[0]} to {texts[1]} at level "
+        f"{level_text(study.chosen_level)}",
+        verdict="good" if better else "open" if after[-1] == before else "bad",
+    )
 
 
 def warning(evidence: Evidence) -> str:

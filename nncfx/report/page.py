@@ -1,14 +1,20 @@
 """The report: one self-contained HTML page of the evidence of a run."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from nncfx.errors import MissingExtraError
 from nncfx.evidence.evidence import Evidence
 from nncfx.evidence.json_codec import write_text
 from nncfx.report.chart import study_charts
 from nncfx.report.claims import checks, headline, warning
+from nncfx.report.downloads import artefacts, downloads
 from nncfx.report.format import moment_text, titled
+from nncfx.report.network import histograms, network_tree
+from nncfx.report.pareto import scatters
 from nncfx.report.tables import layer_table, summary_table, trial_table
+from nncfx.report.words import explained
 from nncfx.runtimes import call_words
 
 __all__ = ["render_report", "write_report"]
@@ -19,13 +25,15 @@ def render_report(evidence: Evidence) -> str:
 
     The page needs nothing but itself: style and charts (SVG) are in it, there is no script, and
     its content security policy forbids everything else. It is legible on light and on dark
-    ground and on paper. The same evidence gives the same page, byte for byte.
+    ground, on a phone and on paper. The evidence of a run that has not ended, whose `state` says
+    so, is a page, too. The same evidence gives the same page, byte for byte.
 
     Raises:
         MissingExtraError: jinja2 is not installed.
     """
     try:
         import jinja2
+        import markupsafe
     except ImportError as error:
         raise MissingExtraError("jinja2", "report", "writing a report") from error
     environment = jinja2.Environment(
@@ -35,10 +43,11 @@ def render_report(evidence: Evidence) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(titled=titled, moment=moment_text)
+    environment.filters.update(titled=titled, moment=moment_text, word=_word(markupsafe.Markup))
     studies = [
         {
             "study": study,
+            "key": f"study{number}",
             "charts": study_charts(study, evidence.metric, f"study{number}"),
             "trials": trial_table(study, evidence.metric),
         }
@@ -53,9 +62,27 @@ def render_report(evidence: Evidence) -> str:
         summary=summary_table(evidence),
         studies=studies,
         layers=layer_table(evidence.layers),
+        fronts=scatters(evidence),
+        tree=network_tree(evidence),
+        histograms=histograms(evidence.weights),
+        downloads=downloads(evidence),
+        artefacts=artefacts(evidence),
         has_kernels=any(row.kernel for row in evidence.layers),
         has_times=any(row.time_before_ms or row.time_after_ms for row in evidence.layers),
     )
+
+
+def _word(markup: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a filter that explains a word, if `WORDS` has it, to who points at it."""
+
+    def explain(text: str) -> Any:  # noqa: ANN401 (jinja2's text that is escaped already)
+        meaning = explained(text)
+        if not meaning:
+            return text
+        made = markup('<abbr tabindex="0" data-means="{}">{}</abbr>')
+        return made.format(meaning, text)
+
+    return explain
 
 
 def write_report(path: str | Path, evidence: Evidence) -> Path:

@@ -31,6 +31,8 @@ __all__ = [
 ]
 
 ABSENT = "\N{EN DASH}"
+ENDED = "ended"
+"""The state of a run that has ended, in its evidence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +84,7 @@ class LayerCells:
 
 def summary_table(evidence: Evidence) -> tuple[SummaryRow, ...]:
     """Return the rows of dense against compressed; a dash where nothing was measured."""
-    dense, compressed, metric = evidence.dense, evidence.compressed, evidence.metric
-    accuracy = SummaryRow(
-        name=titled(metric),
-        dense=metric_text(dense.accuracy, metric),
-        compressed=metric_text(compressed.accuracy, metric),
-        change=metric_change_text(compressed.accuracy - dense.accuracy, metric),
-    )
+    dense, compressed = evidence.dense, evidence.compressed
 
     def row(
         name: str,
@@ -105,19 +101,19 @@ def summary_table(evidence: Evidence) -> tuple[SummaryRow, ...]:
         )
 
     fewer, smaller, faster = ("fewer", "more"), ("smaller", "larger"), ("faster", "slower")
-    return (
-        accuracy,
-        row("Parameters", lambda m: m.parameters, _count, fewer),
-        row("Non-zero parameters", lambda m: m.nonzero, _count, fewer),
-        row("MACs, one example", lambda m: m.macs, prefix_text, fewer),
-        row("Footprint of non-zeros", lambda m: m.footprint_bytes, bytes_text, smaller),
+    rows = (
+        *_metric_rows(evidence),
+        row("Parameters", lambda m: m.parameters or None, _count, fewer),
+        row("Non-zero parameters", lambda m: m.nonzero or None, _count, fewer),
+        row("MACs, one example", lambda m: m.macs or None, prefix_text, fewer),
+        row("Footprint of non-zeros", lambda m: m.footprint_bytes or None, bytes_text, smaller),
         row(
-            "File on disk (safetensors, then .nncfx)",
+            "File, dense as safetensors (float32), compressed as .nncfx",
             lambda m: m.file_bytes,
             bytes_text,
             smaller,
         ),
-        row("File, both .nncfx", lambda m: m.packed_bytes, bytes_text, smaller),
+        row("File, both as .nncfx", lambda m: m.packed_bytes, bytes_text, smaller),
         row(
             f"Latency, median, {call_words(evidence.batch, evidence.threads)}",
             lambda m: m.latency_ms,
@@ -127,6 +123,37 @@ def summary_table(evidence: Evidence) -> tuple[SummaryRow, ...]:
         _interval_row(dense, compressed),
         row("Throughput", lambda m: m.throughput, _per_second, ("lower", "higher")),
     )
+    return tuple(one for one in rows if {one.dense, one.compressed} != {ABSENT})
+
+
+def _metric_rows(evidence: Evidence) -> list[SummaryRow]:
+    """Return the metric on the data that judge, then on those that chose, where both are known."""
+    metric, judgement = evidence.metric, evidence.judgement
+    if evidence.state != ENDED:
+        kind = "validation"
+    elif judgement is None:
+        kind = ""
+    else:
+        kind = "test" if judgement.held_out else f"{judgement.data}, which chose the model too"
+
+    def row(kind: str, before: float, after: float) -> SummaryRow:
+        return SummaryRow(
+            name=titled(metric) + (f", {kind}" if kind else ""),
+            dense=metric_text(before, metric),
+            compressed=metric_text(after, metric),
+            change=metric_change_text(after - before, metric),
+        )
+
+    rows = [row(kind, evidence.dense.accuracy, evidence.compressed.accuracy)]
+    chosen = [
+        sample.accuracy
+        for study in evidence.studies[-1:]
+        for sample in study.samples
+        if sample.level == study.chosen_level and sample.accuracy is not None
+    ]
+    if judgement is not None and judgement.held_out and chosen:
+        rows.append(row("validation", evidence.studies[0].dense_accuracy, chosen[-1]))
+    return rows
 
 
 def trial_table(study: StudyEvidence, metric: str) -> tuple[TrialCells, ...]:

@@ -1,5 +1,6 @@
 """A small, whole piece of evidence for the tests of the report."""
 
+from nncfx.evidence import OperationFacts, WeightFacts
 from nncfx.evidence.evidence import Curve, Evidence, LayerRow, ModelFacts, Sample, StudyEvidence
 
 DENSE = ModelFacts(
@@ -44,6 +45,8 @@ def sample(
         state="failed" if accuracy is None else "done",
         seconds=1.25,
         error="CompressionError: no filter is left" if accuracy is None else None,
+        macs=None if accuracy is None else round(50_000 * (1 - level)),
+        footprint_bytes=None if accuracy is None else round(4000 * (1 - level)),
     )
 
 
@@ -107,6 +110,29 @@ LAYERS = (
         time_after_ms=None,
     ),
 )
+OPERATIONS = (
+    OperationFacts(
+        address="Net/Conv2d[conv1]/conv2d_0", module="conv1", inputs=(-1,), shape="1 x 16 x 8 x 8"
+    ),
+    OperationFacts(address="Net/relu_0", module="", inputs=(0,), shape="1 x 16 x 8 x 8"),
+    OperationFacts(address="Net/Linear[fc]/linear_0", module="fc", inputs=(1,), shape="1 x 10"),
+)
+WEIGHTS = (
+    WeightFacts(
+        module="conv1",
+        precision="2-bit codebook",
+        bits=2,
+        zeros=0.25,
+        low=-1.0,
+        high=1.0,
+        counts=(3, 0, 6),
+        values=(-1.0, 0.5, 1.0),
+        output_change=0.25,
+    ),
+    WeightFacts(
+        module="fc", precision="float16", bits=16, zeros=0.0, low=-2.0, high=2.0, counts=(4, 4)
+    ),
+)
 EVIDENCE = Evidence(
     title="A <small> & sharp net",
     created="2026-01-02T03:04:05+00:00",
@@ -125,4 +151,6 @@ EVIDENCE = Evidence(
     command="python demo.py --quick",
     batch=16,
     threads=1,
+    operations=OPERATIONS,
+    weights=WEIGHTS,
 )

@@ -81,7 +81,7 @@ def test_the_objective_has_no_threshold_and_its_own_unit(given: ModuleType) -> N
 def test_the_legend_names_only_what_is_shown(given: ModuleType) -> None:
     zoom = study_charts(given.STUDY, "accuracy", "s")[1]
     kinds = [kind for kind, _ in zoom.legend]
-    assert kinds == ["chosen", "inside", "mean", "threshold", "accuracy-level"]
+    assert kinds == ["chosen", "inside", "mean", "bracket", "threshold", "accuracy-level"]
 
 
 def test_a_curve_with_points_that_are_not_finite_is_drawn_without_them(given: ModuleType) -> None:

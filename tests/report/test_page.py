@@ -61,7 +61,10 @@ def test_the_page_needs_nothing_but_itself(given: ModuleType) -> None:
     page = render_report(given.EVIDENCE)
     tags = read(page).tags
     assert {"script", "link", "img", "iframe"}.isdisjoint(tag for tag, _ in tags)
-    assert not any({"src", "href"} & set(attributes) for _, attributes in tags)
+    assert not any("src" in attributes for _, attributes in tags)
+    linked = [attributes["href"] for _, attributes in tags if "href" in attributes]
+    assert linked
+    assert all(one is not None and one.startswith(("#", "data:")) for one in linked)
     assert "default-src 'none'" in page
     assert "http" not in page.replace("http-equiv", "")
     assert "@import" not in page
@@ -85,6 +88,12 @@ def test_the_page_says_what_a_person_wants_to_look_at(given: ModuleType) -> None
         "python demo.py --quick",
         "Z80",
         "Measured on a quiet machine.",
+        "bracket of the crossing",
+        "2-bit codebook",
+        "outputs move by 0.25",
+        "16 of 64 channels",
+        "_, model = nncfx.load('out/model.nncfx', DenseModel())",
+        "trials as CSV",
     ):
         assert words in text, words
 
@@ -157,3 +166,20 @@ def test_without_jinja_the_extra_is_named(
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(MissingExtraError, match=re.escape("pip install 'nncfx[report]'")):
         render_report(given.EVIDENCE)
+
+
+def test_links_lead_to_what_is_on_the_page(given: ModuleType) -> None:
+    tags = read(render_report(given.EVIDENCE)).tags
+    ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = [a["href"] for _, a in tags if (a.get("href") or "").startswith("#")]
+    assert {"#op0", "#study1-trial1"} <= set(links)
+    assert {str(one)[1:] for one in links} <= set(ids)
+
+
+def test_a_run_that_has_not_ended_is_a_page(given: ModuleType) -> None:
+    page = render_report(
+        dataclasses.replace(given.EVIDENCE, state="running, trial 3 of at most 8", layers=())
+    )
+    assert "Not ended: running, trial 3 of at most 8" in page
+    assert "Not ended" not in render_report(given.EVIDENCE)

@@ -3,6 +3,7 @@
 import dataclasses
 from types import ModuleType
 
+from nncfx.evidence.judgement import Judgement
 from nncfx.report.tables import ABSENT, layer_table, summary_table, trial_table
 
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -18,8 +19,12 @@ def test_the_summary_has_a_row_for_each_quantity(given: ModuleType) -> None:
         "Non-zero parameters": ("1,000", "390", f"2.56{TIMES} fewer"),
         "MACs, one example": ("50.0 k", "20.0 k", f"2.50{TIMES} fewer"),
         "Footprint of non-zeros": ("4.00 kB", "780 B", f"5.13{TIMES} smaller"),
-        "File on disk (safetensors, then .nncfx)": ("4.50 kB", "300 B", f"15.0{TIMES} smaller"),
-        "File, both .nncfx": ("3.60 kB", "300 B", f"12.0{TIMES} smaller"),
+        "File, dense as safetensors (float32), compressed as .nncfx": (
+            "4.50 kB",
+            "300 B",
+            f"15.0{TIMES} smaller",
+        ),
+        "File, both as .nncfx": ("3.60 kB", "300 B", f"12.0{TIMES} smaller"),
         "Latency, median, batch 16, 1 thread": ("2.00 ms", "1.00 ms", f"2.00{TIMES} faster"),
         "Latency, interval of the median": ("1.90 to 2.10 ms", "0.950 to 1.05 ms", "apart"),
         "Throughput": ("500 examples/s", "1.00 k examples/s", f"2.00{TIMES} higher"),
@@ -110,3 +115,21 @@ def test_a_layer_that_is_gone_is_called_removed(given: ModuleType) -> None:
 def test_one_layer_has_no_total_and_none_has_no_row(given: ModuleType) -> None:
     assert len(layer_table(given.LAYERS[:1])) == 1
     assert layer_table([]) == ()
+
+
+def test_test_and_validation_numbers_are_told_apart(given: ModuleType) -> None:
+    judgement = Judgement(
+        loss=0.01, interval=None, confidence=0.95, budget=0.02, examples=10, held_out=True,
+        data="testloader",
+    )  # fmt: skip
+    judged = dataclasses.replace(given.EVIDENCE, judgement=judgement)
+    names = [row.name for row in summary_table(judged)][:3]
+    assert names == ["Accuracy, test", "Accuracy, validation", "Parameters"]
+    running = dataclasses.replace(given.EVIDENCE, state="running")
+    assert summary_table(running)[0].name == "Accuracy, validation"
+
+
+def test_what_is_known_of_neither_model_has_no_row(given: ModuleType) -> None:
+    bare = dataclasses.replace(given.DENSE, throughput=None, macs=0)
+    rows = summary_table(dataclasses.replace(given.EVIDENCE, dense=bare, compressed=bare))
+    assert {"Throughput", "MACs, one example"}.isdisjoint(row.name for row in rows)

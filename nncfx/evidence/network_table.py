@@ -1,0 +1,125 @@
+"""What the report shows of the compressed network: operations, weights, sensitivity of layers."""
+
+import copy
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from nncfx.evidence.network_facts import OperationFacts, WeightFacts
+from nncfx.graph import NNCFGraph
+from nncfx.tracing import ExampleInputs, run
+from nncfx.tracing.calls.tensors import tensors_in
+
+__all__ = ["operation_facts", "weight_facts", "with_earlier_changes"]
+
+_BINS: Final = 40
+_FEW: Final = 64
+"""So many distinct values are listed; more of them are no codebook that a person reads."""
+
+_CODEBOOK: Final = 256
+_FORMS: Final = {torch.float16: ("float16", 16), torch.bfloat16: ("bfloat16", 16)}
+
+
+def operation_facts(graph: NNCFGraph) -> tuple[OperationFacts, ...]:
+    """Return the operations of a traced model in execution order."""
+    position = {one.address: one.index for one in graph.operations}
+    read: dict[str, list[int]] = {}
+    for edge in graph.edges:
+        read.setdefault(edge.target, []).append(position.get(edge.source, -1))
+    return tuple(
+        OperationFacts(
+            address=one.address,
+            module=one.module,
+            inputs=tuple(dict.fromkeys(read.get(one.address, ()))),
+            shape=" x ".join(map(str, one.outputs[0].shape)) if one.outputs else "",
+        )
+        for one in graph.operations
+    )
+
+
+def weight_facts(
+    names: Iterable[str],
+    compressed: nn.Module,
+    dense: nn.Module,
+    example_inputs: ExampleInputs,
+) -> tuple[WeightFacts, ...]:
+    """Return what the weights of the layers `names` are.
+
+    Args:
+        names: Dotted names of layers, in the order of the result; those that `compressed` lacks
+            are left out.
+        compressed: Masked, not thinned, in the compressed number format.
+        dense: What came in; it is copied. A layer of another shape there has no `output_change`.
+        example_inputs: Of `dense`.
+    """
+    weights = dict(compressed.named_parameters(remove_duplicate=False))
+    found = {name: weights[f"{name}.weight"] for name in names if f"{name}.weight" in weights}
+    changes = _output_changes(found, dense, example_inputs)
+    return tuple(
+        replace(_facts(name, weight.detach()), output_change=changes.get(name))
+        for name, weight in found.items()
+    )
+
+
+def with_earlier_changes(
+    facts: Iterable[WeightFacts], earlier: Iterable[WeightFacts]
+) -> tuple[WeightFacts, ...]:
+    """Return `facts`, with the output changes that an earlier run measured and this one cannot."""
+    known = {one.module: one.output_change for one in earlier}
+    return tuple(
+        one if one.output_change is not None else replace(one, output_change=known.get(one.module))
+        for one in facts
+    )
+
+
+def _facts(name: str, weight: Tensor) -> WeightFacts:
+    form, bits = _FORMS.get(weight.dtype, (str(weight.dtype).removeprefix("torch."), 32))
+    values = weight.float().flatten()
+    values = values[values.isfinite() & (values != 0)].cpu()
+    distinct = torch.unique(values)
+    if 0 < len(distinct) <= _CODEBOOK < values.numel():
+        bits = max(1, math.ceil(math.log2(len(distinct) + 1)))  # zero is a value, too
+        form = f"{bits}-bit codebook"
+    low, high = (values.min().item(), values.max().item()) if values.numel() else (0.0, 0.0)
+    counts = torch.histc(values, _BINS, low, high) if high > low else values.new_zeros(0)
+    return WeightFacts(
+        module=name,
+        precision=form,
+        bits=bits,
+        zeros=1 - values.numel() / max(weight.numel(), 1),
+        low=low,
+        high=high,
+        counts=tuple(int(one) for one in counts.tolist()),
+        values=tuple(distinct.tolist()) if len(distinct) <= _FEW < values.numel() else (),
+    )
+
+
+@torch.no_grad()
+def _output_changes(
+    weights: Mapping[str, Tensor], dense: nn.Module, example_inputs: ExampleInputs
+) -> dict[str, float]:
+    model = copy.deepcopy(dense).eval()
+    own = dict(model.named_parameters(remove_duplicate=False))
+    expected = _outputs(model, example_inputs)
+    size = expected.norm().item()
+    changes: dict[str, float] = {}
+    for name, weight in weights.items():
+        parameter = own.get(f"{name}.weight")
+        if parameter is None or parameter.shape != weight.shape or not size:
+            continue
+        kept = parameter.clone()
+        parameter.copy_(weight)
+        change = (_outputs(model, example_inputs) - expected).norm().item() / size
+        parameter.copy_(kept)
+        if math.isfinite(change):
+            changes[name] = change
+    return changes
+
+
+def _outputs(model: nn.Module, example_inputs: ExampleInputs) -> Tensor:
+    found = [one.float().flatten() for one in tensors_in(run(model, example_inputs))]
+    return torch.cat(found) if found else torch.zeros(0)
