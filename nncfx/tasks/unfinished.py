@@ -14,7 +14,7 @@ from nncfx.objectives import Objective
 from nncfx.search import CAUTION, SearchResult, Trial
 from nncfx.search.one_level.results import best_trial
 from nncfx.tasks.run import EVIDENCE
-from nncfx.tasks.status import JOURNAL, RunStatus, read_journal, run_status
+from nncfx.tasks.status import JOURNAL, read_journal, run_status
 
 __all__ = ["evidence_so_far"]
 
@@ -69,14 +69,8 @@ def evidence_so_far(folder: str | Path) -> Evidence:
         layers=(),
         max_thinning_error=None,
         files={},
-        notes=(_note(status),),
-    )
-
-
-def _note(status: RunStatus) -> str:
-    return (
-        f"{status.done} of at most {status.at_most} trials are done, and the search is "
-        f"{status.state}. Accuracies are of the data that choose."
+        notes=("Accuracies are of the data that choose.",),
+        state=f"{status.state}, {status.done} of at most {status.at_most} trials done",
     )
 
 
