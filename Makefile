@@ -5,7 +5,7 @@ PIP := $(BIN)/pip --disable-pip-version-check install --quiet
 # pytest-xdist runs one worker a core, so that torch's own threads would only get in the way.
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile
 
-.PHONY: changelog release demo cifar-quick verify-results test test-fast lint clean
+.PHONY: changelog release demo cifar-quick verify-results site test test-fast lint clean
 
 demo: .venv/demo
 	$(BIN)/python examples/digits.py
@@ -23,6 +23,10 @@ test: .venv/dev
 
 test-fast: .venv/dev
 	$(TEST) -m "not slow"
+
+# the documentation, into site/; a warning, such as a link to nowhere, is an error
+site: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 lint: .venv/dev
 	$(BIN)/ruff check .
@@ -48,7 +52,7 @@ changelog:
 	git rm -q changelog.d/*.md
 
 clean:
-	rm -rf .venv demo-out out
+	rm -rf .venv demo-out out site
 
 # torch comes first and alone: a package that may upgrade it would bring gigabytes of CUDA.
 .venv/torch: constraints.txt
@@ -64,4 +68,8 @@ clean:
 .venv/dev: .venv/demo
 	$(PIP) -c constraints.txt -e '.[dev]'
 	$(PIP) --no-deps pytorchcv
+	touch $@
+
+.venv/docs: .venv/dev
+	$(PIP) -c constraints.txt -e '.[docs]'
 	touch $@

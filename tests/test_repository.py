@@ -24,6 +24,7 @@ AT_THE_ROOT = {
     "constraints.txt",
     "docs",
     "examples",
+    "mkdocs.yml",
     "nncfx",
     "pyproject.toml",
     "results",

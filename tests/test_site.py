@@ -1,0 +1,69 @@
+"""Every public name has its place in the reference, and tutorials run as they stand."""
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import nncfx
+
+ROOT = Path(__file__).parents[1]
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
+
+
+@pytest.fixture(scope="module")
+def site() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("build_site", ROOT / "docs" / "build_site.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_public_name_has_a_page(site: ModuleType) -> None:
+    names, pages = site.public_names(), site.reference_pages()
+    assert set(nncfx._PACKAGES) <= {name.split(".")[1] for name in names if "." in name}
+    for package, public in names.items():
+        page = pages[f"reference/{package}.md"]
+        headings = re.findall(r"^(?:## |::: (?:[\w.]+\.)?)(\w+)$", page, re.MULTILINE)
+        # a function is listed by the name of its definition, which may be another
+        assert len(headings) == len(public), package
+    assert "quantize" in pages["reference/nncfx.md"]
+
+
+def test_every_key_of_configs_is_told(site: ModuleType) -> None:
+    page = site.config_page()
+    assert "| `compression` |" in page
+    assert "| `pruning_target` |" in page
+
+
+def test_a_tutorial_is_a_notebook(site: ModuleType) -> None:
+    cells = site.cells_of("# %% [markdown]\n# # Title\n# text\n\n# %%\nx = 1\n\n\nprint(x)\n")
+    assert cells == [("markdown", "# Title\ntext"), ("code", "x = 1\n\n\nprint(x)")]
+    made = json.loads(site.notebook(cells))["cells"]
+    assert [one["cell_type"] for one in made] == ["markdown", "code"]
+    assert "".join(made[1]["source"]) == "x = 1\n\n\nprint(x)"
+    page = site.tutorial_page("name", cells)
+    assert page.startswith("# Title")
+    assert "```python\nx = 1" in page
+
+
+def test_there_are_tutorials() -> None:
+    assert len(TUTORIALS) == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_a_tutorial_runs(path: Path, tmp_path: Path) -> None:
+    if "transformers" in path.read_text():
+        pytest.importorskip("transformers")
+    done = subprocess.run(
+        [sys.executable, path], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
