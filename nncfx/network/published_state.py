@@ -20,7 +20,15 @@ from nncfx.tracing.calls.tensors import own_tensors
 from nncfx.tracing.hooks.hooked_reads import hooked_reads
 from nncfx.tracing.hooks.sites import Insertion, WeightSite
 
-__all__ = ["is_bakeable", "is_published", "publish", "publishing", "read_weights", "restore"]
+__all__ = [
+    "baked_weights",
+    "is_bakeable",
+    "is_published",
+    "publish",
+    "publishing",
+    "read_weights",
+    "restore",
+]
 
 _DENSE: Final = "_dense."
 """What the keys of weights below hooks begin with, after the prefix of the hooks."""
@@ -84,6 +92,43 @@ def read_weights(
     places = [(modules[site.module], site.name) for site in sites]
     with _evaluating(one.hook for one in hooks), torch.no_grad(), hooked_reads():
         return {(module, name): getattr(module, name).detach() for module, name in places}
+
+
+def baked_weights(
+    model: nn.Module, hooks: Iterable[Insertion]
+) -> Iterator[tuple[Tensor, list[tuple[tuple[str, str], Tensor]]]]:
+    """Yield each tensor that `hooks` stand at, and what each of its readers reads, one by one.
+
+    Readers are (module, name there). A tensor may be written to once it was yielded.
+
+    Args:
+        model: The wrapped model.
+        hooks: Its hooks.
+    """
+    hooks = list(hooks)
+    modules = dict(nn.Module.named_modules(model))
+    first = {id(module): path for path, module in modules.items()}
+    every = dict(model.named_modules(remove_duplicate=False))
+    sites = {
+        (first[id(every[one.site.module])], one.site.name)
+        for one in hooks
+        if isinstance(one.site, WeightSite)
+    }
+    places: dict[int, list[tuple[str, str]]] = {}
+    for path, module in modules.items():
+        for name, held in own_tensors(module).items():
+            places.setdefault(id(held), []).append((path, name))
+    with _evaluating(one.hook for one in hooks):
+        for each in places.values():
+            if sites.isdisjoint(each):
+                continue
+            held = own_tensors(modules[each[0][0]])[each[0][1]]
+            with torch.no_grad(), hooked_reads():
+                read = [
+                    (one, (getattr(modules[one[0]], one[1]) if one in sites else held).detach())
+                    for one in each
+                ]
+            yield held, read
 
 
 @contextmanager

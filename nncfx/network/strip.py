@@ -1,15 +1,16 @@
 """Bake the compression into a plain copy of a model: `strip`."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from nncfx.errors import TracingError
-from nncfx.network.network import NNCFNetwork
-from nncfx.network.published_state import is_bakeable, read_weights
+from nncfx.network.network import STATE, NNCFNetwork
+from nncfx.network.published_state import baked_weights, is_bakeable, read_weights
 from nncfx.network.wrapping import unwrap
 from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.calls.tensors import own_tensors
 from nncfx.tracing.hooks.sites import WeightSite
+from nncfx.tracing.hooks.store import STORE
 
 __all__ = ["bake", "is_strippable", "strip"]
 
@@ -19,12 +20,17 @@ def is_strippable(model: NNCFNetwork) -> bool:
     return all(is_bakeable(one) for one in model.nncf.hooks)
 
 
-def strip(model: nn.Module) -> nn.Module:
+def strip(model: nn.Module, *, inplace: bool = False) -> nn.Module:
     """Return a copy of `model` that computes the same without nncfx: no hook, no dynamic class.
 
     What hooks make of a weight becomes the weight. A weight that several modules share stays
     shared if each of them read it alike, and is split if not. `model` is left as it was; the copy
     is in the same mode.
+
+    Args:
+        model: a wrapped one.
+        inplace: bake into `model` itself and return it, one tensor at a time: no second model is
+            in memory. What the weights were without hooks is lost.
 
     Raises:
         TracingError: `model` is not wrapped, is sharded or offloaded, or a hook stands at an
@@ -43,11 +49,49 @@ def strip(model: nn.Module) -> nn.Module:
                 f"controller.strip() gives a copy that keeps it, export_onnx takes the model as "
                 f"it is, and model.nncf.remove('{insertion.algorithm}') takes the hook away.",
             )
-    plain = copy_of(model)
-    read = read_weights(plain, plain.nncf.hooks)
+    baked: dict[int, Tensor] = {}
+    split: dict[tuple[str, str], Tensor] = {}
+    for held, values in baked_weights(model, model.nncf.hooks):
+        merged = _merged(held, values, inplace=inplace)
+        baked[id(held)] = next(iter(merged.values()))
+        split.update(merged)
+    plain = model if inplace else _copy_without_hooks(model, baked)
     unwrap(plain)
-    _bake(read, plain)
+    for (path, name), tensor in split.items():
+        module = plain.get_submodule(path)
+        if own_tensors(module)[name] is not tensor:
+            setattr(module, name, tensor)
     return plain
+
+
+def _merged(
+    held: Tensor, values: list[tuple[tuple[str, str], Tensor]], *, inplace: bool
+) -> dict[tuple[str, str], Tensor]:
+    """Return what becomes of a tensor for each of its readers; those that read alike share it."""
+    found: dict[tuple[str, str], Tensor] = {}
+    made: list[Tensor] = []
+    for place, value in values:
+        same = next((one for one in made if torch.equal(one, value)), None)
+        if same is None:
+            same = _written(held, value) if inplace and not made else _like(held, value)
+            made.append(same)
+        found[place] = same
+    return found
+
+
+def _copy_without_hooks(model: NNCFNetwork, baked: dict[int, Tensor]) -> NNCFNetwork:
+    """Return a copy of `model` that holds its very hooks, and what is `baked` by `id`."""
+    shared = [*(one.hook for one in model.nncf.hooks), vars(model)[STORE], vars(model)[STATE]]
+    return copy_of(model, {**baked, **{id(one): one for one in shared}})
+
+
+def _written(held: Tensor, value: Tensor) -> Tensor:
+    if held.shape == value.shape and held.dtype == value.dtype:
+        with torch.no_grad():
+            held.copy_(value)
+    else:
+        held.data = value
+    return held
 
 
 def bake(model: NNCFNetwork, *, but: tuple[type[nn.Module], ...] = ()) -> NNCFNetwork:
@@ -79,16 +123,16 @@ def bake(model: NNCFNetwork, *, but: tuple[type[nn.Module], ...] = ()) -> NNCFNe
     return copied
 
 
-def _bake(values: dict[tuple[nn.Module, str], torch.Tensor], model: nn.Module) -> None:
+def _bake(values: dict[tuple[nn.Module, str], Tensor], model: nn.Module) -> None:
     """Put `values` where they were read; readers of one tensor share what they read alike."""
     readers: dict[int, list[tuple[nn.Module, str]]] = {}
-    held: dict[int, torch.Tensor] = {}
+    held: dict[int, Tensor] = {}
     for module in model.modules():
         for name, tensor in own_tensors(module).items():
             readers.setdefault(id(tensor), []).append((module, name))
             held[id(tensor)] = tensor
     for key, places in readers.items():
-        baked: list[torch.Tensor] = []
+        baked: list[Tensor] = []
         for module, name in places:
             value = values.get((module, name), held[key].detach())
             same = next((one for one in baked if torch.equal(one, value)), None)
@@ -98,7 +142,7 @@ def _bake(values: dict[tuple[nn.Module, str], torch.Tensor], model: nn.Module) -
             setattr(module, name, same)
 
 
-def _like(stored: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def _like(stored: Tensor, value: Tensor) -> Tensor:
     if not isinstance(stored, nn.Parameter):
         return value.clone()
     return nn.Parameter(value.clone(), requires_grad=stored.requires_grad)

@@ -190,12 +190,13 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
         channels=channels,
     )
     if isinstance(model, NNCFNetwork) and is_quantized(model):
-        plain = without_hooks(model, Quantizer)
+        plain = strip(without_hooks(model, Quantizer), inplace=True)
         result = thinned(plain, living_norms=living_norms, form="class")
         again = quantized_again(result.model, result.entries, model, inputs, tolerance)
         return replace(result, model=again[0], max_error=max(result.max_error, again[1]))
     if isinstance(model, NNCFNetwork) and has_living_norms(model):
-        result = thinned(without_hooks(model, NormHook), living_norms=True, form=form)
+        plain = strip(without_hooks(model, NormHook), inplace=True)
+        result = thinned(plain, living_norms=True, form=form)
         return _as_trained(result, model, inputs, tolerance)
     masked = strip(model) if isinstance(model, NNCFNetwork) else model
     work = _Work(masked, inputs, alignment, tolerance)

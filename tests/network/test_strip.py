@@ -128,3 +128,32 @@ def test_what_a_forward_with_gradients_has_left_is_copied() -> None:
     assert type(stripped) is nn.Sequential
     assert torch.equal(stripped(torch.ones(1, 3)), expected)
     assert wrapped[0].cache["bias"].requires_grad
+
+
+def test_in_place_the_model_itself_becomes_what_its_copy_would_be(
+    case: Case, halve: nn.Module
+) -> None:
+    model = hooked(case.make().eval(), case.inputs, halve)
+    expected = strip(model).state_dict()
+    modules = [one for _, one in nn.Module.named_modules(model)]
+    held = {id(one): one.data_ptr() for one in model.parameters()}
+    plain = strip(model, inplace=True)
+    assert plain is model
+    assert list(plain.modules()) == modules
+    assert type(plain).__mro__.count(NNCFNetwork) == 0
+    state = plain.state_dict()
+    assert list(state) == list(expected)
+    assert all(torch.equal(one, expected[name]) for name, one in state.items())
+    assert all(held[id(one)] == one.data_ptr() for one in plain.parameters())
+
+
+def test_in_place_a_tied_weight_that_is_read_differently_is_split(
+    tied: nn.Sequential, halve: nn.Module
+) -> None:
+    model: Any = wrap(tied, torch.tensor([1]))
+    model.nncf.register([Insertion(WeightSite("1", "weight"), halve, 0, "test")])
+    model.nncf.commit()
+    before = model.get_parameter("0.weight").detach().clone()
+    plain: Any = strip(model, inplace=True)
+    assert torch.equal(plain[0].weight, before)
+    assert torch.equal(plain[1].weight, before * 0.5)

@@ -5,7 +5,9 @@ with `inplace=True`; `own_model` is that rule.
 """
 
 import copy
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
 from torch import nn
 
@@ -18,9 +20,10 @@ from nncfx.tracing.calls.tensors import tensors_in
 __all__ = ["copy_of", "own_model", "whole_model"]
 
 _ModuleT = TypeVar("_ModuleT", bound=nn.Module)
+_NOTHING: Final[Mapping[int, Any]] = MappingProxyType({})
 
 
-def copy_of(model: _ModuleT) -> _ModuleT:
+def copy_of(model: _ModuleT, known: Mapping[int, Any] = _NOTHING) -> _ModuleT:
     """Return what `copy.deepcopy(model)` does; computed tensors come along, without their graph.
 
     The copy of a model that FSDP2 or tensor parallel has sharded is whole and plain.
@@ -29,6 +32,7 @@ def copy_of(model: _ModuleT) -> _ModuleT:
 
     Args:
         model: left as it is.
+        known: `id` of an object in it to what stands in its place in the copy.
 
     Raises:
         TracingError: `model` is sharded or offloaded.
@@ -43,13 +47,13 @@ def copy_of(model: _ModuleT) -> _ModuleT:
     with gathered(model) as values:
         require_whole(model, "copied")
         # what has just been gathered is the copy's own
-        return _copied(model, {id(one): one for one in values})
+        return _copied(model, {**known, **{id(one): one for one in values}})
 
 
 def _copied(model: _ModuleT, memo: dict[int, Any]) -> _ModuleT:
     for _, module in all_modules(model):
         for tensor in tensors_in(vars(module)):
-            if not tensor.is_leaf:
+            if not tensor.is_leaf and id(tensor) not in memo:
                 memo[id(tensor)] = tensor.detach().clone()
     return copy.deepcopy(model, memo)
 
