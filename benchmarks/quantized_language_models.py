@@ -8,8 +8,11 @@ and HQQ; all in groups of 128. Perplexity is that of a byte.
 """
 
 import argparse
+import contextlib
+import copy
 import gzip
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -17,6 +20,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
+
+from nncfx.quantization.blocks.block_engine import WeightSettings, quantize_blocks
 
 LENGTH = 128
 GROUP = 128
@@ -30,7 +35,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="folder with data/")
     parser.add_argument("--work", type=Path, required=True, help="keeps the trained models")
     parser.add_argument("--sizes", nargs="*", default=list(SIZES), choices=list(SIZES))
-    parser.add_argument("--bits", type=int, default=4)
     return parser.parse_args()
 
 
@@ -103,8 +107,56 @@ def perplexity(model: nn.Module, data: Tensor) -> float:
     return math.exp(total / (len(pieces) * (LENGTH - 1)))
 
 
+def variants(
+    model: nn.Module, batches: list[dict[str, Tensor]]
+) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the quantized models that are compared."""
+    for label, options in (
+        ("int4, GPTQ", {"weights": "int4"}),
+        ("uint4, GPTQ", {"weights": "uint4"}),
+        ("uint4, AWQ and GPTQ", {"weights": "uint4", "scales": "awq"}),
+        ("uint4, rounded", {"weights": "uint4", "method": "round"}),
+    ):
+        settings = WeightSettings(group_size=GROUP, **options)
+        yield label, quantize_blocks(model, batches, settings)
+    with contextlib.suppress(ImportError):
+        from torchao.quantization import IntxWeightOnlyConfig, quantize_  # noqa: PLC0415 (optional)
+        from torchao.quantization.granularity import PerGroup  # noqa: PLC0415 (optional)
+
+        other = copy.deepcopy(model)
+        config = IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(GROUP))
+        quantize_(other.model, config)
+        yield "torchao", other
+    with contextlib.suppress(ImportError):
+        yield "HQQ", by_hqq(model)
+
+
+def by_hqq(model: nn.Module) -> nn.Module:
+    """Return a copy whose blocks have the weights that HQQ makes."""
+    from hqq.core.quantize import BaseQuantizeConfig, HQQLinear  # noqa: PLC0415 (optional)
+
+    other = copy.deepcopy(model)
+    config = BaseQuantizeConfig(nbits=4, group_size=GROUP, axis=1)
+    for one in other.model.modules():
+        if isinstance(one, nn.Linear):
+            given = {"compute_dtype": torch.float32, "device": "cpu", "del_orig": False}
+            one.weight.data = HQQLinear(one, config, **given).dequantize().float()
+    return other
+
+
+def main() -> None:
+    """Train, quantize and print perplexities."""
+    options = arguments()
+    train, test = text(options.data)
+    for size in options.sizes:
+        model = trained(size, train, options.work)
+        exact = perplexity(model, test)
+        print(f"{size} float: {exact:.4f}", flush=True)
+        batches = [{"input_ids": one} for one in windows(train, 128, 10**6).split(16)]
+        for label, other in variants(model, batches):
+            found = perplexity(other, test)
+            print(f"{size} {label}: {found:.4f} ({found / exact - 1:+.2%})", flush=True)
+
+
 if __name__ == "__main__":
-    given = arguments()
-    parts = text(given.data)
-    for name in given.sizes:
-        print(name, perplexity(trained(name, parts[0], given.work), parts[1]), flush=True)
+    main()
