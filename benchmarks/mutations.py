@@ -82,7 +82,7 @@ SUBJECTS = {
         "tests/export/passes/test_recurrent_weights.py",
         "tests/export/passes/test_fusion_barriers.py",
         "tests/export/passes/test_space_to_depth_stem.py",
-        "tests/export/passes/test_tied_tables.py",
+        "tests/export/passes/test_embeddings.py",
         "tests/export/passes/test_subsampled_pixels.py"],
     "nncfx/search/one_level/level_set.py": ["tests/search/one_level/test_level_set.py"],
     "nncfx/search/one_level/bracket.py": ["tests/search/one_level/test_bracket.py"],

@@ -8,7 +8,7 @@ from nncfx.export.ir.fake_quantize import is_fake_quantize
 from nncfx.export.ir.integer_weights import integer_weights, store
 from nncfx.export.passes.clamps import clamp_by_quantizers
 from nncfx.export.passes.constant_folding import store_constant_values
-from nncfx.export.passes.embeddings import look_up_integers
+from nncfx.export.passes.embeddings import look_up_integers, share_tied_tables
 from nncfx.export.passes.float32_upcast import widen_floats
 from nncfx.export.passes.folded_norms import fold_batch_norms
 from nncfx.export.passes.fusion import arrange_quantizers
@@ -29,7 +29,6 @@ from nncfx.export.passes.recurrent_weights import (
 from nncfx.export.passes.silu import quantize_gates
 from nncfx.export.passes.space_to_depth_stem import read_image_by_blocks
 from nncfx.export.passes.subsampled_pixels import subsample_pixels
-from nncfx.export.passes.tied_tables import share_tied_tables
 from nncfx.export.qdq import check_floats, remove_unused, write_pairs
 from nncfx.targets import Target
 

@@ -257,11 +257,7 @@ class Controller(abc.ABC):
             found.extend(one for one in insertion.hook.parameters() if id(one) not in known)
         multipliers = {one.algorithm: one.lr_multiplier for one in self.configs}
         groups.extend(
-            {
-                "params": parameters,
-                "lr": lr * multipliers.get(algorithm, 1.0),
-                "weight_decay": 0.0,
-            }
+            {"params": parameters, "lr": lr * multipliers.get(algorithm, 1.0), "weight_decay": 0.0}
             for algorithm, parameters in by_algorithm.items()
             if parameters
         )
