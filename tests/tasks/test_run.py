@@ -57,7 +57,7 @@ def test_an_unfinished_search_has_a_status_and_a_report(
     found = evidence_so_far(out)
     assert len(found.studies[0].samples) == 2
     assert found.dense.macs == 9 * 8 * 36 + 8 * 9 * 8 * 16 + 16
-    assert "1 of at most 4 trials" in found.notes[0]
+    assert "1 of at most 4 trials" in found.state
     resume_task(out)
     again = (out / "journal.jsonl").read_text().splitlines(keepends=True)
     assert again[:3] == lines[:3]
