@@ -75,6 +75,7 @@ ITEMS: Mapping[str, Mapping[str, Any]] = {
     "block_pruning": {"params": {"block": [4, 4], "sparsity_target_epoch": 1}},
     "branch_pruning": {"params": {"pruning_steps": 1, "pruning_target": 0.6}},
     "const_sparsity": {},
+    "entropy_constraint": {"bits": 3},
     "filter_pruning": {"params": {**_PRUNED, "prune_first_conv": True, "all_weights": True}},
     "head_pruning": {"params": _PRUNED},
     "knowledge_distillation": {"type": "mse"},

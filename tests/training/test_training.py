@@ -22,6 +22,7 @@ ITEMS: Mapping[str, dict[str, Any]] = {
     "block_pruning": {"params": {"sparsity_target_epoch": 2, "block": [2, 3]}},
     "branch_pruning": {"params": {"pruning_steps": 2}},
     "const_sparsity": {},
+    "entropy_constraint": {"bits": 3, "params": {"target_epoch": 2}},
     "filter_pruning": {
         "params": {"pruning_target": 0.25, "pruning_steps": 2, "prune_first_conv": True},
     },

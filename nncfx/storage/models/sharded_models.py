@@ -93,7 +93,8 @@ def gathered(model: nn.Module) -> Iterator[list[Tensor]]:
     classes that it changed, as `nncfx.wrap` does, are sharded again.
 
     Yields:
-        The parameters and buffers that were gathered.
+        The parameters and buffers that were gathered into memory of their own; what every process
+        holds whole anyway is in the memory of its part.
     """
     if not has_shards(model):
         yield []
@@ -107,7 +108,7 @@ def gathered(model: nn.Module) -> Iterator[list[Tensor]]:
     classes = [(one, type(one), _plain(one)) for one in modules if is_fsdp2(type(one))]
     parted = _gather(modules)
     try:
-        yield [one.gathered for one in parted]
+        yield [one.gathered for one in parted if _memory(one.gathered) != _memory(one.parts)]
     finally:
         for one in parted:
             _scatter(one)
@@ -115,6 +116,13 @@ def gathered(model: nn.Module) -> Iterator[list[Tensor]]:
             module.__class__ = _sharded_again(type(module), sharded, plain)
         for module, one_taken in zip(modules, taken, strict=True):
             _put_back(module, one_taken)
+
+
+def _memory(tensor: Tensor) -> int:
+    """Return where the numbers of a tensor are, or those of this process's part of a DTensor."""
+    here: Any = tensor
+    local: Tensor = here.to_local() if is_dtensor(tensor) else tensor
+    return local.untyped_storage().data_ptr()
 
 
 def _modules(model: nn.Module) -> Iterator[nn.Module]:
