@@ -190,7 +190,9 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
         channels=channels,
     )
     if isinstance(model, NNCFNetwork) and is_quantized(model):
-        plain = strip(without_hooks(model, Quantizer), inplace=True)
+        plain = without_hooks(model, Quantizer)
+        if not has_living_norms(plain):
+            plain = strip(plain, inplace=True)
         result = thinned(plain, living_norms=living_norms, form="class")
         again = quantized_again(result.model, result.entries, model, inputs, tolerance)
         return replace(result, model=again[0], max_error=max(result.max_error, again[1]))
