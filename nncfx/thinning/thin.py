@@ -190,9 +190,7 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
         channels=channels,
     )
     if isinstance(model, NNCFNetwork) and is_quantized(model):
-        plain = without_hooks(model, Quantizer)
-        if not has_living_norms(plain):
-            plain = strip(plain, inplace=True)
+        plain = _without_quantizers(model)
         result = thinned(plain, living_norms=living_norms, form="class")
         again = quantized_again(result.model, result.entries, model, inputs, tolerance)
         return replace(result, model=again[0], max_error=max(result.max_error, again[1]))
@@ -227,6 +225,12 @@ def _inputs(
     first = inputs_for(model, example_inputs)
     own = model.nncf.further_inputs if isinstance(model, NNCFNetwork) else ()
     return (first, *further_inputs, *own)
+
+
+def _without_quantizers(model: NNCFNetwork) -> nn.Module:
+    """Return a copy without quantizers: a plain one, unless thinning needs its living norms."""
+    copied = without_hooks(model, Quantizer)
+    return copied if has_living_norms(copied) else strip(copied, inplace=True)
 
 
 def _as_trained(

@@ -6,7 +6,7 @@ Reads, writes and prices with the same lines. Plain Python for lists; numba comp
 from collections.abc import MutableSequence, Sequence
 from typing import Final, TypeAlias
 
-from nncfx.storage.context_coding.compiled import compiled
+from nncfx.storage.codecs.compiled import compiled
 from nncfx.storage.context_coding.tables import LEVELS, MOST_COUNT, Tables
 
 __all__ = [

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.byte_reader import ByteReader
+from nncfx.storage.codecs.compiled import warn_slow
 from nncfx.storage.context_coding.kernel import DECODE, ENCODE
 from nncfx.storage.context_coding.layout import Layout, candidates, in_order, read_layout
 from nncfx.storage.context_coding.model import AdaptiveModel
@@ -62,6 +63,7 @@ class ContextWriter:
     def trial(self, values: Integers) -> Trial:
         """Return `values`, in the shape of their tensor, as the next tensor would be written."""
         values = _narrow(values)
+        warn_slow(values.size)
         tried = [self._tried(values, layout) for layout in candidates(values)]
         return min(tried, key=lambda one: one.size_bytes)
 
@@ -117,6 +119,7 @@ def read_stream(
     Raises:
         StorageError: The bytes are damaged or cut off.
     """
+    warn_slow(sum(math.prod(shape) for _, shape in tensors))
     heads = [read_layout(source, shape) for source, shape in tensors]
     data = bytearray().join(source.take(source.left) for source, _ in tensors)
     if len(data) % 2:
