@@ -38,7 +38,7 @@ from torch.nn import functional as F
 
 import nncfx
 from nncfx import hago
-from nncfx.compressor import proof
+from nncfx.compressor import build_evidence
 from nncfx.compressor.trials import candidate_timer
 from nncfx.errors import NNCFXError
 from nncfx.evidence.json_codec import write_text
@@ -450,7 +450,7 @@ def prepare() -> None:
     warnings.simplefilter("ignore")
     quick = functools.partial(TimingPlan, warm_up_seconds=0.0)
     candidate_timer.TimingPlan = lambda **given: quick(**given | {"seconds": 0.01})  # type: ignore[misc, assignment]
-    proof._PROOF_SECONDS = 0.01  # type: ignore[misc]  # noqa: SLF001 (the time to measure for)
+    build_evidence._PROOF_SECONDS = 0.01  # type: ignore[misc]  # noqa: SLF001 (the time to measure for)
 
 
 def disturb(name: str, kills: int, errors: int, seed: int = 0) -> Tally:

@@ -7,7 +7,8 @@ from nncfx.errors import TracingError
 from nncfx.network.network import STATE, NNCFNetwork
 from nncfx.network.published_state import baked_weights, is_bakeable, read_weights
 from nncfx.network.wrapping import unwrap
-from nncfx.tracing.calls.model_copy import copy_of
+from nncfx.storage.models.sharded_models import has_shards
+from nncfx.tracing.calls.model_copy import copy_of, own_model
 from nncfx.tracing.calls.tensors import own_tensors
 from nncfx.tracing.hooks.sites import WeightSite
 from nncfx.tracing.hooks.store import STORE
@@ -49,6 +50,8 @@ def strip(model: nn.Module, *, inplace: bool = False) -> nn.Module:
                 f"controller.strip() gives a copy that keeps it, export_onnx takes the model as "
                 f"it is, and model.nncf.remove('{insertion.algorithm}') takes the hook away.",
             )
+    if has_shards(model):
+        return strip(own_model(model, inplace=inplace), inplace=True)
     baked: dict[int, Tensor] = {}
     split: dict[tuple[str, str], Tensor] = {}
     for held, values in baked_weights(model, model.nncf.hooks):

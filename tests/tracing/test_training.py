@@ -192,11 +192,6 @@ def sharded(model: nn.Module, folder: Path) -> None:
         dist.destroy_process_group()
 
 
-def test_a_wrapped_model_refuses_to_be_sharded(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="cannot be wrapped and sharded at once"):
-        sharded(hooked(Net()), tmp_path)
-
-
 def test_a_sharded_model_refuses_to_be_wrapped(tmp_path: Path) -> None:
     model = Net()
     sharded(model, tmp_path)

@@ -93,8 +93,7 @@ def gathered(model: nn.Module) -> Iterator[list[Tensor]]:
     classes that it changed, as `nncfx.wrap` does, are sharded again.
 
     Yields:
-        The parameters and buffers that were gathered into memory of their own; what every process
-        holds whole anyway is in the memory of its part.
+        The parameters and buffers that were gathered, in memory of their own.
     """
     if not has_shards(model):
         yield []
@@ -108,7 +107,7 @@ def gathered(model: nn.Module) -> Iterator[list[Tensor]]:
     classes = [(one, type(one), _plain(one)) for one in modules if is_fsdp2(type(one))]
     parted = _gather(modules)
     try:
-        yield [one.gathered for one in parted if _memory(one.gathered) != _memory(one.parts)]
+        yield [one.gathered for one in parted]
     finally:
         for one in parted:
             _scatter(one)
@@ -197,6 +196,8 @@ def _gather(modules: list[nn.Module]) -> list[_Parted]:
                     continue
                 if id(parts) not in known:
                     values = whole(parts.detach())
+                    if _memory(values) == _memory(parts):  # this process holds it whole anyway
+                        values = values.clone()
                     known[id(parts)] = (
                         nn.Parameter(values, requires_grad=parts.requires_grad)
                         if isinstance(parts, nn.Parameter)
