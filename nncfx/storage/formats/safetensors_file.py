@@ -31,6 +31,7 @@ __all__ = ["pack_safetensors", "unpack_safetensors"]
 _LENGTH = struct.Struct("<Q")
 _LARGEST_HEADER = 100_000_000  # of safetensors itself
 _OURS = "nncfx"
+_PARTS = frozenset({"same", "sizes", "metadata"})
 """The key of a safetensors file's metadata under which what only a `.nncfx` file has is kept."""
 
 
@@ -58,7 +59,11 @@ def pack_safetensors(
     """
     tensors = _Safetensors(source, signed_zeros=signed_zeros)
     text = dict(tensors.metadata)
-    ours = _own(text.pop(_OURS, "{}"))
+    ours = _own(text.get(_OURS, "{}"))
+    if ours is None:  # of a checkpoint, which has its own under this name: it stays as it is
+        ours = {}
+    else:
+        text.pop(_OURS, None)
     contents = Contents(
         tensors=tensors,
         same=ours.get("same", {}),
@@ -119,16 +124,24 @@ def _text_metadata(file: TensorFile) -> dict[str, str]:
     text = {str(key): str(value) for key, value in text.items()} if isinstance(text, dict) else {}
     parts = {"same": file.same, "sizes": file.sizes, "metadata": metadata}
     ours = {name: part for name, part in parts.items() if part}
+    if ours and _OURS in text:
+        raise StorageError(
+            "The file has shared tensors, sizes of modules or metadata, and a checkpoint's as "
+            f"well; both would stand under '{_OURS}'. Read it by nncfx.storage.TensorFile.",
+        )
     return text | ({_OURS: json.dumps(ours, separators=(",", ":"))} if ours else {})
 
 
-def _own(text: str) -> dict[str, Any]:
+def _own(text: str) -> dict[str, Any] | None:
+    """Return what `unpack_safetensors` wrote for the container; None if others did."""
     try:
         found = read_json(text)
     except ValueError as error:
         raise StorageError(
             f"The metadata '{_OURS}' of the file is no JSON ({error}). Remove it.",
         ) from error
+    if isinstance(found, dict) and found.keys() - _PARTS:
+        return None
     if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
         raise StorageError(f"The metadata '{_OURS}' of the file is not nncfx's. Remove it.")
     return found

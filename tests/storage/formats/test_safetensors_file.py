@@ -126,3 +126,14 @@ def test_a_clustered_file_shrinks(tmp_path: Path) -> None:
     saved = pack_safetensors(tmp_path / "a.safetensors", tmp_path / "a.nncfx")
     # entropy: 7/9 zeros and twice 1/9 give 0.986 bits a weight
     assert saved.size_bytes < 1.02 * 0.986 * 90_000 / 8 + 200
+
+
+def test_a_checkpoint_of_nncfx_comes_back_with_its_own_metadata(tmp_path: Path) -> None:
+    """It has the name under which the container's own parts would stand."""
+    model = nn.Linear(2, 2)
+    checkpoint = nncfx.save(tmp_path / "a.safetensors", nncfx.quantize(model, [torch.ones(4, 2)]))
+    pack_safetensors(checkpoint, tmp_path / "a.nncfx")
+    unpack_safetensors(tmp_path / "a.nncfx", tmp_path / "b.safetensors")
+    again = nncfx.load(tmp_path / "b.safetensors", nn.Linear(2, 2))
+    expected = nncfx.load(checkpoint, nn.Linear(2, 2))
+    assert torch.equal(again(torch.ones(1, 2)), expected(torch.ones(1, 2)))
