@@ -28,13 +28,16 @@ from torch import nn
 
 import nncfx
 from nncfx import hago
+from nncfx.cli.baseline import changes, read_baseline
 from nncfx.errors import NNCFXError
 from nncfx.evidence.evidence import Evidence
+from nncfx.evidence.machine import machine_facts
 from nncfx.graph import NNCFGraph
 from nncfx.hago.search.log import read_log
 from nncfx.runtimes.predict.latency_table import LatencyTable, ModuleSample
 from nncfx.search import Measurement, Study
-from nncfx.targets import Hardware, hardware_named
+from nncfx.targets import TARGETS, Hardware, Target, hardware_named
+from nncfx.tasks import read_task, run_status
 from nncfx.thinning.files.recipe import ThinRecipe, rebuild
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "report"))
@@ -58,6 +61,26 @@ CONFIG = {
         },
         {"algorithm": "quantization", "weights": {"bits": 8}, "activations": {"bits": 8}},
         {"algorithm": "magnitude_sparsity", "sparsity_init": 0.2, "params": {"power": 3}},
+    ],
+}
+
+TASK = {
+    **CONFIG,
+    "model": {"factory": "net.py:net", "arguments": {"width": 8}},
+    "data": "net.py:loaders",
+    "train": {"epochs": 3, "lr": 0.1, "warmup": 0.1, "precision": "float32"},
+    "export": {"file": "net.onnx", "target": "tensorrt", "quantize": True},
+}
+PROGRESS = {"step": 3, "steps": 10, "level": 0.5, "seconds_left": 1.5}
+BASELINE = {
+    "machine": machine_facts(),
+    "series": [
+        {
+            "runtime": "onnxruntime",
+            "batch": 1,
+            "threads": None,
+            "models": [{"path": "a.onnx", "median_ms": 2.0, "interval_ms": [1.5, 2.5]}],
+        }
     ],
 }
 
@@ -96,8 +119,18 @@ def readers(folder: Path) -> dict[str, Reader]:
         "evidence": Reader(EVIDENCE.to_json(), Evidence.from_json),
         "checkpoint": _checkpoint(folder),
         "journal": _journal(folder),
+        "status": _status(folder),
+        "progress": _progress(folder),
         "hago log": _log(folder),
+        "target": Reader(TARGETS["onnxruntime"].to_json(), Target.from_json),
+        "task": Reader(json.dumps(TASK), lambda text: _use_task(folder / "task.json", text)),
+        "baseline": _baseline(folder),
     }
+
+
+def _use_task(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", errors="replace")
+    read_task(path)
 
 
 def _use_graph(text: str) -> None:
@@ -142,6 +175,38 @@ def _journal(folder: Path) -> Reader:
             pass
 
     return Reader(path.read_text(), read)
+
+
+def _status(folder: Path) -> Reader:
+    run = folder / "run"
+    run.mkdir()
+
+    def read(text: str) -> None:
+        (run / "journal.jsonl").write_text(text, encoding="utf-8", errors="replace")
+        run_status(run).to_json()
+
+    return Reader(_journal(folder).right, read)
+
+
+def _progress(folder: Path) -> Reader:
+    run = folder / "training"
+    run.mkdir()
+
+    def read(text: str) -> None:
+        (run / "training.json").write_text(text, encoding="utf-8", errors="replace")
+        run_status(run).to_json()
+
+    return Reader(json.dumps(PROGRESS), read)
+
+
+def _baseline(folder: Path) -> Reader:
+    path = folder / "baseline.json"
+
+    def read(text: str) -> None:
+        path.write_text(text, encoding="utf-8", errors="replace")
+        changes([], read_baseline(path), 0.1)
+
+    return Reader(json.dumps(BASELINE), read)
 
 
 def _log(folder: Path) -> Reader:

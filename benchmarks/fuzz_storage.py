@@ -1,4 +1,4 @@
-"""Feed the readers of files with hostile bytes: nothing but StorageError may come out.
+"""Feed the readers of files with hostile bytes: nothing but our own errors may come out.
 
 The first byte of an input chooses a reader, the second its parameters, the rest is what it reads.
 Every 64th execution also measures the memory that was allocated against the documented bound.
@@ -29,7 +29,8 @@ from types import FunctionType
 
 import numpy as np
 
-from nncfx.errors import StorageError
+from nncfx.errors import RuntimeFailure, StorageError
+from nncfx.runtimes.protocol.engine_cache import kept_engine
 from nncfx.storage import TensorFile, deep_compression, pack_safetensors, unpack_safetensors
 from nncfx.storage.codecs.byte_reader import ByteReader
 from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor
@@ -135,6 +136,17 @@ def net(_: int, data: bytes) -> None:
     assert deep_compression.encode(layers, LAYERS) == data  # noqa: S101 (what is promised)
 
 
+def engine(_: int, data: bytes) -> None:
+    """Find `data` where an engine was kept; only the engine that was built may come back."""
+    facts, built = {"runtime": "r", "model": "m"}, b"built"
+    with tempfile.TemporaryDirectory(dir=MEMORY) as name:
+        folder = Path(name)
+        kept_engine(folder, facts, lambda: built)
+        (path,) = folder.iterdir()
+        path.write_bytes(data)
+        assert kept_engine(folder, facts, lambda: built)[0] == built  # noqa: S101 (see above)
+
+
 READERS: tuple[Callable[[int, bytes], None], ...] = (
     whole_file,
     with_checksums,
@@ -144,6 +156,7 @@ READERS: tuple[Callable[[int, bytes], None], ...] = (
     one_by_one,
     safetensors,
     stream,
+    engine,
 )
 ROUND = 250_000
 MOST_MEMORY = 96 << 20
@@ -151,9 +164,9 @@ MOST_MEMORY = 96 << 20
 
 
 def run(data: bytes) -> None:
-    """Give `data` to the reader it chooses; any error but StorageError is a find."""
+    """Give `data` to the reader it chooses; any error but these is a find."""
     if len(data) >= 2:  # noqa: PLR2004 (reader and parameters)
-        with contextlib.suppress(StorageError):
+        with contextlib.suppress(StorageError, RuntimeFailure):
             READERS[data[0] % len(READERS)](data[1], data[2:])
 
 
@@ -203,6 +216,9 @@ def known_inputs() -> list[bytes]:
         plain = path.with_name("plain")
         unpack_safetensors(path, plain)
         found.append(b"\6\0" + plain.read_bytes())
+        engine_folder = path.with_name("engines")
+        kept_engine(engine_folder, {"runtime": "r", "model": "m"}, lambda: b"built")
+        found.append(b"\x08\0" + next(engine_folder.iterdir()).read_bytes())
     found.append(b"\4\0" + deep_compression.encode(layers, LAYERS))
     return found
 

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import jsonschema
 
 from nncfx.cli.timing import Series
 from nncfx.errors import ArgumentError, StorageError, error_text
@@ -11,6 +13,44 @@ from nncfx.evidence.machine import machine_facts
 from nncfx.untrusted import read_json
 
 __all__ = ["Baseline", "Change", "changes", "read_baseline"]
+
+_MODEL: Final = {
+    "type": "object",
+    "required": ["path", "median_ms", "interval_ms"],
+    "properties": {
+        "path": {"type": "string"},
+        "median_ms": {"type": "number"},
+        "interval_ms": {
+            "type": "array",
+            "items": {"type": "number"},
+            "minItems": 2,
+            "maxItems": 2,
+        },
+    },
+}
+_SERIES: Final = {
+    "type": "object",
+    "required": ["runtime", "batch", "threads", "models"],
+    "properties": {
+        "runtime": {"type": "string"},
+        "batch": {"type": "integer"},
+        "threads": {"type": ["integer", "null"]},
+        "models": {"type": "array", "items": _MODEL},
+    },
+}
+_SCHEMA: Final = {
+    "type": "object",
+    "required": ["series", "machine"],
+    "properties": {
+        "series": {"type": "array", "items": _SERIES},
+        "machine": {
+            "type": "object",
+            "required": ["processor"],
+            "properties": {"processor": {"type": ["string", "null"]}},
+        },
+    },
+}
+"""What is read of what `nncfx benchmark --json` prints."""
 
 
 @dataclass(frozen=True)
@@ -98,14 +138,10 @@ def read_baseline(path: Path) -> Baseline:
         )
     try:
         document: Any = read_json(path.read_bytes())
-        _ = [
-            (one["runtime"], one["batch"], one["threads"], one["models"])
-            for one in document["series"]
-        ]
-        _ = document["machine"]["processor"]
-    except (ValueError, KeyError, TypeError) as error:
+        jsonschema.validate(document, _SCHEMA)
+    except (ValueError, jsonschema.ValidationError) as error:
         raise StorageError(
-            f"'{path}' is no baseline: {error_text(error)}. "
+            f"'{path}' is no baseline: {error_text(error).splitlines()[0]}. "
             "Write one with: nncfx benchmark ... --json",
         ) from error
     here, there = machine_facts().get("processor"), document["machine"]["processor"]

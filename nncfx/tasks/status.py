@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, final
 
+import jsonschema
+
 from nncfx.errors import SearchError, StorageError, error_text
 from nncfx.evidence.evidence import Evidence
 from nncfx.evidence.json_codec import load_object, read_text
@@ -19,6 +21,27 @@ from nncfx.tasks.training import PROGRESS
 __all__ = ["JOURNAL", "BestTrial", "RunStatus", "read_journal", "run_status"]
 
 JOURNAL: Final = "journal.jsonl"
+
+_SEARCH: Final = {
+    "type": ["object", "null"],
+    "properties": {
+        "max_evaluations": {"type": "integer"},
+        "threshold": {"type": ["number", "null"]},
+        "at_least": {"type": "object", "additionalProperties": {"type": "number"}},
+        "objectives": {"type": "object"},
+    },
+    "dependentRequired": {"at_least": ["objectives"]},
+}
+_HEADER: Final = {
+    "type": "object",
+    "required": ["format"],
+    "properties": {
+        "format": {"const": "nncfx-study"},
+        "header": {"type": "object"},
+        "search": _SEARCH,
+    },
+}
+"""What is read of a journal's first line."""
 
 
 @final
@@ -217,12 +240,15 @@ def read_journal(journal: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str
     lines, _ = whole_and_torn(journal.read_bytes())
     try:
         header, *records = (json_line(line) for line in lines)
+        jsonschema.validate(header, _HEADER)
     except ValueError as error:
         if not lines:
             return {}, []
         raise StorageError(f"'{journal}' is damaged: {error}.") from error
-    if header.get("format") != "nncfx-study":
-        raise StorageError(f"'{journal}' is no journal of a search.")
+    except jsonschema.ValidationError as error:
+        raise StorageError(
+            f"'{journal}' is no journal of a search: line 1, {error.json_path}: {error.message}.",
+        ) from error
     return header, records
 
 

@@ -264,7 +264,15 @@ def test_a_baseline_of_other_models_or_machines_is_refused(
         run(*arguments)
 
 
-@pytest.mark.parametrize("text", ["{}", "no json", '{"series": [1], "machine": {}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "no json",
+        '{"series": [1], "machine": {}}',
+        '{"machine": {"processor": "Z80"}, "series": [{"runtime": "r", "models": [{}]}]}',
+    ],
+)
 def test_a_file_that_is_no_baseline_is_refused(onnx_file: Path, tmp_path: Path, text: str) -> None:
     baseline = tmp_path / "baseline.json"
     baseline.write_text(text, encoding="utf-8")

@@ -104,6 +104,18 @@ def test_a_folder_belongs_to_one_run(write: Write, search: dict[str, Any], tmp_p
         resume_task(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "header",
+    ["{}", '{"format": "nncfx-study", "header": [], "search": {}}',
+     '{"format": "nncfx-study", "header": {}, "search": [1]}',
+     '{"format": "nncfx-study", "header": {}, "search": {"at_least": {"metric": 1}}}'],
+)  # fmt: skip
+def test_a_journal_that_is_none_of_a_search_has_no_status(tmp_path: Path, header: str) -> None:
+    (tmp_path / "journal.jsonl").write_text(f"{header}\n", encoding="utf-8")
+    with pytest.raises(StorageError, match="is no journal of a search"):
+        run_status(tmp_path)
+
+
 def test_a_training_has_no_report_before_its_end(write: Write, tmp_path: Path) -> None:
     task = read_task(write(compression=PRUNE, train={"epochs": 0}))
     run_task(task, tmp_path / "out")
