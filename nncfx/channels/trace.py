@@ -23,12 +23,11 @@ from nncfx.graph.union_find import Ids
 from nncfx.operators import functions_of
 from nncfx.tracing.calls.function_names import spelling
 from nncfx.tracing.calls.inputs import ExampleInputs
-from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.calls.module_stack import ModuleStack
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors, first_names
 from nncfx.tracing.calls.symbolic_sizes import Countable, NamedInteger, named_integers, named_size
 from nncfx.tracing.hooks.dynamic_class import HookedModule
-from nncfx.tracing.hooks.installation import uninstall
+from nncfx.tracing.hooks.installation import unhooked
 from nncfx.tracing.record.function_mode import (
     CallMode,
     SizeObserver,
@@ -71,13 +70,13 @@ class ChannelObserver(SizeObserver):
 
     Attributes:
         state: what is known.
-        read: `id`s of the parameters that calls have read.
+        read: the parameters and buffers that calls have read, by the first of their names.
     """
 
     def __init__(self, fixed: Mapping[str, str] = _NOTHING, *, living: bool = False) -> None:
         """Follow channels; those that the operations `fixed` read must stay, with the reasons."""
         self.state = ChannelState(living=living)
-        self.read: set[int] = set()
+        self.read: set[str] = set()
         self._fixed = fixed
 
     def begin(self, path: int) -> None:
@@ -103,7 +102,8 @@ class ChannelObserver(SizeObserver):
             constant(self.state, call)
             return
         operands = call.operands
-        self.read.update(id(one) for one in operands if id(one) in call.parameter_names)
+        names = call.parameter_names
+        self.read.update(names[id(one)] for one in operands if id(one) in names)
         self.state.read(operands)
         if not any(self.state.is_known(tensor) for tensor in operands):
             return
@@ -182,8 +182,7 @@ def analyze_channels(
     2         2       2          0          0          no: an output of the model
     """
     if any(isinstance(module, HookedModule) for _, module in all_modules(model)):
-        model = copy_of(model)
-        uninstall(model)
+        model = unhooked(model)
     paths = [(one, False) for one in (example_inputs, *further_inputs)]
     follow = partial(_followed, model, fixed=fixed, living=living_norms)
     observer = follow(paths)
@@ -234,7 +233,7 @@ def _followed(
         ):
             for number, (inputs, train) in enumerate(paths):
                 observer.begin(number)
-                quick = None if shortcut is None else Shortcut()
+                quick = shortcut and Shortcut(shortcut.without_values)
                 names = first_names(model)
                 mode = CallMode(ModuleStack(model), names, [observer], quick)
                 forward(model, inputs, mode, train=train)

@@ -17,14 +17,13 @@ from nncfx.network.published_state import is_published, publish, publishing, res
 from nncfx.storage.models.sharded_models import gathered
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.inputs import ExampleInputs
-from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.calls.module_stack import Wiring
 from nncfx.tracing.calls.module_walk import all_tensors
 from nncfx.tracing.calls.tensors import replaced
 from nncfx.tracing.hooks.carried_state import CarriedState, StateOwner
 from nncfx.tracing.hooks.dynamic_class import HookedModule
 from nncfx.tracing.hooks.hooked_reads import hooked_reads
-from nncfx.tracing.hooks.installation import install, uninstall
+from nncfx.tracing.hooks.installation import install, unhooked, uninstall
 from nncfx.tracing.hooks.sites import Insertion
 from nncfx.tracing.hooks.store import STORE, HookStore, load_store
 from nncfx.tracing.hooks.validation import check_insertion
@@ -296,8 +295,7 @@ class NNCFInterface:
             TracingError: the model refuses the inputs or returns no tensor.
         """
         # hooks call functions themselves, in scopes that no model's own module has
-        model = copy_of(self._model)
-        uninstall(model)
+        model = unhooked(self._model)
         known = set(self.graph.addresses)
         return [one for one in trace(model, example_inputs).addresses if one not in known]
 

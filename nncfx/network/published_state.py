@@ -22,6 +22,7 @@ from nncfx.tracing.hooks.sites import Insertion, WeightSite
 
 __all__ = [
     "baked_weights",
+    "evaluating",
     "is_bakeable",
     "is_published",
     "publish",
@@ -90,7 +91,7 @@ def read_weights(
     sites = {one.site for one in hooks if isinstance(one.site, WeightSite)}
     modules = dict(model.named_modules(remove_duplicate=False))
     places = [(modules[site.module], site.name) for site in sites]
-    with _evaluating(one.hook for one in hooks), torch.no_grad(), hooked_reads():
+    with evaluating(one.hook for one in hooks), torch.no_grad(), hooked_reads():
         return {(module, name): getattr(module, name).detach() for module, name in places}
 
 
@@ -118,7 +119,7 @@ def baked_weights(
     for path, module in modules.items():
         for name, held in own_tensors(module).items():
             places.setdefault(id(held), []).append((path, name))
-    with _evaluating(one.hook for one in hooks):
+    with evaluating(one.hook for one in hooks):
         for each in places.values():
             if sites.isdisjoint(each):
                 continue
@@ -132,8 +133,11 @@ def baked_weights(
 
 
 @contextmanager
-def _evaluating(hooks: Iterable[nn.Module]) -> Iterator[None]:
-    # what a hook makes of a weight in training, such as noise, is nothing to keep
+def evaluating(hooks: Iterable[nn.Module]) -> Iterator[None]:
+    """While it is entered, let `hooks` do what they do in evaluation mode.
+
+    What a hook makes of a weight in training, such as noise, is nothing to keep.
+    """
     hooks = list(hooks)
     modes = {one: one.training for hook in hooks for one in hook.modules()}
     try:

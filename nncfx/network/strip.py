@@ -13,7 +13,7 @@ from nncfx.tracing.calls.tensors import own_tensors
 from nncfx.tracing.hooks.sites import WeightSite
 from nncfx.tracing.hooks.store import STORE
 
-__all__ = ["bake", "is_strippable", "strip"]
+__all__ = ["bake", "check_strippable", "is_strippable", "strip"]
 
 
 def is_strippable(model: NNCFNetwork) -> bool:
@@ -42,14 +42,7 @@ def strip(model: nn.Module, *, inplace: bool = False) -> nn.Module:
             f"{type(model).__name__} is not wrapped, so there is nothing to strip. "
             "Pass the model that nncfx.wrap returned.",
         )
-    for insertion in model.nncf.hooks:
-        if not is_bakeable(insertion):
-            raise TracingError(
-                f"The hook {type(insertion.hook).__name__} of '{insertion.algorithm}' at "
-                f"'{insertion.site}' changes an activation and cannot be baked into a parameter. "
-                f"controller.strip() gives a copy that keeps it, export_onnx takes the model as "
-                f"it is, and model.nncf.remove('{insertion.algorithm}') takes the hook away.",
-            )
+    check_strippable(model)
     if has_shards(model):
         return strip(own_model(model, inplace=inplace), inplace=True)
     baked: dict[int, Tensor] = {}
@@ -65,6 +58,22 @@ def strip(model: nn.Module, *, inplace: bool = False) -> nn.Module:
         if own_tensors(module)[name] is not tensor:
             setattr(module, name, tensor)
     return plain
+
+
+def check_strippable(model: NNCFNetwork) -> None:
+    """Raise an error if no plain module can compute what `model` does.
+
+    Raises:
+        TracingError: a hook stands at an activation and is no `nn.Identity`.
+    """
+    for insertion in model.nncf.hooks:
+        if not is_bakeable(insertion):
+            raise TracingError(
+                f"The hook {type(insertion.hook).__name__} of '{insertion.algorithm}' at "
+                f"'{insertion.site}' changes an activation and cannot be baked into a parameter. "
+                f"controller.strip() gives a copy that keeps it, export_onnx takes the model as "
+                f"it is, and model.nncf.remove('{insertion.algorithm}') takes the hook away.",
+            )
 
 
 def _merged(

@@ -1,6 +1,7 @@
 """Wrap a model and unwrap it again: `wrap`, `unwrap`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -12,12 +13,13 @@ from nncfx.storage.models.sharded_models import gathered
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.inputs import ExampleInputs
 from nncfx.tracing.hooks.dynamic_class import ClassSpec, change_class, restore_class
-from nncfx.tracing.hooks.installation import uninstall
+from nncfx.tracing.hooks.installation import unhooked, uninstall
+from nncfx.tracing.hooks.sites import Insertion
 from nncfx.tracing.hooks.store import STORE, HookStore
 from nncfx.tracing.record.merging import merged_graphs, merged_wirings
 from nncfx.tracing.record.tracer import trace_of_shapes
 
-__all__ = ["unwrap", "wrap"]
+__all__ = ["unwrap", "view", "wrap"]
 
 
 def wrap(
@@ -124,3 +126,21 @@ def unwrap(model: nn.Module) -> nn.Module:
             del model.__dict__[attribute]
         restore_class(model)
     return model
+
+
+def view(model: NNCFNetwork, hooks: Iterable[Insertion]) -> NNCFNetwork:
+    """Return another wrapped model of the very weights of `model`, with `hooks` in place alone.
+
+    For information only: what writes to the weights of the one writes to those of the other.
+
+    Args:
+        model: left as it is.
+        hooks: such as stand in it, of which some may be left out.
+    """
+    other = cast("NNCFNetwork", unhooked(model))
+    known: WrapState = vars(model)[STATE]
+    other.__dict__[STORE] = HookStore()
+    other.__dict__[STATE] = replace(known, registered={}, committed=(), next_sequence=0)
+    other.nncf.register(hooks)
+    other.nncf.commit()
+    return other

@@ -9,6 +9,7 @@ from torch import nn
 from nncfx.controllers.base.weights import constants_of
 from nncfx.errors import NNCFXError, ThinningError, machine_fault
 from nncfx.network import NNCFNetwork, wrap
+from nncfx.network.wrapping import view
 from nncfx.quantization import Quantizer, integer_arithmetic
 from nncfx.thinning.verification import default_tolerance, relative_error
 from nncfx.tracing import ExampleInputs, Insertion, WeightSite, run
@@ -29,14 +30,11 @@ def is_quantized(model: nn.Module) -> bool:
 
 
 def without_hooks(model: NNCFNetwork, kind: type[nn.Module]) -> NNCFNetwork:
-    """Return a copy of `model` without its hooks of one kind; all others stay."""
-    copied = copy.deepcopy(model)
-    others = [one for one in copied.nncf.hooks if not isinstance(one.hook, kind)]
-    for algorithm in {one.algorithm for one in copied.nncf.hooks}:
-        copied.nncf.remove(algorithm)
-    copied.nncf.register(others)
-    copied.nncf.commit()
-    return copied
+    """Return what computes as `model` does without its hooks of one kind; all others stay.
+
+    Modules are copied; weights and the other hooks are those of `model` itself.
+    """
+    return view(model, [one for one in model.nncf.hooks if not isinstance(one.hook, kind)])
 
 
 def quantized_again(

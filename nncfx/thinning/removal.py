@@ -3,20 +3,33 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import nn
 
 from nncfx.graph.channel_entries import entries_of
 from nncfx.graph.channels import Channels
+from nncfx.network import NNCFNetwork, unwrap
 from nncfx.thinning.forward.arguments import Arguments
 from nncfx.thinning.forward.fx_graph import forward_graph
 from nncfx.thinning.forward.graph_form import exchange
 from nncfx.thinning.selection import Selection
-from nncfx.thinning.surgery import Sizes, copy_without, narrow_widths
+from nncfx.thinning.surgery import (
+    Sizes,
+    copy_without,
+    cut_in_place,
+    narrow_widths,
+    resize,
+    shapes_without,
+)
 
-__all__ = ["Removal", "removed"]
+__all__ = ["Removal", "removed", "removed_in_place", "shapes_removed"]
+
+_NOTHING: Final[Mapping[str, torch.Tensor]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,10 +51,22 @@ class Removal:
     forms: Mapping[str, Arguments]
 
 
-def removed(model: nn.Module, channels: Channels, selection: Selection) -> Removal:
-    """Return a copy of `model` without the groups of `selection`; `model` stays as it is."""
+def removed(
+    model: nn.Module,
+    channels: Channels,
+    selection: Selection,
+    baked: Mapping[str, torch.Tensor] = _NOTHING,
+) -> Removal:
+    """Return a copy of `model` without the groups of `selection`; `model` stays as it is.
+
+    Args:
+        model: any module.
+        channels: its groups.
+        selection: those that go.
+        baked: what the copy has in place of tensors of `model`, by name.
+    """
     entries = entries_of(channels, selection.groups)
-    smaller, sizes = copy_without(model, entries)
+    smaller, sizes = copy_without(model, entries, baked)
     falls = _widths(channels, selection)
     forms: dict[str, Arguments] = {}
     for name, arguments in channels.forms.items():
@@ -64,6 +89,41 @@ def removed(model: nn.Module, channels: Channels, selection: Selection) -> Remov
         dead=_dead(channels, selection),
         forms=forms,
     )
+
+
+def shapes_removed(model: nn.Module, channels: Channels, selection: Selection) -> Removal:
+    """Return what `removed` does, of zeros, to be run by shapes; modules keep their classes."""
+    entries = entries_of(channels, selection.groups)
+    smaller, sizes = shapes_without(model, entries)
+    narrow_widths(smaller, _widths(channels, selection), sizes)
+    dead = _dead(channels, selection)
+    return Removal(model=smaller, sizes=sizes, entries=entries, dead=dead, forms={})
+
+
+def removed_in_place(
+    model: nn.Module,
+    channels: Channels,
+    selection: Selection,
+    baked: Mapping[str, torch.Tensor],
+) -> Removal:
+    """Take the groups of `selection` out of `model` itself, tensor by tensor, and unwrap it.
+
+    Modules keep their classes.
+
+    Args:
+        model: changed; a wrapped one loses its hooks.
+        channels: its groups.
+        selection: those that go.
+        baked: what is to stand in place of its tensors, by name.
+    """
+    entries = entries_of(channels, selection.groups)
+    touched = cut_in_place(model, entries, baked)
+    if isinstance(model, NNCFNetwork):
+        unwrap(model)
+    sizes = resize(model, touched)
+    narrow_widths(model, _widths(channels, selection), sizes)
+    dead = _dead(channels, selection)
+    return Removal(model=model, sizes=sizes, entries=entries, dead=dead, forms={})
 
 
 def _dead(

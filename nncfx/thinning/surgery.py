@@ -1,7 +1,9 @@
 """Copy a model without some entries of its parameters and buffers."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,15 +14,27 @@ from torch.nn.utils.parametrize import is_parametrized
 from nncfx.storage.models.narrow_attention import narrow_attention
 from nncfx.thinning.copying import copied
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors
+from nncfx.tracing.record.meta_weights import zeros
 
-__all__ = ["Sizes", "copy_without", "narrow_widths", "sized_on_the_way"]
+__all__ = [
+    "Sizes",
+    "copy_without",
+    "cut_in_place",
+    "narrow_widths",
+    "resize",
+    "shapes_without",
+    "sized_on_the_way",
+]
 
 Sizes = dict[str, int | tuple[int, ...]]
+
+_NOTHING: Final[Mapping[str, torch.Tensor]] = MappingProxyType({})
 
 
 def copy_without(
     model: nn.Module,
     entries: Mapping[tuple[str, int], npt.NDArray[np.int64]],
+    baked: Mapping[str, torch.Tensor] = _NOTHING,
 ) -> tuple[nn.Module, dict[str, Sizes]]:
     """Return a copy of `model` without entries of its tensors, with the sizes that changed.
 
@@ -29,36 +43,136 @@ def copy_without(
     Args:
         model: left as it is.
         entries: (name of a parameter or buffer, axis) to the entries to remove.
+        baked: what the copy has in place of tensors of `model`, by name; asked for one by one.
 
     Returns:
         The copy, and module name to the attributes that changed with their new values.
     """
     tensors = all_tensors(model)
-    smaller: dict[str, torch.Tensor] = {}
-    kept: dict[tuple[int, int, torch.device], torch.Tensor] = {}
-    # rows first: what is then taken of the columns is less
-    for (name, axis), removed in sorted(entries.items(), key=lambda one: one[0][1]):
-        tensor = smaller.get(name, tensors[name].detach())
-        # several axes lose the same entries, which are then one array
-        key = (id(removed), tensor.shape[axis], tensor.device)
-        if key not in kept:
-            stays = np.ones(tensor.shape[axis], dtype=bool)
-            stays[removed] = False
-            kept[key] = torch.from_numpy(np.flatnonzero(stays)).to(tensor.device)
-        smaller[name] = tensor.index_select(axis, kept[key])
     # deepcopy takes from its memo what is there, so that shrunk tensors land in every place
-    memo = {id(tensors[name]): _alike(tensors[name], new) for name, new in smaller.items()}
-    touched = {id(tensor) for tensor in memo.values()}
+    memo: dict[int, Any] = {}
+    touched = set()
+    cut = _Cut(entries)
+    for name in cut.names:
+        own = tensors[name]
+        memo[id(own)] = _alike(own, cut.kept(name, baked.get(name, own).detach()))
+        touched.add(id(memo[id(own)]))
+    for name in baked:
+        own = tensors[name]
+        if id(own) not in memo:
+            value = baked[name]
+            is_own = value.untyped_storage().data_ptr() == own.untyped_storage().data_ptr()
+            memo[id(own)] = _alike(own, value.clone() if is_own else value)
     smaller_model = copied(model, memo)
-    modules = all_modules(smaller_model)
-    _forget(smaller_model, [module for _, module in modules])
+    return smaller_model, resize(smaller_model, touched)
+
+
+def shapes_without(
+    model: nn.Module, entries: Mapping[tuple[str, int], npt.NDArray[np.int64]]
+) -> tuple[nn.Module, dict[str, Sizes]]:
+    """Return what `copy_without` does, with zeros in what loses entries, to be run by shapes.
+
+    It takes no memory: the zeros do not, and every other tensor is that of `model` itself.
+    """
+    tensors = all_tensors(model)
+    memo: dict[int, Any] = {id(one): one for one in tensors.values()}
+    touched = set()
+    cut = _Cut(entries)
+    for name in cut.names:
+        own = tensors[name]
+        memo[id(own)] = _alike(own, zeros(cut.shape(name, own.shape), own.dtype))
+        touched.add(id(memo[id(own)]))
+    smaller_model = copied(model, memo)
+    return smaller_model, resize(smaller_model, touched)
+
+
+def cut_in_place(
+    model: nn.Module,
+    entries: Mapping[tuple[str, int], npt.NDArray[np.int64]],
+    baked: Mapping[str, torch.Tensor] = _NOTHING,
+) -> set[int]:
+    """Remove entries of the tensors of `model` itself, one tensor at a time.
+
+    What a tensor was is freed before the next is made. Parameters stay the same objects, of
+    another shape and without a gradient.
+
+    Args:
+        model: changed; its modules keep their sizes (`resize`).
+        entries: (name of a parameter or buffer, axis) to the entries to remove.
+        baked: what is to stand in place of tensors of `model`, by name; asked for one by one.
+
+    Returns:
+        `id`s of the tensors whose shape has changed.
+    """
+    tensors = all_tensors(model)
+    cut = _Cut(entries)
+    done: set[int] = set()
+    for name in cut.names:
+        own = tensors[name]
+        own.grad = None
+        own.data = cut.kept(name, baked.get(name, own).detach())
+        done.add(id(own))
+    rest = {id(tensors[name]): name for name in baked if id(tensors[name]) not in done}
+    for name in rest.values():
+        value = baked[name]
+        if value.untyped_storage().data_ptr() != tensors[name].untyped_storage().data_ptr():
+            tensors[name].data.copy_(value)
+    return done
+
+
+class _Cut:
+    """What stays of each tensor."""
+
+    def __init__(self, entries: Mapping[tuple[str, int], npt.NDArray[np.int64]]) -> None:
+        self._axes: dict[str, dict[int, npt.NDArray[np.int64]]] = {}
+        # rows first: what is then taken of the columns is less
+        for (name, axis), removed in sorted(entries.items(), key=lambda one: one[0][1]):
+            self._axes.setdefault(name, {})[axis] = removed
+        self._stays: dict[tuple[int, int, torch.device], torch.Tensor] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """The tensors that lose entries."""
+        return list(self._axes)
+
+    def kept(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """Return what stays of a tensor."""
+        for axis, removed in self._axes[name].items():
+            # several axes lose the same entries, which are then one array
+            key = (id(removed), tensor.shape[axis], tensor.device)
+            if key not in self._stays:
+                stays = np.ones(tensor.shape[axis], dtype=bool)
+                stays[removed] = False
+                self._stays[key] = torch.from_numpy(np.flatnonzero(stays)).to(tensor.device)
+            tensor = tensor.index_select(axis, self._stays[key])
+        return tensor
+
+    def shape(self, name: str, shape: Sequence[int]) -> list[int]:
+        """Return the shape of what stays of a tensor of `shape`."""
+        sizes = list(shape)
+        for axis, removed in self._axes[name].items():
+            sizes[axis] -= len(removed)
+        return sizes
+
+
+def resize(model: nn.Module, touched: Collection[int]) -> dict[str, Sizes]:
+    """Set the sizes that modules keep beside tensors of new shapes, and return what changed.
+
+    What modules keep for evaluation is dropped.
+
+    Args:
+        model: changed in place.
+        touched: `id`s of the tensors.
+    """
+    modules = all_modules(model)
+    _forget(model, [module for _, module in modules])
     changed = {}
     for name, module in modules:
         if any(id(tensor) in touched for tensor in _own(module)):
             sizes = _resize(module)
             if sizes:
                 changed[name] = sizes
-    return smaller_model, changed
+    return changed
 
 
 def narrow_widths(

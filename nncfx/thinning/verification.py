@@ -1,43 +1,38 @@
 """Check that a thinned model computes what the masked one does."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
-from typing_extensions import override
 
 from nncfx.channels.masked_norms import LivingChannels
-from nncfx.channels.source import Source
-from nncfx.channels.trace import CALLS_OF_A_PATH, ChannelObserver
+from nncfx.channels.trace import CALLS_OF_A_PATH
 from nncfx.errors import ThinningError, TracingError, error_text, machine_fault
-from nncfx.graph.operations import Operation
 from nncfx.graph.union_find import Ids
 from nncfx.thinning.proof_inputs import EmbeddingRows, random_inputs
-from nncfx.thinning.removal import Removal
-from nncfx.tracing import ExampleInputs, TracedCall, run, trace
+from nncfx.tracing import ExampleInputs, run
 from nncfx.tracing.calls.preservation import preserved
 from nncfx.tracing.calls.tensors import tensors_in
 from nncfx.tracing.record.function_mode import watch_shapes
-from nncfx.tracing.record.tracer import trace_of_shapes
 
 __all__ = [
     "ConstantOutputs",
     "NothingProven",
+    "Proof",
     "check_training",
     "default_tolerance",
-    "failing_operation",
-    "first_divergence",
+    "proofs",
     "relative_error",
     "verify",
+    "worst_error",
 ]
 
 Dead: TypeAlias = Mapping[int, tuple[int, Ids]]
+Proof: TypeAlias = tuple[ExampleInputs, list[torch.Tensor]]
 
 # Sums over fewer terms are rounded differently. The bars of the project, met with room to spare
 # by sums of some thousands of terms; half precision keeps 11 or 8 bits and so gets 2^-7 and 2^-4.
@@ -57,12 +52,13 @@ class ConstantOutputs(NothingProven):
     """They are one number, such as zero, for all inputs.
 
     Attributes:
+        what: which number they are.
         error: the largest relative error among them, which is accepted.
     """
 
-    def __init__(self, what: str, error: float) -> None:
+    def __init__(self, what: str, error: float = 0.0) -> None:
         super().__init__(_VACUOUS.format(what=what))
-        self.error = error
+        self.what, self.error = what, error
 
 
 _NO_NUMBERS: Final = (
@@ -133,23 +129,56 @@ def verify(
         NothingProven: the outputs are all NaN.
         ConstantOutputs: they are one number, such as zero, whatever is given.
     """
-    worst, seen = 0.0, []
+    worst = 0.0
+    try:
+        for probe, expected in proofs(masked, example_inputs, dead, further_inputs):
+            worst = max(worst, _error(expected, thinned, probe, tolerance))
+    except ConstantOutputs as same:
+        raise ConstantOutputs(same.what, worst) from same
+    return worst
+
+
+def proofs(
+    masked: nn.Module,
+    example_inputs: ExampleInputs,
+    dead: Dead,
+    further_inputs: Sequence[ExampleInputs],
+) -> Iterator[Proof]:
+    """Yield inputs, each with what the masked model makes of it, until outputs vary.
+
+    Arguments are those of `verify`.
+
+    Raises:
+        NothingProven: at the end, if the outputs are all NaN.
+        ConstantOutputs: at the end, if they are one number.
+    """
+    seen = []
     # outputs that are all one number so far may be asleep, as behind a ReLU
     for spread in (None, *_SPREADS):
         for number, inputs in enumerate((example_inputs, *further_inputs)):
             first = number * CALLS_OF_A_PATH
             own = {call - first: one for call, one in dead.items() if call - first >= 0}
             for probe, expected in _probes(masked, inputs, own, spread):
-                worst = max(worst, _error(expected, thinned, probe, tolerance))
                 seen.append(expected)
+                yield probe, expected
         if not _constant(seen):
-            return worst
-    raise ConstantOutputs(_constant(seen), worst)
+            return
+    raise ConstantOutputs(_constant(seen))
+
+
+def worst_error(proof: Iterable[Proof], thinned: nn.Module, tolerance: float | None) -> float:
+    """Return the largest relative error of a thinned model on all of `proof`; as `verify`.
+
+    Raises:
+        ThinningError: it fails, or its error exceeds the tolerance.
+    """
+    errors = (_error(expected, thinned, probe, tolerance) for probe, expected in proof)
+    return max(errors, default=0.0)
 
 
 def _probes(
     masked: nn.Module, inputs: ExampleInputs, dead: Dead, spread: float | None
-) -> Iterator[tuple[ExampleInputs, list[torch.Tensor]]]:
+) -> Iterator[Proof]:
     """Yield inputs, and random ones like them, each with what the masked model makes of it."""
 
     def expected(given: ExampleInputs) -> list[torch.Tensor]:
@@ -243,136 +272,3 @@ def check_training(masked: nn.Module, thinned: nn.Module, inputs: Sequence[Examp
             watch_shapes(thinned, one, list, train=True)
         except TracingError as error:
             raise ThinningError(f"The thinned model fails in training mode: {error}") from error
-
-
-class _Counter:
-    """Counts the operations of a trace that return."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def on_input(self, tensor: torch.Tensor) -> None:
-        """Ignore an input."""
-
-    def on_call(self, call: TracedCall) -> None:
-        """Count an operation."""
-        self.count += bool(call.address)
-
-    def on_output(self, tensor: torch.Tensor) -> None:
-        """Ignore an output."""
-
-
-def failing_operation(
-    model: nn.Module,
-    thinned: nn.Module,
-    example_inputs: ExampleInputs,
-) -> Operation | None:
-    """Return the first operation of `model` that fails in `thinned`; None if it runs.
-
-    Where the outputs have other shapes, it is the last one.
-    """
-    counters: list[_Counter] = []
-
-    def count() -> list[_Counter]:
-        counters[:] = [_Counter()]
-        return counters
-
-    try:
-        watch_shapes(thinned, example_inputs, count)
-    except TracingError:
-        operations = trace_of_shapes(model, example_inputs).graph.operations
-        return operations[min(counters[-1].count, len(operations) - 1)]
-    return None
-
-
-@dataclass(frozen=True)
-class _Record:
-    address: str
-    value: torch.Tensor
-    grid: torch.Tensor
-    source: Source | None
-
-
-class _Recorder(ChannelObserver):
-    """Keeps the result of every operation, and its channels."""
-
-    def __init__(self, *, living: bool) -> None:
-        super().__init__(living=living)
-        self.records: list[_Record] = []
-
-    @override
-    def on_call(self, call: TracedCall) -> None:
-        """Follow channels and keep the result."""
-        super().on_call(call)
-        if call.address:
-            for tensor in tensors_in(call.result):
-                grid = self.state.ids(tensor)
-                source = self.state.source(tensor)
-                self.records.append(_Record(call.address, tensor.clone(), grid, source))
-
-
-def first_divergence(
-    masked: nn.Module,
-    removal: Removal,
-    inputs: Sequence[ExampleInputs],
-    tolerance: float | None,
-) -> str:
-    """Return the address of the first operation at which the thinned model fails or differs.
-
-    Channels that were removed are left out of the comparison.
-
-    Args:
-        masked: the model before.
-        removal: the model after, which may fail, and what went.
-        inputs: what both are run on.
-        tolerance: as for `verify`.
-    """
-    for one in inputs:
-        address = _divergence(masked, removal, one, tolerance)
-        if address is not None:
-            return address
-    return "the model's output"
-
-
-def _divergence(
-    masked: nn.Module,
-    removal: Removal,
-    example_inputs: ExampleInputs,
-    tolerance: float | None,
-) -> str | None:
-    living = bool(removal.dead)
-    reference, subject = _Recorder(living=living), _Recorder(living=living)
-    with LivingChannels(removal.dead):
-        trace(masked, example_inputs, observers=[reference])
-    with suppress(TracingError):  # the records end where it fails
-        trace(removal.model, example_inputs, observers=[subject])
-    reference.state.settle()
-    ledger = reference.state.ledger
-    gone = [
-        ledger.carried(*key, 1 + entries.max(initial=0))[entries]
-        for key, entries in removal.entries.items()
-    ]
-    dead = ledger.find(np.unique(np.concatenate(gone))) if gone else np.empty(0, dtype=np.int64)
-    for number, record in enumerate(reference.records):
-        if number >= len(subject.records):
-            return record.address
-        alive = np.asarray(~np.isin(ledger.find(record.grid.numpy()), dead))
-        if record.source is not None:
-            alive = _left(record.source, removal.entries)
-        expected = record.value[torch.from_numpy(alive)]
-        actual = subject.records[number].value.reshape(-1)
-        limit = default_tolerance([expected]) if tolerance is None else tolerance
-        if relative_error(expected, actual) > limit:
-            return record.address
-    return None
-
-
-def _left(source: Source, entries: Mapping[tuple[str, int], Ids]) -> npt.NDArray[np.bool_]:
-    """Return which elements of a tensor, made of a parameter's, a thinned model has, too."""
-    left = np.ones(source.shape, dtype=np.bool_)
-    for axis in range(left.ndim):
-        gone = entries.get((source.parameter, axis))
-        if gone is not None:
-            left[(slice(None),) * axis + (gone,)] = False
-    found: npt.NDArray[np.bool_] = left.reshape(-1)[source.elements.numpy()]
-    return found

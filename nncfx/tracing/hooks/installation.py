@@ -8,7 +8,10 @@ from typing import Any, Final
 from torch import nn
 
 from nncfx.errors import TracingError
+from nncfx.storage.models.sharded_models import has_shards
+from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.calls.module_stack import Place, Wiring
+from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 from nncfx.tracing.hooks.activation_hooks import CALLS, CallHooks, CallPlan
 from nncfx.tracing.hooks.boundary_hooks import Around, BoundaryHooks
 from nncfx.tracing.hooks.chain import HookChain, carry, drop
@@ -23,7 +26,10 @@ from nncfx.tracing.hooks.dynamic_class import (
 from nncfx.tracing.hooks.sites import Insertion, PreSite, Site, WeightSite
 from nncfx.tracing.hooks.weight_hooks import weight_attribute
 
-__all__ = ["install", "uninstall"]
+__all__ = ["install", "unhooked", "uninstall"]
+
+_OURS: Final = "_nncf"
+"""What the names of all instance attributes begin with that wrapping and hooks bring."""
 
 _VISIBLE: Final = "nncfx"
 """Key of the forward pre-hook that tells torch's fused encoder layers to call their modules."""
@@ -91,6 +97,20 @@ def uninstall(model: nn.Module) -> None:
                 restore_class(module)
             else:
                 change_class(module, ClassSpec(spec.original, spec.mixin))
+
+
+def unhooked(model: nn.Module) -> nn.Module:
+    """Return what computes as `model` does without hooks, of its very parameters and buffers.
+
+    Modules are copied, tensors are not; those of a sharded model are gathered. For information
+    only: what writes to the one writes to the other. The root stays wrapped.
+    """
+    shared: list[Any] = [] if has_shards(model) else list(all_tensors(model).values())
+    for _, module in all_modules(model):
+        shared += [value for name, value in vars(module).items() if name.startswith(_OURS)]
+    copied = copy_of(model, {id(one): one for one in shared})
+    uninstall(copied)
+    return copied
 
 
 def _loads(

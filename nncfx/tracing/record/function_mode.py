@@ -22,6 +22,7 @@ from nncfx.tracing.calls.module_walk import first_names
 from nncfx.tracing.calls.no_trace import is_left_out
 from nncfx.tracing.calls.preservation import preserved, without_keeping
 from nncfx.tracing.calls.tensors import tensors_in
+from nncfx.tracing.record.meta_weights import with_values, zeros_for_meta
 from nncfx.tracing.record.shape_only_execution import Shortcut, ValuesNeeded
 
 __all__ = [
@@ -134,11 +135,15 @@ def by_shapes(
     """Return what `attempt` returns of a forward that takes a fraction of the usual time.
 
     Nothing is computed that only values need, unless the model looks at values; tensors that the
-    model would keep for later forwards are let go.
+    model would keep for later forwards are let go. Weights on "meta" are zeros meanwhile.
     """
     as_call(example_inputs)
-    with suppress(TracingError, ValuesNeeded), without_keeping(model):
-        return attempt(Shortcut())
+    with (
+        suppress(TracingError, ValuesNeeded),
+        without_keeping(model),
+        zeros_for_meta(model) as without_values,
+    ):
+        return attempt(Shortcut(without_values))
     # zeros may lead astray; if the inputs are at fault, the same happens again with values
     return attempt(None)
 
@@ -153,6 +158,8 @@ def forward(
     """Run `model` once under `mode`, and leave it as it was; arguments are those of `trace`."""
     require_whole(model, "traced")
     args, kwargs = as_call(example_inputs)
+    if mode.is_by_shapes:
+        args, kwargs = with_values(model, (args, kwargs))
     with torch.no_grad(), preserved(model, train=train):
         for tensor in tensors_in((args, kwargs)):
             mode.take_input(tensor)
@@ -218,6 +225,11 @@ class CallMode(TorchFunctionMode):
         self._shortcut = shortcut
         self._sizes = [one for one in observers if isinstance(one, SizeObserver)]
         self._calls: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def is_by_shapes(self) -> bool:
+        """Whether contractions are not computed."""
+        return self._shortcut is not None
 
     def take_input(self, tensor: torch.Tensor) -> None:
         """Show the next input of the model."""

@@ -5,7 +5,7 @@ the model looks at a value after one was skipped, the trace is given up, to be d
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -62,9 +62,16 @@ class ValuesNeeded(BaseException):
 
 
 class Shortcut:
-    """Runs the functions of one forward, contractions by shape alone."""
+    """Runs the functions of one forward, contractions by shape alone.
 
-    def __init__(self) -> None:
+    Attributes:
+        without_values: `id`s of the weights that have no values, and are zeros meanwhile. Where
+            there are some, only what is computed from them may not be looked at.
+    """
+
+    def __init__(self, without_values: Collection[int] = ()) -> None:
+        self.without_values = without_values
+        self._derived = TensorTable[bool]()
         self._has_skipped = False
         # results that were not computed; nobody else has their memory
         self._void = TensorTable[bool]()
@@ -82,6 +89,24 @@ class Shortcut:
         Raises:
             ValuesNeeded: values matter, and some were not computed.
         """
+        if not self.without_values:
+            return self._run(func, name, args, kwargs, inputs)
+        is_derived = any(id(one) in self.without_values or one in self._derived for one in inputs)
+        self._has_skipped = is_derived
+        made = self._run(func, name, args, kwargs, inputs)
+        if is_derived:
+            for tensor in tensors_in((made, args[:1]) if name == "__setitem__" else made):
+                self._derived[tensor] = True
+        return made
+
+    def _run(
+        self,
+        func: Callable[..., Any],
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        inputs: Sequence[torch.Tensor],
+    ) -> Any:
         if name in _CONTRACTIONS and _can_skip(func, inputs):
             self._has_skipped = True
             return self._uncomputed(_skipped(func, args, kwargs, inputs))

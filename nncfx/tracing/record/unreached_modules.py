@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from nncfx.tracing.calls.module_walk import all_modules, all_tensors
+from nncfx.tracing.calls.module_walk import all_modules, all_tensors, first_names
 from nncfx.tracing.calls.tensors import tensors_in
 
 __all__ = ["branches_on_training", "passed_around", "unreached"]
@@ -22,7 +22,7 @@ _BY_OTHER_WAYS: Final = frozenset(
 _CONTAINERS: Final = (nn.ModuleDict, nn.ModuleList, nn.ParameterDict, nn.ParameterList)
 
 
-def unreached(model: nn.Module, read: Collection[int]) -> dict[str, str | None]:
+def unreached(model: nn.Module, read: Collection[str]) -> dict[str, str | None]:
     """Return the modules whose every parameter is unread, with the module whose code calls each.
 
     Of nested ones the outermost counts. A parameter beside others that are read stands for
@@ -31,10 +31,13 @@ def unreached(model: nn.Module, read: Collection[int]) -> dict[str, str | None]:
 
     Args:
         model: any module.
-        read: `id`s of the parameters that were read.
+        read: the parameters that were read, by the first of their names.
     """
     parameters = all_tensors(model, "_parameters")
-    unread = [name for name, one in parameters.items() if one.numel() and id(one) not in read]
+    first = first_names(model)
+    unread = [
+        name for name, one in parameters.items() if one.numel() and first[id(one)] not in read
+    ]
     alive = {around for name in parameters.keys() - set(unread) for around in _around(name)}
     modules = dict(all_modules(model, every_name=True))
     found: dict[str, str | None] = {}

@@ -1,0 +1,68 @@
+"""What the weights of a wrapped model are with their hooks baked in, one at a time."""
+
+from collections.abc import Iterator, Mapping
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.network.network import NNCFNetwork
+from nncfx.network.published_state import evaluating
+from nncfx.tracing.calls.tensors import own_tensors
+from nncfx.tracing.hooks.hooked_reads import hooked_reads
+from nncfx.tracing.hooks.sites import WeightSite
+
+__all__ = ["BakedTensors"]
+
+
+@final
+class BakedTensors(Mapping[str, Tensor]):
+    """The tensors that hooks stand at, by each of their names, as `strip` would leave them.
+
+    Each is made anew whenever it is asked for, so that no second model is in memory.
+
+    Attributes:
+        is_single: Whether all modules that share a tensor read it alike; else `strip` splits it,
+            and what is here is what one of them reads.
+    """
+
+    def __init__(self, model: NNCFNetwork) -> None:
+        """Look at `model`; its hooks stay, and what it holds is read when it is asked for."""
+        self._hooks = [one.hook for one in model.nncf.hooks]
+        modules = dict(nn.Module.named_modules(model, remove_duplicate=False))
+        every = dict(model.named_modules(remove_duplicate=False))
+        chains: dict[tuple[int, str], list[int]] = {}
+        for one in model.nncf.hooks:
+            if isinstance(one.site, WeightSite):
+                key = (id(every[one.site.module]), one.site.name)
+                chains.setdefault(key, []).append(id(one.hook))
+        readers: dict[int, dict[tuple[int, ...], list[tuple[str, nn.Module, str]]]] = {}
+        for path, module in modules.items():
+            for own, held in own_tensors(module).items():
+                chain = tuple(dict.fromkeys(chains.get((id(module), own), ())))
+                place = (f"{path}.{own}" if path else own, module, own)
+                readers.setdefault(id(held), {}).setdefault(chain, []).append(place)
+        self.is_single = all(len(each) == 1 for each in readers.values())
+        self._places = {
+            name: (module, own)
+            for each in readers.values()
+            for chain, places in each.items()
+            if chain
+            for name, module, own in places
+        }
+
+    @override
+    def __getitem__(self, name: str) -> Tensor:
+        module, own = self._places[name]
+        with evaluating(self._hooks), torch.no_grad(), hooked_reads():
+            read: Tensor = getattr(module, own).detach()
+        return read
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._places)

@@ -1,0 +1,159 @@
+"""Find the operation at which a thinned model fails, or begins to differ."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+from typing_extensions import override
+
+from nncfx.channels.masked_norms import LivingChannels
+from nncfx.channels.source import Source
+from nncfx.channels.trace import ChannelObserver
+from nncfx.errors import TracingError
+from nncfx.graph.operations import Operation
+from nncfx.graph.union_find import Ids
+from nncfx.thinning.removal import Removal
+from nncfx.thinning.verification import default_tolerance, relative_error
+from nncfx.tracing import ExampleInputs, TracedCall, trace
+from nncfx.tracing.calls.tensors import tensors_in
+from nncfx.tracing.record.function_mode import watch_shapes
+from nncfx.tracing.record.tracer import trace_of_shapes
+
+__all__ = ["failing_operation", "first_divergence"]
+
+
+class _Counter:
+    """Counts the operations of a trace that return."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_input(self, tensor: torch.Tensor) -> None:
+        """Ignore an input."""
+
+    def on_call(self, call: TracedCall) -> None:
+        """Count an operation."""
+        self.count += bool(call.address)
+
+    def on_output(self, tensor: torch.Tensor) -> None:
+        """Ignore an output."""
+
+
+def failing_operation(
+    model: nn.Module,
+    thinned: nn.Module,
+    example_inputs: ExampleInputs,
+) -> Operation | None:
+    """Return the first operation of `model` that fails in `thinned`; None if it runs.
+
+    Where the outputs have other shapes, it is the last one.
+    """
+    counters: list[_Counter] = []
+
+    def count() -> list[_Counter]:
+        counters[:] = [_Counter()]
+        return counters
+
+    try:
+        watch_shapes(thinned, example_inputs, count)
+    except TracingError:
+        operations = trace_of_shapes(model, example_inputs).graph.operations
+        return operations[min(counters[-1].count, len(operations) - 1)]
+    return None
+
+
+@dataclass(frozen=True)
+class _Record:
+    address: str
+    value: torch.Tensor
+    grid: torch.Tensor
+    source: Source | None
+
+
+class _Recorder(ChannelObserver):
+    """Keeps the result of every operation, and its channels."""
+
+    def __init__(self, *, living: bool) -> None:
+        super().__init__(living=living)
+        self.records: list[_Record] = []
+
+    @override
+    def on_call(self, call: TracedCall) -> None:
+        """Follow channels and keep the result."""
+        super().on_call(call)
+        if call.address:
+            for tensor in tensors_in(call.result):
+                grid = self.state.ids(tensor)
+                source = self.state.source(tensor)
+                self.records.append(_Record(call.address, tensor.clone(), grid, source))
+
+
+def first_divergence(
+    masked: nn.Module,
+    removal: Removal,
+    inputs: Sequence[ExampleInputs],
+    tolerance: float | None,
+) -> str:
+    """Return the address of the first operation at which the thinned model fails or differs.
+
+    Channels that were removed are left out of the comparison.
+
+    Args:
+        masked: the model before.
+        removal: the model after, which may fail, and what went.
+        inputs: what both are run on.
+        tolerance: as for `verify`.
+    """
+    for one in inputs:
+        address = _divergence(masked, removal, one, tolerance)
+        if address is not None:
+            return address
+    return "the model's output"
+
+
+def _divergence(
+    masked: nn.Module,
+    removal: Removal,
+    example_inputs: ExampleInputs,
+    tolerance: float | None,
+) -> str | None:
+    living = bool(removal.dead)
+    reference, subject = _Recorder(living=living), _Recorder(living=living)
+    with LivingChannels(removal.dead):
+        trace(masked, example_inputs, observers=[reference])
+    with suppress(TracingError):  # the records end where it fails
+        trace(removal.model, example_inputs, observers=[subject])
+    reference.state.settle()
+    ledger = reference.state.ledger
+    gone = [
+        ledger.carried(*key, 1 + entries.max(initial=0))[entries]
+        for key, entries in removal.entries.items()
+    ]
+    dead = ledger.find(np.unique(np.concatenate(gone))) if gone else np.empty(0, dtype=np.int64)
+    for number, record in enumerate(reference.records):
+        if number >= len(subject.records):
+            return record.address
+        alive = np.asarray(~np.isin(ledger.find(record.grid.numpy()), dead))
+        if record.source is not None:
+            alive = _left(record.source, removal.entries)
+        expected = record.value[torch.from_numpy(alive)]
+        actual = subject.records[number].value.reshape(-1)
+        limit = default_tolerance([expected]) if tolerance is None else tolerance
+        if relative_error(expected, actual) > limit:
+            return record.address
+    return None
+
+
+def _left(source: Source, entries: Mapping[tuple[str, int], Ids]) -> npt.NDArray[np.bool_]:
+    """Return which elements of a tensor, made of a parameter's, a thinned model has, too."""
+    left = np.ones(source.shape, dtype=np.bool_)
+    for axis in range(left.ndim):
+        gone = entries.get((source.parameter, axis))
+        if gone is not None:
+            left[(slice(None),) * axis + (gone,)] = False
+    found: npt.NDArray[np.bool_] = left.reshape(-1)[source.elements.numpy()]
+    return found

@@ -1,0 +1,86 @@
+"""What thinning looks at: the modules of a masked model, its weights, and what computes as it."""
+
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from nncfx.controllers.masks.masking import MaskHook
+from nncfx.network import NNCFNetwork, strip, unwrap
+from nncfx.network.baked_tensors import BakedTensors
+from nncfx.network.published_state import evaluating
+from nncfx.network.strip import check_strippable
+from nncfx.tracing import WeightSite
+from nncfx.tracing.calls.module_walk import all_tensors
+from nncfx.tracing.hooks.installation import unhooked
+
+__all__ = ["Subject", "subject_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A masked model, of which no second set of weights is made.
+
+    Attributes:
+        plain: its modules without hooks; of its very tensors, as they are without masks.
+        reference: what computes as the masked model: a wrapped one, or `plain` itself.
+        baked: the tensors that hooks change, as they leave them, by name; made when asked for.
+    """
+
+    plain: nn.Module
+    reference: nn.Module
+    baked: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+    @cached_property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The parameters and buffers by name, without masks."""
+        return all_tensors(self.plain)
+
+    @property
+    def masked(self) -> Mapping[str, torch.Tensor]:
+        """The parameters and buffers by name, with masks; each is made when it is asked for."""
+        # which writes to none
+        maps = [cast("MutableMapping[str, Any]", one) for one in (self.baked, self.tensors)]
+        return ChainMap(*maps)
+
+    def copy(self) -> nn.Module:
+        """Return the masked model as a plain one, with weights of its own where it has masks."""
+        model = self.reference
+        return strip(model) if isinstance(model, NNCFNetwork) else model
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """While it is entered, the hooks of `reference` do what they do in evaluation mode."""
+        model = self.reference
+        hooks = model.nncf.hooks if isinstance(model, NNCFNetwork) else ()
+        with evaluating([one.hook for one in hooks]):
+            yield
+
+
+def subject_of(model: nn.Module) -> Subject:
+    """Return what is thinned of `model`.
+
+    Masks are applied to one weight at a time. A wrapped model with other hooks on weights, or
+    whose modules read a shared weight differently, is copied: `strip`.
+
+    Raises:
+        TracingError: a hook cannot be baked in.
+    """
+    if not isinstance(model, NNCFNetwork):
+        return Subject(model, model)
+    check_strippable(model)
+    baked = BakedTensors(model)
+    others = [
+        one
+        for one in model.nncf.hooks
+        if isinstance(one.site, WeightSite) and not isinstance(one.hook, MaskHook | nn.Identity)
+    ]
+    if others or not baked.is_single:
+        plain = strip(model)
+        return Subject(plain, plain)
+    return Subject(unwrap(unhooked(model)), model, baked)

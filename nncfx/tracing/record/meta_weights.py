@@ -1,0 +1,81 @@
+"""Run models whose weights have no values yet: zeros that take no memory stand in for them."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from nncfx.tracing.calls.module_walk import all_modules
+from nncfx.tracing.calls.tensors import replaced
+
+__all__ = ["with_values", "zeros", "zeros_for_meta"]
+
+
+@contextmanager
+def zeros_for_meta(model: nn.Module) -> Iterator[frozenset[int]]:
+    """While it is entered, put zeros in place of the parameters and buffers on "meta".
+
+    The system gives memory to zeros when they are first written to, so that they cost nothing.
+    What code makes of its inputs, such as masks of attention, then has values. Tensors that
+    modules share stay shared; tensors of special types stay on "meta".
+
+    Args:
+        model: any module.
+
+    Yields:
+        `id`s of the zeros.
+    """
+    before: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    made: dict[int, torch.Tensor] = {}
+    for _, module in all_modules(model):
+        tables: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)  # noqa: SLF001 (as torch's own walk)
+        for table in tables:
+            empty = {key: one for key, one in table.items() if one is not None and _is_empty(one)}
+            if empty:
+                before.append((table, empty))
+            for key, one in empty.items():
+                if id(one) not in made:
+                    made[id(one)] = _alike(one)
+                table[key] = made[id(one)]
+    try:
+        yield frozenset(map(id, made.values()))
+    finally:
+        for table, empty in before:
+            table.update(empty)
+
+
+def with_values(model: nn.Module, inputs: Any) -> Any:
+    """Return `inputs` with ones in place of tensors on "meta", if all of `model` has values.
+
+    Ones are a word, a position and a mask that lets through.
+    """
+    if any(
+        one is not None and one.is_meta
+        for _, module in all_modules(model)
+        for table in (module._parameters, module._buffers)  # noqa: SLF001 (as torch's own walk)
+        for one in table.values()
+    ):
+        return inputs
+    return replaced(inputs, lambda one: torch.ones_like(one, device="cpu") if one.is_meta else one)
+
+
+def _is_empty(tensor: torch.Tensor) -> bool:
+    return tensor.is_meta and type(tensor) in (torch.Tensor, nn.Parameter)
+
+
+def zeros(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Return zeros on the CPU that take no memory until they are written to."""
+    size = math.prod(shape) * dtype.itemsize
+    # of numpy, which asks the system for them, where torch would write them
+    return torch.from_numpy(np.zeros(size, dtype=np.uint8)).view(dtype).view(tuple(shape))
+
+
+def _alike(tensor: torch.Tensor) -> torch.Tensor:
+    made = zeros(tensor.shape, tensor.dtype)
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(made, requires_grad=tensor.requires_grad)
+    return made
