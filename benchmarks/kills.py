@@ -41,7 +41,6 @@ from nncfx import hago
 from nncfx.compressor import build_evidence
 from nncfx.compressor.trials import candidate_timer
 from nncfx.errors import NNCFXError
-from nncfx.evidence.json_codec import write_text
 from nncfx.lc import DC, LC, RecoveryData
 from nncfx.objectives import Minimize, footprint
 from nncfx.runtimes import TimingPlan
@@ -59,6 +58,7 @@ from nncfx.search import (
     search_level,
     search_space,
 )
+from nncfx.storage.formats.whole_file import write_text
 
 FAULTS: Mapping[str, Callable[[], BaseException]] = {
     "ENOSPC": lambda: OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),

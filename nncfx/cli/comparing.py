@@ -67,7 +67,8 @@ def _facts(file: Path, kind: str) -> Mapping[str, Any]:
             "opset": found.opset,
         }
     if kind == "JSON":
-        from nncfx.evidence.json_codec import load_object, read_text
+        from nncfx.json_codec import load_object
+        from nncfx.storage.formats.whole_file import read_text
 
         return dict(_flat(load_object(read_text(file), f"file '{file}'"), ""))
     return {

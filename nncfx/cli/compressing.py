@@ -85,7 +85,7 @@ def demo(
 
     The file is written to FOLDER/digits.py; killed, `nncfx demo` goes on.
     """
-    from nncfx.evidence.json_codec import write_text
+    from nncfx.storage.formats.whole_file import write_text
     from nncfx.tasks import digits, read_task
 
     if importlib.util.find_spec("sklearn") is None:

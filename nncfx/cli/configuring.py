@@ -96,7 +96,7 @@ def init(
     ] = True,
 ) -> None:
     """Write a config that runs as it is, with the code that it names beside it."""
-    from nncfx.evidence.json_codec import write_text
+    from nncfx.storage.formats.whole_file import write_text
 
     code = config.with_suffix(".py")
     if config.suffix != ".json":

@@ -7,7 +7,6 @@ from typing import Any, Final
 from nncfx.compressor.space_config import SchemeOfCandidate, space_of
 from nncfx.config import Fault, NNCFConfig, SearchConfig, config_error
 from nncfx.errors import ArgumentError
-from nncfx.evidence.json_codec import read_text
 from nncfx.lc import ADMM, DC, LC, DCFineTuned, Recovery
 from nncfx.objectives import (
     Objective,
@@ -22,6 +21,7 @@ from nncfx.runtimes.predict.latency_table import predicted_latency
 from nncfx.runtimes.predict.measured_table import read_table
 from nncfx.schemes.from_config import schemes_from
 from nncfx.search import SearchSettings, SpaceSettings
+from nncfx.storage.formats.whole_file import read_text
 from nncfx.tracing import ExampleInputs
 
 __all__ = ["arguments_from"]

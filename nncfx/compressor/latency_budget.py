@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from nncfx.config import PruningParams
 from nncfx.controllers.masks.costs import register_costs
 from nncfx.errors import ArgumentError, CompressionError
-from nncfx.evidence.json_codec import read_text
 from nncfx.export import export_onnx
 from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels, GroupSet
@@ -22,6 +21,7 @@ from nncfx.network import NNCFNetwork, inputs_for, unwrap
 from nncfx.runtimes import LatencyTable, Variant, measured_table, read_table
 from nncfx.schemes import keep_groups
 from nncfx.schemes.masks.alignment import resolve_alignment
+from nncfx.storage.formats.whole_file import read_text
 from nncfx.targets import TARGETS, Alignment
 from nncfx.thinning.removal import Removal, removed
 from nncfx.thinning.selection import Selection

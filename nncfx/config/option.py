@@ -4,30 +4,11 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from nncfx.json_codec import Limits
+
 __all__ = ["LEVEL", "Limits", "OptionSpec", "option", "options_of", "required", "spec_of"]
 
 _KEY = "nncfx.option"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Bounds of a number, or of each number of a list; None is no bound."""
-
-    minimum: float | None = None
-    maximum: float | None = None
-    above: float | None = None
-    below: float | None = None
-    min_items: int | None = None
-
-    def as_schema(self) -> dict[str, float]:
-        """Return the bounds of the number in the words of JSON Schema."""
-        words = {
-            "minimum": self.minimum,
-            "maximum": self.maximum,
-            "exclusiveMinimum": self.above,
-            "exclusiveMaximum": self.below,
-        }
-        return {word: bound for word, bound in words.items() if bound is not None}
 
 
 LEVEL = Limits(minimum=0, below=1)

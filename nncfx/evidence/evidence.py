@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nncfx.errors import ArgumentError, StorageError
-from nncfx.evidence.json_codec import decode, encode, load_object, read_text, write_text
 from nncfx.evidence.judgement import Judgement
 from nncfx.evidence.network_facts import OperationFacts, WeightFacts
+from nncfx.json_codec import decode, encode, load_object
+from nncfx.storage.formats.whole_file import read_text, write_text
 
 __all__ = [
     "EVIDENCE_FORMAT",
@@ -298,7 +299,7 @@ class Evidence:
                 "Use the nncfx that wrote the file, or run again.",
             )
         try:
-            return decode(cls, body)
+            return decode(cls, body, finite=False)
         except ArgumentError as error:
             raise StorageError(f"The evidence contradicts itself. {error}") from error
 

@@ -1,7 +1,6 @@
 """The state of an unfinished recovery: one safetensors file, so that a killed one goes on."""
 
 import copy
-import dataclasses
 import hashlib
 import json
 import re
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from nncfx.errors import StorageError
+from nncfx.json_codec import decode, encode
 from nncfx.lc.lagrangian import Lagrangian
 from nncfx.lc.projection import Best, Projection
 from nncfx.lc.recovery import StepRecord
@@ -66,8 +66,7 @@ class Unfinished:
         parts = zip(_PARTS, (learner, found.compressed, found.model), strict=True)
         tensors = {f"{part}:{n}": t for part, m in parts for n, t in _tensors(m).items()}
         tensors |= lagrangian.state() | _generators(learner)
-        history = [dataclasses.asdict(record) for record in best.history]
-        about = {"mu": lagrangian.mu, "metric": metric, "history": history}
+        about = {"mu": lagrangian.mu, "metric": metric, "history": encode(best.history)}
         # a clone each: safetensors refuses tensors that share memory
         clones = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
         with writing(self._path) as draft:
@@ -91,11 +90,10 @@ class Unfinished:
         )
         _fill(learner, tensors, "learner", device)
         lagrangian.restore(tensors, about["mu"])
-        best.restore(
-            projection, about["metric"], [StepRecord(**record) for record in about["history"]]
-        )
+        history = decode(tuple[StepRecord, ...], about["history"], finite=False)
+        best.restore(projection, about["metric"], list(history))
         _set_generators(learner, tensors)
-        return len(about["history"])
+        return len(history)
 
     def discard(self) -> None:
         """Remove the file: the recovery has finished."""

@@ -6,7 +6,6 @@ from typing import Any
 
 from nncfx.errors import MissingExtraError
 from nncfx.evidence.evidence import Evidence
-from nncfx.evidence.json_codec import write_text
 from nncfx.report.chart import study_charts
 from nncfx.report.claims import checks, headline, warning
 from nncfx.report.downloads import artefacts, downloads
@@ -16,6 +15,7 @@ from nncfx.report.pareto import scatters
 from nncfx.report.tables import layer_table, summary_table, trial_table
 from nncfx.report.words import explained
 from nncfx.runtimes import call_words
+from nncfx.storage.formats.whole_file import write_text
 
 __all__ = ["render_report", "write_report"]
 

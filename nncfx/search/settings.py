@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 from nncfx.errors import ArgumentError
+from nncfx.json_codec import encode
 from nncfx.search.noise import CAUTION
 from nncfx.search.resolution import Resolution
 from nncfx.search.trials import JSONValue
@@ -63,7 +64,7 @@ class SearchSettings:
 
     def to_json(self) -> dict[str, JSONValue]:
         """Return the settings as a JSON object."""
-        settings = dataclasses.asdict(self)
+        settings: dict[str, JSONValue] = encode(self)
         if self.caution == CAUTION:  # as in the journals of earlier versions
             del settings["caution"]
         return settings

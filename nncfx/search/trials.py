@@ -3,15 +3,31 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, StorageError
+from nncfx.json_codec import Limits, decode, encode
 
-__all__ = ["JSONValue", "Measurement", "Observation", "Stage", "Trial"]
+__all__ = [
+    "Count",
+    "JSONValue",
+    "Measurement",
+    "Observation",
+    "Seconds",
+    "Stage",
+    "State",
+    "Trial",
+    "check_ended",
+    "read_line",
+]
 
 JSONValue: TypeAlias = "bool | int | float | str | list[JSONValue] | dict[str, JSONValue] | None"
 Stage: TypeAlias = Literal["dense", "accuracy", "objective"]
 State: TypeAlias = Literal["done", "failed"]
+Count: TypeAlias = Annotated[int, Limits(minimum=0)]
+Seconds: TypeAlias = Annotated[float, Limits(minimum=0)]
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,29 +120,23 @@ class Trial:
     started: str
     after: int | None = None
 
+    def __post_init__(self) -> None:
+        check_ended(self.state, self.measurement, self.error)
+
     def is_feasible(self, threshold: float, caution: float = 0.0) -> bool:
         """Say whether the trial is done and its metric safely (by `caution`) at the threshold."""
         return self.measurement is not None and self.measurement.safe_metric(caution) >= threshold
 
     def to_json(self) -> dict[str, JSONValue]:
         """Return the trial as the JSON object that a journal line holds."""
-        measured = self.measurement
-        known = measured is not None and measured.standard_error is not None
-        return {
-            "number": self.number,
-            "stage": self.stage,
-            "level": self.level,
-            "state": self.state,
-            "metric": None if measured is None else measured.metric,
-            "objective": None if measured is None else measured.objective,
-            # absent where it is not known, as in the journals of earlier versions
-            **({"standard_error": measured.standard_error} if measured and known else {}),
-            "details": {} if measured is None else dict(measured.details),
-            "error": self.error,
-            "seconds": self.seconds,
-            "started": self.started,
-            **({} if self.after is None else {"after": self.after}),
-        }
+        written = vars(self).copy()
+        measured = written.pop("measurement")
+        found = vars(measured or Measurement(metric=0, objective=0)).copy()
+        if measured is None:
+            found |= {"metric": None, "objective": None}
+        # the details are JSON values already, and a number that is not finite is refused there
+        details = {"details": dict(found["details"])}
+        return dict(encode(_Line(**written, **found), omit="defaults") | details)
 
     @staticmethod
     def from_json(record: object) -> "Trial":
@@ -135,58 +145,51 @@ class Trial:
         Raises:
             ArgumentError: a key is missing or unknown, or a value has the wrong type or range.
         """
-        import jsonschema
-
-        try:
-            jsonschema.validate(record, _SCHEMA)
-        except jsonschema.ValidationError as error:
-            place = ".".join(str(part) for part in error.absolute_path) or "the trial"
-            raise ArgumentError(
-                f"{place} is not what a trial holds: {error.message}. "
-                "A journal line is written by nncfx.search.Study only; restore it from a copy."
-            ) from error
-        fields = cast("dict[str, Any]", record)  # held against the schema just above
-        names = ("metric", "objective", "details", "standard_error")
-        measured = {key: fields.pop(key) for key in names if key in fields}
+        fields = vars(read_line(_Line, record)).copy()
+        measured = {one.name: fields.pop(one.name) for one in dataclasses.fields(Measurement)}
         done = Measurement(**measured) if fields["state"] == "done" else None
-        if done is not None and not done.is_finite:  # 1e999, say
-            raise ArgumentError(
-                "The metric or the objective of a done trial is not finite. Restore the journal "
-                "from a copy."
-            )
         return Trial(**fields, measurement=done)
 
 
-_SCHEMA = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": [
-        "number",
-        "stage",
-        "level",
-        "state",
-        "metric",
-        "objective",
-        "details",
-        "error",
-        "seconds",
-        "started",
-    ],
-    "properties": {
-        "number": {"type": "integer", "minimum": 0},
-        "stage": {"enum": ["dense", "accuracy", "objective"]},
-        "level": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
-        "state": {"enum": ["done", "failed"]},
-        "metric": {"type": ["number", "null"]},
-        "objective": {"type": ["number", "null"]},
-        "standard_error": {"type": "number", "minimum": 0},
-        "details": {"type": "object"},
-        "error": {"type": ["string", "null"]},
-        "seconds": {"type": "number", "minimum": 0},
-        "started": {"type": "string"},
-        "after": {"type": "integer", "minimum": 0},
-    },
-    "if": {"properties": {"state": {"const": "done"}}},
-    "then": {"properties": {"metric": {"type": "number"}, "objective": {"type": "number"}}},
-    "else": {"properties": {"error": {"type": "string"}}},
-}
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Line:
+    """A trial as a journal holds it: what was measured stands among the rest."""
+
+    number: Count
+    stage: Stage
+    level: Annotated[float, Limits(minimum=0, below=1)]
+    state: State
+    metric: float | None
+    objective: float | None
+    standard_error: float | None = None
+    details: Mapping[str, Any]
+    error: str | None
+    seconds: Seconds
+    started: str
+    after: Count | None = None
+
+
+def read_line(kind: type[T], record: object) -> T:
+    """Return the `kind` of trial that a journal line holds.
+
+    Raises:
+        ArgumentError: a key is missing or unknown, or a value has the wrong type or range.
+    """
+    try:
+        return decode(kind, record)
+    except StorageError as error:
+        raise ArgumentError(
+            f"This is not what a trial holds: {error} A journal line is written by nncfx.search "
+            "only; restore it from a copy."
+        ) from error
+
+
+def check_ended(state: State, measured: object, error: str | None) -> None:
+    """Refuse a trial that is done and has measured nothing, or failed without a reason.
+
+    Raises:
+        ArgumentError: it is such a trial.
+    """
+    if (measured if state == "done" else error) is None:
+        lacks = "what was measured" if state == "done" else "an error"
+        raise ArgumentError(f"The trial is {state!r} and has not {lacks}, which belongs to it.")

@@ -9,8 +9,9 @@ from typing import Final, Self
 from typing_extensions import override
 
 from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.json_codec import decode, encode
 from nncfx.operators.kinds import KINDS, unknown_kinds
-from nncfx.targets.description_json import from_data, read_description, to_data
+from nncfx.targets.description import read_description
 
 __all__ = ["DTYPES", "Descriptor", "Hardware"]
 
@@ -105,8 +106,9 @@ class Hardware:
     unified_scales: tuple[str, ...] = ()
     fused: tuple[tuple[str, ...], ...] = field(default=())
     alignment: int = 1
-    mac_costs: Mapping[str, float] = field(default_factory=dict)
-    byte_costs: Mapping[str, float] = field(default_factory=dict)
+    # a whole number stays one: logs of searches hold a digest of the text
+    mac_costs: Mapping[str, int | float] = field(default_factory=dict)
+    byte_costs: Mapping[str, int | float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for table in (self.mac_costs, self.byte_costs):
@@ -135,7 +137,7 @@ class Hardware:
     @override
     def __reduce__(self) -> tuple[object, ...]:
         # a mapping proxy does not pickle; plain data does
-        return (from_data, (type(self), to_data(self)))
+        return (decode, (type(self), encode(self)))
 
     def descriptors(self, kind: str) -> tuple[Descriptor, ...]:
         """Return the descriptors of `kind`, preferred first; none where it is not described."""
@@ -158,7 +160,7 @@ class Hardware:
 
     def to_json(self) -> str:
         """Return the description as JSON text; equal ones give equal text."""
-        values = to_data(self)
+        values = encode(self, omit="none")
         if not self.saturating_sums:
             # as before there was such a field: logs of searches hold a digest of this text
             del values["saturating_sums"]

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from nncfx.errors import ArgumentError
+from nncfx.json_codec import encode
 from nncfx.targets.alignment import Alignment
-from nncfx.targets.description_json import read_description, to_data
+from nncfx.targets.description import read_description
 from nncfx.targets.hardware import Hardware
 from nncfx.targets.selection_cost import SelectionCost
 from nncfx.targets.workarounds import WORKAROUNDS
@@ -106,7 +107,7 @@ class Target:
 
     def to_json(self) -> str:
         """Return the target as JSON text; equal ones give equal text."""
-        return json.dumps(to_data(self), indent=1, sort_keys=True)
+        return json.dumps(encode(self, omit="none"), indent=1, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Self:

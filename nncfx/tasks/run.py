@@ -21,10 +21,11 @@ from nncfx.errors import (
     StorageError,
 )
 from nncfx.evidence.evidence import Evidence
-from nncfx.evidence.json_codec import load_object, read_text, write_text
 from nncfx.export import export_onnx
+from nncfx.json_codec import load_object
 from nncfx.quantization import quantize
 from nncfx.runtimes import BuildOptions, metric_through, runtime_named, time_sessions, verdict
+from nncfx.storage.formats.whole_file import read_text, write_text
 from nncfx.targets import target_named
 from nncfx.tasks.task import Task, read_task
 from nncfx.tasks.training import Say, Trained, evidence_of, save_compressed, train_task

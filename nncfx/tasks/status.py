@@ -12,9 +12,10 @@ import jsonschema
 
 from nncfx.errors import SearchError, StorageError, error_text
 from nncfx.evidence.evidence import Evidence
-from nncfx.evidence.json_codec import load_object, read_text
+from nncfx.json_codec import load_object
 from nncfx.search import CAUTION, CandidateTrial, Trial
 from nncfx.storage.formats.line_file import json_line, whole_and_torn
+from nncfx.storage.formats.whole_file import read_text
 from nncfx.tasks.run import EVIDENCE, RESULT, RUN
 from nncfx.tasks.training import PROGRESS
 

@@ -21,11 +21,10 @@ from nncfx.controllers import CompressionStage
 from nncfx.controllers.base.weights import own_parameters
 from nncfx.errors import ArgumentError, MissingExtraError
 from nncfx.evidence.evidence import Evidence, ModelFacts
-from nncfx.evidence.json_codec import write_text
 from nncfx.evidence.layer_table import layer_rows
 from nncfx.graph.macs import total_macs
 from nncfx.runtimes import Timing
-from nncfx.storage.formats.whole_file import SavedFile
+from nncfx.storage.formats.whole_file import SavedFile, write_text
 from nncfx.tasks.task import Task
 from nncfx.thinning import ThinRecipe, save_thinned, thin
 from nncfx.tracing import trace

@@ -3,7 +3,7 @@
 import dataclasses
 
 from nncfx.evidence import OperationFacts, WeightFacts
-from nncfx.evidence.json_codec import decode, encode
+from nncfx.json_codec import decode, encode
 
 
 def test_they_read_back() -> None:

@@ -11,9 +11,8 @@ import torch
 
 import nncfx
 from nncfx.compressor.trials.trial_weights import TrialStates
-from nncfx.evidence.json_codec import write_text
 from nncfx.runtimes.protocol.engine_cache import kept_engine
-from nncfx.storage.formats.whole_file import write_whole
+from nncfx.storage.formats.whole_file import write_text, write_whole
 
 
 @pytest.fixture

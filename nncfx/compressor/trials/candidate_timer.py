@@ -11,8 +11,8 @@ from typing import Final, Self, final
 from torch import nn
 
 from nncfx.errors import StorageError
-from nncfx.evidence.json_codec import decode, load_object, read_text, write_text
 from nncfx.export import ExportResult, export_onnx
+from nncfx.json_codec import decode, load_object
 from nncfx.objectives import Objective
 from nncfx.runtimes import (
     BuildOptions,
@@ -27,6 +27,7 @@ from nncfx.runtimes import (
 )
 from nncfx.runtimes.processor import processor_kind
 from nncfx.runtimes.protocol.named_inputs import examples_in
+from nncfx.storage.formats.whole_file import read_text, write_text
 from nncfx.tracing import ExampleInputs
 
 __all__ = ["CandidateTimer"]

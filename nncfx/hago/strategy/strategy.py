@@ -1,14 +1,13 @@
 """A strategy: what is quantized, with how many bits, up to which thresholds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
-
-import jsonschema
+from typing import Annotated, Any, Final, TypeAlias
 
 from nncfx.errors import ArgumentError, CompressionError, StorageError
 from nncfx.hago.graph.quant_graph import QuantGraph
 from nncfx.hago.rules.topology import Topology
+from nncfx.json_codec import Limits, decode, encode
 from nncfx.targets import Hardware
 
 __all__ = [
@@ -25,7 +24,8 @@ FEWEST_BITS: Final = 2
 MOST_BITS: Final = 32
 """What integers have at least, with a sign, and at most."""
 
-Threshold = float | tuple[float, ...]
+_Positive: TypeAlias = Annotated[float, Limits(above=0)]
+Threshold: TypeAlias = _Positive | Annotated[tuple[_Positive, ...], Limits(min_items=1)]
 """The largest magnitude that is represented: one, or one per output channel of a weight."""
 
 
@@ -42,22 +42,13 @@ class Strategy:
 
     model_hash: int
     topology: Topology
-    bits: tuple[int, ...]
+    bits: tuple[Annotated[int, Limits(minimum=FEWEST_BITS, maximum=MOST_BITS)], ...]
     thresholds: tuple[Threshold, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return the strategy as a JSON object."""
-        return {
-            "model_hash": self.model_hash,
-            "topology": {
-                "node_conds": list(self.topology.node_conds),
-                "edge_conds": list(self.topology.edge_conds),
-            },
-            "bits": list(self.bits),
-            "thresholds": [
-                list(one) if isinstance(one, tuple) else one for one in self.thresholds
-            ],
-        }
+        written: dict[str, Any] = encode(self)
+        return written
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "Strategy":
@@ -67,21 +58,11 @@ class Strategy:
             StorageError: `record` is no strategy.
         """
         try:
-            jsonschema.validate(record, _SCHEMA)
-        except jsonschema.ValidationError as error:
+            return decode(cls, record)
+        except StorageError as error:
             raise StorageError(
-                f"This is no strategy: {error.json_path}: {error.message}. "
-                "Give what nncfx.hago wrote.",
+                f"This is no strategy: {error} Give what nncfx.hago wrote.",
             ) from error
-        return cls(
-            record["model_hash"],
-            Topology(
-                tuple(record["topology"]["node_conds"]),
-                tuple(record["topology"]["edge_conds"]),
-            ),
-            tuple(record["bits"]),
-            tuple(_threshold(one) for one in record["thresholds"]),
-        )
 
 
 def require_same_model(graph: QuantGraph, strategy: Strategy) -> None:
@@ -123,31 +104,3 @@ def require_hash(strategy: Strategy, model_hash: int) -> None:
             f"has {model_hash}: bits and thresholds hold for one set of weights only. "
             "Prepare the model that was searched, with its weights, or search again.",
         )
-
-
-def _threshold(value: float | Sequence[float]) -> Threshold:
-    return tuple(map(float, value)) if isinstance(value, Sequence) else float(value)
-
-
-_CONDITIONS = {"type": "array", "items": {"type": "boolean"}}
-_POSITIVE = {"type": "number", "exclusiveMinimum": 0}
-_BITS = {"type": "integer", "minimum": FEWEST_BITS, "maximum": MOST_BITS}
-_SCHEMA = {
-    "type": "object",
-    "required": ["model_hash", "topology", "bits", "thresholds"],
-    "additionalProperties": False,
-    "properties": {
-        "model_hash": {"type": "integer"},
-        "topology": {
-            "type": "object",
-            "required": ["node_conds", "edge_conds"],
-            "additionalProperties": False,
-            "properties": {"node_conds": _CONDITIONS, "edge_conds": _CONDITIONS},
-        },
-        "bits": {"type": "array", "items": _BITS},
-        "thresholds": {
-            "type": "array",
-            "items": {"anyOf": [_POSITIVE, {"type": "array", "items": _POSITIVE, "minItems": 1}]},
-        },
-    },
-}

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from nncfx.errors import NNCFXError, StorageError
+from nncfx.json_codec import decode, encode
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import QuantizerSpec
@@ -37,7 +38,7 @@ def quantizer_records(
             {
                 "algorithm": one.algorithm,
                 "priority": int(one.priority),
-                "spec": _told(hook.spec),
+                "spec": encode(hook.spec, omit="defaults"),
                 "shape": list(hook.step.shape),
                 "sites": [],
             }
@@ -46,12 +47,6 @@ def quantizer_records(
         )
         record["sites"].append(_site_record(one.site))
     return list(records.values())
-
-
-def _told(spec: QuantizerSpec) -> dict[str, Any]:
-    """Return the fields of `spec` that are not as by default."""
-    values, default = dataclasses.asdict(spec), dataclasses.asdict(QuantizerSpec())
-    return {name: value for name, value in values.items() if value != default[name]}
 
 
 def _site_record(site: Site) -> list[Any]:
@@ -75,7 +70,7 @@ def insertions_from(records: Sequence[Any], *, most: int = _MOST) -> list[Insert
             shape = tuple(map(int, record["shape"]))
             if math.prod(shape) > most:
                 raise StorageError(f"its scales have the shape {shape}")
-            hook = Quantizer(QuantizerSpec(**record["spec"]), shape)
+            hook = Quantizer(decode(QuantizerSpec, record["spec"]), shape)
             if record.get("learned"):
                 hook.learn(logarithmic="log2_peak" in record["learned"])
             hook.is_active = bool(record.get("active", True))

@@ -3,17 +3,17 @@
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
-from nncfx.errors import ArgumentError, RuntimeFailure, StorageError, error_text
+from nncfx.errors import ArgumentError, RuntimeFailure, StorageError
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.graph.macs import macs
+from nncfx.json_codec import decode, encode, load_object
 from nncfx.objectives import Objective
 from nncfx.runtimes.timing.statistics import Array
-from nncfx.storage.formats.line_file import json_line
 from nncfx.tracing import ExampleInputs, trace
 
 __all__ = ["LatencyTable", "ModuleSample", "fitted_table", "predicted_latency"]
@@ -76,7 +76,7 @@ class LatencyTable:
 
     def to_json(self) -> str:
         """Return the table as JSON text; `from_json` reads it."""
-        return json.dumps({"latency_table": _FORMAT, **asdict(self)}, indent=1)
+        return json.dumps({"latency_table": _FORMAT, **encode(self)}, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> "LatencyTable":
@@ -86,24 +86,18 @@ class LatencyTable:
             StorageError: `text` is no table, or one of another version.
         """
         try:
-            found = json_line(text.encode())
-            if found["latency_table"] != _FORMAT:
-                raise StorageError(
-                    f"The latency table is of version {found['latency_table']}; this nncfx reads "
-                    f"version {_FORMAT}. Measure it again.",
-                )
-            samples = {
-                kind: tuple(ModuleSample(tuple(one["size"]), one["ms"]) for one in several)
-                for kind, several in found["samples"].items()
-            }
-            return cls(machine=found["machine"], samples=samples, scale=float(found["scale"]))
-        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
-            if isinstance(error, StorageError):
-                raise
+            found = load_object(text, "latency table")
+            version = found.pop("latency_table", None)
+            if version == _FORMAT:
+                return decode(cls, found)
+        except StorageError as error:
             raise StorageError(
-                f"This is no latency table: {error_text(error)}. "
-                "Write tables with LatencyTable.to_json.",
+                f"This is no latency table: {error} Write tables with LatencyTable.to_json.",
             ) from error
+        raise StorageError(
+            f"The latency table is of version {version!r:.60}; this nncfx reads "
+            f"version {_FORMAT}. Measure it again.",
+        )
 
     def _one(self, name: str, kind: str, size: tuple[float, ...]) -> float:
         if kind not in self.samples:

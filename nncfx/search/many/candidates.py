@@ -10,10 +10,18 @@ from typing import Any, cast
 from typing_extensions import override
 
 from nncfx.errors import ArgumentError
+from nncfx.json_codec import encode
 from nncfx.search.attempt import Attempt, attempt
 from nncfx.search.journaled import Journaled
 from nncfx.search.many.space import Candidate, Space
-from nncfx.search.trials import JSONValue, State
+from nncfx.search.trials import (
+    Count,
+    JSONValue,
+    Seconds,
+    State,
+    check_ended,
+    read_line,
+)
 
 __all__ = ["CandidateStudy", "CandidateTrial", "candidate_of", "nearest_trial"]
 
@@ -41,15 +49,16 @@ class CandidateTrial:
     state: State
     outcomes: Mapping[str, float] | None
     error: str | None
-    seconds: float
+    seconds: Seconds
     started: str
-    after: int | None = None
+    after: Count | None = None
+
+    def __post_init__(self) -> None:
+        check_ended(self.state, self.outcomes, self.error)
 
     def to_json(self) -> dict[str, JSONValue]:
         """Return the trial as the JSON object that a journal line holds."""
-        written = dataclasses.asdict(self)
-        if self.after is None:
-            del written["after"]
+        written: dict[str, JSONValue] = encode(self, omit="defaults")
         return written
 
     @staticmethod
@@ -59,17 +68,7 @@ class CandidateTrial:
         Raises:
             ArgumentError: a key is missing or unknown, or a value has the wrong type.
         """
-        import jsonschema
-
-        try:
-            jsonschema.validate(record, _SCHEMA)
-        except jsonschema.ValidationError as error:
-            place = ".".join(str(part) for part in error.absolute_path) or "the trial"
-            raise ArgumentError(
-                f"{place} is not what a trial holds: {error.message}. A journal line is written "
-                "by nncfx.search.CandidateStudy only; restore it from a copy."
-            ) from error
-        return CandidateTrial(**cast("dict[str, Any]", record))  # held against the schema
+        return read_line(CandidateTrial, record)
 
 
 class CandidateStudy(Journaled[CandidateTrial]):
@@ -196,27 +195,3 @@ def _numbers(value: object, names: Iterable[str]) -> dict[str, float]:
             f"The evaluation returned {value!r}, and this search needs a number for each of "
             f"{', '.join(wanted)}. Return a dict of floats by these names."
         ) from error
-
-
-_NUMBERS = {"type": "object", "additionalProperties": {"type": "number"}}
-_SCHEMA = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["number", "candidate", "state", "outcomes", "error", "seconds", "started"],
-    "properties": {
-        "number": {"type": "integer", "minimum": 0},
-        "candidate": {
-            "type": "object",
-            "additionalProperties": {"type": ["number", "string"]},
-        },
-        "state": {"enum": ["done", "failed"]},
-        "outcomes": {"anyOf": [_NUMBERS, {"type": "null"}]},
-        "error": {"type": ["string", "null"]},
-        "seconds": {"type": "number", "minimum": 0},
-        "started": {"type": "string"},
-        "after": {"type": "integer", "minimum": 0},
-    },
-    "if": {"properties": {"state": {"const": "done"}}},
-    "then": {"properties": {"outcomes": _NUMBERS}},
-    "else": {"properties": {"error": {"type": "string"}}},
-}

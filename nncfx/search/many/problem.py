@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from nncfx.errors import ArgumentError
+from nncfx.json_codec import encode
 from nncfx.search.many.space import Space
 from nncfx.search.trials import JSONValue
 
@@ -72,12 +73,7 @@ class Problem:
 
     def to_json(self) -> dict[str, JSONValue]:
         """Return the problem as JSON, for the header of a journal."""
-        return {
-            "space": self.space.to_json(),
-            "objectives": dict(self.objectives),
-            "at_least": dict(self.at_least),
-            "at_most": dict(self.at_most),
-        }
+        return dict(encode(self) | {"space": self.space.to_json()})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,7 +101,7 @@ class SpaceSettings:
 
     def to_json(self) -> dict[str, JSONValue]:
         """Return the settings as a JSON object."""
-        return dataclasses.asdict(self)
+        return dict(encode(self))
 
 
 def non_dominated(points: Iterable[tuple[float, ...]]) -> list[bool]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.json_codec import encode
 from nncfx.search.trials import JSONValue
 
 __all__ = ["Candidate", "Choice", "Dimension", "Range", "Space"]
@@ -168,12 +169,7 @@ class Space:
 
     def to_json(self) -> list[JSONValue]:
         """Return the space as JSON, for the header of a journal."""
-        return [
-            {"name": d.name, "values": list(d.values)}
-            if isinstance(d, Choice)
-            else {"name": d.name, "low": d.low, "high": d.high}
-            for d in self
-        ]
+        return list(encode(self.dimensions))
 
     def __iter__(self) -> Iterator[Dimension]:
         return iter(self.dimensions)

@@ -17,7 +17,16 @@ from safetensors import SafetensorError
 
 from nncfx.errors import NNCFXError, StorageError
 
-__all__ = ["SavedFile", "open_file", "sync", "write_whole", "writing", "writing_files"]
+__all__ = [
+    "SavedFile",
+    "open_file",
+    "read_text",
+    "sync",
+    "write_text",
+    "write_whole",
+    "writing",
+    "writing_files",
+]
 
 _UNSYNCED: Final = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 """What file systems say that cannot fsync folders, and systems that cannot open them."""
@@ -43,6 +52,24 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
         raise StorageError(f"'{path}' cannot be read ({error}). Check the path.") from error
 
 
+def read_text(path: str | Path) -> str:
+    """Return the text of the UTF-8 file at `path`.
+
+    Raises:
+        StorageError: There is no such file, or it is not UTF-8 text.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise StorageError(
+            f"'{path}' cannot be read: {error.strerror}. Check the path.",
+        ) from error
+    except UnicodeDecodeError as error:
+        raise StorageError(
+            f"'{path}' is not UTF-8 text at byte {error.start}; it is not a file of this kind.",
+        ) from error
+
+
 def write_whole(path: Path, parts: Iterable[bytes | memoryview]) -> SavedFile:
     """Write `parts` to `path` as `writing` does; each is asked for when the one before is written.
 
@@ -52,6 +79,17 @@ def write_whole(path: Path, parts: Iterable[bytes | memoryview]) -> SavedFile:
     with writing(path) as draft, draft.open("wb") as file:
         size = sum(file.write(part) for part in parts)
     return SavedFile(path=path, size_bytes=size)
+
+
+def write_text(path: str | Path, text: str) -> Path:
+    """Write `text` in UTF-8 to `path` by way of a temporary name and return the path.
+
+    Missing folders are made. A reader sees the old file or the new one, never a part.
+
+    Raises:
+        StorageError: The folder cannot be made or written to.
+    """
+    return write_whole(Path(path), [text.encode()]).path
 
 
 @contextlib.contextmanager

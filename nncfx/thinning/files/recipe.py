@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -11,21 +11,19 @@ from torch import nn
 from torch.optim import Optimizer
 
 from nncfx.errors import ThinningError, did_you_mean, error_text
+from nncfx.json_codec import decode, encode, load_object
 from nncfx.storage.models.narrow_attention import narrow_attention
 from nncfx.thinning.forward.arguments import Arguments, from_plain, made_bytes, plain
 from nncfx.thinning.forward.fx_graph import forward_graph
 from nncfx.thinning.forward.graph_form import exchange
-from nncfx.thinning.surgery import Sizes, copy_without
+from nncfx.thinning.surgery import copy_without
 from nncfx.tracing.calls.input_specs import MOST_BYTES
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors
-from nncfx.untrusted import read_json
 
 __all__ = ["ThinRecipe", "rebuild", "thin_optimizer"]
 
 _FORMAT: Final = "nncfx thin recipe"
 _VERSION: Final = 1
-
-_Removed: TypeAlias = Mapping[tuple[str, int], tuple[int, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +39,8 @@ class ThinRecipe:
     """
 
     model_class: str
-    removed: _Removed
-    sizes: Mapping[str, Sizes]
+    removed: Mapping[tuple[str, int], tuple[int, ...]]
+    sizes: Mapping[str, Mapping[str, int | tuple[int, ...]]]
     forms: Mapping[str, Arguments] = field(default_factory=dict)
 
     def __deepcopy__(self, _: dict[int, Any]) -> "ThinRecipe":
@@ -51,23 +49,20 @@ class ThinRecipe:
 
     def to_json(self) -> str:
         """Return the recipe as JSON text; `from_json` is the inverse."""
-        removed = [
-            {"tensor": name, "axis": axis, "entries": list(entries)}
-            for (name, axis), entries in self.removed.items()
-        ]
-        content: dict[str, Any] = {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "model_class": self.model_class,
-            "removed": removed,
-            "sizes": {name: dict(sizes) for name, sizes in self.sizes.items()},
-        }
-        if self.forms:
-            content["forms"] = {
+        content = _Content(
+            model_class=self.model_class,
+            removed=tuple(
+                _Removed(tensor=name, axis=axis, entries=entries)
+                for (name, axis), entries in self.removed.items()
+            ),
+            sizes=self.sizes,
+            forms={
                 name: {key: plain(value) for key, value in arguments.items()}
                 for name, arguments in self.forms.items()
-            }
-        return json.dumps(content, indent=1)
+            },
+        )
+        head = {"format": _FORMAT, "version": _VERSION}
+        return json.dumps(head | encode(content, omit="defaults"), indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> "ThinRecipe":
@@ -77,32 +72,46 @@ class ThinRecipe:
             ThinningError: `text` is no recipe, or one of another version.
         """
         try:
-            content: Any = read_json(text)
-            if content["format"] != _FORMAT or content["version"] != _VERSION:
+            body = load_object(text, "recipe")
+            kind, version = body.pop("format"), body.pop("version")
+            if (kind, version) != (_FORMAT, _VERSION):
                 raise ThinningError(
-                    f"This is {content['format']!r}, version {content['version']!r}; "
-                    f"{_FORMAT!r}, version {_VERSION} is read here. Write it anew.",
+                    f"This is {kind!r:.60}, version {version!r:.60}; {_FORMAT!r}, version "
+                    f"{_VERSION} is read here. Write it anew.",
                 )
-            return cls(
-                model_class=str(content["model_class"]),
-                removed={
-                    (str(one["tensor"]), int(one["axis"])): tuple(map(int, one["entries"]))
-                    for one in content["removed"]
-                },
-                sizes={
-                    str(name): {str(key): _size(value) for key, value in sizes.items()}
-                    for name, sizes in content["sizes"].items()
-                },
-                forms={
-                    str(name): {str(key): from_plain(value) for key, value in arguments.items()}
-                    for name, arguments in content.get("forms", {}).items()
-                },
-            )
+            content = decode(_Content, body)
+            forms = {
+                name: {key: from_plain(value) for key, value in arguments.items()}
+                for name, arguments in content.forms.items()
+            }
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ThinningError(
                 f"The text is no thin recipe: {error_text(error)}. Pass what "
                 "ThinRecipe.to_json returned.",
             ) from error
+        removed = {(one.tensor, one.axis): one.entries for one in content.removed}
+        return cls(
+            model_class=content.model_class, removed=removed, sizes=content.sizes, forms=forms
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Removed:
+    """What went from one axis of one tensor, as a file has it."""
+
+    tensor: str
+    axis: int
+    entries: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Content:
+    """What a file holds of a recipe, behind its format and version."""
+
+    model_class: str
+    removed: tuple[_Removed, ...]
+    sizes: Mapping[str, Mapping[str, int | tuple[int, ...]]]
+    forms: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def rebuild(
@@ -237,10 +246,6 @@ def _cut(tensor: torch.Tensor, cuts: Mapping[int, tuple[int, ...]]) -> torch.Ten
         keep = np.setdiff1d(np.arange(tensor.shape[axis]), np.array(gone))
         tensor = tensor.index_select(axis, torch.from_numpy(keep).to(tensor.device))
     return tensor
-
-
-def _size(value: int | list[int]) -> int | tuple[int, ...]:
-    return tuple(map(int, value)) if isinstance(value, list) else int(value)
 
 
 def _check(

@@ -1,0 +1,26 @@
+"""Descriptions that a user wrote, read as arguments."""
+
+from typing import TypeVar
+
+from nncfx.errors import ArgumentError, StorageError
+from nncfx.json_codec import decode, load_object
+
+__all__ = ["read_description"]
+
+Description = TypeVar("Description")
+
+
+def read_description(kind: type[Description], text: str) -> Description:
+    """Return the `kind`, a `Target` or a `Hardware`, that the JSON `text` describes.
+
+    Raises:
+        ArgumentError: it is no JSON, lacks a field, or has one that is unknown or of another
+            type; names the JSON paths. Or it names what is not known.
+    """
+    what = f"{kind.__name__.lower()} description"
+    try:
+        return decode(kind, load_object(text, what))
+    except StorageError as error:
+        raise ArgumentError(
+            f"The {what} has faults: {error} {kind.__name__}.to_json() shows how one is written.",
+        ) from error
