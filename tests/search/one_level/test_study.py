@@ -80,16 +80,20 @@ def test_a_damaged_line_is_refused_with_its_number(tmp_path: pathlib.Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "place"),
-    [("level", 1.5, "level"), ("state", "lost", "state"), ("metric", None, "metric")],
+    ("key", "value", "fault"),
+    [
+        ("level", 1.5, r"This is not what a trial holds: \$.level is 1.5; a number below 1"),
+        ("state", "lost", r"This is not what a trial holds: \$.state is 'lost'; one of 'done'"),
+        ("metric", None, "The metric is None, which is not a number"),
+    ],
 )
 def test_a_line_out_of_range_is_refused_with_its_key(
-    tmp_path: pathlib.Path, key: str, value: object, place: str
+    tmp_path: pathlib.Path, key: str, value: object, fault: str
 ) -> None:
     path = journal_with(tmp_path / "journal.jsonl", 0.5)
     header, line = path.read_text().splitlines()
     path.write_text(f"{header}\n{json.dumps({**json.loads(line), key: value})}\n")
-    with pytest.raises(SearchError, match=f"line 2: {place} is not what a trial holds"):
+    with pytest.raises(SearchError, match=f"line 2: {fault}"):
         Study(path, {"seed": 0})
 
 
