@@ -184,11 +184,18 @@ def _claimed(draft: Path, opened: Callable[[], int]) -> Iterator[None]:
         try:
             _lock(handle)
             # else the one who held the lock before has renamed or removed it
-            if draft.exists() and os.path.samestat(os.fstat(handle), draft.stat()):
+            if _is_open(draft, handle):
                 yield
                 return
         finally:
             os.close(handle)
+
+
+def _is_open(path: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _opened_folder(folder: Path) -> int:
