@@ -1,12 +1,14 @@
 """Functions over plain integers and arrays, compiled by numba where it is installed."""
 
 import functools
+import importlib
 import importlib.util
 import logging
+import sys
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
-__all__ = ["IS_COMPILED", "compiled", "pays_off", "warn_slow"]
+__all__ = ["IS_COMPILED", "compiled", "pays_off", "prepare", "warn_slow"]
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -35,7 +37,13 @@ def compiled(function: FunctionT) -> FunctionT:
 
 def pays_off(count: int) -> bool:
     """Return whether a compiled loop of so many turns is worth the import of numba."""
-    return IS_COMPILED and count >= _MANY
+    return IS_COMPILED and (count >= _MANY or "numba" in sys.modules)
+
+
+def prepare(count: int) -> None:
+    """Import numba where coding `count` numbers, of one tensor or many, is worth that."""
+    if pays_off(count):
+        importlib.import_module("numba")
 
 
 def warn_slow(count: int) -> None:

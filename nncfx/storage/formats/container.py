@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from nncfx.errors import StorageError
+from nncfx.storage.codecs.compiled import prepare
 from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor
 from nncfx.storage.formats.segments import CODECS, Mode, TensorRow, read_segment, segments_of
 from nncfx.untrusted import read_json
@@ -300,6 +301,7 @@ def read_tensors(
         StorageError: The tensors are damaged or larger than `max_bytes`.
     """
     check_size(header, header.rows, max_bytes)
+    prepare(sum(row.count for row in header.rows))
     file.seek(-header.size_bytes, 2)
     at = 0
     for count, size, crc in header.segments:

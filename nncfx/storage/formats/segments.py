@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.storage.codecs import tensor_codecs
 from nncfx.storage.codecs.byte_reader import ByteReader
-from nncfx.storage.codecs.compiled import IS_COMPILED
+from nncfx.storage.codecs.compiled import IS_COMPILED, pays_off
 from nncfx.storage.codecs.huffman import count_symbols
 from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor, Words, narrow, widen
 from nncfx.storage.context_coding.stream import ContextWriter, read_stream
@@ -222,7 +222,7 @@ def read_segment(
 
 def _read(row: TensorRow, payload: memoryview, stream: Iterator[Words]) -> BitTensor:
     try:
-        words = next(stream) if row.in_stream else _read_alone(row, ByteReader(payload))
+        words = next(stream) if row.in_stream else _read_alone(row, payload)
     except StorageError as error:
         raise StorageError(f"Tensor {row.name!r}: {error}") from error
     except MemoryError as error:
@@ -234,10 +234,18 @@ def _read(row: TensorRow, payload: memoryview, stream: Iterator[Words]) -> BitTe
     return BitTensor(dtype=row.dtype, shape=row.shape, words=words)
 
 
-def _read_alone(row: TensorRow, payload: ByteReader) -> Words:
-    width = WIDTHS[row.stored]
-    words = tensor_codecs.decode_words(row.codec, payload, row.count, width, _widening(row))
-    payload.finish()
+def _read_alone(row: TensorRow, payload: memoryview) -> Words:
+    if pays_off(row.count):
+        from nncfx.storage.codecs.tensor_kernel import decoded  # with it comes numba
+
+        words = decoded(row.codec, payload, row.count, WIDTHS[row.stored])
+        if words is not None:
+            return widen(words, row.stored, row.dtype)
+    source = ByteReader(payload)
+    words = tensor_codecs.decode_words(
+        row.codec, source, row.count, WIDTHS[row.stored], _widening(row)
+    )
+    source.finish()
     return words
 
 

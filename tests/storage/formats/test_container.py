@@ -246,7 +246,7 @@ def test_a_tensor_larger_than_memory_is_our_error(monkeypatch: pytest.MonkeyPatc
     def full(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("nncfx.storage.codecs.tensor_codecs.decode_words", full)
+    monkeypatch.setattr("nncfx.storage.formats.segments._read_alone", full)
     with pytest.raises(StorageError, match=r"'z' takes 80 bytes, more than there is memory"):
         unpacked(pack(Contents(tensors={"z": bits_of(np.zeros(10))})))
 

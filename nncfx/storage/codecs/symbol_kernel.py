@@ -1,0 +1,249 @@
+"""The streams of symbols read by compiled loops, which judge nothing: see `tensor_kernel`.
+
+Bytes are followed by `PADDING` zeros, so that no look ahead leaves them; `end` is where they end.
+"""
+
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nncfx.storage.codecs.compiled import compiled
+from nncfx.storage.codecs.huffman import BLOCK, INDEXED_ABOVE
+from nncfx.storage.codecs.symbol_stream import ANS, HUFFMAN
+
+__all__ = ["PADDING", "Bytes", "Cursor", "next_varint", "read_symbols"]
+
+Bytes: TypeAlias = NDArray[np.uint8]
+Symbols: TypeAlias = NDArray[np.uint16]
+Cursor: TypeAlias = NDArray[np.int64]
+"""One number: the byte that is read next."""
+
+PADDING: Final = 64
+
+_LONGEST = 16
+_LARGEST = 1 << 16
+_FINEST = 1 << 14
+_MOST_LANES = 1 << 12
+
+
+@compiled
+def next_varint(data: Bytes, end: int, at: Cursor) -> int:
+    """Return the next LEB128 number below 2**42, or -1."""
+    value, shift, byte = 0, 0, 0x80
+    while byte >= 0x80:
+        if at[0] >= end or shift > 35:
+            return -1
+        byte = int(data[at[0]])
+        at[0] += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+    return -1 if byte == 0 and shift > 7 else value
+
+
+@compiled
+def _bits(data: Bytes, bit: int, count: int) -> int:
+    """Return the `count` bits, at most 16, from number `bit` on, highest first."""
+    byte = bit >> 3
+    window = (int(data[byte]) << 16) | (int(data[byte + 1]) << 8) | int(data[byte + 2])
+    return (window >> (24 - count - (bit & 7))) & ((1 << count) - 1)
+
+
+@compiled
+def _lengths(data: Bytes, end: int, at: Cursor) -> Bytes:
+    """Return the lengths of `prefix_code`; none at a fault."""
+    none = np.zeros(0, dtype=np.uint8)
+    size = next_varint(data, end, at)
+    if size < 1 or size > _LARGEST:
+        return none
+    lengths = np.zeros(size, dtype=np.uint8)
+    bit, done, last = 8 * at[0], 0, 5
+    while done < size:
+        if bit >= 8 * end:
+            return none
+        lead = _bits(data, bit, 3)
+        if lead < 4:  # 0: as the last one
+            bit += 1
+        elif lead < 6:  # 10: one more or less
+            bit += 3
+            last += -1 if lead & 1 else 1
+        elif lead == 7:  # 111: another one
+            last = _bits(data, bit + 3, 4) + 1
+            bit += 7
+        else:  # 110: a run of unused symbols
+            bit += 3
+            zeros = 0
+            while not _bits(data, bit, 1):
+                bit += 1
+                zeros += 1
+                if zeros > _LONGEST:
+                    return none
+            done += (1 << zeros) | _bits(data, bit + 1, zeros)
+            bit += 1 + zeros
+            continue
+        if last < 1 or last > _LONGEST:
+            return none
+        lengths[done] = last
+        done += 1
+    at[0] = (bit + 7) >> 3
+    padded = not bit & 7 or not _bits(data, bit, 8 * int(at[0]) - bit)
+    return lengths if done == size and lengths[size - 1] and at[0] <= end and padded else none
+
+
+@compiled
+def _read_fixed(data: Bytes, end: int, at: Cursor, width: int, out: Symbols) -> bool:
+    low = next_varint(data, end, at)
+    size = (len(out) * width + 7) >> 3
+    if width > _LONGEST or low < 0 or size > end - at[0]:
+        return False
+    bit = 8 * at[0]
+    at[0] += size
+    largest = low
+    for i in range(len(out)):
+        symbol = low + _bits(data, bit, width)
+        bit += width
+        largest = max(largest, symbol)
+        out[i] = symbol
+    return largest < _LARGEST and not (bit & 7 and _bits(data, bit, 8 - (bit & 7)))
+
+
+@compiled
+def _huffman_table(lengths: Bytes) -> NDArray[np.uint32]:
+    """Return symbol << 8 | length by the next bits; none where the code is not complete."""
+    share, widest = 0, 0
+    for length in lengths:
+        if length:
+            share += 1 << (_LONGEST - int(length))
+            widest = max(widest, int(length))
+    if share != _LARGEST:
+        return np.zeros(0, dtype=np.uint32)
+    table = np.empty(1 << widest, dtype=np.uint32)
+    place = 0
+    for length in range(1, widest + 1):
+        for symbol in range(len(lengths)):
+            if lengths[symbol] == length:
+                span = 1 << (widest - length)
+                table[place : place + span] = (symbol << 8) | length
+                place += span
+    return table
+
+
+@compiled
+def _read_huffman(data: Bytes, end: int, at: Cursor, out: Symbols) -> bool:
+    lengths = _lengths(data, end, at)
+    total = next_varint(data, end, at) if len(lengths) else -1
+    if total == 0:  # a sole symbol, the last one of the table
+        out[:] = len(lengths) - 1
+        return int(lengths[-1]) == 1 and np.count_nonzero(lengths) == 1
+    table = _huffman_table(lengths)
+    blocks = len(out) // BLOCK if len(out) > INDEXED_ABOVE else 0
+    index, size = at[0], (total + 7) >> 3
+    if not len(table) or total < len(out) or 2 * blocks + size > end - index:
+        return False
+    at[0] += 2 * blocks
+    bit, widest = 8 * at[0], 0
+    while 1 << widest < len(table):
+        widest += 1
+    stop, block = bit + total, bit
+    for i in range(len(out)):
+        if bit >= stop:
+            return False
+        entry = int(table[_bits(data, bit, widest)])
+        out[i] = entry >> 8
+        bit += entry & 0xFF
+        if (i + 1) % BLOCK == 0 and index < at[0]:
+            if bit - block != int(data[index]) | (int(data[index + 1]) << 8):
+                return False
+            index, block = index + 2, bit
+    at[0] += size
+    return bit == stop and not (bit & 7 and _bits(data, bit, 8 - (bit & 7)))
+
+
+@compiled
+def _slots(data: Bytes, end: int, at: Cursor) -> NDArray[np.uint64]:
+    """Return symbol, frequency and offset by slot, in 16, 16 and 32 bits; none at a fault."""
+    none = np.zeros(0, dtype=np.uint64)
+    lengths = _lengths(data, end, at)
+    frequencies = np.zeros(len(lengths), dtype=np.int64)
+    bit, total, used = 8 * at[0], 0, 0
+    for symbol in range(len(lengths)):
+        below = int(lengths[symbol]) - 1
+        if below >= 0:
+            if bit > 8 * end:
+                return none
+            frequencies[symbol] = (1 << below) | _bits(data, bit, below)
+            bit += below
+            total += int(frequencies[symbol])
+            used += 1
+    at[0] = (bit + 7) >> 3
+    if at[0] > end or used < 2 or total > _FINEST or total & (total - 1):
+        return none
+    if bit & 7 and _bits(data, bit, 8 - (bit & 7)):
+        return none
+    table = np.empty(total, dtype=np.uint64)
+    place = 0
+    for symbol in range(len(lengths)):
+        for offset in range(frequencies[symbol]):
+            table[place] = (symbol << 48) | (int(frequencies[symbol]) << 32) | offset
+            place += 1
+    return table
+
+
+@compiled
+def _read_ans(data: Bytes, end: int, at: Cursor, out: Symbols) -> bool:
+    table = _slots(data, end, at)
+    if not len(table):
+        return False
+    lanes, words = next_varint(data, end, at), next_varint(data, end, at)
+    if lanes < 1 or lanes > min(_MOST_LANES, len(out)) or words < 0 or words > len(out):
+        return False
+    first = at[0] + 4 * lanes
+    if first + 2 * words > end:
+        return False
+    low_word, low_half, lowest = np.uint64(0xFFFF), np.uint64(0xFFFFFFFF), np.uint64(1 << 16)
+    half, word, high = np.uint64(32), np.uint64(16), np.uint64(48)
+    states = np.empty(lanes, dtype=np.uint64)
+    for lane in range(lanes):
+        begin = at[0] + 4 * lane
+        state = int(data[begin]) | (int(data[begin + 1]) << 8) | (int(data[begin + 2]) << 16)
+        states[lane] = np.uint64(state | (int(data[begin + 3]) << 24))
+        if states[lane] < lowest:
+            return False
+    mask, bits = np.uint64(len(table) - 1), np.uint64(0)
+    while (1 << int(bits)) < len(table):
+        bits += np.uint64(1)
+    taken = 0
+    for begin in range(0, len(out), lanes):
+        for lane in range(min(lanes, len(out) - begin)):
+            x = states[lane]
+            entry = table[x & mask]
+            out[begin + lane] = entry >> high
+            x = ((entry >> half) & low_word) * (x >> bits) + (entry & low_half)
+            is_low = x < lowest
+            # the word is read in any case: a branch would be mispredicted
+            place = first + 2 * min(taken, words)
+            following = np.uint64(int(data[place]) | (int(data[place + 1]) << 8))
+            x = (x << word) | following if is_low else x
+            taken += is_low
+            states[lane] = x
+    at[0] = first + 2 * words
+    done = taken == words
+    for lane in range(lanes):
+        done = done and states[lane] == lowest
+    return done
+
+
+@compiled
+def read_symbols(data: Bytes, end: int, at: Cursor, out: Symbols) -> bool:
+    """Fill `out` with the next stream of symbols; return whether it was in order."""
+    if not len(out):
+        return True
+    if at[0] >= end:
+        return False
+    kind = int(data[at[0]])
+    at[0] += 1
+    if kind == HUFFMAN:
+        return _read_huffman(data, end, at, out)
+    if kind == ANS:
+        return _read_ans(data, end, at, out)
+    return _read_fixed(data, end, at, kind, out)
