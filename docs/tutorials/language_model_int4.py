@@ -43,8 +43,9 @@ print(f"{file.size_bytes} bytes; {sum(p.numel() * 4 for p in model.parameters())
 # %% [markdown]
 # ## Is it the same model?
 #
-# ONNX Runtime also rounds what a packed product reads to 8 bits, so that logits are close and not equal.
+# Tokens equal those of `generate()`. `export_causal_lm(..., accuracy_level=4)` lets ONNX Runtime round what a packed
+# product reads to 8 bits: half the time per token, and after some tokens another text.
 
 # %%
 in_torch = small.generate(prompt, max_new_tokens=10, do_sample=False, pad_token_id=0)
-print("tokens that agree:", int((in_torch.numpy() == tokens).sum()), "of", tokens.size)
+assert in_torch.tolist() == tokens.tolist()

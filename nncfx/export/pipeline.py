@@ -48,7 +48,7 @@ def _look_up(draft: Draft) -> None:
 
 
 def _pack(draft: Draft) -> None:
-    draft.weights = pack_weights(draft.model, draft.weights)
+    draft.weights = pack_weights(draft.model, draft.weights, draft.target.accuracy_level)
     share_tied_tables(draft.graph)
 
 

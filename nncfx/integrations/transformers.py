@@ -1,6 +1,8 @@
 """Compression in the `Trainer` of transformers: schedule, loss, resuming and the best model."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 import torch
@@ -34,7 +36,7 @@ class TrainerCompression(TrainerCallback):
     The model is wrapped where it stands, calibrated on the training data where the config asks for
     that, and trained with the algorithms' schedules and losses. Parameters of algorithms get their
     learning rate, and no weight decay. Checkpoints of the Trainer hold masks, quantizers and the
-    schedule, so that `trainer.train(resume_from_checkpoint=...)` goes on exactly. Of
+    schedule, so that a Trainer that goes on from one (`last_checkpoint`) goes on exactly. Of
     `load_best_model_at_end`, only checkpoints of the last stage of the schedule are compared: a
     model that is hardly compressed yet would be the best one always.
 
@@ -81,6 +83,7 @@ class TrainerCompression(TrainerCallback):
         self.controller, _ = create_compressed_model(
             model, config, self._example_inputs, calibration_batches=batches
         )
+        self._output_dir = str(trainer.args.output_dir)
         self._compression = LoopCompression(self.controller, tracker)
         self._stage: CompressionStage | None = None
         for name, around in (
@@ -97,6 +100,20 @@ class TrainerCompression(TrainerCallback):
             ThinningError: the copy would not compute the same.
         """
         return compressed_model(self.controller, self._example_inputs)
+
+    def last_checkpoint(self) -> str | None:
+        """Return the newest whole checkpoint of the Trainer; None where there is none.
+
+        For `trainer.train(resume_from_checkpoint=compression.last_checkpoint())`. A Trainer that
+        was killed while it wrote leaves half a checkpoint, which `resume_from_checkpoint=True`
+        would take and refuse.
+        """
+        found = [
+            (int(folder.name.removeprefix("checkpoint-")), str(folder))
+            for folder in Path(self._output_dir).glob("checkpoint-*")
+            if folder.name.removeprefix("checkpoint-").isdigit() and _is_whole(folder)
+        ]
+        return max(found)[1] if found else None
 
     @override
     def on_train_begin(
@@ -177,6 +194,15 @@ class TrainerCompression(TrainerCallback):
             return optimizer
 
         return create_optimizer
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    """Return whether the file that a Trainer writes last is there and whole."""
+    try:
+        json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _is_scaled(trainer: Trainer, num_items_in_batch: object) -> bool:

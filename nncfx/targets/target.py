@@ -44,6 +44,7 @@ class Target:
         bfloat16: it computes in bfloat16 where the file does.
         sigmoid_tables: it takes the sigmoid of bytes from a table.
         block_weights: it has ONNX Runtime's `MatMulNBits` for weights quantized group by group.
+        accuracy_level: of `MatMulNBits`: 1 multiplies floats, 4 rounds inputs to 8 bits by blocks.
         folds_casts_of_weights: it computes casts of constants when it loads a file, so that int4
             weights behind one reach its kernels as int8.
         workarounds: passes of the export that work around its habits, of `WORKAROUNDS`.
@@ -69,6 +70,7 @@ class Target:
     bfloat16: bool = False
     sigmoid_tables: bool = False
     block_weights: bool = False
+    accuracy_level: int = 4
     folds_casts_of_weights: bool = False
     workarounds: tuple[str, ...] = ()
     saturation_mend: str = ""
@@ -86,6 +88,11 @@ class Target:
                 f"The target '{self.name}' has opset {self.opset} and newest_opset "
                 f"{self.newest_opset}; it reads the one and all up to the other. Give both, in "
                 "order, or neither.",
+            )
+        if self.accuracy_level not in (1, 4):
+            raise ArgumentError(
+                f"The target '{self.name}' has accuracy_level {self.accuracy_level}; packed "
+                "weights are multiplied with floats (1), or with inputs rounded to 8 bits (4).",
             )
         known = {one.applied_by for one in WORKAROUNDS}
         if unknown := sorted(set(self.workarounds) - known):

@@ -1,11 +1,12 @@
 """The loop: it trains a compressed model, keeps checkpoints, and goes on where it was stopped."""
 
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -24,9 +25,6 @@ Batches = Callable[[int], tuple[Any, Any]]
 """From the number of a step, counted from 0, to its inputs and targets."""
 Criterion = Callable[[Any, Any], Tensor]
 """From outputs and targets to the loss, a scalar."""
-
-CHECKPOINT_SECONDS: Final = 120.0
-"""How often an unfinished training is written down."""
 
 
 @final
@@ -64,6 +62,7 @@ class Training:
         criterion: The loss of the task.
         recipe: How to train.
         checkpoint: The file of the unfinished training; None keeps none.
+        checkpoint_seconds: How often it is written, at the end of a step; 0 after each step.
 
     Attributes:
         step: Steps done.
@@ -78,7 +77,9 @@ class Training:
         batches: Batches,
         criterion: Criterion,
         recipe: Recipe,
-        checkpoint: Path | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        *,
+        checkpoint_seconds: float = 120.0,
     ) -> None:
         self.controller = controller
         self.recipe = recipe
@@ -97,7 +98,9 @@ class Training:
             "optimizer": self._optimizer,
             "controller": controller,
         }
-        self._file = TrainingFile(checkpoint, repr((recipe, controller.configs)))
+        self._checkpoint_seconds = checkpoint_seconds
+        file = None if checkpoint is None else Path(checkpoint)
+        self._file = TrainingFile(file, repr((recipe, controller.configs)))
         self.step = self._file.restore(self._parts)
         self._loss = torch.zeros((), device=self._device)
         self._counted, self._examples = 0, 0
@@ -129,7 +132,7 @@ class Training:
             if self.step % self.recipe.steps_per_epoch == 0 or self.step == self.recipe.steps:
                 on_progress(self._progress(now - began))
                 began = now
-            if now - saved >= CHECKPOINT_SECONDS or self.step == self.recipe.steps:
+            if now - saved >= self._checkpoint_seconds or self.step == self.recipe.steps:
                 self._file.save(self.step, self._parts)
                 saved = now
         return True

@@ -56,17 +56,6 @@ def generated(model: nn.Module, **more: object) -> torch.Tensor:
         )
 
 
-def without_rounding(file: Path) -> Path:
-    """Let products of packed weights read floats, which ONNX Runtime else rounds to 8 bits."""
-    model = onnx.load(file)
-    for node in model.graph.node:
-        for attribute in node.attribute:
-            if attribute.name == "accuracy_level":
-                attribute.i = 1
-    onnx.save(model, file)
-    return file
-
-
 SLOW = pytest.mark.slow
 
 
@@ -102,11 +91,30 @@ def test_tokens_of_quantized_weights(family: str, bits: int, tmp_path: Path) -> 
     inputs = {"input_ids": PROMPTS, "attention_mask": MASK}
     quantized = quantize_weights(language_model(family), example_inputs=inputs, bits=bits)
     file = export_causal_lm(quantized, tmp_path / "model.onnx")
-    with CausalLM(without_rounding(file.path), threads=1) as session:
+    with CausalLM(file, threads=1) as session:
         found = session.generate(PROMPTS, attention_mask=MASK, max_new_tokens=12)
     assert found.tolist() == generated(quantized).tolist()
     in_float = sum(one.numel() * 4 for one in language_model(family).parameters())
     assert file.size_bytes < (0.6 if bits == 4 else 0.75) * in_float
+
+
+def test_level_4_rounds_what_packed_products_read(tmp_path: Path) -> None:
+    """ONNX Runtime's documentation of `MatMulNBits`: 4 is int8, 1 is float32."""
+    inputs = {"input_ids": PROMPTS, "attention_mask": MASK}
+    quantized = quantize_weights(language_model("Llama"), example_inputs=inputs, bits=8)
+    counts = []
+    for level in (1, 4):
+        file = export_causal_lm(quantized, tmp_path / "m.onnx", accuracy_level=level)
+        products = [one for one in onnx.load(file).graph.node if one.op_type == "MatMulNBits"]
+        levels = {
+            attribute.i
+            for one in products
+            for attribute in one.attribute
+            if attribute.name == "accuracy_level"
+        }
+        assert levels == {level}
+        counts.append(len(products))
+    assert counts[0] == 2 * counts[1]  # a byte is read as two halves
 
 
 @pytest.mark.slow
@@ -157,5 +165,9 @@ def test_a_model_without_keys_and_values_is_refused(tmp_path: Path) -> None:
         export_causal_lm(transformers.MambaForCausalLM(config), tmp_path / "m.onnx")
     with pytest.raises(ExportError, match="Linear does not run on input_ids"):
         export_causal_lm(nn.Linear(2, 2), tmp_path / "m.onnx")
+    with pytest.raises(ArgumentError, match="'openvino' has no packed products"):
+        export_causal_lm(
+            language_model("Llama"), tmp_path / "m.onnx", "openvino", accuracy_level=4
+        )
     with pytest.raises(ArgumentError, match="'float' or 'int8'"):
         export_causal_lm(language_model("Llama"), tmp_path / "m.onnx", cache="int4")

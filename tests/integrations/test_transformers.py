@@ -137,3 +137,15 @@ def test_what_was_trained_is_exported(tmp_path: Path) -> None:
     made.train()
     file = nncfx.export_onnx(compression.compressed(), tmp_path / "m.onnx", dynamic_batch=False)
     assert nncfx.export.summarize_onnx(file).weight_bytes["int8"] > 1000
+
+
+def test_the_last_checkpoint_is_a_whole_one(tmp_path: Path) -> None:
+    compression = TrainerCompression(trainer(tmp_path), {"compression": ALL[1]})
+    assert compression.last_checkpoint() is None
+    for step in (9, 10):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
+    (tmp_path / "checkpoint-11").mkdir()
+    (tmp_path / "checkpoint-12").mkdir()
+    (tmp_path / "checkpoint-12" / "trainer_state.json").write_text('{"torn')
+    assert compression.last_checkpoint() == str(tmp_path / "checkpoint-10")
