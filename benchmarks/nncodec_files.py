@@ -31,7 +31,7 @@ from nncfx.storage.formats.container import Contents, pack, read_header, read_te
 BITS = (8, 5, 4)
 ZEROS = (0, 80, 90)
 ROUNDS = 3
-THEIRS = """
+IMPORTS = """
 import json, sys, time, types
 names = ("tensorflow_model", "pytorch_model", "use_case_init")
 frame = types.ModuleType("nncodec.framework")  # models and data sets, which coding does not need
@@ -42,6 +42,10 @@ for name in names:
 sys.modules[frame.__name__] = frame
 import numpy as np
 from nncodec import nnc
+"""
+THEIRS = (
+    IMPORTS
+    + """
 for line in sys.stdin:
     with np.load(line.strip()) as file:
         tensors = {name: np.int32(file[name]) for name in file.files}
@@ -56,6 +60,7 @@ for line in sys.stdin:
     same = all(np.array_equal(found[name], one) for name, one in tensors.items())
     print(json.dumps([len(data), writing, reading, same]), flush=True)
 """.replace("ROUNDS", str(ROUNDS))
+)
 
 Integers = dict[str, np.ndarray]
 

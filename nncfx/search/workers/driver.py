@@ -84,9 +84,9 @@ class Driver(Generic[T]):
                 number += 1
             free = self.executor.workers - len(under_way)
             points = [lease.point for lease in under_way.values()]
-            found = propose(points, free) if free and not waiting else ()
-            waiting += [self.study.lease(point) for point in found]
-            if waiting:
+            found = propose(points, free) if free else ()
+            if found:
+                waiting = [self.study.lease(point) for point in found]
                 continue
             if not under_way:
                 return

@@ -89,24 +89,27 @@ def test_no_trial_is_lost_or_counted_twice_whoever_dies(
     assert result.trials[0].after == 0  # given before anything had ended
 
 
-def test_a_search_whose_driver_died_gives_its_leases_again(held: Held, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_a_search_whose_driver_died_gives_its_leases_again(
+    held: Held, tmp_path: Path, workers: int
+) -> None:
     path = tmp_path / "study.jsonl"
     settings = SpaceSettings(max_evaluations=6, initial=6)
 
-    def search(evaluate: Callable[[Candidate], dict[str, float]]) -> SpaceResult:
+    def search(evaluate: Callable[[Candidate], dict[str, float]], workers: int) -> SpaceResult:
         with CandidateStudy(path) as study:
             return search_space(
-                evaluate, PROBLEM, settings=settings, study=study, executor=held(3)
+                evaluate, PROBLEM, settings=settings, study=study, executor=held(workers)
             )
 
     def interrupted(_: Mapping[str, Any]) -> dict[str, float]:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        search(interrupted)
+        search(interrupted, 3)
     stale = [one["lease"] for one in lines(path)]
     assert len(stale) == 3
-    trials = search(bowl).trials
+    trials = search(bowl, workers).trials
     given_first = [dict(trial.candidate) for trial in trials if trial.after == 0]
     assert sorted(map(str, given_first)) == sorted(map(str, stale))
     assert sum("lease" in one for one in lines(path)) == len(trials) == 6
