@@ -27,6 +27,7 @@ from torch import nn
 
 import nncfx
 from nncfx.channels import analyze_channels
+from nncfx.schemes import zero_smallest
 
 # ruff: noqa: ANN401 (models of transformers)
 
@@ -85,6 +86,12 @@ def strip(model: nn.Module, *, inplace: bool) -> None:
     nncfx.strip(wrapped, inplace=inplace)
 
 
+def zero(model: nn.Module) -> None:
+    """Zero half of the weights of linear layers and embeddings, without masks."""
+    weights = {name: one for name, one in model.named_parameters() if one.ndim > 1}
+    zero_smallest(weights, 0.5, normed=True)
+
+
 def thin(model: nn.Module, *, inplace: bool) -> None:
     """Mask the half of all heads and neurons, and take them out."""
     _, wrapped = pruned(model, "structure_pruning", 0.5)
@@ -101,6 +108,7 @@ TASKS: Final[Mapping[str, Callable[[nn.Module], None]]] = {
     "channels": channels,
     "strip": lambda model: strip(model, inplace=False),
     "strip in place": lambda model: strip(model, inplace=True),
+    "zero_smallest": zero,
     "thin": lambda model: thin(model, inplace=False),
     "thin in place": lambda model: thin(model, inplace=True),
     "export": export,

@@ -29,7 +29,7 @@ class BakedTensors(Mapping[str, Tensor]):
 
     def __init__(self, model: NNCFNetwork) -> None:
         """Look at `model`; its hooks stay, and what it holds is read when it is asked for."""
-        self._hooks = [one.hook for one in model.nncf.hooks]
+        hooks = {id(one.hook): one.hook for one in model.nncf.hooks}
         modules = dict(nn.Module.named_modules(model, remove_duplicate=False))
         every = dict(model.named_modules(remove_duplicate=False))
         chains: dict[tuple[int, str], list[int]] = {}
@@ -45,7 +45,7 @@ class BakedTensors(Mapping[str, Tensor]):
                 readers.setdefault(id(held), {}).setdefault(chain, []).append(place)
         self.is_single = all(len(each) == 1 for each in readers.values())
         self._places = {
-            name: (module, own)
+            name: (module, own, [hooks[one] for one in chain])
             for each in readers.values()
             for chain, places in each.items()
             if chain
@@ -54,8 +54,8 @@ class BakedTensors(Mapping[str, Tensor]):
 
     @override
     def __getitem__(self, name: str) -> Tensor:
-        module, own = self._places[name]
-        with evaluating(self._hooks), torch.no_grad(), hooked_reads():
+        module, own, hooks = self._places[name]
+        with evaluating(hooks), torch.no_grad(), hooked_reads():
             read: Tensor = getattr(module, own).detach()
         return read
 

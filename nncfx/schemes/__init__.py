@@ -16,6 +16,7 @@ from nncfx.schemes.masks.exact_masks import (
     kept_count,
     magnitude_mask,
     zero_groups,
+    zero_smallest,
 )
 from nncfx.schemes.masks.importance import (
     activation_scores,
@@ -97,4 +98,5 @@ __all__ = [
     "taylor_scores",
     "unconstrained_masks",
     "zero_groups",
+    "zero_smallest",
 ]

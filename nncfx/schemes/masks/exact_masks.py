@@ -16,8 +16,7 @@ from nncfx.graph.channel_entries import entries_of
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
 from nncfx.graph.union_find import Ids
 from nncfx.schemes.masks.criteria import Criterion, resolve_criterion
-from nncfx.schemes.masks.ranking import largest, largest_of_all
-from nncfx.schemes.wide_floats import wide
+from nncfx.schemes.masks.ranking import Largest, Magnitudes, Part, ranked_together
 
 __all__ = [
     "MaskScope",
@@ -31,7 +30,9 @@ __all__ = [
     "kept_count",
     "magnitude_mask",
     "named",
+    "ranked_parts",
     "zero_groups",
+    "zero_smallest",
 ]
 
 MaskScope: TypeAlias = Literal["global", "local"]
@@ -106,25 +107,55 @@ def magnitude_mask(
     >>> magnitude_mask({"w": torch.tensor([1.0, -3.0, 2.0, 2.0])}, 0.5)
     {'w': tensor([False,  True,  True, False])}
     """
-    flat = {}
-    for name, tensor in tensors.items():
-        flat[name] = tensor.detach().abs().flatten()
-        # the maximum of entries with a NaN among them is NaN, and takes one pass
-        if flat[name].numel() and torch.isnan(flat[name].max()):
-            raise CompressionError(
-                f"'{name}' has NaN entries, which have no magnitude to rank by. Train the model "
-                "to finite weights first (a lower learning rate, or gradient clipping).",
-            )
-        if normed:
-            # a copy already, which no one else sees
-            flat[name] = wide(flat[name])
-            norm = torch.linalg.vector_norm(flat[name])
-            flat[name].div_(torch.where(norm > 0, norm, torch.ones_like(norm)))
-    kept = keep_largest(list(flat.values()), level, scope, minimum)
+    parts = _magnitudes(tensors, is_normed=normed)
+    kept = keep_largest(list(parts.values()), level, scope, minimum)
     return {
         name: mask.view(tensor.shape)
         for (name, tensor), mask in zip(tensors.items(), kept, strict=True)
     }
+
+
+def zero_smallest(
+    tensors: Mapping[str, Tensor],
+    level: float,
+    *,
+    scope: MaskScope = "global",
+    minimum: int = 1,
+    normed: bool = False,
+) -> None:
+    """Set to zero, in place, what the masks of `magnitude_mask` leave out; no masks are made.
+
+    What is read beside the tensors is a million entries at a time. Arguments and errors are those
+    of `magnitude_mask`; tensors are finite (0 times infinity is NaN), and none is changed when
+    an error is raised.
+
+    >>> weight = torch.tensor([1.0, -3.0, 2.0, 2.0])
+    >>> zero_smallest({"w": weight}, 0.5)
+    >>> weight
+    tensor([ 0., -3.,  2.,  0.])
+    """
+    parts = list(_magnitudes(tensors, is_normed=normed).values())
+    with torch.no_grad():
+        for tensor, found in zip(
+            tensors.values(), ranked_parts(parts, level, scope, minimum), strict=True
+        ):
+            start, flat = 0, tensor.detach().reshape(-1)
+            for mask in found.masks():
+                flat[start : start + len(mask)].mul_(mask)
+                start += len(mask)
+            if flat.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr():
+                tensor.copy_(flat.view(tensor.shape))
+
+
+def _magnitudes(tensors: Mapping[str, Tensor], *, is_normed: bool) -> dict[str, Magnitudes]:
+    found = {name: Magnitudes(one, is_normed=is_normed) for name, one in tensors.items()}
+    for name, one in found.items():
+        if one.has_nan():
+            raise CompressionError(
+                f"'{name}' has NaN entries, which have no magnitude to rank by. Train the model "
+                "to finite weights first (a lower learning rate, or gradient clipping).",
+            )
+    return found
 
 
 def group_scores(
@@ -272,39 +303,50 @@ def _gone(channels: Channels, keep: Sequence[Tensor]) -> dict[str, Ids]:
 
 
 def keep_largest(
-    parts: list[Tensor], level: float, scope: MaskScope, minimum: int
+    parts: Sequence[Part], level: float, scope: MaskScope, minimum: int
 ) -> list[Tensor]:
     """Return the masks of the largest entries of flat `parts`, with exact counts."""
+    return [one.mask() for one in ranked_parts(parts, level, scope, minimum)]
+
+
+def ranked_parts(
+    parts: Sequence[Part], level: float, scope: MaskScope, minimum: int
+) -> list[Largest]:
+    """Return what `keep_largest` does, before masks are made of it."""
     check_level(level)
     check_at_least("minimum", minimum, 0)
     if scope == "local":
-        return [largest(p, max(kept_count(p.numel(), level), minimum)) for p in parts]
+        counts = [max(kept_count(p.numel(), level), minimum) for p in parts]
+        return [ranked_together([p], n)[0] for p, n in zip(parts, counts, strict=True)]
     if scope != "global":
         raise ArgumentError(
             f"scope is {scope!r}; it says which entries are ranked together. "
             "Use 'global' (one ranking for all) or 'local' (one for each).",
         )
-    return keep_together(parts, kept_count(sum(p.numel() for p in parts), level), minimum)
+    return _together(parts, kept_count(sum(p.numel() for p in parts), level), minimum)
 
 
-def keep_together(parts: list[Tensor], kept: int, minimum: int) -> list[Tensor]:
+def keep_together(parts: Sequence[Part], kept: int, minimum: int) -> list[Tensor]:
     """Return the masks of the `kept` largest entries of `parts`, of each at least `minimum`."""
+    return [one.mask() for one in _together(parts, kept, minimum)]
+
+
+def _together(parts: Sequence[Part], kept: int, minimum: int) -> list[Largest]:
     least = [min(minimum, p.numel()) for p in parts]
-    masks: dict[int, Tensor] = {}
+    chosen: dict[int, Largest] = {}
     ranked = list(range(len(parts)))
     # A part that gets less than its least when all are ranked gets its least, and the others
     # share the rest; their threshold only rises, so that it would not get more later.
     while ranked:
-        found = largest_of_all([parts[index] for index in ranked], kept)
-        counts = [int(torch.count_nonzero(mask)) for mask in found]
-        weak = {index for index, count in zip(ranked, counts, strict=True) if count < least[index]}
-        masks |= dict(zip(ranked, found, strict=True))
+        found = ranked_together([parts[index] for index in ranked], kept)
+        chosen |= dict(zip(ranked, found, strict=True))
+        weak = [index for index in ranked if chosen[index].count < least[index]]
         if not weak:
             break
-        masks |= {index: largest(parts[index], least[index]) for index in weak}
+        chosen |= {index: ranked_together([parts[index]], least[index])[0] for index in weak}
         kept -= sum(least[index] for index in weak)
         ranked = [index for index in ranked if index not in weak]
-    return [masks[index] for index in range(len(parts))]
+    return [chosen[index] for index in range(len(parts))]
 
 
 def _producer_slices(group_set: GroupSet, weights: Mapping[str, Tensor]) -> list[Tensor]:

@@ -2,12 +2,15 @@
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias, final
 
 import torch
 from torch import Tensor
 
-__all__ = ["largest", "largest_of_all"]
+from nncfx.schemes.wide_floats import wide
+
+__all__ = ["Largest", "Magnitudes", "Part", "largest", "largest_of_all", "ranked_together"]
 
 _DIRECT = 1 << 20
 """So many entries are ranked at once; more are bracketed by a sample first."""
@@ -16,74 +19,158 @@ _SAMPLE = 1 << 18
 """About so many entries are in the sample."""
 
 
-def largest(values: Tensor, count: int) -> Tensor:
+@final
+class Magnitudes:
+    """The magnitudes of a tensor's entries, flat; made piece by piece whenever they are read.
+
+    Args:
+        tensor: `n` entries.
+        is_normed: whether they are divided by their Euclidean norm, unless that is zero.
+    """
+
+    def __init__(self, tensor: Tensor, *, is_normed: bool) -> None:
+        self._entries = tensor.detach().flatten()
+        self._norm: Tensor | None = None
+        self.dtype = self._entries.dtype
+        if is_normed:
+            norm = torch.linalg.vector_norm(wide(self._entries))
+            self._norm = torch.where(norm > 0, norm, torch.ones_like(norm))
+            self.dtype = norm.dtype
+
+    def numel(self) -> int:
+        """Return how many there are."""
+        return self._entries.numel()
+
+    def has_nan(self) -> bool:
+        """Return whether some entry is NaN."""
+        # the maximum of entries with a NaN among them is NaN, and takes one pass
+        return any(
+            bool(torch.isnan(one.abs().max())) for one in self._entries.split(_DIRECT) if len(one)
+        )
+
+    def split(self, size: int) -> Iterator[Tensor]:
+        """Yield them in order, `size` at a time."""
+        for one in self._entries.split(size):
+            piece = one.abs() if self._norm is None else wide(one.abs())
+            yield piece if self._norm is None else piece.div_(self._norm)
+
+
+Part: TypeAlias = Tensor | Magnitudes
+
+
+@final
+class Largest:
+    """Which entries of a part are among the largest: those from a threshold on.
+
+    Attributes:
+        count: how many.
+    """
+
+    def __init__(self, part: Part, dtype: torch.dtype, threshold: float) -> None:
+        self._part, self._dtype, self._threshold = part, dtype, threshold
+        self._ties: int | None = None  # how many of those that equal the threshold; None for all
+        self.count = sum(_ones(one >= threshold) for one in self._pieces())
+
+    def drop(self, surplus: int) -> int:
+        """Leave out the last `surplus` entries that equal the threshold; return how many go."""
+        if surplus <= 0:
+            return 0
+        ties = sum(_ones(one == self._threshold) for one in self._pieces())
+        gone = min(ties, surplus)
+        self._ties = ties - gone
+        self.count -= gone
+        return gone
+
+    def masks(self) -> Iterator[Tensor]:
+        """Yield the mask of the part, piece by piece in order."""
+        left = self._ties
+        for piece in self._pieces():
+            mask = piece >= self._threshold
+            if left is not None:
+                ties = (piece == self._threshold).nonzero().flatten()
+                mask[ties[left:]] = False
+                left = max(left - len(ties), 0)
+            yield mask
+
+    def mask(self) -> Tensor:
+        """Return the mask of the part."""
+        pieces = list(self.masks())
+        return torch.cat(pieces) if len(pieces) != 1 else pieces[0]
+
+    def _pieces(self) -> Iterator[Tensor]:
+        return _pieces([self._part], self._dtype)
+
+
+def largest(values: Part, count: int) -> Tensor:
     """Return the mask of the `count` largest of flat `values`; of equal ones, the earlier."""
     return largest_of_all([values], count)[0]
 
 
-def largest_of_all(parts: Sequence[Tensor], count: int) -> list[Tensor]:
+def largest_of_all(parts: Sequence[Part], count: int) -> list[Tensor]:
     """Return the masks of the `count` largest entries of flat `parts` together.
 
     Of equal entries the earlier stays: parts in their order, entries in theirs. A `count` outside
     [0, n] means none or all of the n entries. No entry may be NaN.
     """
-    total = sum(part.numel() for part in parts)
-    if count >= total:
-        return [torch.ones_like(part, dtype=torch.bool) for part in parts]
-    if count <= 0:
-        return [torch.zeros_like(part, dtype=torch.bool) for part in parts]
+    return [one.mask() for one in ranked_together(parts, count)]
+
+
+def ranked_together(parts: Sequence[Part], count: int) -> list[Largest]:
+    """Return what `largest_of_all` does, before masks are made of it."""
     dtype = functools.reduce(torch.promote_types, (part.dtype for part in parts))
+    if count >= sum(part.numel() for part in parts):
+        return [Largest(part, dtype, -math.inf) for part in parts]
+    if count <= 0:
+        # nothing exceeds it, and what equals it goes
+        none = [Largest(part, dtype, math.inf) for part in parts]
+        for one in none:
+            one.drop(one.count)
+        return none
+    threshold = _kth_largest(lambda: _pieces(parts, dtype), count)
+    found = [Largest(part, dtype, threshold) for part in parts]
+    surplus = sum(one.count for one in found) - count
+    for one in reversed(found):
+        surplus -= one.drop(surplus)
+    return found
+
+
+def _pieces(parts: Iterable[Part], dtype: torch.dtype) -> Iterator[Tensor]:
+    """Yield parts in pieces that stay in the cache from one comparison to the next."""
     # comparing with a number takes the tensor's type, in which the number may not be exact
-    ranked = [part.to(dtype) for part in parts]
-    threshold = _kth_largest(ranked, count)
-    masks = [part >= threshold for part in ranked]
-    surplus = sum(_ones(mask) for mask in masks) - count
-    for part, mask in zip(reversed(ranked), reversed(masks), strict=True):
-        if surplus <= 0:
-            break
-        ties = (part == threshold).nonzero().flatten()[-surplus:]
-        mask[ties] = False
-        surplus -= ties.numel()
-    return masks
+    return (one.to(dtype) for part in parts for one in part.split(_DIRECT))
 
 
-def _kth_largest(parts: Sequence[Tensor], count: int) -> float:
-    """Return the `count`-th largest entry of `parts`, 1 the largest.
+def _kth_largest(pieces: Callable[[], Iterable[Tensor]], count: int) -> float:
+    """Return the `count`-th largest entry, 1 the largest.
 
     A sample gives an interval that all but surely holds it; one pass counts what lies above and
     collects what lies within. Where the sample misled, the side where the entry is, is ranked.
     """
-    total = sum(part.numel() for part in parts)
+    total = sum(one.numel() for one in pieces())
     if total <= _DIRECT:
-        return _direct(_joined(parts), count)
-    # pieces that stay in the cache from one comparison to the next
-    parts = [piece for part in parts for piece in torch.split(part, _DIRECT)]
-    share = count / total
-    low, high = _bracket(parts, share)
-    half = 0.5
-    # the smaller side is collected, so that all that follows looks at few entries
-    if share <= half:
-        near = _joined([part[part >= low] for part in parts])
-        above = _ones(near > high)
-        below = total - near.numel()
-    else:
-        near = _joined([part[part <= high] for part in parts])
-        above = total - near.numel()
-        below = _ones(near < low)
+        return _direct(_joined(list(pieces())), count)
+    low, high = _bracket(pieces, total, count / total)
+    above, within, near = 0, 0, []
+    for one in pieces():
+        is_in = (one >= low) & (one <= high)
+        above += _ones(one > high)
+        within += _ones(is_in)
+        if low < high:
+            near.append(one[is_in])
     if above >= count:
-        return _direct(_joined([part[part > high] for part in parts]), count)
-    if count > total - below:
-        rest = _joined([part[part < low] for part in parts])
-        return _direct(rest, count - (total - below))
-    if low == high:
-        return low
-    return _direct(near[(near >= low) & (near <= high)], count - above)
+        return _direct(_joined([one[one > high] for one in pieces()]), count)
+    if count > above + within:
+        return _direct(_joined([one[one < low] for one in pieces()]), count - above - within)
+    return low if low == high else _direct(_joined(near), count - above)
 
 
-def _bracket(parts: Sequence[Tensor], share: float) -> tuple[float, float]:
+def _bracket(
+    pieces: Callable[[], Iterable[Tensor]], total: int, share: float
+) -> tuple[float, float]:
     """Return an interval around the entry that `share` of all entries exceed."""
-    stride = math.ceil(sum(part.numel() for part in parts) / _SAMPLE)
-    sample = _joined([part[::stride] for part in parts]).sort(descending=True).values
+    stride = math.ceil(total / _SAMPLE)
+    # clones, so that no piece stays in memory for the sake of its sample
+    sample = _joined([one[::stride].clone() for one in pieces()]).sort(descending=True).values
     n = sample.numel()
     # five standard deviations of a binomial count, were the sample drawn at random
     margin = 5 * math.sqrt(n * share * (1 - share)) + 5
