@@ -45,12 +45,14 @@ class Magnitudes:
         """Return whether some entry is NaN."""
         # the maximum of entries with a NaN among them is NaN, and takes one pass
         return any(
-            bool(torch.isnan(one.abs().max())) for one in self._entries.split(_DIRECT) if len(one)
+            bool(torch.isnan(one.abs().max()))
+            for one in torch.split(self._entries, _DIRECT)
+            if len(one)
         )
 
-    def split(self, size: int) -> Iterator[Tensor]:
-        """Yield them in order, `size` at a time."""
-        for one in self._entries.split(size):
+    def pieces(self) -> Iterator[Tensor]:
+        """Yield them in order."""
+        for one in torch.split(self._entries, _DIRECT):
             piece = one.abs() if self._norm is None else wide(one.abs())
             yield piece if self._norm is None else piece.div_(self._norm)
 
@@ -137,7 +139,11 @@ def ranked_together(parts: Sequence[Part], count: int) -> list[Largest]:
 def _pieces(parts: Iterable[Part], dtype: torch.dtype) -> Iterator[Tensor]:
     """Yield parts in pieces that stay in the cache from one comparison to the next."""
     # comparing with a number takes the tensor's type, in which the number may not be exact
-    return (one.to(dtype) for part in parts for one in part.split(_DIRECT))
+    return (one.to(dtype) for part in parts for one in _split(part))
+
+
+def _split(part: Part) -> Iterable[Tensor]:
+    return torch.split(part, _DIRECT) if isinstance(part, Tensor) else part.pieces()
 
 
 def _kth_largest(pieces: Callable[[], Iterable[Tensor]], count: int) -> float:
