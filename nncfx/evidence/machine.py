@@ -5,6 +5,8 @@ import os
 import platform
 from pathlib import Path
 
+from nncfx.processors import usable_processors
+
 __all__ = ["machine_facts", "version_facts"]
 
 # The packages that a measured number can depend on.
@@ -31,10 +33,9 @@ def machine_facts() -> dict[str, str]:
     """
     from nncfx.runtimes.processor import processor_kind  # torch comes with it
 
-    usable = len(os.sched_getaffinity(0)) if platform.system() == "Linux" else os.cpu_count()
     facts = {
         **processor_kind(),
-        "cores": f"{usable} usable of {os.cpu_count()}",
+        "cores": f"{usable_processors()} usable of {os.cpu_count()}",
         "memory": _memory(Path("/proc/meminfo")),
         "load average": ", ".join(f"{value:.1f}" for value in os.getloadavg()),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",

@@ -1,4 +1,4 @@
-"""Trace the operations of a model, and hang hooks in it."""
+"""Trace the operations of a model, and insert hooks into it."""
 
 from nncfx.renamed import attribute
 from nncfx.tracing.calls.inputs import ExampleInputs, as_call, run

@@ -14,6 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Self, final
 
 from nncfx.errors import ArgumentError
+from nncfx.processors import usable_processors
 from nncfx.search.workers.executor import Done, check_workers, pickled
 from nncfx.search.workers.worker import Place, begin, end_with_parent, evaluated
 
@@ -38,7 +39,7 @@ class LocalExecutor:
 
     def __init__(self, workers: int, *, threads: int | None = None) -> None:
         self._workers = check_workers(workers)
-        share = max(len(os.sched_getaffinity(0)) // workers, 1)
+        share = max(usable_processors() // workers, 1)
         self._threads = share if threads is None else threads
         if self._threads < 1:
             raise ArgumentError(f"threads is {threads}; a worker needs at least 1.")

@@ -81,8 +81,13 @@ def _encode_words(
     bits = np.uint64(int(frequencies.sum()).bit_length() - 1)
     frequency = frequencies.astype(np.uint64)
     start = np.cumsum(frequency) - frequency
-    step_up = (np.uint64(1) << bits) - frequency
     state = np.full(lanes, _LOWEST)
+    if pays_off(symbols.size):
+        from nncfx.storage.codecs.word_kernels import ans_write  # with it comes numba
+
+        words = np.empty(symbols.size, dtype=np.uint16)
+        return state, words[ans_write(symbols, frequency, start, bits, state, words) :]
+    step_up = (np.uint64(1) << bits) - frequency
     parts = [np.zeros(0, dtype=np.uint16)]
     # A decoder reads forward what is written backward: from the last symbol to the first.
     for begin in reversed(range(0, symbols.size, lanes)):

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nncfx.storage.codecs.compiled import compiled
 
-__all__ = ["ans_step", "join_words", "unpack_cells"]
+__all__ = ["ans_step", "ans_write", "join_words", "unpack_cells"]
 
 Cells: TypeAlias = NDArray[np.uint64]
 Words: TypeAlias = NDArray[np.unsignedinteger[Any]]
@@ -45,6 +45,39 @@ def ans_step(
             x = with_word if is_low else x
             at += is_low
             states[lane] = x
+    return at
+
+
+@compiled
+def ans_write(
+    symbols: Words,
+    frequency: Cells,
+    start: Cells,
+    bits: np.uint64,
+    states: Cells,
+    words: NDArray[np.uint16],
+) -> int:
+    """Let the lanes take `symbols`, the last first; return where in `words` theirs begin.
+
+    Args:
+        symbols: What `ans_step` will read.
+        frequency: By symbol; they add up to 2**bits.
+        start: The first slot by symbol.
+        bits: The slots are 2**bits.
+        states: Of the lanes, changed.
+        words: As many as symbols; filled from the end.
+    """
+    word, room = np.uint64(16), np.uint64(32) - bits
+    lanes, at = len(states), len(words)
+    for back in range(len(symbols)):
+        i = len(symbols) - 1 - back
+        x, f = states[i % lanes], frequency[symbols[i]]
+        if x >= f << room:
+            at -= 1
+            words[at] = x
+            x >>= word
+        quotient = x // f
+        states[i % lanes] = (quotient << bits) + (x - quotient * f) + start[symbols[i]]
     return at
 
 

@@ -29,6 +29,17 @@ def test_lanes_read_what_was_written(lanes: int) -> None:
     assert (reader._state == 1 << 16).all()
 
 
+@pytest.mark.parametrize("lanes", [1, 7, 64])
+def test_lanes_write_what_numpy_writes(lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    symbols = np.minimum(RNG.geometric(0.1, 2000), 300).astype(np.uint16)
+    counts = count_symbols(symbols)
+    written = []
+    for is_compiled in (False, True):
+        monkeypatch.setattr(ans, "pays_off", lambda _, known=is_compiled: known)
+        written.append(ans.encode(symbols, counts, lanes))
+    assert written[0] == written[1]
+
+
 @pytest.mark.parametrize("width", range(1, 8))
 def test_cells_of_every_width_are_unpacked(width: int) -> None:
     cells = RNG.integers(0, 1 << width, 501).astype(np.uint16)
