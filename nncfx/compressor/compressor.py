@@ -9,7 +9,7 @@ import torch
 from nncfx.compressor.from_config import arguments_from
 from nncfx.compressor.progress import narrated
 from nncfx.compressor.result import CompressionResult
-from nncfx.compressor.run import Run
+from nncfx.compressor.run import compress
 from nncfx.compressor.settings import CompressorSettings
 from nncfx.config import NNCFConfig
 
@@ -65,4 +65,4 @@ class Compressor(CompressorSettings):
             torch.enable_grad(),
             narrated(self.name or self.objective.name) as narrator,
         ):
-            return Run(self, narrator).result()
+            return compress(self, narrator)

@@ -1,19 +1,21 @@
-"""A run of the compressor: trials, the choice, the proof."""
+"""A run of the compressor: prepare, search, rebuild, prove; each from value to value."""
 
 import contextlib
 import copy
-import functools
 import math
 import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast, final
 
+from torch import nn
+
 from nncfx.compressor.build_evidence import EvidenceInputs, StudyWords, build_evidence, study
-from nncfx.compressor.evaluation.judge import Judge
+from nncfx.compressor.evaluation.judge import Judge, judge_against
 from nncfx.compressor.evaluation.metrics import accuracy, metric_name
-from nncfx.compressor.evaluation.validation_data import divided
+from nncfx.compressor.evaluation.validation_data import Validation, divided
 from nncfx.compressor.journal_header import data_facts, journal_header
 from nncfx.compressor.notes import noise_note, notes_on
 from nncfx.compressor.preflight import (
@@ -38,270 +40,348 @@ from nncfx.evidence.formatting import candidate_words, spelt
 from nncfx.evidence.judgement import Judgement
 from nncfx.lc import DC, RecoveryData
 from nncfx.schemes import Scheme, SchemeLike
-from nncfx.search import CandidateStudy, JSONValue, SearchResult, SpaceResult, Study, known_to
+from nncfx.search import (
+    CandidateStudy,
+    Executor,
+    JSONValue,
+    SearchResult,
+    SpaceResult,
+    Study,
+    known_to,
+)
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["Run"]
+__all__ = ["Found", "Prepared", "Rebuilt", "compress", "prepare", "prove", "rebuild", "search"]
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Winner:
-    """What was chosen, and what the judging data say of it."""
+class Prepared:
+    """What a run begins with: a model, data and a budget that go together.
 
-    search: SearchResult | SpaceResult
+    Attributes:
+        settings: The compressor whose run this is.
+        narrator: Tells a person what is going on.
+        executor: Runs trials beside each other; None: they run one after the other, here.
+        model: What is compressed, a copy.
+        dense: What the budget counts from: `model`, or what the result before began with.
+        example_inputs: What is traced, thinned and timed.
+        validation: The data that choose and those that judge.
+        judge: Counts what models lose on them.
+        sample_note: What must be known of so few examples; "" where there are enough.
+        header: What must be the same for a journal to go on.
+    """
+
+    settings: CompressorSettings
+    narrator: Narrator
+    executor: Executor | None
+    model: nn.Module
+    dense: nn.Module
+    example_inputs: ExampleInputs
+    validation: Validation
+    judge: Judge
+    sample_note: str
+    header: Mapping[str, JSONValue]
+
+    @property
+    def name(self) -> str:
+        """How the report calls this study."""
+        return self.settings.name or self.settings.objective.name
+
+    def path(self, name: str) -> Path | None:
+        """Return where the run keeps `name`; None where it keeps nothing."""
+        folder = self.settings.folder
+        return None if folder is None else Path(folder) / name
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Found:
+    """What a search chose, and what makes its candidates again.
+
+    Attributes:
+        result: The trials, and the choice among them.
+        trials: Evaluated them, and keeps their weights.
+        factories: Makes candidates by their schemes.
+    """
+
+    result: SearchResult | SpaceResult
+    trials: Trials
+    factories: Factories
+
+    @property
+    def words(self) -> str:
+        """What is chosen, as a person reads it."""
+        if isinstance(self.result, SpaceResult):
+            return candidate_words(self.result.best.candidate)
+        return f"level {self.result.level:.4g}"
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rebuilt:
+    """The winner, and what the judging data say of it.
+
+    Attributes:
+        result: The search, with the winner chosen.
+        candidate: The compressed model.
+        scheme: By which it was compressed.
+        judgement: Its loss on the data that judge.
+        metric: Its metric on them.
+    """
+
+    result: SearchResult | SpaceResult
     candidate: Candidate
     scheme: Scheme
     judgement: Judgement
     metric: float
 
 
-@final
-class Run:
-    """The state of a run: the models, the stopwatch, the journal, the weights of the trials.
+def compress(settings: CompressorSettings, narrator: Narrator) -> CompressionResult:
+    """Prepare, search, rebuild, prove; write the evidence into the run's folder, if it has one."""
+    prepared = prepare(settings, narrator)
+    with _scratch(prepared) as scratch, _timer(prepared) as timer:
+        narrator.now(f"building the dense model for {settings.runtime}")
+        timer.open()
+        result = prove(prepared, rebuild(prepared, search(prepared, timer, scratch)), timer)
+    if (path := prepared.path("evidence.json")) is not None:
+        result.evidence.write(path)
+    return result
+
+
+def prepare(settings: CompressorSettings, narrator: Narrator) -> Prepared:
+    """Check that model, data, criterion and metric go together, and judge the dense model.
+
+    Raises:
+        ArgumentError: they do not.
+        MissingExtraError: an extra is not installed.
+        StorageError: the folder holds an evidence.json that is none.
+    """
+    before, executor = settings.after, settings.workers_of()
+    given = settings.model if before is None else before.model
+    assert given is not None  # noqa: S101 (the compressor has refused this)
+    require_whole(given, "compressed")
+    model = copy.deepcopy(given).eval()
+    dense = model if before is None else before.dense
+    check_extras(settings.runtime)
+    if settings.folder is not None:
+        Evidence.check_place(Path(settings.folder) / "evidence.json")
+    narrator.now("checking model and data")
+    inputs, _ = first_batch("valloader", settings.valloader)
+    least = math.ceil(1 / settings.eps) if settings.metric is accuracy and settings.eps else 1
+    validation = divided(settings.valloader, settings.testloader, settings.held_out, least)
+    sample_note = small_sample_note(settings.eps, settings.metric, validation.chooses, inputs)
+    if not isinstance(settings.optimizer, DC):  # which trains nothing
+        check_training_step(model, settings.trainloader, settings.criterion)
+    if settings.testloader is not None:
+        first_batch("testloader", settings.testloader)
+    narrator.now("judging the dense model")
+    return Prepared(
+        settings=settings,
+        narrator=narrator,
+        executor=executor,
+        model=model,
+        dense=dense,
+        example_inputs=inputs if settings.example_inputs is None else settings.example_inputs,
+        validation=validation,
+        judge=judge_against(dense, settings.metric, validation, settings.eps),
+        sample_note=sample_note,
+        header=journal_header(vars(settings), model, validation.header),
+    )
+
+
+def search(prepared: Prepared, timer: CandidateTimer, scratch: Path | None) -> Found:
+    """Search the level, or the candidate of a space, that serves the objective best.
 
     Args:
-        settings: the compressor whose run this is.
-        narrator: tells a person what is going on.
+        prepared: The run.
+        timer: Times candidates against the dense model.
+        scratch: Where weights pass between processes in a run without a folder.
+
+    Raises:
+        SearchError: there is nothing to search, all trials failed, or the journal is another
+            run's or cannot be written.
+        MachineError: memory, disk or device failed in a trial.
     """
-
-    def __init__(self, settings: CompressorSettings, narrator: Narrator) -> None:
-        self._settings = settings
-        self._narrator = narrator
-        self._scratch: Path | None = None
-        self._previous = settings.after
-        self._executor = settings.workers_of()
-        given = settings.model if self._previous is None else self._previous.model
-        if given is None:  # the compressor has refused this
-            raise AssertionError
-        require_whole(given, "compressed")
-        self._model = copy.deepcopy(given).eval()
-        self._dense = self._model if self._previous is None else self._previous.dense
-        check_extras(settings.runtime)
-        if (path := self._path("evidence.json")) is not None:
-            Evidence.check_place(path)
-        narrator.now("checking model and data")
-        inputs, _ = first_batch("valloader", settings.valloader)
-        least = math.ceil(1 / settings.eps) if settings.metric is accuracy and settings.eps else 1
-        self._validation = divided(
-            settings.valloader, settings.testloader, settings.held_out, least
-        )
-        self._sample = small_sample_note(
-            settings.eps, settings.metric, self._validation.chooses, inputs
-        )
-        self._inputs: ExampleInputs = (
-            inputs if settings.example_inputs is None else settings.example_inputs
-        )
-        if not isinstance(settings.optimizer, DC):  # which trains nothing
-            check_training_step(self._model, settings.trainloader, settings.criterion)
-        if settings.testloader is not None:
-            first_batch("testloader", settings.testloader)
-        narrator.now("judging the dense model")
-        self._judge = Judge(self._dense, settings.metric, self._validation, settings.eps)
-
-    @property
-    def name(self) -> str:
-        """How the report calls this study."""
-        return self._settings.name or self._settings.objective.name
-
-    def result(self) -> CompressionResult:
-        """Search, compress to the chosen level or candidate, prove, and return the result."""
-        settings = self._settings
-        with contextlib.ExitStack() as stack:
-            if settings.folder is None and self._executor is not None:
-                # weights pass from process to process in files
-                scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="nncfx-"))
-                self._scratch = Path(scratch)
-            timer = stack.enter_context(self._timer())
-            self._narrator.now(f"building the dense model for {settings.runtime}")
-            timer.open()
-            winner = (
-                self._of_levels(timer) if settings.space is None else self._of_candidates(timer)
-            )
-            search, chosen = winner.search, winner.candidate
-            proof = self._evidence(winner, timer)
-            if (path := self._path("evidence.json")) is not None:
-                proof.write(path)
-            return CompressionResult(
-                model=chosen.model,
-                dense=self._dense,
-                search=search,
-                evidence=proof,
-                metric=settings.metric,
-                testloader=self._validation.judges,
-                reference=self._judge.reference,
-                recipes=(() if self._previous is None else self._previous.recipes)
-                + chosen.recipes,
-            )
-
-    def _timer(self) -> CandidateTimer:
-        settings = self._settings
-        return CandidateTimer(
-            self._dense,
-            self._inputs,
-            settings.runtime,
-            threads=settings.threads,
-            # with the journal goes the time that its throughputs and latencies count from
-            quiet=nullcontext if self._executor is None else self._executor.quiet,
-            kept=self._path(f"dense-{digest(self._header)}.json"),
-        )
-
-    def _of_levels(self, timer: CandidateTimer) -> "_Winner":
-        settings, trials = self._settings, self._trials()
-        factory = self._factories(timer).of(cast("SchemeLike", settings.scheme))
-        with Study(self._path("journal.jsonl"), self._header, self._data()) as journal:
-            search = search_by_level(
+    settings, narrator = prepared.settings, prepared.narrator
+    trials = _trials(prepared, scratch)
+    narrator.now("following the channels")
+    factories = Factories(
+        dense=prepared.model,
+        scheme=settings.scheme,
+        timer=timer,
+        example_inputs=prepared.example_inputs,
+    )
+    journal = prepared.path("journal.jsonl")
+    result: SearchResult | SpaceResult
+    if settings.space is None:
+        factory = factories.of(cast("SchemeLike", settings.scheme))
+        with Study(journal, prepared.header, _data_facts(prepared)) as levels:
+            result = search_by_level(
                 trials,
                 factory,
-                journal,
-                trials.dense(factory, journal),
+                levels,
+                trials.dense(factory, levels),
                 settings.level_settings,
                 warm_start=settings.warm_start,
             )
-        count = sum(trial.stage != "dense" for trial in search.trials)
-        self._log_choice(f"level {search.level:.4g}", count)
-
-        def candidate(found: SearchResult) -> Candidate:
-            if found.level == 0.0:
-                return factory.uncompressed()
-            before = known_to(found.chosen, found.trials)
-            plan = plan_of_level(found.level, before, factory, warm_start=settings.warm_start)
-            return trials.chosen(plan)
-
-        winner = self._judged(search, candidate(search), factory.scheme)
-        while not winner.judgement.is_inside and search.level > 0.0:
-            self._log_refusal(f"level {search.level:.4g}", winner)
-            search = search.safer()
-            winner = self._judged(search, candidate(search), factory.scheme, winner)
-        return winner
-
-    def _of_candidates(self, timer: CandidateTimer) -> "_Winner":
-        settings, trials = self._settings, self._trials()
-        if settings.space is None:  # then one level is searched
-            raise AssertionError
-
-        factory_of = self._factories(timer)
-        with CandidateStudy(self._path("journal.jsonl"), self._header, self._data()) as journal:
-            search = search_by_candidate(
+        count = sum(trial.stage != "dense" for trial in result.trials)
+    else:
+        with CandidateStudy(journal, prepared.header, _data_facts(prepared)) as candidates:
+            result = search_by_candidate(
                 trials,
-                factory_of,
-                journal,
+                factories,
+                candidates,
                 settings.space,
                 settings.space_settings,
                 warm_start=settings.warm_start,
             )
-        self._log_choice(candidate_words(search.best.candidate), len(search.trials))
-        near = settings.space if settings.warm_start else None
-        winner = None
-        following: SpaceResult | None = search
-        while following is not None:
-            best = following.best
-            plan = plan_of_trial(best, search.trials, factory_of, near)
-            winner = self._judged(following, trials.chosen(plan), plan.factory().scheme, winner)
-            if winner.judgement.is_inside:
-                break
-            self._log_refusal(candidate_words(best.candidate), winner)
-            following = candidate_search.safer(following)
-        if winner is None:  # there is a best trial, or the search has raised an error
-            raise AssertionError
-        return winner
+        count = len(result.trials)
+    found = Found(result=result, trials=trials, factories=factories)
+    narrator.found(f"chose {found.words} after {count} trials")
+    return found
 
-    def _judged(
-        self,
-        search: SearchResult | SpaceResult,
-        candidate: Candidate,
-        scheme: Scheme,
-        before: "_Winner | None" = None,
-    ) -> "_Winner":
-        """Return a choice with what the judging data say of it, `before` having been refused."""
-        judged = 1 if before is None else before.judgement.judged + 1
-        judgement, value = self._judge.judgement(candidate.model, judged)
-        return _Winner(
-            search=search, candidate=candidate, scheme=scheme, judgement=judgement, metric=value
+
+def rebuild(prepared: Prepared, found: Found) -> Rebuilt:
+    """Make the chosen model again; one that the judging data refuse gives way to a safer one."""
+    prepared.narrator.now("measuring the chosen model against the dense one")
+    following: Found | None = found
+    judged = 0
+    while following is not None:
+        judged += 1
+        candidate, scheme = _made(prepared.settings, following)
+        judgement, metric = prepared.judge.judgement(candidate.model, judged)
+        rebuilt = Rebuilt(
+            result=following.result,
+            candidate=candidate,
+            scheme=scheme,
+            judgement=judgement,
+            metric=metric,
         )
+        safer = None if judgement.is_inside else _safer(following.result)
+        if not judgement.is_inside and not _is_dense(following.result):
+            words = judgement.words(metric_name(prepared.settings.metric))
+            prepared.narrator.found(f"{following.words}: {words}")
+        following = None if safer is None else replace(following, result=safer)
+    return rebuilt
 
-    def _factories(self, timer: CandidateTimer) -> Factories:
-        settings = self._settings
-        self._narrator.now("following the channels")
-        return Factories(
-            dense=self._model,
-            scheme=settings.scheme,
+
+def prove(prepared: Prepared, rebuilt: Rebuilt, timer: CandidateTimer) -> CompressionResult:
+    """Measure the winner against the dense model, and return it with its evidence."""
+    settings, result, before = prepared.settings, rebuilt.result, prepared.settings.after
+    notes = (
+        prepared.sample_note,
+        *notes_on(result, rebuilt.scheme, prepared.model, settings.objective),
+        prepared.validation.note,
+        noise_note(result, rebuilt.judgement, settings.margin),
+    )
+    words = StudyWords(
+        name=prepared.name,
+        scheme=spelt(settings.scheme),
+        recovery=spelt(settings.optimizer),
+        budget=settings.eps,
+    )
+    evidence = build_evidence(
+        EvidenceInputs(
+            dense=prepared.dense,
+            chosen=rebuilt.candidate,
             timer=timer,
-            example_inputs=self._inputs,
-        )
-
-    def _trials(self) -> Trials:
-        settings = self._settings
-        return Trials(
-            recovery=settings.optimizer,
-            objective=settings.objective,
-            data=RecoveryData(
-                train=settings.trainloader,
-                validate=self._judge.metric_of,
-                criterion=settings.criterion,
-            ),
-            states=TrialStates(self._path("weights") or self._scratch),
-            narrator=self._narrator,
+            study=prepared.name,
             metric=metric_name(settings.metric),
-            threshold=self._judge.reference - settings.eps + (settings.margin or 0.0),
-            reference=self._judge.reference,
-            standard_error=self._judge.standard_error if settings.margin is None else None,
-            stop_hopeless=settings.stop_hopeless,
-            executor=self._executor,
-        )
+            accuracies=(prepared.judge.dense_metric, rebuilt.metric),
+            judgement=rebuilt.judgement,
+            example_inputs=prepared.example_inputs,
+        ),
+        study(words, result, settings.objective) if isinstance(result, SearchResult) else None,
+        title=settings.title,
+        notes=tuple(note for note in notes if note),
+        earlier=None if before is None else before.evidence,
+    )
+    return CompressionResult(
+        model=rebuilt.candidate.model,
+        dense=prepared.dense,
+        search=result,
+        evidence=evidence,
+        metric=settings.metric,
+        testloader=prepared.validation.judges,
+        reference=prepared.judge.reference,
+        recipes=(() if before is None else before.recipes) + rebuilt.candidate.recipes,
+    )
 
-    def _path(self, name: str) -> Path | None:
-        folder = self._settings.folder
-        return None if folder is None else Path(folder) / name
 
-    @functools.cached_property
-    def _header(self) -> dict[str, JSONValue]:
-        return journal_header(vars(self._settings), self._model, self._validation.header)
+@contextlib.contextmanager
+def _scratch(prepared: Prepared) -> Iterator[Path | None]:
+    """Give the folder in which weights pass from process to process, where there is no other."""
+    if prepared.settings.folder is not None or prepared.executor is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="nncfx-") as folder:
+        yield Path(folder)
 
-    def _data(self) -> dict[str, JSONValue]:
-        settings = self._settings
-        if settings.folder is None:
-            return {}
-        chooses = self._validation.chooses if self._validation.header else None
-        return data_facts(settings.trainloader, settings.valloader, chooses)
 
-    def _log_choice(self, what: str, trials: int) -> None:
-        self._narrator.found(f"chose {what} after {trials} trials")
-        self._narrator.now("measuring the chosen model against the dense one")
+def _timer(prepared: Prepared) -> CandidateTimer:
+    return CandidateTimer(
+        prepared.dense,
+        prepared.example_inputs,
+        prepared.settings.runtime,
+        threads=prepared.settings.threads,
+        # with the journal goes the time that its throughputs and latencies count from
+        quiet=nullcontext if prepared.executor is None else prepared.executor.quiet,
+        kept=prepared.path(f"dense-{digest(prepared.header)}.json"),
+    )
 
-    def _log_refusal(self, what: str, winner: "_Winner") -> None:
-        self._narrator.found(
-            f"{what}: {winner.judgement.words(metric_name(self._settings.metric))}"
-        )
 
-    def _evidence(self, winner: "_Winner", timer: CandidateTimer) -> Evidence:
-        search, settings = winner.search, self._settings
-        notes = (
-            self._sample,
-            *notes_on(search, winner.scheme, self._model, settings.objective),
-            self._validation.note,
-            noise_note(search, winner.judgement, settings.margin),
-        )
-        words = StudyWords(
-            name=self.name,
-            scheme=spelt(settings.scheme),
-            recovery=spelt(settings.optimizer),
-            budget=settings.eps,
-        )
-        return build_evidence(
-            EvidenceInputs(
-                dense=self._dense,
-                chosen=winner.candidate,
-                timer=timer,
-                study=self.name,
-                metric=metric_name(settings.metric),
-                accuracies=(self._judge.dense_metric, winner.metric),
-                judgement=winner.judgement,
-                example_inputs=self._inputs,
-            ),
-            study(words, search, settings.objective) if isinstance(search, SearchResult) else None,
-            title=settings.title,
-            notes=tuple(note for note in notes if note),
-            earlier=None if self._previous is None else self._previous.evidence,
-        )
+def _trials(prepared: Prepared, scratch: Path | None) -> Trials:
+    settings, judge = prepared.settings, prepared.judge
+    return Trials(
+        recovery=settings.optimizer,
+        objective=settings.objective,
+        data=RecoveryData(
+            train=settings.trainloader,
+            validate=judge.metric_of,
+            criterion=settings.criterion,
+        ),
+        states=TrialStates(prepared.path("weights") or scratch),
+        narrator=prepared.narrator,
+        metric=metric_name(settings.metric),
+        threshold=judge.reference - settings.eps + (settings.margin or 0.0),
+        reference=judge.reference,
+        standard_error=judge.standard_error if settings.margin is None else None,
+        stop_hopeless=settings.stop_hopeless,
+        executor=prepared.executor,
+    )
+
+
+def _data_facts(prepared: Prepared) -> dict[str, JSONValue]:
+    settings, validation = prepared.settings, prepared.validation
+    if settings.folder is None:
+        return {}
+    chooses = validation.chooses if validation.header else None
+    return data_facts(settings.trainloader, settings.valloader, chooses)
+
+
+def _made(settings: CompressorSettings, found: Found) -> tuple[Candidate, Scheme]:
+    """Return the chosen candidate of a search, and the scheme that made it."""
+    result, warm_start = found.result, settings.warm_start
+    if isinstance(result, SpaceResult):
+        near = settings.space if warm_start else None
+        plan = plan_of_trial(result.best, result.trials, found.factories, near)
+        return found.trials.chosen(plan), plan.factory().scheme
+    factory = found.factories.of(cast("SchemeLike", settings.scheme))
+    if _is_dense(result):
+        return factory.uncompressed(), factory.scheme
+    before = known_to(result.chosen, result.trials)
+    plan = plan_of_level(result.level, before, factory, warm_start=warm_start)
+    return found.trials.chosen(plan), factory.scheme
+
+
+def _is_dense(result: SearchResult | SpaceResult) -> bool:
+    return isinstance(result, SearchResult) and result.level == 0.0
+
+
+def _safer(result: SearchResult | SpaceResult) -> SearchResult | SpaceResult | None:
+    """Return the search with the next safer choice; None where there is none."""
+    if isinstance(result, SpaceResult):
+        return candidate_search.safer(result)
+    return None if _is_dense(result) else result.safer()

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from dataclasses import dataclass
 from typing import Final, final
 
 from torch import nn
@@ -12,52 +13,45 @@ from nncfx.compressor.evaluation.validation_data import Validation, examples_in
 from nncfx.errors import ArgumentError
 from nncfx.evidence.judgement import Judgement
 
-__all__ = ["Judge"]
+__all__ = ["Judge", "judge_against"]
 
 _DOUBT: Final = 0.05
 
 
 @final
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Judge:
     """Counts what models lose, on the data that choose and on those that judge.
 
-    Args:
-        dense: the model that budgets count from.
-        metric: what is counted; higher is better.
-        validation: the data.
-        budget: how far the metric may fall.
-
-    Raises:
-        ArgumentError: the metric of the dense model is not finite on the data that choose.
+    Attributes:
+        dense: The model that budgets count from.
+        metric: What is counted; higher is better.
+        validation: The data.
+        budget: How far the metric may fall.
+        reference: The metric of `dense` on the data that choose.
     """
 
-    def __init__(
-        self, dense: nn.Module, metric: Metric, validation: Validation, budget: float
-    ) -> None:
-        self._dense, self._metric, self._validation = dense, metric, validation
-        self._budget = budget
-        self.reference = self.metric_of(dense)
-        if not math.isfinite(self.reference):
-            raise ArgumentError(
-                f"The metric '{metric_name(metric)}' of the dense model is {self.reference}, and "
-                "no budget can be counted from that. Mend the metric or the model.",
-            )
+    dense: nn.Module
+    metric: Metric
+    validation: Validation
+    budget: float
+    reference: float
 
     def metric_of(self, model: nn.Module) -> float:
         """Return the metric on the data that choose."""
-        return metric_value(self._metric, model, self._validation.chooses)
+        return metric_value(self.metric, model, self.validation.chooses)
 
     def standard_error(self, model: nn.Module) -> float | None:
         """Return that of `metric_of(model)` against the dense model's; None if it is not known."""
         if not self._reads_data:
             return None
-        found = loss_of(model, self._dense, self._metric, self._validation.chooses)
+        found = loss_of(model, self.dense, self.metric, self.validation.chooses)
         return None if found is None else found.cautious_error
 
     @functools.cached_property
     def dense_metric(self) -> float:
         """The metric of the dense model on the data that judge."""
-        return metric_value(self._metric, self._dense, self._validation.judges)
+        return metric_value(self.metric, self.dense, self.validation.judges)
 
     def judgement(self, model: nn.Module, judged: int) -> tuple[Judgement, float]:
         """Return what the data that judge say of `model`, and its metric on them.
@@ -66,11 +60,11 @@ class Judge:
             model: a winner.
             judged: how many winners were judged, this one included.
         """
-        validation = self._validation
-        value = metric_value(self._metric, model, validation.judges)
+        validation = self.validation
+        value = metric_value(self.metric, model, validation.judges)
         confidence = 1 - _DOUBT / judged
         found = (
-            loss_of(model, self._dense, self._metric, validation.judges)
+            loss_of(model, self.dense, self.metric, validation.judges)
             if self._reads_data
             else None
         )
@@ -78,7 +72,7 @@ class Judge:
             loss=self.dense_metric - value,
             interval=None if found is None else found.interval(confidence),
             confidence=confidence,
-            budget=self._budget,
+            budget=self.budget,
             examples=self._examples,
             held_out=validation.held_out and self._reads_data,
             data=validation.data,
@@ -87,8 +81,27 @@ class Judge:
 
     @functools.cached_property
     def _examples(self) -> int:
-        return examples_in(self._validation.judges)
+        return examples_in(self.validation.judges)
 
     @functools.cached_property
     def _reads_data(self) -> bool:
-        return reads_data(self._metric, self._dense, self.reference)
+        return reads_data(self.metric, self.dense, self.reference)
+
+
+def judge_against(
+    dense: nn.Module, metric: Metric, validation: Validation, budget: float
+) -> Judge:
+    """Return what judges models against `dense`, which it measures.
+
+    Raises:
+        ArgumentError: the metric of the dense model is not finite on the data that choose.
+    """
+    reference = metric_value(metric, dense, validation.chooses)
+    if not math.isfinite(reference):
+        raise ArgumentError(
+            f"The metric '{metric_name(metric)}' of the dense model is {reference}, and "
+            "no budget can be counted from that. Mend the metric or the model.",
+        )
+    return Judge(
+        dense=dense, metric=metric, validation=validation, budget=budget, reference=reference
+    )

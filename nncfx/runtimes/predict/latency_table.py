@@ -88,7 +88,7 @@ class LatencyTable:
         try:
             found = load_object(text, "latency table")
             version = found.pop("latency_table", None)
-            if version == _FORMAT:
+            if version in (_FORMAT, None):  # without one it is something else
                 return decode(cls, found)
         except StorageError as error:
             raise StorageError(
