@@ -50,7 +50,6 @@ NOT_YET = {
 
 TWO_THINGS = {
     "Attempt": "a trial of a search that ended; a set of layers that accuracy control tries",
-    "Curve": "what a search believes of its objective, and its copy in a report: both published",
     "Layer": "a weight with its bias; what `deep_compression` decodes, a published name",
     "Quantizer": "a hook; Hago's, which has the name it has there",
     "Rounded": "weights after one of two ways of rounding, each in a package of its own",

@@ -19,7 +19,7 @@ from nncfx.errors import ArgumentError, MissingExtraError
 from nncfx.report.format import bytes_text, count_text, prefix_text, ratio_text
 
 if TYPE_CHECKING:
-    from nncfx.tasks import Plan, RunStatus, Task, TaskResult
+    from nncfx.tasks import RunStatus, Task, TaskPlan, TaskResult
 
 __all__ = ["OUTSIDE", "compress", "demo", "resume", "status"]
 
@@ -205,7 +205,7 @@ def _print(document: object) -> None:
     sys.stdout.write(json.dumps(document, indent=1, default=str) + "\n")
 
 
-def _show_plan(plan: "Plan") -> None:
+def _show_plan(plan: "TaskPlan") -> None:
     console = Console()
     for stage in plan.stages:
         console.print(f"- {stage}", markup=False, highlight=False, soft_wrap=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nncfx.cli.sources import ModelSource, model_source
+from nncfx.cli.sources import OpenedModel, model_source
 from nncfx.errors import ArgumentError
 from nncfx.report.format import bytes_text
 
@@ -110,7 +110,7 @@ def quantize(  # noqa: PLR0913 (each is an option of the command)
 
 def _source(
     model: str, weights: Path | None, shapes: Iterable[str], batches: Iterable[Any] | None
-) -> ModelSource:
+) -> OpenedModel:
     """Return the model; what it is traced on is of the batches, where they are given."""
     first = None
     if batches is not None and not shapes:
@@ -135,7 +135,7 @@ def _batches(text: str) -> Iterable[Any]:
     return made
 
 
-def _of_task(source: ModelSource, text: str) -> Iterable[Any]:
+def _of_task(source: OpenedModel, text: str) -> Iterable[Any]:
     if source.task is None or source.task.config.data is None:
         raise ArgumentError(
             f"'{text}' says nothing of data, which ranges are found on. Give --data "
@@ -144,7 +144,7 @@ def _of_task(source: ModelSource, text: str) -> Iterable[Any]:
     return source.task.data.train
 
 
-def _written(output: Path, made: Any, source: ModelSource, target: str) -> int:  # noqa: ANN401 (a model)
+def _written(output: Path, made: Any, source: OpenedModel, target: str) -> int:  # noqa: ANN401 (a model)
     if output.suffix == ".onnx":
         from nncfx.export import export_onnx
 

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from nncfx.cli.files import check_file, inspect_file
-from nncfx.cli.sources import ModelSource, is_code, model_source
+from nncfx.cli.sources import OpenedModel, is_code, model_source
 from nncfx.errors import ArgumentError
 from nncfx.report.format import bytes_text, count_text, prefix_text
 
@@ -68,7 +68,7 @@ def inspect(
         )
 
 
-def _of_model(source: ModelSource, config: Path | None) -> dict[str, Any]:
+def _of_model(source: OpenedModel, config: Path | None) -> dict[str, Any]:
     from nncfx.compressor.evaluation.examples import one_example
     from nncfx.graph.macs import operation_macs
     from nncfx.network import wrap
@@ -99,7 +99,7 @@ def _of_model(source: ModelSource, config: Path | None) -> dict[str, Any]:
 
 
 def _matched(
-    source: ModelSource, config: Path | None, network: "NNCFNetwork"
+    source: OpenedModel, config: Path | None, network: "NNCFNetwork"
 ) -> Mapping[str, Sequence[str]]:
     """Return the algorithms that would put hooks at each address."""
     from nncfx.config import NNCFConfig

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from nncfx.tasks import Task
     from nncfx.tracing import ExampleInputs
 
-__all__ = ["ModelSource", "is_code", "model_source"]
+__all__ = ["OpenedModel", "is_code", "model_source"]
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ModelSource:
+class OpenedModel:
     """A model with what it takes.
 
     Attributes:
@@ -43,7 +43,7 @@ def model_source(
     shapes: Sequence[str] = (),
     *,
     example_inputs: "ExampleInputs | None" = None,
-) -> ModelSource:
+) -> OpenedModel:
     """Return the model that `text` names.
 
     Args:
@@ -74,7 +74,7 @@ def model_source(
         model = load_weights(model, weights).eval()
     if inputs is None:
         inputs = _random(shapes, text)
-    return ModelSource(model=model, example_inputs=inputs, task=found)
+    return OpenedModel(model=model, example_inputs=inputs, task=found)
 
 
 def _random(texts: Sequence[str], source: str) -> Any:  # noqa: ANN401 (inputs of any form)

@@ -12,7 +12,7 @@ from safetensors.torch import save as safetensors_bytes
 from torch import nn
 
 from nncfx.compressor.evaluation.examples import one_example
-from nncfx.compressor.trials.candidate import Candidate, packed_bytes
+from nncfx.compressor.trials.candidate import CandidateModel, packed_bytes
 from nncfx.compressor.trials.candidate_timer import CandidateTimer
 from nncfx.evidence.evidence import Curve, Evidence, ModelFacts, Sample, StudyEvidence
 from nncfx.evidence.judgement import Judgement
@@ -60,7 +60,7 @@ class EvidenceInputs:
     """
 
     dense: nn.Module
-    chosen: Candidate
+    chosen: CandidateModel
     timer: CandidateTimer
     study: str
     metric: str
@@ -126,7 +126,7 @@ def _clock_notes(timing: Timing) -> tuple[str, ...]:
     )
 
 
-def _facts(inputs: EvidenceInputs, chosen: Candidate | None, timing: Timing) -> ModelFacts:
+def _facts(inputs: EvidenceInputs, chosen: CandidateModel | None, timing: Timing) -> ModelFacts:
     """Return the facts of `chosen`, or of the dense model."""
     model = inputs.dense if chosen is None else chosen.model
     if chosen is None:

@@ -28,7 +28,7 @@ from nncfx.compressor.progress import Narrator
 from nncfx.compressor.result import CompressionResult
 from nncfx.compressor.settings import CompressorSettings
 from nncfx.compressor.trials import candidate_search
-from nncfx.compressor.trials.candidate import Candidate, Factories
+from nncfx.compressor.trials.candidate import CandidateModel, Factories
 from nncfx.compressor.trials.candidate_search import plan_of_trial, search_by_candidate
 from nncfx.compressor.trials.candidate_timer import CandidateTimer
 from nncfx.compressor.trials.level_search import plan_of as plan_of_level
@@ -132,7 +132,7 @@ class Rebuilt:
     """
 
     result: SearchResult | SpaceResult
-    candidate: Candidate
+    candidate: CandidateModel
     scheme: Scheme
     judgement: Judgement
     metric: float
@@ -361,7 +361,7 @@ def _data_facts(prepared: Prepared) -> dict[str, JSONValue]:
     return data_facts(settings.trainloader, settings.valloader, chooses)
 
 
-def _made(settings: CompressorSettings, found: Found) -> tuple[Candidate, Scheme]:
+def _made(settings: CompressorSettings, found: Found) -> tuple[CandidateModel, Scheme]:
     """Return the chosen candidate of a search, and the scheme that made it."""
     result, warm_start = found.result, settings.warm_start
     if isinstance(result, SpaceResult):

@@ -14,7 +14,7 @@ from nncfx.controllers.base.weights import aliases
 from nncfx.graph import NNCFGraph, Operation, macs
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
 from nncfx.operators import functions_of
-from nncfx.reorder.segments import Block, Reader
+from nncfx.reorder.segments import ChannelBlock, Reader
 
 __all__ = ["Consumer", "can_move", "consumers", "is_run", "plain_layer", "readers_of"]
 
@@ -59,7 +59,7 @@ class Consumer:
         That is where nothing that it reads can move, or channels of one set stand among those of
         another.
         """
-        blocks: list[tuple[int, Block]] = []
+        blocks: list[tuple[int, ChannelBlock]] = []
         keep: set[tuple[str, int]] = set()
         places = {column: f"{self.weight}[{column}]" for column in range(len(self.live))}
         for name, member in self.members.items():
@@ -71,12 +71,12 @@ class Consumer:
                 return None
             wanted = np.flatnonzero(self.live[member.indices].any(axis=1)).tolist()
             keep.update((name, group) for group in wanted)
-            blocks.append((int(member.indices[0, 0]), Block(name, len(member.indices))))
+            blocks.append((int(member.indices[0, 0]), ChannelBlock(name, len(member.indices))))
             for column in member.indices.reshape(-1).tolist():
                 del places[column]
         if not blocks:
             return None
-        blocks += [(column, Block(place, 1)) for column, place in places.items()]
+        blocks += [(column, ChannelBlock(place, 1)) for column, place in places.items()]
         keep.update((place, 0) for column, place in places.items() if self.live[column])
         blocks.sort()
         cost = self.pixels * len(self.live) / sum(block.size for _, block in blocks)

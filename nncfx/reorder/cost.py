@@ -14,14 +14,14 @@ import numpy.typing as npt
 from nncfx.targets import Alignment, SelectionCost
 
 __all__ = [
+    "LayerWork",
     "Reading",
-    "Work",
     "cheapest_readings",
     "is_placing_cheaper",
 ]
 
 
-class Work(Protocol):
+class LayerWork(Protocol):
     """What a layer does for one channel."""
 
     @property
@@ -33,7 +33,7 @@ class Work(Protocol):
         """Multiply-accumulates per channel."""
 
 
-class Reading(Work, Protocol):
+class Reading(LayerWork, Protocol):
     """How a layer reads."""
 
     @property
@@ -75,7 +75,7 @@ def cheapest_readings(
     return chosen if selecting < _total(everything, pairs, cost) else everything
 
 
-def is_placing_cheaper(live: npt.NDArray[np.bool_], work: Work, cost: SelectionCost) -> bool:
+def is_placing_cheaper(live: npt.NDArray[np.bool_], work: LayerWork, cost: SelectionCost) -> bool:
     """Return whether to compute only the channels that live, and put them among zeros.
 
     Args:

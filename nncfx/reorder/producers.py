@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from nncfx.graph import NNCFGraph, macs
 from nncfx.graph.channels import Channels, Member, Role
 from nncfx.reorder.consumers import can_move, is_run, plain_layer, readers_of
-from nncfx.reorder.segments import Block, Reader
+from nncfx.reorder.segments import ChannelBlock, Reader
 
 __all__ = ["Producer", "producers"]
 
@@ -56,7 +56,7 @@ class Producer:
         wanted = np.flatnonzero(self.live[member.indices].any(axis=1)).tolist()
         size = len(member.indices)
         return Reader(
-            blocks=(Block(name, size),),
+            blocks=(ChannelBlock(name, size),),
             keep=frozenset((name, group) for group in wanted),
             cost=self.pixels * len(self.live) / size,
         )

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from nncfx.errors import ArgumentError
 from nncfx.reorder.order import channel_order
 
-__all__ = ["Block", "Reader", "segment_orders"]
+__all__ = ["ChannelBlock", "Reader", "segment_orders"]
 
 
-class Block(NamedTuple):
+class ChannelBlock(NamedTuple):
     """A run of channels of one space in what a layer reads.
 
     Attributes:
@@ -38,7 +38,7 @@ class Reader:
         cost: What copying one channel costs.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[ChannelBlock, ...]
     keep: frozenset[tuple[str, int]]
     cost: float
 
@@ -85,10 +85,10 @@ def _checked(readers: Iterable[Reader]) -> list[Reader]:
     return listed
 
 
-def _lines(readers: list[Reader]) -> list[tuple[tuple[Block, ...], list[Reader]]]:
+def _lines(readers: list[Reader]) -> list[tuple[tuple[ChannelBlock, ...], list[Reader]]]:
     """Return the longest arrangements, each with the readers that read a stretch of it."""
-    lines: list[tuple[tuple[Block, ...], list[Reader]]] = []
-    line_of: dict[Block, int] = {}
+    lines: list[tuple[tuple[ChannelBlock, ...], list[Reader]]] = []
+    line_of: dict[ChannelBlock, int] = {}
     for reader in sorted(readers, key=lambda one: -len(one.blocks)):
         number = next((line_of[b] for b in reader.blocks if b in line_of), None)
         if number is None:
@@ -99,14 +99,14 @@ def _lines(readers: list[Reader]) -> list[tuple[tuple[Block, ...], list[Reader]]
     return lines
 
 
-def _is_stretch(part: tuple[Block, ...], whole: tuple[Block, ...]) -> bool:
+def _is_stretch(part: tuple[ChannelBlock, ...], whole: tuple[ChannelBlock, ...]) -> bool:
     if part[0] not in whole:
         return False
     start = whole.index(part[0])
     return whole[start : start + len(part)] == part
 
 
-def _ordered(line: Sequence[Block], readers: Sequence[Reader]) -> dict[str, list[int]]:
+def _ordered(line: Sequence[ChannelBlock], readers: Sequence[Reader]) -> dict[str, list[int]]:
     """Return the orders of the spaces of one line that change."""
     first: dict[str, int] = {}
     count = 0

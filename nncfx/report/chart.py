@@ -15,7 +15,7 @@ from nncfx.report.format import (
     titled,
 )
 
-__all__ = ["Chart", "Mark", "Series", "Window", "bracket", "outcome", "study_charts"]
+__all__ = ["Chart", "Mark", "PointSeries", "Window", "bracket", "outcome", "study_charts"]
 
 WIDTH, HEIGHT = 580, 350
 _LEFT, _RIGHT, _TOP, _BOTTOM = 66, 566, 34, 296
@@ -49,7 +49,7 @@ class Window:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Series:
+class PointSeries:
     """What a chart shows, in the units of the data.
 
     `value` takes the number of a sample that belongs here, or None; `text` spells one.
@@ -109,9 +109,9 @@ def study_charts(study: StudyEvidence, metric: str, key: str) -> tuple[Chart, ..
     return tuple(charts)
 
 
-def _accuracy_series(study: StudyEvidence, metric: str) -> Series:
+def _accuracy_series(study: StudyEvidence, metric: str) -> PointSeries:
     share = is_fraction_metric(metric)
-    return Series(
+    return PointSeries(
         name=metric,
         unit="%" if share else "",
         value=lambda sample: sample.accuracy if sample.is_done else None,
@@ -122,8 +122,8 @@ def _accuracy_series(study: StudyEvidence, metric: str) -> Series:
     )
 
 
-def _objective_series(study: StudyEvidence) -> Series:
-    return Series(
+def _objective_series(study: StudyEvidence) -> PointSeries:
+    return PointSeries(
         name=study.objective_name,
         unit=study.objective_unit,
         value=lambda sample: sample.objective if sample.is_done else None,
@@ -138,7 +138,7 @@ def _percent_ticks(values: Sequence[float]) -> list[str]:
     return [f"{round(value * 100, 6):g}" for value in values]
 
 
-def _window(study: StudyEvidence, series: Series) -> Window:
+def _window(study: StudyEvidence, series: PointSeries) -> Window:
     """Return the window of all samples, the dense model and the threshold."""
     samples = (*study.samples, *study.comparison)
     values = [value for s in samples if (value := series.value(s)) is not None]
@@ -170,7 +170,9 @@ def _near_budget(study: StudyEvidence, whole: Window) -> Window | None:
     return Window(low_level=max(left, -0.02), high_level=min(right, 1.0), low=low, high=high)
 
 
-def _chart(study: StudyEvidence, series: Series, window: Window, key: str, title: str) -> Chart:
+def _chart(
+    study: StudyEvidence, series: PointSeries, window: Window, key: str, title: str
+) -> Chart:
     x = Scale(low=window.low_level, high=window.high_level, start=_LEFT, end=_RIGHT)
     y = Scale(low=window.low, high=window.high, start=_BOTTOM, end=_TOP)
     threshold, curve = series.threshold, series.curve
@@ -195,7 +197,7 @@ def _chart(study: StudyEvidence, series: Series, window: Window, key: str, title
     )
 
 
-def _marks(study: StudyEvidence, series: Series, x: Scale, y: Scale) -> tuple[Mark, ...]:
+def _marks(study: StudyEvidence, series: PointSeries, x: Scale, y: Scale) -> tuple[Mark, ...]:
     """Return the marks of the samples inside the scales, their numbers kept apart."""
     shown: list[tuple[Sample, float, str]] = []
     for sample in study.samples:
@@ -224,7 +226,7 @@ def _marks(study: StudyEvidence, series: Series, x: Scale, y: Scale) -> tuple[Ma
 
 def _comparison_marks(
     study: StudyEvidence,
-    series: Series,
+    series: PointSeries,
     x: Scale,
     y: Scale,
 ) -> Iterable[Mark]:
@@ -260,7 +262,7 @@ def outcome(study: StudyEvidence, sample: Sample) -> str:
 
 def _legend(
     study: StudyEvidence,
-    series: Series,
+    series: PointSeries,
     marks: Sequence[Mark],
     *,
     has_band: bool,
@@ -311,7 +313,7 @@ def _bracket(between: tuple[float, float] | None, x: Scale) -> tuple[float, floa
     return x(max(between[0], x.low)), x(min(between[1], x.high))
 
 
-def _measured(study: StudyEvidence, series: Series) -> list[tuple[float, float]]:
+def _measured(study: StudyEvidence, series: PointSeries) -> list[tuple[float, float]]:
     """Return what was measured, by level; the mean where a level was tried twice."""
     values: dict[float, list[float]] = {}
     for sample in study.samples:

@@ -8,7 +8,7 @@ from nncfx.evidence.network_facts import OperationFacts, WeightFacts
 from nncfx.report.axes import Scale
 from nncfx.report.format import significant_text
 
-__all__ = ["Histogram", "Leaf", "Scope", "histograms", "network_tree"]
+__all__ = ["Leaf", "Scope", "WeightHistogram", "histograms", "network_tree"]
 
 _WIDTH, _HEIGHT = 240, 84
 _OPEN = 40
@@ -52,7 +52,7 @@ class Scope:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Histogram:
+class WeightHistogram:
     """The non-zero weights of one layer, ready to draw."""
 
     module: str
@@ -123,13 +123,13 @@ def _colour(bits: int) -> str:
     return next((name for most, name in _FORMATS if bits <= most), "bits32")
 
 
-def histograms(weights: Sequence[WeightFacts]) -> tuple[Histogram, ...]:
+def histograms(weights: Sequence[WeightFacts]) -> tuple[WeightHistogram, ...]:
     """Return the histogram of each layer, and how sensitive it is beside the others."""
     most = max((one.output_change or 0.0 for one in weights), default=0.0)
     return tuple(_histogram(one, most) for one in weights)
 
 
-def _histogram(weight: WeightFacts, most: float) -> Histogram:
+def _histogram(weight: WeightFacts, most: float) -> WeightHistogram:
     bottom, top = _HEIGHT - 18, 4
     tallest = max(weight.counts, default=0)
     width = _WIDTH / max(len(weight.counts), 1)
@@ -144,7 +144,7 @@ def _histogram(weight: WeightFacts, most: float) -> Histogram:
         low=weight.low, high=weight.high if spread else weight.low + 1, start=0, end=_WIDTH
     )
     change = weight.output_change
-    return Histogram(
+    return WeightHistogram(
         module=weight.module,
         precision=weight.precision,
         zeros=f"{weight.zeros:.0%}",

@@ -8,7 +8,7 @@ from nncfx.search.many.problem import Problem, SpaceSettings
 from nncfx.search.many.search_space import SpaceResult, search_space
 from nncfx.search.many.space import Candidate, Choice, Dimension, Range, Space
 from nncfx.search.many.trust_region import TrustRegion, next_in_trust_region
-from nncfx.search.model.curve import Curve, posterior_curve
+from nncfx.search.model.curve import PosteriorCurve, posterior_curve
 from nncfx.search.noise import CAUTION, Difference, paired_difference
 from nncfx.search.one_level.baselines import bisect_level, condensa_literal
 from nncfx.search.one_level.find import find_level, optimize_objective
@@ -27,7 +27,6 @@ __all__ = [
     "CandidateStudy",
     "CandidateTrial",
     "Choice",
-    "Curve",
     "Difference",
     "Dimension",
     "Done",
@@ -38,6 +37,7 @@ __all__ = [
     "Measurement",
     "ObjectiveResult",
     "Observation",
+    "PosteriorCurve",
     "Problem",
     "Range",
     "RayExecutor",

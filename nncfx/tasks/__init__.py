@@ -1,19 +1,20 @@
 """A task: model, data and what to do with them, from one file; what `nncfx compress` runs."""
 
+from nncfx.renamed import attribute
 from nncfx.tasks.config import TaskConfig
-from nncfx.tasks.plan import Plan, PlannedHook, Prediction, plan_task
+from nncfx.tasks.plan import PlannedHook, Prediction, TaskPlan, plan_task
 from nncfx.tasks.run import TaskResult, resume_task, run_task
 from nncfx.tasks.status import RunStatus, run_status
 from nncfx.tasks.task import Data, Task, read_task
 
 __all__ = [
     "Data",
-    "Plan",
     "PlannedHook",
     "Prediction",
     "RunStatus",
     "Task",
     "TaskConfig",
+    "TaskPlan",
     "TaskResult",
     "plan_task",
     "read_task",
@@ -21,3 +22,7 @@ __all__ = [
     "run_status",
     "run_task",
 ]
+
+
+def __getattr__(name: str) -> object:
+    return attribute(__name__, name)

@@ -29,7 +29,7 @@ from nncfx.tracing import trace
 from nncfx.training import create_compressed_model
 from nncfx.training.create import configs_in_scope
 
-__all__ = ["Plan", "PlannedHook", "Prediction", "plan_task"]
+__all__ = ["PlannedHook", "Prediction", "TaskPlan", "plan_task"]
 
 _LEVELS: Final = (0.25, 0.5, 0.75, 0.9)
 
@@ -76,7 +76,7 @@ class Prediction:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class TaskPlan:
     """What a task would do.
 
     Attributes:
@@ -94,7 +94,7 @@ class Plan:
         return dataclasses.asdict(self)
 
 
-def plan_task(task: Task) -> Plan:
+def plan_task(task: Task) -> TaskPlan:
     """Return what `task` would do; model and data are made, and nothing is trained or written.
 
     Predictions are not guessed: the model is compressed by weights alone, thinned, and counted.
@@ -111,7 +111,7 @@ def plan_task(task: Task) -> Plan:
         predictions = iter([_trained(task)])
     elif task.config.search is not None:
         predictions = _searched(task, model)
-    return Plan(hooks=hooks, predictions=(dense, *predictions), stages=tuple(_stages(task)))
+    return TaskPlan(hooks=hooks, predictions=(dense, *predictions), stages=tuple(_stages(task)))
 
 
 def _hooks(task: Task) -> Iterator[PlannedHook]:

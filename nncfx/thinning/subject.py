@@ -19,11 +19,11 @@ from nncfx.tracing import WeightSite
 from nncfx.tracing.calls.module_walk import all_tensors
 from nncfx.tracing.hooks.installation import unhooked
 
-__all__ = ["Subject", "subject_of"]
+__all__ = ["ThinningSubject", "subject_of"]
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class ThinningSubject:
     """A masked model, of which no second set of weights is made.
 
     Attributes:
@@ -62,7 +62,7 @@ class Subject:
             yield
 
 
-def subject_of(model: nn.Module) -> Subject:
+def subject_of(model: nn.Module) -> ThinningSubject:
     """Return what is thinned of `model`.
 
     Masks are applied to one weight at a time. A wrapped model with other hooks on weights, or
@@ -72,7 +72,7 @@ def subject_of(model: nn.Module) -> Subject:
         TracingError: a hook cannot be baked in.
     """
     if not isinstance(model, NNCFNetwork):
-        return Subject(model, model)
+        return ThinningSubject(model, model)
     check_strippable(model)
     baked = BakedTensors(model)
     others = [
@@ -82,5 +82,5 @@ def subject_of(model: nn.Module) -> Subject:
     ]
     if others or not baked.is_single:
         plain = strip(model)
-        return Subject(plain, plain)
-    return Subject(unwrap(unhooked(model)), model, baked)
+        return ThinningSubject(plain, plain)
+    return ThinningSubject(unwrap(unhooked(model)), model, baked)

@@ -16,7 +16,7 @@ from nncfx.thinning.files.recipe import ThinRecipe
 from nncfx.thinning.removal import Removal, removed, removed_in_place, shapes_removed
 from nncfx.thinning.result import ThinResult
 from nncfx.thinning.selection import Selection, has_dead_entries, select_removable
-from nncfx.thinning.subject import Subject
+from nncfx.thinning.subject import ThinningSubject
 from nncfx.thinning.surgery import sized_on_the_way
 from nncfx.thinning.verification import (
     ConstantOutputs,
@@ -40,7 +40,7 @@ _GRAPH: Final = "GraphModule: widths that stand in the code of {} have changed"
 class Work:
     """A masked model, and how it is to be thinned."""
 
-    subject: Subject
+    subject: ThinningSubject
     inputs: Sequence[ExampleInputs]
     alignment: Alignment
     tolerance: float | None

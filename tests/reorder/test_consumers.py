@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from nncfx.channels import analyze_channels
 from nncfx.reorder.consumers import Consumer, consumers
-from nncfx.reorder.segments import Block
+from nncfx.reorder.segments import ChannelBlock
 from nncfx.tracing import trace
 
 
@@ -73,8 +73,8 @@ def test_a_concatenation_is_read_as_blocks_and_inputs_hold_their_place() -> None
     (one,) = consumers(model, channels, trace(model, inputs))
     reader = one.reader(channels)
     assert reader is not None
-    held = [Block("both.weight[3]", 1), Block("both.weight[4]", 1)]
-    assert list(reader.blocks) == [Block("a", 3), *held, Block("b", 2)]
+    held = [ChannelBlock("both.weight[3]", 1), ChannelBlock("both.weight[4]", 1)]
+    assert list(reader.blocks) == [ChannelBlock("a", 3), *held, ChannelBlock("b", 2)]
     assert reader.keep == {("a", 1), ("a", 2), ("both.weight[4]", 0), ("b", 0), ("b", 1)}
 
 
@@ -85,7 +85,7 @@ def test_a_flatten_costs_every_pixel_of_a_channel() -> None:
     (one,) = consumers(model, channels, trace(model, inputs))
     reader = one.reader(channels)
     assert reader is not None
-    assert reader.blocks == (Block("0", 4),)
+    assert reader.blocks == (ChannelBlock("0", 4),)
     assert reader.cost == 9
 
 

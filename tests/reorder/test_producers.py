@@ -5,7 +5,7 @@ from torch import nn
 
 from nncfx.channels import analyze_channels
 from nncfx.reorder.producers import Producer, producers
-from nncfx.reorder.segments import Block
+from nncfx.reorder.segments import ChannelBlock
 from nncfx.tracing import trace
 
 
@@ -40,7 +40,7 @@ def test_the_order_sees_it_as_a_reader_of_what_it_makes() -> None:
     (one,) = producers(model, channels, trace(model, inputs))
     reader = one.reader(channels)
     assert reader is not None
-    assert reader.blocks == (Block("0", 4),)
+    assert reader.blocks == (ChannelBlock("0", 4),)
     assert reader.keep == {("0", 0), ("0", 2)}
 
 

@@ -5,12 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nncfx.errors import ArgumentError
-from nncfx.reorder.segments import Block, Reader, segment_orders
+from nncfx.reorder.segments import ChannelBlock, Reader, segment_orders
 
-A, B, C = Block("a", 4), Block("b", 3), Block("c", 2)
+A, B, C = ChannelBlock("a", 4), ChannelBlock("b", 3), ChannelBlock("c", 2)
 
 
-def reader(blocks: tuple[Block, ...], keep: set[tuple[str, int]], cost: float = 1.0) -> Reader:
+def reader(
+    blocks: tuple[ChannelBlock, ...], keep: set[tuple[str, int]], cost: float = 1.0
+) -> Reader:
     return Reader(blocks=blocks, keep=frozenset(keep), cost=cost)
 
 
@@ -51,7 +53,7 @@ def test_a_reader_of_another_arrangement_does_not_disturb_the_others() -> None:
 
 
 def test_a_space_of_one_channel_holds_its_place() -> None:
-    fixed = [Block(f"x[{n}]", 1) for n in range(3)]
+    fixed = [ChannelBlock(f"x[{n}]", 1) for n in range(3)]
     one = reader((*fixed, A), {("x[2]", 0), ("a", 1), ("a", 2)})
     orders = segment_orders([one])
     assert set(orders) == {"a"}
@@ -90,7 +92,7 @@ def test_orders_are_permutations(drawn: list[tuple[int, int, set[int], int]]) ->
 
 
 def test_a_space_of_two_sizes_is_refused() -> None:
-    readers = [reader((A,), {("a", 0)}), reader((Block("a", 5),), {("a", 4)})]
+    readers = [reader((A,), {("a", 0)}), reader((ChannelBlock("a", 5),), {("a", 4)})]
     with pytest.raises(
         ArgumentError, match=r"'a' has 4 channels for one reader and 5 for another"
     ):

@@ -21,12 +21,12 @@ from nncfx.search import Candidate as Point
 from nncfx.thinning import ThinRecipe, ThinResult, save_thinned, thin
 from nncfx.tracing import ExampleInputs, trace
 
-__all__ = ["Candidate", "CandidateFactory", "Factories", "packed_bytes"]
+__all__ = ["CandidateFactory", "CandidateModel", "Factories", "packed_bytes"]
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Candidate:
+class CandidateModel:
     """A compressed model as a `Subject`: objectives ask it for what they count.
 
     Attributes:
@@ -88,9 +88,9 @@ class CandidateFactory:
     timer: Timer
     example_inputs: ExampleInputs
 
-    def uncompressed(self) -> Candidate:
+    def uncompressed(self) -> CandidateModel:
         """Return the dense model as a candidate: level 0 of every search."""
-        return Candidate(
+        return CandidateModel(
             model=self.dense,
             compressed=self.dense,
             thinning=None,
@@ -98,7 +98,7 @@ class CandidateFactory:
             example_inputs=self.example_inputs,
         )
 
-    def candidate(self, compressed: nn.Module) -> Candidate:
+    def candidate(self, compressed: nn.Module) -> CandidateModel:
         """Return the candidate that a compressed copy of the dense model makes.
 
         Raises:
@@ -109,7 +109,7 @@ class CandidateFactory:
         if self.scheme.is_structured:
             thinning = thin(model, self.example_inputs)
             model = thinning.model
-        return Candidate(
+        return CandidateModel(
             model=model,
             compressed=compressed,
             thinning=thinning,

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from nncfx.compressor.trials.candidate import Factories
-from nncfx.compressor.trials.trial_runner import Plan, Trials
+from nncfx.compressor.trials.trial_runner import TrialPlan, Trials
 from nncfx.compressor.trials.trial_weights import digest
 from nncfx.evidence.formatting import candidate_words
 from nncfx.search import (
@@ -148,7 +148,7 @@ def plan_of(
     near: Space | None,
     *,
     is_beside: bool = False,
-) -> Plan:
+) -> TrialPlan:
     """Return what the trial of a candidate does, or did, after the trials `before` it.
 
     With `near`, the space, it begins with the weights of the nearest trial of which no range lies
@@ -157,7 +157,7 @@ def plan_of(
     """
     nearest = None if near is None else _nearest(candidate, before, near)
     words = candidate_words(candidate)
-    return Plan(
+    return TrialPlan(
         place=f"trial {words}" if is_beside else f"trial {len(before)}, {words}",
         name=f"candidate-{digest(candidate)}" if is_beside else f"trial-{len(before)}",
         factory=lambda: factory_of(candidate),
@@ -172,7 +172,7 @@ def plan_of_trial(
     trials: Sequence[CandidateTrial],
     factory_of: Factories,
     near: Space | None,
-) -> Plan:
+) -> TrialPlan:
     """Return what `trial`, one of `trials`, did."""
     return plan_of(
         trial.candidate,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from nncfx.compressor.trials.candidate import CandidateFactory
 from nncfx.compressor.trials.side_by_side import NoTimer
-from nncfx.compressor.trials.trial_runner import Plan, Trials
+from nncfx.compressor.trials.trial_runner import TrialPlan, Trials
 from nncfx.search import (
     Measurement,
     SearchResult,
@@ -35,7 +35,7 @@ def search_by_level(
         SearchError: as `search_level`.
     """
 
-    def plan(level: float) -> Plan:
+    def plan(level: float) -> TrialPlan:
         return plan_of(level, journal.trials, factory, warm_start=warm_start)
 
     beside = SplitEvaluation[float, Measurement](
@@ -73,7 +73,7 @@ class _Work:
 
 def plan_of(
     level: float, before: Sequence[Trial], factory: CandidateFactory, *, warm_start: bool
-) -> Plan:
+) -> TrialPlan:
     """Return what the trial of a level does, or did, after the trials `before` it.
 
     A warm start begins with the weights nearest to `level` that lack nothing which it keeps.
@@ -81,7 +81,7 @@ def plan_of(
     done = [t for t in before if t.measurement is not None and t.level > 0]
     below = [t for t in done if t.level < level] if warm_start else []
     nearest = max(below, key=lambda trial: trial.level, default=None)
-    return Plan(
+    return TrialPlan(
         place=f"trial {len(before)}, level {level:.4g}",
         name=f"level-{level!r}",
         factory=lambda: factory,

@@ -9,7 +9,7 @@ from typing import Any, Final, final
 from torch import nn
 
 from nncfx.compressor.progress import Narrator, SilentNarrator
-from nncfx.compressor.trials.candidate import Candidate, CandidateFactory
+from nncfx.compressor.trials.candidate import CandidateFactory, CandidateModel
 from nncfx.compressor.trials.side_by_side import TimedElsewhere
 from nncfx.compressor.trials.trial_weights import TrialStates
 from nncfx.errors import SearchError
@@ -19,7 +19,7 @@ from nncfx.objectives import Objective
 from nncfx.schemes import nonzero_parameters
 from nncfx.search import Executor, JSONValue, Measurement, Study, should_stop_early
 
-__all__ = ["Plan", "Trials"]
+__all__ = ["TrialPlan", "Trials"]
 
 _LOGGER: Final = logging.getLogger(__name__)
 _STEPS: Final = "step_metrics"
@@ -27,7 +27,7 @@ _STEPS: Final = "step_metrics"
 
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
+class TrialPlan:
     """What one trial is to do.
 
     Attributes:
@@ -43,7 +43,7 @@ class Plan:
     name: str
     factory: Callable[[], CandidateFactory]
     level: float
-    start: "Plan | None"
+    start: "TrialPlan | None"
     finished: Sequence[Mapping[str, Any]]
 
 
@@ -79,7 +79,7 @@ class Trials:
     standard_error: Callable[[nn.Module], float | None] | None = None
     executor: Executor | None = None
 
-    def run(self, plan: Plan) -> Measurement:
+    def run(self, plan: TrialPlan) -> Measurement:
         """Compress as planned, recover, measure, and keep the weights."""
         try:
             measurement = self._measured(plan)
@@ -89,11 +89,11 @@ class Trials:
         self.narrator.found(f"{plan.place}: {self._words(measurement)}")
         return measurement
 
-    def begun(self, plan: Plan) -> Measurement:
+    def begun(self, plan: TrialPlan) -> Measurement:
         """Do on a worker what can be done there; an objective that takes time is NaN then."""
         return self._measured(plan)
 
-    def ended(self, plan: Plan, measurement: Measurement) -> Measurement:
+    def ended(self, plan: TrialPlan, measurement: Measurement) -> Measurement:
         """Return what a worker has `begun`, with the objective that was left to this process."""
         if math.isnan(measurement.objective):
             self._progress(plan)(f"measuring {self.objective.name}")
@@ -121,12 +121,12 @@ class Trials:
         self.narrator.found(f"dense: {self._words(dense)}{factory.timer.told(self.objective)}")
         return dense
 
-    def chosen(self, plan: Plan) -> Candidate:
+    def chosen(self, plan: TrialPlan) -> CandidateModel:
         """Return the candidate that a trial left; if its weights are lost, it is done again."""
         factory = plan.factory()
         return factory.candidate(self._compressed(plan, factory))
 
-    def _compressed(self, plan: Plan, factory: CandidateFactory) -> nn.Module:
+    def _compressed(self, plan: TrialPlan, factory: CandidateFactory) -> nn.Module:
         """Return what a finished trial left, or what it leaves when it is done again."""
         try:
             return factory.with_state(self.states.load(plan.name))
@@ -135,7 +135,7 @@ class Trials:
             _LOGGER.warning("%s: compressed again. %s", plan.place, error)
             return self._recovered(plan, plan.factory()).compressed
 
-    def _recovered(self, plan: Plan, factory: CandidateFactory) -> Recovered:
+    def _recovered(self, plan: TrialPlan, factory: CandidateFactory) -> Recovered:
         """Compress as planned, recover, and keep the weights."""
         data = dataclasses.replace(self.data, progress=self._progress(plan))
         data.progress("compressing")
@@ -148,10 +148,10 @@ class Trials:
         self.states.save(plan.name, recovered.compressed.state_dict())
         return recovered
 
-    def _progress(self, plan: Plan) -> Callable[[str], None]:
+    def _progress(self, plan: TrialPlan) -> Callable[[str], None]:
         return lambda text: self.narrator.now(f"{plan.place}: {text}")
 
-    def _measured(self, plan: Plan) -> Measurement:
+    def _measured(self, plan: TrialPlan) -> Measurement:
         factory = plan.factory()
         recovered = self._recovered(plan, factory)
         self._progress(plan)(f"measuring {self.objective.name}")
@@ -172,7 +172,7 @@ class Trials:
             standard_error=error,
         )
 
-    def _objective(self, candidate: Candidate) -> float:
+    def _objective(self, candidate: CandidateModel) -> float:
         try:
             return self.objective.evaluate(candidate)
         except TimedElsewhere:
@@ -195,7 +195,7 @@ class Trials:
         )
 
 
-def _counts(candidate: Candidate) -> dict[str, JSONValue]:
+def _counts(candidate: CandidateModel) -> dict[str, JSONValue]:
     """Return what a journal keeps of a candidate, whatever is improved."""
     return {
         "parameters": candidate.parameters(),

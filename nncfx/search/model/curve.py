@@ -8,13 +8,13 @@ from nncfx.errors import ArgumentError
 from nncfx.search.model.gaussian_process import GaussianProcess
 from nncfx.search.resolution import stretch
 
-__all__ = ["Curve", "posterior_curve"]
+__all__ = ["PosteriorCurve", "posterior_curve"]
 
 _TWO_SIDED_95 = 1.959964
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Curve:
+class PosteriorCurve:
     """Mean and 95 % band of a measured curve; four sequences of equal length.
 
     Attributes:
@@ -37,7 +37,7 @@ def posterior_curve(
     *,
     noise: float | None = None,
     seed: int = 0,
-) -> Curve:
+) -> PosteriorCurve:
     """Return the curve that a Gaussian process draws through measured points.
 
     The band is that of the curve itself, without the noise of a measurement.
@@ -62,7 +62,7 @@ def posterior_curve(
     process = GaussianProcess([stretch(level) for level in levels], values, noise=noise, seed=seed)
     mean, deviation = process.predict([stretch(level) for level in grid])
     half = _TWO_SIDED_95 * deviation
-    return Curve(
+    return PosteriorCurve(
         levels=tuple(grid),
         mean=tuple(mean.tolist()),
         lower=tuple((mean - half).tolist()),

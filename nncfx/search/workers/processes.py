@@ -16,7 +16,7 @@ from typing import Any, Self, final
 from nncfx.errors import ArgumentError
 from nncfx.processors import usable_processors
 from nncfx.search.workers.executor import Done, check_workers, pickled
-from nncfx.search.workers.worker import Place, begin, end_with_parent, evaluated
+from nncfx.search.workers.worker import Workplace, begin, end_with_parent, evaluated
 
 __all__ = ["LocalExecutor"]
 
@@ -153,7 +153,7 @@ class _Worker:
         self._place = self.pool.submit(begin, file, threads)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Workplace:
         """Where it runs; waits until it does.
 
         Raises:

@@ -10,7 +10,7 @@ from typing import Any, Final, Self, final
 
 from nncfx.errors import MachineError, MissingExtraError
 from nncfx.search.workers.executor import Done, check_workers, pickled
-from nncfx.search.workers.worker import Place, begin, evaluated
+from nncfx.search.workers.worker import Workplace, begin, evaluated
 
 __all__ = ["RayExecutor"]
 
@@ -145,7 +145,7 @@ class _Trials:
     def __init__(self, content: bytes, threads: int) -> None:
         self._place = begin(content, threads)
 
-    def place(self) -> Place:
+    def place(self) -> Workplace:
         return self._place
 
     def evaluated(self, argument: object, what: str) -> Any:  # noqa: ANN401 (an attempt)
@@ -160,10 +160,10 @@ class _Actor:
         self._ray, self.handle = ray, handle
         self._place = handle.place.remote()
 
-    def begun(self) -> Place:
+    def begun(self) -> Workplace:
         """Return where it runs; waits until it does."""
         try:
-            found: Place = self._ray.get(self._place, timeout=_STARTING_S)
+            found: Workplace = self._ray.get(self._place, timeout=_STARTING_S)
         except self._ray.exceptions.GetTimeoutError as error:
             raise MachineError(
                 f"Ray has started no worker within {_STARTING_S:g} s: the cluster lacks the "

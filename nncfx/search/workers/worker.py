@@ -18,13 +18,13 @@ import torch
 
 from nncfx.search.attempt import Attempt, attempt
 
-__all__ = ["Place", "begin", "end_with_parent", "evaluated", "place"]
+__all__ = ["Workplace", "begin", "end_with_parent", "evaluated", "place"]
 
 _EVALUATE: list[Callable[[Any], Any]] = []
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class Workplace:
     """Where a worker runs.
 
     Attributes:
@@ -36,12 +36,12 @@ class Place:
     process: int
 
 
-def place() -> Place:
+def place() -> Workplace:
     """Return where this process runs."""
-    return Place(socket.gethostname(), os.getpid())
+    return Workplace(socket.gethostname(), os.getpid())
 
 
-def begin(content: bytes | pathlib.Path, threads: int | None) -> Place:
+def begin(content: bytes | pathlib.Path, threads: int | None) -> Workplace:
     """Keep the evaluation that `content`, or the file of that name, holds; return where.
 
     The bytes are those that the driver of the same search has just written.

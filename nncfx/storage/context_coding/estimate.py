@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nncfx.storage.context_coding.kernel import PRICE
-from nncfx.storage.context_coding.layout import Layout, candidates, in_order, restored
+from nncfx.storage.context_coding.layout import IntegerLayout, candidates, in_order, restored
 from nncfx.storage.context_coding.model import AdaptiveModel
 
 __all__ = ["estimate_bits"]
@@ -25,7 +25,7 @@ def estimate_bits(
             By default, the tensor comes first.
     """
     model = model or AdaptiveModel()
-    tried: list[tuple[int, int, NDArray[np.int32], Layout, AdaptiveModel]] = []
+    tried: list[tuple[int, int, NDArray[np.int32], IntegerLayout, AdaptiveModel]] = []
     for layout in candidates(integers):
         one = model.copy()
         values = in_order(integers, layout)

@@ -13,7 +13,7 @@ from nncfx.storage.codecs.byte_reader import ByteReader, varint
 from nncfx.storage.codecs.huffman import count_symbols
 from nncfx.storage.context_coding.tables import LEVELS, level_means
 
-__all__ = ["Layout", "candidates", "in_order", "read_layout", "restored"]
+__all__ = ["IntegerLayout", "candidates", "in_order", "read_layout", "restored"]
 
 _SWAPPED, _SPARSE, _PERIODIC, _WIDE = 1, 2, 4, 8
 _LONGEST = 1 << 16
@@ -23,7 +23,7 @@ _SPARSE_FROM = 3  # the least magnitude
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class IntegerLayout:
     """How integers lie, and what their means begin with.
 
     Attributes:
@@ -62,7 +62,7 @@ class Layout:
         return head + (varint(self.least) + bytes([self.kept]) if self.least else b"")
 
 
-def read_layout(source: ByteReader, shape: tuple[int, ...]) -> tuple[Layout, bool]:
+def read_layout(source: ByteReader, shape: tuple[int, ...]) -> tuple[IntegerLayout, bool]:
     """Return the layout that `packed` wrote for a tensor of `shape`, and if it is wide.
 
     Raises:
@@ -83,12 +83,12 @@ def read_layout(source: ByteReader, shape: tuple[int, ...]) -> tuple[Layout, boo
 
 def _layout(
     shape: tuple[int, ...], swapped: bool, period: int, least: int, start: int, kept: int
-) -> Layout:
+) -> IntegerLayout:
     count = math.prod(shape)
     rows = shape[swapped] if len(shape) > 1 else count
     if rows and count // rows > _WIDEST:
         rows = count  # means of so many columns would take more memory than they save
-    return Layout(
+    return IntegerLayout(
         rows=rows,
         columns=count // rows if rows else 0,
         period=period,
@@ -103,7 +103,7 @@ def _usual_period(shape: tuple[int, ...]) -> int:
     return max(1, math.prod(shape[2:]))
 
 
-def candidates(values: NDArray[Any]) -> Iterator[Layout]:
+def candidates(values: NDArray[Any]) -> Iterator[IntegerLayout]:
     """Yield the layouts that are worth trying for `values`, in the shape of their tensor."""
     found, counts = _histogram(values)
     sizes = np.abs(found)
@@ -149,14 +149,14 @@ def _period(values: NDArray[Any], swapped: bool) -> int:
     return best if peaks.size and alike[best] > _ALIKE * alike[0] else 1
 
 
-def in_order(values: NDArray[Any], layout: Layout) -> NDArray[Any]:
+def in_order(values: NDArray[Any], layout: IntegerLayout) -> NDArray[Any]:
     """Return `values`, in the shape of their tensor, 1-D in the order of `layout`."""
     if layout.swapped:
         values = values.swapaxes(0, 1)
     return np.ascontiguousarray(values).reshape(-1)
 
 
-def restored(values: NDArray[Any], shape: tuple[int, ...], layout: Layout) -> NDArray[Any]:
+def restored(values: NDArray[Any], shape: tuple[int, ...], layout: IntegerLayout) -> NDArray[Any]:
     """Return `values` of the order of `layout` 1-D in C order, the inverse of `in_order`."""
     if not layout.swapped:
         return values

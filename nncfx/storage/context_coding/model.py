@@ -16,7 +16,7 @@ from nncfx.storage.context_coding.kernel import (
     POSITIONS,
     code_tensor,
 )
-from nncfx.storage.context_coding.layout import Layout
+from nncfx.storage.context_coding.layout import IntegerLayout
 from nncfx.storage.context_coding.tables import LEVELS, level_odds, tables
 
 __all__ = ["AdaptiveModel"]
@@ -48,7 +48,7 @@ class AdaptiveModel:
         self,
         mode: int,
         values: NDArray[np.signedinteger[Any]],
-        layout: Layout,
+        layout: IntegerLayout,
         data: NDArray[np.uint16],
         coder: NDArray[np.int64],
     ) -> NDArray[np.int32]:

@@ -15,10 +15,10 @@ from nncfx.errors import StorageError
 from nncfx.storage.codecs.byte_reader import ByteReader
 from nncfx.storage.codecs.compiled import warn_slow
 from nncfx.storage.context_coding.kernel import DECODE, ENCODE
-from nncfx.storage.context_coding.layout import Layout, candidates, in_order, read_layout
+from nncfx.storage.context_coding.layout import IntegerLayout, candidates, in_order, read_layout
 from nncfx.storage.context_coding.model import AdaptiveModel
 
-__all__ = ["Coded", "ContextWriter", "Trial", "read_stream"]
+__all__ = ["Coded", "ContextWriter", "TensorDraft", "read_stream"]
 
 Integers: TypeAlias = NDArray[np.signedinteger[Any]]
 
@@ -42,7 +42,7 @@ class _State(NamedTuple):
         return _State(self.model.copy(), self.coder.copy(), self.words.copy())
 
 
-class Trial(NamedTuple):
+class TensorDraft(NamedTuple):
     """A tensor that may be written: its bytes, its head, and what the stream would become."""
 
     size_bytes: int
@@ -60,20 +60,20 @@ class ContextWriter:
         self._heads: list[bytes] = []
         self._ends: list[int] = []
 
-    def trial(self, values: Integers) -> Trial:
+    def trial(self, values: Integers) -> TensorDraft:
         """Return `values`, in the shape of their tensor, as the next tensor would be written."""
         values = _narrow(values)
         warn_slow(values.size)
         tried = [self._tried(values, layout) for layout in candidates(values)]
         return min(tried, key=lambda one: one.size_bytes)
 
-    def accept(self, trial: Trial) -> None:
+    def accept(self, trial: TensorDraft) -> None:
         """Write what `trial` has returned since the last tensor was written."""
         self._state = trial.state
         self._heads.append(trial.head)
         self._ends.append(trial.state.words.size)
 
-    def _tried(self, values: Integers, layout: Layout) -> Trial:
+    def _tried(self, values: Integers, layout: IntegerLayout) -> TensorDraft:
         ordered = in_order(values, layout)
         extremes = int(values.min(initial=0)), int(values.max(initial=0))
         bits = 2 + max(map(int.bit_length, extremes))
@@ -88,7 +88,7 @@ class ContextWriter:
             bits *= 2
         head = layout.packed(values.shape, wide=values.dtype != np.int8)
         end = int(state.coder[2])
-        return Trial(len(head) + 2 * (end - start), head, state._replace(words=room[:end]))
+        return TensorDraft(len(head) + 2 * (end - start), head, state._replace(words=room[:end]))
 
     def finish(self) -> list[Coded]:
         """Return the tensors that were written; the last one with what ends the stream."""
@@ -110,7 +110,7 @@ class ContextWriter:
 
 def read_stream(
     tensors: Sequence[tuple[ByteReader, tuple[int, ...]]],
-) -> Iterator[tuple[Integers, Layout]]:
+) -> Iterator[tuple[Integers, IntegerLayout]]:
     """Yield the integers of each tensor, 1-D in the order of its layout, and the layout.
 
     Args:

@@ -16,7 +16,7 @@ from nncfx.errors import StorageError
 from nncfx.storage.codecs.byte_reader import ByteReader, varint
 from nncfx.storage.codecs.codebook import Codebook, to_codes
 from nncfx.storage.codecs.number_formats import BitTensor, Words, narrow
-from nncfx.storage.context_coding.layout import Layout
+from nncfx.storage.context_coding.layout import IntegerLayout
 
 __all__ = ["CONTEXT_CODECS", "Meaning", "meaning_of", "read_meaning", "to_words"]
 
@@ -214,7 +214,7 @@ class _Booked:
 
 def to_words(
     integers: Integers,
-    layout: Layout,
+    layout: IntegerLayout,
     shape: tuple[int, ...],
     made: _Made,
     widened: Callable[[Words], Words],
