@@ -246,25 +246,26 @@ def search(prepared: Prepared, timer: CandidateTimer, scratch: Path | None) -> F
 def rebuild(prepared: Prepared, found: Found) -> Rebuilt:
     """Make the chosen model again; one that the judging data refuse gives way to a safer one."""
     prepared.narrator.now("measuring the chosen model against the dense one")
-    following: Found | None = found
     judged = 0
-    while following is not None:
+    while True:
         judged += 1
-        candidate, scheme = _made(prepared.settings, following)
+        candidate, scheme = _made(prepared.settings, found)
         judgement, metric = prepared.judge.judgement(candidate.model, judged)
         rebuilt = Rebuilt(
-            result=following.result,
+            result=found.result,
             candidate=candidate,
             scheme=scheme,
             judgement=judgement,
             metric=metric,
         )
-        safer = None if judgement.is_inside else _safer(following.result)
-        if not judgement.is_inside and not _is_dense(following.result):
-            words = judgement.words(metric_name(prepared.settings.metric))
-            prepared.narrator.found(f"{following.words}: {words}")
-        following = None if safer is None else replace(following, result=safer)
-    return rebuilt
+        if judgement.is_inside or _is_dense(found.result):
+            return rebuilt
+        words = judgement.words(metric_name(prepared.settings.metric))
+        prepared.narrator.found(f"{found.words}: {words}")
+        safer = _safer(found.result)
+        if safer is None:
+            return rebuilt
+        found = replace(found, result=safer)
 
 
 def prove(prepared: Prepared, rebuilt: Rebuilt, timer: CandidateTimer) -> CompressionResult:
@@ -382,6 +383,4 @@ def _is_dense(result: SearchResult | SpaceResult) -> bool:
 
 def _safer(result: SearchResult | SpaceResult) -> SearchResult | SpaceResult | None:
     """Return the search with the next safer choice; None where there is none."""
-    if isinstance(result, SpaceResult):
-        return candidate_search.safer(result)
-    return None if _is_dense(result) else result.safer()
+    return candidate_search.safer(result) if isinstance(result, SpaceResult) else result.safer()
