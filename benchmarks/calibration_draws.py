@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 from pretrained import PRETRAINED
 from ptq_accuracy import CALIBRATION_IMAGES, Subject, nearest, nncf_file, onnxruntime_file
 
+from nncfx.storage.formats.line_file import read_lines
+
 QUANTIZERS: dict[str, Callable[[Subject], Path]] = {
     "nncfx": lambda subject: subject.exported(nearest(subject)),
     "ONNX Runtime": onnxruntime_file,
@@ -77,15 +79,12 @@ def judged(
 
 def write(journal: Path, row: Result) -> None:
     """Add a line to a journal."""
-    with journal.open("a") as file:
-        file.write(json.dumps(row) + "\n")
+    read_lines(journal).append(json.dumps(row).encode() + b"\n")
 
 
 def journaled(journal: Path) -> list[Result]:
     """Return network, quantizer, draw, top-1, decibels and wrong images of a journal's lines."""
-    if not journal.exists():
-        return []
-    return [tuple(json.loads(one)) for one in journal.read_text().splitlines()]
+    return [tuple(json.loads(one)) for one in read_lines(journal).lines]
 
 
 def main() -> None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nncfx.storage.formats.line_file import json_line, read_lines
+
 __all__ = ["Row", "entered", "table", "told"]
 
 
@@ -37,14 +39,12 @@ class Row:
 
 def entered(row: Row, journal: Path) -> None:
     """Append `row` to the journal, as a line of JSON."""
-    with journal.open("a") as file:
-        file.write(f"{json.dumps(vars(row))}\n")
+    read_lines(journal).append(json.dumps(vars(row)).encode() + b"\n")
 
 
 def told(journal: Path) -> dict[str, Row]:
     """Return the rows of a journal by name, the last of each; none of a file that is not there."""
-    lines = journal.read_text().splitlines() if journal.exists() else []
-    rows = [Row(**json.loads(line)) for line in lines]
+    rows = [Row(**json_line(line)) for line in read_lines(journal).lines]
     return {one.name: one for one in rows}
 
 

@@ -1,11 +1,11 @@
 """What callbacks of training loops share: a controller that is moved by counts, not by calls."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, final
+from typing import Protocol, final
 
 from torch import Tensor, nn
 
-from nncfx.config import NNCFConfig, PruningConfig
+from nncfx.config import PruningConfig
 from nncfx.controllers import CompressionStage, Controller
 from nncfx.thinning import thin
 from nncfx.tracing import ExampleInputs
@@ -95,8 +95,3 @@ def compressed_model(
     if any(isinstance(one, PruningConfig) for one in controller.configs):
         return thin(controller.model, example_inputs).model.eval()
     return (strip or controller.strip)().eval()
-
-
-def as_config(config: NNCFConfig | Mapping[str, Any]) -> NNCFConfig:
-    """Return `config`, read if it is not yet."""
-    return config if isinstance(config, NNCFConfig) else NNCFConfig.from_dict(config)

@@ -14,7 +14,7 @@ from nncfx.errors import SearchError, StorageError, error_text
 from nncfx.evidence.evidence import Evidence
 from nncfx.json_codec import load_object
 from nncfx.search import CAUTION, CandidateTrial, Trial
-from nncfx.storage.formats.line_file import json_line, whole_and_torn
+from nncfx.storage.formats.line_file import json_line, read_lines
 from nncfx.storage.formats.whole_file import read_text
 from nncfx.tasks.run import EVIDENCE, RESULT, RUN
 from nncfx.tasks.training import PROGRESS
@@ -238,7 +238,7 @@ def _aims(search: Mapping[str, Any]) -> tuple[float | None, bool]:
 
 def read_journal(journal: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
     """Return header and records; a line that is being written now is left out."""
-    lines, _ = whole_and_torn(journal.read_bytes())
+    lines = read_lines(journal).lines
     try:
         header, *records = (json_line(line) for line in lines)
         jsonschema.validate(header, _HEADER)

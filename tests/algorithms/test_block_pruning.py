@@ -76,7 +76,7 @@ def test_a_block_that_does_not_fit_is_refused(block: tuple[int, ...]) -> None:
 
 
 def test_a_block_without_extents_is_a_fault_of_the_config() -> None:
-    with pytest.raises(ConfigError, match="block: has no extents"):
+    with pytest.raises(ConfigError, match="block: has 0 entries; at least 1 are needed"):
         applied(nn.Linear(4, 4), torch.ones(1, 4), block=[])
 
 

@@ -21,24 +21,13 @@ class BlockPruningParams(SparsityParams):
     block: tuple[int, ...] = option(
         (4, 4),
         "extents of a block along the axes of a weight, output channels first; 1 along further "
-        "axes",
-        limits=Limits(minimum=1),
+        "axes, such as [4, 4]",
+        limits=Limits(minimum=1, min_items=1),
     )
     block_importance: Literal["L2", "L1", "max"] = option(
         "L2",
         "the score of a block: a norm of its weights, or their largest magnitude",
     )
-
-    @override
-    def rules(self) -> Iterator[Fault]:
-        """Yield the faults of the schedule, and of blocks without extents."""
-        yield from super().rules()
-        if not self.block:
-            yield Fault(
-                path="block",
-                problem="has no extents; a block has one along each axis. Write [4, 4] for tiles "
-                "of 4 output and 4 input channels.",
-            )
 
 
 @register_algorithm_config

@@ -11,8 +11,7 @@ from typing import Any, Final, TypeAlias
 from nncfx.errors import SearchError, StorageError, error_text
 from nncfx.hago.graph.quant_graph import QuantGraph
 from nncfx.hago.strategy.strategy import Strategy, require_hash, require_same_model
-from nncfx.storage.formats.line_file import append_line, could_begin, json_line, whole_and_torn
-from nncfx.storage.formats.whole_file import sync
+from nncfx.storage.formats.line_file import LineFile, could_begin, json_line, read_lines
 
 __all__ = [
     "LOG_VERSION",
@@ -80,19 +79,11 @@ def append_record(path: PathLike, record: TrialRecord) -> None:
     Raises:
         StorageError: the file cannot be written, or is no log, and is left as it is.
     """
-    log = Path(path)
-    lines, size = _whole_lines(log)
-    if lines:
-        _record(lines[0], f"Line 1 of '{path}'")
+    log = _log(Path(path))
+    if log.lines:
+        _record(log.lines[0], f"Line 1 of '{path}'")
     try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            append_line(file, size, record.to_line())
-        finally:
-            os.close(file)
-        if not lines:
-            sync(log.parent)
+        log.append(record.to_line())
     except OSError as error:
         raise StorageError(
             f"The log '{path}' cannot be written ({error}). Use a path that you may write to.",
@@ -111,10 +102,8 @@ def read_log(path: PathLike) -> list[TrialRecord]:
         StorageError: a line is no record of a trial, or of another version, or the path is none
             of a file that can be read.
     """
-    lines, _ = _whole_lines(Path(path))
-    return [
-        _record(line, f"Line {number} of '{path}'") for number, line in enumerate(lines, start=1)
-    ]
+    lines = enumerate(_log(Path(path)).lines, start=1)
+    return [_record(line, f"Line {number} of '{path}'") for number, line in lines]
 
 
 class TrialLog:
@@ -200,28 +189,26 @@ def best_strategy(path: PathLike, graph: QuantGraph | None = None) -> Strategy:
     return strategy
 
 
-def _whole_lines(path: Path) -> tuple[list[bytes], int]:
-    """Return the lines of a log that have an end, and how many bytes they take.
+def _log(path: Path) -> LineFile:
+    """Return the lines of a log, or of what is not there yet.
 
     Raises:
         StorageError: the file cannot be read, or begins as no line of a log does.
     """
-    if not path.exists():
-        return [], 0
     try:
-        content = path.read_bytes()
+        log = read_lines(path)
     except OSError as error:
         raise StorageError(
             f"The log '{path}' cannot be read ({error}). Give the path of a file.",
         ) from error
-    lines, torn = whole_and_torn(content)
     # Hago's own lines have a version, too, and begin otherwise
-    if not (b'"version"' in lines[0] if lines else could_begin(torn, _BEGINNING)):
+    is_log = b'"version"' in log.lines[0] if log.lines else could_begin(log.torn, _BEGINNING)
+    if not is_log:
         raise StorageError(
             f"'{path}' is no log of a search: its first line is no trial. It is left as it is. "
             "Give the path of a log, or of a file that does not exist yet.",
         )
-    return lines, len(content) - len(torn)
+    return log
 
 
 def _record(line: bytes, place: str) -> TrialRecord:

@@ -7,11 +7,62 @@ process left, which is cut off, or the whole of somebody else's file, which is n
 import contextlib
 import os
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
 
+from nncfx.storage.formats.whole_file import sync
 from nncfx.untrusted import read_json
 
-__all__ = ["append_line", "could_begin", "json_line", "whole_and_torn"]
+__all__ = [
+    "LineFile",
+    "append_line",
+    "could_begin",
+    "json_line",
+    "read_lines",
+    "whole_and_torn",
+]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LineFile:
+    """A file of lines as it was when it was read; it need not exist.
+
+    Attributes:
+        path: Where it is, or will be.
+        lines: Those that have an end, without it.
+        torn: What stands behind them; the next line that is appended takes its place.
+    """
+
+    path: Path
+    lines: tuple[bytes, ...]
+    torn: bytes
+
+    def append(self, line: bytes) -> None:
+        """Write `line`, which has an end, behind the others, onto the disk; make the folder.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            append_line(handle, sum(len(one) + 1 for one in self.lines), line)
+        finally:
+            os.close(handle)
+        if not self.lines:
+            sync(self.path.parent)
+
+
+def read_lines(path: Path) -> LineFile:
+    """Return the file at `path`; it has no lines if it does not exist.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    lines, torn = whole_and_torn(path.read_bytes() if path.exists() else b"")
+    return LineFile(path=path, lines=tuple(lines), torn=torn)
 
 
 def whole_and_torn(content: bytes) -> tuple[list[bytes], bytes]:

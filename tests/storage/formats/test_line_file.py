@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nncfx.storage.formats import line_file
-from nncfx.storage.formats.line_file import append_line, could_begin, json_line, whole_and_torn
+from nncfx.storage.formats.line_file import (
+    append_line,
+    could_begin,
+    json_line,
+    read_lines,
+    whole_and_torn,
+)
 
 
 @given(
@@ -41,6 +47,17 @@ def test_a_disk_that_fills_at_any_byte_leaves_whole_lines_and_loses_none(
             assert path.read_bytes() == written
             assert size == len(written)
         os.close(handle)
+
+
+def test_a_line_takes_the_place_of_what_is_torn(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "log"
+    assert read_lines(path).lines == ()
+    read_lines(path).append(b"one\n")
+    path.write_bytes(path.read_bytes() + b"tor")
+    found = read_lines(path)
+    assert (found.lines, found.torn) == ((b"one",), b"tor")
+    found.append(b"two\n")
+    assert path.read_bytes() == b"one\ntwo\n"
 
 
 @given(st.binary(max_size=40))
