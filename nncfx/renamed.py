@@ -53,6 +53,7 @@ RENAMED: Final = {
     "nncfx.export.channel_placement": "nncfx.reorder.placement",
     "nncfx.export.channel_selection": "nncfx.reorder.selection",
     "nncfx.hardware": "nncfx.targets",
+    "nncfx.quantization.GATE_STEPS": "nncfx.quantization.SIGMOID_STEPS",
     "nncfx.quantization.from_config": "nncfx.algorithms.quantization.from_config",
     "nncfx.quantization.quantizer": "nncfx.quantization.grid.quantizer",
     "nncfx.quantization.spec": "nncfx.quantization.grid.spec",

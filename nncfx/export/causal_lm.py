@@ -13,8 +13,8 @@ from typing_extensions import override
 from nncfx.errors import ArgumentError, ExportError, MissingExtraError, error_text
 from nncfx.export.capture.preparation import inferring, plain
 from nncfx.export.export_result import ExportResult
-from nncfx.export.onnx_export import export_onnx
-from nncfx.targets import Target, target_named
+from nncfx.export.onnx_export import export_onnx, export_target
+from nncfx.targets import Target
 
 __all__ = ["export_causal_lm"]
 
@@ -34,7 +34,7 @@ _STEPS: Final = 127
 def export_causal_lm(
     model: nn.Module,
     path: str | os.PathLike[str],
-    target: str | Target = "onnxruntime",
+    target: str | Target | None = None,
     *,
     cache: CacheType = "float",
     accuracy_level: Literal[1, 4] = 1,
@@ -54,7 +54,7 @@ def export_causal_lm(
             `GPT2LMHeadModel`, ...; plain, or what `nncfx.thin`, `quantize` or `quantize_weights`
             returned.
         path: The file to write; an existing one is replaced.
-        target: The runtime that is to read it.
+        target: The runtime that is to read it; by default as `export_onnx` has it.
         cache: "float" keeps keys and values as they are computed; "int8" keeps them in a byte
             each, with one scale for each token and head, so that the cache takes about a quarter
             of the memory. Tokens are then close to `generate()`, not equal.
@@ -72,7 +72,7 @@ def export_causal_lm(
     """
     if cache not in _PARTS:
         raise ArgumentError(f"cache is {cache!r}; a cache is 'float' or 'int8'.")
-    runtime = target_named(target, "opset")
+    runtime = export_target(model, target)
     if runtime.block_weights:
         runtime = replace(runtime, accuracy_level=accuracy_level)
     elif accuracy_level != 1:

@@ -45,6 +45,7 @@ from nncfx.export.ir.node_modules import name_nodes
 from nncfx.export.lowering import lower
 from nncfx.network import inputs_for
 from nncfx.quantization.grid.operator_shapes import know_shapes
+from nncfx.quantization.placement.insertions import planned_target
 from nncfx.storage.formats.whole_file import writing_files
 from nncfx.targets import Target, target_named
 from nncfx.tracing import ExampleInputs, as_call
@@ -52,7 +53,7 @@ from nncfx.tracing import ExampleInputs, as_call
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["export_onnx"]
+__all__ = ["export_onnx", "export_target"]
 
 _CHATTY: Final = ("onnx_ir", "onnxscript", "torch")
 
@@ -61,7 +62,7 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
     model: nn.Module,
     path: str | os.PathLike[str],
     example_inputs: ExampleInputs | None = None,
-    target: str | Target = "onnxruntime",
+    target: str | Target | None = None,
     *,
     dynamic_batch: bool = True,
     dynamic_axes: Mapping[str, Mapping[int, str]] | None = None,
@@ -81,7 +82,7 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
     `DequantizeLinear` placed so that `target` fuses them into integer kernels.
 
     A file whose integers the CPU at hand would sum up wrongly (an x86 without VNNI, weights of 8
-    bits) is told in the log, with the mends; so are layers with integer weights that the target
+    bits) triggers a warning with the mends; so are layers with integer weights that the target
     computes in float all the same.
 
     The file is checked before it takes its name, so that no half-written or refused file ever
@@ -95,7 +96,8 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
             wrapped model has its own.
         target: the runtime that is to read it: `"onnxruntime"`, `"openvino"`, `"tensorrt"`;
             `"onnxruntime-avx2"` for ONNX Runtime on x86 without VNNI; the path of a JSON file
-            that describes another, or a `Target`.
+            that describes another, or a `Target`. By default that for which the model is
+            quantized, and `"onnxruntime"` for any other.
         dynamic_batch: leave axis 0 open in every input that is as long there as the first;
             False fixes all shapes, which a runtime may use and which exports faster.
         dynamic_axes: further open axes, as torch's: argument of the forward to axis to name, such
@@ -115,7 +117,7 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
         StorageError: the file cannot be written.
         MissingExtraError: onnx or onnxscript is not installed.
     """
-    runtime = target_named(target, "opset")
+    runtime = export_target(model, target)
     wanted = _opset_for(runtime, opset)
     destination = _destination(path)
     call = as_call(inputs_for(model, example_inputs))
@@ -188,6 +190,14 @@ def _require_packages() -> None:
     except ImportError as error:
         raise MissingExtraError(error.name or "onnx", "export", "exporting to ONNX") from error
     del onnx, onnxscript
+
+
+def export_target(model: nn.Module, target: str | Target | None) -> Target:
+    """Return the target that is named, or for which `model` is quantized."""
+    planned = planned_target(model) if target is None else None
+    if planned is not None and planned.opset is not None:
+        return planned
+    return target_named("onnxruntime" if target is None else target, "opset")
 
 
 def _by_name(model: nn.Module, call: Call) -> Call:

@@ -9,11 +9,11 @@ from nncfx.export.ir.integer_weights import integer_weights, store
 from nncfx.export.passes.clamps import clamp_by_quantizers
 from nncfx.export.passes.constant_folding import store_constant_values
 from nncfx.export.passes.embeddings import look_up_integers, share_tied_tables
-from nncfx.export.passes.float32_upcast import widen_floats
+from nncfx.export.passes.float32_upcast import upcast_to_float32
 from nncfx.export.passes.folded_norms import fold_batch_norms
 from nncfx.export.passes.fusion import arrange_quantizers
-from nncfx.export.passes.fusion_barriers import fence_floats
-from nncfx.export.passes.half_bytes import pack_half_bytes
+from nncfx.export.passes.fusion_barriers import add_fusion_barriers
+from nncfx.export.passes.int4_packing import pack_int4
 from nncfx.export.passes.integer_biases import add_integer_biases
 from nncfx.export.passes.integer_forms import (
     leave_out_borders,
@@ -26,8 +26,8 @@ from nncfx.export.passes.recurrent_weights import (
     arrange_recurrent_weights,
     write_gru_weights_in_float,
 )
-from nncfx.export.passes.silu import quantize_gates
-from nncfx.export.passes.space_to_depth_stem import read_image_by_blocks
+from nncfx.export.passes.silu import quantize_silu
+from nncfx.export.passes.space_to_depth_stem import use_space_to_depth_stem
 from nncfx.export.passes.subsampled_pixels import subsample_pixels
 from nncfx.export.qdq import check_floats, remove_unused, write_pairs
 from nncfx.targets import Target
@@ -63,9 +63,9 @@ def _check_floats(draft: Draft) -> None:
 
 PASSES: Final[tuple[ExportPass, ...]] = (
     ExportPass(
-        name="widen_floats",
+        name="upcast_to_float32",
         reason="scales are float32, and not every runtime computes in bfloat16",
-        run=lambda draft: widen_floats(draft.model, draft.target),
+        run=lambda draft: upcast_to_float32(draft.model, draft.target),
         always=True,
         ensures=("quantized in float32",),
     ),
@@ -110,10 +110,10 @@ PASSES: Final[tuple[ExportPass, ...]] = (
         applies=lambda target: not target.float_results,
     ),
     ExportPass(
-        name="read_image_by_blocks",
+        name="use_space_to_depth_stem",
         reason="three channels fill no vector, those of blocks of pixels do",
-        run=lambda draft: read_image_by_blocks(draft.graph, draft.weights),
-        applies=lambda target: target.image_blocks,
+        run=lambda draft: use_space_to_depth_stem(draft.graph, draft.weights),
+        applies=lambda target: target.space_to_depth_stem,
     ),
     ExportPass(
         name="look_up_integers",
@@ -164,9 +164,9 @@ PASSES: Final[tuple[ExportPass, ...]] = (
         applies=_works_around("clamp_by_quantizers"),
     ),
     ExportPass(
-        name="quantize_gates",
+        name="quantize_silu",
         reason="a rounded sigmoid is taken from a table, and its product is one of integers",
-        run=lambda draft: quantize_gates(draft.graph),
+        run=lambda draft: quantize_silu(draft.graph),
         applies=lambda target: target.sigmoid_tables,
     ),
     ExportPass(
@@ -183,16 +183,16 @@ PASSES: Final[tuple[ExportPass, ...]] = (
         applies=lambda target: target.integer_bias,
     ),
     ExportPass(
-        name="fence_floats",
+        name="add_fusion_barriers",
         reason="keeps the runtime from moving what stands in float beside integers",
-        run=lambda draft: fence_floats(draft.graph),
+        run=lambda draft: add_fusion_barriers(draft.graph),
         requires=("no fake quantizers",),
-        applies=_works_around("fence_floats"),
+        applies=_works_around("add_fusion_barriers"),
     ),
     ExportPass(
-        name="pack_half_bytes",
+        name="pack_int4",
         reason="weights of four bits take half a byte in the file; the runtime unpacks them",
-        run=lambda draft: pack_half_bytes(draft.model),
+        run=lambda draft: pack_int4(draft.model),
         applies=lambda target: target.folds_casts_of_weights,
     ),
     ExportPass(

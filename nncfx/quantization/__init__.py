@@ -15,16 +15,11 @@ from nncfx.quantization.grid.fake_quantize import (
     qparams_from_threshold,
     range_of,
 )
+from nncfx.quantization.grid.plan import FloatOperation, PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import FLOAT8_MAX, QuantizerSpec
 from nncfx.quantization.options import QuantizeOptions
-from nncfx.quantization.placement.plan import (
-    FloatOperation,
-    PlacementOptions,
-    PlannedQuantizer,
-    QuantizationPlan,
-    SpecRequest,
-)
+from nncfx.quantization.placement.placement_options import PlacementOptions, SpecRequest
 from nncfx.quantization.placement.plan_quantizers import plan_quantizers
 from nncfx.quantization.preparation.batch_norm_folding import fold_batch_norms
 from nncfx.quantization.preparation.bias_correction import correct_biases
@@ -34,12 +29,13 @@ from nncfx.quantization.quantize import quantize
 from nncfx.quantization.ranges.range_estimation import RangeRequest
 from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings, adaptive_rounding
 from nncfx.quantization.rounding.layer_rounding import round_weights
-from nncfx.quantization.simulation.integer_arithmetic import GATE_STEPS, integer_arithmetic
+from nncfx.quantization.simulation.integer_arithmetic import SIGMOID_STEPS, integer_arithmetic
 from nncfx.quantization.weight_only import quantize_weights
+from nncfx.renamed import attribute
 
 __all__ = [
     "FLOAT8_MAX",
-    "GATE_STEPS",
+    "SIGMOID_STEPS",
     "AccuracyControl",
     "ErrorReport",
     "FloatOperation",
@@ -70,3 +66,7 @@ __all__ = [
     "round_weights",
     "smooth_layers",
 ]
+
+
+def __getattr__(name: str) -> object:
+    return attribute(__name__, name)

@@ -4,14 +4,10 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.quantization.grid.plan import PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.grid.spec import MOST_BITS
 from nncfx.quantization.placement.overflow_fix import OverflowFix
-from nncfx.quantization.placement.plan import (
-    PlacementOptions,
-    PlannedQuantizer,
-    QuantizationPlan,
-    SpecRequest,
-)
+from nncfx.quantization.placement.placement_options import PlacementOptions, SpecRequest
 from nncfx.quantization.ranges.range_estimation import RangeRequest
 from nncfx.quantization.rounding.layer_rounding import ROUNDINGS
 from nncfx.targets import Hardware
@@ -91,7 +87,7 @@ class Methods:
         rounding: How weights of at most `rounded_bits` bits are rounded.
         rounded_bits: All others are rounded to nearest.
         correct_biases: Whether biases are corrected.
-        asked: What the user named, and is told of where it changes nothing.
+        asked: What the user named: a warning follows where it changes nothing.
     """
 
     activation_range: RangeRequest

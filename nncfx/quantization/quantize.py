@@ -2,9 +2,8 @@
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 import torch
@@ -14,6 +13,7 @@ from nncfx.controllers.base.unread_weights import warn_unread_weights
 from nncfx.errors import ArgumentError, CompressionError, TracingError
 from nncfx.network import NNCFNetwork, unwrap, wrap
 from nncfx.operators import CONTRACTIONS
+from nncfx.quantization.grid.plan import QuantizationPlan
 from nncfx.quantization.options import (
     Methods,
     Preset,
@@ -21,15 +21,9 @@ from nncfx.quantization.options import (
     preset_requests,
     resolved,
 )
-from nncfx.quantization.placement.changed_buffers import changed_buffers
-from nncfx.quantization.placement.insertions import (
-    ALGORITHM,
-    insertions_of,
-    place_quantizers,
-)
-from nncfx.quantization.placement.overflow_fix import OverflowFix, with_overflow_fix
-from nncfx.quantization.placement.plan import PlacementOptions, QuantizationPlan, SpecRequest
-from nncfx.quantization.placement.plan_quantizers import plan_quantizers
+from nncfx.quantization.placement.insertions import insert_quantizers, place_quantizers
+from nncfx.quantization.placement.placement_options import SpecRequest
+from nncfx.quantization.placement.plan_model import plan_model
 from nncfx.quantization.preparation.batch_norm_folding import fold_batch_norms
 from nncfx.quantization.preparation.bias_correction import correct_biases
 from nncfx.quantization.preparation.equalization import equalize_layers
@@ -45,7 +39,7 @@ __all__ = ["quantize"]
 
 _LOGGER = logging.getLogger(__name__)
 _LOGGED: Final = CONTRACTIONS | {"attention", "recurrent"}
-"""The kinds that take most of the time: that one of them stays in float is told."""
+"""The kinds that take most of the time: one that stays in float triggers a warning."""
 
 _LOOKED_AT: Final = 16
 """Examples whose errors are looked at, layer by layer."""
@@ -129,13 +123,17 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
     network, batches = _wrapped(model, calibration_batches)
     try:
         device = next((one.device for one in network.parameters()), torch.device("cpu"))
-        inputs = calibration_inputs(batches, network, samples, device)
+        inputs: Iterable[ExampleInputs] = calibration_inputs(batches, network, samples, device)
         per_tensor = not hardware.per_channel_weights or placement.weights.per_channel is False
         methods = resolved(options, preset, per_tensor=per_tensor)
-        plan_of = partial(_planned, network, hardware, placement, options.overflow_fix)
-        _quantize(network, plan_of, methods, inputs, folds=per_tensor)
+        if methods.may_see_data_again:
+            inputs = list(inputs)
+        _prepare(network, methods, inputs, folds=per_tensor)
+        plan = plan_model(network, target, placement, options.overflow_fix)
+        _report(plan, hardware)
+        _quantize(network, plan, methods, inputs)
     except BaseException:
-        network.nncf.remove(ALGORITHM)
+        network.nncf.remove(QuantizationPlan.algorithm)
         if not was_wrapped:
             unwrap(network)
         raise
@@ -180,10 +178,10 @@ def _check(
 
 def _check_not_quantized(model: nn.Module) -> None:
     hooks = model.nncf.hooks if isinstance(model, NNCFNetwork) else ()
-    if any(one.algorithm == ALGORITHM for one in hooks):
+    if any(one.algorithm == QuantizationPlan.algorithm for one in hooks):
         raise ArgumentError(
             "The model carries quantizers already. Call "
-            f"model.nncf.remove('{ALGORITHM}') first, or go on with it as it is.",
+            f"model.nncf.remove('{QuantizationPlan.algorithm}') first, or go on with it as it is.",
         )
 
 
@@ -215,30 +213,11 @@ def _wrapped(model: nn.Module, batches: Iterable[Any]) -> tuple[NNCFNetwork, Ite
     return network, itertools.chain([first], iterator)
 
 
-def _planned(
-    model: NNCFNetwork,
-    hardware: Hardware,
-    placement: PlacementOptions,
-    overflow_fix: OverflowFix | None,
-) -> QuantizationPlan:
-    changed = changed_buffers(model)
-    plan = plan_quantizers(model.nncf.graph, hardware, placement, changed=changed)
-    _warn_slow_weights(plan, hardware)
-    return with_overflow_fix(plan, overflow_fix, hardware)
-
-
-def _quantize(
-    model: NNCFNetwork,
-    plan_of: Callable[[], QuantizationPlan],
-    methods: Methods,
-    inputs: Iterable[ExampleInputs],
-    *,
-    folds: bool,
+def _prepare(
+    model: NNCFNetwork, methods: Methods, inputs: Iterable[ExampleInputs], *, folds: bool
 ) -> None:
-    """Prepare, plan, insert, observe, set ranges, round and correct."""
+    """Fold batch norms, equalize and smooth."""
     example = model.nncf.example_inputs
-    if methods.may_see_data_again:
-        inputs = list(inputs)
     # weights under the hooks of other algorithms are equalised, or refused, only on request
     equalizes = methods.equalize and ("equalize" in methods.asked or not model.nncf.hooks)
     if folds or equalizes:
@@ -248,24 +227,20 @@ def _quantize(
         equalize_layers(model, example, was_asked="equalize" in methods.asked)
     if methods.smooth:
         smooth_layers(model, inputs, example)
-    plan = plan_of()
-    _report(plan)
-    warn_unread_weights(model)
-    placed = place_quantizers(model, plan)
-    set_weight_ranges(model, placed, lambda one: methods.weight_range_of(one.planned))
-    calibrate(model, placed, inputs, lambda _: methods.activation_range)
-    model.nncf.register(insertions_of(placed))
-    model.nncf.commit()
-    _fit(model, plan, methods, inputs)
 
 
-def _fit(
+def _quantize(
     model: NNCFNetwork,
     plan: QuantizationPlan,
     methods: Methods,
     inputs: Iterable[ExampleInputs],
 ) -> None:
-    """Round weights and correct biases, by what the model returned before."""
+    """Insert, observe, set ranges, round and correct."""
+    warn_unread_weights(model)
+    hooks = place_quantizers(model, plan)
+    set_weight_ranges(model, hooks, methods.weight_range_of)
+    calibrate(model, hooks, inputs, lambda _: methods.activation_range)
+    insert_quantizers(model, hooks)
     rounding = methods.rounding_for(plan)
     exact: dict[str, Tensor] = {}
     if rounding is not None:
@@ -281,7 +256,7 @@ def _fit(
 
 
 def _warn_slow_weights(plan: QuantizationPlan, hardware: Hardware) -> None:
-    """Tell of weights for whose width the hardware has no kernel."""
+    """Warn of weights for whose width the hardware has no kernel."""
     described = [one for each in hardware.operations.values() for one in each if one.is_quantized]
     narrowest = min((DTYPES[one.input(1)] for one in described), default=0)
     bits = sorted({one.spec.bits for one in plan.weights if one.spec.bits <= narrowest / 2})
@@ -295,8 +270,8 @@ def _warn_slow_weights(plan: QuantizationPlan, hardware: Hardware) -> None:
         )
 
 
-def _report(plan: QuantizationPlan) -> None:
-    """Tell which products stay in float against expectation.
+def _report(plan: QuantizationPlan, hardware: Hardware) -> None:
+    """Warn of products that stay in float and of weights that gain no time.
 
     Raises:
         CompressionError: nothing is quantized at all.
@@ -314,6 +289,7 @@ def _report(plan: QuantizationPlan) -> None:
     for one in plan.float_operations:
         if one.kind in _LOGGED and "scopes" not in one.reason:
             _LOGGER.warning("%s stays in float: %s", one.address, one.reason)
+    _warn_slow_weights(plan, hardware)
     _LOGGER.info("%s", plan)
 
 

@@ -10,17 +10,18 @@ from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.operators import functions_of, operation_kind
-from nncfx.quantization.grid.fake_quantize import rows_of
-from nncfx.quantization.grid.quantizer import Quantizer
-from nncfx.quantization.grid.range_shares import best_shares
+from nncfx.quantization.grid.plan import FloatOperation, PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.packing.pack_weights import pack_weights
+from nncfx.quantization.placement.insertions import insert_quantizers, place_quantizers
 from nncfx.quantization.placement.operands import operands_of
 from nncfx.quantization.placement.scope_check import check_scopes
 from nncfx.quantization.placement.stacked_matrices import stacked_matrices
 from nncfx.quantization.placement.transposed_weights import transposed_weights
+from nncfx.quantization.ranges.calibration import set_weight_ranges
+from nncfx.quantization.ranges.range_estimation import RangeRequest
 from nncfx.quantization.rounding.layer_rounding import round_weights
-from nncfx.tracing import ExampleInputs, Insertion, Priority, WeightSite
+from nncfx.tracing import ExampleInputs, WeightSite
 from nncfx.tracing.calls.model_copy import own_model
 
 __all__ = ["ALGORITHM", "quantize_weights"]
@@ -42,7 +43,7 @@ _LEAST_GROUP: Final = 16
 
 _BYTE: Final = 8
 _TOLD: Final = 0.01
-"""A larger share of the model's values that stays in float is told as a warning."""
+"""A larger share of the model's values that stays in float is a warning in the log."""
 _NAMED: Final = 3
 
 
@@ -93,10 +94,10 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
     With 8 bits a row of a matrix (an output of a linear layer, a token of an embedding) has one
     scale, and its grid is symmetric. With 4 bits, or a `group_size`, so many neighbours in a row
     share scale and zero point. Where columns make the outputs, as in `addmm`, they are the rows.
-    Grids of 8 bits hold the largest weight; those of 4 bits may clip it (`best_shares`).
+    Grids of 8 bits hold the largest weight; those of 4 bits may clip it (`mse_shares`).
     Recurrent layers have 8 bits and a scale per row in any case: no runtime reads them in groups.
     Matrices of experts, which lie in one parameter, count as linear layers. What else stays in
-    float (convolutions, weights that are computed) is told in the log.
+    float (convolutions, weights that are computed) is logged.
 
     Args:
         model: Plain or wrapped; it stays as it is but for `inplace`.
@@ -133,8 +134,10 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
     if not isinstance(wrapped, NNCFNetwork):
         wrapped = wrap(wrapped, batches[0] if example_inputs is None else example_inputs)
     group = _GROUP if bits == 4 and group_size is None else group_size  # noqa: PLR2004 (bits)
-    wrapped.nncf.register(_insertions(wrapped, bits, group, ignored_scopes))
-    wrapped.nncf.commit()
+    plan = _plan(wrapped, bits, group, ignored_scopes)
+    hooks = place_quantizers(wrapped, plan, at_all_names=False)
+    set_weight_ranges(wrapped, hooks, _range_of)
+    insert_quantizers(wrapped, hooks)
     if method == "gptq":
         round_weights(wrapped, batches)
     return pack_weights(wrapped) if pack else wrapped
@@ -163,47 +166,66 @@ def _check(bits: int, group_size: int | None, method: str, *, has_batches: bool)
         )
 
 
-def _insertions(
+def _plan(
     model: NNCFNetwork, bits: int, group: int | None, ignored_scopes: Sequence[str]
-) -> list[Insertion]:
-    """Return a quantizer for each weight; readers of a shared one share it."""
+) -> QuantizationPlan:
+    """Return a quantizer for each weight, under each name by which it is read."""
     stored = dict(model.named_parameters(remove_duplicate=False))
-    quantizers: dict[int, Quantizer] = {}
-    insertions: dict[WeightSite, Insertion] = {}
     graph = model.nncf.graph
     transposed, stacked = transposed_weights(graph), stacked_matrices(graph)
-    in_float: dict[str, str] = {}
+    planned: dict[str, PlannedQuantizer] = {}
+    forms: dict[int, tuple[QuantizerSpec, int]] = {}
+    in_float: dict[str, Operation] = {}
     for operation in _not_ignored(graph, ignored_scopes):
         is_recurrent = operation_kind(operation.function) == _RECURRENT
         matrices = _matrices(operation, transposed.get(operation.address, {}))
         read = operation.parameters.values()
         matrices |= {name: stacked[name] for name in read if name in stacked}
-        in_float |= dict.fromkeys(read, operation.function)
+        in_float |= dict.fromkeys(read, operation)
         for name, axis in matrices.items():
             weight = stored.get(name)
             if weight is None:
                 continue  # a buffer, or a weight that is computed
-            if id(weight) not in quantizers:
+            if id(weight) not in forms:
                 asked = (_BYTE, None) if is_recurrent else (bits, group)
-                quantizers[id(weight)] = _quantizer(name, weight.detach(), axis, *asked)
-            site = WeightSite.of(name)
-            hook = quantizers[id(weight)]
-            insertions[site] = Insertion(site, hook, Priority.QUANTIZATION, ALGORITHM)
-    if not insertions:
+                forms[id(weight)] = _form(name, weight, axis, *asked)
+            spec, scales = forms[id(weight)]
+            before = planned[name].operations if name in planned else ()
+            planned[name] = PlannedQuantizer(
+                name=f"{operation.address}|WEIGHT[{name.rpartition('.')[2]}]",
+                role="weight",
+                spec=spec,
+                sites=(WeightSite.of(name),),
+                operations=(*before, operation.address),
+                scales=scales,
+            )
+    if not planned:
         raise GraphError(
             "The model has no linear, embedding or recurrent layer outside of ignored_scopes, so "
             "there is no weight to quantize. Convolutions are quantized by nncfx.quantize.",
         )
     left = {
-        name: function
-        for name, function in in_float.items()
-        if name in stored and id(stored[name]) not in quantizers
+        name: operation
+        for name, operation in in_float.items()
+        if name in stored and id(stored[name]) not in forms
     }
-    _tell(left, stored)
-    return list(insertions.values())
+    _warn_float_weights({name: one.function for name, one in left.items()}, stored)
+    return QuantizationPlan(
+        hardware="any target",
+        quantizers=tuple(planned.values()),
+        float_operations=tuple(
+            FloatOperation(one.address, operation_kind(one.function), "it reads no matrix")
+            for one in dict.fromkeys(left.values())
+        ),
+        algorithm=ALGORITHM,
+    )
 
 
-def _tell(functions: Mapping[str, str], stored: Mapping[str, Tensor]) -> None:
+def _range_of(planned: PlannedQuantizer) -> RangeRequest:
+    return RangeRequest(method="min_max" if planned.spec.bits == _BYTE else "mse_shares")
+
+
+def _warn_float_weights(functions: Mapping[str, str], stored: Mapping[str, Tensor]) -> None:
     """Say which weights of more than one axis stay in float, and what reads them."""
     left = {name: one for name, one in functions.items() if stored[name].ndim > 1}
     if not left:
@@ -243,47 +265,35 @@ def _matrices(operation: Operation, transposed: Mapping[int, str]) -> dict[str, 
     return dict.fromkeys(operands.weights.values(), operands.axis)
 
 
-def _form(name: str, length: int, bits: int, group: int | None) -> tuple[int, int | None]:
-    """Return bits and group for rows of `length` weights: what is asked for, or what they allow.
+def _form(
+    name: str, weight: Tensor, axis: int, bits: int, group: int | None
+) -> tuple[QuantizerSpec, int]:
+    """Return the grid of a weight, per output or per group of what makes one, and its scales.
 
-    The next smaller group is the half, as runtimes have them; where none divides the row, a scale
-    for the whole row asks for 8 bits.
+    Where the group does not divide the rows, the next smaller is the half, as runtimes have them;
+    where none does, a scale for the whole row asks for 8 bits.
     """
+    columns = axis == weight.ndim - 1
+    length = weight.shape[-2 if columns else -1]
     own = group
     while own is not None and length % own:
         own = own // 2 if own >= 2 * _LEAST_GROUP else None
-    if own == group:
-        return bits, group
-    found = (_BYTE, None) if own is None else (bits, own)
-    _LOGGER.warning(
-        "quantize_weights gives '%s' %d bits and %s: its rows have %d weights, no multiple of the "
-        "group_size %s.",
-        name,
-        found[0],
-        "a scale for each row" if own is None else f"groups of {own}",
-        length,
-        group,
-    )
-    return found
-
-
-def _quantizer(name: str, weight: Tensor, axis: int, bits: int, group: int | None) -> Quantizer:
-    """Return a quantizer of the weight's range: per output, or per group of what makes one."""
-    columns = axis == weight.ndim - 1
-    length = weight.shape[-2 if columns else -1]
-    bits, group = _form(name, length, bits, group)
-    if group is None and weight.ndim == 2:  # noqa: PLR2004 (a matrix)
-        spec = QuantizerSpec(bits=bits, axis=axis, narrow=True)
-        rows = weight.movedim(axis, 0)
-    elif group is None:
+    if own != group:
+        bits = _BYTE if own is None else bits
+        _LOGGER.warning(
+            "quantize_weights gives '%s' %d bits and %s: its rows have %d weights, no multiple of "
+            "the group_size %s.",
+            name,
+            bits,
+            "a scale for each row" if own is None else f"groups of {own}",
+            length,
+            group,
+        )
+    if own is None and weight.ndim == 2:  # noqa: PLR2004 (a matrix)
+        return QuantizerSpec(bits=bits, axis=axis, narrow=True), weight.shape[axis]
+    if own is None:
         spec = QuantizerSpec(bits=bits, group=length, columns=columns, narrow=True)
-        rows = rows_of(weight, spec)
     else:
-        grid = QuantizerSpec(bits=bits, mode="asymmetric", signed=False, group=group)
+        grid = QuantizerSpec(bits=bits, mode="asymmetric", signed=False, group=own)
         spec = grid.replace(columns=columns)
-        rows = rows_of(weight, spec)
-    quantizer = Quantizer(spec, (len(rows),)).to(weight.device)
-    by_row = spec.replace(group=None, columns=False, axis=0)
-    share = best_shares(rows, by_row) if bits == 4 else 1.0  # noqa: PLR2004 (bits)
-    quantizer.set_range(rows.amin(1) * share, rows.amax(1) * share)
-    return quantizer
+    return spec, weight.numel() // (own or length)

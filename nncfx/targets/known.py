@@ -152,11 +152,11 @@ _ONNXRUNTIME: Final = Target(
     ),
     opset=21,
     newest_opset=23,
-    image_blocks=True,
+    space_to_depth_stem=True,
     sigmoid_tables=True,
     block_weights=True,
     folds_casts_of_weights=True,
-    workarounds=("clamp_by_quantizers", "fence_floats"),
+    workarounds=("clamp_by_quantizers", "add_fusion_barriers"),
     saturation_mend=(
         "Let the session have the config entry 'session.x64quantprecision' with '1', as nncfx's "
         f"own runtime has, or, which is faster here, {_SEVEN_BITS}, or "
@@ -189,7 +189,7 @@ _ALL: Final = (
             mac_costs={"float32": 1.0, "int8": 0.5, "uint8": 0.5},
         ),
         # without VNNI products take longer than copies, of which the blocks save some
-        image_blocks=False,
+        space_to_depth_stem=False,
     ),
     Target(
         name="openvino",

@@ -8,7 +8,7 @@ from nncfx.targets.hardware import Hardware
 from nncfx.targets.known import TARGETS
 from nncfx.targets.target import PARTS, Target
 
-__all__ = ["hardware_named", "names", "target_named", "target_of_device"]
+__all__ = ["hardware_named", "names", "target_named", "target_of_device", "target_with"]
 
 _FORMER: Final = {"onnxruntime_avx2": "onnxruntime-avx2"}
 """Names of before, which are still read."""
@@ -75,6 +75,13 @@ def hardware_named(target: str | Target | Hardware) -> Hardware:
     kernels = target_named(target, "kernels").kernels
     assert kernels is not None  # noqa: S101 (asked for above)
     return kernels
+
+
+def target_with(kernels: str | Target | Hardware) -> Target | None:
+    """Return the target that a name, a `Target` or its own `Hardware` means; None for another."""
+    if not isinstance(kernels, Hardware):
+        return target_named(kernels)
+    return next((one for one in TARGETS.values() if one.kernels == kernels), None)
 
 
 def target_of_device(device: str) -> str:

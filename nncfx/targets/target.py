@@ -23,6 +23,12 @@ PARTS: Final = {
 }
 """What a target may lack, by the name of its field, in words."""
 
+_FORMER: Final = {
+    "fence_floats": "add_fusion_barriers",
+    "image_blocks": "space_to_depth_stem",
+}
+"""Names in files of before, which are still read."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
@@ -40,7 +46,7 @@ class Target:
         integer_bias: biases are int32, in the scale of the sums they are added to.
         float_results: its integer convolutions may end in float; without, convolutions of one
             pixel are written as matrix products, and all others need a quantizer behind them.
-        image_blocks: its first integer convolution is faster on blocks of pixels.
+        space_to_depth_stem: its first integer convolution is faster on blocks of pixels.
         bfloat16: it computes in bfloat16 where the file does.
         sigmoid_tables: it takes the sigmoid of bytes from a table.
         block_weights: it has ONNX Runtime's `MatMulNBits` for weights quantized group by group.
@@ -66,7 +72,7 @@ class Target:
     newest_opset: int | None = None
     integer_bias: bool = True
     float_results: bool = False
-    image_blocks: bool = False
+    space_to_depth_stem: bool = False
     bfloat16: bool = False
     sigmoid_tables: bool = False
     block_weights: bool = False
@@ -123,4 +129,6 @@ class Target:
         Raises:
             ArgumentError: it is no JSON, lacks a field, or has values that make no sense.
         """
+        for former, name in _FORMER.items():
+            text = text.replace(f'"{former}"', f'"{name}"')
         return read_description(cls, text)

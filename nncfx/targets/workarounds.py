@@ -53,7 +53,7 @@ WORKAROUNDS: Final = (
     ),
     Workaround(
         name="float_weights_rounded",
-        applied_by="fence_floats",
+        applied_by="add_fusion_barriers",
         runtime="onnxruntime",
         seen="1.32.0",
         habit="rounds float weights to 8 bits for the whole tensor if the layer stands between "
@@ -62,7 +62,7 @@ WORKAROUNDS: Final = (
     ),
     Workaround(
         name="clamps_taken_for_ends",
-        applied_by="fence_floats",
+        applied_by="add_fusion_barriers",
         runtime="onnxruntime",
         seen="1.32.0",
         habit="computes a Gemm of integers in float if a ReLU without a quantizer follows",
@@ -70,7 +70,7 @@ WORKAROUNDS: Final = (
     ),
     Workaround(
         name="results_read_twice",
-        applied_by="fence_floats",
+        applied_by="add_fusion_barriers",
         runtime="onnxruntime",
         seen="1.32.0",
         habit="computes a product of integers in float if a quantizer and something else read it",
@@ -78,7 +78,7 @@ WORKAROUNDS: Final = (
     ),
     Workaround(
         name="biases_make_products_flat",
-        applied_by="fence_floats",
+        applied_by="add_fusion_barriers",
         runtime="onnxruntime",
         seen="1.32.0",
         habit="reshapes a product of more than two axes for a Gemm with its bias, and then finds "
@@ -87,7 +87,7 @@ WORKAROUNDS: Final = (
     ),
     Workaround(
         name="softmax_table_overflows",
-        applied_by="fence_floats",
+        applied_by="add_fusion_barriers",
         runtime="onnxruntime",
         seen="1.31.1",
         mended="1.32.0",

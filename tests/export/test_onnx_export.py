@@ -422,3 +422,17 @@ def test_a_missing_package_names_the_extra(
     monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
     with pytest.raises(MissingExtraError, match=r"'onnxscript' .* 'nncfx\[export\]'"):
         export_onnx(nn.Linear(4, 3), tmp_path / "m.onnx", torch.randn(2, 4))
+
+
+def test_a_model_quantized_for_a_target_is_exported_for_it(tmp_path: Path) -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(8, 4)
+    quantized = nncfx.quantize(model, [x], target="tensorrt")
+    nncfx.save(tmp_path / "model.safetensors", quantized)
+    _, loaded = nncfx.load(tmp_path / "model.safetensors", copy.deepcopy(model))
+    asked = export_onnx(quantized, tmp_path / "asked.onnx", x, "tensorrt")
+    for number, one in enumerate((quantized, loaded)):
+        file = export_onnx(one, tmp_path / f"{number}.onnx", x)
+        assert file.target == "tensorrt"
+        assert file.path.read_bytes() == asked.path.read_bytes()
+    assert export_onnx(quantized, tmp_path / "other.onnx", x, "onnxruntime").target != "tensorrt"
+    assert export_onnx(model, tmp_path / "float.onnx", x).target == "onnxruntime"

@@ -86,7 +86,7 @@ def test_what_passes_ensure_holds_after_each_pass(
     quantized = nncfx.quantize(model, [image], target=target).to(dtype)
     export_onnx(quantized, tmp_path / "net.onnx", image.to(dtype), target)
     assert set(ensured) == set(GRAPH_PROPERTIES)
-    assert {"widen_floats", "write_pairs", "remove_unused"} <= set(seen)
+    assert {"upcast_to_float32", "write_pairs", "remove_unused"} <= set(seen)
 
 
 def test_properties_find_what_breaks_them() -> None:

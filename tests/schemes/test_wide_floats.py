@@ -19,7 +19,8 @@ from nncfx.quantization.ranges.calibration import weight_range
 from nncfx.quantization.ranges.range_estimation import RangeRequest
 from nncfx.quantization.ranges.statistics import Extremes
 from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings
-from nncfx.quantization.rounding.layer_rounding import layer_moments, round_weights
+from nncfx.quantization.rounding.input_moments import input_moments
+from nncfx.quantization.rounding.layer_rounding import round_weights
 from nncfx.schemes.masks.criteria import CRITERIA
 from nncfx.schemes.masks.exact_masks import magnitude_mask
 from nncfx.schemes.masks.importance import mean_magnitude, mean_rank, nonzero_share
@@ -72,9 +73,9 @@ def test_moments_do_not_overflow(
     x = (100 * torch.randn(shape, generator=torch.Generator().manual_seed(0))).to(dtype)
     model = nncfx.wrap(nn.Sequential(copy.deepcopy(module)).to(dtype), x)
     (layer,) = find_layers(model, model.nncf.graph).values()
-    moments = layer_moments(x, layer)
+    moments = input_moments(x, layer.module)
     assert moments.isfinite().all()
-    torch.testing.assert_close(moments, layer_moments(x.float(), layer), rtol=0, atol=0)
+    torch.testing.assert_close(moments, input_moments(x.float(), layer.module), rtol=0, atol=0)
     assert input_ranges(layer, shape[1]).dtype == torch.float32
 
 

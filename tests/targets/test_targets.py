@@ -80,7 +80,7 @@ def test_a_runtime_without_known_costs_is_told_and_copies_whatever_that_costs() 
         ({"newest_opset": 20}, "opset 21 and newest_opset 20.*in order, or neither"),
         ({"newest_opset": None}, "opset 21 and newest_opset None"),
         ({"missing": {"wings": "it is no bird"}}, "'wings' is missing.*Parts are alignment"),
-        ({"workarounds": ("fence_flaots",)}, "the workaround 'fence_flaots'"),
+        ({"workarounds": ("add_fusion_bariers",)}, "the workaround 'add_fusion_bariers'"),
     ],
 )
 def test_a_target_that_makes_no_sense_is_refused(change: dict[str, object], fault: str) -> None:
@@ -106,6 +106,18 @@ def test_a_target_that_makes_no_sense_is_refused(change: dict[str, object], faul
 def test_a_damaged_description_is_refused_with_the_place(text: str, fault: str) -> None:
     with pytest.raises(ArgumentError, match=fault):
         Target.from_json(text)
+
+
+def test_a_file_of_before_is_read_under_its_old_words() -> None:
+    target = TARGETS["onnxruntime"]
+    text = target.to_json()
+    for new, old in {
+        "space_to_depth_stem": "image_blocks",
+        "add_fusion_barriers": "fence_floats",
+    }.items():
+        assert f'"{new}"' in text
+        text = text.replace(f'"{new}"', f'"{old}"')
+    assert Target.from_json(text) == target
 
 
 def test_a_file_stands_for_the_target_that_it_describes_everywhere(tmp_path: Path) -> None:

@@ -47,14 +47,16 @@ def copy_of(name: str) -> ExportPass:
     return replace(one, name=f"{name}_again", applies=lambda _: True)
 
 
-WITHOUT = replace(target_named("onnxruntime"), name="plain", workarounds=(), image_blocks=False)
+WITHOUT = replace(
+    target_named("onnxruntime"), name="plain", workarounds=(), space_to_depth_stem=False
+)
 OWN = {
     name: PassSubject(
         export_pass=copy_of(name), before=before, model=joined, target=WITHOUT, tolerance=1e-6
     )
     for name, before in (
-        ("clamp_by_quantizers", "quantize_gates"),
-        ("fence_floats", "remove_unused"),
+        ("clamp_by_quantizers", "quantize_silu"),
+        ("add_fusion_barriers", "remove_unused"),
     )
 }
 

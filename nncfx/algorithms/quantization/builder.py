@@ -10,12 +10,7 @@ from nncfx.algorithms.quantization.controller import QuantizationController
 from nncfx.algorithms.quantization.from_config import plan_of_config, ranges_of_config
 from nncfx.controllers import Builder, register_algorithm
 from nncfx.network import NNCFNetwork
-from nncfx.quantization import Quantizer
-from nncfx.quantization.placement.insertions import (
-    PlacedQuantizer,
-    insertions_of,
-    place_quantizers,
-)
+from nncfx.quantization.placement.insertions import hooks_of, insertions_of, place_quantizers
 from nncfx.quantization.ranges.calibration import calibrate, set_weight_ranges
 from nncfx.tracing import Insertion
 
@@ -29,16 +24,13 @@ class QuantizationBuilder(Builder[QuantizationConfig]):
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
-        placed = place_quantizers(model, plan_of_config(self.config, model))
-        for one in placed:
-            self._learn(one)
-        return insertions_of(placed)
-
-    def _learn(self, placed: PlacedQuantizer) -> None:
         config = self.config
-        section = config.weights if placed.planned.role == "weight" else config.activations
-        if placed.hook.spec.is_integer:
-            placed.hook.learn(logarithmic=bool(section and section.logarithm_scale))
+        hooks = place_quantizers(model, plan_of_config(config, model))
+        for one in hooks:
+            section = config.weights if one.planned.role == "weight" else config.activations
+            if one.spec.is_integer:
+                one.learn(logarithmic=bool(section and section.logarithm_scale))
+        return insertions_of(hooks)
 
     @override
     def controller(
@@ -47,23 +39,9 @@ class QuantizationBuilder(Builder[QuantizationConfig]):
         insertions: Sequence[Insertion],
     ) -> QuantizationController:
         """Return the handle; activations have the ranges that the example inputs give."""
-        plan = plan_of_config(self.config, model)
-        hooks = {one.site: one.hook for one in insertions}
-        placed = [
-            PlacedQuantizer(one, hook, one.sites)
-            for one in plan.quantizers
-            if isinstance(hook := hooks.get(one.sites[0]), Quantizer)
-        ]
-        set_weight_ranges(model, placed, ranges_of_config(self.config, model.nncf.graph))
-        float_operations: dict[str, int] = {}
-        for each in plan.float_operations:
-            what = f"{each.kind}: {each.reason}"
-            float_operations[what] = float_operations.get(what, 0) + 1
-        made = QuantizationController(model, self.config, placed, float_operations)
-        calibrate(
-            model,
-            placed,
-            [model.nncf.example_inputs],
-            ranges_of_config(self.config, model.nncf.graph),
-        )
+        hooks = hooks_of(insertions)
+        ranges = ranges_of_config(self.config, model.nncf.graph)
+        set_weight_ranges(model, hooks, ranges)
+        made = QuantizationController(model, self.config, hooks)
+        calibrate(model, hooks, [model.nncf.example_inputs], ranges)
         return made

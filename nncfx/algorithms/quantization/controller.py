@@ -4,6 +4,7 @@ Source: NNCF 2.19, "Quantization"; Jacob et al., "Quantization and training of n
 efficient integer-arithmetic-only inference", 2018.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, final
 
@@ -11,7 +12,7 @@ import torch
 from typing_extensions import override
 
 from nncfx.algorithms.quantization.config import QuantizationConfig, StagedQuantization
-from nncfx.algorithms.quantization.from_config import ranges_of_config, target_of_config
+from nncfx.algorithms.quantization.from_config import ranges_of_config
 from nncfx.algorithms.quantization.statistics import (
     OptimizerSettings,
     QuantizationStatistics,
@@ -21,7 +22,6 @@ from nncfx.controllers import BaselineSchedule, CompressionStage, Controller, Ep
 from nncfx.controllers.base.states import check_keys
 from nncfx.network import NNCFNetwork
 from nncfx.quantization import Quantizer
-from nncfx.quantization.placement.insertions import PlacedQuantizer
 from nncfx.quantization.ranges.calibration import calibrate, calibration_inputs
 
 __all__ = ["QuantizationController"]
@@ -37,7 +37,7 @@ class QuantizationController(Controller):
 
     Attributes:
         config: The algorithm's config.
-        placed: The quantizers.
+        hooks: The quantizers, placed by one plan.
     """
 
     has_level: ClassVar[bool] = False
@@ -46,13 +46,11 @@ class QuantizationController(Controller):
         self,
         model: NNCFNetwork,
         config: QuantizationConfig,
-        placed: Sequence[PlacedQuantizer],
-        float_operations: Mapping[str, int],
+        hooks: Sequence[Quantizer],
     ) -> None:
         super().__init__(model, ALGORITHM, [config])
         self.config = config
-        self.placed = tuple(placed)
-        self._float_operations = dict(float_operations)
+        self.hooks = tuple(hooks)
         self.scheduler = EpochScheduler(self, BaselineSchedule(target=0.0), 0)
         self._epoch_begun(0 if config.params is None else -1)
 
@@ -69,7 +67,7 @@ class QuantizationController(Controller):
         samples = max(self.config.calibration_samples, 1)
         inputs = calibration_inputs(batches, self.model, samples, device)
         ranges = ranges_of_config(self.config, self.model.nncf.graph)
-        calibrate(self.model, self.placed, inputs, ranges)
+        calibrate(self.model, self.hooks, inputs, ranges)
 
     @override
     def _apply(self, level: float) -> None:
@@ -78,24 +76,24 @@ class QuantizationController(Controller):
     @override
     def _epoch_begun(self, epoch: int) -> None:
         params = self.config.params
-        for one in self.placed:
+        for one in self.hooks:
             if params is None:
-                one.hook.is_active = True
+                one.is_active = True
                 continue
             starts = {
                 "activation": params.activations_quant_start_epoch,
                 "weight": params.weights_quant_start_epoch,
             }
-            one.hook.is_active = epoch >= starts[one.planned.role]
+            one.is_active = epoch >= starts[one.planned.role]
             freeze = params.ranges_freeze_epoch
             if freeze is not None and epoch >= freeze:
-                for parameter in one.hook.parameters():
+                for parameter in one.parameters():
                     parameter.requires_grad_(False)
                     parameter.grad = None
 
     @override
     def compression_stage(self) -> CompressionStage:
-        active = [one.hook.is_active for one in self.placed]
+        active = [one.is_active for one in self.hooks]
         if all(active):
             return CompressionStage.FULLY_COMPRESSED
         return (
@@ -129,27 +127,29 @@ class QuantizationController(Controller):
 
     @override
     def statistics(self) -> QuantizationStatistics:
+        plan = self.hooks[0].plan
+        in_float = () if plan is None else plan.float_operations
         return QuantizationStatistics(
-            target=target_of_config(self.config),
+            target="" if plan is None else plan.hardware,
             quantizers=tuple(
                 QuantizerStatistics(
                     name=one.planned.name,
                     role=one.planned.role,
-                    bits=one.hook.spec.bits,
-                    mode=one.hook.spec.mode,
-                    scales=one.hook.step.numel(),
-                    is_active=one.hook.is_active,
+                    bits=one.spec.bits,
+                    mode=one.spec.mode,
+                    scales=one.step.numel(),
+                    is_active=one.is_active,
                 )
-                for one in self.placed
+                for one in self.hooks
             ),
-            float_operations=self._float_operations,
+            float_operations=Counter(f"{one.kind}: {one.reason}" for one in in_float),
             unread=self.unread,
         )
 
     @override
     def state_dict(self) -> dict[str, Any]:
         """Return the schedule, and which symmetric grids turned out unsigned."""
-        signed = {one.planned.name: one.hook.spec.signed for one in self.placed}
+        signed = {one.planned.name: one.spec.signed for one in self.hooks}
         return super().state_dict() | {"signed": signed}
 
     @override
@@ -157,9 +157,9 @@ class QuantizationController(Controller):
         check_keys(
             state, ("algorithm", "level", "scheduler", "signed"), f"The state of '{ALGORITHM}'"
         )
-        names = [one.planned.name for one in self.placed]
+        names = [one.planned.name for one in self.hooks]
         check_keys(state["signed"], names, "The signs of the quantizers")
         super().load_state_dict({key: state[key] for key in state if key != "signed"})
-        for one in self.placed:
-            one.hook.spec = one.hook.spec.replace(signed=state["signed"][one.planned.name])
+        for one in self.hooks:
+            one.spec = one.spec.replace(signed=state["signed"][one.planned.name])
         self._epoch_begun(self.scheduler.current_epoch)

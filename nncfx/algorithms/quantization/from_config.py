@@ -14,17 +14,10 @@ from nncfx.config import Fault, config_error
 from nncfx.errors import CompressionError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.network import NNCFNetwork
+from nncfx.quantization.grid.plan import PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.options import preset_requests
-from nncfx.quantization.placement.changed_buffers import changed_buffers
-from nncfx.quantization.placement.insertions import PlacedQuantizer
-from nncfx.quantization.placement.overflow_fix import with_overflow_fix
-from nncfx.quantization.placement.plan import (
-    PlacementOptions,
-    PlannedQuantizer,
-    QuantizationPlan,
-    SpecRequest,
-)
-from nncfx.quantization.placement.plan_quantizers import plan_quantizers
+from nncfx.quantization.placement.placement_options import PlacementOptions, SpecRequest
+from nncfx.quantization.placement.plan_model import plan_model
 from nncfx.quantization.ranges.range_estimation import RangeRequest
 from nncfx.targets import Hardware, hardware_named, target_of_device
 
@@ -32,11 +25,6 @@ __all__ = ["plan_of_config", "ranges_of_config"]
 
 _LOGGER = logging.getLogger(__name__)
 _OF_MANUAL: Final = ("type", "bitwidth_per_scope")
-
-
-def target_of_config(config: QuantizationConfig) -> str:
-    """Return the name of the target, or its file, that `config` means."""
-    return config.target or target_of_device("ANY")
 
 
 def plan_of_config(config: QuantizationConfig, model: NNCFNetwork) -> QuantizationPlan:
@@ -49,24 +37,19 @@ def plan_of_config(config: QuantizationConfig, model: NNCFNetwork) -> Quantizati
         ConfigError: bits are to be found by HAWQ, which is not built.
     """
     _check_no_hawq(config)
-    hardware = hardware_named(target_of_config(config))
-    graph = model.nncf.graph
-    options = _options(config, graph, hardware)
-    plan = plan_quantizers(graph, hardware, options, changed=changed_buffers(model))
+    target = config.target or target_of_device("ANY")
+    options = _options(config, model.nncf.graph, hardware_named(target))
+    plan = plan_model(
+        model, target, options, config.overflow_fix, lambda made: _manual_bits(config, made)
+    )
     if not plan.quantizers:
         raise CompressionError(
-            f"quantization finds nothing to work on: {hardware.name} computes none of the "
+            f"quantization finds nothing to work on: {plan.hardware} computes none of the "
             "operations within the scopes in integers. Widen 'target_scopes', or take the item "
             "out of the config.",
         )
     _warn_idle_keys(config)
-    bits = _manual_bits(config, plan)
-    quantizers = [
-        dataclasses.replace(one, spec=one.spec.replace(bits=bits.get(one.name, one.spec.bits)))
-        for one in plan.quantizers
-    ]
-    plan = dataclasses.replace(plan, quantizers=tuple(quantizers))
-    return with_overflow_fix(plan, config.overflow_fix, hardware)
+    return plan
 
 
 def _check_no_hawq(config: QuantizationConfig) -> None:
@@ -100,7 +83,7 @@ def _warn_idle_keys(config: QuantizationConfig) -> None:
 
 def ranges_of_config(
     config: QuantizationConfig, graph: NNCFGraph
-) -> Callable[[PlacedQuantizer], RangeRequest]:
+) -> Callable[[PlannedQuantizer], RangeRequest]:
     """Return what says, for each quantizer, how its range is found.
 
     What is returned raises:
@@ -118,8 +101,7 @@ def ranges_of_config(
         if "range" in each.get("initializer", {})
     ]
 
-    def range_of(placed: PlacedQuantizer) -> RangeRequest:
-        planned = placed.planned
+    def range_of(planned: PlannedQuantizer) -> RangeRequest:
         for role, addresses, entry in overrides:
             if role == f"{planned.role}s" and addresses.intersection(planned.operations):
                 return _request(entry)

@@ -1,4 +1,4 @@
-"""Tell which state of a model a file does not keep from one run to the next."""
+"""Warn which state of a model a file does not keep from one run to the next."""
 
 import logging
 

@@ -23,9 +23,9 @@ def writable_outputs(model: nn.Module, *, numbers: bool = True) -> Iterator[None
     """Leave out, while it lasts, those outputs of `model` that torch cannot take apart.
 
     A language model returns its cache of keys and values beside the logits, an object of a class
-    of its own. What is left out is told in the log. A dataclass counts as a mapping of its
+    of its own. What is left out is logged. A dataclass counts as a mapping of its
     fields. Where torch can take all outputs apart, they stay as they are; without `numbers`,
-    numbers and texts among them are left out and told.
+    numbers and texts among them are left out and logged.
 
     Raises:
         ExportError: when `model` is called and none of its outputs can be written.

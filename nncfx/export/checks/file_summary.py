@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from nncfx.errors import ExportError, MissingExtraError
+from nncfx.export.ir.onnx_file import read_onnx
 
 __all__ = ["ONNXSummary", "summarize_onnx"]
 
@@ -42,17 +42,7 @@ def summarize_onnx(path: str | os.PathLike[str]) -> ONNXSummary:
         ExportError: the file is not an ONNX model.
         MissingExtraError: onnx is not installed.
     """
-    try:
-        import onnx
-    except ImportError as error:
-        raise MissingExtraError("onnx", "export", "reading an ONNX file") from error
-    path = Path(path)
-    try:
-        model = onnx.load(path, load_external_data=False)
-        onnx.checker.check_model(str(path))
-    except Exception as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ExportError(f"'{path}' is not an ONNX model: {reason}. Check the path.") from error
+    path, model = Path(path), read_onnx(path, checks=True)
     graph = model.graph
     weights: Counter[str] = Counter()
     for one in graph.initializer:

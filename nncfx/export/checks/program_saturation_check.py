@@ -1,19 +1,20 @@
-"""Tell of a program that Inductor would compute wrongly on the CPU at hand."""
+"""Warn of a program that Inductor would compute wrongly on the CPU at hand."""
 
-import logging
 from typing import Final
 
 import torch
 from torch import fx
 
+from nncfx.export.checks.saturation_check import MOST, warn_saturation
 from nncfx.runtimes.processor import byte_sums_saturate
 
 __all__ = ["overflowing_readers", "warn_program_overflow"]
 
-_LOGGER = logging.getLogger(__name__)
+_MEND: Final = (
+    "Quantize with 7 bits of weights: QuantizeOptions(overflow_fix='enable'), in a config "
+    "'overflow_fix': 'enable', or target='onnxruntime-avx2'."
+)
 _PASSED: Final = (torch.ops.aten.t.default, torch.ops.aten.to.dtype)
-_MOST: Final = 64
-"""Two products of it with 255 fit into 16 bits."""
 
 
 def overflowing_readers(module: fx.GraphModule) -> tuple[str, ...]:
@@ -28,7 +29,7 @@ def overflowing_readers(module: fx.GraphModule) -> tuple[str, ...]:
             continue
         integers = getattr(module, str(node.args[0].target))
         readers = _readers(node)
-        if int(integers.amax()) > _MOST or int(integers.amin()) < -_MOST:
+        if int(integers.amax()) > MOST or int(integers.amin()) < -MOST:
             found += [
                 reader.name
                 for reader in readers
@@ -53,13 +54,5 @@ def _source(node: fx.Node) -> fx.Node:
 
 def warn_program_overflow(module: fx.GraphModule) -> None:
     """Warn, in the log, if Inductor computes some layers of `module` wrongly on this CPU."""
-    layers = overflowing_readers(module) if byte_sums_saturate() else ()
-    if layers:
-        _LOGGER.warning(
-            "This CPU has no VNNI: Inductor's kernels add products of bytes in 16 bits here, and "
-            "in %d layers with 8 bits of weights the sums do not fit. Compiled, the program "
-            "computes something else here than what was simulated; on other CPUs it is exact. "
-            "Quantize with 7 bits of weights: QuantizeOptions(overflow_fix='enable'), in a config "
-            "'overflow_fix': 'enable', or target='onnxruntime-avx2'.",
-            len(layers),
-        )
+    if byte_sums_saturate():
+        warn_saturation(overflowing_readers(module), "Inductor", "program", _MEND)

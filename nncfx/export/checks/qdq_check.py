@@ -68,7 +68,7 @@ def warn_float_operations(graph: "ir.Graph", target: Target) -> None:
     """Warn, in the log, of layers with stored integers that `target` computes in float anyway.
 
     A graph without quantized activations has weights alone quantized, and is not looked at; nor
-    is one for a target whose convolutions may end in float. Tensors in float8 are told, whatever
+    is one for a target whose convolutions may end in float. Tensors in float8 are logged, whatever
     the target: the file holds the operations that simulate them.
     """
     nodes = [one for one in graph if not one.domain]

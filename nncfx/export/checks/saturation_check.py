@@ -1,6 +1,7 @@
-"""Tell of a file that the CPU at hand would compute wrongly."""
+"""Warn of a file that the CPU at hand would compute wrongly."""
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -14,10 +15,10 @@ from nncfx.targets import Target
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["overflowing_layers", "warn_overflow"]
+__all__ = ["MOST", "overflowing_layers", "warn_overflow", "warn_saturation"]
 
 _LOGGER = logging.getLogger(__name__)
-_MOST: Final = 64
+MOST: Final = 64
 """Two products of it with 255 fit into 16 bits."""
 
 
@@ -39,24 +40,35 @@ def overflowing_layers(graph: "ir.Graph") -> tuple[str, ...]:
 
 def warn_overflow(graph: "ir.Graph", target: Target) -> None:
     """Warn, in the log, if the CPU at hand computes some layers of `graph` wrongly."""
-    if not (target.saturation_mend and byte_sums_saturate()):
-        return
-    layers = overflowing_layers(graph)
+    if target.saturation_mend and byte_sums_saturate():
+        warn_saturation(overflowing_layers(graph), target.name, "file", target.saturation_mend)
+
+
+def warn_saturation(layers: Sequence[str], runtime: str, product: str, mend: str) -> None:
+    """Log that `runtime` computes `layers`, if any, wrongly on the CPU at hand.
+
+    Args:
+        layers: Their names.
+        runtime: What runs the product.
+        product: What was exported: a file or a program.
+        mend: What to do about it.
+    """
     if layers:
         _LOGGER.warning(
             "This CPU has no VNNI: %s adds products of bytes in 16 bits here, and in %d layers "
-            "with 8 bits of weights the sums do not fit. The file computes something else here "
+            "with 8 bits of weights the sums do not fit. The %s computes something else here "
             "than what was simulated; on other CPUs it is exact. %s",
-            target.name,
+            runtime,
             len(layers),
-            target.saturation_mend,
+            product,
+            mend,
         )
 
 
 def _is_beyond(value: "ir.Value") -> bool:
     """Return whether `value` is a stored weight with an integer beyond 64."""
     integers = stored_integers(value)
-    return integers is not None and integers.dtype == np.int8 and _peak(integers) > _MOST
+    return integers is not None and integers.dtype == np.int8 and _peak(integers) > MOST
 
 
 def _peak(integers: npt.NDArray[np.int8]) -> int:

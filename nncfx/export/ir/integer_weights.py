@@ -18,7 +18,7 @@ from nncfx.export.ir.graph_edits import (
 )
 from nncfx.export.ir.number_types import (
     activation_grid,
-    half_byte_type,
+    int4_type,
     number_type,
     weight_grid,
 )
@@ -231,7 +231,7 @@ def store(weight: IntegerWeight, graph: "ir.Graph") -> None:
     grid = weight.grid
     dtype = number_type(grid, signed_first=True)
     if weight.block is not None:
-        dtype = half_byte_type(grid) or dtype
+        dtype = int4_type(grid) or dtype
     attributes = {} if grid.axis is None else {"axis": grid.axis}
     if weight.block is not None:
         attributes["block_size"] = weight.block

@@ -12,9 +12,9 @@ from nncfx.targets import Target
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["activation_grid", "half_byte_type", "number_type", "weight_grid"]
+__all__ = ["activation_grid", "int4_type", "number_type", "weight_grid"]
 
-_HALF_BYTE_RANGE: Final = 128
+_INT8_OFFSET: Final = 128
 _SEVEN_BITS: Final = 127
 _RANGES: Final = {
     "INT4": (-8, 7),
@@ -34,7 +34,7 @@ def activation_grid(grid: Grid, target: Target) -> Grid:
     """
     if target.symmetric:
         return _symmetric(grid)
-    return _shifted(grid, _HALF_BYTE_RANGE) if _fits(grid, "INT8") and grid.low < 0 else grid
+    return _shifted(grid, _INT8_OFFSET) if _fits(grid, "INT8") and grid.low < 0 else grid
 
 
 def weight_grid(grid: Grid, target: Target) -> Grid:
@@ -73,7 +73,7 @@ def number_type(grid: Grid, *, signed_first: bool) -> "ir.DataType":
     )
 
 
-def half_byte_type(grid: Grid) -> "ir.DataType | None":
+def int4_type(grid: Grid) -> "ir.DataType | None":
     """Return int4 or uint4, whichever holds the integers of `grid`; None where neither does."""
     import onnx_ir as ir
 

@@ -13,7 +13,7 @@ from nncfx.export.ir.graph_edits import (
     sole_consumer,
 )
 from nncfx.export.ir.integer_weights import IntegerWeight
-from nncfx.export.ir.number_types import half_byte_type, number_type
+from nncfx.export.ir.number_types import int4_type, number_type
 from nncfx.targets import Target
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _looked_up(weight: IntegerWeight, model: "ir.Model", target: Target) -> bool
         whole_rows, scale = weight.block == weight.integers.shape[grid.axis or 0], grid.scale
     if whole_rows and not grid.zero_point.any():
         _gather_rows(layer, weight, scale, model.graph)
-    elif weight.block is not None and target.block_weights and half_byte_type(grid) is not None:
+    elif weight.block is not None and target.block_weights and int4_type(grid) is not None:
         model.opset_imports[_DOMAIN] = 1
         _gather_blocks(layer, weight, model.graph)
     else:
@@ -79,7 +79,7 @@ def _gather_blocks(layer: "ir.Node", weight: IntegerWeight, graph: "ir.Graph") -
     import onnx_ir as ir
 
     name, grid = input_of(weight.node).name, weight.grid
-    dtype = half_byte_type(grid)
+    dtype = int4_type(grid)
     table, zero_point = (
         shared_constant(graph, f"{name}_{part}", array.astype(np.uint8), dtype)
         for part, array in (("integers", weight.integers), ("zero_point", grid.zero_point))

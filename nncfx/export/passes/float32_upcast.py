@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-__all__ = ["widen_floats"]
+__all__ = ["upcast_to_float32"]
 
 _LOGGER = logging.getLogger(__name__)
 _TYPE_ATTRIBUTES: Final = ("to", "dtype")
 
 
-def widen_floats(model: "ir.Model", target: Target) -> None:
+def upcast_to_float32(model: "ir.Model", target: Target) -> None:
     """Let `model`, in place, compute in float32 what it computes in 16 bits, if it has to.
 
     It has to where it is quantized, since scales are float32 and would be other numbers in 16

@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from nncfx.export.ir.fake_quantize import Grid
 from nncfx.export.ir.graph_edits import add_constant, constant_of, input_of, sole_consumer
 from nncfx.export.ir.integer_weights import IntegerWeight
 from nncfx.export.ir.layer_inputs import BIAS, OUTPUT_AXIS
+from nncfx.storage.models.norm_statistics import norm_affine
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -45,13 +47,13 @@ def _foldable(layer: "ir.Node", weight: IntegerWeight) -> bool:
 
 def _fold(norm: "ir.Node", layer: "ir.Node", weight: IntegerWeight, graph: "ir.Graph") -> None:
     gamma, beta, mean, variance = (
-        np.asarray(constant_of(value), np.float64) for value in norm.inputs[1:5]
+        torch.from_numpy(np.array(constant_of(value), np.float64)) for value in norm.inputs[1:5]
     )
-    factor = gamma / np.sqrt(variance + norm.attributes["epsilon"].as_float())
-    has_bias = len(layer.inputs) > BIAS
-    bias = constant_of(layer.inputs[BIAS]) if has_bias else None
-    centred = -mean if bias is None else bias - mean
-    folded = (centred * factor + beta).astype(np.float32)
+    bias = constant_of(layer.inputs[BIAS]) if len(layer.inputs) > BIAS else None
+    mean = mean if bias is None else mean - torch.from_numpy(np.array(bias, np.float64))
+    epsilon = norm.attributes["epsilon"].as_float()
+    factor, shift = (one.numpy() for one in norm_affine((mean, variance), epsilon, gamma, beta))
+    folded = shift.astype(np.float32)
     _set_bias(layer, add_constant(graph, f"{input_of(weight.node).name}_bias", folded))
     axis = OUTPUT_AXIS[layer.op_type]
     weight.integers, weight.grid = rescaled(weight.integers, weight.grid, factor, axis)

@@ -11,22 +11,22 @@ from nncfx.export.ir.graph_edits import (
 )
 from nncfx.export.ir.layer_inputs import OUTPUT_AXIS, is_dequantized
 from nncfx.export.passes.gemm_fusion_guards import (
-    part_biases,
-    part_clamps,
-    part_quantizers,
-    part_results,
+    prevent_bias_fusion,
+    prevent_clamp_fusion,
+    prevent_quantizer_fusion,
+    prevent_result_fusion,
 )
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["fence_floats"]
+__all__ = ["add_fusion_barriers"]
 
 _CHANNELS: Final = 1
 """Axis of the channels in what a convolution or a `Gemm` reads."""
 
 
-def fence_floats(graph: "ir.Graph") -> None:
+def add_fusion_barriers(graph: "ir.Graph") -> None:
     """Write floats that meet integers such that ONNX Runtime leaves them as they are.
 
     Between quantized tensors it rounds the float weights of a layer, computes a softmax by a table
@@ -38,10 +38,10 @@ def fence_floats(graph: "ir.Graph") -> None:
         graph: Its quantizers are pairs of `QuantizeLinear` and `DequantizeLinear` already.
     """
     _keep_float_weights(graph)
-    part_clamps(graph)
-    part_results(graph)
-    _part_softmaxes(graph)
-    part_biases(graph)
+    prevent_clamp_fusion(graph)
+    prevent_result_fusion(graph)
+    _prevent_softmax_tables(graph)
+    prevent_bias_fusion(graph)
 
 
 def _keep_float_weights(graph: "ir.Graph") -> None:
@@ -83,7 +83,7 @@ def _keep_float_weights(graph: "ir.Graph") -> None:
         layer.replace_input_with(0, node.outputs[0])
 
 
-def _part_softmaxes(graph: "ir.Graph") -> None:
+def _prevent_softmax_tables(graph: "ir.Graph") -> None:
     """Keep softmaxes between quantized tensors in float.
 
     ONNX Runtime computes such a softmax by a table of exponentials. Where no output of n is beyond
@@ -93,4 +93,4 @@ def _part_softmaxes(graph: "ir.Graph") -> None:
     """
     for softmax in list(graph):
         if softmax.op_type == "Softmax" and is_dequantized(input_of(softmax)):
-            part_quantizers(softmax, graph)
+            prevent_quantizer_fusion(softmax, graph)

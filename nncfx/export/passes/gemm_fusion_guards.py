@@ -17,14 +17,19 @@ from nncfx.export.ir.layer_inputs import is_dequantized
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["part_biases", "part_clamps", "part_quantizers", "part_results"]
+__all__ = [
+    "prevent_bias_fusion",
+    "prevent_clamp_fusion",
+    "prevent_quantizer_fusion",
+    "prevent_result_fusion",
+]
 
 _CLAMPS: Final = frozenset({"Clip", "Relu"})
 _MATRIX_NDIM: Final = 2
 _PRODUCTS: Final = frozenset({"Gemm", "MatMul"})
 
 
-def part_clamps(graph: "ir.Graph") -> None:
+def prevent_clamp_fusion(graph: "ir.Graph") -> None:
     """Write the ReLU between a `Gemm` of integers and readers of floats as a maximum.
 
     ONNX Runtime takes `Relu` and `Clip` for the end of the `Gemm`, finds no quantizer behind, and
@@ -61,7 +66,7 @@ def _write_bounds(clamp: "ir.Node", graph: "ir.Graph") -> None:
         replace_node(clamp, nodes[-1], graph)
 
 
-def part_results(graph: "ir.Graph") -> None:
+def prevent_result_fusion(graph: "ir.Graph") -> None:
     """Part the quantizers of some readers from a product of integers that others read in float.
 
     ONNX Runtime has a kernel that ends in integers and one that ends in float, and takes neither
@@ -74,10 +79,10 @@ def part_results(graph: "ir.Graph") -> None:
         result = node.outputs[0]
         is_float = any(one.op_type != "QuantizeLinear" for one in consumers(result))
         if are_integers and (is_float or result.is_graph_output()):
-            part_quantizers(node, graph)
+            prevent_quantizer_fusion(node, graph)
 
 
-def part_quantizers(node: "ir.Node", graph: "ir.Graph") -> None:
+def prevent_quantizer_fusion(node: "ir.Node", graph: "ir.Graph") -> None:
     """Put a maximum of one tensor, which changes nothing, between `node` and its quantizers."""
     import onnx_ir as ir
 
@@ -92,7 +97,7 @@ def part_quantizers(node: "ir.Node", graph: "ir.Graph") -> None:
         one.replace_input_with(0, same.outputs[0])
 
 
-def part_biases(graph: "ir.Graph") -> None:
+def prevent_bias_fusion(graph: "ir.Graph") -> None:
     """Give the bias behind a product of integers as many axes as the product has.
 
     Of a product with more than two axes, all of a known size, and a bias with one, ONNX Runtime

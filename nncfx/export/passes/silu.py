@@ -6,19 +6,19 @@ import numpy as np
 
 from nncfx.export.ir.fake_quantize import DOMAIN, FAKE_QUANTIZE, grid_of, is_fake_quantize
 from nncfx.export.ir.graph_edits import consumers, input_of, shared_constant
-from nncfx.quantization import GATE_STEPS
+from nncfx.quantization import SIGMOID_STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import onnx_ir as ir
 
-__all__ = ["quantize_gates"]
+__all__ = ["quantize_silu"]
 
-_LARGEST: Final = GATE_STEPS - 1
+_LARGEST: Final = SIGMOID_STEPS - 1
 
 
-def quantize_gates(graph: "ir.Graph") -> None:
+def quantize_silu(graph: "ir.Graph") -> None:
     """Round the sigmoid of a quantized tensor that it is multiplied by, in steps of 1/256.
 
     ONNX Runtime then takes the sigmoid from a table and multiplies integers, instead of two
@@ -53,7 +53,7 @@ def _has_bytes(node: "ir.Node | None") -> bool:
     if node is None or not is_fake_quantize(node):
         return False
     grid = grid_of(node)
-    return grid.axis is None and grid.high - grid.low < GATE_STEPS
+    return grid.axis is None and grid.high - grid.low < SIGMOID_STEPS
 
 
 def _multiply(
@@ -65,7 +65,7 @@ def _multiply(
     metadata = dict(product.metadata_props)
     sigmoid = ir.node("Sigmoid", [x], metadata_props=metadata)
     constants = (
-        shared_constant(graph, "gate_scale", np.asarray(1 / GATE_STEPS, np.float32)),
+        shared_constant(graph, "gate_scale", np.asarray(1 / SIGMOID_STEPS, np.float32)),
         shared_constant(graph, "gate_zero_point", np.asarray(0, np.int32)),
     )
     rounded = ir.node(

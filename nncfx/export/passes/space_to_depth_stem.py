@@ -13,13 +13,13 @@ from nncfx.export.ir.integer_weights import IntegerWeight
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["blocks_as_channels", "read_image_by_blocks"]
+__all__ = ["blocks_as_channels", "use_space_to_depth_stem"]
 
 _FEW_CHANNELS: Final = 4
 _BLOCK: Final = 2
 
 
-def read_image_by_blocks(graph: "ir.Graph", weights: Iterable[IntegerWeight]) -> None:
+def use_space_to_depth_stem(graph: "ir.Graph", weights: Iterable[IntegerWeight]) -> None:
     """Turn convolutions with stride 2 of an input image into ones with stride 1 of its blocks.
 
     Blocks of 2 x 2 pixels become channels (`SpaceToDepth`), and the kernel is rearranged, with

@@ -20,6 +20,7 @@ from nncfx.export.passes.folded_norms import rescaled
 from nncfx.export.pt2e.forms import dequantize_where_read
 from nncfx.operators import functions_of
 from nncfx.schemes.wide_floats import NARROW, wide
+from nncfx.storage.models.norm_statistics import norm_affine
 from nncfx.targets import TARGETS
 from nncfx.tracing import ExampleInputs, as_call
 
@@ -42,7 +43,7 @@ def export_program(
     batch norms folded into their scales, and activations pass
     `quantized_decomposed.quantize_per_tensor` and `dequantize_per_tensor`: the form that
     PyTorch's own PT2E quantization produces. On an x86 without VNNI, layers that Inductor would
-    sum up wrongly are told in the log. Shapes are those of `example_inputs`. The model is
+    sum up wrongly trigger a warning. Shapes are those of `example_inputs`. The model is
     left as it was.
 
     Compile it with weights frozen, as Inductor's integer kernels need::
@@ -281,16 +282,14 @@ def _fold(
     grid: Grid,
     constants: _Constants,
 ) -> tuple[npt.NDArray[np.int64], Grid]:
-    values = [constants.value(one) for one in norm.args[1:5]]
-    dtype = values[2].dtype if values[2].dtype in NARROW else torch.float32
-    mean, variance = (one.double() for one in values[2:])
-    gamma = torch.ones_like(mean) if values[0] is None else values[0].detach().double()
-    beta = torch.zeros_like(mean) if values[1] is None else values[1].detach().double()
-    factor = gamma / torch.sqrt(variance + norm.args[7])
+    gamma, beta, mean, variance = (constants.value(one) for one in norm.args[1:5])
+    dtype = mean.dtype if mean.dtype in NARROW else torch.float32
     bias = constants.value(layer.args[_BIAS]) if len(layer.args) > _BIAS else None
-    centred = -mean if bias is None else bias.detach().double() - mean
+    mean = mean if bias is None else mean.double() - bias.detach().double()
+    epsilon: Any = norm.args[7]
+    factor, shift = norm_affine((mean, variance), epsilon, gamma, beta)
     with layer.graph.inserting_before(layer):
-        folded = constants.add((centred * factor + beta).to(dtype))
+        folded = constants.add(shift.to(dtype))
     layer.args = (*layer.args[:_BIAS], folded, *layer.args[_BIAS + 1 :])
     norm.replace_all_uses_with(layer)
     layer.graph.erase_node(norm)

@@ -2,11 +2,12 @@
 
 from nncfx.hago.execution.simulation import HookSites
 from nncfx.hago.graph.model_copies import plain_copy
-from nncfx.hago.graph.quant_graph import QuantGraph
-from nncfx.hago.strategy.edge_plan import EdgePlan, Plan
+from nncfx.hago.graph.quant_graph import NodeKind, QuantGraph
+from nncfx.hago.strategy.edge_plan import Plan
 from nncfx.network import NNCFNetwork, wrap
-from nncfx.quantization import Quantizer, QuantizerSpec
-from nncfx.tracing import Insertion, Priority
+from nncfx.quantization import PlannedQuantizer, QuantizationPlan, QuantizerSpec
+from nncfx.quantization.placement.insertions import insert_quantizers, place_quantizers
+from nncfx.targets import Hardware, target_with
 
 __all__ = ["exportable_model"]
 
@@ -14,7 +15,7 @@ _MOST_BITS = 16
 """What ONNX has quantized numbers for."""
 
 
-def exportable_model(graph: QuantGraph, plan: Plan) -> NNCFNetwork:
+def exportable_model(graph: QuantGraph, plan: Plan, hardware: Hardware) -> NNCFNetwork:
     """Return the model with a fake-quantize wherever `plan` rounds to at most 16 bits.
 
     Overflow, and edges of more bits, which runtimes keep in float or in their own accumulators,
@@ -22,21 +23,32 @@ def exportable_model(graph: QuantGraph, plan: Plan) -> NNCFNetwork:
     """
     model = wrap(plain_copy(graph.model), graph.example_inputs)
     sites = HookSites(graph)
-    model.nncf.register(
-        Insertion(sites.of_edge(number), _quantizer(one), Priority.QUANTIZATION, "hago")
-        for number, one in plan.edges.items()
-        if one.out_scale is not None and not one.is_kept and one.largest < 1 << _MOST_BITS
+    quantizers, scales = [], {}
+    for number, one in plan.edges.items():
+        if one.out_scale is None or one.is_kept or one.largest >= 1 << _MOST_BITS:
+            continue
+        edge, site = graph.edges[number], sites.of_edge(number)
+        scale = scales[str(site)] = (
+            one.out_scale.flatten() if one.out_scale.ndim else one.out_scale
+        )
+        is_constant = graph.nodes[edge.source].kind is NodeKind.CONSTANT
+        quantizers.append(
+            PlannedQuantizer(
+                name=str(site),
+                role="weight" if is_constant else "activation",
+                spec=QuantizerSpec(
+                    bits=one.largest.bit_length() + 1, narrow=True, axis=0 if scale.ndim else None
+                ),
+                sites=(site,),
+                operations=(graph.nodes[edge.target].name,),
+                scales=scale.numel() if scale.ndim else None,
+            )
+        )
+    made = QuantizationPlan(
+        hardware.name, tuple(quantizers), target=target_with(hardware), algorithm="hago"
     )
-    model.nncf.commit()
+    hooks = place_quantizers(model, made)
+    for hook in hooks:
+        hook.set_qparams(scales[hook.planned.name].float())
+    insert_quantizers(model, hooks)
     return model
-
-
-def _quantizer(plan: EdgePlan) -> Quantizer:
-    assert plan.out_scale is not None  # noqa: S101 (the edge is rounded)
-    by_channel = plan.out_scale.ndim > 0
-    bits = plan.largest.bit_length() + 1
-    spec = QuantizerSpec(bits=bits, narrow=True, axis=0 if by_channel else None)
-    scale = plan.out_scale.flatten() if by_channel else plan.out_scale
-    quantizer = Quantizer(spec, tuple(scale.shape))
-    quantizer.set_qparams(scale.float())
-    return quantizer

@@ -57,7 +57,7 @@ class Quantizer:
         The file then holds integer weights and pairs of QuantizeLinear and DequantizeLinear.
         Edges of more than 16 bits stay in float.
         """
-        return exportable_model(self.graph, self.plan)
+        return exportable_model(self.graph, self.plan, self.hardware)
 
     def inspect_graph_statistic(
         self, inputs: ExampleInputs, limit: float = 0.05

@@ -1,154 +1,173 @@
-"""Five estimates of the largest magnitude worth representing, from statistics of a tensor."""
+"""Thresholds of every node, from statistics that are collected once."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
-__all__ = [
-    "BINS",
-    "THRESHOLD_METHODS",
-    "TensorStatistics",
-    "average_range",
-    "kl_estimate",
-    "max_range",
-    "power2_range",
-    "quantile_range",
-]
+from nncfx.errors import ArgumentError, CompressionError, did_you_mean
+from nncfx.graph import input_address
+from nncfx.hago.graph.quant_graph import NodeKind, QuantGraph
+from nncfx.hago.strategy.edge_plan import has_channel_scales
+from nncfx.hago.strategy.strategy import Threshold
+from nncfx.quantization import QuantizerSpec, RangeRequest
+from nncfx.quantization.ranges.observation import tracked
+from nncfx.quantization.ranges.range_estimation import range_from, statistic_for
+from nncfx.quantization.ranges.statistics import Histogram, TensorStatistic
+from nncfx.targets import Hardware
+from nncfx.tracing import ExampleInputs, TracedCall, trace
+from nncfx.tracing.calls.tensors import tensors_in
 
-BINS: Final = 8001
-"""Of the histogram over [-maximum, maximum]; odd, so that zero has a bin of its own."""
+__all__ = ["THRESHOLD_METHODS", "estimate_thresholds"]
 
-_QUANTIZED_BINS: Final = 255
-_SMOOTHING: Final = 1e-4
+_BYTES: Final = QuantizerSpec()
+_ROUNDED: Final = "power2_range"
 
-
-@dataclass
-class TensorStatistics:
-    """What is kept of a tensor over the calibration batches.
-
-    Attributes:
-        minima: The least value of each batch.
-        maxima: The greatest value of each batch.
-        histogram: Counts in `BINS` equal bins over [-largest, largest]; empty if not collected.
-    """
-
-    minima: list[float] = field(default_factory=list)
-    maxima: list[float] = field(default_factory=list)
-    histogram: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-
-    @property
-    def largest(self) -> float:
-        """The largest magnitude; 0 without any value."""
-        return max((abs(one) for one in (*self.minima, *self.maxima)), default=0.0)
-
-
-def max_range(statistics: TensorStatistics) -> float:
-    """Return the largest magnitude; 1 if all is zero."""
-    return statistics.largest or 1.0
-
-
-def power2_range(statistics: TensorStatistics) -> float:
-    """Return the least power of two that is not below the largest magnitude; 1 if all is zero.
-
-    >>> power2_range(TensorStatistics([-3.0], [1.0])), power2_range(TensorStatistics([0], [4.0]))
-    (4.0, 4.0)
-    """
-    return next_power_of_two(max_range(statistics))
-
-
-def average_range(statistics: TensorStatistics) -> float:
-    """Return the larger of the mean batch minimum and maximum, in magnitude; 1 if both are zero.
-
-    >>> average_range(TensorStatistics([-1.0, -3.0], [0.0, 2.0]))
-    2.0
-    """
-    means = (float(np.mean(one)) for one in (statistics.minima, statistics.maxima) if one)
-    return max((abs(one) for one in means), default=0.0) or 1.0
-
-
-def quantile_range(statistics: TensorStatistics, quantile: float = 0.9999) -> float:
-    """Return the quantile of the values (not of their magnitudes), to half a bin of the histogram.
-
-    Where that is not positive, the largest magnitude, and 1 if all is zero.
-    """
-    counts = statistics.histogram
-    bound = max_range(statistics)
-    reached = np.searchsorted(np.cumsum(counts), quantile * counts.sum())
-    value = (2 * min(int(reached), BINS - 1) + 1 - BINS) / BINS * bound
-    return value if value > 0 else bound
-
-
-def kl_estimate(statistics: TensorStatistics) -> float:
-    """Return the threshold whose 255 bins lose the least information (Kullback-Leibler).
-
-    Every threshold that takes in 255 bins of the histogram or more is tried; the first of equals
-    wins. 1 if all is zero.
-
-    Source: Migacz, 8-bit Inference with TensorRT, 2017, as MXNet computes it, smoothing 1e-4.
-    """
-    counts = statistics.histogram
-    bound = max_range(statistics)
-    if not counts.sum() or statistics.largest == 0:
-        return bound
-    middle, half = BINS // 2, _QUANTIZED_BINS // 2
-    reaches = range(half, middle + 1)
-    divergences = [_divergence(counts, middle - one, middle + one + 1) for one in reaches]
-    best = reaches[int(np.argmin(divergences))]
-    return (2 * best + 1) / BINS * bound
-
-
-def next_power_of_two(value: float) -> float:
-    """Return the least power of two that is not below `value`, which is positive."""
-    mantissa, exponent = math.frexp(value)
-    return math.ldexp(1.0, exponent - (mantissa == 0.5))  # noqa: PLR2004 (a power of two itself)
-
-
-THRESHOLD_METHODS: Final[Mapping[str, Callable[[TensorStatistics], float]]] = MappingProxyType(
+THRESHOLD_METHODS: Final[Mapping[str, RangeRequest]] = MappingProxyType(
     {
-        "avg_range": average_range,
-        "kl_estimate": kl_estimate,
-        "max_range": max_range,
-        "power2_range": power2_range,
-        "quantile_range": quantile_range,
+        "avg_range": RangeRequest(method="mean_min_max"),
+        "kl_estimate": RangeRequest(method="kl"),
+        "max_range": RangeRequest(method="min_max"),
+        _ROUNDED: RangeRequest(method="min_max"),
+        "quantile_range": RangeRequest(method="percentile", low=0.0, high=99.99),
     },
 )
-"""The estimates by name."""
+"""Hago's estimates by name, as ranges of which the larger end is the threshold.
+
+Means are those of batches. "power2_range" is rounded up to a power of two, and "quantile_range" is
+the upper end alone, where that is positive.
+"""
 
 
-def _divergence(counts: NDArray[np.float64], start: int, stop: int) -> float:
-    """Return the divergence of the clipped histogram from its quantization, in nats."""
-    inside = counts[start:stop]
-    clipped = inside.copy()
-    clipped[0] += counts[:start].sum()
-    clipped[-1] += counts[stop:].sum()
-    is_filled = clipped != 0
-    merged = len(inside) // _QUANTIZED_BINS
-    starts = np.arange(_QUANTIZED_BINS) * merged
-    sums = np.add.reduceat(inside, starts)
-    filled = np.add.reduceat(is_filled.astype(np.float64), starts)
-    shares = np.divide(sums, filled, out=np.zeros_like(sums), where=filled > 0)
-    lengths = np.diff(np.append(starts, len(inside)))
-    quantized = np.where(is_filled, np.repeat(shares, lengths), 0.0)
-    p, q = _smoothed(clipped), _smoothed(quantized)
-    if p is None or q is None:
-        return math.inf
-    p, q = p / p.sum(), q / q.sum()
-    return float((p * np.log(p / q)).sum())
+def estimate_thresholds(
+    graph: QuantGraph,
+    hardware: Hardware,
+    batches: Iterable[ExampleInputs],
+    method: str = "avg_range",
+) -> tuple[Threshold, ...]:
+    """Return the threshold of every node of `graph`.
+
+    A parameter's is its largest magnitude, per output channel where it is the weight of
+    convolutions and linear layers only and the hardware has scales per channel. A node that puts
+    out no floats has 1.
+
+    Args:
+        graph: Whose nodes.
+        hardware: Whether weights have scales per channel.
+        batches: Inputs of the model, a few hundred samples in all.
+        method: A name of `THRESHOLD_METHODS`, for inputs and results of operations; with
+            "power2_range" weights are rounded up to powers of two as well.
+
+    Raises:
+        ArgumentError: there is no such method, or no batch.
+        CompressionError: an operation puts out NaN or infinity.
+    """
+    if method not in THRESHOLD_METHODS:
+        raise ArgumentError(
+            f"There is no threshold method '{method}'.{did_you_mean(method, THRESHOLD_METHODS)} "
+            f"Known are {', '.join(THRESHOLD_METHODS)}.",
+        )
+    ranges = _Ranges(THRESHOLD_METHODS[method])
+    for batch in tracked(batches, "Ranges"):
+        trace(graph.model, batch, [ranges])
+        ranges.next_batch()
+    if not ranges.found:
+        raise ArgumentError(
+            "There are no calibration batches, so nothing says how large activations become. "
+            "Give about 128 samples of the data that the model will see.",
+        )
+    thresholds: list[Threshold] = []
+    for number in tracked(range(len(graph.nodes)), "Thresholds"):
+        node = graph.nodes[number]
+        if node.kind is NodeKind.CONSTANT:
+            thresholds.append(_of_constant(graph, hardware, number, rounded=method == _ROUNDED))
+        else:
+            statistic = ranges.found.get(node.name)
+            value = 0.0 if statistic is None else _threshold(statistic, method)
+            thresholds.append(_rounded(value, rounded=method == _ROUNDED))
+    return tuple(thresholds)
 
 
-def _smoothed(counts: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Move a little from what is filled to what is empty; None where that cannot be done."""
-    empty = counts == 0
-    filled = len(counts) - int(empty.sum())
-    if not filled:
-        return None
-    taken = _SMOOTHING * (len(counts) - filled) / filled
-    if taken >= 1:
-        return None
-    result = counts + _SMOOTHING * empty - taken * ~empty
-    return result if (result > 0).all() else None
+class _Ranges:
+    """Follows a forward and keeps what each node puts out, a batch as one example."""
+
+    def __init__(self, request: RangeRequest) -> None:
+        self.found: dict[str, TensorStatistic] = {}
+        self._request = request
+        self._inputs = 0
+
+    def next_batch(self) -> None:
+        self._inputs = 0
+
+    def on_input(self, tensor: Tensor) -> None:
+        self._see(input_address(self._inputs), [tensor])
+        self._inputs += 1
+
+    def on_call(self, call: TracedCall) -> None:
+        if call.operation is not None:
+            self._see(call.operation.address, tensors_in(call.result))
+
+    def on_output(self, tensor: Tensor) -> None:
+        """Nothing: an output is some node's."""
+
+    def _see(self, name: str, tensors: Sequence[Tensor]) -> None:
+        floats = [one.flatten() for one in tensors if one.is_floating_point() and one.numel()]
+        if not floats:
+            return
+        statistic = self.found.setdefault(name, statistic_for(self._request))
+        together = torch.cat(floats)
+        # of one example with many numbers a histogram would count some
+        statistic.update(together if isinstance(statistic, Histogram) else together[None])
+        if statistic.has_nan:
+            raise CompressionError(
+                f"'{name}' puts out values from {float(statistic.low)} to "
+                f"{float(statistic.high)} on the calibration data; what is not finite has no "
+                "threshold. Give data on which the model works, or leave the operation that gives "
+                "them in float.",
+            )
+
+
+def _threshold(statistic: TensorStatistic, method: str) -> float:
+    """Return the larger end of a range in magnitude."""
+    low, high = (float(one) for one in range_from(statistic, THRESHOLD_METHODS[method], _BYTES))
+    if method == "quantile_range":
+        return high if high > 0 else max(-float(statistic.low), float(statistic.high))
+    return max(-low, high)
+
+
+def _of_constant(
+    graph: QuantGraph, hardware: Hardware, number: int, *, rounded: bool
+) -> Threshold:
+    magnitudes = _stored(graph, graph.nodes[number].name).detach().abs()
+    if not magnitudes.is_floating_point() or not magnitudes.numel():
+        return 1.0
+    if not bool(magnitudes.isfinite().all()):
+        raise CompressionError(
+            f"The parameter '{graph.nodes[number].name}' holds NaN or infinity, and cannot be "
+            "quantized. Mend the weights.",
+        )
+    read = [one for one, edge in enumerate(graph.edges) if edge.source == number]
+    by_channel = hardware.per_channel_weights and all(
+        has_channel_scales(graph, one) for one in read
+    )
+    if not by_channel:
+        return _rounded(float(magnitudes.amax()), rounded=rounded)
+    largest = magnitudes.flatten(1).amax(1).tolist()
+    return tuple(_rounded(one, rounded=rounded) for one in largest)
+
+
+def _stored(graph: QuantGraph, name: str) -> Tensor:
+    module, _, last = name.rpartition(".")
+    tensor = getattr(graph.model.get_submodule(module), last)
+    assert isinstance(tensor, Tensor)  # noqa: S101 (the graph names parameters and buffers)
+    return tensor
+
+
+def _rounded(value: float, *, rounded: bool) -> float:
+    """Return `value`, or the least power of two that is not below it; 1 for 0."""
+    mantissa, exponent = math.frexp(value or 1.0)
+    # of a power of two the mantissa is a half
+    return math.ldexp(1.0, exponent - (mantissa == 1 / 2)) if rounded else value or 1.0

@@ -1,4 +1,4 @@
-"""Quantize as much as accuracy allows: the layers that hurt stay in float, and are told."""
+"""Quantize as much as accuracy allows: the layers that hurt stay in float, and are reported."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence

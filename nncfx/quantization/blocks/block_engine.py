@@ -1,5 +1,6 @@
 """Compress the blocks of a model one after another, each on what the ones before now return."""
 
+import dataclasses
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,12 +18,12 @@ from nncfx.quantization.blocks.block_layers import (
     find_block_layers,
     group_moments,
 )
-from nncfx.quantization.blocks.methods import ROUNDINGS
 from nncfx.quantization.blocks.weight_formats import WeightFormat, fitted_grid, format_spec
 from nncfx.quantization.grid.stored_weights import on_grid
 from nncfx.quantization.packing.pack_weights import packed_layer, replace_module
 from nncfx.quantization.ranges.observation import tracked
 from nncfx.quantization.rounding.curvature import curvature
+from nncfx.quantization.rounding.gptq import round_matrix
 from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.model_copy import own_model
@@ -31,6 +32,7 @@ from nncfx.tracing.calls.preservation import preserved
 __all__ = ["BlockWork", "WeightSettings", "quantize_blocks", "run_blocks"]
 
 _LOGGER = logging.getLogger(__name__)
+_METHODS: Final = ("round", "gptq")
 _NAMED: Final = 3
 
 BlockWork = Callable[[str, nn.Module, Sequence[BlockCall], Sequence[Tensor | None]], None]
@@ -66,10 +68,10 @@ class WeightSettings:
                 "32, 64 or 128.",
             )
         format_spec(self.weights, self.group_size, self.group_size or 0)
-        if self.method not in ROUNDINGS:
+        if self.method not in _METHODS:
             raise ArgumentError(
                 f"There is no method '{self.method}'."
-                f"{did_you_mean(self.method, tuple(ROUNDINGS))} Known are {', '.join(ROUNDINGS)}.",
+                f"{did_you_mean(self.method, _METHODS)} Known are {', '.join(_METHODS)}.",
             )
         if self.scales not in {None, "awq"}:
             raise ArgumentError(f"There are no scales '{self.scales}'. Write 'awq' or None.")
@@ -189,7 +191,7 @@ def quantize_block(
 ) -> dict[str, IntegerTensor]:
     """Round the linear layers of a block, in place; return their codes by name, outputs first."""
     found = find_block_layers(block, calls[0])
-    _tell_left(block, found)
+    _warn_float_layers(block, found)
     if settings.scales == "awq":
         _apply_scales(block, found, calls, counted, settings)
     stored: dict[str, IntegerTensor] = {}
@@ -200,9 +202,13 @@ def quantize_block(
         for layer in group.layers:
             weight = layer.rows.contiguous()
             grid = fitted_grid(weight, spec, moments.diagonal(), half_scales=settings.half_scales)
-            rounded = ROUNDINGS[settings.method](weight, known, spec, grid)
-            layer.take(rounded.stored.dequantize())
-            stored[layer.name] = rounded.stored
+            # rounded in float32, they are on the grid; in their own precision they might not be
+            values = weight.float()
+            if settings.method == "gptq":
+                values = round_matrix(values, known, *grid, spec).values
+            codes = dataclasses.replace(on_grid(values, *grid, spec), dtype=weight.dtype)
+            layer.take(codes.dequantize())
+            stored[layer.name] = codes
     return stored
 
 
@@ -220,7 +226,7 @@ def _apply_scales(
         scale_group(group, producers, scales)
 
 
-def _tell_left(block: nn.Module, found: BlockLayers) -> None:
+def _warn_float_layers(block: nn.Module, found: BlockLayers) -> None:
     """Say which matrices of a block stay in float."""
     done = {id(one.weight) for group in found.groups for one in group.layers}
     left = [name for name, one in block.named_parameters() if one.ndim > 1 and id(one) not in done]

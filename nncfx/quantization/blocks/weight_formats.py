@@ -8,8 +8,8 @@ from torch import Tensor
 
 from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.quantization.grid.fake_quantize import qparams_from_range
-from nncfx.quantization.grid.range_shares import best_shares
 from nncfx.quantization.grid.spec import QuantizerSpec
+from nncfx.quantization.ranges.range_shares import best_shares
 
 __all__ = ["WEIGHT_FORMATS", "WeightFormat", "fitted_grid", "format_spec"]
 

@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError
 from nncfx.quantization.grid.fake_quantize import fake_quantize, qparams_from_range, range_of
+from nncfx.quantization.grid.plan import PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.grid.spec import QuantizerSpec
 
 __all__ = ["Quantizer"]
@@ -25,10 +26,15 @@ class Quantizer(nn.Module):
     Attributes:
         spec: How it quantizes.
         is_active: Whether it quantizes at all; a Python bool, part of no `state_dict`.
+        plan: What put it where it stands, shared with the other quantizers of the model; None for
+            one that was made by itself.
+        number: Its place in the plan.
     """
 
     step: Tensor
     zero: Tensor
+    plan: QuantizationPlan | None = None
+    number: int = -1
 
     def __init__(self, spec: QuantizerSpec, shape: tuple[int, ...] = ()) -> None:
         """Take the shape of the scale: () for one, (n,) for one per channel or group."""
@@ -47,6 +53,12 @@ class Quantizer(nn.Module):
     def zero_point(self) -> Tensor:
         """The integer that stands for 0, shaped as `scale`, int32."""
         return self._qparams()[1].detach().to(torch.int32)
+
+    @property
+    def planned(self) -> PlannedQuantizer:
+        """What its plan says of it; its own `spec` may differ by the sign."""
+        assert self.plan is not None  # noqa: S101 (placed by one)
+        return self.plan.quantizers[self.number]
 
     @property
     def storage_bits(self) -> int:

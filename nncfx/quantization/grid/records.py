@@ -1,18 +1,21 @@
-"""Quantizers as plain values, so that a file can bring them back."""
+"""Quantizers and their plans as plain values, so that a file can bring them back."""
 
 import dataclasses
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from nncfx.errors import NNCFXError, StorageError
 from nncfx.json_codec import decode, encode
 from nncfx.network import NNCFNetwork
+from nncfx.quantization.grid.plan import QuantizationPlan
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import QuantizerSpec
+from nncfx.targets import TARGETS, target_named
 from nncfx.tracing import Insertion, PostSite, PreSite, Site, WeightSite
 
-__all__ = ["insertions_from", "quantizer_records"]
+__all__ = ["insertions_from", "plan_records", "quantizer_records"]
 
 _SITES: dict[str, type[Site]] = {"weight": WeightSite, "pre": PreSite, "post": PostSite}
 _MOST: Final = 2**31
@@ -28,6 +31,7 @@ def quantizer_records(
         model: Wrapped.
         without: Algorithms whose quantizers are left out.
     """
+    plans = {id(one): number for number, one in enumerate(_plans(model, without))}
     records: dict[int, dict[str, Any]] = {}
     for one in model.nncf.hooks:
         hook = one.hook
@@ -43,10 +47,30 @@ def quantizer_records(
                 "sites": [],
             }
             | ({"learned": list(hook._parameters)} if hook.is_learned else {})  # noqa: SLF001 (names alone)
-            | ({} if hook.is_active else {"active": False}),
+            | ({} if hook.is_active else {"active": False})
+            | ({} if hook.plan is None else {"planned": [plans[id(hook.plan)], hook.number]}),
         )
         record["sites"].append(_site_record(one.site))
     return list(records.values())
+
+
+def plan_records(model: NNCFNetwork, *, without: Collection[str] = ()) -> list[dict[str, Any]]:
+    """Return what JSON needs to hold of the plans of `model` beside `quantizer_records`."""
+    records = []
+    for plan in _plans(model, without):
+        # grids and sites stand in the records of the quantizers
+        rest = tuple(replace(one, spec=QuantizerSpec(), sites=()) for one in plan.quantizers)
+        record = encode(replace(plan, quantizers=rest), omit="defaults")
+        if plan.target is not None and TARGETS.get(plan.target.name) == plan.target:
+            record["target"] = plan.target.name
+        records.append(record)
+    return records
+
+
+def _plans(model: NNCFNetwork, without: Collection[str]) -> list[QuantizationPlan]:
+    kept = [one.hook for one in model.nncf.hooks if one.algorithm not in without]
+    plans = [one.plan for one in kept if isinstance(one, Quantizer) and one.plan is not None]
+    return list({id(one): one for one in plans}.values())
 
 
 def _site_record(site: Site) -> list[Any]:
@@ -54,17 +78,21 @@ def _site_record(site: Site) -> list[Any]:
     return [kind, *dataclasses.astuple(site)]
 
 
-def insertions_from(records: Sequence[Any], *, most: int = _MOST) -> list[Insertion]:
+def insertions_from(
+    records: Sequence[Any], plans: Sequence[Any] = (), *, most: int = _MOST
+) -> list[Insertion]:
     """Return the insertions that `quantizer_records` described; their tensors come from a file.
 
     Args:
         records: As JSON gives them back.
+        plans: What `plan_records` returned, likewise; files of before hold none.
         most: So many scales may the quantizers have in all; a file that asks for more is damaged.
 
     Raises:
         StorageError: a record is damaged.
     """
     insertions = []
+    placed: list[tuple[Quantizer, int, int, tuple[Site, ...]]] = []
     for record in records:
         try:
             shape = tuple(map(int, record["shape"]))
@@ -74,10 +102,13 @@ def insertions_from(records: Sequence[Any], *, most: int = _MOST) -> list[Insert
             if record.get("learned"):
                 hook.learn(logarithmic="log2_peak" in record["learned"])
             hook.is_active = bool(record.get("active", True))
-            insertions += [
+            found = [
                 Insertion(_site(*site), hook, int(record["priority"]), str(record["algorithm"]))
                 for site in record["sites"]
             ]
+            insertions += found
+            if "planned" in record:
+                placed.append((hook, *record["planned"], tuple(one.site for one in found)))
         except (
             *(KeyError, TypeError, ValueError, OverflowError),
             *(RuntimeError, NNCFXError),
@@ -85,7 +116,31 @@ def insertions_from(records: Sequence[Any], *, most: int = _MOST) -> list[Insert
             raise StorageError(
                 f"A quantizer in the file is damaged ({error}). Write the file again.",
             ) from error
+    _give_plans(placed, plans)
     return insertions
+
+
+def _give_plans(
+    placed: Sequence[tuple[Quantizer, int, int, tuple[Site, ...]]], records: Sequence[Any]
+) -> None:
+    """Give quantizers their plans; each comes with the plan's place, its own there, its sites."""
+    try:
+        plans = []
+        for record in records:
+            target = record.get("target")
+            known = target_named(target) if isinstance(target, str) else None
+            said = record if known is None else {**record, "target": encode(known)}
+            plans.append(decode(QuantizationPlan, said))
+        for hook, place, number, sites in placed:
+            own = list(plans[place].quantizers)
+            own[number] = replace(own[number], spec=hook.spec, sites=sites)
+            plans[place] = replace(plans[place], quantizers=tuple(own))
+        for hook, place, number, _ in placed:
+            hook.plan, hook.number = plans[place], number
+    except (LookupError, TypeError, ValueError, AttributeError, NNCFXError) as error:
+        raise StorageError(
+            f"The plan of quantization in the file is damaged ({error}). Write the file again.",
+        ) from error
 
 
 def _site(kind: str, *place: Any) -> Site:  # noqa: ANN401 (as JSON gives it)

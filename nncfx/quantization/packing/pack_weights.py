@@ -1,7 +1,6 @@
 """Replace layers on grids by layers of codes, and back."""
 
 import logging
-from collections.abc import Mapping
 from typing import Final
 
 import torch
@@ -9,13 +8,14 @@ from torch import Tensor, nn
 
 from nncfx.errors import ArgumentError
 from nncfx.network import NNCFNetwork, strip, wrap
-from nncfx.quantization.grid.quantizer import Quantizer
+from nncfx.quantization.grid.plan import PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.grid.spec import Mode, QuantizerSpec
 from nncfx.quantization.grid.stored_weights import integer_weights
 from nncfx.quantization.packing.codes import as_rows
 from nncfx.quantization.packing.layers import PackedEmbedding, PackedLinear, PackedWeight
+from nncfx.quantization.placement.insertions import insert_quantizers, place_quantizers
 from nncfx.storage.models.integer_tensor import IntegerTensor
-from nncfx.tracing import ExampleInputs, Insertion, Priority, WeightSite
+from nncfx.tracing import ExampleInputs, WeightSite
 
 __all__ = ["pack_weights", "packed_layer", "replace_module", "spec_of", "unpack_weights"]
 
@@ -149,8 +149,22 @@ def unpack_weights(model: nn.Module, example_inputs: ExampleInputs) -> NNCFNetwo
             "what quantize_weights(..., pack=True) returned.",
         )
     wrapped = wrap(plain, example_inputs)
-    wrapped.nncf.register(_insertions(wrapped, stored))
-    wrapped.nncf.commit()
+    quantizers = tuple(
+        PlannedQuantizer(
+            name=f"{name}|WEIGHT",
+            role="weight",
+            spec=spec_of(one),
+            sites=(WeightSite.of(name),),
+            scales=one.scale.numel(),
+        )
+        for name, one in stored.items()
+    )
+    plan = QuantizationPlan("any target", quantizers, algorithm=_ALGORITHM)
+    hooks = place_quantizers(wrapped, plan)
+    for hook in hooks:
+        integers = stored[hook.planned.parameter]
+        hook.set_qparams(integers.scale, integers.zero_point)
+    insert_quantizers(wrapped, hooks)
     return wrapped
 
 
@@ -165,17 +179,3 @@ def _float_layer(module: PackedWeight, weight: nn.Parameter) -> nn.Module:
             layer.bias = nn.Parameter(module.bias.detach(), requires_grad=False)
     layer.weight = weight
     return layer
-
-
-def _insertions(model: NNCFNetwork, stored: Mapping[str, IntegerTensor]) -> list[Insertion]:
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    hooks: dict[int, Quantizer] = {}
-    insertions = []
-    for name, one in stored.items():
-        key = id(parameters[name])
-        if key not in hooks:
-            hooks[key] = Quantizer(spec_of(one), tuple(one.scale.shape)).to(one.scale.device)
-            hooks[key].set_qparams(one.scale, one.zero_point)
-        site = WeightSite.of(name)
-        insertions.append(Insertion(site, hooks[key], Priority.QUANTIZATION, _ALGORITHM))
-    return insertions

@@ -1,71 +1,106 @@
-"""From a plan to quantizers in a model."""
+"""From a plan to quantizers in a model, and from a model to its plans."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+
+from torch import nn
 
 from nncfx.controllers.base.weights import constants_of
+from nncfx.errors import ArgumentError
 from nncfx.network import NNCFNetwork
+from nncfx.quantization.grid.plan import PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.grid.quantizer import Quantizer
-from nncfx.quantization.placement.plan import PlannedQuantizer, QuantizationPlan
-from nncfx.tracing import Insertion, Priority, Site, WeightSite
+from nncfx.targets import Target
+from nncfx.tracing import Insertion, Priority, WeightSite
 
-__all__ = ["ALGORITHM", "PlacedQuantizer", "insertions_of", "place_quantizers"]
-
-ALGORITHM = "quantization"
-
-
-@dataclass(frozen=True)
-class PlacedQuantizer:
-    """A planned quantizer and its hook.
-
-    Attributes:
-        planned: What was planned; the `spec` of the hook may differ by the sign.
-        hook: The module.
-        sites: Where it stands: the planned sites, and those of the weight's other readers.
-    """
-
-    planned: PlannedQuantizer
-    hook: Quantizer
-    sites: tuple[Site, ...]
+__all__ = [
+    "hooks_of",
+    "insert_quantizers",
+    "insertions_of",
+    "place_quantizers",
+    "planned_target",
+    "plans_of",
+]
 
 
-def place_quantizers(model: NNCFNetwork, plan: QuantizationPlan) -> list[PlacedQuantizer]:
+def place_quantizers(
+    model: NNCFNetwork, plan: QuantizationPlan, *, at_all_names: bool = True
+) -> list[Quantizer]:
     """Return a hook for each quantizer of `plan`; a weight that modules share has one.
+
+    Each refers to the plan, in which it has the places and the number of scales it has in `model`.
 
     Args:
         model: The wrapped model; it is not changed.
         plan: Made from its graph.
+        at_all_names: Whether what reads a shared weight under a name that the plan leaves out
+            reads it quantized, too.
     """
     parameters = constants_of(model)
     names: dict[int, list[str]] = {}
     for name, one in parameters.items():
         names.setdefault(id(one), []).append(name)
-    first = next(iter(parameters.values()), None)
-    placed: list[PlacedQuantizer] = []
-    seen: set[int] = set()
+    device = next((one.device for one in parameters.values()), None)
+    placed: dict[object, PlannedQuantizer] = {}
     for planned in plan.quantizers:
         if not planned.parameter:
-            hook = Quantizer(planned.spec, () if planned.scales is None else (planned.scales,))
-            device = None if first is None else first.device
-            placed.append(PlacedQuantizer(planned, hook.to(device), planned.sites))
+            placed[planned.name] = planned
             continue
         weight = parameters.get(planned.parameter)
-        if weight is None or id(weight) in seen:
+        if weight is None:
             continue
-        seen.add(id(weight))
+        before = placed.get(id(weight), replace(planned, sites=()))
+        read = names[id(weight)] if at_all_names else [planned.parameter]
+        sites = dict.fromkeys((*before.sites, *map(WeightSite.of, read)))
         axis = planned.spec.axis
-        hook = Quantizer(planned.spec, () if axis is None else (weight.shape[axis],))
-        sites = tuple(WeightSite.of(one) for one in names[id(weight)])
-        placed.append(PlacedQuantizer(planned, hook.to(weight.device), sites))
-    return placed
+        scales = weight.shape[axis] if planned.scales is None and axis is not None else None
+        placed[id(weight)] = replace(before, sites=tuple(sites), scales=before.scales or scales)
+    plan = replace(plan, quantizers=tuple(placed.values()))
+    hooks = []
+    for number, planned in enumerate(plan.quantizers):
+        hook = Quantizer(planned.spec, () if planned.scales is None else (planned.scales,))
+        hook.plan, hook.number = plan, number
+        hooks.append(hook.to(device))
+    return hooks
 
 
-def insertions_of(
-    placed: Sequence[PlacedQuantizer], algorithm: str = ALGORITHM
-) -> list[Insertion]:
-    """Return the insertions of the hooks at their sites."""
+def insertions_of(hooks: Sequence[Quantizer]) -> list[Insertion]:
+    """Return the insertions of placed hooks at their sites."""
     return [
-        Insertion(site, one.hook, Priority.QUANTIZATION, algorithm)
-        for one in placed
-        for site in one.sites
+        Insertion(site, hook, Priority.QUANTIZATION, hook.plan.algorithm)
+        for hook in hooks
+        if hook.plan is not None
+        for site in hook.planned.sites
     ]
+
+
+def insert_quantizers(model: NNCFNetwork, hooks: Sequence[Quantizer]) -> None:
+    """Put placed hooks into `model`."""
+    model.nncf.register(insertions_of(hooks))
+    model.nncf.commit()
+
+
+def hooks_of(insertions: Sequence[Insertion]) -> list[Quantizer]:
+    """Return the quantizers of `insertions`, each once."""
+    return list(dict.fromkeys(one.hook for one in insertions if isinstance(one.hook, Quantizer)))
+
+
+def plans_of(model: nn.Module) -> list[QuantizationPlan]:
+    """Return the plans by which the quantizers of `model` and its parts were placed."""
+    hooks = [one for one in model.modules() if isinstance(one, Quantizer)]
+    return list({id(one.plan): one.plan for one in hooks if one.plan is not None}.values())
+
+
+def planned_target(model: nn.Module) -> Target | None:
+    """Return the target for which `model` is quantized; None where no plan names one.
+
+    Raises:
+        ArgumentError: its parts are quantized for several.
+    """
+    found = {one.target.name: one.target for one in plans_of(model) if one.target is not None}
+    if len(found) > 1:
+        raise ArgumentError(
+            f"Parts of {type(model).__name__} are quantized for {' and '.join(sorted(found))}; a "
+            "file is for one target. Pass target=.",
+        )
+    return next(iter(found.values()), None)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Literal
 
 from nncfx.errors import ArgumentError, did_you_mean
-from nncfx.quantization.placement.plan import PlannedQuantizer, QuantizationPlan
+from nncfx.quantization.grid.plan import PlannedQuantizer, QuantizationPlan
 from nncfx.targets import Hardware
 
 __all__ = ["OverflowFix", "with_overflow_fix"]

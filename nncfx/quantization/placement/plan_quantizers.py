@@ -13,18 +13,17 @@ from nncfx.errors import ArgumentError
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.graph.operations import OUTPUT_FUNCTION
 from nncfx.operators import CONTRACTIONS, MOVEMENTS, operation_kind
+from nncfx.quantization.grid.plan import (
+    FloatOperation,
+    PlannedQuantizer,
+    QuantizationPlan,
+    Tensor,
+)
 from nncfx.quantization.grid.spec import FLOAT8_MAX, QuantizerSpec
 from nncfx.quantization.placement.changed_buffers import NO_CHANGES, ChangedBuffers
 from nncfx.quantization.placement.graph_operands import graph_operands
 from nncfx.quantization.placement.operands import Operands
-from nncfx.quantization.placement.plan import (
-    FloatOperation,
-    PlacementOptions,
-    PlannedQuantizer,
-    QuantizationPlan,
-    SpecRequest,
-    Tensor,
-)
+from nncfx.quantization.placement.placement_options import PlacementOptions, SpecRequest
 from nncfx.quantization.placement.requests import Requests, fused_chain, is_model_input
 from nncfx.quantization.placement.scope_check import check_scopes
 from nncfx.targets import DTYPES, Descriptor, Hardware

@@ -9,7 +9,7 @@ import networkx as nx
 from nncfx.graph import Edge, NNCFGraph, Operation
 from nncfx.graph.operations import INPUT_FUNCTION, OUTPUT_FUNCTION
 from nncfx.operators import MOVEMENTS, operation_kind
-from nncfx.quantization.placement.plan import Tensor
+from nncfx.quantization.grid.plan import Tensor
 from nncfx.targets import Hardware
 from nncfx.tracing import PostSite, PreSite, Site
 

@@ -17,6 +17,7 @@ from nncfx.quantization.preparation.layer_chains import (
     graph_without_hooks,
     readers,
 )
+from nncfx.storage.models.norm_statistics import norm_affine
 from nncfx.tracing import ExampleInputs
 
 __all__ = ["fold_batch_norms", "folded", "folded_norms", "without_norms"]
@@ -145,18 +146,13 @@ def folded(
         norm: A batch norm of o channels with running statistics.
         transposed: 0, or the groups g of a transposed convolution.
     """
-    mean, variance = (norm.get_buffer(f"running_{one}").double() for one in ("mean", "var"))
-    scale = (variance + norm.eps).rsqrt()
-    shift = torch.zeros_like(scale)
-    if norm.affine:
-        scale *= norm.get_parameter("weight").double()
-        shift += norm.get_parameter("bias").double()
-    if bias is not None:
-        mean = mean - bias.double()
+    mean, variance = (norm.get_buffer(f"running_{one}") for one in ("mean", "var"))
+    mean = mean if bias is None else mean.double() - bias.double()
+    scale, shift = norm_affine((mean, variance), norm.eps, norm.weight, norm.bias)
     if transposed:
         parts = weight.double().view(transposed, -1, *weight.shape[1:])
         factors = scale.view(transposed, 1, -1, *[1] * (weight.ndim - 2))
         scaled = (parts * factors).flatten(0, 1)
     else:
         scaled = weight.double() * scale.view(-1, *[1] * (weight.ndim - 1))
-    return scaled.to(weight.dtype), (shift - mean * scale).to(weight.dtype)
+    return scaled.to(weight.dtype), shift.to(weight.dtype)

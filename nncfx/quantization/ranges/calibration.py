@@ -13,17 +13,20 @@ from nncfx.controllers.base.weights import constants_of
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid.fake_quantize import rows_of
+from nncfx.quantization.grid.plan import PlannedQuantizer
+from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import QuantizerSpec
-from nncfx.quantization.placement.insertions import PlacedQuantizer
 from nncfx.quantization.ranges.observation import in_float, probing, run_batches, tracked
 from nncfx.quantization.ranges.range_estimation import RangeRequest, range_from, statistic_for
+from nncfx.quantization.ranges.range_shares import best_shares
 from nncfx.quantization.ranges.statistics import TensorStatistic
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs, Site
+from nncfx.tracing.calls.tensors import replaced
 
 __all__ = ["calibrate", "calibration_inputs", "set_weight_ranges", "weight_range"]
 
-RangeOf = Callable[[PlacedQuantizer], RangeRequest]
+RangeOf = Callable[[PlannedQuantizer], RangeRequest]
 
 
 def calibration_inputs(
@@ -51,7 +54,7 @@ def calibration_inputs(
     seen = 0
     for batch in batches:
         inputs = _inputs(batch, needed)
-        yield _moved(inputs, device)
+        yield replaced(inputs, lambda one: one.to(device))
         seen += _examples(inputs)
         if seen >= samples:
             return
@@ -82,16 +85,6 @@ def _inputs(batch: Any, count: int) -> ExampleInputs:  # noqa: ANN401 (whatever 
     )
 
 
-def _moved(inputs: Any, device: torch.device) -> Any:  # noqa: ANN401 (nested as the batch is)
-    if isinstance(inputs, Tensor):
-        return inputs.to(device)
-    if isinstance(inputs, Mapping):
-        return {name: _moved(one, device) for name, one in inputs.items()}
-    if isinstance(inputs, tuple | list):
-        return tuple(_moved(one, device) for one in inputs)
-    return inputs
-
-
 def _examples(inputs: ExampleInputs) -> int:
     """Return the length of axis 0 of the first tensor; 1 without any."""
     if isinstance(inputs, Tensor):
@@ -103,7 +96,7 @@ def _examples(inputs: ExampleInputs) -> int:
 
 def calibrate(
     model: NNCFNetwork,
-    placed: Iterable[PlacedQuantizer],
+    hooks: Iterable[Quantizer],
     batches: Iterable[ExampleInputs],
     range_of: RangeOf,
 ) -> None:
@@ -114,7 +107,7 @@ def calibrate(
 
     Args:
         model: Wrapped, with hooks or without.
-        placed: The quantizers of activations; others are left alone.
+        hooks: The quantizers of activations, placed; others are left alone.
         batches: Inputs as the forward takes them.
         range_of: Says how the range of a quantizer is found.
 
@@ -122,8 +115,8 @@ def calibrate(
         ArgumentError: there is no batch.
         CompressionError: an activation is NaN or infinite.
     """
-    wanted = [one for one in placed if one.planned.role == "activation"]
-    requests = [range_of(one) for one in wanted]
+    wanted = [one for one in hooks if one.planned.role == "activation"]
+    requests = [range_of(one.planned) for one in wanted]
     statistics = [
         statistic_for(request, one.planned.spec.axis)
         for request, one in zip(requests, wanted, strict=True)
@@ -133,7 +126,7 @@ def calibrate(
         for statistic, one in zip(statistics, wanted, strict=True)
         for site in one.planned.sites
     }
-    with in_float(one.hook for one in wanted), probing(model, notes):
+    with in_float(wanted), probing(model, notes):
         run_batches(model, tracked(batches, "calibrating"))
     statistics = _of_all_processes(statistics)
     for one, statistic, request in zip(wanted, statistics, requests, strict=True):
@@ -160,9 +153,9 @@ def _of_all_processes(statistics: list[TensorStatistic]) -> list[TensorStatistic
     return merged
 
 
-def _settle(placed: PlacedQuantizer, statistic: TensorStatistic, request: RangeRequest) -> None:
+def _settle(hook: Quantizer, statistic: TensorStatistic, request: RangeRequest) -> None:
     """Give a quantizer the range of `statistic`, and its sign where that is open."""
-    name, hook = placed.planned.name, placed.hook
+    name = hook.planned.name
     if statistic.is_empty:
         raise CompressionError(
             f"Nothing passed '{name}' during calibration, so its range is not known. Calibrate "
@@ -174,7 +167,7 @@ def _settle(placed: PlacedQuantizer, statistic: TensorStatistic, request: RangeR
             "range. Look at the data and at the model in float; "
             "torch.autograd.detect_anomaly may help.",
         )
-    if placed.planned.is_sign_open:
+    if hook.planned.is_sign_open:
         is_signed = bool((statistic.low < 0).any())
         hook.spec = hook.spec.replace(signed=is_signed)
     low, high = range_from(statistic, request, hook.spec)
@@ -189,9 +182,7 @@ def _settle(placed: PlacedQuantizer, statistic: TensorStatistic, request: RangeR
     hook.set_range(low.to(device), high.to(device))
 
 
-def set_weight_ranges(
-    model: NNCFNetwork, placed: Sequence[PlacedQuantizer], range_of: RangeOf
-) -> None:
+def set_weight_ranges(model: NNCFNetwork, hooks: Sequence[Quantizer], range_of: RangeOf) -> None:
     """Give the quantizers of weights the ranges of their weights; others are left alone.
 
     The model runs once on its example inputs where a weight is computed in its forward.
@@ -199,31 +190,28 @@ def set_weight_ranges(
     Raises:
         CompressionError: a weight is NaN or infinite.
     """
-    wanted = [one for one in placed if one.planned.role == "weight"]
+    wanted = [one for one in hooks if one.planned.role == "weight"]
     weights = {**constants_of(model), **_computed_weights(model, wanted)}
     for one in wanted:
         name = one.planned.parameter or one.planned.name
         try:
-            one.hook.set_range(
-                *weight_range(weights[name].detach(), range_of(one), one.planned.spec)
-            )
+            request = range_of(one.planned)
+            one.set_range(*weight_range(weights[name].detach(), request, one.planned.spec))
         except CompressionError as error:
             raise CompressionError(f"'{name}': {error}") from error
 
 
-def _computed_weights(
-    model: NNCFNetwork, placed: Sequence[PlacedQuantizer]
-) -> Mapping[str, Tensor]:
+def _computed_weights(model: NNCFNetwork, hooks: Sequence[Quantizer]) -> Mapping[str, Tensor]:
     """Return the values of the weights that the forward computes, by their quantizers' names."""
-    computed = [one for one in placed if not one.planned.parameter]
+    computed = [one for one in hooks if not one.planned.parameter]
     found: dict[str, Tensor] = {}
     if computed:
         notes = {
             site: partial(found.__setitem__, one.planned.name)
             for one in computed
-            for site in one.sites
+            for site in one.planned.sites
         }
-        with in_float(one.hook for one in placed), probing(model, notes):
+        with in_float(hooks), probing(model, notes):
             run_batches(model, [model.nncf.example_inputs])
     return found
 
@@ -247,18 +235,19 @@ def weight_range(
     if request.method in ("min_max", "mean_min_max", "mixed_min_max", "mean_percentile"):
         request = RangeRequest(method="min_max")
     weight = wide(weight)
-    rows: list[Tensor]
+    rows = weight.unsqueeze(0)
     if spec.group is not None:
-        rows = list(rows_of(weight, spec))
+        rows = rows_of(weight, spec)
     elif spec.axis is not None:
-        rows = list(weight.movedim(spec.axis, 0))
+        rows = weight.movedim(spec.axis, 0)
+    single = spec.replace(axis=None, group=None, columns=False)
+    if request.method in ("min_max", "mse_shares"):
+        flat = rows.reshape(len(rows), -1)
+        is_whole = request.method == "min_max"
+        share = 1 if is_whole else best_shares(flat, single.replace(axis=0))
+        low, high = flat.amin(1) * share, flat.amax(1) * share
     else:
-        rows = [weight]
-    if request.method == "min_max":
-        stacked = torch.stack([one.flatten() for one in rows])
-        low, high = stacked.amin(1), stacked.amax(1)
-    else:
-        ends = [_one_range(one, request, spec) for one in rows]
+        ends = [_one_range(one, request, single) for one in rows]
         low, high = (torch.stack(each) for each in zip(*ends, strict=True))
     if not bool(torch.isfinite(low).all() & torch.isfinite(high).all()):
         raise CompressionError(
@@ -271,4 +260,4 @@ def weight_range(
 def _one_range(row: Tensor, request: RangeRequest, spec: QuantizerSpec) -> tuple[Tensor, Tensor]:
     statistic = statistic_for(request)
     statistic.update(row)
-    return range_from(statistic, request, spec.replace(axis=None, group=None))
+    return range_from(statistic, request, spec)

@@ -187,7 +187,7 @@ def tracked(items: Iterable[_T], title: str) -> Iterator[_T]:
 def warn_if_none(found: Sized, what: str, needs: str, *, was_asked: bool = True) -> None:
     """Log that `what` changes nothing where nothing was found of what it `needs`.
 
-    What a preset does of itself (not `was_asked`) is not told.
+    What a preset does of itself (not `was_asked`) is not logged.
     """
     if not found and was_asked:
         _LOGGER.warning("%s changes nothing: the model has no %s. Leave it out.", what, needs)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from nncfx.errors import ArgumentError
-from nncfx.quantization.grid.fake_quantize import fake_quantize, qparams_from_range
 from nncfx.quantization.grid.spec import QuantizerSpec
+from nncfx.quantization.ranges.range_shares import squared_errors
 from nncfx.quantization.ranges.statistics import (
     Extremes,
     Histogram,
@@ -28,6 +28,7 @@ RangeMethod = Literal[
     "percentile",
     "mean_percentile",
     "mse",
+    "mse_shares",
     "kl",
 ]
 
@@ -36,7 +37,14 @@ Range = tuple[Tensor, Tensor]
 _SIGMAS: Final = 3 * 1.4826
 """Three standard deviations of a normal distribution, in units of its mean absolute deviation."""
 
-_SHRINKS: Final = 100
+_SHARES: Final = {
+    "mse": 1 - torch.arange(100, dtype=torch.float64, device="cpu") / 100,
+    "mse_shares": torch.linspace(1, 0.5, 11, dtype=torch.float64, device="cpu"),
+}
+"""What is tried of all that was seen.
+
+Source: 100 factors down to 0.01 are the search of OCTAV and of torch.ao's MSE observers.
+"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,7 +57,8 @@ class RangeRequest:
             with a scale per channel as "min_max". "threesigma": median plus and minus
             three deviations, zeros aside. "percentile": of all numbers; "mean_percentile": the
             mean of each example's. "mse": the range with the least squared error of rounding.
-            "kl": that with the least relative entropy.
+            "mse_shares": the least of 1, 0.95, ..., 0.5 times all that was seen; fast for
+            weights. "kl": that with the least relative entropy.
         low: The lower percentile, in [0, 100].
         high: The upper percentile, above `low`.
 
@@ -170,21 +179,17 @@ def _quantile(counts: Tensor, centers: Tensor, width: float, quantile: float) ->
     return float(centers[place]) + (min(max(inside, 0.0), 1.0) - 0.5) * width
 
 
-def _least_squares(statistic: TensorStatistic, _: RangeRequest, spec: QuantizerSpec) -> Range:
-    """Return the ends, both shrunk alike, at which rounding costs least.
-
-    Source: the search of OCTAV and of torch.ao's MSE observers, over 100 factors down to 0.01.
-    """
+def _least_squares(
+    statistic: TensorStatistic, request: RangeRequest, spec: QuantizerSpec
+) -> Range:
+    """Return the ends, both shrunk alike, at which rounding costs least."""
     counts, centers, _width = _filled(statistic)
     kept = counts > 0
     counts, centers = counts[kept], centers[kept]
-    factors = 1 - torch.arange(_SHRINKS, dtype=torch.float64) / _SHRINKS
+    factors = _SHARES[request.method]
     lows, highs = statistic.low.double() * factors, statistic.high.double() * factors
-    each = spec.replace(axis=0)
-    scales, zero_points = qparams_from_range(lows, highs, each)
-    tried = centers.expand(_SHRINKS, -1)
-    rounded = fake_quantize(tried, scales, zero_points, each)
-    errors = (counts * (rounded - tried).square()).sum(1)
+    tried = centers.expand(len(factors), -1)
+    errors = squared_errors(tried, (lows, highs), spec.replace(axis=0), counts)
     # of equal ones the widest
     best = int((errors == errors.min()).nonzero()[0])
     return lows[best], highs[best]
@@ -251,6 +256,7 @@ _METHODS: Final[Mapping[str, Callable[[TensorStatistic, RangeRequest, QuantizerS
             "percentile": _percentile,
             "mean_percentile": _mean_min_max,
             "mse": _least_squares,
+            "mse_shares": _least_squares,
             "kl": _least_entropy,
         },
     )

@@ -7,12 +7,13 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from nncfx.controllers.loops.batch_norm_adaptation import Forward, run_batch
 from nncfx.errors import ArgumentError
+from nncfx.quantization.rounding.input_moments import input_moments
+from nncfx.tracing.calls.tensors import tensors_in
 
-__all__ = ["OutputCurvature", "measure_curvature", "tensors_in"]
+__all__ = ["OutputCurvature", "measure_curvature"]
 
 _LONGEST_ROW: Final = 8192
 """Inputs of a row beyond which second moments take too much memory: a gigabyte and more."""
@@ -95,23 +96,10 @@ def measure_curvature(
     return OutputCurvature({k: v / count for k, v in squares.items()}, moments)
 
 
-def tensors_in(outputs: object) -> Iterator[Tensor]:
-    """Yield the floating-point tensors in what a model returns."""
-    if isinstance(outputs, Tensor):
-        if outputs.is_floating_point():
-            yield outputs
-    elif isinstance(outputs, Mapping):
-        for one in outputs.values():
-            yield from tensors_in(one)
-    elif isinstance(outputs, tuple | list):
-        for one in outputs:
-            yield from tensors_in(one)
-
-
 def _projection(outputs: object, generator: torch.Generator) -> Tensor:
     total = None
     for one in tensors_in(outputs):
-        if not one.requires_grad:
+        if not one.requires_grad:  # as no whole numbers do
             continue
         signs = torch.randint(2, one.shape, generator=generator).to(one) * 2 - 1
         power = one.detach().float().square().sum().sqrt().clamp(min=1e-12)
@@ -166,35 +154,5 @@ class _MomentsHook:
     @torch.no_grad()
     def __call__(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
         (entering,) = args
-        if isinstance(module, nn.Linear):
-            rows = entering.reshape(-1, entering.shape[-1]).float()
-            found = (rows.T @ rows).unsqueeze(0)
-        else:
-            assert isinstance(module, nn.Conv1d | nn.Conv2d)  # noqa: S101 (as picked)
-            found = sum(
-                (_moments(image, module) for image in _parts(entering.detach().float())),
-                torch.zeros((), device=entering.device),
-            )
+        found = input_moments(entering.detach(), module, images=_EXAMPLES)
         self.sums[self.name] = self.sums.get(self.name, 0.0) + found
-
-
-def _moments(images: Tensor, module: nn.Conv1d | nn.Conv2d) -> Tensor:
-    pads = [side for one in reversed(_padding(module)) for side in one]
-    images = F.pad(images, pads)
-    sizes: list[tuple[int, ...]] = [module.kernel_size, module.dilation, module.stride]
-    if images.ndim == 3:  # noqa: PLR2004 (n x c x k)
-        images, sizes = images.unsqueeze(2), [(1, *one) for one in sizes]
-    patches = F.unfold(images, sizes[0], sizes[1], 0, sizes[2])
-    shape = (len(patches), module.groups, -1, patches.shape[2])
-    grouped = patches.view(shape).permute(1, 2, 0, 3).flatten(2)
-    moments: Tensor = grouped @ grouped.mT
-    return moments
-
-
-def _padding(module: nn.Conv1d | nn.Conv2d) -> list[tuple[int, int]]:
-    if module.padding == "valid":
-        return [(0, 0) for _ in module.kernel_size]
-    if module.padding == "same":
-        spans = [d * (k - 1) for d, k in zip(module.dilation, module.kernel_size, strict=True)]
-        return [(span // 2, span - span // 2) for span in spans]
-    return [(int(one), int(one)) for one in module.padding]

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
 from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.network import NNCFNetwork
@@ -27,10 +26,10 @@ from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings
 from nncfx.quantization.rounding.block_reconstruction import reconstruct_blocks
 from nncfx.quantization.rounding.curvature import curvature
 from nncfx.quantization.rounding.gptq import round_matrix
-from nncfx.schemes.wide_floats import wide
+from nncfx.quantization.rounding.input_moments import input_moments
 from nncfx.tracing import ExampleInputs, PreSite, Site, WeightSite
 
-__all__ = ["ROUNDINGS", "Rounding", "layer_moments", "round_weights"]
+__all__ = ["ROUNDINGS", "Rounding", "round_weights"]
 
 Rounding = Literal["gptq", "adaptive"]
 ROUNDINGS: tuple[Rounding, ...] = ("gptq", "adaptive")
@@ -81,7 +80,9 @@ def round_weights(
     found = _roundable(model, most_bits)
     needs = "linear layer or convolution of 1 or 2 axes whose weight one quantizer alone changes"
     warn_if_none(found, f"Rounding by '{method}'", needs)
-    _tell(model, {WeightSite(one.layer.name, "weight") for one in found}, method, most_bits)
+    _warn_nearest(
+        model, {WeightSite(one.layer.name, "weight") for one in found}, method, most_bits
+    )
     if method == "gptq":
         return _by_moments(model, found, batches)
     return _learned(model, found, list(batches), settings or RoundingSettings())
@@ -109,8 +110,10 @@ class _Rounded:
         return spec.replace(columns=False, axis=None if spec.axis is None else 0)
 
 
-def _tell(model: NNCFNetwork, rounded: set[WeightSite], method: str, most_bits: int) -> None:
-    """Say which matrices that something is multiplied by stay rounded to nearest."""
+def _warn_nearest(
+    model: NNCFNetwork, rounded: set[WeightSite], method: str, most_bits: int
+) -> None:
+    """Log which matrices stay rounded to nearest."""
     quantizers, graph = quantizers_of(model), model.nncf.graph
     done = {quantizers[site] for site in rounded}
     left: dict[Quantizer, str] = {}
@@ -160,7 +163,7 @@ def _by_moments(
 
     def adding(one: _Rounded) -> Note:
         def note(entering: Tensor) -> None:
-            moments = layer_moments(entering, one.layer)
+            moments = input_moments(entering, one.layer.module)
             sums[one.address] = sums.get(one.address, 0.0) + moments
 
         return note
@@ -172,45 +175,6 @@ def _by_moments(
         one.layer.name: _compensate(one, sums[one.address])
         for one in tracked(found, "Rounding weights")
     }
-
-
-def layer_moments(entering: Tensor, layer: Layer) -> Tensor:
-    """Return the sum of x x^T over all that each row of the weight is multiplied with.
-
-    Args:
-        entering: What the layer reads: n x ... x i of a linear layer, n x i x *k of a convolution.
-        layer: Linear, or a convolution of one or two axes.
-
-    Returns:
-        groups x m x m, where m is the length of a row of the flattened weight; float32 at least.
-    """
-    entering = wide(entering)
-    if layer.is_matrix:
-        rows = entering.reshape(-1, entering.shape[-1])
-        return (rows.T @ rows).unsqueeze(0)
-    total = torch.zeros(())
-    for image in _padded(entering, layer.module):
-        # one image at a time: all at once are larger than the model's own activations
-        patches = _patches(image.unsqueeze(0), layer)
-        patches = patches.view(layer.groups, -1, patches.shape[-1])
-        total = total + patches @ patches.transpose(1, 2)
-    return total
-
-
-def _padded(entering: Tensor, module: nn.Module) -> Tensor:
-    assert isinstance(module, nn.Conv1d | nn.Conv2d)  # noqa: S101 (as `_roundable` has picked)
-    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
-    return F.pad(entering, module._reversed_padding_repeated_twice, mode)  # noqa: SLF001 (torch's own padding, "same" included)
-
-
-def _patches(image: Tensor, layer: Layer) -> Tensor:
-    """Return what the kernel meets at each place: 1 x m x places."""
-    module = layer.module
-    assert isinstance(module, nn.Conv1d | nn.Conv2d)  # noqa: S101 (as `_roundable` has picked)
-    if isinstance(module, nn.Conv2d):
-        return F.unfold(image, module.kernel_size, module.dilation, 0, module.stride)
-    sizes = [(1, *one) for one in (module.kernel_size, module.dilation, module.stride)]
-    return F.unfold(image.unsqueeze(2), sizes[0], sizes[1], 0, sizes[2])
 
 
 @torch.no_grad()

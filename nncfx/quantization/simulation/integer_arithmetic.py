@@ -52,9 +52,9 @@ from nncfx.quantization.simulation.kernel_calls import (
 )
 from nncfx.tracing.calls.function_names import spelling
 
-__all__ = ["GATE_STEPS", "integer_arithmetic"]
+__all__ = ["SIGMOID_STEPS", "integer_arithmetic"]
 
-GATE_STEPS: Final = 256
+SIGMOID_STEPS: Final = 256
 """Steps between 0 and 1 of a sigmoid that its own input is multiplied by, in SiLU."""
 
 _MOST_BITS: Final = 8
@@ -265,9 +265,14 @@ class _Kernels(TorchFunctionMode):
             return self.curve(call)
         unit = torch.ones_like(lattice.scale)
         steps = Lattice(
-            scale=unit / GATE_STEPS, zero_point=torch.zeros_like(unit), axis=None, bits=_MOST_BITS
+            scale=unit / SIGMOID_STEPS,
+            zero_point=torch.zeros_like(unit),
+            axis=None,
+            bits=_MOST_BITS,
         )
-        sigmoid = torch.round(logistic(x) * GATE_STEPS).clamp(max=GATE_STEPS - 1) / GATE_STEPS
+        sigmoid = (
+            torch.round(logistic(x) * SIGMOID_STEPS).clamp(max=SIGMOID_STEPS - 1) / SIGMOID_STEPS
+        )
         pending = multiplied(x, lattice, sigmoid, steps)  # before `x` changes, perhaps in place
         return self._later(self.curve(call), pending)
 

@@ -16,7 +16,7 @@ from nncfx.runtimes.backends.onnx_runtime_provider import (
     check_started,
     chosen_provider,
 )
-from nncfx.runtimes.backends.unshare_weights import SHARED_WEIGHTS, with_own_weights
+from nncfx.runtimes.backends.unshare_weights import SHARED_WEIGHTS, unshare_weights
 from nncfx.runtimes.processor import EXACT_BYTE_SUMS, byte_products, exact_byte_sums
 from nncfx.runtimes.protocol.model_path import first_line, onnx_path
 from nncfx.runtimes.protocol.named_inputs import InputSpec, named_arrays
@@ -156,7 +156,7 @@ def _loaded(path: Path, load: Callable[[Path], Any]) -> Any:  # noqa: ANN401 (no
             raise
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / path.name
-        with_own_weights(path, copy)
+        unshare_weights(path, copy)
         return load(copy)
 
 

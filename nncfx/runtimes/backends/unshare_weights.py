@@ -1,11 +1,11 @@
-"""Give every layer of an ONNX file integer weights of its own: `with_own_weights`."""
+"""Give every layer of an ONNX file integer weights of its own: `unshare_weights`."""
 
 from pathlib import Path
 from typing import Final
 
 from nncfx.errors import MissingExtraError
 
-__all__ = ["SHARED_WEIGHTS", "with_own_weights"]
+__all__ = ["SHARED_WEIGHTS", "unshare_weights"]
 
 _CONVERTED: Final = (0, 2)
 """Of the inputs of a `DequantizeLinear`, the integers and their zero point."""
@@ -19,7 +19,7 @@ do, is refused.
 """
 
 
-def with_own_weights(source: Path, destination: Path) -> None:
+def unshare_weights(source: Path, destination: Path) -> None:
     """Write the file `source` so that no two layers share a `DequantizeLinear` or what it reads.
 
     Args:

@@ -1,12 +1,37 @@
-"""Batch norms of half the bytes: what is known at the end of training becomes constants."""
+"""Batch norms at the end of training: one factor and one shift per channel."""
 
 from collections import Counter
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-__all__ = ["absorb_norm_statistics"]
+__all__ = ["absorb_norm_statistics", "norm_affine"]
+
+
+@torch.no_grad()
+def norm_affine(
+    statistics: tuple[Tensor, Tensor],
+    epsilon: float,
+    weight: Tensor | None,
+    bias: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Return what a batch norm multiplies each channel by in evaluation mode, and what it adds.
+
+    Both are float64, so that only what is made of them is rounded.
+
+    Args:
+        statistics: The running mean, less the bias of a layer that is folded with it, and the
+            running variance; c each.
+        epsilon: Added to the variance.
+        weight: c, or None for 1.
+        bias: c, or None for 0.
+    """
+    mean, variance = (one.double() for one in statistics)
+    root = (variance + epsilon).sqrt()
+    factor = 1 / root if weight is None else weight.double() / root
+    shift = -mean * factor
+    return factor, shift if bias is None else bias.double() + shift
 
 
 @torch.no_grad()
@@ -42,11 +67,9 @@ def absorb_norm_statistics(model: nn.Module) -> tuple[str, ...]:
             continue
         if any(owners[id(one)] > 1 for one in (mean, variance, norm.weight, norm.bias)):
             continue
-        # in float64, so that only the results are rounded
-        root = (variance.double() + norm.eps).sqrt()
-        scale = norm.weight.double() / root
-        norm.bias.copy_(norm.bias.double() - mean.double() * scale)
-        norm.weight.copy_(scale * (1 + norm.eps) ** 0.5)
+        factor, shift = norm_affine((mean, variance), norm.eps, norm.weight, norm.bias)
+        norm.bias.copy_(shift)
+        norm.weight.copy_(factor * (1 + norm.eps) ** 0.5)
         mean.zero_()
         variance.fill_(1)
         absorbed.append(name)

@@ -14,7 +14,11 @@ from torch import Tensor, nn
 from nncfx.errors import NNCFXError, StorageError
 from nncfx.network import NNCFNetwork, bake, strip, wrap
 from nncfx.quantization.grid.quantizer import Quantizer
-from nncfx.quantization.grid.records import insertions_from, quantizer_records
+from nncfx.quantization.grid.records import (
+    insertions_from,
+    plan_records,
+    quantizer_records,
+)
 from nncfx.quantization.grid.stored_weights import integer_weights
 from nncfx.quantization.preparation.batch_norm_folding import folded_norms, without_norms
 from nncfx.storage.models.module_sizes import ModuleSizes, apply_sizes, read_sizes
@@ -126,6 +130,8 @@ def describe(
         structure["folded"] = folded
     if isinstance(model, NNCFNetwork) and model.nncf.hooks:
         structure["quantizers"] = quantizer_records(model, without=without)
+        plans = plan_records(model, without=without)
+        structure |= {"quantization_plans": plans} if plans else {}
         structure["example_inputs"] = describe_inputs(model.nncf.example_inputs)
         further = [describe_inputs(one) for one in model.nncf.further_inputs]
         structure |= {"further_inputs": further} if further else {}
@@ -290,7 +296,8 @@ def hook_again(
         return model
     # no weight has more scales than elements, and an activation has one
     elements = sum(one.numel() for one in (*model.parameters(), *model.buffers()))
-    insertions = insertions_from(records, most=elements + len(records))
+    plans = _list(stored.structure, "quantization_plans")
+    insertions = insertions_from(records, plans, most=elements + len(records))
     if not isinstance(model, NNCFNetwork):
         model = wrapped(model, stored, example_inputs)
     model.nncf.register(insertions)

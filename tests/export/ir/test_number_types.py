@@ -6,7 +6,7 @@ import pytest
 
 from nncfx.errors import ExportError
 from nncfx.export.ir.fake_quantize import Grid
-from nncfx.export.ir.number_types import activation_grid, half_byte_type, number_type, weight_grid
+from nncfx.export.ir.number_types import activation_grid, int4_type, number_type, weight_grid
 from nncfx.targets import TARGETS
 
 CPU, GPU = TARGETS["onnxruntime"], TARGETS["tensorrt"]
@@ -78,5 +78,5 @@ def test_more_than_16_bits_are_refused() -> None:
     ("low", "high", "expected"),
     [(-8, 7, ir.DataType.INT4), (0, 15, ir.DataType.UINT4), (0, 16, None)],
 )
-def test_half_bytes(low: int, high: int, expected: ir.DataType | None) -> None:
-    assert half_byte_type(grid(low, high)) is expected
+def test_int4_types(low: int, high: int, expected: ir.DataType | None) -> None:
+    assert int4_type(grid(low, high)) is expected

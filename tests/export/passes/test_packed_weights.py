@@ -84,7 +84,7 @@ def test_rows_of_a_table_are_looked_up_as_integers(
     assert (table.data_type, reader.op_type) == (onnx.TensorProto.INT8, "Gather")
 
 
-def test_other_targets_get_half_bytes_in_blocks(
+def test_other_targets_get_int4_in_blocks(
     rounding: Callable[..., nn.Module], tmp_path: Path
 ) -> None:
     path, _, _ = exported(WeightOnly(rounding, 4, blocks=True), tmp_path, "openvino")

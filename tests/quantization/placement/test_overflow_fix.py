@@ -10,7 +10,7 @@ import nncfx
 from nncfx.errors import ArgumentError
 from nncfx.quantization import QuantizeOptions, Quantizer, SpecRequest, quantize
 from nncfx.quantization.placement.overflow_fix import OverflowFix
-from nncfx.quantization.placement.plan import PlacementOptions
+from nncfx.quantization.placement.placement_options import PlacementOptions
 from nncfx.tracing import WeightSite
 
 

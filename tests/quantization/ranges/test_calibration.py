@@ -9,12 +9,8 @@ from torch import nn
 import nncfx
 from nncfx.errors import CompressionError
 from nncfx.network import NNCFNetwork
-from nncfx.quantization import QuantizerSpec, RangeRequest, plan_quantizers
-from nncfx.quantization.placement.insertions import (
-    PlacedQuantizer,
-    insertions_of,
-    place_quantizers,
-)
+from nncfx.quantization import Quantizer, QuantizerSpec, RangeRequest, plan_quantizers
+from nncfx.quantization.placement.insertions import insertions_of, place_quantizers
 from nncfx.quantization.ranges.calibration import calibrate, weight_range
 from nncfx.targets import hardware_named
 
@@ -22,7 +18,7 @@ WEIGHT = torch.randn(4, 3, 2, generator=torch.Generator().manual_seed(0))
 ALL = RangeRequest(method="min_max")
 
 
-def prepared() -> tuple[NNCFNetwork, list[PlacedQuantizer]]:
+def prepared() -> tuple[NNCFNetwork, list[Quantizer]]:
     model = nncfx.wrap(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), torch.ones(1, 3))
     plan = plan_quantizers(model.nncf.graph, hardware_named("onnxruntime"))
     return model, place_quantizers(model, plan)
@@ -86,8 +82,8 @@ def test_processes_that_see_other_data_get_the_same_ranges(
     monkeypatch.setattr(torch.distributed, "all_gather_object", second)
     other.load_state_dict(model.state_dict())
     calibrate(other, others, data[2:], lambda _: RangeRequest())
-    assert torch.equal(others[0].hook.scale, placed[0].hook.scale)
-    assert torch.equal(others[0].hook.zero_point, placed[0].hook.zero_point)
+    assert torch.equal(others[0].scale, placed[0].scale)
+    assert torch.equal(others[0].zero_point, placed[0].zero_point)
 
 
 def test_a_tensor_that_calibration_never_reached_is_an_error() -> None:

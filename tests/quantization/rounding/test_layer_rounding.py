@@ -11,10 +11,10 @@ from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.preparation.layer_chains import find_layers
 from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings
+from nncfx.quantization.rounding.input_moments import input_moments
 from nncfx.quantization.rounding.layer_rounding import (
     ROUNDINGS,
     Rounding,
-    layer_moments,
     round_weights,
 )
 from nncfx.tracing import Insertion, Priority, WeightSite
@@ -89,7 +89,7 @@ def test_moments_tell_the_error_of_any_change_of_the_weight(
     (layer,) = find_layers(model, model.nncf.graph).values()
     change = torch.randn_like(layer.weight.detach())
     before = model(inputs)
-    moments = layer_moments(inputs, layer)
+    moments = input_moments(inputs, layer.module)
     layer.weight.data += change
     rows = change.flatten(1).view(len(moments), -1, moments.shape[-1])
     told = torch.einsum("gom, gmk, gok ->", rows, moments, rows)

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 import nncfx
 from nncfx.runtimes import BuildOptions, runtime_named
-from nncfx.runtimes.backends.unshare_weights import with_own_weights
+from nncfx.runtimes.backends.unshare_weights import unshare_weights
 
 X = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0))
 
@@ -58,7 +58,7 @@ def test_every_layer_reads_a_copy_of_its_own_and_the_file_computes_the_same(
     file: Path, tmp_path: Path
 ) -> None:
     own = tmp_path / "own.onnx"
-    with_own_weights(file, own)
+    unshare_weights(file, own)
     onnx.checker.check_model(own, full_check=True)
     before, after = read_by(file), read_by(own)
     assert len(set(before)) < len(before) == len(after) == len(set(after))

@@ -9,7 +9,7 @@ from nncfx.quantization.grid.fake_quantize import fake_quantize, qparams_from_ra
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.schemes.wide_floats import wide
 
-__all__ = ["best_shares"]
+__all__ = ["best_shares", "squared_errors"]
 
 _SHARES: Final = tuple(torch.linspace(1, 0.5, 11, device="cpu").tolist())
 _ROWS: Final = 2**20
@@ -48,9 +48,23 @@ def _shares(rows: Tensor, spec: QuantizerSpec, counts: Tensor | None) -> Tensor:
     least = torch.full_like(best, torch.inf)
     low, high = rows.amin(1), rows.amax(1)
     for share in _SHARES:
-        scale, zero_point = qparams_from_range(low * share, high * share, spec)
-        error = (fake_quantize(rows, scale, zero_point, spec) - rows).square_()
-        error = (error if counts is None else error.mul_(counts)).sum(1)
+        error = squared_errors(rows, (low * share, high * share), spec, counts)
         best = torch.where(error < least, share, best)
         least = torch.minimum(error, least)
     return best
+
+
+def squared_errors(
+    rows: Tensor, ends: tuple[Tensor, Tensor], spec: QuantizerSpec, counts: Tensor | None = None
+) -> Tensor:
+    """Return the sum of squared errors of each row on the grid of its range; r numbers.
+
+    Args:
+        rows: r x m.
+        ends: The lower and the upper end of each range, r.
+        spec: A grid with axis 0.
+        counts: How much the square of each error counts, r x m; alike by default.
+    """
+    scale, zero_point = qparams_from_range(*ends, spec)
+    errors = (fake_quantize(rows, scale, zero_point, spec) - rows).square_()
+    return (errors if counts is None else errors.mul_(counts)).sum(1)

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nncfx.quantization.grid.fake_quantize import fake_quantize, qparams_from_range
-from nncfx.quantization.grid.range_shares import best_shares
 from nncfx.quantization.grid.spec import QuantizerSpec
+from nncfx.quantization.ranges.range_shares import best_shares
 
 
 def test_without_outliers_the_whole_range_is_quantized_and_one_outlier_is_clipped() -> None:

@@ -1,88 +1,24 @@
-"""What a placement decides: data to print, to test and to turn into insertions."""
+"""What is quantized, how and for which target: data that stays with the quantizers."""
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
 from typing_extensions import override
 
-from nncfx.errors import ArgumentError
-from nncfx.quantization.grid.spec import Mode, QuantizerSpec
+from nncfx.quantization.grid.spec import QuantizerSpec
+from nncfx.targets import Target
 from nncfx.tracing import Site, WeightSite
 
 __all__ = [
     "FloatOperation",
-    "PlacementOptions",
     "PlannedQuantizer",
     "QuantizationPlan",
-    "SpecRequest",
     "Tensor",
 ]
 
 Tensor = tuple[str, int]
 """An output of an operation, or an input of the model: address and port."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpecRequest:
-    """What is asked of quantizers; what is None is left to the hardware and to the data.
-
-    Attributes:
-        bits: Width of the integers; at most that of the hardware.
-        mode: "symmetric" or "asymmetric".
-        signed: Whether the integers may be negative.
-        per_channel: Whether each output channel has a scale of its own; weights only.
-    """
-
-    bits: int | None = None
-    mode: Mode | None = None
-    signed: bool | None = None
-    per_channel: bool | None = None
-
-    def __post_init__(self) -> None:
-        if self.bits is not None and type(self.bits) is not int:
-            raise ArgumentError(
-                f"bits is {self.bits!r}; it is a whole number, at least 2. Write 8, or nothing.",
-            )
-
-    def over(self, other: "SpecRequest") -> "SpecRequest":
-        """Return this request, with what it leaves open taken from `other`."""
-        mine = {name: value for name, value in vars(self).items() if value is not None}
-        return replace(other, **mine)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlacementOptions:
-    """What a user may say about placement.
-
-    Scopes are addresses, scopes, `{function}<name>` or `{re}` patterns, as `graph.select` takes
-    them.
-
-    Attributes:
-        activations: Asked of all quantizers of activations.
-        weights: Asked of all quantizers of weights.
-        activation_overrides: By scope, asked of the inputs of the operations there.
-        weight_overrides: By scope, asked of their weights.
-        target_scopes: The only operations to quantize; None for all.
-        ignored_scopes: Operations that stay in float.
-        ignored_activations: Operations whose inputs stay in float.
-        ignored_weights: Operations whose weights stay in float.
-        unified: Groups of scopes; the inputs of all operations of a group share one scale.
-        quantize_inputs: Whether the model's inputs are quantized.
-        quantize_outputs: Whether the model's outputs are quantized.
-    """
-
-    activations: SpecRequest = field(default_factory=SpecRequest)
-    weights: SpecRequest = field(default_factory=SpecRequest)
-    activation_overrides: tuple[tuple[str, SpecRequest], ...] = ()
-    weight_overrides: tuple[tuple[str, SpecRequest], ...] = ()
-    target_scopes: tuple[str, ...] | None = None
-    ignored_scopes: tuple[str, ...] = ()
-    ignored_activations: tuple[str, ...] = ()
-    ignored_weights: tuple[str, ...] = ()
-    unified: tuple[tuple[str, ...], ...] = ()
-    quantize_inputs: bool = True
-    quantize_outputs: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,11 +69,20 @@ class QuantizationPlan:
         hardware: The name of the target.
         quantizers: In execution order, an operation's weight after its inputs.
         float_operations: What stays in float and why, in execution order.
+        target: The target itself, for which the model is exported; None where none was named, as
+            for weights alone, or where a `Hardware` belongs to none.
+        algorithm: The algorithm's name on the insertions.
     """
 
     hardware: str
     quantizers: tuple[PlannedQuantizer, ...]
-    float_operations: tuple[FloatOperation, ...]
+    float_operations: tuple[FloatOperation, ...] = ()
+    target: Target | None = None
+    algorithm: str = "quantization"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return the plan itself: it never changes, and each quantizer refers to it."""
+        return self
 
     @property
     def activations(self) -> tuple[PlannedQuantizer, ...]:

@@ -9,7 +9,7 @@ from nncfx.export.ir.graph_edits import add_constant, constant_of, input_of
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["pack_half_bytes"]
+__all__ = ["pack_int4"]
 
 _OPSET: Final = 21
 """The first in which a `Cast` reads int4."""
@@ -18,7 +18,7 @@ _FEWEST: Final = 64
 _LOWEST, _HIGHEST = -8, 7
 
 
-def pack_half_bytes(model: "ir.Model") -> None:
+def pack_int4(model: "ir.Model") -> None:
     """Store int8 weights whose integers fit four bits as int4, behind a `Cast` to int8.
 
     A runtime that folds constants when it loads a file computes the cast once, so that its

@@ -1,0 +1,38 @@
+"""Read an ONNX file, without the weights that lie beside it."""
+
+import os
+from typing import TYPE_CHECKING
+
+from nncfx.errors import ExportError, MissingExtraError
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["read_onnx"]
+
+
+def read_onnx(path: str | os.PathLike[str], *, checks: bool = False) -> "onnx.ModelProto":
+    """Return the model in the file at `path`; weights in a file of their own are not read.
+
+    Args:
+        path: The file.
+        checks: Refuse a graph that is not valid, too.
+
+    Raises:
+        ExportError: the file is not an ONNX model.
+        MissingExtraError: onnx is not installed.
+    """
+    try:
+        import onnx
+    except ImportError as error:
+        raise MissingExtraError("onnx", "export", "reading an ONNX file") from error
+    try:
+        model = onnx.load(os.fspath(path), load_external_data=False)
+        if checks:
+            onnx.checker.check_model(os.fspath(path))
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ExportError(
+            f"'{os.fspath(path)}' is not an ONNX model: {reason}. Check the path."
+        ) from error
+    return model

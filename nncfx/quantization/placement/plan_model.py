@@ -1,0 +1,46 @@
+"""The plan of a wrapped model for a target."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from nncfx.network import NNCFNetwork
+from nncfx.quantization.grid.plan import QuantizationPlan
+from nncfx.quantization.placement.changed_buffers import changed_buffers
+from nncfx.quantization.placement.overflow_fix import OverflowFix, with_overflow_fix
+from nncfx.quantization.placement.placement_options import PlacementOptions
+from nncfx.quantization.placement.plan_quantizers import plan_quantizers
+from nncfx.targets import Hardware, Target, hardware_named, target_with
+
+__all__ = ["plan_model"]
+
+
+def plan_model(
+    model: NNCFNetwork,
+    target: str | Target | Hardware,
+    options: PlacementOptions,
+    overflow_fix: OverflowFix | None = None,
+    bits_of: Callable[[QuantizationPlan], Mapping[str, int]] = lambda _: {},
+) -> QuantizationPlan:
+    """Return where quantizers go in `model`, with which numbers, for which target.
+
+    Args:
+        model: Wrapped; left as it is.
+        target: As `quantize` takes it.
+        options: What the user says.
+        overflow_fix: As `with_overflow_fix` takes it.
+        bits_of: Returns widths of quantizers, by name, that differ from those of `options`.
+
+    Raises:
+        ArgumentError: the target is not known, or has fewer bits than are asked for.
+        GraphError: a scope matches no operation.
+    """
+    hardware = hardware_named(target)
+    graph, changed = model.nncf.graph, changed_buffers(model)
+    plan = plan_quantizers(graph, hardware, options, changed=changed)
+    bits = bits_of(plan)
+    quantizers = tuple(
+        replace(one, spec=one.spec.replace(bits=bits.get(one.name, one.spec.bits)))
+        for one in plan.quantizers
+    )
+    plan = replace(plan, quantizers=quantizers, target=target_with(target))
+    return with_overflow_fix(plan, overflow_fix, hardware)
