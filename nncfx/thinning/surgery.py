@@ -17,6 +17,7 @@ from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 from nncfx.tracing.record.meta_weights import zeros
 
 __all__ = [
+    "Cut",
     "Sizes",
     "copy_without",
     "cut_in_place",
@@ -52,7 +53,7 @@ def copy_without(
     # deepcopy takes from its memo what is there, so that shrunk tensors land in every place
     memo: dict[int, Any] = {}
     touched = set()
-    cut = _Cut(entries)
+    cut = Cut(entries)
     for name in cut.names:
         own = tensors[name]
         memo[id(own)] = _alike(own, cut.kept(name, baked.get(name, own).detach()))
@@ -77,7 +78,7 @@ def shapes_without(
     tensors = all_tensors(model)
     memo: dict[int, Any] = {id(one): one for one in tensors.values()}
     touched = set()
-    cut = _Cut(entries)
+    cut = Cut(entries)
     for name in cut.names:
         own = tensors[name]
         memo[id(own)] = _alike(own, zeros(cut.shape(name, own.shape), own.dtype))
@@ -105,7 +106,7 @@ def cut_in_place(
         `id`s of the tensors whose shape has changed.
     """
     tensors = all_tensors(model)
-    cut = _Cut(entries)
+    cut = Cut(entries)
     done: set[int] = set()
     for name in cut.names:
         own = tensors[name]
@@ -120,7 +121,7 @@ def cut_in_place(
     return done
 
 
-class _Cut:
+class Cut:
     """What stays of each tensor."""
 
     def __init__(self, entries: Mapping[tuple[str, int], npt.NDArray[np.int64]]) -> None:

@@ -23,7 +23,7 @@ from nncfx.quantization.checkpoints.layouts import LAYOUTS, Layout
 from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["quantize_checkpoint"]
+__all__ = ["empty_model", "quantize_checkpoint"]
 
 _REST: Final = "rest"
 """The shard of what is outside of the blocks."""
@@ -67,7 +67,7 @@ def quantize_checkpoint(
     chosen = dataclasses.replace(chosen, half_scales=chosen.half_scales or written.half_scales)
     own = Path(source)
     shards = Shards(own)
-    model, dtype = _empty_model(own)
+    model, dtype = empty_model(own)
     names = find_blocks(model, blocks)
     loader = _Loader(model, shards, dtype)
     told = dataclasses.asdict(chosen) | {"layout": layout, "blocks": list(names)}
@@ -193,11 +193,16 @@ class _EmptyOnMeta(TorchFunctionMode):
         return func(*args, **given)
 
 
-def _empty_model(source: Path) -> tuple[nn.Module, torch.dtype]:
-    """Return the model of a folder with its buffers, but without weights; and their dtype."""
+def empty_model(source: Path, **changes: int) -> tuple[nn.Module, torch.dtype]:
+    """Return the model of a folder with its buffers, but without weights; and their dtype.
+
+    Args:
+        source: With the config.
+        changes: Of the config.
+    """
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(source)
+    config = AutoConfig.from_pretrained(source, **changes)
     dtype = config.dtype if isinstance(config.dtype, torch.dtype) else torch.float32
     with _EmptyOnMeta():
         make: Callable[..., nn.Module] = AutoModelForCausalLM.from_config

@@ -1,0 +1,176 @@
+"""Prune a checkpoint by structure from shards to shards: one layer of the model is in memory."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, final
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from nncfx.channels import analyze_channels
+from nncfx.errors import ArgumentError, StorageError
+from nncfx.graph.channel_entries import entries_of
+from nncfx.graph.channels import Channels, GroupSet
+from nncfx.quantization.checkpoints.checkpoint_folder import Shards, ShardWriter
+from nncfx.quantization.checkpoints.quantize_checkpoint import empty_model
+from nncfx.schemes import Criterion, group_scores, keep_groups
+from nncfx.thinning.surgery import Cut
+from nncfx.tracing.calls.module_walk import all_tensors
+
+__all__ = ["prune_checkpoint"]
+
+_WORDS: Final = 8
+"""Length of the sentence on which the model is traced."""
+
+_NEURONS: Final = "intermediate_size"
+_HEADS: Final = "num_attention_heads"
+_KEYS: Final = "num_key_value_heads"
+
+
+def prune_checkpoint(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    level: float,
+    *,
+    criterion: Criterion = "l2norm",
+    align: int = 1,
+) -> Path:
+    """Take neurons and heads out of a transformers checkpoint; transformers reads what is written.
+
+    Channels are found without weights; groups are scored, and tensors cut, as they are read. Each
+    layer loses the same fraction of its neurons and of its heads (with their keys and values),
+    those of the smallest score, since a config has one number for all layers. Nothing is compared:
+    that would take both models. `quantize_checkpoint` takes the result. A run that was killed
+    goes on behind the last shard that is whole on disk.
+
+    Args:
+        source: A folder with config.json and safetensors, as `save_pretrained` writes it.
+        target: A folder; with shards of the same settings it is gone on with.
+        level: Fraction of the groups of each set that goes, in [0, 1); at least one stays.
+        criterion: How a group's weights are scored, as for `group_scores`.
+        align: Neurons that stay are a multiple of this, if any go.
+
+    Returns:
+        `target`.
+
+    Raises:
+        ArgumentError: `level` or `criterion` is none, or the config has no number for the widths
+            of a layer that loses channels.
+        StorageError: a file cannot be read or written, or shards of other settings are there.
+        CompressionError: a score is NaN.
+    """
+    own, shards = Path(source), Shards(source)
+    model, _ = empty_model(own)
+    channels = analyze_channels(model, {"input_ids": torch.ones(1, _WORDS, dtype=torch.long)})
+    config: Any = model.config
+    kinds = [_field(one, config) for one in channels.prunable]
+    weights = _Read(shards)
+    scores = group_scores(channels, weights, criterion, normalize=False)
+    keep = [
+        keep_groups([score], level, scope="local", align=align if kind == _NEURONS else 1)[0]
+        for score, kind in zip(scores, kinds, strict=True)
+    ]
+    gone = {
+        one.name: (~mask).numpy().nonzero()[0]
+        for one, mask in zip(channels.prunable, keep, strict=True)
+        if not mask.all()
+    }
+    changes = {
+        kind: int(mask.sum()) for kind, mask in zip(kinds, keep, strict=True) if not mask.all()
+    }
+    if _KEYS in changes:
+        ratio = getattr(config, _HEADS) // getattr(config, _KEYS)
+        changes |= {_HEADS: changes[_KEYS] * ratio, "head_dim": config.head_dim}
+    cut = Cut(entries_of(channels, gone))
+    _check(own, cut, changes, shards, channels)
+    told = {"pruned": level, "criterion": str(criterion), "align": align}
+    writer = ShardWriter(target, told)
+    parts: dict[str, list[str]] = {}
+    for name in shards.names:
+        parts.setdefault(_part(name), []).append(name)
+    for part, names in parts.items():
+        if not writer.has(part):
+            writer.write(part, {name: _kept(cut, name, weights[name]) for name in names})
+    writer.finish(own, changes)
+    return Path(target)
+
+
+@final
+class _Read(Mapping[str, Tensor]):
+    """The tensors of shards, each read whenever it is asked for."""
+
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+        self._names = frozenset(shards.names)
+
+    @override
+    def __getitem__(self, name: str) -> Tensor:
+        return self._shards.read(name)
+
+    @override
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _field(group_set: GroupSet, config: Any) -> str:  # noqa: ANN401 (of transformers)
+    """Return which number of a config says how many groups a set has.
+
+    Raises:
+        ArgumentError: none does.
+    """
+    for field in (_NEURONS, _KEYS):
+        if getattr(config, field, None) == group_set.size:
+            return field
+    raise ArgumentError(
+        f"The {group_set.size} groups of channels at '{group_set.name}' have no number in the "
+        f"config of a {type(config).__name__} ({_NEURONS}, {_KEYS}), so that transformers could "
+        "not read the pruned model. Load it, and use structure_pruning and nncfx.thin.",
+    )
+
+
+def _check(
+    source: Path, cut: Cut, changes: Mapping[str, int], shards: Shards, channels: Channels
+) -> None:
+    """Check that a model of the changed config has the tensors that will be written.
+
+    Raises:
+        ArgumentError: it has others.
+        StorageError: shards lack a tensor.
+    """
+    before, after = (all_tensors(empty_model(source, **one)[0]) for one in ({}, changes))
+    for name in cut.names:
+        if name not in shards.names and not _is_tied(name, before, shards):
+            raise StorageError(f"'{source}' has no tensor '{name}'. Copy the model again.")
+    for name in set(shards.names) & before.keys():
+        shape = list(before[name].shape)
+        found = cut.shape(name, shape) if name in cut.names else shape
+        if name not in after or list(after[name].shape) != found:
+            raise ArgumentError(
+                f"'{name}' would have the shape {found}, and the config has no place for that: "
+                f"layers of {len(channels.prunable)} sets lose unlike numbers of channels. Load "
+                "the model, and use structure_pruning and nncfx.thin.",
+            )
+
+
+def _is_tied(name: str, tensors: Mapping[str, Tensor], shards: Shards) -> bool:
+    return any(tensors.get(one) is tensors[name] for one in shards.names)
+
+
+def _kept(cut: Cut, name: str, tensor: Tensor) -> Tensor:
+    return cut.kept(name, tensor) if name in cut.names else tensor
+
+
+def _part(name: str) -> str:
+    """Return the shard of a tensor: that of its block, by number, or that of the rest."""
+    numbers = [one for one in name.split(".") if one.isdigit()]
+    return f"block-{int(numbers[0]):05}" if numbers else "rest"

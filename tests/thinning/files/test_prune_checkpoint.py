@@ -1,0 +1,85 @@
+"""Checkpoints that are pruned from shards to shards are what the model in memory becomes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nncfx.channels import analyze_channels
+from nncfx.errors import ArgumentError, StorageError
+from nncfx.quantization.blocks.block_engine import WeightSettings
+from nncfx.quantization.checkpoints.checkpoint_folder import Shards
+from nncfx.quantization.checkpoints.quantize_checkpoint import quantize_checkpoint
+from nncfx.schemes import group_scores, keep_groups, zero_groups
+from nncfx.thinning import thin
+from nncfx.thinning.files.prune_checkpoint import prune_checkpoint
+
+transformers: Any = pytest.importorskip("transformers")
+
+
+def llama(**changes: object) -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(**{
+        "vocab_size": 90, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8,
+        "num_key_value_heads": 4, "intermediate_size": 96, "max_position_embeddings": 32,
+        "initializer_range": 0.2, **changes,
+    })  # fmt: skip
+    model: nn.Module = transformers.AutoModelForCausalLM.from_config(config)
+    return model.eval()
+
+
+def sentence() -> dict[str, Tensor]:
+    return {"input_ids": torch.arange(12)[None]}
+
+
+def saved(model: nn.Module, folder: Path) -> Path:
+    model.save_pretrained(folder, max_shard_size="60KB")
+    return folder
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_shards_hold_what_pruning_and_thinning_in_memory_leave(tied: bool, tmp_path: Path) -> None:
+    model = llama(tie_word_embeddings=tied)
+    target = prune_checkpoint(saved(model, tmp_path / "float"), tmp_path / "thin", 0.5, align=16)
+    channels = analyze_channels(model, sentence())
+    weights = dict(model.named_parameters())
+    scores = group_scores(channels, weights, normalize=False)
+    # 96 neurons and 4 groups of heads: 48 and 2 stay
+    keep = [keep_groups([one], 0.5, scope="local")[0] for one in scores]
+    zero_groups(channels, keep, weights)
+    expected = thin(model, sentence(), channels=channels).model
+    found = Shards(target)
+    state = expected.state_dict()
+    assert set(found.names) == set(state) - ({"lm_head.weight"} if tied else set())
+    assert all(torch.equal(found.read(name), state[name]) for name in found.names)
+    read = transformers.AutoModelForCausalLM.from_pretrained(target).eval()
+    assert read.config.intermediate_size == 48
+    assert (read.config.num_attention_heads, read.config.num_key_value_heads) == (4, 2)
+    with torch.no_grad():
+        torch.testing.assert_close(read(**sentence()).logits, expected(**sentence()).logits)
+
+
+def test_a_pruned_checkpoint_is_quantized_from_shards_to_shards(tmp_path: Path) -> None:
+    thin_one = prune_checkpoint(
+        saved(llama(), tmp_path / "float"), tmp_path / "thin", 0.5, align=32
+    )
+    settings = WeightSettings(group_size=32)
+    target = quantize_checkpoint(thin_one, tmp_path / "int4", [sentence()], settings)
+    packed = Shards(target).read("model.layers.0.mlp.up_proj.weight_packed")
+    assert packed.shape == (64, 64 * 4 // 32)  # 64 of 96 neurons stay
+
+
+def test_a_run_goes_on_with_the_same_settings_alone(tmp_path: Path) -> None:
+    source = saved(llama(), tmp_path / "float")
+    prune_checkpoint(source, tmp_path / "thin", 0.5)
+    with pytest.raises(StorageError, match="made by the settings"):
+        prune_checkpoint(source, tmp_path / "thin", 0.25)
+
+
+def test_a_model_whose_config_has_no_number_for_its_widths_is_refused(tmp_path: Path) -> None:
+    config = transformers.GPT2Config(n_embd=32, n_layer=1, n_head=4, vocab_size=90)
+    source = saved(transformers.GPT2LMHeadModel(config), tmp_path / "float")
+    with pytest.raises(ArgumentError, match="have no number in the config of a GPT2Config"):
+        prune_checkpoint(source, tmp_path / "thin", 0.5)
