@@ -146,7 +146,7 @@ def test_no_more_than_one_block_is_in_memory(
     source = saved(model, tmp_path / "float", "1GB")
     loaded: list[int] = []
     seen: list[nn.Module] = []
-    real_model, real = module._empty_model, module.quantize_block
+    real_model, real = module.empty_model, module.quantize_block
 
     def empty(folder: Path) -> tuple[nn.Module, torch.dtype]:
         made = real_model(folder)
@@ -160,7 +160,7 @@ def test_no_more_than_one_block_is_in_memory(
         loaded.append(sum(one.numel() for one in present))
         return real(block, *rest)
 
-    monkeypatch.setattr(module, "_empty_model", empty)
+    monkeypatch.setattr(module, "empty_model", empty)
     monkeypatch.setattr(module, "quantize_block", counted)
     quantize_checkpoint(source, tmp_path / "q", batches(), SETTINGS)
     first = model.model.layers[0]
