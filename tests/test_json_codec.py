@@ -1,9 +1,10 @@
 """What dataclasses say in JSON reads back, and what strangers wrote is refused by its place."""
 
 import dataclasses
+import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -11,7 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nncfx.errors import StorageError
+from nncfx.hago import Strategy
 from nncfx.json_codec import Limits, decode, encode, load_object
+from nncfx.runtimes import LatencyTable
+from nncfx.search import CandidateTrial, Trial
+from nncfx.thinning import ThinRecipe
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,3 +118,83 @@ def test_numbers_that_are_not_finite_are_read_where_they_may_stand() -> None:
 def test_text_that_holds_no_object_is_refused(text: str) -> None:
     with pytest.raises(StorageError, match=r"of recipes|The recipes is not JSON"):
         load_object(text, "recipes")
+
+
+TABLE = {
+    "latency_table": 1,
+    "machine": {"a": "b"},
+    "samples": {"k": [{"size": [1.0, 2.0], "ms": 0.5}]},
+    "scale": 1.5,
+}
+TRIAL = {
+    "number": 0,
+    "stage": "accuracy",
+    "level": 0.5,
+    "state": "done",
+    "metric": 0.9,
+    "objective": 2.0,
+    "standard_error": 0.1,
+    "details": {"a": [1, None]},
+    "error": None,
+    "seconds": 1.5,
+    "started": "t",
+    "after": 2,
+}
+FAILED = {
+    "number": 0,
+    "stage": "accuracy",
+    "level": 0.5,
+    "state": "failed",
+    "metric": None,
+    "objective": None,
+    "details": {},
+    "error": "E",
+    "seconds": 1.5,
+    "started": "t",
+}
+CANDIDATE = {
+    "number": 0,
+    "candidate": {"a": 0.5, "b": 4, "c": "x"},
+    "state": "done",
+    "outcomes": {"m": 1.0},
+    "error": None,
+    "seconds": 1.5,
+    "started": "t",
+}
+STRATEGY = {
+    "model_hash": 12,
+    "topology": {"node_conds": [False, True], "edge_conds": [True, False]},
+    "bits": [8],
+    "thresholds": [1.0, [0.5, 0.25]],
+}
+RECIPE = {
+    "format": "nncfx thin recipe",
+    "version": 1,
+    "model_class": "torch.nn.Sequential",
+    "removed": [{"tensor": "0.weight", "axis": 0, "entries": [1, 4]}],
+    "sizes": {"0": {"out_channels": 6, "kernel_size": [3, 3]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "again"),
+    [
+        (json.dumps(TABLE, indent=1), lambda text: LatencyTable.from_json(text).to_json()),
+        (json.dumps(TRIAL), lambda text: json.dumps(Trial.from_json(json.loads(text)).to_json())),
+        (json.dumps(FAILED), lambda text: json.dumps(Trial.from_json(json.loads(text)).to_json())),
+        (
+            json.dumps(CANDIDATE),
+            lambda text: json.dumps(CandidateTrial.from_json(json.loads(text)).to_json()),
+        ),
+        (
+            json.dumps(STRATEGY),
+            lambda text: json.dumps(Strategy.from_json(json.loads(text)).to_json()),
+        ),
+        (json.dumps(RECIPE, indent=1), lambda text: ThinRecipe.from_json(text).to_json()),
+    ],
+    ids=["table", "trial", "failed trial", "candidate", "strategy", "recipe"],
+)
+def test_what_was_written_before_there_was_a_codec_reads_and_is_written_as_it_was(
+    text: str, again: Callable[[str], str]
+) -> None:
+    assert again(text) == text
