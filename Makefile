@@ -44,10 +44,19 @@ release: .venv/torch
 	build/release/bin/pip --disable-pip-version-check install --quiet -c constraints.txt dist/*.whl
 	build/release/bin/python benchmarks/base_install.py
 
+# a fragment that is no list: each of its paragraphs becomes an item
+define AS_ITEMS
+FNR == 1 { is_list = /^- /; begins = 1 }
+is_list || /^$$/ { if (is_list) print; begins = 1; next }
+{ print (begins ? "- " : "  ") $$0; begins = 0 }
+endef
+export AS_ITEMS
+
 # gathers the fragments of changelog.d under the version, as a release begins
 changelog:
-	{ sed -n 1,3p CHANGELOG.md; printf '\n## %s\n\n' "$$($(BIN)/python -c 'import nncfx; print(nncfx.__version__)')"; \
-	  cat changelog.d/*.md; sed -n '4,$$p' CHANGELOG.md; } > CHANGELOG.next
+	version=$$(sed -n 's/^__version__.*"\(.*\)"$$/\1/p' nncfx/_version.py) && test -n "$$version" && \
+	{ sed -n 1,3p CHANGELOG.md; printf '\n## %s\n\n' "$$version"; awk "$$AS_ITEMS" changelog.d/*.md; \
+	  sed -n '4,$$p' CHANGELOG.md; } > CHANGELOG.next
 	mv CHANGELOG.next CHANGELOG.md
 	git rm -q changelog.d/*.md
 

@@ -113,10 +113,18 @@ def __getattr__(name: str) -> object:
 
     guess = did_you_mean(name, [*__all__, *_PACKAGES])
     if not name.startswith("_"):
-        from nncfx.controllers.base.nncf_names import instead_of
-
-        guess = instead_of(name) or guess
+        guess = _place(name) or guess
     raise AttributeError(f"nncfx has no '{name}'.{guess}")
+
+
+def _place(name: str) -> str:
+    from nncfx.guesses import home_of
+
+    if home := home_of(name):
+        return home
+    from nncfx.controllers.base.nncf_names import instead_of
+
+    return instead_of(name)
 
 
 def __dir__() -> list[str]:

@@ -63,6 +63,20 @@ def test_names_that_people_guess_are_there_or_pointed_to() -> None:
         _ = nncfx.prune
     with pytest.raises(AttributeError, match=r"nncfx\.quantize_weights"):
         _ = nncfx.compress_weights
+    for name, place in {
+        "qat": "create_compressed_model",
+        "PTQ": r"nncfx\.quantize\(",
+        "distill": "knowledge_distillation",
+        "save_model": r"nncfx\.save",
+        "flops": r"objectives\.macs",
+        "convert": r"nncfx\.strip",
+        "export_causal_lm": r"nncfx\.export\.export_causal_lm",
+        "CausalLM": r"nncfx\.runtimes\.CausalLM",
+        "Prune": r"nncfx\.schemes\.Prune",
+        "Minimize": r"nncfx\.objectives\.Minimize",
+    }.items():
+        with pytest.raises(AttributeError, match=place):
+            getattr(nncfx, name)
 
 
 def test_functions_are_not_replaced_by_packages_of_their_name() -> None:

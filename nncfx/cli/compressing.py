@@ -4,6 +4,7 @@ import importlib.util
 import json
 import logging
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
@@ -25,6 +26,8 @@ __all__ = ["OUTSIDE", "compress", "demo", "resume", "status"]
 
 OUTSIDE: Final = 3
 """The exit code when the compressed model is outside of the budget of its search."""
+
+_FOLLOW_SECONDS: Final = 5.0
 
 AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON, not text.")]
 Workers = Annotated[
@@ -100,19 +103,27 @@ def status(
     folder: Annotated[Path, typer.Argument(help="The folder of a run, ended or not.")],
     *,
     html: Annotated[
-        Path | None, typer.Option(help="Also write the report of what there is so far.")
+        Path | None, typer.Option(help="Also write the page of what there is so far.")
     ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Write the page anew every 5 s until the run ends.")
+    ] = False,
     as_json: AsJSON = False,
 ) -> None:
     """Show how far a run has come: trials, the best so far, the time left."""
     from nncfx.tasks import run_status
 
+    if follow and html is None:
+        raise ArgumentError("--follow writes the page of --html anew. Give both.")
     found = run_status(folder)
     if html is not None:
-        from nncfx.report import write_report
-        from nncfx.tasks.unfinished import evidence_so_far
+        from nncfx.tasks.unfinished import write_page
 
-        write_report(html, evidence_so_far(folder))
+        write_page(folder, html)
+        while follow and found.state == "running":
+            time.sleep(_FOLLOW_SECONDS)
+            found = run_status(folder)
+            write_page(folder, html)
     if as_json:
         _print(found.to_json())
     else:

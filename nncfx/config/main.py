@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 from typing_extensions import override
 
@@ -181,8 +181,21 @@ class NNCFConfig(Section):
         return cls._read(_parse(text, source), source)
 
 
+_MISPLACED: Final = (
+    "algorithm",
+    "params",
+    "initializer",
+    "pruning_init",
+    "sparsity_init",
+    "sample_size",
+)
+"""Keys of algorithms and inputs that no script has for itself: at the top they are mistakes."""
+
+
 def _is_users(key: object, known: Iterable[str]) -> bool:
-    """Return whether `key` is none of ours, nor one misspelt."""
+    """Return whether `key` is none of ours, nor one misspelt or out of place."""
+    if key in _MISPLACED:
+        return False
     nearly = 0.8
     is_text = isinstance(key, str)
     return is_text and not difflib.get_close_matches(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nncfx.errors import MissingExtraError
 from nncfx.evidence.evidence import Evidence
@@ -17,7 +17,10 @@ from nncfx.report.words import explained
 from nncfx.runtimes import call_words
 from nncfx.storage.formats.whole_file import write_text
 
-__all__ = ["render_report", "write_report"]
+if TYPE_CHECKING:
+    import jinja2
+
+__all__ = ["environment", "render_report", "write_report"]
 
 
 def render_report(evidence: Evidence) -> str:
@@ -31,19 +34,6 @@ def render_report(evidence: Evidence) -> str:
     Raises:
         MissingExtraError: jinja2 is not installed.
     """
-    try:
-        import jinja2
-        import markupsafe
-    except ImportError as error:
-        raise MissingExtraError("jinja2", "report", "writing a report") from error
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("nncfx.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(titled=titled, moment=moment_text, word=_word(markupsafe.Markup))
     studies = [
         {
             "study": study,
@@ -53,23 +43,49 @@ def render_report(evidence: Evidence) -> str:
         }
         for number, study in enumerate(evidence.studies, start=1)
     ]
-    return environment.get_template("report.html.j2").render(
-        evidence=evidence,
-        headline=headline(evidence),
-        warning=warning(evidence),
-        call=call_words(evidence.batch, evidence.threads),
-        checks=checks(evidence),
-        summary=summary_table(evidence),
-        studies=studies,
-        layers=layer_table(evidence.layers),
-        fronts=scatters(evidence),
-        tree=network_tree(evidence),
-        histograms=histograms(evidence.weights),
-        downloads=downloads(evidence),
-        artefacts=artefacts(evidence),
-        has_kernels=any(row.kernel for row in evidence.layers),
-        has_times=any(row.time_before_ms or row.time_after_ms for row in evidence.layers),
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            evidence=evidence,
+            headline=headline(evidence),
+            warning=warning(evidence),
+            call=call_words(evidence.batch, evidence.threads),
+            checks=checks(evidence),
+            summary=summary_table(evidence),
+            studies=studies,
+            layers=layer_table(evidence.layers),
+            fronts=scatters(evidence),
+            tree=network_tree(evidence),
+            histograms=histograms(evidence.weights),
+            downloads=downloads(evidence),
+            artefacts=artefacts(evidence),
+            has_kernels=any(row.kernel for row in evidence.layers),
+            has_times=any(row.time_before_ms or row.time_after_ms for row in evidence.layers),
+        )
     )
+
+
+def environment() -> "jinja2.Environment":
+    """Return what renders the templates of pages.
+
+    Raises:
+        MissingExtraError: jinja2 is not installed.
+    """
+    try:
+        import jinja2
+        import markupsafe
+    except ImportError as error:
+        raise MissingExtraError("jinja2", "report", "writing a report") from error
+    found = jinja2.Environment(
+        loader=jinja2.PackageLoader("nncfx.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters.update(titled=titled, moment=moment_text, word=_word(markupsafe.Markup))
+    return found
 
 
 def _word(markup: Callable[[str], Any]) -> Callable[[str], Any]:

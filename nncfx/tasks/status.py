@@ -237,7 +237,10 @@ def _aims(search: Mapping[str, Any]) -> tuple[float | None, bool]:
 
 
 def read_journal(journal: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
-    """Return header and records; a line that is being written now is left out."""
+    """Return header and trials; a line that is being written now is left out.
+
+    So are the leases of workers, which say what is tried now.
+    """
     lines = read_lines(journal).lines
     try:
         header, *records = (json_line(line) for line in lines)
@@ -250,7 +253,7 @@ def read_journal(journal: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str
         raise StorageError(
             f"'{journal}' is no journal of a search: line 1, {error.json_path}: {error.message}.",
         ) from error
-    return header, records
+    return header, [one for one in records if "lease" not in one]
 
 
 def _state(folder: Path, lock: Path) -> Literal["running", "ended", "stopped"]:

@@ -23,14 +23,15 @@ from nncfx.errors import ArgumentError, MissingExtraError
 from nncfx.evidence.evidence import Evidence, ModelFacts
 from nncfx.evidence.layer_table import layer_rows
 from nncfx.graph.macs import total_macs
+from nncfx.json_codec import load_object
 from nncfx.runtimes import Timing
-from nncfx.storage.formats.whole_file import SavedFile, write_text
+from nncfx.storage.formats.whole_file import SavedFile, read_text, write_text
 from nncfx.tasks.task import Task
 from nncfx.thinning import ThinRecipe, save_thinned, thin
 from nncfx.tracing import trace
 from nncfx.training import Recipe, Training, TrainingProgress, create_compressed_model
 
-__all__ = ["PROGRESS", "Say", "Trained", "evidence_of", "save_compressed", "train_task"]
+__all__ = ["PROGRESS", "Say", "Trained", "evidence_of", "history", "save_compressed", "train_task"]
 
 Say = Callable[[str], None]
 """Takes a line that tells how far a run has come."""
@@ -231,6 +232,15 @@ class _NumberedBatches:
         yield from batches
 
 
+def history(folder: Path) -> list[dict[str, Any]]:
+    """Return step, loss and level at the end of each epoch of the training in `folder`."""
+    if not (folder / PROGRESS).is_file():
+        return []
+    facts: dict[str, Any] = load_object(read_text(folder / PROGRESS), "progress of a training")
+    found: list[dict[str, Any]] = facts.get("epochs", [])
+    return found
+
+
 @final
 class _Progress:
     """Tells each epoch, and writes it down for `nncfx status`."""
@@ -238,17 +248,20 @@ class _Progress:
     def __init__(self, path: Path, say: Say, step: int) -> None:
         self._path, self._say = path, say
         self._began, self._first = time.monotonic(), step
+        self._epochs = [one for one in history(path.parent) if one["step"] <= step]
 
     def __call__(self, at: TrainingProgress) -> None:
         seconds = time.monotonic() - self._began
         left = seconds / max(at.step - self._first, 1) * (at.steps - at.step)
-        facts = {
+        facts: dict[str, Any] = {
             "step": at.step,
             "steps": at.steps,
             "loss": at.loss,
             "level": at.level,
             "seconds_left": left,
         }
+        self._epochs.append({name: facts[name] for name in ("step", "loss", "level")})
+        facts["epochs"] = self._epochs
         write_text(self._path, json.dumps(facts) + "\n")
         self._say(
             f"step {at.step} of {at.steps}: loss {at.loss:.4f}, level {at.level:.3f}, "

@@ -3,7 +3,7 @@
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nncfx import objectives
 from nncfx.compressor import machine_facts, version_facts
@@ -14,9 +14,74 @@ from nncfx.objectives import Objective
 from nncfx.search import CAUTION, SearchResult, Trial
 from nncfx.search.one_level.results import best_trial
 from nncfx.tasks.run import EVIDENCE
-from nncfx.tasks.status import JOURNAL, read_journal, run_status
+from nncfx.tasks.status import JOURNAL, RunStatus, read_journal, run_status
+from nncfx.tasks.training import history
 
-__all__ = ["evidence_so_far"]
+if TYPE_CHECKING:
+    from nncfx.report.progress import Progress
+
+__all__ = ["evidence_so_far", "write_page"]
+
+
+def write_page(folder: str | Path, path: str | Path) -> Path:
+    """Write the page of what the run in `folder` has come to, and return its path.
+
+    A run that has ended, or searches one level, has the report; of a training there are its
+    epochs, and of the search of a space its trials.
+
+    Raises:
+        StorageError: there is no run, or a file of it is damaged.
+        SearchError: nothing has been measured yet.
+        MissingExtraError: jinja2 is not installed.
+    """
+    from nncfx.report.page import write_report
+    from nncfx.report.progress import write_progress
+
+    folder = Path(folder)
+    status = run_status(folder)
+    if status.state == "ended" or not (rows := _rows(folder, status)):
+        return write_report(path, evidence_so_far(folder))
+    return write_progress(path, _progress(folder, status, rows))
+
+
+def _rows(folder: Path, status: RunStatus) -> list[dict[str, Any]]:
+    """Return the epochs of a training or the trials of a space; none of another search."""
+    if status.kind == "training":
+        return history(folder) or [{"step": status.done}]
+    header, records = read_journal(folder / JOURNAL)
+    if header.get("header", {}).get("kind") != "candidates":
+        return []
+    return [
+        {
+            "trial": one["number"],
+            **one["candidate"],
+            **(one.get("outcomes") or {}),
+            "state": one["state"],
+        }
+        for one in records
+    ] or [{"trial": "none yet"}]
+
+
+def _progress(folder: Path, status: RunStatus, rows: list[dict[str, Any]]) -> "Progress":
+    from nncfx.report.progress import Progress
+
+    what = "trials" if status.kind == "search" else "steps"
+    facts = {
+        "objective": status.objective,
+        "asked for": "" if status.threshold is None else f"{status.threshold:.4f}",
+        "dense": "" if status.dense_metric is None else f"{status.dense_metric:.4f}",
+        "time left": "" if status.seconds_left is None else f"{status.seconds_left:.0f} s at most",
+        "last change": status.last_change,
+    }
+    chosen = None if status.best is None else dict(status.best.candidate)
+    best = (number for number, one in enumerate(rows) if chosen and chosen.items() <= one.items())
+    return Progress(
+        title=folder.resolve().name,
+        state=f"{status.state}, {status.done} of at most {status.at_most} {what} done",
+        facts={name: text for name, text in facts.items() if text},
+        rows=rows,
+        best=next(best, None),
+    )
 
 
 def evidence_so_far(folder: str | Path) -> Evidence:
@@ -35,15 +100,13 @@ def evidence_so_far(folder: str | Path) -> Evidence:
         return Evidence.read(folder / EVIDENCE)
     if status.kind == "training" or not (folder / JOURNAL).is_file():
         raise SearchError(
-            f"'{folder}' holds a training, of which there is no report before its end. Leave "
-            "--html out.",
+            f"'{folder}' holds a training, whose evidence is measured at its end.",
         )
     header, records = read_journal(folder / JOURNAL)
     said: Mapping[str, Any] = header.get("header", {})
     if said.get("kind") == "candidates":
         raise SearchError(
-            f"'{folder}' holds the search of a space, of which there is no report before its end. "
-            "Leave --html out.",
+            f"'{folder}' holds the search of a space, whose evidence is measured at its end.",
         )
     trials = [Trial.from_json(dict(one)) for one in records]
     if not trials or trials[0].measurement is None:

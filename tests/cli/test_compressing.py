@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from nncfx.cli.commands import application
+
 
 def run(folder: Path, *arguments: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
     """Return the ended process `python -m nncfx ...` in `folder`."""
@@ -135,11 +137,65 @@ def test_every_other_command_runs_as_a_process(begun: Path) -> None:
     assert "m.onnx" in run(begun, "benchmark", "m.onnx", "q.onnx", "--seconds", "0.05").stdout
     run(begun, "quantize", "task.json", "--output", "q.safetensors")
     run(begun, "pack", "q.safetensors")
+    assert "CRC-32" in run(begun, "inspect-file", "q.nncfx").stdout
     again = ("unpack", "q.nncfx", "--output", "again.safetensors")
     run(begun, *again)
     assert "hold the same" in run(begun, "diff", "q.safetensors", "again.safetensors").stdout
     assert "there already" in run(begun, "unpack", "q.nncfx", code=2).stderr
     assert "torch" in run(begun, "version").stdout
+
+
+def test_every_command_is_run_as_a_process_here() -> None:
+    """A command that is added to the table is added to a test of this file."""
+    commands = {
+        one.name or one.callback.__name__.replace("_", "-")
+        for one in application.registered_commands
+        if one.callback is not None
+    }
+    text = Path(__file__).read_text(encoding="utf-8")
+    assert sorted(one for one in commands if f'"{one}"' not in text) == []
+
+
+@pytest.mark.slow
+def test_two_workers_make_the_trials_of_a_search(begun: Path) -> None:
+    done = run(begun, "compress", "task.json", "--folder", "two", "--workers", "2")
+    assert "slow_accuracy" in done.stdout
+    assert json.loads(run(begun, "status", "two", "--json").stdout)["state"] == "ended"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["training", "space"])
+def test_a_page_of_a_run_that_has_no_common_level(begun: Path, tmp_path: Path, kind: str) -> None:
+    document = json.loads((begun / "task.json").read_text())
+    if kind == "training":
+        del document["search"]
+        document["compression"] = [{"algorithm": "magnitude_sparsity", "sparsity_init": 0.3}]
+        document.setdefault("train", {})["epochs"] = 3
+    else:
+        schemes = [{"name": "Prune", "level": [0.1, 0.8]}]
+        document["search"] |= {"schemes": schemes, "objective": "footprint"}
+    (tmp_path / "task.json").write_text(json.dumps(document))
+    (tmp_path / "task.py").write_text((begun / "task.py").read_text())
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nncfx", "compress", "task.json"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    file = tmp_path / "task-run" / ("training.json" if kind == "training" else "journal.jsonl")
+    while not (file.exists() and file.read_bytes().count(b"\n") > (kind == "space")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGSTOP)
+    run(tmp_path, "status", "task-run", "--html", "now.html")
+    page = (tmp_path / "now.html").read_text()
+    assert "Not ended: running" in page
+    assert ("loss" if kind == "training" else "Prune level") in page
+    assert 'http-equiv="refresh"' in page
+    process.send_signal(signal.SIGCONT)
+    run(tmp_path, "status", "task-run", "--html", "now.html", "--follow")
+    assert process.wait() == 0
+    assert "Not ended" not in (tmp_path / "now.html").read_text()
 
 
 @pytest.mark.slow

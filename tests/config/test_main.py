@@ -368,3 +368,19 @@ def test_a_missing_file_is_a_config_error(tmp_path: Path) -> None:
 )
 def test_a_key_at_a_wrong_place_is_told_the_right_one(document: dict[str, Any], told: str) -> None:
     assert fault(document).endswith(told)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "home"),
+    [
+        ("algorithm", "quantization", "compression"),
+        ("params", {"pruning_target": 0.4}, "compression"),
+        ("pruning_init", 0.1, "compression"),
+        ("sample_size", [1, 3], "input_info"),
+    ],
+)
+def test_a_key_of_a_section_at_the_top_is_told_its_place(
+    key: str, value: object, home: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"'{key}' belongs one level deeper.*'{home}'"):
+        NNCFConfig.from_dict({key: value})

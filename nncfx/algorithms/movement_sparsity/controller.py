@@ -33,6 +33,7 @@ from nncfx.controllers import (
     StepCounter,
     sparsity_statistics,
 )
+from nncfx.controllers.base.shared_gradients import warn_unused_scores
 from nncfx.controllers.masks.whole_channels import whole_channel_masks
 from nncfx.network import NNCFNetwork
 
@@ -229,3 +230,4 @@ class MovementSparsityController(Controller):
         for name, one in self.masks.items():
             one.freeze(masks[name])
         self.is_settled = True
+        warn_unused_scores(self.model, ALGORITHM)

@@ -25,6 +25,7 @@ from nncfx.controllers import (
     sparsity_scheduler,
     sparsity_statistics,
 )
+from nncfx.controllers.base.shared_gradients import warn_unused_scores
 
 __all__ = ["RBLoss", "RBSparsityController"]
 
@@ -103,6 +104,7 @@ class RBSparsityController(Controller):
         self._freeze_when_due(epoch)
         if not was_learning or epoch < self.config.params.sparsity_freeze_epoch:
             return
+        warn_unused_scores(self.model, ALGORITHM)
         if (reached := self._reached()) < self.level - _WIDTH:
             warnings.warn(
                 f"The masks of rb_sparsity stand still from now on, at {reached:.0%} of the "

@@ -23,8 +23,6 @@ _INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
         "CompressionStage": "nncfx.controllers.CompressionStage",
         "EarlyExitCompressionTrainingLoop": "nncfx.controllers.train_to_accuracy",
         "compress_weights": "nncfx.quantize_weights, with bits and group_size",
-        "prune": "create_compressed_model with 'filter_pruning' and then nncfx.thin, or "
-        "nncfx.Compressor with nncfx.schemes.FilterPrune",
         "quantize_with_accuracy_control": "nncfx.quantization.quantize_with_accuracy_control",
         "build_graph": "nncfx.wrap(model, example_inputs).nncf.graph",
         "create_accuracy_aware_training_loop": "nncfx.controllers.train_to_accuracy",

@@ -1,14 +1,16 @@
 """Average what hooks learn over the processes that share a sharded model."""
 
+import warnings
 from typing import Any, Final, final
 
 import torch
 from torch import Tensor, nn
 
+from nncfx.controllers.base.loop_watch import TrainingLoopWarning
 from nncfx.network import NNCFNetwork
 from nncfx.storage.models.sharded_models import has_shards, several_processes
 
-__all__ = ["average_gradients"]
+__all__ = ["average_gradients", "warn_unused_scores"]
 
 _AVERAGED: Final = "_nncf_averaged"
 
@@ -29,6 +31,22 @@ def average_gradients(model: nn.Module) -> None:
         setattr(parameter, _AVERAGED, True)
         hooked: Any = parameter  # torch leaves the method untyped
         hooked.register_post_accumulate_grad_hook(average)
+
+
+def warn_unused_scores(model: nn.Module, algorithm: str) -> None:
+    """Warn that scores that take no gradient any more stop DistributedDataParallel.
+
+    Nothing happens with one process, or where the model is sharded: `average_gradients` does not
+    wait for them.
+    """
+    if several_processes() and not has_shards(model):
+        warnings.warn(
+            f"The scores of {algorithm} stand still from now on and take no gradient, for which "
+            "DistributedDataParallel waits in vain. Make it with find_unused_parameters=True, or "
+            "wrap the model anew now.",
+            TrainingLoopWarning,
+            stacklevel=2,
+        )
 
 
 @final

@@ -96,10 +96,6 @@ class TensorFile:
         found = itertools.islice(read_segment(data, rows), len(needed))
         return {row.name: one for row, one in found if row == wanted or row.count <= _KEPT_NUMBERS}
 
-    def checksum(self, name: str) -> int:
-        """Return the CRC-32 of the segment that has the tensor `name`, one of `names`."""
-        return self._spans[self._rows[name].name].crc
-
     def stream(self) -> Iterator[tuple[TensorRow, BitTensor]]:
         """Yield every stored tensor with its row in file order, tied ones once.
 
