@@ -150,7 +150,7 @@ def write_results(run: Run, model: nn.Module, recipes: list[Any], data: Path) ->
         name = result_name(run, bits)
         path = RESULTS / f"{name}.nncfx"
         stored = small if run.algorithm == "quantization" else small.half()
-        save_thinned(path, stored, recipes, signed_zeros=False)
+        save_thinned(path, stored, recipes)
         right = hits_of_test(loaded(path, run.network, data), run.network, data)
         claim = {
             "name": name,

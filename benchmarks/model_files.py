@@ -122,7 +122,7 @@ def row(name: str, level: float, model: nn.Module, right: float) -> str:
     whole = sum(one.numel() for one in model.parameters())
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.nncfx"
-        size = nncfx.storage.save(path, model, signed_zeros=False).size_bytes
+        size = nncfx.storage.save(path, model).size_bytes
     return (
         f"| {name} | {level} | {right:.1f} % | {4 * left:,} | {whole / left:.1f}x "
         f"| {size:,} | {4 * whole / size:.1f}x |"

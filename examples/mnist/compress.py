@@ -104,7 +104,7 @@ def main() -> None:
     # half the precision for the shared values and the biases costs nothing that can be measured
     small = compress(model, recipe, train).half().float()
     small = nncfx.thin(small, train[0][:2]).model
-    saved = nncfx.storage.save(options.output, small, signed_zeros=False)
+    saved = nncfx.storage.save(options.output, small)
     again = nncfx.storage.load(options.output, NETWORKS[options.network]())
     left = sum(int(one.count_nonzero()) for one in again.parameters())
     print(f"accuracy {dense:.2f} % to {digits.accuracy(again, test):.2f} % (test, 10,000 images)")

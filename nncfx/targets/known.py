@@ -1,8 +1,8 @@
 """The targets that come with nncfx.
 
 Source: the fusion rules of ONNX Runtime and OpenVINO on x86 with VNNI were measured (see
-`docs/integer_export.md`), as was the gain without VNNI (`docs/benchmarks/quantized_latency.md`); VTA and the
-sample are those of Hago's example. Costs of copies are measured by
+`docs/integer_export.md`), as was the gain without VNNI (`docs/benchmarks/quantized_latency.md`);
+VTA and the sample are those of Hago's example. Costs of copies are measured by
 `benchmarks/unconstrained_costs.py`; for ONNX Runtime those per number come from a profile of
 DenseNet-121, whose tensors do not stay in the cache as those of the script do.
 """

@@ -198,7 +198,7 @@ def test_the_file_holds_the_shared_values_exactly(tmp_path: Path) -> None:
     }
     _, model = clustered(sparsity, bits=3)
     stripped = nncfx.strip(model)
-    nncfx.storage.save(tmp_path / "m.nncfx", stripped, signed_zeros=False)
+    nncfx.storage.save(tmp_path / "m.nncfx", stripped)
     again = nncfx.storage.load(tmp_path / "m.nncfx", net())
     assert torch.equal(again[0].weight, stripped[0].weight)
     rows = {row.name: row for row in nncfx.storage.inspect(tmp_path / "m.nncfx")}

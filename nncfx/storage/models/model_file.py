@@ -61,7 +61,7 @@ def save(
     path: str | os.PathLike[str],
     model: nn.Module,
     *,
-    signed_zeros: bool = True,
+    signed_zeros: bool = False,
     integers: bool = True,
     mode: Mode = "auto",
     metadata: Mapping[str, object] | None = None,
@@ -69,9 +69,9 @@ def save(
     """Write `model`, as far as it has been compressed, to `path` and return the file's size.
 
     Every tensor of the `state_dict` is written under the codec that makes it smallest, without
-    loss: `load` gives the same bits. Tied tensors are written once. What thinning and quantizing
-    changed beside tensors goes along, so that `load` makes the model of a fresh dense one. The
-    file appears whole or not at all.
+    loss: `load` gives the same numbers, bit for bit (of -0.0, see `signed_zeros`). Tied tensors
+    are written once. What thinning and quantizing changed beside tensors goes along, so that
+    `load` makes the model of a fresh dense one. The file appears whole or not at all.
 
     A quantized weight is written as its integers; `load` puts in its place the number that each
     stands for, so that outputs are the same bits. What other hooks make of weights, such as
@@ -80,8 +80,8 @@ def save(
     Args:
         path: The file; one that exists is replaced.
         model: Any model, also wrapped or thinned, on any device but `meta`.
-        signed_zeros: False writes -0.0 as 0.0. Weights that were masked by multiplication are
-            full of -0.0, which a lossless file has to tell apart from 0.0.
+        signed_zeros: True keeps -0.0 apart from 0.0. Weights that were masked by multiplication
+            are full of it, and their signs can double the file; by default it becomes 0.0.
         integers: False writes quantized weights as the floats that training would go on with, and
             the grids that are learned as such.
         mode: `small` codes each integer in the context of its neighbours: files are some 10 %
@@ -105,7 +105,7 @@ def save(
 def file_bytes(
     model: nn.Module,
     *,
-    signed_zeros: bool = True,
+    signed_zeros: bool = False,
     integers: bool = True,
     mode: Mode = "auto",
     metadata: Mapping[str, object] | None = None,

@@ -24,7 +24,7 @@ def save_thinned(
     model: nn.Module,
     recipes: Sequence[ThinRecipe] = (),
     *,
-    signed_zeros: bool = True,
+    signed_zeros: bool = False,
 ) -> SavedFile:
     """Write a thin model as a `.nncfx` file that `load_thinned` makes the model of again.
 
@@ -33,7 +33,7 @@ def save_thinned(
         model: What thinning returned.
         recipes: Of all the thinnings that led from the dense model to it, in their order; by
             default those that the model carries, as what `thin` returns does.
-        signed_zeros: False writes -0.0, of which masked weights are full, as 0.0.
+        signed_zeros: True keeps -0.0, of which masked weights are full, apart from 0.0.
 
     Raises:
         StorageError: As `nncfx.storage.save`.

@@ -92,14 +92,14 @@ def test_a_run_saves_what_it_found_whatever_form_that_has(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("is_graph", [True, False])
-def test_signed_zeros_of_masked_weights_can_be_left_out(tmp_path: Path, *, is_graph: bool) -> None:
+def test_signed_zeros_of_masked_weights_are_left_out(tmp_path: Path, *, is_graph: bool) -> None:
     dense = Tutorial()
     result = thinned(dense)
     model, recipes = (result.model, [result.recipe]) if is_graph else (dense, [])
     with torch.no_grad():
         model.last.weight.mul_(torch.rand(model.last.weight.shape).gt(0.9))
-    with_signs = save_thinned(tmp_path / "a", model, recipes)
-    without = save_thinned(tmp_path / "b", model, recipes, signed_zeros=False)
+    with_signs = save_thinned(tmp_path / "a", model, recipes, signed_zeros=True)
+    without = save_thinned(tmp_path / "b", model, recipes)
     assert without.size_bytes < with_signs.size_bytes
     weight = load_thinned(tmp_path / "b", Tutorial()).last.weight
     assert torch.equal(weight, model.last.weight)
