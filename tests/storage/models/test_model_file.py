@@ -82,7 +82,7 @@ def test_trained_weights_come_back_bit_for_bit(name: str, tmp_path: Path) -> Non
     holder = nn.Module()
     for key, value in state.items():
         holder.register_buffer(key.replace(".", "-"), value)
-    save(tmp_path / "a.nncfx", holder)
+    save(tmp_path / "a.nncfx", holder, signed_zeros=True)
     found = load_state(tmp_path / "a.nncfx")
     assert same_bits(found, {key.replace(".", "-"): value for key, value in state.items()})
 
@@ -101,7 +101,7 @@ def test_every_dtype_comes_back(tmp_path: Path) -> None:
     holder.register_buffer("nan", torch.tensor([float("nan"), -0.0, float("inf")]))
     holder.register_buffer("empty", torch.zeros(0, 3))
     holder.register_buffer("strided", torch.arange(12.0).reshape(3, 4).T)
-    save(tmp_path / "a.nncfx", holder)
+    save(tmp_path / "a.nncfx", holder, signed_zeros=True)
     assert same_bits(load_state(tmp_path / "a.nncfx"), holder.state_dict())
 
 
@@ -243,7 +243,7 @@ def test_what_a_file_cannot_hold_is_refused_by_name(
 def test_a_bool_that_is_neither_is_refused(tmp_path: Path) -> None:
     holder = nn.Module()
     holder.register_buffer("mask", torch.tensor([True, False, True] * 7))
-    save(tmp_path / "a.nncfx", holder)
+    save(tmp_path / "a.nncfx", holder, signed_zeros=True)
     holder.mask.view(torch.uint8)[3] = 2
     save(tmp_path / "b.nncfx", holder)
     with pytest.raises(StorageError, match="neither 0 nor 1"):
