@@ -117,6 +117,7 @@ DOORS: dict[str, Callable[[Any, Path], object]] = {
     "storage.save": lambda model, path: nncfx.storage.save(path, model),
     "save": lambda model, path: nncfx.save(path, model),
 }
+OFFLOADED = ("offloaded", "with two hooks")
 GATHERED = ("tensor parallel", "FSDP 2")
 GATHERING = (
     *("wrap", "create_compressed_model", "thin", "save"),
@@ -126,8 +127,11 @@ GATHERING = (
 
 @pytest.mark.usefixtures("group")
 @pytest.mark.filterwarnings("ignore:FSDP is switching to use .NO_SHARD.:UserWarning")
-@pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("kind", PARTED)
+@pytest.mark.parametrize(
+    ("kind", "door"),
+    [(kind, door) for kind in PARTED for door in DOORS
+     if kind not in OFFLOADED or door != "analyze_channels"],
+)  # fmt: skip
 def test_a_model_that_is_not_whole_is_refused_at_every_door_that_does_not_gather_it(
     kind: str, door: str, tmp_path: Path
 ) -> None:
@@ -145,6 +149,16 @@ def test_a_model_that_is_not_whole_is_refused_at_every_door_that_does_not_gather
         DOORS[door](model, tmp_path / "file")
     assert [type(one) for one in model.modules()] == classes
     assert not (tmp_path / "file").exists()
+
+
+@pytest.mark.parametrize("part", [offloaded, offloaded_with_more])
+def test_channels_of_an_offloaded_model_are_those_of_the_whole(
+    part: Callable[[nn.Module], nn.Module],
+) -> None:
+    def groups(model: nn.Module) -> list[str]:
+        return [str(one) for one in nncfx.channels.analyze_channels(model, X).group_sets]
+
+    assert groups(part(Net())) == groups(Net()) != []
 
 
 @pytest.mark.usefixtures("group")
