@@ -26,7 +26,7 @@ from nncfx.schemes import footprint_bytes, nonzero_parameters
 from nncfx.search import SearchResult, Trial, posterior_curve
 from nncfx.tracing import ExampleInputs, trace
 
-__all__ = ["EvidenceInputs", "StudyWords", "build_evidence", "fingerprint", "study"]
+__all__ = ["EvidenceInputs", "StudyWords", "build_evidence", "fingerprint", "model_facts", "study"]
 
 # The final comparison is the claim, so it takes longer than one among many of the search.
 _PROOF_SECONDS = 2.0
@@ -126,24 +126,49 @@ def _clock_notes(timing: Timing) -> tuple[str, ...]:
     )
 
 
-def _facts(inputs: EvidenceInputs, chosen: CandidateModel | None, timing: Timing) -> ModelFacts:
-    """Return the facts of `chosen`, or of the dense model."""
-    model = inputs.dense if chosen is None else chosen.model
-    if chosen is None:
-        packed, size = packed_bytes(model), _file_bytes(model)
-    else:
-        packed = size = int(chosen.file_bytes())
+def model_facts(
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    *,
+    accuracy: float,
+    timing: Timing | None,
+    footprint: int | None = None,
+    file_bytes: int | None = None,
+) -> ModelFacts:
+    """Return what a report shows of `model`.
+
+    Args:
+        model: dense, or compressed and stripped.
+        example_inputs: the first example counts MACs.
+        accuracy: of the model.
+        timing: of the model; None where it was not timed.
+        footprint: bytes of what is not zero; None: as `footprint_bytes` counts them in `model`.
+        file_bytes: of its `.nncfx` file; None: safetensors has it, and it is packed to compare.
+    """
+    packed = packed_bytes(model) if file_bytes is None else file_bytes
     return ModelFacts(
-        accuracy=inputs.accuracies[chosen is not None],
+        accuracy=accuracy,
         parameters=sum(p.numel() for p in model.parameters()),
         nonzero=nonzero_parameters(model),
-        macs=total_macs(trace(model, one_example(inputs.example_inputs))),
-        footprint_bytes=footprint_bytes(model if chosen is None else chosen.compressed),
-        file_bytes=size,
+        macs=total_macs(trace(model, one_example(example_inputs))),
+        footprint_bytes=footprint_bytes(model) if footprint is None else footprint,
+        file_bytes=_file_bytes(model) if file_bytes is None else file_bytes,
         packed_bytes=packed,
-        latency_ms=timing.median_ms,
-        latency_interval_ms=timing.interval_ms,
-        throughput=timing.throughput,
+        latency_ms=None if timing is None else timing.median_ms,
+        latency_interval_ms=None if timing is None else timing.interval_ms,
+        throughput=None if timing is None else timing.throughput,
+    )
+
+
+def _facts(inputs: EvidenceInputs, chosen: CandidateModel | None, timing: Timing) -> ModelFacts:
+    """Return the facts of `chosen`, or of the dense model."""
+    return model_facts(
+        inputs.dense if chosen is None else chosen.model,
+        inputs.example_inputs,
+        accuracy=inputs.accuracies[chosen is not None],
+        timing=timing,
+        footprint=None if chosen is None else footprint_bytes(chosen.compressed),
+        file_bytes=None if chosen is None else int(chosen.file_bytes()),
     )
 
 

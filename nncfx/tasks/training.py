@@ -12,23 +12,20 @@ import torch
 from torch import nn
 
 from nncfx.compressor import machine_facts, version_facts
+from nncfx.compressor.build_evidence import model_facts
 from nncfx.compressor.evaluation.examples import one_example
 from nncfx.compressor.evaluation.metrics import metric_name, metric_value
-from nncfx.compressor.trials.candidate import packed_bytes
 from nncfx.compressor.trials.candidate_timer import CandidateTimer
 from nncfx.config import PruningConfig
 from nncfx.controllers import CompressionStage
-from nncfx.controllers.base.weights import own_parameters
 from nncfx.errors import ArgumentError, MissingExtraError
-from nncfx.evidence.evidence import Evidence, ModelFacts
+from nncfx.evidence.evidence import Evidence
 from nncfx.evidence.layer_table import layer_rows
-from nncfx.graph.macs import total_macs
 from nncfx.json_codec import load_object
 from nncfx.runtimes import Timing
 from nncfx.storage.formats.whole_file import SavedFile, read_text, write_text
 from nncfx.tasks.task import Task
 from nncfx.thinning import ThinRecipe, save_thinned, thin
-from nncfx.tracing import trace
 from nncfx.training import Recipe, Training, TrainingProgress, create_compressed_model
 
 __all__ = ["PROGRESS", "Say", "Trained", "evidence_of", "history", "save_compressed", "train_task"]
@@ -124,8 +121,19 @@ def evidence_of(task: Task, trained: Trained, file: SavedFile) -> Evidence:
         runtime=timings[2],
         machine=machine_facts(),
         versions=version_facts(),
-        dense=_facts(task, trained.dense, trained.metrics[0], timings[0]),
-        compressed=_facts(task, trained.model, trained.metrics[1], timings[1], file),
+        dense=model_facts(
+            trained.dense,
+            task.example_inputs,
+            accuracy=trained.metrics[0],
+            timing=timings[0],
+        ),
+        compressed=model_facts(
+            trained.model,
+            task.example_inputs,
+            accuracy=trained.metrics[1],
+            timing=timings[1],
+            file_bytes=file.size_bytes,
+        ),
         studies=(),
         layers=layer_rows(trained.dense, trained.model, one),
         max_thinning_error=trained.max_error,
@@ -147,31 +155,6 @@ def _timings(task: Task, trained: Trained) -> tuple[Timing | None, Timing | None
         except MissingExtraError:
             continue
     return None, None, "none"
-
-
-def _facts(
-    task: Task,
-    model: nn.Module,
-    metric: float,
-    timing: Timing | None,
-    file: SavedFile | None = None,
-) -> ModelFacts:
-    packed = packed_bytes(model) if file is None else file.size_bytes
-    own = own_parameters(model)
-    return ModelFacts(
-        accuracy=metric,
-        parameters=sum(one.numel() for one in own),
-        nonzero=sum(int(one.count_nonzero()) for one in own),
-        macs=total_macs(trace(model, one_example(task.example_inputs))),
-        footprint_bytes=sum(int(one.count_nonzero()) * one.element_size() for one in own),
-        file_bytes=sum(one.numel() * one.element_size() for one in model.state_dict().values())
-        if file is None
-        else packed,
-        packed_bytes=packed,
-        latency_ms=None if timing is None else timing.median_ms,
-        latency_interval_ms=None if timing is None else timing.interval_ms,
-        throughput=None if timing is None else timing.throughput,
-    )
 
 
 def save_compressed(path: Path, trained: Trained) -> SavedFile:
