@@ -34,7 +34,7 @@ class Magnitudes:
         self.dtype = self._entries.dtype
         if is_normed:
             norm = torch.linalg.vector_norm(wide(self._entries))
-            self._norm = torch.where(norm > 0, norm, torch.ones_like(norm))
+            self._norm = torch.where(norm == 0, torch.ones_like(norm), norm)
             self.dtype = norm.dtype
 
     def numel(self) -> int:
@@ -43,12 +43,11 @@ class Magnitudes:
 
     def has_nan(self) -> bool:
         """Return whether some entry is NaN."""
+        if self._norm is not None:
+            return bool(self._norm.isnan())
         # the maximum of entries with a NaN among them is NaN, and takes one pass
-        return any(
-            bool(torch.isnan(one.abs().max()))
-            for one in torch.split(self._entries, _DIRECT)
-            if len(one)
-        )
+        pieces = torch.split(self._entries, _DIRECT) if self.numel() else ()
+        return any(bool(torch.isnan(one.max())) for one in pieces)
 
     def pieces(self) -> Iterator[Tensor]:
         """Yield them in order."""
@@ -128,7 +127,12 @@ def ranked_together(parts: Sequence[Part], count: int) -> list[Largest]:
         for one in none:
             one.drop(one.count)
         return none
-    threshold = _kth_largest(lambda: _pieces(parts, dtype), count)
+    sizes = [
+        min(_DIRECT, part.numel() - start)
+        for part in parts
+        for start in range(0, part.numel(), _DIRECT)
+    ]
+    threshold = _kth_largest(lambda: _pieces(parts, dtype), sizes, count)
     found = [Largest(part, dtype, threshold) for part in parts]
     surplus = sum(one.count for one in found) - count
     for one in reversed(found):
@@ -146,42 +150,72 @@ def _split(part: Part) -> Iterable[Tensor]:
     return torch.split(part, _DIRECT) if isinstance(part, Tensor) else part.pieces()
 
 
-def _kth_largest(pieces: Callable[[], Iterable[Tensor]], count: int) -> float:
+def _kth_largest(
+    pieces: Callable[[], Iterable[Tensor]], sizes: Sequence[int], count: int
+) -> float:
     """Return the `count`-th largest entry, 1 the largest.
 
     A sample gives an interval that all but surely holds it; one pass counts what lies above and
     collects what lies within. Where the sample misled, the side where the entry is, is ranked.
     """
-    total = sum(one.numel() for one in pieces())
+    total = sum(sizes)
     if total <= _DIRECT:
         return _direct(_joined(list(pieces())), count)
-    low, high = _bracket(pieces, total, count / total)
-    above, within, near = 0, 0, []
-    for one in pieces():
-        is_in = (one >= low) & (one <= high)
-        above += _ones(one > high)
-        within += _ones(is_in)
-        if low < high:
-            near.append(one[is_in])
+    low, high, likely = _bracket(pieces, sizes, count / total)
+    above, within, near = _between(pieces, low, high, likely)
+    if within > len(near) and low < high:
+        near = _between(pieces, low, high, within)[2]
     if above >= count:
         return _direct(_joined([one[one > high] for one in pieces()]), count)
     if count > above + within:
         return _direct(_joined([one[one < low] for one in pieces()]), count - above - within)
-    return low if low == high else _direct(_joined(near), count - above)
+    return low if low == high else _direct(near[:within], count - above)
+
+
+def _between(
+    pieces: Callable[[], Iterable[Tensor]], low: float, high: float, room: int
+) -> tuple[int, int, Tensor]:
+    """Return how many entries exceed `high`, how many lie from `low` on, and `room` of these."""
+    above = within = 0
+    near: Tensor | None = None
+    for one in pieces():
+        if near is None:
+            # what is made between pieces and kept would leave holes in memory as large as pieces
+            near = one.new_empty(room)
+        is_in = (one >= low) & (one <= high)
+        above += _ones(one > high)
+        count = _ones(is_in)
+        if low < high and within + count <= room:
+            near[within : within + count] = one[is_in].to(near.device)
+        within += count
+    assert near is not None  # noqa: S101 (there are entries)
+    return above, within, near
 
 
 def _bracket(
-    pieces: Callable[[], Iterable[Tensor]], total: int, share: float
-) -> tuple[float, float]:
-    """Return an interval around the entry that `share` of all entries exceed."""
+    pieces: Callable[[], Iterable[Tensor]], sizes: Sequence[int], share: float
+) -> tuple[float, float, int]:
+    """Return an interval around the entry that `share` of all entries exceed.
+
+    With it, how many entries are likely to lie in it, at most.
+    """
+    total = sum(sizes)
     stride = math.ceil(total / _SAMPLE)
-    # clones, so that no piece stays in memory for the sake of its sample
-    sample = _joined([one[::stride].clone() for one in pieces()]).sort(descending=True).values
-    n = sample.numel()
+    sample: Tensor | None = None
+    n = 0
+    for one in pieces():
+        if sample is None:
+            sample = one.new_empty(sum(math.ceil(size / stride) for size in sizes))
+        taken = one[::stride]
+        sample[n : n + len(taken)] = taken.to(sample.device)
+        n += len(taken)
+    assert sample is not None  # noqa: S101 (there are entries)
+    ranked = sample[:n].sort(descending=True).values
     # five standard deviations of a binomial count, were the sample drawn at random
     margin = 5 * math.sqrt(n * share * (1 - share)) + 5
     first, last = math.floor(share * n - margin), math.ceil(share * n + margin)
-    return float(sample[min(last, n - 1)]), float(sample[max(first, 0)])
+    likely = min(total, math.ceil(4 * margin * total / n))
+    return float(ranked[min(last, n - 1)]), float(ranked[max(first, 0)]), likely
 
 
 def _direct(values: Tensor, count: int) -> float:
