@@ -52,7 +52,7 @@ def segment_orders(readers: Iterable[Reader]) -> dict[str, list[int]]:
     Raises:
         ArgumentError: a space has two sizes, or a layer needs a channel that it does not read.
 
-    >>> wide = Block("a", 4)
+    >>> wide = ChannelBlock("a", 4)
     >>> keeps = [{("a", 0), ("a", 2)}, {("a", 2), ("a", 3)}]
     >>> segment_orders([Reader(blocks=(wide,), keep=frozenset(k), cost=1) for k in keeps])
     {'a': [0, 2, 3, 1]}
