@@ -61,8 +61,7 @@ def test_weights_come_from_a_checkpoint_and_the_file_is_read_again(
     assert torch.allclose(read.eval()(x), model(x), atol=0.05)
     weights = ("--weights-only", "--bits", "4", "--input-shape", "1x32")
     run("quantize", code, *weights, "--output", "w.safetensors")
-    records = 1000 * 2  # of each quantizer and its plan
-    assert (tmp_path / "w.safetensors").stat().st_size < 4 * 32 * 64 / 3 + records
+    assert (tmp_path / "w.safetensors").stat().st_size < 0.6 * 4 * 32 * 64
     torch.save({name: one + 1 for name, one in model.state_dict().items()}, tmp_path / "v.pt")
     found = json.loads(run("diff", "w.pt", "v.pt", "--json"))["differences"]
     assert [one["max_difference"] for one in found] == pytest.approx([1.0] * 4, rel=1e-5)

@@ -100,7 +100,7 @@ def test_a_transformer_with_quantized_weights_comes_back_small(bits: int, tmp_pa
     matrices = [one for one in bert().parameters() if one.ndim > 1]
     weights = sum(one.numel() for one in matrices)
     rest = sum(4 * one.numel() for one in bert().parameters()) - 4 * weights
-    # 4 bits, and scale and zero point for 32; or 8 bits, and a scale for 64; names, records and plan
+    # 4 bits, and scale and zero point for 32; or 8 bits, and a scale for 64; names, records, plan
     each = {4: 0.5 + 5 / 32, 8: 1 + 4 / 64}[bits]
     assert (tmp_path / "a").stat().st_size < each * weights + rest + 2000 * len(matrices)
     assert (tmp_path / "b").stat().st_size < each * weights + rest
