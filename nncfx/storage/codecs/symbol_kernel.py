@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from nncfx.storage.codecs.compiled import compiled
 from nncfx.storage.codecs.huffman import BLOCK, INDEXED_ABOVE
 from nncfx.storage.codecs.symbol_stream import ANS, HUFFMAN
+from nncfx.storage.codecs.word_kernels import ans_step
 
 __all__ = ["PADDING", "Bytes", "Cursor", "next_varint", "read_symbols"]
 
@@ -200,8 +201,7 @@ def _read_ans(data: Bytes, end: int, at: Cursor, out: Symbols) -> bool:
     first = at[0] + 4 * lanes
     if first + 2 * words > end:
         return False
-    low_word, low_half, lowest = np.uint64(0xFFFF), np.uint64(0xFFFFFFFF), np.uint64(1 << 16)
-    half, word, high = np.uint64(32), np.uint64(16), np.uint64(48)
+    lowest = np.uint64(1 << 16)
     states = np.empty(lanes, dtype=np.uint64)
     for lane in range(lanes):
         begin = at[0] + 4 * lane
@@ -209,23 +209,13 @@ def _read_ans(data: Bytes, end: int, at: Cursor, out: Symbols) -> bool:
         states[lane] = np.uint64(state | (int(data[begin + 3]) << 24))
         if states[lane] < lowest:
             return False
-    mask, bits = np.uint64(len(table) - 1), np.uint64(0)
+    held = np.zeros(words + 1, dtype=np.uint16)
+    for i in range(words):
+        held[i] = int(data[first + 2 * i]) | (int(data[first + 2 * i + 1]) << 8)
+    bits = np.uint64(0)
     while (1 << int(bits)) < len(table):
         bits += np.uint64(1)
-    taken = 0
-    for begin in range(0, len(out), lanes):
-        for lane in range(min(lanes, len(out) - begin)):
-            x = states[lane]
-            entry = table[x & mask]
-            out[begin + lane] = entry >> high
-            x = ((entry >> half) & low_word) * (x >> bits) + (entry & low_half)
-            is_low = x < lowest
-            # the word is read in any case: a branch would be mispredicted
-            place = first + 2 * min(taken, words)
-            following = np.uint64(int(data[place]) | (int(data[place + 1]) << 8))
-            x = (x << word) | following if is_low else x
-            taken += is_low
-            states[lane] = x
+    taken = ans_step(states, held, table, bits, out)
     at[0] = first + 2 * words
     done = taken == words
     for lane in range(lanes):
