@@ -166,6 +166,7 @@ class PruningConfig(InitializedAlgorithmConfig):
         "which channels go first",
         "set 'filter_importance' to 'L2'",
     )
+    removes_channels: ClassVar[bool] = True
 
     pruning_init: float = option(
         0.0,

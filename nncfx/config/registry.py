@@ -38,11 +38,13 @@ class AlgorithmConfig(Section):
         has_scopes: Whether the algorithm works on some operations only, so that the scopes of the
             whole config hold for it.
         from_data: What is found from calibration samples, and what a config says to do without.
+        removes_channels: Whether it leaves dead channels behind, which `nncfx.thin` takes out.
     """
 
     algorithm: ClassVar[str]
     has_scopes: ClassVar[bool] = True
     from_data: ClassVar[tuple[str, str]] = ("its state", "take the item out of the config")
+    removes_channels: ClassVar[bool] = False
 
     ignored_scopes: tuple[str, ...] = option(
         (),

@@ -5,7 +5,6 @@ from typing import Protocol, final
 
 from torch import Tensor, nn
 
-from nncfx.config import PruningConfig
 from nncfx.controllers import CompressionStage, Controller
 from nncfx.thinning import thin
 from nncfx.tracing import ExampleInputs
@@ -92,6 +91,6 @@ def compressed_model(
     Raises:
         ThinningError: the copy would not compute the same.
     """
-    if any(isinstance(one, PruningConfig) for one in controller.configs):
+    if any(one.removes_channels for one in controller.configs):
         return thin(controller.model, example_inputs).model.eval()
     return (strip or controller.strip)().eval()

@@ -14,7 +14,6 @@ from nncfx.compressor.evaluation.examples import one_example
 from nncfx.compressor.from_config import arguments_from
 from nncfx.compressor.trials.candidate import CandidateFactory, packed_bytes
 from nncfx.compressor.trials.candidate_timer import CandidateTimer
-from nncfx.config import PruningConfig
 from nncfx.controllers import Controller, builder_for
 from nncfx.controllers.base.controller import CompositeController
 from nncfx.errors import NNCFXError
@@ -141,7 +140,7 @@ def _trained(task: Task) -> Prediction:
         )
         _to_the_end(controller)
         levels = controller.level
-        is_pruned = any(isinstance(one, PruningConfig) for one in task.config.compression)
+        is_pruned = any(one.removes_channels for one in task.config.compression)
         model = (
             thin(network, task.example_inputs).model if is_pruned else controller.strip().eval()
         )

@@ -16,7 +16,6 @@ from nncfx.compressor.build_evidence import model_facts
 from nncfx.compressor.evaluation.examples import one_example
 from nncfx.compressor.evaluation.metrics import metric_name, metric_value
 from nncfx.compressor.trials.candidate_timer import CandidateTimer
-from nncfx.config import PruningConfig
 from nncfx.controllers import CompressionStage
 from nncfx.errors import ArgumentError, MissingExtraError
 from nncfx.evidence.evidence import Evidence
@@ -97,7 +96,7 @@ def train_task(task: Task, folder: Path, say: Say) -> Trained:
             f"{controller.scheduler.final_level:.3g}. Give 'train' more epochs, or the schedule "
             "fewer"
         )
-    if any(isinstance(one, PruningConfig) for one in task.config.compression):
+    if any(one.removes_channels for one in task.config.compression):
         thinned = thin(network, task.example_inputs)
         model, error = thinned.model, thinned.max_error
         recipes: tuple[ThinRecipe, ...] = (thinned.recipe,)
