@@ -188,7 +188,7 @@ class _Scaled:
 
     def __call__(self, integers: Integers, rows: slice) -> Words:
         scales = self._scales
-        if scales.size > 1:
+        if scales.size != 1:
             scales = scales[rows].reshape(-1, *[1] * (integers.ndim - 1))
         with np.errstate(all="ignore"):
             numbers: NDArray[Any] = integers.astype("<f4") * scales
