@@ -100,7 +100,8 @@ def baked_weights(
 ) -> Iterator[tuple[Tensor, list[tuple[tuple[str, str], Tensor]]]]:
     """Yield each tensor that `hooks` stand at, and what each of its readers reads, one by one.
 
-    Readers are (module, name there). A tensor may be written to once it was yielded.
+    Readers are (module, name there). A tensor may be written to once it was yielded; clear its
+    list behind that, or what they read stays in memory beside what the next ones read.
 
     Args:
         model: The wrapped model.

@@ -49,6 +49,7 @@ def strip(model: nn.Module, *, inplace: bool = False) -> nn.Module:
     split: dict[tuple[str, str], Tensor] = {}
     for held, values in baked_weights(model, model.nncf.hooks):
         merged = _merged(held, values, inplace=inplace)
+        values.clear()  # before the next ones are made
         baked[id(held)] = next(iter(merged.values()))
         split.update(merged)
     plain = model if inplace else _copy_without_hooks(model, baked)

@@ -14,9 +14,7 @@ from nncfx.schemes.masks.exact_masks import (
     group_masks,
     group_scores,
     kept_count,
-    magnitude_mask,
     zero_groups,
-    zero_smallest,
 )
 from nncfx.schemes.masks.importance import (
     activation_scores,
@@ -28,6 +26,7 @@ from nncfx.schemes.masks.importance import (
     taylor_scores,
 )
 from nncfx.schemes.masks.kept_groups import keep_groups
+from nncfx.schemes.masks.magnitude_masks import magnitude_mask, zero_smallest
 from nncfx.schemes.masks.unconstrained import Ranking, Side, kept_units, unconstrained_masks
 from nncfx.schemes.operators import (
     blockprune,

@@ -22,8 +22,8 @@ from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings
 from nncfx.quantization.rounding.input_moments import input_moments
 from nncfx.quantization.rounding.layer_rounding import round_weights
 from nncfx.schemes.masks.criteria import CRITERIA
-from nncfx.schemes.masks.exact_masks import magnitude_mask
 from nncfx.schemes.masks.importance import mean_magnitude, mean_rank, nonzero_share
+from nncfx.schemes.masks.magnitude_masks import magnitude_mask
 
 HALVES = [torch.float16, torch.bfloat16]
 

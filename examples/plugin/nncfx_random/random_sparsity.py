@@ -62,7 +62,7 @@ class RandomSparsityController(Controller):
 
     @override
     def _apply(self, level: float) -> None:
-        shapes = {name: hooks[0].mask.shape for name, hooks in self.masks.hooks.items()}
+        shapes = {name: hooks[0].shape for name, hooks in self.masks.hooks.items()}
         self.masks.set(random_masks(shapes, level, self.config.seed))
 
     @override

@@ -156,7 +156,7 @@ class ChannelPruningController(Controller):
 
     @override
     def _level_now(self) -> float:
-        masks = self._present_masks()
+        masks = self.masks.present()
         if self._costs is not None:
             return self._costs.saved(masks)
         return self._group_level(self._pruned(self._weights(), masks))
@@ -166,11 +166,6 @@ class ChannelPruningController(Controller):
         if self._subject.choice.is_of_sets:
             return sum(not one.after for one in pruned) / len(pruned)
         return _masked_share(pruned)
-
-    def _present_masks(self) -> dict[str, Tensor]:
-        weights = self._weights()
-        hooks = self.masks.hooks.items()
-        return {name: found[0].mask.expand_as(weights[name]) for name, found in hooks}
 
     def _masks_for(self, level: float) -> dict[str, Tensor]:
         if self._costs is None:
@@ -280,7 +275,7 @@ class ChannelPruningController(Controller):
 
     @override
     def statistics(self) -> ChannelPruningStatistics:
-        masks = self._present_masks()
+        masks = self.masks.present()
         pruned = self._pruned(self._weights(), masks)
         return ChannelPruningStatistics(
             target_level=self.target_level,
@@ -314,9 +309,9 @@ class ChannelPruningController(Controller):
         """Return which groups the mask of a producer leaves."""
         names = self.masks.hooks
         member = next(m for m in group_set.by_role(Role.PRODUCER) if m.parameter in names)
-        mask = names[member.parameter][0].mask.movedim(member.axis, 0).flatten(1)
+        mask = names[member.parameter][0].keep().movedim(member.axis, 0).flatten(1)
         entries = torch.tensor(member.indices[:, 0].tolist(), device=mask.device)
-        return (mask != 0).any(dim=1)[entries]
+        return mask.any(dim=1)[entries]
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: one.detach() for name, one in raw_parameters(self.model).items()}

@@ -19,6 +19,7 @@ from nncfx.controllers import (
 )
 from nncfx.controllers.base.weights import raw_parameters
 from nncfx.schemes import MaskScope, magnitude_mask
+from nncfx.schemes.masks.magnitude_masks import MagnitudeMasks
 
 __all__ = ["MagnitudeSparsityController", "sparsity_masks"]
 
@@ -78,7 +79,7 @@ class MagnitudeSparsityController(Controller):
     @override
     def _apply(self, level: float) -> None:
         params = self.config.params
-        masks = sparsity_masks(
+        masks = MagnitudeMasks(
             self._weights(),
             level,
             scope=params.sparsity_level_setting_mode,

@@ -2,17 +2,22 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Self, final
+from typing import Any, Final, Self, final
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
 from nncfx.controllers.base.weights import aliases, raw_parameters
+from nncfx.controllers.masks.packed_bits import bit_count, masked, packed_bits, unpacked_bits
 from nncfx.errors import CompressionError
 from nncfx.tracing import Insertion
 
-__all__ = ["MaskHook", "MaskSet"]
+__all__ = ["MaskHook", "MaskSet", "PresentMasks"]
+
+
+_PACKED: Final = 1 << 18
+"""So many entries are held as bits; unpacking fewer would cost more time than it saves memory."""
 
 
 @final
@@ -22,26 +27,68 @@ class MaskHook(nn.Module):
     All ones leave the weight bitwise as it is. The masked weight keeps its value and gets no
     gradient from the task, so that it can come back.
 
+    A mask of fewer than 262,144 entries is a buffer `mask` of the weight's dtype, which multiplies
+    fastest; a larger one is held in 1/32 of that, as buffers `bits` (see `packed_bits`) and
+    `count`, the number of ones. States with a `mask` of any size are loaded.
+
     Attributes:
-        mask: Broadcastable to the weight, of its dtype: a bool mask would take three times as
-            long to multiply.
+        shape: Broadcastable to the weight.
     """
 
+    shape: torch.Size
     mask: Tensor
+    bits: Tensor
+    count: Tensor
 
     def __init__(self, mask: Tensor) -> None:
         super().__init__()
-        self.register_buffer("mask", mask)
+        self.shape = mask.shape
+        if mask.numel() < _PACKED:
+            self.register_buffer("mask", mask.clone(memory_format=torch.contiguous_format))
+            return
+        self.register_buffer("bits", packed_bits(mask))
+        self.register_buffer("count", bit_count(self.bits))
 
     @classmethod
     def along(cls, parameter: Tensor, axes: Collection[int]) -> "MaskHook":
         """Return a hook of ones for `parameter` whose mask can differ along `axes` only."""
         shape = [size if axis in axes else 1 for axis, size in enumerate(parameter.shape)]
-        return cls(torch.ones(shape, dtype=parameter.dtype, device=parameter.device))
+        return cls(torch.ones((), dtype=parameter.dtype, device=parameter.device).expand(shape))
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the mask is held as bits."""
+        return "bits" in self._buffers
+
+    def keep(self) -> Tensor:
+        """Return which entries stay: a new bool tensor of `shape`."""
+        if self.is_packed:
+            return unpacked_bits(self.bits, self.shape).view(torch.bool)
+        return self.mask != 0
+
+    def put(self, keep: Tensor | None) -> None:
+        """Let the entries stay where `keep`, broadcastable to `shape`, is not 0; None for all."""
+        one = torch.ones((), device=next(self.buffers()).device)
+        kept = (one if keep is None else keep).expand(self.shape)
+        if self.is_packed:
+            self.bits.copy_(packed_bits(kept))
+            self.count.copy_(bit_count(self.bits))
+        else:
+            self.mask.copy_(kept)
+
+    def zeros(self) -> int:
+        """Return how many entries of the mask, as large as `shape`, are masked."""
+        if self.is_packed:
+            return self.shape.numel() - int(self.count)
+        return int((self.mask == 0).sum())
 
     @override
     def forward(self, weight: Tensor) -> Tensor:
-        return weight * self.mask
+        if not self.is_packed:
+            return weight * self.mask
+        if weight.shape == self.shape:
+            return masked(weight, self.bits)
+        return weight * unpacked_bits(self.bits, self.shape)
 
     @override
     def train(self, mode: bool = True) -> Self:
@@ -51,16 +98,67 @@ class MaskHook(nn.Module):
             CompressionError: the mask is no longer of zeros and ones.
         """
         super().train(mode)
-        if not mode and not self.mask.is_meta:
-            fractions = self.mask[(self.mask != 0) & (self.mask != 1)]
-            if fractions.numel():
-                raise CompressionError(
-                    f"A mask holds {float(fractions[0]):.3g}, and {fractions.numel()} such values "
-                    "in all, which removes nothing: it was averaged with the weights, as by "
-                    "AveragedModel(use_buffers=True). Call nncfx.controllers.keep_hooks(averaged, "
-                    "model) after averaging, or leave use_buffers False.",
-                )
+        if not mode and not next(self.buffers()).is_meta and (fault := self._fault()):
+            raise CompressionError(
+                f"A mask holds {fault}, which removes nothing: it was averaged with the weights, "
+                "as by AveragedModel(use_buffers=True). Call "
+                "nncfx.controllers.keep_hooks(averaged, model) after averaging, or leave "
+                "use_buffers False.",
+            )
         return self
+
+    def _fault(self) -> str:
+        """Return what the mask holds beside zeros and ones, in words; nothing of a whole one."""
+        if self.is_packed:
+            found, count = int(bit_count(self.bits)), int(self.count)
+            return "" if found == count else f"{found:,} ones where {count:,} were set"
+        fractions = self.mask[(self.mask != 0) & (self.mask != 1)]
+        if not fractions.numel():
+            return ""
+        return f"{float(fractions[0]):.3g}, and {fractions.numel()} such values in all"
+
+    @override
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        *rest: Any,
+    ) -> None:
+        old = state_dict.get(f"{prefix}mask")
+        # masks as files of before have them; of another shape torch says what does not fit
+        if self.is_packed and isinstance(old, Tensor) and old.shape == self.shape:
+            bits = packed_bits(state_dict.pop(f"{prefix}mask"))
+            state_dict |= {f"{prefix}bits": bits, f"{prefix}count": bit_count(bits)}
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    @override
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]  # torch
+        if "shape" not in vars(self):  # pickled before masks were packed
+            mask = self._buffers.pop("mask")
+            assert mask is not None  # noqa: S101 (it always was there)
+            fresh = MaskHook(mask)
+            self.shape, self._buffers = fresh.shape, fresh._buffers
+
+
+@final
+class PresentMasks(Mapping[str, Tensor]):
+    """The masks of hooks by name, bool and of the hook's shape, each made when it is asked for."""
+
+    def __init__(self, hooks: Mapping[str, Sequence[MaskHook]]) -> None:
+        self._hooks = hooks
+
+    @override
+    def __getitem__(self, name: str) -> Tensor:
+        return self._hooks[name][0].keep()
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._hooks)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._hooks)
 
 
 @final
@@ -90,6 +188,8 @@ class MaskSet:
     def set(self, masks: Mapping[str, Tensor]) -> None:
         """Put `masks` (bool, True where the entry stays) in place; without one, all stays.
 
+        Each is asked for once, when its turn comes: a mapping may make them then.
+
         Raises:
             CompressionError: there is a mask for a parameter without a hook.
         """
@@ -101,26 +201,28 @@ class MaskSet:
             )
         with torch.no_grad():
             for parameter, hooks in self.hooks.items():
+                mask = masks.get(parameter)
                 for hook in hooks:
-                    if parameter in masks:
-                        hook.mask.copy_(masks[parameter].expand_as(hook.mask))
-                    else:
-                        hook.mask.fill_(1)
+                    hook.put(mask)
 
     @contextmanager
     def lifted(self) -> Iterator[None]:
         """Let all entries stay within the context, and put the masks back behind it."""
-        masks = {name: hooks[0].mask.clone() for name, hooks in self.hooks.items()}
+        masks = dict(self.present())
         self.set({})
         try:
             yield
         finally:
             self.set(masks)
 
+    def present(self) -> PresentMasks:
+        """Return the masks by parameter, broadcastable to it; they follow what is set later."""
+        return PresentMasks(self.hooks)
+
     def removed(self, parameter: str, shape: torch.Size) -> int:
         """Return how many entries of `parameter`, which has `shape`, are masked."""
-        mask = self.hooks[parameter][0].mask
-        return int((mask == 0).expand(shape).sum())
+        hook = self.hooks[parameter][0]
+        return hook.zeros() * shape.numel() // max(hook.shape.numel(), 1)
 
     def all_removed(self, model: nn.Module) -> dict[str, int]:
         """Return how many entries of each masked parameter of `model` are masked."""

@@ -16,7 +16,7 @@ from nncfx.graph.channel_entries import entries_of
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
 from nncfx.graph.union_find import Ids
 from nncfx.schemes.masks.criteria import Criterion, resolve_criterion
-from nncfx.schemes.masks.ranking import Largest, Magnitudes, Part, ranked_together
+from nncfx.schemes.masks.ranking import Largest, Part, ranked_together
 
 __all__ = [
     "MaskScope",
@@ -28,11 +28,9 @@ __all__ = [
     "keep_largest",
     "keep_together",
     "kept_count",
-    "magnitude_mask",
     "named",
     "ranked_parts",
     "zero_groups",
-    "zero_smallest",
 ]
 
 MaskScope: TypeAlias = Literal["global", "local"]
@@ -74,88 +72,6 @@ def kept_count(n: int, level: float) -> int:
     8
     """
     return n - math.floor(check_level(level) * n)
-
-
-def magnitude_mask(
-    tensors: Mapping[str, Tensor],
-    level: float,
-    *,
-    scope: MaskScope = "global",
-    minimum: int = 1,
-    normed: bool = False,
-) -> dict[str, Tensor]:
-    """Return, for each tensor, the mask of its entries of largest magnitude.
-
-    Exactly `n - floor(level * n)` entries stay, where n counts all tensors together
-    (scope "global") or each by itself ("local"). Level 0 keeps everything. Of equal magnitudes
-    the earlier stays: tensors in the order of the mapping, entries in row-major order.
-
-    Args:
-        tensors: Weights by name, any shapes and floating dtypes.
-        level: Fraction to remove, in [0, 1).
-        scope: One ranking over all tensors, or one for each.
-        minimum: So many entries of each tensor stay in any case (all, of a smaller tensor), so
-            that no tensor is emptied; only if these alone exceed the count does more stay than
-            the level asks.
-        normed: Divide each tensor by its Euclidean norm before ranking (NNCF's `normed_abs`), so
-            that tensors of small entries are not zeroed first. All-zero tensors stay as they are.
-
-    Raises:
-        ArgumentError: `level`, `scope` or `minimum` is out of range.
-        CompressionError: a tensor has NaN entries, which have no rank.
-
-    >>> magnitude_mask({"w": torch.tensor([1.0, -3.0, 2.0, 2.0])}, 0.5)
-    {'w': tensor([False,  True,  True, False])}
-    """
-    parts = _magnitudes(tensors, is_normed=normed)
-    kept = keep_largest(list(parts.values()), level, scope, minimum)
-    return {
-        name: mask.view(tensor.shape)
-        for (name, tensor), mask in zip(tensors.items(), kept, strict=True)
-    }
-
-
-def zero_smallest(
-    tensors: Mapping[str, Tensor],
-    level: float,
-    *,
-    scope: MaskScope = "global",
-    minimum: int = 1,
-    normed: bool = False,
-) -> None:
-    """Set to zero, in place, what the masks of `magnitude_mask` leave out; no masks are made.
-
-    What is read beside the tensors is a million entries at a time. Arguments and errors are those
-    of `magnitude_mask`; tensors are finite (0 times infinity is NaN), and none is changed when
-    an error is raised.
-
-    >>> weight = torch.tensor([1.0, -3.0, 2.0, 2.0])
-    >>> zero_smallest({"w": weight}, 0.5)
-    >>> weight
-    tensor([ 0., -3.,  2.,  0.])
-    """
-    parts = list(_magnitudes(tensors, is_normed=normed).values())
-    with torch.no_grad():
-        for tensor, found in zip(
-            tensors.values(), ranked_parts(parts, level, scope, minimum), strict=True
-        ):
-            start, flat = 0, tensor.detach().reshape(-1)
-            for mask in found.masks():
-                flat[start : start + len(mask)].mul_(mask)
-                start += len(mask)
-            if flat.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr():
-                tensor.copy_(flat.view(tensor.shape))
-
-
-def _magnitudes(tensors: Mapping[str, Tensor], *, is_normed: bool) -> dict[str, Magnitudes]:
-    found = {name: Magnitudes(one, is_normed=is_normed) for name, one in tensors.items()}
-    for name, one in found.items():
-        if one.has_nan():
-            raise CompressionError(
-                f"'{name}' has NaN entries, which have no magnitude to rank by. Train the model "
-                "to finite weights first (a lower learning rate, or gradient clipping).",
-            )
-    return found
 
 
 def group_scores(

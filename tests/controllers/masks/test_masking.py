@@ -1,12 +1,16 @@
 """Mask hooks and sets of them."""
 
+from typing import Any
+
 import pytest
 import torch
-from torch import nn
+from torch import nn, optim
 
 from nncfx.controllers import MaskHook, MaskSet
 from nncfx.errors import CompressionError
 from nncfx.tracing import Insertion, WeightSite
+
+EMA: Any = optim.swa_utils.get_ema_multi_avg_fn(0.6)
 
 
 def test_ones_leave_a_weight_bitwise_as_it_is() -> None:
@@ -29,7 +33,7 @@ def test_a_hook_follows_the_dtype_of_its_model(dtype: torch.dtype) -> None:
 
 
 def test_a_mask_along_some_axes_is_as_small_as_it_can_be() -> None:
-    assert MaskHook.along(torch.ones(4, 3, 2), {0}).mask.shape == (4, 1, 1)
+    assert MaskHook.along(torch.ones(4, 3, 2), {0}).shape == (4, 1, 1)
 
 
 def test_parameters_without_a_mask_are_whole_again() -> None:
@@ -67,8 +71,57 @@ def test_lifted_masks_come_back_also_after_an_error() -> None:
     masks = MaskSet([("a", hook)])
     seen: list[float] = []
     with pytest.raises(ZeroDivisionError), masks.lifted():
-        seen = [*hook.mask.tolist(), 1 / 0]
+        seen = [*hook.keep().tolist(), 1 / 0]
     with masks.lifted():
-        seen = hook.mask.tolist()
+        seen = hook.keep().tolist()
     assert seen == [1, 1]
-    assert hook.mask.tolist() == [1, 0]
+    assert hook.keep().tolist() == [1, 0]
+
+
+def large() -> tuple[torch.Tensor, MaskHook]:
+    mask = (torch.rand(600, 500, generator=torch.Generator().manual_seed(0)) > 0.5).float()
+    return mask, MaskHook(mask)
+
+
+def test_a_large_mask_takes_a_bit_an_entry() -> None:
+    mask, hook = large()
+    held = sum(one.numel() * one.element_size() for one in hook.buffers())
+    assert held == mask.numel() // 8 + 8
+    assert torch.equal(hook.keep(), mask.bool())
+    assert hook.zeros() == int((mask == 0).sum())
+    weight = torch.randn(600, 500)
+    assert torch.equal(hook(weight), weight * mask)
+
+
+def test_a_large_mask_reads_files_that_hold_floats() -> None:
+    mask, hook = large()
+    hook.put(None)
+    assert hook.zeros() == 0
+    hook.load_state_dict({"mask": mask})
+    assert torch.equal(hook.keep(), mask.bool())
+    with pytest.raises(RuntimeError, match=r"Missing key\(s\) in state_dict"):
+        hook.load_state_dict({"mask": mask[:5]})
+
+
+def test_a_hook_pickled_before_masks_were_packed_is_read() -> None:
+    mask, _ = large()
+    old = MaskHook(torch.ones(1))
+    state = vars(old).copy()
+    del state["shape"]
+    state["_buffers"] = {"mask": mask}
+    read = MaskHook.__new__(MaskHook)
+    read.__setstate__(state)
+    assert read.is_packed
+    assert torch.equal(read.keep(), mask.bool())
+
+
+def test_a_large_mask_that_was_averaged_is_an_error() -> None:
+    _, hook = large()
+    average = optim.swa_utils.AveragedModel(hook, multi_avg_fn=EMA, use_buffers=True)
+    average.update_parameters(hook)
+    hook.put(None)
+    average.update_parameters(hook)
+    with pytest.raises(CompressionError, match="was averaged with the weights"):
+        average.eval()
+    hook.put(torch.zeros(600, 1))
+    assert hook.eval().zeros() == 300_000

@@ -12,16 +12,13 @@ from torch import nn
 from nncfx.errors import ArgumentError, CompressionError, GraphError
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
 from nncfx.schemes import (
-    MaskScope,
     group_masks,
     group_scores,
     keep_groups,
     kept_count,
     magnitude_mask,
     zero_groups,
-    zero_smallest,
 )
-from nncfx.schemes.masks import ranking
 
 levels = st.floats(0, 1, exclude_max=True)
 # few distinct values, so that ties are the rule
@@ -395,30 +392,3 @@ def test_infinite_scores_have_a_rank_though_their_mean_is_none() -> None:
     given = torch.tensor([math.inf, -math.inf])
     [scores] = group_scores(channels, {"a": torch.ones(2, 3)}, lambda _: given)
     assert scores.tolist() == [math.inf, -math.inf]
-
-
-@pytest.mark.parametrize("scope", ["global", "local"])
-@pytest.mark.parametrize("normed", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_zeros_in_place_are_those_of_the_masks(
-    scope: MaskScope, normed: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ranking, "_DIRECT", 100)
-    generator = torch.Generator().manual_seed(0)
-    weights = {
-        "ties": (torch.randn(30, 20, generator=generator) * 2).round().to(dtype),
-        "small": (torch.randn(7, generator=generator) / 100).to(dtype),
-        "turned": torch.randn(25, 40, generator=generator).to(dtype).T,
-    }
-    masks = magnitude_mask(weights, 0.7, scope=scope, normed=normed)
-    expected = {name: one * masks[name] for name, one in weights.items()}
-    zero_smallest(weights, 0.7, scope=scope, normed=normed)
-    assert all(torch.equal(one, expected[name]) for name, one in weights.items())
-    assert sum(int((~one).sum()) for one in masks.values()) >= int(0.7 * 1607) - 2
-
-
-def test_no_weight_is_zeroed_where_one_has_no_rank() -> None:
-    weights = {"a": torch.ones(3), "b": torch.tensor([1.0, torch.nan])}
-    with pytest.raises(CompressionError, match="'b' has NaN entries"):
-        zero_smallest(weights, 0.5)
-    assert weights["a"].tolist() == [1, 1, 1]

@@ -1,0 +1,110 @@
+"""Masks of zeros and ones in an eighth of a byte per entry."""
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+__all__ = ["bit_count", "masked", "packed_bits", "unpacked_bits"]
+
+_BITS: Final = 8
+_PIECE: Final = 1 << 17
+"""So many entries are worked on at once, which stay in the cache; a multiple of 8."""
+
+_GATHER: Final = 0x0102040810204080
+"""Times eight bytes of 0 or 1, the first the lowest, it has them as the bits of its top byte."""
+
+
+def packed_bits(mask: Tensor) -> Tensor:
+    """Return `mask`, of any shape, as `ceil(n / 8)` bytes (uint8).
+
+    Entry `8 i + j`, in row-major order, is bit j of byte i: 1 where it is not 0. Bits beyond the
+    last entry are 0. What is needed beside the result is 131,072 entries at a time.
+
+    >>> packed_bits(torch.tensor([1, 0, 0, 1, 0, 0, 0, 0, 1]))
+    tensor([9, 1], dtype=torch.uint8)
+    """
+    packed = torch.empty(-(-mask.numel() // _BITS), dtype=torch.uint8, device=mask.device)
+    is_one = mask.numel() > 0 and not any(mask.stride())
+    flat = mask[(0,) * mask.ndim].expand(mask.numel()) if is_one else mask.detach().reshape(-1)
+    for start in range(0, mask.numel(), _PIECE):
+        stop = min(start + _PIECE, mask.numel())
+        ones = (flat[start:stop] != 0).to(torch.uint8)
+        ones = torch.nn.functional.pad(ones, (0, -len(ones) % _BITS)).view(torch.int64)
+        packed[start // _BITS : -(-stop // _BITS)] = (ones * _GATHER >> 56) & 255
+    return packed
+
+
+def unpacked_bits(bits: Tensor, shape: torch.Size) -> Tensor:
+    """Return a tensor of `shape` of zeros and ones (uint8) of what `packed_bits` returned.
+
+    >>> unpacked_bits(torch.tensor([9, 1], dtype=torch.uint8), torch.Size([3, 3])).tolist()
+    [[1, 0, 0], [1, 0, 0], [0, 0, 1]]
+    """
+    # a plain tensor: neither the table nor its 64-bit numbers suit compilers and fake tensors
+    if type(bits) is Tensor and bits.is_cpu and not torch.compiler.is_compiling():
+        entries = _TABLE.index_select(0, bits.int()).view(torch.uint8)
+    else:
+        entries = _places(bits).flatten()
+    return entries[: shape.numel()].view(shape)
+
+
+def _places(bits: Tensor) -> Tensor:
+    """Return the 8 bits of each byte, the lowest first."""
+    return (bits[:, None] >> torch.arange(_BITS, dtype=torch.uint8, device=bits.device)) & 1
+
+
+_TABLE: Final = _places(torch.arange(256).to(torch.uint8)).view(torch.int64).flatten()
+"""The bits of every byte, each as a byte of one 64-bit number: a third of the time of shifts."""
+
+
+def bit_count(bits: Tensor) -> Tensor:
+    """Return how many bits of `bits` (uint8) are 1, as a scalar int64 tensor.
+
+    >>> bit_count(torch.tensor([9, 1], dtype=torch.uint8))
+    tensor(3)
+    """
+    count = torch.zeros((), dtype=torch.int64, device=bits.device)
+    for piece in torch.split(bits, _PIECE):
+        for place in range(_BITS):
+            count += torch.count_nonzero(piece & (1 << place))
+    return count
+
+
+def masked(weight: Tensor, bits: Tensor) -> Tensor:
+    """Return `weight` times the zeros and ones of `bits`, one for each of its entries.
+
+    >>> masked(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([5], dtype=torch.uint8))
+    tensor([1., 0., 3.])
+    """
+    if torch.compiler.is_compiling():  # compilers fuse it
+        return weight * unpacked_bits(bits, weight.shape)
+    found: Tensor = _Masked.apply(weight, bits)  # type: ignore[no-untyped-call]  # torch
+    return found
+
+
+class _Masked(torch.autograd.Function):
+    """The product, piece by piece: no mask of the weight's size is made, nor kept for backward."""
+
+    @staticmethod
+    @override
+    def forward(weight: Tensor, bits: Tensor) -> Tensor:
+        product = torch.empty_like(weight, memory_format=torch.contiguous_format)
+        values, into = weight.reshape(-1), product.view(-1)
+        for start in range(0, len(values), _PIECE):
+            piece = into[start : start + _PIECE]
+            own = bits[start // _BITS : (start + _PIECE) // _BITS]
+            torch.mul(values[start : start + _PIECE], unpacked_bits(own, piece.shape), out=piece)
+        return product
+
+    @staticmethod
+    @override
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        del output
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    @override
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return masked(grads[0], ctx.saved_tensors[0]), None

@@ -1,0 +1,126 @@
+"""Which single weights stay by their magnitudes: masks of them, or zeros in place."""
+
+from collections.abc import Iterator, Mapping
+from typing import final
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from nncfx.errors import CompressionError
+from nncfx.schemes.masks.exact_masks import MaskScope, ranked_parts
+from nncfx.schemes.masks.ranking import Magnitudes
+
+__all__ = ["MagnitudeMasks", "magnitude_mask", "zero_smallest"]
+
+
+def magnitude_mask(
+    tensors: Mapping[str, Tensor],
+    level: float,
+    *,
+    scope: MaskScope = "global",
+    minimum: int = 1,
+    normed: bool = False,
+) -> dict[str, Tensor]:
+    """Return, for each tensor, the mask of its entries of largest magnitude.
+
+    Exactly `n - floor(level * n)` entries stay, where n counts all tensors together
+    (scope "global") or each by itself ("local"). Level 0 keeps everything. Of equal magnitudes
+    the earlier stays: tensors in the order of the mapping, entries in row-major order.
+
+    Args:
+        tensors: Weights by name, any shapes and floating dtypes.
+        level: Fraction to remove, in [0, 1).
+        scope: One ranking over all tensors, or one for each.
+        minimum: So many entries of each tensor stay in any case (all, of a smaller tensor), so
+            that no tensor is emptied; only if these alone exceed the count does more stay than
+            the level asks.
+        normed: Divide each tensor by its Euclidean norm before ranking (NNCF's `normed_abs`), so
+            that tensors of small entries are not zeroed first. All-zero tensors stay as they are.
+
+    Raises:
+        ArgumentError: `level`, `scope` or `minimum` is out of range.
+        CompressionError: a tensor has NaN entries, which have no rank.
+
+    >>> magnitude_mask({"w": torch.tensor([1.0, -3.0, 2.0, 2.0])}, 0.5)
+    {'w': tensor([False,  True,  True, False])}
+    """
+    return dict(MagnitudeMasks(tensors, level, scope=scope, minimum=minimum, normed=normed))
+
+
+@final
+class MagnitudeMasks(Mapping[str, Tensor]):
+    """The masks that `magnitude_mask` returns, ranked at once, each made when it is asked for."""
+
+    def __init__(
+        self,
+        tensors: Mapping[str, Tensor],
+        level: float,
+        *,
+        scope: MaskScope = "global",
+        minimum: int = 1,
+        normed: bool = False,
+    ) -> None:
+        """Rank the entries; the arguments and the errors are those of `magnitude_mask`."""
+        parts = list(_magnitudes(tensors, is_normed=normed).values())
+        ranked = ranked_parts(parts, level, scope, minimum)
+        self._ranked = {
+            name: (one, tensor.shape)
+            for (name, tensor), one in zip(tensors.items(), ranked, strict=True)
+        }
+
+    @override
+    def __getitem__(self, name: str) -> Tensor:
+        found, shape = self._ranked[name]
+        return found.mask().view(shape)
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ranked)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._ranked)
+
+
+def zero_smallest(
+    tensors: Mapping[str, Tensor],
+    level: float,
+    *,
+    scope: MaskScope = "global",
+    minimum: int = 1,
+    normed: bool = False,
+) -> None:
+    """Set to zero, in place, what the masks of `magnitude_mask` leave out; no masks are made.
+
+    What is read beside the tensors is a million entries at a time. Arguments and errors are those
+    of `magnitude_mask`; tensors are finite (0 times infinity is NaN), and none is changed when
+    an error is raised.
+
+    >>> weight = torch.tensor([1.0, -3.0, 2.0, 2.0])
+    >>> zero_smallest({"w": weight}, 0.5)
+    >>> weight
+    tensor([ 0., -3.,  2.,  0.])
+    """
+    parts = list(_magnitudes(tensors, is_normed=normed).values())
+    with torch.no_grad():
+        for tensor, found in zip(
+            tensors.values(), ranked_parts(parts, level, scope, minimum), strict=True
+        ):
+            start, flat = 0, tensor.detach().reshape(-1)
+            for mask in found.masks():
+                flat[start : start + len(mask)].mul_(mask)
+                start += len(mask)
+            if flat.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr():
+                tensor.copy_(flat.view(tensor.shape))
+
+
+def _magnitudes(tensors: Mapping[str, Tensor], *, is_normed: bool) -> dict[str, Magnitudes]:
+    found = {name: Magnitudes(one, is_normed=is_normed) for name, one in tensors.items()}
+    for name, one in found.items():
+        if one.has_nan():
+            raise CompressionError(
+                f"'{name}' has NaN entries, which have no magnitude to rank by. Train the model "
+                "to finite weights first (a lower learning rate, or gradient clipping).",
+            )
+    return found
