@@ -1,17 +1,20 @@
 """The `.nncfx` container: tensors as bits, in the fewest bytes. See docs/format.md."""
 
+import functools
 import json
 import math
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 from nncfx.errors import StorageError
-from nncfx.storage.codecs.compiled import prepare
+from nncfx.storage.codecs.compiled import pays_off, prepare
 from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor
 from nncfx.storage.formats.segments import CODECS, Mode, TensorRow, read_segment, segments_of
 from nncfx.untrusted import read_json
@@ -37,6 +40,15 @@ LARGEST_HEADER = 1 << 23
 
 _PREFIX = struct.Struct("<8sIIII")  # magic, version, stored bytes, JSON bytes, crc32 of the stored
 _LARGEST_TENSOR = 1 << 40
+
+_THREADS = min(4, os.cpu_count() or 1)
+"""That read segments, and segments that are read ahead of the one that is asked for."""
+_WORTH_A_THREAD = 1 << 17
+_LARGEST_AHEAD = 1 << 24
+"""Numbers of a segment; larger ones are in memory one at a time."""
+
+_Tensors: TypeAlias = Iterator[tuple[TensorRow, BitTensor]]
+_Begun: TypeAlias = Callable[[], Iterable[tuple[TensorRow, BitTensor]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,7 +301,9 @@ def read_tensors(
     *,
     max_bytes: int | None = None,
 ) -> Iterator[tuple[TensorRow, BitTensor]]:
-    """Yield every stored tensor with its row, in order, reading one segment at a time.
+    """Yield every stored tensor with its row, in order.
+
+    Compiled loops read segments of some size in threads, ahead of the one that is asked for.
 
     Args:
         file: The file that `header` was read from.
@@ -303,12 +317,30 @@ def read_tensors(
     check_size(header, header.rows, max_bytes)
     prepare(sum(row.count for row in header.rows))
     file.seek(-header.size_bytes, 2)
+    begun: deque[_Begun] = deque()
     at = 0
-    for count, size, crc in header.segments:
-        data = file.read(size)
-        _check_segment(data, crc)
-        yield from read_segment(data, header.rows[at : at + count])
-        at += count
+    with ThreadPoolExecutor(_THREADS) as threads:
+        for count, size, crc in header.segments:
+            rows = header.rows[at : at + count]
+            at += count
+            numbers = sum(row.count for row in rows)
+            is_large = numbers > _LARGEST_AHEAD
+            while begun and (is_large or len(begun) > _THREADS):
+                yield from begun.popleft()()
+            read = functools.partial(_checked, file.read(size), crc, rows)
+            if is_large:
+                yield from read()
+            elif numbers >= _WORTH_A_THREAD and pays_off(numbers):
+                begun.append(threads.submit(list, read()).result)
+            else:
+                begun.append(read)
+        while begun:
+            yield from begun.popleft()()
+
+
+def _checked(data: bytes, crc: int, rows: Sequence[TensorRow]) -> _Tensors:
+    _check_segment(data, crc)
+    yield from read_segment(data, rows)
 
 
 def check_size(header: Header, rows: Sequence[TensorRow], max_bytes: int | None) -> None:

@@ -3,8 +3,9 @@
 import io
 import json
 import struct
+import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from hypothesis.extra import numpy as hnp
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor
 from nncfx.storage.formats.container import Contents, pack, read_header, read_tensors
+from nncfx.storage.formats.segments import TensorRow, read_segment
 
 PREFIX = struct.Struct("<8sIIII")
 
@@ -263,3 +265,27 @@ def test_every_version_still_reads(version: int) -> None:
 
 def test_every_format_has_a_width_that_numpy_has() -> None:
     assert set(WIDTHS.values()) == {1, 2, 4, 8}
+
+
+def test_large_segments_are_read_in_threads_and_come_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("numba")
+    rng = np.random.default_rng(0)
+    sizes = (1 << 18, 3, 1 << 18, 1 << 18, 5, 1 << 19)
+    values = {f"t{k}": rng.integers(-3, 4, size).astype(np.int8) for k, size in enumerate(sizes)}
+    data = pack(Contents(tensors={name: bits_of(one) for name, one in values.items()}), "fast")
+    readers = []
+
+    def noted(part: bytes, rows: Sequence[TensorRow]) -> Iterator[tuple[TensorRow, BitTensor]]:
+        readers.append(threading.current_thread())
+        return read_segment(part, rows)
+
+    monkeypatch.setattr("nncfx.storage.formats.container.read_segment", noted)
+    found = unpacked(data)
+    assert list(found) == list(values)
+    for name, one in values.items():
+        np.testing.assert_array_equal(found[name].words.view(np.int8), one)
+    assert sum(one is not threading.main_thread() for one in readers) == 4
+    with pytest.raises(StorageError, match="checksum"):
+        unpacked(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
