@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import torch
 from campaign_runs import Run
-from pretrained import PRETRAINED, cifar10_test
+from pretrained import PRETRAINED
 from torch import Tensor, nn
 
 import nncfx
@@ -67,7 +67,7 @@ def _stored(path: Path, network: str, data: Path) -> nn.Module:
 def measured(path: Path, network: str, data: Path) -> dict[str, Any]:
     """Return what the file at `path` holds and costs, beside the dense network."""
     dense, small = PRETRAINED[network].load(data), loaded(path, network, data)
-    image = torch.zeros(1, 3, 32, 32)
+    image = torch.zeros((1, 3, 32, 32) if PRETRAINED[network].is_cifar else (1, 1, 28, 28))
     sizes = {"footprint_bytes": footprint_bytes(_stored(path, network, data))}
     sizes["file_bytes"] = path.stat().st_size
     dense_bytes = footprint_bytes(dense)
@@ -84,8 +84,8 @@ def measured(path: Path, network: str, data: Path) -> dict[str, Any]:
 
 def hits_of_test(model: nn.Module, network: str, data: Path, count: int | None = None) -> Tensor:
     """Return for each test image, or the first `count`, whether `model` names it rightly."""
-    pixels, labels = cifar10_test(data)
-    return hits(model, PRETRAINED[network].images(pixels[:count]), labels[:count])
+    images, labels = PRETRAINED[network].test(data)
+    return hits(model, images[:count], labels[:count])
 
 
 @functools.cache
@@ -127,7 +127,7 @@ def result_name(run: Run, bits: int) -> str:
 
 def is_written(run: Run) -> bool:
     """Return whether all results of `run`, with these very settings, are there."""
-    found = {claim["name"]: claim["digest"] for claim in claims()}
+    found = {claim["name"]: claim.get("digest") for claim in claims()}
     return all(found.get(result_name(run, bits)) == run.digest for bits in run.bits)
 
 
@@ -151,23 +151,34 @@ def write_results(run: Run, model: nn.Module, recipes: list[Any], data: Path) ->
         path = RESULTS / f"{name}.nncfx"
         stored = small if run.algorithm == "quantization" else small.half()
         save_thinned(path, stored, recipes)
-        right = hits_of_test(loaded(path, run.network, data), run.network, data)
-        claim = {
-            "name": name,
-            "network": run.network,
-            "accuracy": percent(right),
-            "dense_accuracy": dense_accuracy(run.network, data),
-            "correct": int(right.sum()),
-            "correct_of_first": int(right[:FEW].sum()),
-            "images": len(right),
-            **measured(path, run.network, data),
-            "digest": run.digest,
-            "run": asdict(run),
-            "commit": _commit(),
-            "command": f"python benchmarks/campaign.py run --only {run.name}",
-        }
-        path.with_suffix(".json").write_text(json.dumps(claim, indent=2) + "\n")
+        write_claim(
+            path,
+            run.network,
+            data,
+            f"python benchmarks/campaign.py run --only {run.name}",
+            digest=run.digest,
+            run=asdict(run),
+        )
         yield path
+
+
+def write_claim(path: Path, network: str, data: Path, command: str, **origin: object) -> None:
+    """Write beside the file at `path` what it claims, and the `command` that made it."""
+    right = hits_of_test(loaded(path, network, data), network, data)
+    claim = {
+        "name": path.stem,
+        "network": network,
+        "accuracy": percent(right),
+        "dense_accuracy": dense_accuracy(network, data),
+        "correct": int(right.sum()),
+        "correct_of_first": int(right[:FEW].sum()),
+        "images": len(right),
+        **measured(path, network, data),
+        **origin,
+        "commit": _commit(),
+        "command": command,
+    }
+    path.with_suffix(".json").write_text(json.dumps(claim, indent=2) + "\n")
 
 
 def _commit() -> str:
@@ -186,7 +197,14 @@ def main() -> None:
     """Check every result, say what was found, and fail if one is not as it claims."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, default=DATA, help="folder with data/ and weights/")
-    data = parser.parse_args().data
+    parser.add_argument("--claim", help="write the JSON of this file of results/ first")
+    parser.add_argument("--network", choices=sorted(PRETRAINED), help="of that file")
+    parser.add_argument("--command", help="that made that file")
+    options = parser.parse_args()
+    data = options.data
+    if options.claim:
+        path = RESULTS / f"{options.claim}.nncfx"
+        write_claim(path, options.network, data, options.command)
     wrong = {}
     for claim in claims():
         wrong[claim["name"]] = faults(claim, data)

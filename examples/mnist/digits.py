@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -28,11 +29,13 @@ def batches(data: Batch, size: int, generator: torch.Generator) -> Iterator[Batc
         yield images[rows], labels[rows]
 
 
-@torch.no_grad()
-def probabilities(model: nn.Module, images: torch.Tensor) -> torch.Tensor:
-    """Return the n x 10 probabilities that `model` gives `images`."""
-    model.eval()
-    return torch.cat([model(x).softmax(1) for x in images.split(1000)])
+def moved(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return `images` (n x 1 x 28 x 28), each turned, stretched and moved a little at random."""
+    spread = torch.tensor([[0.1, 0.1, 0.08], [0.1, 0.1, 0.08]])
+    change = spread * (2 * torch.rand(len(images), 2, 3, generator=generator) - 1)
+    grid = F.affine_grid(torch.eye(2, 3) + change, list(images.shape), align_corners=False)
+    ground = images.min()  # grid_sample puts 0 beyond the edge
+    return F.grid_sample(images - ground, grid, align_corners=False) + ground
 
 
 @torch.no_grad()
