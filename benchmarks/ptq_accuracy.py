@@ -22,7 +22,13 @@ import numpy as np
 import onnx
 import onnxruntime
 import torch
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    CalibrationMethod,
+    QuantFormat,
+    QuantType,
+    quantize_static,
+)
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from pretrained import PRETRAINED, Pretrained
 from rich.console import Console
@@ -184,7 +190,9 @@ class Reader(CalibrationDataReader):
         return next(self._batches, None)
 
 
-def onnxruntime_file(subject: Subject) -> Path:
+def onnxruntime_file(
+    subject: Subject, method: CalibrationMethod = CalibrationMethod.MinMax
+) -> Path:
     """Quantize with ONNX Runtime's static quantizer: QDQ, u8 activations, s8 per channel."""
     prepared, file = (subject.folder / f"{subject.name}-ort-{one}.onnx" for one in ("fp", "q"))
     quant_pre_process(subject.float_file, prepared)
@@ -196,6 +204,7 @@ def onnxruntime_file(subject: Subject) -> Path:
         per_channel=True,
         activation_type=QuantType.QUInt8,
         weight_type=QuantType.QInt8,
+        calibrate_method=method,
     )
     return file
 
