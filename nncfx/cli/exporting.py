@@ -23,6 +23,10 @@ Shapes = Annotated[
     list[str] | None, typer.Option(help="Shape of an input: 1x3x224x224, or NAME=...")
 ]
 Target = Annotated[str, typer.Option(help="The runtime, or a JSON file that describes one.")]
+OwnTarget = Annotated[
+    str | None,
+    typer.Option(help="The runtime, or a JSON file of one; else that of the quantization."),
+]
 AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON, not text.")]
 
 
@@ -31,7 +35,7 @@ def export(  # noqa: PLR0913 (each is an option of the command)
     *,
     weights: Weights = None,
     output: Annotated[Path, typer.Option(help="The ONNX file to write.")] = Path("model.onnx"),
-    target: Target = "onnxruntime",
+    target: OwnTarget = None,
     input_shape: Shapes = None,
     dynamic_batch: Annotated[bool, typer.Option(help="Whether the batch axis stays open.")] = True,
     opset: Annotated[int | None, typer.Option(help="Operator set; else the target's.")] = None,
@@ -104,7 +108,8 @@ def quantize(  # noqa: PLR0913 (each is an option of the command)
         made = quantized(
             source.model, batches or _of_task(source, model), target=target, samples=samples
         )
-    facts = {"path": str(output), "size_bytes": _written(output, made, source, target)}
+    exported_for = target if weights_only else None  # quantizers know their target
+    facts = {"path": str(output), "size_bytes": _written(output, made, source, exported_for)}
     _print(facts, as_json=as_json)
 
 
@@ -144,7 +149,12 @@ def _of_task(source: OpenedModel, text: str) -> Iterable[Any]:
     return source.task.data.train
 
 
-def _written(output: Path, made: Any, source: OpenedModel, target: str) -> int:  # noqa: ANN401 (a model)
+def _written(
+    output: Path,
+    made: Any,  # noqa: ANN401 (a model)
+    source: OpenedModel,
+    target: str | None,
+) -> int:
     if output.suffix == ".onnx":
         from nncfx.export import export_onnx
 

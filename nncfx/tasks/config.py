@@ -7,6 +7,8 @@ from typing import Any, Final, Literal, Self
 from typing_extensions import override
 
 from nncfx.config import Fault, Limits, NNCFConfig, Section, option, required
+from nncfx.errors import ArgumentError
+from nncfx.targets import target_named
 
 __all__ = ["CODE", "DataSection", "ExportSection", "ModelSection", "TaskConfig", "TrainSection"]
 
@@ -67,7 +69,9 @@ class ExportSection(Section):
     """The ONNX file, and what becomes of the model on the way there."""
 
     file: str = option("model.onnx", "its name in the folder of the run")
-    target: str = option("onnxruntime", "the runtime that reads it")
+    target: str | None = option(
+        None, "the runtime that reads it; null: the one of the quantization, else onnxruntime"
+    )
     dynamic_batch: bool = option(default=True, doc="whether the batch axis stays open")
     opset: int | None = option(None, "the operator set; null: the target's", limits=_ABOVE_ZERO)
     quantize: bool = option(
@@ -76,6 +80,16 @@ class ExportSection(Section):
     benchmark: bool = option(
         default=True, doc="whether the file is timed beside the dense model's"
     )
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the fault of a target that nobody knows, before hours of training."""
+        yield from super().rules()
+        try:
+            if self.target is not None:
+                target_named(self.target, "opset")
+        except ArgumentError as error:
+            yield Fault(path="target", problem=str(error))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

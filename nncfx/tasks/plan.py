@@ -232,6 +232,7 @@ def _stages(task: Task) -> Iterator[str]:
         names = ", ".join(one.algorithm for one in config.compression)
         yield f"train {config.train.epochs} epochs with {names}"
     if export is not None:
-        quantized = f"quantize for {export.target}, then " if export.quantize else ""
+        runtime = f" for {export.target}" if export.target else ""
+        quantized = f"quantize{runtime}, then " if export.quantize else ""
         timed = ", and time it beside the dense model" if export.benchmark else ""
-        yield f"{quantized}export {export.file} for {export.target}{timed}"
+        yield f"{quantized}export {export.file}{runtime}{timed}"

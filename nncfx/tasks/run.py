@@ -22,11 +22,12 @@ from nncfx.errors import (
 )
 from nncfx.evidence.evidence import Evidence
 from nncfx.export import export_onnx
+from nncfx.export.onnx_export import export_target
 from nncfx.json_codec import load_object
 from nncfx.quantization import quantize
 from nncfx.runtimes import BuildOptions, metric_through, runtime_named, time_sessions, verdict
 from nncfx.storage.formats.whole_file import read_text, write_text
-from nncfx.targets import target_named
+from nncfx.targets import Target
 from nncfx.tasks.task import Task, read_task
 from nncfx.tasks.training import Say, Trained, evidence_of, save_compressed, train_task
 
@@ -232,15 +233,16 @@ def _exported(
     export = task.config.export
     assert export is not None  # noqa: S101 (the caller has looked)
     model = compressed.model
+    target = export_target(model, export.target)
     if export.quantize:
-        say(f"quantizing for {export.target}")
-        model = quantize(model, task.data.train, target=export.target)
-    say(f"exporting for {export.target}")
+        say(f"quantizing for {target.name}")
+        model = quantize(model, task.data.train, target=target)
+    say(f"exporting for {target.name}")
     written = export_onnx(
         model,
         folder / export.file,
         task.example_inputs,
-        export.target,
+        target,
         dynamic_batch=export.dynamic_batch,
         opset=export.opset,
     )
@@ -248,7 +250,7 @@ def _exported(
     if export.benchmark:
         say("timing the file beside the dense model's")
         try:
-            facts |= _timed(task, written.path, compressed.dense, folder)
+            facts |= _timed(task, written.path, compressed.dense, target, folder)
         except (MissingExtraError, RuntimeFailure) as error:  # the file is good all the same
             say(f"not timed: {error}")
     elif task.config.data is not None:
@@ -257,15 +259,15 @@ def _exported(
     return model, facts
 
 
-def _timed(task: Task, file: Path, dense: nn.Module, folder: Path) -> dict[str, Any]:
+def _timed(
+    task: Task, file: Path, dense: nn.Module, target: Target, folder: Path
+) -> dict[str, Any]:
     """Return latency, in turns with the dense model's, and the metric as the runtime computes."""
     export = task.config.export
     assert export is not None  # noqa: S101 (the caller has looked)
     plain = folder / "dense.onnx"
-    export_onnx(
-        dense, plain, task.example_inputs, export.target, dynamic_batch=export.dynamic_batch
-    )
-    runtime = runtime_named(target_named(export.target).runtime or export.target)
+    export_onnx(dense, plain, task.example_inputs, target, dynamic_batch=export.dynamic_batch)
+    runtime = runtime_named(target.runtime or target.name)
     facts: dict[str, Any] = {"runtime": runtime.name, "dense_onnx_bytes": plain.stat().st_size}
     options = BuildOptions()
     with runtime.build(plain, options) as one, runtime.build(file, options) as other:

@@ -48,6 +48,18 @@ def test_export_and_diff_tell_what_quantizing_changed(code: str, tmp_path: Path)
     assert "hold the same" in run("diff", "a.onnx", "a.onnx")
 
 
+def test_a_quantized_model_is_exported_for_its_target(code: str) -> None:
+    Path("quantized.py").write_text(
+        "import nncfx, wide\n"
+        "def net(): return nncfx.quantize(wide.net(), wide.batches(), target='openvino')\n"
+    )
+    made = json.loads(run("export", "quantized.py:net", "--input-shape", "1x32", "--json"))
+    assert made["target"] == "openvino"
+    assert json.loads(run("export", code, "--input-shape", "1x32", "--json"))["target"] == (
+        "onnxruntime"
+    )
+
+
 def test_weights_come_from_a_checkpoint_and_the_file_is_read_again(
     code: str, tmp_path: Path
 ) -> None:

@@ -65,7 +65,7 @@ def test_an_unfinished_search_has_a_status_and_a_report(
 
 
 def test_training_prunes_quantizes_and_exports(write: Write, tmp_path: Path) -> None:
-    compression = [PRUNE, {"algorithm": "quantization"}]
+    compression = [PRUNE, {"algorithm": "quantization", "target": "openvino"}]
     train = {"epochs": 2, "lr": 0.001}
     path = write(compression=compression, train=train, export={"benchmark": True})
     said: list[str] = []
@@ -81,6 +81,7 @@ def test_training_prunes_quantizes_and_exports(write: Write, tmp_path: Path) -> 
     status = run_status(tmp_path / "out")
     assert (status.kind, status.done, status.at_most) == ("training", 16, 16)
     assert any(one.startswith("step 8 of 16") for one in said)
+    assert "exporting for openvino" in said  # as it is quantized
 
 
 def test_a_schedule_without_an_end_is_told(write: Write, tmp_path: Path) -> None:

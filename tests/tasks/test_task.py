@@ -50,6 +50,7 @@ def test_a_python_file_says_the_same_as_a_config(write: Write, tmp_path: Path) -
         ({}, "nothing to do"),
         ({"export": {}, "data": None, "model": None}, "the key 'model' is missing"),
         ({"data": None, "compression": {"algorithm": "quantization"}}, r"data: the section"),
+        ({"export": {"target": "onxruntime"}}, r"export.target: .*'onnxruntime'"),
         ({"export": {"tarjet": "x"}}, r"export.tarjet: unknown key.*Did you mean 'target'"),
         ({"export": {}, "train": {"criterion": "cross_entrpy"}}, "Did you mean 'cross_entropy'"),
         ({"export": {}, "model": "net.py:modl"}, "has no 'modl'. Did you mean 'model'"),
