@@ -21,7 +21,7 @@ import nncfx
 from nncfx.controllers import Controller
 
 HELD_OUT = 5000
-"""Training images, the last ones, that are not trained on: settings are chosen by them."""
+"""Training images, the last ones, that are not trained on: to choose settings by them."""
 
 
 @dataclass(frozen=True, kw_only=True)
