@@ -12,7 +12,6 @@ import torch
 from pytorchcv.models.resnet_cifar import resnet20_cifar10
 
 from nncfx import create_compressed_model
-from nncfx.algorithms.magnitude_sparsity.controller import sparsity_masks
 from nncfx.schemes import magnitude_mask
 
 _ITEM = {"algorithm": "magnitude_sparsity", "params": {"sparsity_target": 0.9}}
@@ -99,8 +98,8 @@ def main() -> None:
         "magnitude_mask, s": best_seconds(
             lambda: magnitude_mask(weights, level), arguments.repeats
         ),
-        "sparsity_masks (normed), s": best_seconds(
-            lambda: sparsity_masks(weights, level), arguments.repeats
+        "magnitude_mask (normed), s": best_seconds(
+            lambda: magnitude_mask(weights, level, normed=True), arguments.repeats
         ),
         "training step, sparse / plain": step_ratio(arguments.rounds),
     }

@@ -2,14 +2,9 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from nncfx.algorithms.magnitude_sparsity.controller import (
-    MagnitudeSparsityController,
-    sparsity_masks,
-)
+from nncfx.algorithms.magnitude_sparsity.controller import MagnitudeSparsityController
 from nncfx.errors import CompressionError
 from nncfx.network import strip
 from nncfx.training.create import create_compressed_model
@@ -22,53 +17,12 @@ def applied(model: nn.Module, inputs: Tensor, **item: object) -> MagnitudeSparsi
     return controller
 
 
-def removed(masks: dict[str, Tensor]) -> int:
-    return sum(int((~mask).sum()) for mask in masks.values())
-
-
 def two_layers() -> nn.Sequential:
     model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 1, bias=False))
     with torch.no_grad():
         model[0].weight.copy_(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
         model[1].weight.copy_(torch.tensor([[10.0, -20.0]]))
     return model
-
-
-def test_abs_ranks_all_weights_by_their_magnitude() -> None:
-    weights = {"a": torch.tensor([1.0, -3.0, 2.0]), "b": torch.tensor([-30.0, 40.0])}
-    masks = sparsity_masks(weights, 0.4, normed=False)
-    assert masks["a"].tolist() == [False, True, False]
-    assert masks["b"].tolist() == [True, True]
-
-
-def test_normed_abs_divides_by_the_norm_of_the_layer() -> None:
-    weights = {"a": torch.tensor([3.0, 4.0]), "b": torch.tensor([0.1, 0.0, 0.0])}
-    # divided by the norms 5 and 0.1: three fifths, four fifths; one, nothing, nothing
-    masks = sparsity_masks(weights, 0.6)
-    assert masks["a"].tolist() == [False, True]
-    assert masks["b"].tolist() == [True, False, False]
-
-
-def test_an_all_zero_weight_is_no_division_by_zero() -> None:
-    masks = sparsity_masks({"a": torch.zeros(2), "b": torch.ones(2)}, 0.25)
-    assert removed(masks) == 1
-
-
-@given(
-    values=st.lists(st.integers(-2, 2), min_size=4, max_size=30),
-    level=st.floats(0, 1, exclude_max=True),
-    factor=st.sampled_from([0.5, 1.0, 4.0]),
-)
-def test_counts_are_exact_with_ties_and_scaling_keeps_the_mask(
-    values: list[int],
-    level: float,
-    factor: float,
-) -> None:
-    weight = torch.tensor(values, dtype=torch.float64)
-    masks = sparsity_masks({"w": weight}, level, normed=False)
-    assert removed(masks) == int(level * len(values))
-    scaled = sparsity_masks({"w": weight * factor}, level, normed=False)
-    assert torch.equal(masks["w"], scaled["w"])
 
 
 def test_only_weights_of_layers_are_touched() -> None:

@@ -3,7 +3,6 @@
 Source: NNCF 2.19, "Magnitude sparsity"; Zhu and Gupta, "To prune, or not to prune", 2017.
 """
 
-from collections.abc import Mapping
 from typing import final
 
 from torch import Tensor, nn
@@ -18,41 +17,11 @@ from nncfx.controllers import (
     sparsity_statistics,
 )
 from nncfx.controllers.base.weights import raw_parameters
-from nncfx.schemes import MaskScope, magnitude_mask
 from nncfx.schemes.masks.magnitude_masks import MagnitudeMasks
 
-__all__ = ["MagnitudeSparsityController", "sparsity_masks"]
+__all__ = ["MagnitudeSparsityController"]
 
 ALGORITHM = MagnitudeSparsityConfig.algorithm
-
-
-def sparsity_masks(
-    weights: Mapping[str, Tensor],
-    level: float,
-    *,
-    scope: MaskScope = "global",
-    normed: bool = True,
-) -> dict[str, Tensor]:
-    """Return the mask of each weight, True where the entry stays.
-
-    Exactly `floor(level * n)` of n entries go; of equal ones the later goes. No weight is emptied.
-
-    Args:
-        weights: By name, any shapes.
-        level: Fraction to zero, in [0, 1).
-        scope: One ranking over all weights, or one for each.
-        normed: Divide each weight by its Euclidean norm before ranking (NNCF's `normed_abs`), so
-            that layers of small weights are not zeroed first. All-zero weights stay as they are.
-
-    Raises:
-        ArgumentError: `level` is not in [0, 1).
-        CompressionError: a weight has NaN entries.
-
-    >>> import torch
-    >>> sparsity_masks({"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([30.0, 40.0])}, 0.5)
-    {'a': tensor([False,  True]), 'b': tensor([False,  True])}
-    """
-    return magnitude_mask(weights, level, scope=scope, normed=normed)
 
 
 @final

@@ -1,12 +1,56 @@
-"""Zeros in place are those of the masks, and masks are made when they are asked for."""
+"""Magnitude masks rank as they say; zeros in place are those of the masks."""
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
 
 from nncfx.errors import CompressionError
 from nncfx.schemes import MaskScope, magnitude_mask, zero_smallest
 from nncfx.schemes.masks import ranking
 from nncfx.schemes.masks.magnitude_masks import MagnitudeMasks
+
+
+def removed(masks: dict[str, Tensor]) -> int:
+    return sum(int((~mask).sum()) for mask in masks.values())
+
+
+def test_abs_ranks_all_weights_by_their_magnitude() -> None:
+    weights = {"a": torch.tensor([1.0, -3.0, 2.0]), "b": torch.tensor([-30.0, 40.0])}
+    masks = magnitude_mask(weights, 0.4)
+    assert masks["a"].tolist() == [False, True, False]
+    assert masks["b"].tolist() == [True, True]
+
+
+def test_normed_abs_divides_by_the_norm_of_the_layer() -> None:
+    weights = {"a": torch.tensor([3.0, 4.0]), "b": torch.tensor([0.1, 0.0, 0.0])}
+    # divided by the norms 5 and 0.1: three fifths, four fifths; one, nothing, nothing
+    masks = magnitude_mask(weights, 0.6, normed=True)
+    assert masks["a"].tolist() == [False, True]
+    assert masks["b"].tolist() == [True, False, False]
+
+
+def test_an_all_zero_weight_is_no_division_by_zero() -> None:
+    masks = magnitude_mask({"a": torch.zeros(2), "b": torch.ones(2)}, 0.25, normed=True)
+    assert removed(masks) == 1
+
+
+@given(
+    values=st.lists(st.integers(-2, 2), min_size=4, max_size=30),
+    level=st.floats(0, 1, exclude_max=True),
+    factor=st.sampled_from([0.5, 1.0, 4.0]),
+)
+def test_counts_are_exact_with_ties_and_scaling_keeps_the_mask(
+    values: list[int],
+    level: float,
+    factor: float,
+) -> None:
+    weight = torch.tensor(values, dtype=torch.float64)
+    masks = magnitude_mask({"w": weight}, level)
+    assert removed(masks) == int(level * len(values))
+    scaled = magnitude_mask({"w": weight * factor}, level)
+    assert torch.equal(masks["w"], scaled["w"])
 
 
 def test_masks_in_turn_are_those_at_once() -> None:
