@@ -294,10 +294,10 @@ def _show_result(result: "TaskResult") -> None:
         lines.append(text)
     if "speed_up" in facts:
         times = facts["latency_ms"]
-        lines.append(
-            f"{facts['runtime']:12} {times['dense']:.3g} ms -> {times['exported']:.3g} ms, "
-            f"{facts['speed_up']:.2f} times as fast"
-        )
+        is_clear = facts.get("is_clear", True)  # results of before have no such word
+        change = f"{facts['speed_up']:.2f} times as fast" if is_clear else "no clear change"
+        dense, exported = times["dense"], times["exported"]
+        lines.append(f"{facts['runtime']:12} {dense:.3g} ms -> {exported:.3g} ms, {change}")
     if "exported_metric" in facts:
         lines.append(f"{'the file has':12} {facts['exported_metric']:.4f}")
     lines += [f"{name:12} {path}" for name, path in result.files.items()]

@@ -277,7 +277,8 @@ def _timed(
             facts["metric"] = metric_name(task.metric)
             facts["exported_metric"] = metric_through(other, judges, task.metric)
     facts["latency_ms"] = {name: one.median_ms for name, one in times.items()}
-    facts["speed_up"] = verdict(times["dense"], times["exported"]).speed_up
+    outcome = verdict(times["dense"], times["exported"])
+    facts |= {"speed_up": outcome.speed_up, "is_clear": outcome.winner is not None}
     return facts
 
 

@@ -185,6 +185,19 @@ def test_ranges_come_from_the_batches_not_from_the_example() -> None:
     assert torch.allclose(10 * scales[0], scales[1])
 
 
+def test_a_dead_activation_is_told_once() -> None:
+    model = fresh()
+    nn.init.constant_(model.deep.bias, -100.0)
+    with pytest.warns(UserWarning, match="is zero on all calibration data") as told:
+        nncfx.create_compressed_model(
+            model,
+            {"compression": {"algorithm": "quantization"}},
+            EXAMPLE,
+            calibration_batches=[EXAMPLE],
+        )
+    assert len(told) == len({str(one.message) for one in told})
+
+
 def test_without_data_it_is_an_error_that_names_the_way_out() -> None:
     with pytest.raises(ArgumentError, match="set 'num_init_samples' of"):
         nncfx.create_compressed_model(

@@ -252,7 +252,8 @@ def test_files_of_version_1_are_loaded(name: str) -> None:
     golden = runpy.run_path(str(GOLDEN / "make_checkpoint_1.py"))
     _, model = load(GOLDEN / f"{name}.safetensors", golden["Net"]().eval())
     expected = json.loads((GOLDEN / "outputs_1.json").read_text())[name]
-    assert model.eval()(golden["INPUTS"]).tolist() == expected
+    # written on another processor, which may sum in another order
+    torch.testing.assert_close(model.eval()(golden["INPUTS"]), torch.tensor(expected))
 
 
 def quantized() -> nn.Module:

@@ -1,5 +1,6 @@
 """Quantization: quantizers where the target computes in integers."""
 
+import warnings
 from collections.abc import Sequence
 from typing import final
 
@@ -43,5 +44,8 @@ class QuantizationBuilder(Builder[QuantizationConfig]):
         ranges = ranges_of_config(self.config, model.nncf.graph)
         set_weight_ranges(model, hooks, ranges)
         made = QuantizationController(model, self.config, hooks)
-        calibrate(model, hooks, [model.nncf.example_inputs], ranges)
+        with warnings.catch_warnings():
+            if self.config.calibration_samples:  # then data give other ranges, and tell of those
+                warnings.simplefilter("ignore")
+            calibrate(model, hooks, [model.nncf.example_inputs], ranges)
         return made
