@@ -254,7 +254,7 @@ def check_training_step(
 
     Raises:
         ArgumentError: the first batch of `loader` cannot be run in train mode, or its loss is no
-            number that depends on a parameter.
+            finite number that depends on a parameter.
     """
     inputs, targets = first_batch("trainloader", loader)
     learner = copy.deepcopy(model).train()
@@ -279,6 +279,13 @@ def check_training_step(
         raise ArgumentError(
             f"criterion returned {found}; a training loss is one number in a tensor. Take the "
             "mean over the batch.",
+        )
+    if not torch.isfinite(loss):
+        raise ArgumentError(
+            f"The training loss of the first batch of trainloader is {loss.item()}, before "
+            "anything is compressed; no step could recover accuracy from it. Look for NaN or "
+            "infinity in the batch and in the parameters, and for a division or logarithm of "
+            "zero in criterion.",
         )
     if not loss.requires_grad:
         raise ArgumentError(

@@ -104,6 +104,11 @@ def nothing_searched(_: nn.Module) -> float:
         ({"criterion": F.mse_loss}, "criterion does not take the outputs|criterion returned"),
         ({"criterion": lambda o, _: o}, "criterion returned a tensor of 4 x 2"),
         ({"criterion": lambda *_: 1.0}, "criterion returned 1.0"),
+        ({"criterion": lambda o, _: o.sum() * float("nan")}, "trainloader is nan"),
+        (
+            {"criterion": lambda o, _: o.sum() * float("inf")},
+            "trainloader is -?inf",
+        ),
         ({"criterion": lambda o, _: o.detach().sum()}, "depends on no parameter"),
         ({"model": linear().requires_grad_(requires_grad=False)}, "or take DC"),
         ({"metric": lambda *_: float("nan")}, "of the dense model is nan"),
