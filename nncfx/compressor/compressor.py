@@ -1,6 +1,5 @@
 """The compressor: from a trained model to a compressed one inside an accuracy budget."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self, final
 
@@ -11,7 +10,7 @@ from nncfx.compressor.progress import narrated
 from nncfx.compressor.result import CompressionResult
 from nncfx.compressor.run import compress
 from nncfx.compressor.settings import CompressorSettings
-from nncfx.config import NNCFConfig
+from nncfx.config import AnyConfig
 
 __all__ = ["Compressor"]
 
@@ -31,11 +30,11 @@ class Compressor(CompressorSettings):
     """
 
     @classmethod
-    def from_config(cls, config: NNCFConfig | Mapping[str, Any], **parts: Any) -> Self:  # noqa: ANN401 (as __init__)
+    def from_config(cls, config: AnyConfig, **parts: Any) -> Self:  # noqa: ANN401 (as __init__)
         """Return the compressor that the section `search` of a config describes.
 
         Args:
-            config: With a section `search`.
+            config: With a section `search`: a config, a mapping, or the path of a JSON file.
             parts: What no file can hold: `model`, `trainloader`, `valloader`, `criterion` and the
                 like; they override what the section says.
 

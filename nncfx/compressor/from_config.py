@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from nncfx.compressor.space_config import SchemeOfCandidate, space_of
-from nncfx.config import Fault, NNCFConfig, SearchConfig, config_error
+from nncfx.config import AnyConfig, Fault, NNCFConfig, SearchConfig, config_error
 from nncfx.errors import ArgumentError
 from nncfx.lc import ADMM, DC, LC, DCFineTuned, Recovery
 from nncfx.objectives import (
@@ -47,7 +47,7 @@ _PASSED_ON: Final = (
 
 
 def arguments_from(
-    config: NNCFConfig | Mapping[str, Any], example_inputs: ExampleInputs | None = None
+    config: AnyConfig, example_inputs: ExampleInputs | None = None
 ) -> dict[str, Any]:
     """Return what the section `search` of `config` says, by the compressor's argument.
 
@@ -58,8 +58,7 @@ def arguments_from(
         ConfigError: `config` has faults, no section `search`, or algorithms for a training loop.
         ArgumentError: a criterion, a dtype or a runtime is not known, or `example_inputs` lack.
     """
-    if not isinstance(config, NNCFConfig):
-        config = NNCFConfig.from_dict(config)
+    config = NNCFConfig.of(config)
     search = config.search
     if search is None or config.compression:
         raise config_error(list(_faults(config)))

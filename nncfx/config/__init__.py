@@ -3,7 +3,7 @@
 from nncfx.config.accuracy_aware import AccuracyAwareParams, AccuracyAwareTraining
 from nncfx.config.faults import Fault, config_error
 from nncfx.config.initializer import BatchNormAdaptation, Initializer
-from nncfx.config.main import InputInfo, NNCFConfig
+from nncfx.config.main import AnyConfig, InputInfo, NNCFConfig
 from nncfx.config.option import Limits, option, required
 from nncfx.config.pruning_schedule import PruningConfig, PruningParams
 from nncfx.config.registry import (
@@ -32,6 +32,7 @@ __all__ = [
     "AccuracyAwareParams",
     "AccuracyAwareTraining",
     "AlgorithmConfig",
+    "AnyConfig",
     "BatchNormAdaptation",
     "DCFineTunedRecovery",
     "DCRecovery",

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from typing_extensions import override
 
@@ -19,7 +19,7 @@ from nncfx.config.section import Section, read_section
 from nncfx.errors import ConfigError
 from nncfx.untrusted import read_json
 
-__all__ = ["InputInfo", "NNCFConfig"]
+__all__ = ["AnyConfig", "InputInfo", "NNCFConfig"]
 
 _NOT_BUILT = "it is not built"
 
@@ -179,6 +179,23 @@ class NNCFConfig(Section):
                 f"{source} cannot be read: {error}. Give the path of a JSON file in UTF-8.",
             ) from error
         return cls._read(_parse(text, source), source)
+
+    @classmethod
+    def of(cls, config: "AnyConfig") -> "NNCFConfig":
+        """Return `config` itself, or what the mapping, or the JSON file at the path, describes.
+
+        Raises:
+            ConfigError: as `from_dict` and `from_json`.
+        """
+        if isinstance(config, NNCFConfig):
+            return config
+        if isinstance(config, str | os.PathLike):
+            return cls.from_json(config)
+        return cls.from_dict(config)
+
+
+AnyConfig: TypeAlias = NNCFConfig | Mapping[str, Any] | str | os.PathLike[str]
+"""What is taken for a config: one, a mapping of its keys, or the path of a JSON file."""
 
 
 _MISPLACED: Final = (

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from nncfx.compressor.preflight import first_batch
-from nncfx.config import NNCFConfig
+from nncfx.config import AnyConfig
 from nncfx.controllers import CompressionStage, Controller
 from nncfx.errors import ArgumentError, MissingExtraError
 from nncfx.integrations.loop_compression import LoopCompression, Tracker, compressed_model
@@ -51,7 +51,7 @@ class CompressionCallback(pl.Callback):
 
     def __init__(
         self,
-        config: NNCFConfig | Mapping[str, Any],
+        config: AnyConfig,
         batches: Iterable[Any] | None = None,
         *,
         module: str = "model",

@@ -1,7 +1,7 @@
 """Compression in the `Trainer` of transformers: schedule, loss, resuming and the best model."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from typing_extensions import override
 
-from nncfx.config import NNCFConfig
+from nncfx.config import AnyConfig
 from nncfx.controllers import CompressionStage, Controller
 from nncfx.errors import ArgumentError, MissingExtraError
 from nncfx.integrations.loop_compression import LoopCompression, Tracker, compressed_model
@@ -58,7 +58,7 @@ class TrainerCompression(TrainerCallback):
     def __init__(
         self,
         trainer: Trainer,
-        config: NNCFConfig | Mapping[str, Any],
+        config: AnyConfig,
         *,
         example_inputs: Any = None,  # noqa: ANN401 (inputs of any form)
         tracker: Tracker | None = None,

@@ -15,6 +15,7 @@ from typing_extensions import override
 from nncfx._version import __version__
 from nncfx.config import (
     AlgorithmConfig,
+    AnyConfig,
     Fault,
     InputInfo,
     NNCFConfig,
@@ -43,7 +44,7 @@ _LOGGER = logging.getLogger(__name__)
 
 def create_compressed_model(  # noqa: PLR0913 (the front door: one word per setting)
     model: nn.Module,
-    config: NNCFConfig | Mapping[str, Any],
+    config: AnyConfig,
     example_inputs: ExampleInputs | None = None,
     *,
     further_inputs: Sequence[ExampleInputs] = (),
@@ -59,7 +60,8 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
 
     Args:
         model: Any model; one that is wrapped already keeps its hooks.
-        config: What to apply. Several algorithms give one composite controller.
+        config: What to apply: a config, a mapping, or the path of a JSON file. Several algorithms
+            give one composite controller.
         example_inputs: A tensor, a tuple of positional or a mapping of keyword inputs; made from
             the config's `input_info` if absent, and not needed for a wrapped model.
         further_inputs: More of them, for a model whose forward branches, as `nncfx.wrap` takes
@@ -82,8 +84,7 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
 
     Whatever is raised, the model is left as it was.
     """
-    if not isinstance(config, NNCFConfig):
-        config = NNCFConfig.from_dict(config)
+    config = NNCFConfig.of(config)
     _warn_idle_device(config)
     _check_built(config)
     samples = 0 if compression_state is not None else _adaptation_samples(config)

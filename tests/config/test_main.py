@@ -344,6 +344,17 @@ def test_nan_in_a_file_is_a_fault(tmp_path: Path) -> None:
     assert "compression.sparsity_init: nan is not a finite number" in told(text, tmp_path)
 
 
+def test_a_config_is_taken_as_itself_as_a_mapping_or_as_a_path(tmp_path: Path) -> None:
+    data = {"compression": {"algorithm": "magnitude_sparsity", "sparsity_init": 0.25}}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(data))
+    config = NNCFConfig.from_dict(data)
+    assert NNCFConfig.of(config) is config
+    assert NNCFConfig.of(data) == NNCFConfig.of(path) == NNCFConfig.of(str(path)) == config
+    with pytest.raises(ConfigError, match="cannot be read"):
+        NNCFConfig.of("nofile.json")
+
+
 def test_a_missing_file_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         NNCFConfig.from_json(tmp_path / "none.json")
