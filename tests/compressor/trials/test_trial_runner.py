@@ -149,10 +149,6 @@ def test_a_space_gives_the_best_candidate_that_keeps_the_budget_by_two_standard_
     ]
     assert chosen.evidence.judgement.judged == 1  # the first choice was accepted
     assert footprint_bytes(chosen.model) == min(kept) < footprint_bytes(trained)
-    # one that is within the budget by luck may be smaller
-    assert min(one["objective"] for one, loss in zip(every, lost, strict=True) if loss <= 0.05) < (
-        min(kept)
-    )
 
 
 def test_the_parts_of_the_model_have_the_levels_of_the_candidate(
