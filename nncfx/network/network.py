@@ -16,7 +16,7 @@ from nncfx.graph.channels import Channels
 from nncfx.network.published_state import is_published, publish, publishing, restore
 from nncfx.storage.models.sharded_models import gathered
 from nncfx.storage.models.whole_models import require_whole
-from nncfx.tracing.calls.inputs import ExampleInputs
+from nncfx.tracing.calls.inputs import INPUT_FORMS, ExampleInputs
 from nncfx.tracing.calls.module_stack import Wiring
 from nncfx.tracing.calls.module_walk import all_tensors
 from nncfx.tracing.calls.tensors import replaced
@@ -376,5 +376,5 @@ def inputs_for(model: nn.Module, example_inputs: ExampleInputs | None) -> Exampl
         return model.nncf.example_inputs
     raise ArgumentError(
         f"There are no example inputs, and {type(model).__name__} is not wrapped, so that it "
-        "brings none. Pass a tensor, a tuple of positional or a mapping of keyword inputs.",
+        f"brings none. Pass {INPUT_FORMS}.",
     )

@@ -36,7 +36,8 @@ def wrap(
 
     Args:
         model: Any module.
-        example_inputs: A tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        example_inputs: A tensor, a tuple of positional inputs, a mapping of keyword inputs, or
+            `((positional, ...), {keyword: ...})` for both.
         further_inputs: More of them, for a model whose forward branches on its inputs. The graph
             holds the operations of all; what several have is as in the first.
 

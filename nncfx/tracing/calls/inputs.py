@@ -1,18 +1,25 @@
 """Example inputs: one spelling for every function that runs a model once."""
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, Final, TypeAlias, TypeGuard
 
 import torch
 
 from nncfx.errors import ArgumentError
 
-__all__ = ["ExampleInputs", "as_call", "run"]
+__all__ = ["INPUT_FORMS", "ExampleInputs", "as_call", "run"]
 
 ExampleInputs: TypeAlias = torch.Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 """A tensor (the only positional input), a tuple or list of positional inputs, a mapping of keyword
 inputs, or both, as torch.export has them: a tuple and a mapping in a tuple, `((x,), {"mask": m})`.
 """
+
+
+INPUT_FORMS: Final = (
+    "a tensor, a tuple of positional inputs, a mapping of keyword inputs, or ((positional, ...), "
+    "{keyword: ...}) for both"
+)
+"""What example inputs are, for messages."""
 
 
 def as_call(example_inputs: ExampleInputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -35,8 +42,8 @@ def as_call(example_inputs: ExampleInputs) -> tuple[tuple[Any, ...], dict[str, A
     if isinstance(example_inputs, tuple | list):
         return tuple(example_inputs), {}
     raise ArgumentError(
-        f"example_inputs is a {type(example_inputs).__name__}; it must be a tensor, a tuple of "
-        "positional inputs, or a mapping of keyword inputs, as the model's forward takes them.",
+        f"example_inputs is a {type(example_inputs).__name__}; it must be {INPUT_FORMS}, as the "
+        "model's forward takes them.",
     )
 
 

@@ -16,7 +16,7 @@ from nncfx.graph import Operation, TensorInfo
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.composite_functions import COMPOSITE, composite_apart
 from nncfx.tracing.calls.function_names import Kind, kind, spelling
-from nncfx.tracing.calls.inputs import ExampleInputs, as_call
+from nncfx.tracing.calls.inputs import INPUT_FORMS, ExampleInputs, as_call
 from nncfx.tracing.calls.module_stack import ModuleStack
 from nncfx.tracing.calls.module_walk import first_names
 from nncfx.tracing.calls.no_trace import is_left_out
@@ -187,8 +187,7 @@ def _explained(model: nn.Module) -> Iterator[None]:
             raise
         raise TracingError(
             f"{type(model).__name__} refuses the example inputs: {error_text(error)}. "
-            "Pass what its forward takes: a tensor, a tuple of positional inputs, or a mapping of "
-            "keyword inputs, on the model's device.",
+            f"Pass what its forward takes: {INPUT_FORMS}; on the model's device, in its dtype.",
         ) from error
 
 
