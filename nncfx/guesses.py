@@ -16,6 +16,7 @@ _MEANT: Final[Mapping[str, str]] = MappingProxyType(
         "convert": "nncfx.strip(model), or nncfx.export_onnx",
         "count_macs": "nncfx.objectives.macs",
         "distill": "nncfx.create_compressed_model with the algorithm 'knowledge_distillation'",
+        "evaluate": "a metric of your own, metric(model, loader); nncfx.benchmark for the time",
         "fine_tune": "nncfx.training.Training, or your own loop",
         "flops": "nncfx.objectives.macs",
         "inspect": "nncfx.wrap(model, example_inputs).nncf.graph, or the command 'nncfx inspect'",
@@ -32,6 +33,7 @@ _MEANT: Final[Mapping[str, str]] = MappingProxyType(
         "save_model": "nncfx.save(path, model)",
         "sparsify": "nncfx.create_compressed_model with the algorithm 'magnitude_sparsity'",
         "summary": "the command 'nncfx inspect'",
+        "train": "nncfx.training.Training, or nncfx.create_compressed_model in your own loop",
     },
 )
 

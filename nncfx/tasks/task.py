@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from nncfx.compressor import Metric, accuracy
 from nncfx.compressor.preflight import first_batch
-from nncfx.config import NNCFConfig, Section
+from nncfx.config import Section
 from nncfx.config.option import options_of
 from nncfx.errors import ArgumentError, ConfigError, NNCFXError, did_you_mean, error_text
 from nncfx.tasks.config import DataSection, ModelSection, TaskConfig
@@ -205,7 +205,7 @@ def _section(value: object, name: str) -> object:
                 f"'{name}' of a task is a function without arguments that returns the section: "
                 f"{error}. Give its parameters defaults.",
             ) from error
-    return value.to_dict() if isinstance(value, Section | NNCFConfig) else value
+    return value.to_dict() if isinstance(value, Section) else value
 
 
 def _told(made: object) -> str:
