@@ -34,6 +34,7 @@ from nncfx.export.capture.preparation import (
     warn_idle_quantizers,
 )
 from nncfx.export.capture.quantizer_inputs import check_quantizer_inputs, quantizer_inputs
+from nncfx.export.capture.rewrite_matching import matching_first_nodes_first
 from nncfx.export.capture.unexported_state import warn_unexported_state
 from nncfx.export.capture.unsupported_arguments import check_unsupported_arguments
 from nncfx.export.capture.writable_outputs import writable_outputs
@@ -42,11 +43,12 @@ from nncfx.export.checks.saturation_check import warn_overflow
 from nncfx.export.export_result import ExportResult
 from nncfx.export.ir.fake_quantize import translations
 from nncfx.export.ir.node_modules import name_nodes
+from nncfx.export.ir.onnx_writer import write_onnx
 from nncfx.export.lowering import lower
 from nncfx.network import inputs_for
 from nncfx.quantization.grid.operator_shapes import know_shapes
 from nncfx.quantization.placement.insertions import planned_target
-from nncfx.storage.formats.whole_file import writing_files
+from nncfx.storage.formats.whole_file import check_destination, writing_files
 from nncfx.targets import Target, target_named
 from nncfx.tracing import ExampleInputs, as_call
 
@@ -86,7 +88,7 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
     computes in float all the same.
 
     The file is checked before it takes its name, so that no half-written or refused file ever
-    stands at `path`; weights go into a second file (`path` + `.data`) only from 2 GB on. Nodes
+    stands at `path`; weights go into a second file (`path` + `.data`) from 256 MiB on. Nodes
     are named after the modules that they compute.
 
     Args:
@@ -108,18 +110,17 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
         output_names: names of its outputs, in their order; their keys by default.
 
     Raises:
-        ArgumentError: an unknown target, an operator set that it does not read, a folder that
-            does not exist or stands in place of the file, example inputs that are missing or of
-            the wrong kind, dynamic axes that they do not have, or names that are not as many
-            as the inputs or outputs, or not unique.
+        ArgumentError: an unknown target, an operator set that it does not read, example inputs
+            that are missing or of the wrong kind, dynamic axes that they do not have, or names
+            that are not as many as the inputs or outputs, or not unique.
         ExportError: the model is sharded or offloaded, does not run on `example_inputs`, uses an
             operation that has no ONNX form, or fixes an axis that was to stay open.
-        StorageError: the file cannot be written.
+        StorageError: a folder is in place of the file, or it cannot be written.
         MissingExtraError: onnx or onnxscript is not installed.
     """
     runtime = export_target(model, target)
     wanted = _opset_for(runtime, opset)
-    destination = _destination(path)
+    check_destination(path)  # before anything is traced
     call = as_call(inputs_for(model, example_inputs))
     _require_packages()
     model = plain(model)
@@ -145,9 +146,9 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
     modules = name_nodes(graph, model)
     warn_overflow(graph, runtime)
     warn_float_operations(graph, runtime)
-    size_bytes = _write(program, destination)
+    size_bytes = _write(program.model, Path(path))
     return ExportResult(
-        path=destination,
+        path=Path(path),
         target=runtime.name,
         opset=wanted,
         inputs=tuple(str(value.name) for value in graph.inputs),
@@ -168,19 +169,6 @@ def _opset_for(target: Target, opset: int | None) -> int:
             f"it lies in 18 to {target.newest_opset}. Leave it out for {target.opset}.",
         )
     return opset
-
-
-def _destination(path: str | os.PathLike[str]) -> Path:
-    destination = Path(path)
-    if not destination.parent.is_dir():
-        raise ArgumentError(
-            f"The folder '{destination.parent}' of '{destination}' does not exist; create it.",
-        )
-    if destination.is_dir():
-        raise ArgumentError(
-            f"'{destination}' is a folder. Name the file in it: '{destination / 'model.onnx'}'.",
-        )
-    return destination
 
 
 def _require_packages() -> None:
@@ -232,7 +220,7 @@ def _capture(
 ) -> torch.onnx.ONNXProgram:
     try:
         know_shapes()
-        with _quiet(), contextlib.ExitStack() as stack:
+        with _quiet(), matching_first_nodes_first(), contextlib.ExitStack() as stack:
             captured = captured_program(model, call, axes)
             # a program holds its calls; a model that it could not capture makes them yet
             if captured is None:
@@ -364,16 +352,9 @@ def _rename(
         )
 
 
-def _write(program: torch.onnx.ONNXProgram, destination: Path) -> int:
+def _write(model: "ir.Model", destination: Path) -> int:
     """Write and check the file in a folder of its own, move it into place; return its bytes."""
-    import onnx
-
     # Weights go first: a file at `destination` never points to weights that are not there.
     with writing_files(destination) as folder:
-        draft = folder / destination.name
-        program.save(draft)
-        try:
-            onnx.checker.check_model(draft, full_check=True)
-        except Exception as error:
-            raise ExportError(f"The exported graph is not valid ONNX: {error}") from error
+        write_onnx(model, folder / destination.name)
         return sum(file.stat().st_size for file in folder.iterdir())
