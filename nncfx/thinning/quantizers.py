@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from nncfx.controllers.base.weights import constants_of
-from nncfx.errors import NNCFXError, ThinningError, machine_fault
+from nncfx.errors import HookError, NNCFXError, ThinningError, machine_fault
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.network.wrapping import view
 from nncfx.quantization import Quantizer, integer_arithmetic
@@ -78,10 +78,9 @@ def quantized_again(
         wrapped.nncf.register(insertions)
         wrapped.nncf.commit()
         error = max(_error(model, wrapped, one, tolerance) for one in inputs)
-    except NNCFXError:
-        raise
     except Exception as error_:
-        if machine_fault(error_) is not None:
+        is_told = isinstance(error_, NNCFXError) and not isinstance(error_, HookError)
+        if is_told or machine_fault(error_) is not None:
             raise
         raise ThinningError(
             f"The thin model does not run with the quantizers of {type(model).__name__}: "

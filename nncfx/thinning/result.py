@@ -60,7 +60,8 @@ class ThinResult:
             )
         return (
             "Nothing saved: no channel is dead, that is, read by zeros alone. Prune whole "
-            "channels first, such as with filter_pruning; single weights that are zero free none."
+            "channels first, such as with filter_pruning; single weights that are zero free none. "
+            "A model that was thinned before has nothing left to remove."
         )
 
     @override

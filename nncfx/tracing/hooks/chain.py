@@ -36,14 +36,33 @@ class HookChain:
         """Return what the hooks make of `tensor`.
 
         Raises:
-            HookError: a hook returned no tensor, or one of another shape, dtype or device.
+            HookError: a hook failed, or returned no tensor, or one of another shape, dtype or
+                device.
         """
         for hook in self.hooks:
-            result = hook(tensor)
+            result = self.result(hook, tensor)
             if result is not tensor and not is_alike(result, tensor):
                 raise self.refusal(hook, tensor, result)
             tensor = result
         return tensor
+
+    def result(self, hook: nn.Module, given: torch.Tensor) -> Any:
+        """Return what `hook` returns for `given`.
+
+        Raises:
+            HookError: it raised torch's error of what does not fit together.
+        """
+        try:
+            return hook(given)
+        except RuntimeError as error:
+            # what is derived from it is the machine's, a tracer's or our own
+            if type(error) is not RuntimeError:
+                raise
+            raise HookError(
+                f"The hook {type(hook).__name__} at '{self.site}' fails on a tensor of shape "
+                f"{tuple(given.shape)}: {error}. If the layer or the inputs have other sizes than "
+                "when the hook was made, wrap the model again as it is now.",
+            ) from error
 
     def refusal(self, hook: nn.Module, given: torch.Tensor, result: Any) -> HookError:
         """Return the error that says why `result` cannot stand for `given`."""
@@ -103,7 +122,11 @@ def carried(module: nn.Module, attribute: str, given: torch.Tensor) -> torch.Ten
         HookError: as `HookChain.apply`.
     """
     hook = getattr(module, attribute)
-    result: torch.Tensor = hook(given)
+    result: torch.Tensor
+    if torch.compiler.is_compiling() or isinstance(hook, HookChain):
+        result = hook(given)
+    else:
+        result = module.__dict__[CHAINS][attribute].result(hook, given)
     if result is not given and not is_alike(result, given):
         raise module.__dict__[CHAINS][attribute].refusal(hook, given, result)
     return result

@@ -21,7 +21,7 @@ from nncfx.storage.models.whole_models import (
 )
 from nncfx.tracing.hooks.activation_hooks import planned_forward
 from nncfx.tracing.hooks.boundary_hooks import Around, direct_forward
-from nncfx.tracing.hooks.hooked_reads import reading_hooked
+from nncfx.tracing.hooks.hooked_reads import are_hooked, reading_hooked
 from nncfx.tracing.hooks.weight_hooks import raise_replacing, weight_properties
 
 __all__ = [
@@ -64,9 +64,29 @@ class HookedModule(nn.Module):
         return super().get_parameter(target) if stored is None else stored
 
     @override
+    def __setattr__(self, name: str, value: Any) -> None:
+        # torch.export makes proxies of modules, which have none
+        modules = self.__dict__.get("_modules", {})
+        if name in modules:
+            _check_replacement(modules[name], name, value)
+        parameters = self.__dict__.get("_parameters", {})
+        if name in parameters and isinstance(value, nn.Parameter) and are_hooked():
+            # FSDP2 sets shards and whole weights within a forward; torch's own reads the
+            # attribute first, which would run each hook once more
+            parameters[name] = value
+            return
+        super().__setattr__(name, value)
+
+    @override
+    def add_module(self, name: str, module: nn.Module | None) -> None:
+        _check_replacement(self._modules.get(name), name, module)
+        super().add_module(name, module)
+
+    @override
     def __delattr__(self, name: str) -> None:
         if name in self._parameters:
             raise_replacing(self, name)
+        _check_replacement(self._modules.get(name), name, None)
         super().__delattr__(name)
 
     @override
@@ -75,6 +95,13 @@ class HookedModule(nn.Module):
             raise TracingError(
                 f"'{name}' of this {type(self).__name__} cannot be sharded, now that nncfx has "
                 f"wrapped it: hooks take whole weights. {sharding_mend}",
+            )
+        stored = self._parameters.get(name) if name in spec_of(self).weights else None
+        if param is not None and stored is not None and param.shape != stored.shape:
+            raise TracingError(
+                f"'{name}' of this {type(self).__name__} cannot become of shape "
+                f"{tuple(param.shape)}: its hooks were made for {tuple(stored.shape)}. Resize "
+                "layers before nncfx.wrap or create_compressed_model, or once it is stripped.",
             )
         super().register_parameter(name, param)
 
@@ -101,6 +128,24 @@ class HookedModule(nn.Module):
         return (_revive_foreign, (foreign, function, args), *rest)
 
 
+def _check_replacement(known: nn.Module | None, name: str, value: Any) -> None:
+    """Raise an error if hooks below the module `known` would go with it, unseen.
+
+    A module around it, such as an adapter's or a compiler's, keeps it and its hooks.
+    """
+    if known is None or known is value:
+        return
+    kept = set(value.modules()) if isinstance(value, nn.Module) else set()
+    for path, module in known.named_modules():
+        if isinstance(module, HookedModule) and module not in kept and spec_of(module).is_hooked:
+            lost = f"{name}.{path}" if path else name
+            raise TracingError(
+                f"The {original_class(module).__name__} '{lost}' carries hooks of nncfx, which "
+                "would go with it unseen. Replace modules before nncfx.wrap or "
+                "create_compressed_model, or once the model is stripped.",
+            )
+
+
 @dataclass(frozen=True)
 class ClassSpec:
     """Says which dynamic class a module has; the class is rebuilt from it.
@@ -118,6 +163,11 @@ class ClassSpec:
     weights: frozenset[str] = frozenset()
     around: Around = Around.NOTHING
     entries: tuple[str, ...] = ()
+
+    @property
+    def is_hooked(self) -> bool:
+        """Whether a hook stands at the module itself."""
+        return bool(self.weights) or self.around is not Around.NOTHING
 
 
 def _parts(spec: ClassSpec) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ import copy
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,6 +101,16 @@ def test_wrapped_after_it_was_sharded_a_model_is_both() -> None:
     plain = nncfx.unwrap(network)
     assert plain is model
     assert isinstance(plain, FSDPModule)
+
+
+def test_each_hook_on_a_weight_runs_once_in_a_step() -> None:
+    network = nncfx.create_compressed_model(sharded(), SPARSITY, X)[1]
+    calls: Counter[str] = Counter()
+    for one in network.nncf.hooks:
+        one.hook.register_forward_hook(lambda *_, site=str(one.site): calls.update([site]))
+    network(X).sum().backward()
+    assert len(calls) == 2
+    assert set(calls.values()) == {1}
 
 
 @pytest.mark.slow  # starts processes

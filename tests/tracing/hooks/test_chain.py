@@ -117,3 +117,24 @@ def test_a_named_tuple_keeps_its_type() -> None:
     found, port = substitute(state, {4: Add(1.0)}, 3)
     assert type(found) is State
     assert (found.hidden.item(), found.cell.item(), port) == (0.0, 1.0, 5)
+
+
+def test_a_hook_that_does_not_fit_is_named_and_a_fault_of_the_machine_passes() -> None:
+    class Fail(nn.Module):
+        def __init__(self, error: RuntimeError) -> None:
+            super().__init__()
+            self.error = error
+
+        def forward(self, _: torch.Tensor) -> torch.Tensor:
+            raise self.error
+
+    given = torch.ones(3, 2)
+    chain = HookChain("conv.weight", (Fail(RuntimeError("sizes 3 and 4")),))
+    with pytest.raises(HookError, match=r"Fail at 'conv.weight' .* \(3, 2\): sizes 3 and 4"):
+        chain(given)
+    holder = nn.Module()
+    carry(holder, {"_nncf_weight": chain})
+    with pytest.raises(HookError, match=r"Fail at 'conv.weight'"):
+        carried(holder, "_nncf_weight", given)
+    with pytest.raises(torch.OutOfMemoryError):
+        HookChain("conv.weight", (Fail(torch.OutOfMemoryError("full")),))(given)

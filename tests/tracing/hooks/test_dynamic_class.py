@@ -3,9 +3,13 @@
 import gc
 import weakref
 
+import pytest
 import torch
 from torch import nn
 
+import nncfx
+from nncfx.errors import TracingError
+from nncfx.network import NNCFNetwork
 from nncfx.tracing.hooks.dynamic_class import (
     ClassSpec,
     HookedModule,
@@ -50,3 +54,50 @@ def test_a_class_nobody_uses_is_forgotten() -> None:
     restore_class(module)
     gc.collect()
     assert made() is None
+
+
+def masked() -> NNCFNetwork:
+    net = nn.Sequential(
+        nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)), nn.Flatten(), nn.Linear(16, 2)
+    )
+    config = {"compression": {"algorithm": "magnitude_sparsity", "sparsity_init": 0.5}}
+    return nncfx.create_compressed_model(net, config, torch.ones(1, 3, 2, 2))[1]
+
+
+@pytest.mark.parametrize("replacement", [nn.Linear(16, 5), None])
+def test_a_module_with_hooks_is_not_replaced_by_one_without(
+    replacement: nn.Module | None,
+) -> None:
+    model = masked()
+    with pytest.raises(TracingError, match="The Linear '2' carries hooks of nncfx"):
+        model[2] = replacement
+    with pytest.raises(TracingError, match="The Linear '2' carries hooks of nncfx"):
+        model.add_module("2", replacement)
+    with pytest.raises(TracingError, match=r"The Conv2d '0\.0' carries hooks of nncfx"):
+        del model[0]
+    model[0][1] = nn.Identity()  # nothing stands there
+    nncfx.strip(model, inplace=True)
+    model[2] = replacement
+
+
+def test_a_module_with_hooks_goes_on_within_another() -> None:
+    model, image = masked(), torch.ones(1, 3, 2, 2)
+    expected = -model(image)
+
+    class Negative(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return -self.inner(x)
+
+    model[2] = Negative(model[2])
+    assert torch.equal(model(image), expected)
+
+
+def test_a_weight_with_hooks_keeps_its_shape() -> None:
+    model = masked()
+    model[2].weight = nn.Parameter(torch.ones(2, 16))
+    with pytest.raises(TracingError, match=r"cannot become of shape \(5, 16\)"):
+        model[2].weight = nn.Parameter(torch.ones(5, 16))
