@@ -77,7 +77,7 @@ class Quantizer(nn.Module):
         scale, zero_point = self._qparams()
         if scale.requires_grad:
             # LSQ: without this, the gradient grows with the number of elements it is summed over
-            elements = x.numel() / (x.shape[0] if self.spec.axis is None and x.ndim else 1)
+            elements = math.prod(x.shape[1:] if self.spec.axis is None else x.shape)
             factor = 1 / math.sqrt(max(elements, 1) * self.spec.quant_max)
             return fake_quantize(x, scale, zero_point, self.spec, gradient_scale=factor)
         return fake_quantize(x, scale, zero_point, self.spec)

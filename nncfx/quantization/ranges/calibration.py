@@ -37,6 +37,8 @@ def calibration_inputs(
 ) -> Iterator[ExampleInputs]:
     """Yield the model's inputs in each of `batches`, until `samples` examples have come.
 
+    A batch of no examples is passed over.
+
     Args:
         batches: Tensors; mappings of keyword inputs; tuples that begin with all positional
             inputs, if the forward needs several; or other tuples and lists, such as of input
@@ -54,8 +56,11 @@ def calibration_inputs(
     seen = 0
     for batch in batches:
         inputs = _inputs(batch, needed)
+        examples = _examples(inputs)
+        if not examples:  # statistics of nothing are NaN
+            continue
         yield replaced(inputs, lambda one: one.to(device))
-        seen += _examples(inputs)
+        seen += examples
         if seen >= samples:
             return
 

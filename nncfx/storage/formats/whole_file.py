@@ -19,6 +19,7 @@ from nncfx.errors import NNCFXError, StorageError
 
 __all__ = [
     "SavedFile",
+    "check_destination",
     "open_file",
     "read_text",
     "sync",
@@ -70,6 +71,19 @@ def read_text(path: str | Path) -> str:
         ) from error
 
 
+def check_destination(path: str | os.PathLike[str]) -> None:
+    """Refuse what a file called `path` would stand in place of.
+
+    Raises:
+        StorageError: A folder or a device is there.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise StorageError(f"'{path}' is a folder. Name the file in it.")
+    if target.exists() and not target.is_file():
+        raise StorageError(f"'{path}' is a device or a pipe. Name a file.")
+
+
 def write_whole(path: Path, parts: Iterable[bytes | memoryview]) -> SavedFile:
     """Write `parts` to `path` as `writing` does; each is asked for when the one before is written.
 
@@ -98,18 +112,22 @@ def writing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     Missing folders are made. Processes that write the same path do so one after the other. A body
     that raises leaves what was there before. What a killed process leaves under the temporary
-    name, the next one to write this path takes over.
+    name, the next one to write this path takes over. The file may be read and written by those
+    who may the one before, else by those whom the umask lets.
 
     Raises:
         StorageError: the file cannot be written.
     """
     target = Path(path)
+    check_destination(target)
     with _told(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = target.with_name(f".{target.name}.part")
         with _claimed(draft, lambda: os.open(draft, os.O_RDWR | os.O_CREAT, 0o666)):
             try:
+                mode = _mode(target, draft)
                 yield draft
+                draft.chmod(mode)  # libraries write files of their own, some for the owner alone
                 sync(draft)
                 draft.replace(target)
             except BaseException:
@@ -128,6 +146,7 @@ def writing_files(path: str | os.PathLike[str]) -> Iterator[Path]:
         StorageError: a file cannot be written.
     """
     target = Path(path)
+    check_destination(target)
     with _told(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = target.with_name(f".{target.name}.parts")
@@ -138,6 +157,7 @@ def writing_files(path: str | os.PathLike[str]) -> Iterator[Path]:
                 yield draft
                 files = sorted(draft.iterdir(), key=lambda file: file.name == target.name)
                 for file in files:
+                    file.chmod(_mode(target.parent / file.name, draft))
                     sync(file)
                 for file in files:
                     file.replace(target.parent / file.name)
@@ -189,6 +209,11 @@ def _claimed(draft: Path, opened: Callable[[], int]) -> Iterator[None]:
                 return
         finally:
             os.close(handle)
+
+
+def _mode(target: Path, draft: Path) -> int:
+    """Return who may read and write: as of the file that is there, else as of the new draft."""
+    return (target if target.exists() else draft).stat().st_mode & 0o666
 
 
 def _is_open(path: Path, handle: int) -> bool:

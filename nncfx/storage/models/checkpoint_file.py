@@ -63,9 +63,11 @@ def read_description(path: Path) -> dict[str, Any]:
             metadata = file.metadata() or {}
         found = read_json(metadata[KEY]) if KEY in metadata else None
     except (OSError, safetensors.SafetensorError, ValueError) as error:
+        kinds = "it does not begin with the signature of a .nncfx file, and as safetensors: "
+        kinds = kinds if isinstance(error, safetensors.SafetensorError) else ""
         raise StorageError(
-            f"'{path}' cannot be read as a checkpoint: {error}. Give a file that nncfx.save or "
-            "nncfx.storage.save wrote.",
+            f"'{path}' cannot be read as a checkpoint: {kinds}{error}. Give a file that "
+            "nncfx.save or nncfx.storage.save wrote.",
         ) from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise StorageError(

@@ -50,6 +50,12 @@ def test_an_optimizer_moves_a_learned_grid_towards_less_error() -> None:
     assert losses[-1] < losses[0] / 4
 
 
+def test_a_batch_of_no_examples_passes() -> None:
+    quantizer = ready(SYMMETRIC)
+    quantizer.learn()
+    assert quantizer(numbers()[:0]).shape == (0, 5, 6)
+
+
 def test_freezing_keeps_the_grid_and_leaves_no_parameter() -> None:
     quantizer = ready(ASYMMETRIC)
     quantizer.learn()

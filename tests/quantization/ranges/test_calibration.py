@@ -56,6 +56,15 @@ def test_other_methods_are_applied_channel_by_channel() -> None:
     assert torch.equal(high, torch.stack(single))
 
 
+def test_a_batch_of_no_examples_changes_nothing() -> None:
+    torch.manual_seed(0)
+    model, batch = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), torch.randn(4, 3, 8, 8)
+    alone, with_empty = (
+        nncfx.quantize(model, batches)(batch) for batches in ([batch], [batch, batch[:0]])
+    )
+    assert torch.equal(alone, with_empty)
+
+
 def test_processes_that_see_other_data_get_the_same_ranges(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,7 +2,9 @@
 
 import os
 import signal
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,42 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(
 def test_missing_folders_are_made(tmp_path: Path) -> None:
     write_whole(tmp_path / "a" / "b" / "c.nncfx", [b"new"])
     assert (tmp_path / "a" / "b" / "c.nncfx").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("write", [writing, writing_files])
+def test_whoever_may_read_and_write_is_as_the_umask_or_the_old_file_says(
+    tmp_path: Path, write: Callable[[Path], AbstractContextManager[Path]]
+) -> None:
+    path = tmp_path / "a"
+
+    def written() -> int:
+        with write(path) as draft:
+            file = draft if write is writing else draft / "a"
+            # some libraries write for the owner alone
+            file.unlink(missing_ok=True)
+            file.touch(0o600)
+        return path.stat().st_mode & 0o777
+
+    before = os.umask(0o027)
+    try:
+        assert written() == 0o640
+        path.chmod(0o604)
+        assert written() == 0o604
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("write", [writing, writing_files])
+def test_a_folder_or_a_pipe_stays_where_it_is(
+    tmp_path: Path, write: Callable[[Path], AbstractContextManager[Path]]
+) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StorageError, match="is a folder"), write(tmp_path / "folder"):
+        pass
+    with pytest.raises(StorageError, match="is a device or a pipe"), write(tmp_path / "pipe"):
+        pass
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_a_path_that_cannot_be_is_told(tmp_path: Path) -> None:
