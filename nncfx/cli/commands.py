@@ -8,6 +8,8 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperCommand
+from typing_extensions import override
 
 from nncfx._version import __version__
 from nncfx.cli.comparing import diff
@@ -27,6 +29,21 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
+class _Writing(TyperCommand):
+    """A command whose file is an option, for those who write it behind the model."""
+
+    @override
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        rest = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            said = getattr(error, "message", "")
+            if "unexpected extra argument" in said and "--output" not in rest:
+                error.message = f"{said}. The file to write is an option: --output FILE"  # type: ignore[attr-defined]
+            raise
+
+
 application = typer.Typer(
     name="nncfx",
     help="Make trained PyTorch models smaller and faster inside an accuracy budget.",
@@ -37,8 +54,8 @@ application.command()(compress)
 application.command()(resume)
 application.command()(status)
 application.command()(demo)
-application.command()(export)
-application.command()(quantize)
+application.command(cls=_Writing)(export)
+application.command(cls=_Writing)(quantize)
 application.command()(diff)
 application.add_typer(configs, name="config")
 
@@ -75,6 +92,11 @@ def report(
     from nncfx.report import write_report
 
     file = evidence / "evidence.json" if evidence.is_dir() else evidence
+    if evidence.is_dir() and not file.exists():
+        raise ArgumentError(
+            f"'{evidence}' has no evidence.json: no run has ended in it. Write the page of what "
+            f"there is by: nncfx status {evidence} --html {output}",
+        )
     if output.resolve() == file.resolve():
         raise ArgumentError(f"'{file}' would be replaced by its report. Name another --output.")
     path = write_report(output, Evidence.read(file))

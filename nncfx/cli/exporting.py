@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nncfx.cli.sources import OpenedModel, model_source
+from nncfx.cli.sources import OpenedModel, is_task, model_source
 from nncfx.errors import ArgumentError
 from nncfx.report.format import bytes_text
 
@@ -44,6 +44,10 @@ def export(  # noqa: PLR0913 (each is an option of the command)
     """Write a model as an ONNX file for a runtime."""
     from nncfx.export import export_onnx
 
+    if output.suffix != ".onnx":
+        raise ArgumentError(
+            f"'{output}' does not end in .onnx. Name the file --output model.onnx."
+        )
     source = model_source(model, weights, input_shape or ())
     file = export_onnx(
         source.model,
@@ -92,6 +96,8 @@ def quantize(  # noqa: PLR0913 (each is an option of the command)
         )
     if bits not in (4, 8) or (bits != 8 and not weights_only):  # noqa: PLR2004 (what there is)
         raise ArgumentError(f"--bits is {bits}; weights have 8, or with --weights-only 4.")
+    if data is None and not weights_only and not is_task(model):
+        raise _no_data(model)
     batches = None if data is None or weights_only else _batches(data)
     source = _source(model, weights, input_shape or (), batches)
     if weights_only:
@@ -142,11 +148,15 @@ def _batches(text: str) -> Iterable[Any]:
 
 def _of_task(source: OpenedModel, text: str) -> Iterable[Any]:
     if source.task is None or source.task.config.data is None:
-        raise ArgumentError(
-            f"'{text}' says nothing of data, which ranges are found on. Give --data "
-            "file.py:function, or --weights-only, which needs none.",
-        )
+        raise _no_data(text)
     return source.task.data.train
+
+
+def _no_data(text: str) -> ArgumentError:
+    return ArgumentError(
+        f"'{text}' says nothing of data, which ranges are found on. Give --data "
+        "file.py:function, or --weights-only, which needs none.",
+    )
 
 
 def _written(

@@ -4,6 +4,7 @@ import importlib.util
 import sys
 from collections.abc import Callable
 
+from nncfx._version import __version__
 from nncfx.cli.faults import FAULT, fault_text
 from nncfx.errors import MissingExtraError, NNCFXError
 
@@ -17,6 +18,9 @@ def app() -> None:
     on standard error; 3 `nncfx benchmark` found a regression, or `nncfx compress` made a model
     outside of its budget; 130 interrupted; 1 anything else.
     """
+    if sys.argv[1:] == ["--version"]:  # base dependencies will do
+        sys.stdout.write(f"nncfx {__version__}\n")
+        return
     try:
         _application()()
     except NNCFXError as error:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nncfx.tasks import Task
     from nncfx.tracing import ExampleInputs
 
-__all__ = ["OpenedModel", "is_code", "model_source"]
+__all__ = ["OpenedModel", "is_code", "is_task", "model_source"]
 
 
 @final
@@ -32,9 +32,14 @@ class OpenedModel:
     task: "Task | None"
 
 
+def is_task(text: str) -> bool:
+    """Return whether `text` names a config or a task file, which may say more than the model."""
+    return Path(text).suffix in (".json", ".py")
+
+
 def is_code(text: str) -> bool:
     """Return whether `text` names a task or a Python object, not a file of weights."""
-    return Path(text).suffix in (".json", ".py") or ":" in text
+    return is_task(text) or ":" in text
 
 
 def model_source(
@@ -53,14 +58,19 @@ def model_source(
         example_inputs: What the model is traced on, where it is known already.
 
     Raises:
-        ArgumentError: code is named without shapes.
+        ArgumentError: code is named without shapes, or an ONNX file.
         ConfigError: what is named cannot be made.
         StorageError: the weights do not fit.
     """
     from nncfx.tasks import Task, TaskConfig, read_task
     from nncfx.tasks.weights import load_weights
 
-    if Path(text).suffix in (".json", ".py"):
+    if Path(text).suffix == ".onnx":
+        raise ArgumentError(
+            f"'{text}' is an ONNX file, which is made from a PyTorch model and not changed. Name "
+            "the model: file.py:function.",
+        )
+    if is_task(text):
         task = read_task(text)
         model, inputs = task.model(), example_inputs
         if inputs is None and not shapes:

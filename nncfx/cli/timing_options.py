@@ -9,7 +9,7 @@ __all__ = ["parse_cpus", "parse_settings", "parse_shapes"]
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, Shape]:
-    """Return the shapes by input name that texts such as "x=1x3x224x224" spell.
+    """Return the shapes by input name that texts such as "x=1x3x224x224" or "1,3,9" spell.
 
     The name may be left out where a model has one input; it is `""` then.
 
@@ -18,11 +18,13 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, Shape]:
 
     >>> parse_shapes(["x=1x3x32x32"])
     {'x': (1, 3, 32, 32)}
+    >>> parse_shapes(["1,3,32,32"])
+    {'': (1, 3, 32, 32)}
     """
     shapes = {}
     for text in texts:
         name, equals, sizes = text.rpartition("=")
-        parts = sizes.split("x")
+        parts = sizes.replace(",", "x").split("x")
         if (equals and not name) or not all(part.isdecimal() and int(part) for part in parts):
             raise ArgumentError(
                 f"--input-shape {text!r} does not name an input and its sizes. "

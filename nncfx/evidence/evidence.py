@@ -184,6 +184,12 @@ class StudyEvidence:
             return False
         return sample.accuracy - self.caution * (sample.standard_error or 0.0) >= self.threshold
 
+    @property
+    def chosen_objective(self) -> float | None:
+        """The objective at the chosen level, as it was measured last; None if it was not."""
+        found = (one.objective for one in reversed(self.samples) if one.level == self.chosen_level)
+        return next((one for one in found if one is not None), None)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LayerRow:

@@ -6,6 +6,9 @@ from nncfx.runtimes import call_words
 
 __all__ = ["summary"]
 
+_FACTS = ("throughput", "latency", "footprint", "file size", "parameters", "MACs")
+"""Objectives that other lines tell of."""
+
 
 def summary(found: Evidence) -> str:
     """Return dense against compressed, a line for each thing that was measured.
@@ -39,6 +42,9 @@ def summary(found: Evidence) -> str:
             _line("latency ms", dense.latency_ms, now.latency_ms)
             + f"  ({call}{'; intervals overlap: no clear change' if overlap else ''})"
         )
+    study = found.studies[-1] if found.studies else None
+    if study and study.objective_name not in _FACTS and study.chosen_objective is not None:
+        lines.append(_line(study.objective_name, study.dense_objective, study.chosen_objective))
     return "\n".join(lines)
 
 

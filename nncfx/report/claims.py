@@ -60,23 +60,18 @@ def _objective(evidence: Evidence) -> Claim | None:
     timed = evidence.dense.latency_ms or evidence.dense.throughput
     if study.objective_name in (*(_TIMES if timed else ()), *_SIZES):
         return None
-    after = [
-        one.objective
-        for one in study.samples
-        if one.level == study.chosen_level and one.objective is not None
-    ]
-    before, unit = study.dense_objective, study.objective_unit
-    if not after:
+    before, after, unit = study.dense_objective, study.chosen_objective, study.objective_unit
+    if after is None:
         return None
-    texts = [quantity_text(value, unit) for value in (before, after[-1])]
-    better = after[-1] > before if study.maximize else after[-1] < before
+    texts = [quantity_text(value, unit) for value in (before, after)]
+    better = after > before if study.maximize else after < before
     aim = "maximized" if study.maximize else "minimized"
     return Claim(
         figure=texts[1],
         label=study.objective_name,
         detail=f"the objective, {aim}: {texts[0]} to {texts[1]} at level "
         f"{level_text(study.chosen_level)}",
-        verdict="good" if better else "open" if after[-1] == before else "bad",
+        verdict="good" if better else "open" if after == before else "bad",
     )
 
 

@@ -28,7 +28,8 @@ def load_reference(text: str, folder: Path, key: str) -> object:
     """
     home, colon, name = text.rpartition(":")
     if not colon or not home or not name:
-        raise ConfigError(f"{key}: '{text}' names no Python object. Write {CODE}.")
+        file = " A file is read by a function of yours." if (folder / text).is_file() else ""
+        raise ConfigError(f"{key}: '{text}' names no Python object.{file} Write {CODE}.")
     module = load_module(folder / home, key) if home.endswith(".py") else _imported(home, key)
     found: object = module
     for part in name.split("."):

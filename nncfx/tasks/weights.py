@@ -1,6 +1,7 @@
 """Weights from a file into a model, whatever wrote the file; no code of the file is run."""
 
 import pickle
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -70,10 +71,9 @@ def state_in(path: Path) -> dict[str, torch.Tensor]:
             return load_file(path)
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
-        reason = str(error).strip().partition("\n")[0]
         raise StorageError(
-            f"'{path}' holds no weights that can be read without running code ({reason}). Write "
-            "it by torch.save(model.state_dict(), path), or as safetensors.",
+            f"'{path}' holds no weights that can be read without running code ({_reason(error)}). "
+            "Write it by torch.save(model.state_dict(), path), or as safetensors.",
         ) from error
     for key in _WRAPPERS:
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
@@ -86,6 +86,16 @@ def state_in(path: Path) -> dict[str, torch.Tensor]:
             "torch.save(model.state_dict(), path).",
         )
     return {str(name).removeprefix("module."): one for name, one in found.items()}
+
+
+def _reason(error: Exception) -> str:
+    """Return what is wrong with a file, in place of torch's advice to run its code."""
+    found = re.search(r"Unsupported global: GLOBAL (\S+)", str(error))
+    if found:
+        return f"it is a pickle of objects, such as {found.group(1)}"
+    if isinstance(error, pickle.UnpicklingError):
+        return "it is no file of torch.save"
+    return str(error).strip().partition("\n")[0].rstrip(".:")
 
 
 def _is_ours(path: Path) -> bool:

@@ -354,8 +354,11 @@ def test_more_bits_than_the_target_has_are_an_error() -> None:
         applied(weights={"bits": 12})
 
 
-def test_it_says_what_is_quantized_and_what_is_not() -> None:
+def test_it_counts_what_is_quantized_and_says_what_is_not() -> None:
     controller, _ = applied(ignored_scopes=["{function}linear"])
-    text = str(controller.statistics())
-    assert f"{CONV}|WEIGHT" in text
-    assert "in float: 1 x linear: it is in the ignored scopes" in text
+    found = controller.statistics()
+    assert f"{CONV}|WEIGHT" in [one.name for one in found.quantizers]
+    count = str(sum(one.role == "weight" for one in found.quantizers))
+    lines = str(found).splitlines()
+    assert ["weight", "8", "symmetric", count, count] in [line.split() for line in lines]
+    assert "in float: 1 x linear: it is in the ignored scopes" in lines

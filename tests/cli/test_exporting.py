@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import nncfx
 from nncfx.cli.commands import application
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, NNCFXError
 from nncfx.export import summarize_onnx
 
 
@@ -88,3 +88,33 @@ def test_mistakes_are_told(code: str) -> None:
         run("quantize", code, "--bits", "4")
     with pytest.raises(ArgumentError, match="gave a int"):
         run("quantize", code, "--data", "wide.py:torch.get_num_threads")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("export", "wide.py:net", "--output", "o.onxx"), "'o.onxx' does not end in .onnx"),
+        (("quantize", "wide.py:net"), "says nothing of data"),
+        (("quantize", "wide.py:net", "--data", "a.csv"), "A file is read by a function of yours"),
+        (("quantize", "a.onnx", "--data", "wide.py:batches"), "is an ONNX file, which is made"),
+        (("report", "."), "no run has ended in it.*nncfx status . --html"),
+    ],
+)
+def test_a_mistake_is_told_with_its_mend(
+    code: str, arguments: tuple[str, ...], message: str
+) -> None:
+    assert code
+    Path("a.csv").write_text("1,2\n")
+    with pytest.raises(NNCFXError, match=message):
+        run(*arguments)
+
+
+@pytest.mark.parametrize("command", ["export", "quantize"])
+def test_a_file_behind_the_model_is_told_of_the_option(code: str, command: str) -> None:
+    result = CliRunner().invoke(application, [command, code, "o.onnx"])
+    assert result.exit_code == 2
+    assert "--output FILE" in " ".join(result.output.split())
+
+
+def test_sizes_of_a_shape_may_stand_between_commas(code: str) -> None:
+    assert json.loads(run("export", code, "--input-shape", "1,32", "--json"))["inputs"]

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+import nncfx
 from nncfx.cli.faults import fault_text
 from nncfx.cli.main import app
 from nncfx.errors import StorageError
@@ -52,3 +53,12 @@ def test_without_typer_the_extra_is_named() -> None:
     assert done.returncode == 2
     assert "pip install 'nncfx[cli]'" in done.stderr.replace("\n", " ")
     assert "Traceback" not in done.stderr
+
+
+def test_the_version_needs_no_typer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "typer", None)
+    monkeypatch.setattr(sys, "argv", ["nncfx", "--version"])
+    app()
+    assert capsys.readouterr().out == f"nncfx {nncfx.__version__}\n"

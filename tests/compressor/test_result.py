@@ -33,6 +33,7 @@ def text_of_pair(dense: ModelFacts, after: ModelFacts, judgement: Judgement | No
         dense=dense,
         compressed=after,
         judgement=judgement,
+        studies=(),
         batch=16,
         threads=1,
         runtime="torch",

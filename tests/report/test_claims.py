@@ -7,6 +7,7 @@ import pytest
 
 from nncfx.evidence.evidence import Evidence
 from nncfx.evidence.judgement import Judgement
+from nncfx.evidence.summary import summary
 from nncfx.report import render_report
 from nncfx.report.claims import checks, headline
 
@@ -196,3 +197,10 @@ def test_a_speed_says_of_what_call(given: ModuleType) -> None:
     old = dataclasses.replace(given.EVIDENCE, batch=None, threads=None)
     assert "a batch that is not known" in headline(old)[0].detail
     assert "batch 16, 1 thread" in render_report(given.EVIDENCE)
+
+
+def test_an_own_objective_has_a_line_in_the_summary(given: ModuleType) -> None:
+    own = dataclasses.replace(given.STUDY, objective_name="joules", chosen_level=0.25)
+    lines = summary(dataclasses.replace(given.EVIDENCE, studies=(own,))).splitlines()
+    assert lines[-1].split() == ["joules", "500", "->", "700", "0.71x"]
+    assert "throughput" not in summary(given.EVIDENCE)

@@ -91,5 +91,8 @@ def test_weights_come_from_a_file_of_their_own(write: Write, tmp_path: Path) -> 
     with pytest.raises(StorageError, match=r"missing in the file: 0.weight(.|\n)*other"):
         read_task(path).model()
     (tmp_path / "w.pt").write_bytes(b"no weights")
-    with pytest.raises(StorageError, match="holds no weights"):
+    with pytest.raises(StorageError, match=r"holds no weights.*\(it is no file of torch.save\)"):
+        read_task(path).model()
+    torch.save(nn.Linear(1, 1), tmp_path / "w.pt")
+    with pytest.raises(StorageError, match=r"\(it is a pickle of objects, such as torch.nn.mod"):
         read_task(path).model()

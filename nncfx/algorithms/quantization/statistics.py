@@ -1,6 +1,7 @@
 """What quantization tells of its quantizers, and of the optimizer."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 from typing import final
 
@@ -50,11 +51,13 @@ class QuantizationStatistics(Statistics):
 
     @override
     def to_str(self) -> str:
-        header = ["quantizer", "role", "bits", "mode", "scales", "active"]
-        rows: list[list[object]] = [
-            [one.name, one.role, one.bits, one.mode, one.scales, "yes" if one.is_active else "no"]
-            for one in self.quantizers
-        ]
+        """Return how many quantizers there are of each kind; `quantizers` has them one by one."""
+        kinds = Counter((one.role, one.bits, one.mode) for one in self.quantizers)
+        active = Counter(
+            (one.role, one.bits, one.mode) for one in self.quantizers if one.is_active
+        )
+        header = ["quantizers of", "bits", "mode", "count", "active"]
+        rows: list[list[object]] = [[*kind, kinds[kind], active[kind]] for kind in kinds]
         lines = [table(header, rows)]
         lines += [f"in float: {count} x {what}" for what, count in self.float_operations.items()]
         return "\n".join(lines)

@@ -46,7 +46,11 @@ def as_export_error(error: BaseException, *, model: str) -> ExportError:
             f"{model} cannot be exported: its forward branches on the values of a tensor{where} "
             f"({reason}). Use torch.where, or torch.cond, instead of the branch.",
         )
-    return ExportError(f"{model} cannot be exported{where}: {type(chain[-1]).__name__}: {reason}")
+    return ExportError(
+        f"{model} cannot be exported{where}: {type(chain[-1]).__name__}: {reason.rstrip('.')}. "
+        "Change that part of its forward; where an open axis is at fault, leave it out of "
+        "dynamic_axes, or pass dynamic_batch=False.",
+    )
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -75,4 +79,7 @@ def _source_line(texts: list[str]) -> str:
 
 
 def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
+    """Return the first line of `text`, and the next as long as a colon announces it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = next((at for at, line in enumerate(lines) if not line.endswith(":")), len(lines))
+    return " ".join(lines[: told + 1]).removesuffix(":") or "no reason given"

@@ -12,6 +12,11 @@ from nncfx.export import export_onnx
 from nncfx.export.capture.export_failure import as_export_error
 from nncfx.tracing.calls import call_numbers
 
+MEND = (
+    ". Change that part of its forward; where an open axis is at fault, leave it out of "
+    "dynamic_axes, or pass dynamic_batch=False."
+)
+
 
 def chained(*texts: str) -> RuntimeError:
     error: RuntimeError | None = None
@@ -35,6 +40,7 @@ def test_the_line_of_the_model_is_given() -> None:
     text = str(as_export_error(error, model="Net"))
     assert text == (
         "Net cannot be exported at /a/net.py:12 in forward, `x = x.foo()`: RuntimeError: it failed"
+        + MEND
     )
 
 
@@ -54,12 +60,12 @@ def test_it_is_not_a_line_of_the_hooks_around_the_model_s_own() -> None:
 
 def test_a_failure_without_a_text_is_still_a_sentence() -> None:
     text = str(as_export_error(ValueError(), model="Net"))
-    assert text == "Net cannot be exported: ValueError: no reason given"
+    assert text == "Net cannot be exported: ValueError: no reason given" + MEND
 
 
 def test_colours_of_the_terminal_are_taken_out() -> None:
     text = str(as_export_error(ValueError("\x1b[96mThis is step 1/3\x1b[0m"), model="Net"))
-    assert text == "Net cannot be exported: ValueError: This is step 1/3"
+    assert text == "Net cannot be exported: ValueError: This is step 1/3" + MEND
 
 
 class Modulated(nn.Module):
@@ -81,3 +87,10 @@ def test_groups_that_depend_on_the_batch_want_a_fixed_one(tmp_path: Path) -> Non
     with pytest.raises(ExportError, match="Pass dynamic_batch=False"):
         export_onnx(Modulated(), tmp_path / "m.onnx", inputs)
     export_onnx(Modulated(), tmp_path / "m.onnx", inputs, dynamic_batch=False)
+
+
+def test_a_reason_does_not_end_where_a_colon_announces_it() -> None:
+    error = chained("outer", "Found the following conflicts:\n\n- axis 1 is static\nand more")
+    text = str(as_export_error(error, model="Net"))
+    assert "Found the following conflicts: - axis 1 is static. Change" in text
+    assert "no reason given" in str(as_export_error(chained("outer", ""), model="Net"))

@@ -43,6 +43,12 @@ def test_a_constant_cost_is_measured_exactly() -> None:
     assert timing.settled
 
 
+def test_a_throughput_is_printed_without_an_exponent() -> None:
+    machine = Machine()
+    timing = measure(machine.call("a", lambda _: 0.5), examples=33, clock=machine.clock)
+    assert str(timing).endswith("; 66,000 examples/s")
+
+
 def test_the_first_call_is_kept_apart() -> None:
     machine = Machine()
     cost = lambda k: 500.0 if k == 0 else 2.0  # noqa: E731 (one line)
