@@ -16,7 +16,7 @@ from nncfx.cli.comparing import diff
 from nncfx.cli.compressing import compress, demo, resume, status
 from nncfx.cli.configuring import configs
 from nncfx.cli.exporting import export, quantize
-from nncfx.cli.files import inspect_file, pack, unpack
+from nncfx.cli.files import check_file, inspect_file, pack, unpack
 from nncfx.cli.inspecting import inspect
 from nncfx.errors import ArgumentError
 
@@ -99,6 +99,7 @@ def report(
         )
     if output.resolve() == file.resolve():
         raise ArgumentError(f"'{file}' would be replaced by its report. Name another --output.")
+    check_file(file, ending=".json")
     path = write_report(output, Evidence.read(file))
     Console().print(f"Report written to {path}", soft_wrap=True, markup=False)
 
@@ -155,6 +156,8 @@ def benchmark(  # noqa: PLR0913 (each is an option of the command)
     from nncfx.cli.timing_options import parse_cpus, parse_settings, parse_shapes
     from nncfx.runtimes import BuildOptions, TimingPlan
 
+    for model in models:
+        check_file(model, ending=".onnx")
     request = TimingRequest(
         paths=tuple(models),
         runtimes=tuple(runtime or ("onnxruntime",)),

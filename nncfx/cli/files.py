@@ -5,7 +5,7 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich import box
@@ -32,7 +32,7 @@ def pack(
     """Write a safetensors file as .nncfx: the same bits in the fewest bytes."""
     from nncfx.storage import pack_safetensors
 
-    check_file(source)
+    check_file(source, ending=".safetensors")
     target = _target(source, output, ".nncfx")
     with Console(stderr=True).status(f"Packing {source.name}"):
         saved = pack_safetensors(source, target, signed_zeros=signed_zeros)
@@ -55,7 +55,7 @@ def unpack(
     """Write a .nncfx file as safetensors, which any tool reads."""
     from nncfx.storage import unpack_safetensors
 
-    check_file(source)
+    check_file(source, ending=".nncfx")
     target = _target(source, output, ".safetensors", may_ask=True, force=force)
     with Console(stderr=True).status(f"Unpacking {source.name}"):
         saved = unpack_safetensors(source, target, max_bytes=max_bytes)
@@ -70,7 +70,7 @@ def inspect_file(
     """Show what a .nncfx file stores: each tensor, its codec, size, entropy and checksum."""
     from nncfx.storage import inspect
 
-    check_file(file)
+    check_file(file, ending=".nncfx")
     with Console(stderr=True).status(f"Reading {file.name}"):
         rows = inspect(file)
     if as_json:
@@ -112,14 +112,32 @@ def inspect_file(
     )
 
 
-def check_file(file: Path) -> None:
-    """Refuse a file that is not there.
+def check_file(file: Path, *, ending: str | None = None) -> None:
+    """Refuse a file that is not there, or whose ending says that it is of another kind.
+
+    Args:
+        file: its path.
+        ending: the ending of what is read, one of `_WAYS`; None takes any.
 
     Raises:
-        StorageError: it is not.
+        ArgumentError: it is of another kind.
+        StorageError: it is not there.
     """
     if not file.is_file():
         raise StorageError(f"There is no file '{file}'. Check the path.")
+    if ending and file.suffix != ending and file.suffix in (*_WAYS, ".pt", ".pth", ".py"):
+        way = _WAYS[ending].format(file=file)
+        raise ArgumentError(f"'{file}' is no {ending} file, which this command reads. {way}")
+
+
+_WAYS: Final = {
+    ".onnx": "Export the model: nncfx export file.py:function --weights {file} --output x.onnx.",
+    ".safetensors": "Write the tensors by safetensors.torch.save_file; nncfx inspect shows those "
+    "of {file}.",
+    ".nncfx": "Make one of a .safetensors file by nncfx pack; nncfx inspect shows {file}.",
+    ".json": "Name the folder of a run, or the evidence.json in it.",
+}
+"""How one comes to a file of each ending."""
 
 
 def _target(

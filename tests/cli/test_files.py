@@ -106,6 +106,24 @@ def test_a_file_that_is_not_there_is_our_error(tmp_path: Path) -> None:
             run(command, tmp_path / "none.nncfx")
 
 
+@pytest.mark.parametrize(
+    ("command", "name", "way"),
+    [
+        ("benchmark", "a.nncfx", "nncfx export file.py:function"),
+        ("pack", "a.pt", "safetensors.torch.save_file"),
+        ("unpack", "a.safetensors", "nncfx pack"),
+        ("inspect-file", "a.onnx", "nncfx inspect shows"),
+        ("report", "a.nncfx", "the folder of a run"),
+    ],
+)
+def test_a_file_of_another_kind_is_told_with_the_way(
+    tmp_path: Path, command: str, name: str, way: str
+) -> None:
+    (tmp_path / name).write_bytes(b"whatever it holds")
+    with pytest.raises(ArgumentError, match=rf"{name}' is no \.\w+ file(.|\n)*{way}"):
+        run(command, tmp_path / name)
+
+
 def test_a_memory_limit_holds(source: Path) -> None:
     run("pack", source)
     with pytest.raises(StorageError, match="pass max_bytes=40000"):

@@ -27,7 +27,7 @@ def test_a_mistake_is_one_paragraph_and_exit_code_2(
     assert run(monkeypatch, "report", "no-such.json") == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("StorageError: 'no-such.json' cannot be read")
+    assert err.startswith("StorageError: There is no file 'no-such.json'")
     assert "Traceback" not in err
 
 
