@@ -7,8 +7,10 @@
 `equal` trains a small network for some steps with each algorithm, once in one process and once on
 gloo ranks that divide each minibatch: under DistributedDataParallel, under FSDP2 sharded before or
 after the algorithm was created, under tensor parallel. It prints how many masks (and codes) are
-equal, and by how much scales and weights differ. `checkpoint` saves on two ranks and loads on one,
-two and four, and the other way round. `time` compares steps under FSDP2 with hooks and without.
+equal, and by how much scales and weights differ. `checkpoint` saves on one rank, two and four, as
+one file and as shards, and loads on one, two and four: state and outputs have to be the same bits,
+and the step after that equal but for rounding. `time` compares steps under
+FSDP2 with hooks and without.
 """
 
 import argparse
@@ -129,19 +131,30 @@ def trained(algorithm: str, way: str) -> tuple[Any, nn.Module]:
     """Train and return controller and model."""
     controller, model, called = built(algorithm, way)
     optimizer = torch.optim.SGD(controller.parameter_groups(lr=0.1), 0.1, foreach=False)
+    for number in range(STEPS):
+        step(controller, called, optimizer, number, way)
+    return controller, model
+
+
+def step(
+    controller: Any,  # noqa: ANN401 (any controller)
+    called: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    number: int,
+    way: str,
+) -> None:
+    """Train on this process's share of a minibatch."""
     share, rank = (
         (1, 0) if way in ("alone", "tensor") else (dist.get_world_size(), dist.get_rank())
     )
-    for step in range(STEPS):
-        controller.scheduler.epoch_step()
-        controller.scheduler.step()
-        x, y = (one.chunk(share)[rank] for one in batch(step))
-        optimizer.zero_grad()
-        torch.manual_seed(step)  # noise of masks is drawn alike
-        loss = F.cross_entropy(called(x), y) + controller.loss()
-        loss.backward()
-        optimizer.step()
-    return controller, model
+    controller.scheduler.epoch_step()
+    controller.scheduler.step()
+    x, y = (one.chunk(share)[rank] for one in batch(number))
+    optimizer.zero_grad()
+    torch.manual_seed(number)  # noise of masks is drawn alike
+    loss = F.cross_entropy(called(x), y) + controller.loss()
+    loss.backward()
+    optimizer.step()
 
 
 def whole(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -206,6 +219,7 @@ class Difference:
 
 
 LIMIT = 1e-6
+FORMS = ("file", "shards")
 
 
 def difference(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Difference:
@@ -274,44 +288,74 @@ def compared(folder: str, algorithm: str, way: str, ranks: int, alone: Any) -> t
     return told, apart.is_good and same and levels
 
 
-def save_task(folder: Path, way: str, algorithm: str) -> None:
-    """Train and save."""
-    controller, model = trained(algorithm, way)
-    nncfx.save(folder / f"saved-{dist.get_world_size()}", model, controller)
-    if dist.get_rank() == 0:
-        torch.save(whole(model.state_dict()) if way == "alone" else None, folder / "ignored")
-    state = whole(model.state_dict())
-    if dist.get_rank() == 0:
-        torch.save(state, folder / f"state-{dist.get_world_size()}")
+def next_step(controller: Any, model: nn.Module, way: str) -> dict[str, Tensor]:  # noqa: ANN401 (any)
+    """Train one step more; return the whole state."""
+    optimizer = torch.optim.SGD(controller.parameter_groups(lr=0.1), 0.1, foreach=False)
+    step(controller, model.train(), optimizer, STEPS, way)
+    return whole(model.state_dict())
 
 
-def load_task(folder: Path, way: str, algorithm: str, written: int) -> None:
+def outputs(model: nn.Module) -> Tensor:
+    """Return what the model makes of a minibatch."""
+    with torch.no_grad():
+        return model.eval()(batch(0)[0])
+
+
+def save_task(folder: Path, way: str, *algorithms: str) -> None:
+    """Train, save as one file and as shards, and write what a reader has to find."""
+    ranks = dist.get_world_size()
+    for algorithm in algorithms:
+        controller, model = trained(algorithm, way)
+        for form in FORMS:
+            path = folder / f"{form}-{algorithm}-{ranks}"
+            nncfx.save(path, model, controller, shards=form == "shards")
+        expected = (whole(model.state_dict()), outputs(model), next_step(controller, model, way))
+        if dist.get_rank() == 0:
+            torch.save(expected, folder / f"expected-{algorithm}-{ranks}")
+
+
+def load_task(folder: Path, way: str, written: int, *algorithms: str) -> None:
     """Load what so many ranks have written, and compare."""
-    del algorithm
+    for algorithm in algorithms:
+        expected = torch.load(folder / f"expected-{algorithm}-{written}")
+        for form in FORMS:
+            path = folder / f"{form}-{algorithm}-{written}"
+            model = check_loaded(path, way, *expected)
+        if algorithm == "filter_pruning":
+            nncfx.thin(model)
+
+
+def check_loaded(
+    path: Path, way: str, state: Mapping[str, Tensor], out: Tensor, later: Mapping[str, Tensor]
+) -> nn.Module:
+    """Return a model that was loaded, and is found to be what was saved."""
     model: nn.Module = network()
     if way == "before":
         model = shard(model)
-    controller, model = nncfx.load(folder / f"saved-{written}", model)
+    controller, model = nncfx.load(path, model)
     if way == "after":
         shard(model)
-    state, expected = whole(model.state_dict()), torch.load(folder / f"state-{written}")
-    if any(not torch.equal(one, expected[name]) for name, one in state.items()):
-        raise AssertionError
-    thinned = nncfx.thin(model).model
-    out = thinned(batch(0)[0])
-    torch.save((out.detach(), controller.level), folder / f"out-{written}-{way}-{dist.get_rank()}")
+    found = whole(model.state_dict())
+    differ = [name for name, one in state.items() if not torch.equal(one, found[name])]
+    if differ or len(found) != len(state) or not torch.equal(outputs(model), out):
+        raise AssertionError((path, differ))
+    apart = difference(later, next_step(controller, model, way))
+    if not apart.is_good:
+        raise AssertionError((path, apart))
+    return model
 
 
 def checkpoint(options: argparse.Namespace) -> int:
     """Save on some ranks and load on others."""
-    for algorithm in ("magnitude_sparsity", "filter_pruning"):
-        with tempfile.TemporaryDirectory() as folder:
-            for written in (1, *options.ranks):
-                spawn(written, folder, "save", "alone" if written == 1 else "after", algorithm)
-                for ranks in (1, *options.ranks):
-                    for way in ("before", "after"):
-                        spawn(ranks, folder, "load", way, algorithm, written)
-                        print(f"{algorithm}: {written} ranks -> {ranks}, {way}: equal", flush=True)
+    told = f"{len(options.algorithms)} algorithms, {' and '.join(FORMS)}: equal"
+    with tempfile.TemporaryDirectory() as folder:
+        for written in (1, *options.ranks):
+            way = "alone" if written == 1 else "after"
+            spawn(written, folder, "save", way, *options.algorithms)
+            for ranks in (1, *options.ranks):
+                for way in ("before", "after"):
+                    spawn(ranks, folder, "load", way, written, *options.algorithms)
+                    print(f"{written} ranks -> {ranks}, {way}: {told}", flush=True)
     return 0
 
 

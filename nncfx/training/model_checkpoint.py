@@ -34,7 +34,13 @@ from nncfx.storage.models.checkpoint_file import (
     stored_checkpoint,
 )
 from nncfx.storage.models.model_file import stored_model
-from nncfx.storage.models.sharded_models import gathered, has_shards
+from nncfx.storage.models.shard_files import (
+    in_first_process,
+    read_folder_description,
+    save_shards,
+    stored_shards,
+)
+from nncfx.storage.models.sharded_models import gathered, has_shards, local
 from nncfx.storage.models.stored_model import StoredModel, restored_on_error
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.thinning.files.model_structure import (
@@ -59,6 +65,7 @@ def save(
     controller: Controller | None = None,
     *,
     integers: bool | None = None,
+    shards: bool = False,
 ) -> Path:
     """Write `model` to one safetensors file; return its path. `load` brings the model back.
 
@@ -70,16 +77,18 @@ def save(
     The file is complete or not there: it is written beside `path` and renamed.
 
     Args:
-        path: The file; one that exists is replaced.
+        path: The file, or the folder for `shards`; one that exists is replaced.
         model: Wrapped, plain or thinned. One that FSDP2 or tensor parallel has sharded is
             gathered: all processes call this, and the first one writes.
         controller: Of the model; what `load` returned with a finished model is as good as none.
         integers: Whether quantized weights are held as integers, so that training would go on
             from the rounded ones. By default they are where the model is finished.
+        shards: Write a folder, into which each process puts what it holds of the model, and
+            nothing is gathered; all processes call this. Weights are floats in it.
 
     Raises:
         ArgumentError: `model` is no module, not the model of `controller`, or has hooks of an
-            algorithm that `controller` does not handle.
+            algorithm that `controller` does not handle; integers are asked for in shards.
         StorageError: the model is sharded or offloaded, its `state_dict` holds something else
             than tensors, or `path` cannot be written.
     """
@@ -96,21 +105,40 @@ def save(
             "model, such as nncfx.thin or controller.strip() returns, goes without a controller, "
             "and nncfx.quantize(model, ..., inplace=True) is what quantizes the controller's own.",
         )
+    if shards:
+        if integers:
+            raise ArgumentError(
+                "A folder of shards holds floats, and integers=True asks for integers. Leave one "
+                "of both: a finished model goes into one file."
+            )
+        if not has_shards(model):
+            require_whole(model, "saved", StorageError)
+        tensors, description = _content(model, controller, as_integers=False)
+        save_shards(Path(path), tensors, description)
+        return Path(path)
     is_sharded = has_shards(model)
     with gathered(model):
         require_whole(model, "saved", StorageError)
-        # all processes gather, and one writes
-        if not is_sharded or torch.distributed.get_rank() == 0:
-            _write(Path(path), model, controller, integers=integers)
-    if is_sharded:
-        torch.distributed.barrier()
+        if is_sharded:
+            in_first_process(lambda: _write(Path(path), model, controller, integers))
+        else:
+            _write(Path(path), model, controller, integers)
     return Path(path)
 
 
-def _write(path: Path, model: nn.Module, controller: Controller, *, integers: bool | None) -> None:
+def _write(path: Path, model: nn.Module, controller: Controller, integers: bool | None) -> None:
+    as_integers = not controller.configs if integers is None else integers
+    tensors, description = _content(model, controller, as_integers=as_integers)
+    with writing(path) as draft:
+        save_file(tensors, draft, metadata={KEY: json.dumps(description)})
+
+
+def _content(
+    model: nn.Module, controller: Controller, *, as_integers: bool
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors of a checkpoint, and what it says of them."""
     algorithms = {one.algorithm for one in controller.configs}
     _check_hooks(model, algorithms)
-    as_integers = not algorithms if integers is None else integers
     described = describe(
         model if algorithms else finished(model, constant=as_integers),
         integers=as_integers,
@@ -120,7 +148,6 @@ def _write(path: Path, model: nn.Module, controller: Controller, *, integers: bo
     config = NNCFConfig(compression=controller.configs, validate_scopes=False)
     structure = dict(described.structure)
     structure.pop("example_inputs", None)
-    packed = pack_tensors(tensors, structure.get("integers", {}))
     description = {
         "format": FORMAT,
         "version": VERSION,
@@ -129,7 +156,7 @@ def _write(path: Path, model: nn.Module, controller: Controller, *, integers: bo
         "config": config.to_dict(),
         "controller": controller.state_dict(),
         "shared": shared,
-        "packed": packed,
+        "packed": pack_tensors(tensors, structure.get("integers", {})),
         "sizes": described.sizes,
         "structure": structure,
     }
@@ -137,8 +164,7 @@ def _write(path: Path, model: nn.Module, controller: Controller, *, integers: bo
         nncf = model.nncf
         description["example_inputs"] = describe_inputs(nncf.example_inputs)
         structure["further_inputs"] = [describe_inputs(one) for one in nncf.further_inputs]
-    with writing(path) as draft:
-        save_file(tensors, draft, metadata={KEY: json.dumps(description)})
+    return tensors, description
 
 
 def _check_hooks(model: nn.Module, algorithms: set[str]) -> None:
@@ -204,11 +230,16 @@ def load(
 def _loaded(
     path: str | os.PathLike[str], made: nn.Module, example_inputs: ExampleInputs | None
 ) -> tuple[Controller, nn.Module]:
-    if is_container(path):
+    if not Path(path).is_dir() and is_container(path):
         made = restored(made, stored_model(path), example_inputs=example_inputs)
         return CompositeController(made, []), made
-    description = read_description(Path(path))
-    stored = stored_checkpoint(Path(path), description)
+    place = Path(path)
+    if place.is_dir():
+        description = read_folder_description(place)
+        stored = stored_shards(place, description)
+    else:
+        description = read_description(place)
+        stored = stored_checkpoint(place, description)
     config = NNCFConfig.from_dict(description["config"])
     if description["version"] > 1 and not config.compression:
         made = restored(made, stored, example_inputs=example_inputs)
@@ -275,7 +306,7 @@ def _separate(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, st
                 f"'{name}' of the model's state_dict is a {type(value).__name__}; a checkpoint "
                 "holds tensors only. Keep such extra state in a file of its own.",
             )
-        view = (value.data_ptr(), value.shape, value.stride(), value.dtype, value.device)
+        view = (local(value).data_ptr(), value.shape, value.stride(), value.dtype, value.device)
         if value.numel() and first.setdefault(view, name) != name:
             shared[name] = first[view]
         else:

@@ -1,6 +1,6 @@
 """What `nncfx.save` writes, as it is read: a safetensors file with a JSON text of ours in it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ __all__ = [
     "FORMAT",
     "KEY",
     "VERSION",
+    "check_description",
     "pack_tensors",
     "read_checkpoint",
     "read_description",
@@ -74,18 +75,29 @@ def read_description(path: Path) -> dict[str, Any]:
             f"'{path}' is a safetensors file, but no checkpoint of nncfx: its metadata says no "
             "config. Load it with safetensors and model.load_state_dict.",
         )
+    return check_description(found, path)
+
+
+def check_description(
+    found: dict[str, Any], path: Path, needed: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return what the checkpoint at `path` says of itself, if this version can read it.
+
+    Raises:
+        StorageError: it is of a later version, or lacks something, be it what is `needed`.
+    """
     version = found.get("version")
     if version not in _READABLE:
         raise StorageError(
             f"'{path}' has version {version!r}; this nncfx {__version__} reads version "
             f"{VERSION} and those before. Update nncfx.",
         )
-    needed = {"config", "controller", "shared"}
-    needed |= {"example_inputs"} if version == 1 else {"packed", "sizes", "structure"}
-    missing = sorted(needed - set(found))
+    wanted = {"config", "controller", "shared", *needed}
+    wanted |= {"example_inputs"} if version == 1 else {"packed", "sizes", "structure"}
+    missing = sorted(wanted - set(found))
     if missing:
         raise StorageError(f"'{path}' is damaged: its metadata lacks {missing}. Write it again.")
-    for name in needed - {"config", "controller"}:
+    for name in wanted - {"config", "controller", "shards"}:
         tables = [found[name]]
         if name == "sizes" and isinstance(found[name], dict):
             tables += found[name].values()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from nncfx.storage.models.whole_models import is_dtensor, is_fsdp2
 
-__all__ = ["gathered", "has_shards", "like_shards", "several_processes", "whole"]
+__all__ = ["gathered", "has_shards", "like_shards", "local", "several_processes", "whole"]
 
 _DISTRIBUTED: Final = "torch.distributed."
 _HOOKS: Final = (
@@ -56,6 +56,13 @@ def whole(tensor: Tensor) -> Tensor:
         return tensor
     gather: Any = tensor
     found: Tensor = gather.full_tensor()
+    return found
+
+
+def local(tensor: Tensor) -> Tensor:
+    """Return what this process holds of a DTensor; another tensor as it is."""
+    here: Any = tensor
+    found: Tensor = here.to_local() if is_dtensor(tensor) else tensor
     return found
 
 
@@ -119,9 +126,7 @@ def gathered(model: nn.Module) -> Iterator[list[Tensor]]:
 
 def _memory(tensor: Tensor) -> int:
     """Return where the numbers of a tensor are, or those of this process's part of a DTensor."""
-    here: Any = tensor
-    local: Tensor = here.to_local() if is_dtensor(tensor) else tensor
-    return local.untyped_storage().data_ptr()
+    return local(tensor).untyped_storage().data_ptr()
 
 
 def _modules(model: nn.Module) -> Iterator[nn.Module]:

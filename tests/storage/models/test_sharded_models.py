@@ -118,7 +118,7 @@ def test_each_hook_on_a_weight_runs_once_in_a_step() -> None:
     "task",
     [
         ["equal", "--ways", "before", "after", "--algorithms", "rb_sparsity", "lc"],
-        ["checkpoint"],
+        ["checkpoint", "--algorithms", "filter_pruning", "quantization"],
     ],
     ids=["equal", "checkpoint"],
 )

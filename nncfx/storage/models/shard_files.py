@@ -1,0 +1,232 @@
+"""A checkpoint in a folder: each process writes its own part, and any number of them reads it.
+
+`nncfx.json` holds what one file has as metadata, and names the folder beside it in which
+torch.distributed.checkpoint has put the tensors, as safetensors. It is replaced when these are on
+disk, so that a reader sees the checkpoint before or this one. Nothing that is read is executed.
+"""
+
+import json
+import math
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import safetensors
+import torch
+from torch import Tensor
+
+from nncfx.errors import NNCFXError, StorageError
+from nncfx.storage.formats.whole_file import read_text, sync, write_text
+from nncfx.storage.models.checkpoint_file import FORMAT, check_description
+from nncfx.storage.models.stored_model import StoredModel, StoredTensor
+from nncfx.storage.models.torch_bits import DTYPES, NAMES, plain_tensor
+from nncfx.untrusted import read_json
+
+__all__ = ["in_first_process", "read_folder_description", "save_shards", "stored_shards"]
+
+_DESCRIPTION: Final = "nncfx.json"
+_SHARDS: Final = re.compile(r"shards-(\d{1,9})")
+_NEEDED: Final = frozenset({"shards", "sizes", "structure", "tensors"})
+_Found = TypeVar("_Found")
+
+
+def in_first_process(work: Callable[[], _Found]) -> _Found:
+    """Return, in every process, what `work` returns in the first one; all have to come here.
+
+    Raises:
+        NNCFXError: in every process, where `work` has raised one.
+        StorageError: in the others, where it has raised something else.
+    """
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return work()
+    told: list[Any] = [None, None]
+    if distributed.get_rank() == 0:
+        try:
+            told[0] = work()
+        except Exception as error:
+            told[1] = error if isinstance(error, NNCFXError) else StorageError(repr(error))
+            distributed.broadcast_object_list(told)
+            raise
+    distributed.broadcast_object_list(told)
+    if told[1] is not None:
+        raise told[1]
+    found: _Found = told[0]
+    return found
+
+
+def save_shards(
+    folder: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]
+) -> None:
+    """Write `tensors` and `description` to `folder`; every process calls this with its own.
+
+    Args:
+        folder: Made if it is missing; a checkpoint that is in it is replaced.
+        tensors: DTensors, of which each process has a part, and tensors that all have alike.
+        description: As JSON has it; that of the first process is written.
+
+    Raises:
+        StorageError: in every process: the folder cannot be written.
+    """
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
+
+    rows = {
+        name: [NAMES[plain_tensor(name, one).dtype], list(one.shape)]
+        for name, one in tensors.items()
+    }
+    name = in_first_process(lambda: _begun(folder))
+    alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+            writer = HuggingFaceStorageWriter(str(folder / name), save_distributed=True)
+            save(dict(tensors), storage_writer=writer, no_dist=alone)
+    except (CheckpointException, OSError) as error:
+        in_first_process(lambda: shutil.rmtree(folder / name, ignore_errors=True))
+        raise StorageError(
+            f"'{folder}' cannot be written ({_causes(error)}). Use a folder that all processes "
+            "may write to, on a disk with room."
+        ) from error
+    content = {**description, "shards": name, "tensors": rows}
+    in_first_process(lambda: _ended(folder, name, content))
+
+
+def _begun(folder: Path) -> str:
+    """Return the name of a new folder in `folder`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        taken = [
+            int(found[1]) for one in folder.iterdir() if (found := _SHARDS.fullmatch(one.name))
+        ]
+        name = f"shards-{max(taken, default=0) + 1}"
+        (folder / name).mkdir()
+    except OSError as error:
+        raise StorageError(
+            f"'{folder}' cannot be written ({error}). Name a folder that you may write to."
+        ) from error
+    return name
+
+
+def _ended(folder: Path, name: str, content: Mapping[str, Any]) -> None:
+    """Make the tensors called `name` those of the checkpoint; remove others, and what was left."""
+    sync(folder / name)
+    write_text(folder / _DESCRIPTION, json.dumps(content))
+    for one in folder.iterdir():
+        if _SHARDS.fullmatch(one.name) and one.name != name:
+            shutil.rmtree(one, ignore_errors=True)
+
+
+def _causes(error: BaseException) -> str:
+    failures: Mapping[int, tuple[BaseException, object]] = getattr(error, "failures", {})
+    told = [f"process {rank}: {one[0]!r}" for rank, one in sorted(failures.items())]
+    return "; ".join(told) or str(error)
+
+
+def read_folder_description(folder: Path) -> dict[str, Any]:
+    """Return the JSON object of the checkpoint in `folder`.
+
+    Raises:
+        StorageError: there is none, or not one of ours, or of a later version.
+    """
+    path = folder / _DESCRIPTION
+    text = read_text(path)
+    try:
+        found = read_json(text)
+    except ValueError as error:
+        raise StorageError(f"'{path}' is no JSON: {error}. Write it again.") from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise StorageError(
+            f"'{path}' is of no checkpoint of nncfx. Give a folder that nncfx.save(..., "
+            "shards=True) wrote."
+        )
+    return check_description(found, path, needed=_NEEDED)
+
+
+def stored_shards(folder: Path, description: Mapping[str, Any]) -> StoredModel:
+    """Return the model in `folder`; its tensors are read when asked for, each of them whole.
+
+    Raises:
+        StorageError: the checkpoint is damaged.
+    """
+    name = description["shards"]
+    if not isinstance(name, str) or not _SHARDS.fullmatch(name):
+        raise StorageError(f"'{folder}' is damaged: {name!r:.80} is no name of shards.")
+    rows = {key: _row(folder, key, row) for key, row in description["tensors"].items()}
+    shared = description["shared"]
+    lost = [of for of in shared.values() if not isinstance(of, str) or of not in rows]
+    if lost:
+        raise StorageError(f"'{folder}' is damaged: it lacks {lost[0]!r:.80}. Write it again.")
+
+    def read() -> dict[str, Tensor]:
+        found = _read(folder / name, rows)
+        return found | {key: found[of] for key, of in shared.items()}
+
+    structure = dict(description["structure"])
+    structure["example_inputs"] = description.get("example_inputs", {})
+    return StoredModel(
+        tensors=rows | {key: rows[of] for key, of in shared.items()},
+        read=read,
+        sizes=description["sizes"],
+        structure=structure,
+    )
+
+
+def _row(folder: Path, name: str, row: Any) -> StoredTensor:  # noqa: ANN401 (JSON)
+    match row:
+        case [str(dtype), [*shape]] if dtype in DTYPES and all(
+            type(one) is int and one >= 0 for one in shape
+        ):
+            return StoredTensor(dtype, tuple(shape))
+    raise StorageError(
+        f"'{folder}' is damaged: {row!r:.80} is no format and shape of '{name}'. Write it again."
+    )
+
+
+def _read(shards: Path, rows: Mapping[str, StoredTensor]) -> dict[str, Tensor]:
+    """Return whole tensors, put together from all files of a folder."""
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    try:
+        reader = HuggingFaceStorageReader(str(shards))
+        found = reader.read_metadata().state_dict_metadata
+        for name, row in rows.items():
+            _check_parts(shards, name, row, found.get(name))
+        # zeros take no memory before they are written
+        tensors = {
+            name: torch.zeros(row.shape, dtype=DTYPES[row.dtype]) for name, row in rows.items()
+        }
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+            load(dict(tensors), storage_reader=reader, no_dist=True)
+    except (
+        *(AttributeError, IndexError, KeyError, OSError, RuntimeError, TypeError, ValueError),
+        safetensors.SafetensorError,
+        CheckpointException,
+    ) as error:
+        raise StorageError(f"'{shards}' is damaged: {error!r}. Write it again.") from error
+    return tensors
+
+
+def _check_parts(shards: Path, name: str, row: StoredTensor, found: Any) -> None:  # noqa: ANN401 (of torch)
+    """Check that the files hold every element of a tensor.
+
+    Raises:
+        StorageError: they do not.
+    """
+    parts = 0 if found is None else sum(math.prod(one.sizes) for one in found.chunks)
+    wanted = math.prod(row.shape)
+    is_right = found is not None and (
+        (tuple(found.size), found.properties.dtype) == (row.shape, DTYPES[row.dtype])
+    )
+    if not is_right or parts != wanted:
+        raise StorageError(
+            f"'{shards}' holds {parts} of the {wanted} elements of '{name}', or others: files are "
+            "missing, or of another checkpoint. Copy the whole folder, or write it again."
+        )
