@@ -100,7 +100,8 @@ def baked_weights(
 ) -> Iterator[tuple[Tensor, list[tuple[tuple[str, str], Tensor]]]]:
     """Yield each tensor that `hooks` stand at, and what each of its readers reads, one by one.
 
-    Readers are (module, name there). A tensor may be written to once it was yielded; clear its
+    Readers are (module, name there). The largest comes first, when a copy that is in the making
+    takes the least memory yet. A tensor may be written to once it was yielded; clear its
     list behind that, or what they read stays in memory beside what the next ones read.
 
     Args:
@@ -117,11 +118,14 @@ def baked_weights(
         if isinstance(one.site, WeightSite)
     }
     places: dict[int, list[tuple[str, str]]] = {}
+    sizes: dict[int, int] = {}
     for path, module in modules.items():
         for name, held in own_tensors(module).items():
             places.setdefault(id(held), []).append((path, name))
+            sizes[id(held)] = held.numel()
     with evaluating(one.hook for one in hooks):
-        for each in places.values():
+        for key in sorted(places, key=sizes.__getitem__, reverse=True):
+            each = places[key]
             if sites.isdisjoint(each):
                 continue
             held = own_tensors(modules[each[0][0]])[each[0][1]]

@@ -10,6 +10,7 @@ from torch import nn
 
 from nncfx.errors import TracingError
 from nncfx.network import NNCFNetwork, strip, wrap
+from nncfx.network.published_state import baked_weights
 from nncfx.tracing import Insertion, PostSite, WeightSite, run
 from nncfx.tracing.calls.tensors import tensors_in
 
@@ -157,3 +158,10 @@ def test_in_place_a_tied_weight_that_is_read_differently_is_split(
     plain: Any = strip(model, inplace=True)
     assert torch.equal(plain[0].weight, before)
     assert torch.equal(plain[1].weight, before * 0.5)
+
+
+def test_the_largest_weight_is_baked_first(halve: nn.Module) -> None:
+    layers = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 9), nn.Linear(9, 1))
+    model = hooked(layers, torch.ones(1, 2), halve)
+    sizes = [held.numel() for held, _ in baked_weights(model, model.nncf.hooks)]
+    assert sizes == [27, 9, 9, 6, 3, 1]

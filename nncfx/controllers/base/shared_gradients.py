@@ -29,8 +29,10 @@ def average_gradients(model: nn.Module) -> None:
     average = _Average(model, new)
     for parameter in new:
         setattr(parameter, _AVERAGED, True)
-        hooked: Any = parameter  # torch leaves the method untyped
+        is_learned = parameter.requires_grad
+        hooked: Any = parameter.requires_grad_()  # torch refuses others, which may thaw later
         hooked.register_post_accumulate_grad_hook(average)
+        parameter.requires_grad_(is_learned)
 
 
 def warn_unused_scores(model: nn.Module, algorithm: str) -> None:
