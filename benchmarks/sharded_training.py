@@ -2,7 +2,7 @@
 
     python benchmarks/sharded_training.py equal [--ranks 2 4] [--ways ddp before after tensor]
     python benchmarks/sharded_training.py checkpoint
-    python benchmarks/sharded_training.py time
+    python benchmarks/sharded_training.py time [--rows 64]
 
 `equal` trains a small network for some steps with each algorithm, once in one process and once on
 gloo ranks that divide each minibatch: under DistributedDataParallel, under FSDP2 sharded before or
@@ -373,13 +373,13 @@ class Big(nn.Module):
         return x
 
 
-def time_task(folder: Path, rounds: int) -> None:
+def time_task(folder: Path, rounds: int, rows: int) -> None:
     """Time steps with hooks and without, in turns."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     torch.manual_seed(0)
     plain = Big()
     hooked = copy.deepcopy(plain)
-    x = torch.randn(64, 512)
+    x = torch.randn(rows, 512)
     config = {"compression": {"algorithm": "magnitude_sparsity", "sparsity_init": 0.5}}
     _, model = nncfx.create_compressed_model(hooked, config, x[:1])
     steps = {}
@@ -388,15 +388,15 @@ def time_task(folder: Path, rounds: int) -> None:
             fully_shard(layer, mesh=mesh)
         fully_shard(one, mesh=mesh)
         steps[name] = (one, torch.optim.SGD(one.parameters(), 0.01))
-    took: dict[str, list[float]] = {name: [] for name in steps}
+    took: dict[str, list[tuple[float, float]]] = {name: [] for name in steps}
     for _ in range(rounds + 5):
         for name, (one, optimizer) in steps.items():
             dist.barrier()
-            began = time.perf_counter()
+            began = time.perf_counter(), time.process_time()
             optimizer.zero_grad()
             one(x).square().mean().backward()
             optimizer.step()
-            took[name].append(time.perf_counter() - began)
+            took[name].append((time.perf_counter() - began[0], time.process_time() - began[1]))
     took = {name: times[5:] for name, times in took.items()}  # warm by then
     if dist.get_rank() == 0:
         torch.save(took, folder / "took")
@@ -405,13 +405,17 @@ def time_task(folder: Path, rounds: int) -> None:
 def timed(options: argparse.Namespace) -> int:
     """Print how much longer a step with hooks takes."""
     with tempfile.TemporaryDirectory() as folder:
-        spawn(2, folder, "time", options.rounds)
+        spawn(2, folder, "time", options.rounds, options.rows)
         took = torch.load(f"{folder}/took")
-    ratios = [hooks / plain for hooks, plain in zip(took["hooks"], took["plain"], strict=True)]
-    plain, hooks = (1000 * statistics.median(took[name]) for name in ("plain", "hooks"))
-    least = min(took["hooks"]) / min(took["plain"])
-    print(f"plain {plain:.2f} ms, hooks {hooks:.2f} ms, of pairs {statistics.median(ratios):.3f}")
-    print(f"ratio of medians {hooks / plain:.3f}, of the least {least:.3f}, {len(ratios)} pairs")
+    for number, clock in enumerate(("wall", "CPU")):
+        plain, hooks = ([one[number] for one in took[name]] for name in ("plain", "hooks"))
+        ratio = statistics.median(one / other for one, other in zip(hooks, plain, strict=True))
+        print(
+            f"{clock} time: plain {1000 * statistics.median(plain):.2f} ms, hooks "
+            f"{1000 * statistics.median(hooks):.2f} ms; ratio of medians "
+            f"{statistics.median(hooks) / statistics.median(plain):.3f}, of pairs {ratio:.3f}, "
+            f"of the least {min(hooks) / min(plain):.3f}, {len(hooks)} pairs"
+        )
     return 0
 
 
@@ -431,6 +435,7 @@ def main() -> int:
     parser.add_argument("--ways", nargs="+", default=("ddp", "before", "after"))
     parser.add_argument("--algorithms", nargs="+", default=tuple(ITEMS))
     parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--rows", type=int, default=64, help="of a minibatch in each process")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     return {"equal": equal, "checkpoint": checkpoint, "time": timed}[options.what](options)
