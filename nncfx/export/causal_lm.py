@@ -89,8 +89,9 @@ def export_causal_lm(
         "attention_mask": torch.ones(_BATCH, _PAST + _LENGTH, dtype=torch.int64),
         "past_key_values": past if cache == "float" else [_in_bytes(*layer) for layer in past],
     }
+    named: type[_WithCache] = type(type(lean).__name__, (_WithCache,), {})  # as errors name it
     return export_onnx(
-        _WithCache(lean, cache),
+        named(lean, cache),
         path,
         inputs,
         runtime,

@@ -171,3 +171,15 @@ def test_a_model_without_keys_and_values_is_refused(tmp_path: Path) -> None:
         )
     with pytest.raises(ArgumentError, match="'float' or 'int8'"):
         export_causal_lm(language_model("Llama"), tmp_path / "m.onnx", cache="int4")
+
+
+def test_a_failed_export_names_the_model_of_the_user(tmp_path: Path) -> None:
+    model = language_model("Llama")
+
+    class Branching(type(model.model.norm)):  # type: ignore[misc]  # a class of transformers
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x if x.sum() > 0 else -x
+
+    model.model.norm.__class__ = Branching
+    with pytest.raises(ExportError, match=r"^LlamaForCausalLM cannot be exported"):
+        export_causal_lm(model, tmp_path / "m.onnx")
