@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from nncfx.export.extension_passes import with_added
-from nncfx.export.ir.export_pass import PASSES_KEY, Draft, run_passes
-from nncfx.export.ir.node_modules import noted_nodes
+from nncfx.export.ir.export_pass import Draft, run_passes
+from nncfx.export.ir.pass_record import passes_of_nodes
 from nncfx.export.pipeline import PASSES
 from nncfx.targets import Target
 
@@ -43,6 +43,4 @@ def explain(path: str | os.PathLike[str]) -> Mapping[str, tuple[str, ...]]:
         ExportError: the file is not an ONNX model.
         MissingExtraError: onnx is not installed.
     """
-    return {
-        str(node.name): tuple(names.split(",")) for node, names in noted_nodes(path, PASSES_KEY)
-    }
+    return dict(passes_of_nodes(path))

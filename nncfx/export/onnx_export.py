@@ -41,6 +41,7 @@ from nncfx.export.capture.writable_outputs import writable_outputs
 from nncfx.export.checks.qdq_check import warn_float_operations
 from nncfx.export.checks.saturation_check import warn_overflow
 from nncfx.export.export_result import ExportResult
+from nncfx.export.ir.defaults import leave_out_defaults
 from nncfx.export.ir.fake_quantize import translations
 from nncfx.export.ir.node_modules import name_nodes
 from nncfx.export.ir.onnx_writer import write_onnx
@@ -142,10 +143,7 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
     graph = program.model.graph
     _name_outputs(graph, outputs)
     _rename(graph, input_names, output_names)
-    lower(program.model, runtime)
-    modules = name_nodes(graph, model)
-    warn_overflow(graph, runtime)
-    warn_float_operations(graph, runtime)
+    modules = _lower(program.model, model, runtime)
     size_bytes = _write(program.model, Path(path))
     return ExportResult(
         path=Path(path),
@@ -156,6 +154,16 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
         modules=modules,
         size_bytes=size_bytes,
     )
+
+
+def _lower(written: "ir.Model", model: nn.Module, target: Target) -> Mapping[str, str]:
+    """Give `written` the form of the file; return the modules of `model` by node and value."""
+    lower(written, target)
+    modules = name_nodes(written, model)
+    warn_overflow(written.graph, target)
+    warn_float_operations(written.graph, target)
+    leave_out_defaults(written)
+    return modules
 
 
 def _opset_for(target: Target, opset: int | None) -> int:

@@ -1,8 +1,9 @@
 """Write fake-quantized tensors as QuantizeLinear and DequantizeLinear."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from nncfx.errors import ExportError
 from nncfx.export.ir.export_pass import Draft
@@ -13,6 +14,7 @@ from nncfx.export.ir.graph_edits import (
     consumers,
     input_of,
     replace_node,
+    shared_constant,
 )
 from nncfx.export.ir.integer_weights import IntegerWeight, store
 from nncfx.export.ir.number_types import activation_grid, number_type
@@ -57,6 +59,12 @@ def check_floats(quantizers: "Iterable[ir.Node]") -> None:
             )
 
 
+def _zero_point(value: npt.NDArray[Any], name: str, graph: "ir.Graph") -> "ir.Value":
+    """Store a zero point; tensors with one each share those that are equal."""
+    shared = name if value.ndim else f"zero_point_{value.dtype}_{value}"
+    return shared_constant(graph, shared, value)
+
+
 def _write_pair(node: "ir.Node", grid: Grid, graph: "ir.Graph") -> None:
     import onnx_ir as ir
 
@@ -70,7 +78,7 @@ def _write_pair(node: "ir.Node", grid: Grid, graph: "ir.Graph") -> None:
     dtype = number_type(grid, signed_first=False)
     constants = [
         add_constant(graph, f"{source.name}_scale", grid.scale),
-        add_constant(graph, f"{source.name}_zero_point", grid.zero_point.astype(dtype.numpy())),
+        _zero_point(grid.zero_point.astype(dtype.numpy()), f"{source.name}_zero_point", graph),
     ]
     producer = source.producer()
     metadata = {} if producer is None else producer.metadata_props

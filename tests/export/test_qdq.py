@@ -120,10 +120,16 @@ def test_weights_are_stored_as_bytes_and_never_in_float(file: Path) -> None:
 
 
 def test_biases_are_stored_as_int32(file: Path) -> None:
-    kinds = [
-        one.data_type for name, one in initializers(file).items() if name.endswith("bias_integers")
-    ]
-    assert kinds == [onnx.TensorProto.INT32] * 3
+    graph, stored = onnx.load(file).graph, initializers(file)
+    biases = {
+        name
+        for node in graph.node
+        if node.op_type in ("Conv", "Gemm")
+        for source in graph.node
+        if node.input[2] in source.output
+        for name in source.input[:1]
+    }
+    assert [stored[name].data_type for name in biases] == [onnx.TensorProto.INT32] * 3
 
 
 def test_nodes_belong_to_the_layers_whose_weights_they_read(
@@ -134,7 +140,11 @@ def test_nodes_belong_to_the_layers_whose_weights_they_read(
     model.nncf.register([Insertion(WeightSite("0", "weight"), hook, Priority.QUANTIZATION, "q")])
     model.nncf.commit()
     result = export_onnx(model, tmp_path / "m.onnx", images)
-    assert result.modules["0/DequantizeLinear"] == "0"
+    graph = onnx.load(result.path).graph
+    (conv,) = (node for node in graph.node if node.op_type == "Conv")
+    (weight,) = (node for node in graph.node if node.output[0] == conv.input[1])
+    assert weight.op_type == "DequantizeLinear"
+    assert result.modules[weight.name] == result.modules[weight.output[0]] == "0"
 
 
 def test_tensorrt_gets_symmetric_int8_and_float_biases(
@@ -143,11 +153,12 @@ def test_tensorrt_gets_symmetric_int8_and_float_biases(
     path = export_onnx(quantized, tmp_path / "m.onnx", images, "tensorrt").path
     graph = onnx.load(path).graph
     constants = {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
-    zero_points = [
+    zero_points = [  # that of a kernel is left out, which is zero
         constants[node.input[2]]
         for node in graph.node
-        if node.op_type in ("QuantizeLinear", "DequantizeLinear")
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear") and len(node.input) > 2
     ]
+    assert len(zero_points) > 2 * 3
     assert all(one.dtype == np.int8 and not one.any() for one in zero_points)
     # int8 covers 255 steps of an unsigned tensor with 127: about two of its steps in one
     bound = 3 * 2 * STEP * quantized.head.weight.abs().sum(1).max().item()
@@ -199,8 +210,13 @@ def test_an_activation_that_is_signed_or_not_is_stored_as_unsigned_bytes(
     for ends in ((0, 127), (-64, 63)):
         model = nn.Sequential(rounding(1.0, ends), nn.Identity())
         path = export_onnx(model, tmp_path / "m.onnx", torch.zeros(1, 3)).path
-        kinds = {one.data_type for one in initializers(path).values() if "zero_point" in one.name}
-        assert kinds == {onnx.TensorProto.UINT8}
+        stored = initializers(path)
+        (kind,) = (
+            stored[node.input[2]].data_type
+            for node in onnx.load(path).graph.node
+            if node.op_type == "QuantizeLinear"
+        )
+        assert kind == onnx.TensorProto.UINT8
 
 
 @pytest.mark.parametrize(

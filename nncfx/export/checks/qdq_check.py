@@ -140,13 +140,12 @@ def _problem(value: "ir.Value", target: Target) -> str:
     source = value.producer()
     if source is None or not is_dequantized(value):
         return "is not quantized"
-    # The zero point, a constant, has a type even where the file names no types in between.
-    typed = source.inputs[_ZERO_POINT] if len(source.inputs) > _ZERO_POINT else source.inputs[0]
-    dtype = "an unknown type" if typed is None or typed.dtype is None else typed.dtype.name
+    stored, zero_point = source.inputs[0], _zero_point(source)
+    dtype = _integer_type(stored if zero_point is None else zero_point)
     if dtype not in _LEAST:
         return f"is quantized to {dtype}, not to 8 bits"
-    zero_point = constant_of(typed) if typed is not source.inputs[0] else None
-    shifted = zero_point is not None and bool(zero_point.any())
+    values = constant_of(zero_point)
+    shifted = values is not None and bool(values.any())
     if target.symmetric and (dtype != "INT8" or shifted):
         return f"is {dtype} with a zero point, and {target.name} wants int8 without one"
     return ""
@@ -168,8 +167,31 @@ def _is_quantized_behind(value: "ir.Value") -> bool:
 
 def _starts_at_zero(quantize: "ir.Node") -> bool:
     """Return whether nothing below 0 is on the grid, so that a runtime can drop a ReLU."""
-    zero_point = input_of(quantize, 2)
+    zero_point = _zero_point(quantize)
+    if zero_point is None:
+        return True  # of a QuantizeLinear without one the output is uint8
     value, dtype = constant_of(zero_point), zero_point.dtype
     return (
         value is not None and dtype is not None and bool((value == _LEAST.get(dtype.name)).all())
     )
+
+
+def _zero_point(node: "ir.Node") -> "ir.Value | None":
+    return node.inputs[_ZERO_POINT] if len(node.inputs) > _ZERO_POINT else None
+
+
+def _integer_type(value: "ir.Value | None") -> str:
+    """Return the type of a zero point or of integers; a file names it for constants alone."""
+    import onnx_ir as ir
+
+    if value is None or value.dtype is not None:
+        return "an unknown type" if value is None or value.dtype is None else value.dtype.name
+    source = value.producer()
+    if source is None:
+        return "an unknown type"
+    if source.op_type == "Cast":
+        return ir.DataType(source.attributes["to"].as_int()).name
+    if source.op_type == "QuantizeLinear":
+        zero_point = _zero_point(source)
+        return "UINT8" if zero_point is None else _integer_type(zero_point)
+    return _integer_type(source.inputs[0] if source.inputs else None)  # it moves the integers

@@ -15,6 +15,8 @@ __all__ = ["add_integer_biases"]
 
 _LARGEST: Final = 2**30
 """Of a bias in integers: half of what 32 bits hold, the other half is for the products."""
+_COMPUTED: Final = 8
+"""Scales from which on a node that multiplies them takes fewer bytes."""
 
 
 def add_integer_biases(graph: "ir.Graph") -> None:
@@ -41,13 +43,11 @@ def add_integer_biases(graph: "ir.Graph") -> None:
         value = input_of(layer, BIAS)
         name = value.name
         integers = np.rint(bias.astype(np.float64) / scale)
-        zero = np.zeros(scale.shape, np.int32)
         node = ir.node(
             "DequantizeLinear",
             [
                 add_constant(graph, f"{name}_integers", integers.astype(np.int32)),
-                add_constant(graph, f"{name}_scale", scale.astype(np.float32)),
-                add_constant(graph, f"{name}_zero_point", zero),
+                _scale_in_file(layer, scale, f"{name}_scale", graph),
             ],
             {"axis": 0} if scale.ndim else {},
             metadata_props=dict(layer.metadata_props),
@@ -55,6 +55,28 @@ def add_integer_biases(graph: "ir.Graph") -> None:
         node.outputs[0].type, node.outputs[0].shape = value.type, value.shape
         graph.insert_before(layer, node)
         layer.replace_input_with(BIAS, node.outputs[0])
+
+
+def _scale_in_file(
+    layer: "ir.Node", scale: npt.NDArray[np.float64], name: str, graph: "ir.Graph"
+) -> "ir.Value":
+    """Return the value of `scale`: where that is shorter, the product of the two in the file.
+
+    Of two float32 the product is exact in float64, so that either way it is rounded once.
+    """
+    import onnx_ir as ir
+
+    if scale.size < _COMPUTED:
+        return add_constant(graph, name, scale.astype(np.float32))
+    factors = [
+        input_of(source, 1)
+        for index in range(2)
+        if (source := input_of(layer, index).producer()) is not None
+    ]
+    node = ir.node("Mul", factors, metadata_props=dict(layer.metadata_props))
+    node.outputs[0].type, node.outputs[0].shape = factors[1].type, factors[1].shape
+    graph.insert_before(layer, node)
+    return node.outputs[0]
 
 
 def _make_room(layer: "ir.Node", bias: npt.NDArray[np.float64], graph: "ir.Graph") -> None:

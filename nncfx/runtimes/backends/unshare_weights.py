@@ -38,8 +38,9 @@ def unshare_weights(source: Path, destination: Path) -> None:
     graph = model.graph
     stored = {one.name: one for one in graph.initializer}
     for node in list(graph.node):
+        converted = [place for place in _CONVERTED if place < len(node.input)]
         if node.op_type != "DequantizeLinear" or any(
-            place >= len(node.input) or node.input[place] not in stored for place in _CONVERTED
+            node.input[place] not in stored for place in converted
         ):
             continue
         readers = [
@@ -53,7 +54,7 @@ def unshare_weights(source: Path, destination: Path) -> None:
             copy.CopyFrom(node)
             copy.name = f"{node.name}_{number}"
             copy.output[0] = reader.input[port] = f"{node.output[0]}_{number}"
-            for place in _CONVERTED:
+            for place in converted:
                 own = graph.initializer.add()
                 own.CopyFrom(stored[node.input[place]])
                 own.name = copy.input[place] = f"{node.input[place]}_{number}"

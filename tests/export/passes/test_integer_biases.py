@@ -32,11 +32,30 @@ def test_the_scale_is_that_of_the_products(parsed: Parse) -> None:
     model = parsed(MODEL % ("1.0, -1.02", INTEGER))
     add_integer_biases(model.graph)
     bias = model.graph[-1].inputs[2].producer()
-    integers, scale, zero_point = (constant_of(value) for value in bias.inputs)
+    integers, scale = (constant_of(value) for value in bias.inputs)
     assert integers.dtype == "int32"
     assert integers.tolist() == [20, -10]
     assert scale.tolist() == pytest.approx([0.05, 0.1])
-    assert not zero_point.any()
+
+
+def test_many_scales_are_computed_in_the_file(parsed: Parse) -> None:
+    text = """
+    g (uint8[1,1] x) => (float[1,8] y)
+    <float sx = {0.5}, uint8 zx = {0}, int8[8,1] w = {1, 2, 3, 4, 5, 6, 7, 8},
+     float[8] sw = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}, int8[8] zw = {0, 0, 0, 0, 0, 0, 0, 0},
+     float[8] bias = {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0}>
+    { a = DequantizeLinear (x, sx, zx)
+      b = DequantizeLinear <axis = 0> (w, sw, zw)
+      y = Gemm <transB = 1> (a, b, bias) }
+    """
+    model = parsed(text)
+    add_integer_biases(model.graph)
+    bias = model.graph[-1].inputs[2].producer()
+    product = bias.inputs[1].producer()
+    assert product.op_type == "Mul"
+    assert [value.name for value in product.inputs] == ["sx", "sw"]
+    # a bias of one in steps of half of each scale
+    assert constant_of(bias.inputs[0]).tolist() == [20, 10, 7, 5, 4, 3, 3, 2]
 
 
 def test_the_bias_of_a_float_layer_stays(parsed: Parse) -> None:

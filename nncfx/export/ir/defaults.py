@@ -1,0 +1,93 @@
+"""Leave out of a graph what every reader of ONNX takes for granted."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from nncfx.export.ir.graph_edits import constant_of, consumers
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["leave_out_defaults"]
+
+_UNDECLARED: Final[Mapping[str, int]] = MappingProxyType({"strides": 1, "dilations": 1, "pads": 0})
+"""Defaults along each axis that the specification has in words, and no schema."""
+_CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose"})
+_ZERO_POINT: Final = 2
+
+
+def leave_out_defaults(model: "ir.Model") -> None:
+    """Remove attributes at their defaults, zero points of kernels, and types that can be inferred.
+
+    What is computed does not change: the ONNX specification gives what is left out.
+    """
+    from onnx_ir.passes.common import unused_removal
+
+    opset = model.opset_imports.get("", 1)
+    for node in model.graph.all_nodes():
+        if not node.domain:
+            _leave_out_zero_point(node)
+            _leave_out_attributes(node, opset)
+    unused_removal.RemoveUnusedNodesPass()(model)  # the zero points
+    _leave_out_types(model)
+
+
+def _leave_out_types(model: "ir.Model") -> None:
+    """Drop the types and shapes that the inference of ONNX finds by itself.
+
+    Others are kept: ONNX Runtime fuses a normalization and the sum before it by their shapes.
+    """
+    from onnx_ir.passes.common import shape_inference
+
+    kept = {id(one) for one in model.graph.outputs}
+    values = [one for node in model.graph for one in node.outputs if id(one) not in kept]
+    known = [(one.type, one.shape) for one in values]
+    for one in values:
+        one.type = one.shape = None
+    shape_inference.ShapeInferencePass(check_type=False, data_prop=False)(model)
+    for one, (kind, shape) in zip(values, known, strict=True):
+        is_inferred = one.type == kind and one.shape == shape
+        one.type, one.shape = (None, None) if is_inferred else (kind, shape)
+    for constant in model.graph.initializers.values():
+        constant.type = constant.shape = None  # both stand in what is stored
+
+
+def _leave_out_attributes(node: "ir.Node", opset: int) -> None:
+    import onnx
+
+    schema = onnx.defs.get_schema(node.op_type, opset)
+    for name, attribute in list(node.attributes.items()):
+        declared = schema.attributes.get(name)
+        if declared is None:
+            continue
+        value: Any = attribute.value
+        if declared.default_value.type:
+            default = onnx.helper.get_attribute_value(declared.default_value)
+            is_default = value == (default.decode() if isinstance(default, bytes) else default)
+        elif name == "kernel_shape":
+            is_default = node.op_type in _CONVOLUTIONS  # the weight has it
+        else:
+            is_default = name in _UNDECLARED and set(value) == {_UNDECLARED[name]}
+        if is_default:
+            del node.attributes[name]
+
+
+def _leave_out_zero_point(node: "ir.Node") -> None:
+    """Drop the zero point of the stored integers of a convolution where it is zero.
+
+    ONNX Runtime 1.32 has integer kernels for such a weight; poolings and matrix products it
+    leaves in float where a zero point is not named.
+    """
+    if node.op_type != "DequantizeLinear" or len(node.inputs) <= _ZERO_POINT:
+        return
+    values = constant_of(node.inputs[_ZERO_POINT])
+    readers = consumers(node.outputs[0])
+    source = None if node.inputs[0] is None else node.inputs[0].producer()
+    if (
+        (source is None or source.op_type == "Cast")
+        and values is not None
+        and not values.any()
+        and all(one.op_type == "Conv" for one in readers)
+    ):
+        node.resize_inputs(_ZERO_POINT)

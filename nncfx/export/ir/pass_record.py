@@ -1,0 +1,60 @@
+"""The record in a file of which passes of the export made or changed its nodes."""
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from nncfx.export.ir.base62 import from_base62, to_base62
+from nncfx.export.ir.export_pass import PASSES_KEY
+from nncfx.export.ir.onnx_file import read_onnx
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+__all__ = ["is_recorded", "passes_of_nodes", "record_passes"]
+
+_NONE: Final = ""
+"""The first list of passes: that of nodes that stand as torch exported them."""
+
+
+def record_passes(model: "ir.Model") -> None:
+    """Write into the metadata of `model` which passes each node remembers, and forget it there.
+
+    The record has a line for each distinct list of passes and, last, the number of its line for
+    each node of the graph, in base 62: a byte a node where there are up to 62 lists.
+    """
+    noted = [node.metadata_props.get(PASSES_KEY, _NONE) for node in model.graph]
+    lists = list(dict.fromkeys([_NONE, *noted]))
+    width = len(to_base62(len(lists) - 1))
+    numbers = (to_base62(lists.index(one)).rjust(width, "0") for one in noted)
+    model.metadata_props[PASSES_KEY] = "\n".join([*lists, "".join(numbers)])
+
+
+def is_recorded(model: "onnx.ModelProto") -> bool:
+    """Return whether `model` carries a record, as every file of `export_onnx` does."""
+    return any(entry.key == PASSES_KEY for entry in model.metadata_props)
+
+
+def passes_of_nodes(path: str | os.PathLike[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the name of each node that passes made or changed, and those passes in their order.
+
+    Raises:
+        ExportError: the file is not an ONNX model.
+        MissingExtraError: onnx is not installed.
+    """
+    model = read_onnx(path)
+    record = next((one.value for one in model.metadata_props if one.key == PASSES_KEY), None)
+    if record is None:  # files of before hold the passes in each node
+        noted = [
+            next((one.value for one in node.metadata_props if one.key == PASSES_KEY), _NONE)
+            for node in model.graph.node
+        ]
+    else:
+        *lists, numbers = record.split("\n")
+        width = len(to_base62(len(lists) - 1))
+        starts = range(0, len(numbers), width)
+        noted = [lists[from_base62(numbers[start : start + width])] for start in starts]
+    for node, names in zip(model.graph.node, noted, strict=False):
+        if names:
+            yield str(node.name), tuple(names.split(","))

@@ -1,0 +1,85 @@
+"""Files hold no defaults, and mean the same without them."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from nncfx.export.ir.defaults import leave_out_defaults
+from nncfx.runtimes import BuildOptions, runtime_named
+
+TEXT = """
+<ir_version: 10, opset_import: ["" : 21]>
+graph (float[1, 2, 6, 6] x) => (float[1, 2, n, m] y)
+<int8[2, 1, 1, 1] w = {3, -4}, float s = {0.1}, int8 zw = {0}, int8 h = {3}, uint8 zx = {0}> {
+  q = QuantizeLinear(x, s, zx)
+  d = DequantizeLinear(q, s, zx)
+  a = DequantizeLinear(w, s, zw)
+  b = DequantizeLinear(w, s, h)
+  c = Conv <auto_pad: string = "NOTSET", group: int = 2, kernel_shape: ints = [1, 1],
+    strides: ints = [1, 1], dilations: ints = [1, 1], pads: ints = [0, 0, 0, 0]> (d, a)
+  e = Conv <group: int = 2, pads: ints = [0, 0, 1, 1]> (c, b)
+  p = MaxPool <kernel_shape: ints = [2, 2], strides: ints = [2, 1], pads: ints = [0, 0, 0, 0],
+    ceil_mode: int = 0> (e)
+  y = Softmax <axis: int = -1> (p)
+}
+"""
+
+
+@pytest.fixture
+def model() -> ir.Model:
+    return ir.from_onnx_text(TEXT)
+
+
+def written(model: ir.Model, path: Path) -> onnx.ModelProto:
+    ir.save(model, path)
+    onnx.checker.check_model(path, full_check=True)
+    return onnx.load(path)
+
+
+def test_only_what_differs_from_the_defaults_is_left(model: ir.Model, tmp_path: Path) -> None:
+    leave_out_defaults(model)
+    graph = written(model, tmp_path / "m.onnx").graph
+    attributes = {one.output[0]: sorted(a.name for a in one.attribute) for one in graph.node}
+    assert attributes["c"] == ["group"]
+    assert attributes["e"] == ["group", "pads"]
+    assert attributes["p"] == ["kernel_shape", "strides"]
+    assert attributes["y"] == []
+    assert list(graph.value_info) == []
+
+
+def test_zero_points_of_kernels_are_left_out_where_they_are_zero(
+    model: ir.Model, tmp_path: Path
+) -> None:
+    leave_out_defaults(model)
+    graph = written(model, tmp_path / "m.onnx").graph
+    named = {one.output[0]: list(one.input[2:]) for one in graph.node if "Linear" in one.op_type}
+    assert named == {"q": ["zx"], "d": ["zx"], "a": [], "b": ["h"]}
+    assert "zw" not in [one.name for one in graph.initializer]
+
+
+def test_the_file_computes_what_it_did(model: ir.Model, tmp_path: Path) -> None:
+    x = np.random.default_rng(1).normal(size=(1, 2, 6, 6)).astype(np.float32)
+    written(model, tmp_path / "a.onnx")
+    leave_out_defaults(model)
+    written(model, tmp_path / "b.onnx")
+    found = []
+    for name in "ab":
+        path = tmp_path / f"{name}.onnx"
+        with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
+            found.append(session.run((x,))[0])
+    np.testing.assert_array_equal(*found)
+
+
+def test_types_behind_operators_of_a_runtime_are_kept() -> None:
+    model = ir.from_onnx_text(
+        '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>'
+        "graph (float[4] x) => (float[4] y) {"
+        " a = com.microsoft.QuickGelu (x)  b = Relu(a)  y = Relu(b) }"
+    )
+    for node in model.graph:
+        node.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
+    leave_out_defaults(model)
+    assert [node.outputs[0].type is None for node in model.graph] == [False, True, False]
