@@ -5,8 +5,8 @@ from task import batches, example, model, report, train
 # tool
 import nncfx
 
-params = {"pruning_flops_target": 0.5, "schedule": "baseline"}
-config = {"compression": {"algorithm": "filter_pruning", "pruning_init": 0.3, "params": params}}
+params = {"pruning_flops_target": 0.5}
+config = {"compression": {"algorithm": "filter_pruning", "pruning_init": 0.5, "params": params}}
 controller, network = nncfx.create_compressed_model(model, config, example)
 train(network)
 small = nncfx.quantize(nncfx.thin(network).model, batches[:8])

@@ -41,7 +41,8 @@ def prune_checkpoint(
 
     Channels are found without weights; groups are scored, and tensors cut, as they are read. Each
     layer loses the same fraction of its neurons and of its heads (with their keys and values),
-    those of the smallest score, since a config has one number for all layers. Nothing is compared:
+    those of the smallest score, since a config has one number for all layers. More heads stay
+    where the config does not allow that number: a Llama's divides its width. Nothing is compared:
     that would take both models. `quantize_checkpoint` takes the result. A run that was killed
     goes on behind the last shard that is whole on disk.
 
@@ -72,6 +73,11 @@ def prune_checkpoint(
         keep_groups([score], level, scope="local", align=align if kind == _NEURONS else 1)[0]
         for score, kind in zip(scores, kinds, strict=True)
     ]
+    if _KEYS in kinds:
+        heads = [at for at, kind in enumerate(kinds) if kind == _KEYS]
+        count = _heads_allowed(config, int(keep[heads[0]].sum()))
+        for at in heads:
+            keep[at] = _largest(scores[at], count)
     gone = {
         one.name: (~mask).numpy().nonzero()[0]
         for one, mask in zip(channels.prunable, keep, strict=True)
@@ -81,8 +87,7 @@ def prune_checkpoint(
         kind: int(mask.sum()) for kind, mask in zip(kinds, keep, strict=True) if not mask.all()
     }
     if _KEYS in changes:
-        ratio = getattr(config, _HEADS) // getattr(config, _KEYS)
-        changes |= {_HEADS: changes[_KEYS] * ratio, "head_dim": config.head_dim}
+        changes |= _head_changes(config, changes[_KEYS])
     cut = Cut(entries_of(channels, gone))
     _check(own, cut, changes, shards, channels)
     told = {"pruned": level, "criterion": str(criterion), "align": align}
@@ -136,6 +141,32 @@ def _field(group_set: GroupSet, config: Any) -> str:  # noqa: ANN401 (of transfo
         f"config of a {type(config).__name__} ({_NEURONS}, {_KEYS}), so that transformers could "
         "not read the pruned model. Load it, and use structure_pruning and nncfx.thin.",
     )
+
+
+def _head_changes(config: Any, keys: int) -> dict[str, int]:  # noqa: ANN401 (of transformers)
+    """Return what a config says of `keys` heads of keys and values."""
+    ratio = getattr(config, _HEADS) // getattr(config, _KEYS)
+    return {_KEYS: keys, _HEADS: keys * ratio, "head_dim": config.head_dim}
+
+
+def _heads_allowed(config: Any, keys: int) -> int:  # noqa: ANN401 (of transformers)
+    """Return the least number of heads of keys and values, from `keys` on, that `config` allows.
+
+    transformers checks a config as it is read, not as an attribute is set.
+    """
+    for count in range(keys, getattr(config, _KEYS)):
+        try:
+            type(config).from_dict({**config.to_dict(), **_head_changes(config, count)})
+        except Exception:  # noqa: BLE001, S112 (each config has errors of its own)
+            continue
+        return count
+    return int(getattr(config, _KEYS))
+
+
+def _largest(scores: Tensor, count: int) -> Tensor:
+    mask = torch.zeros(len(scores), dtype=torch.bool)
+    mask[scores.argsort(descending=True, stable=True)[:count]] = True
+    return mask
 
 
 def _check(

@@ -71,6 +71,18 @@ def test_a_pruned_checkpoint_is_quantized_from_shards_to_shards(tmp_path: Path) 
     assert packed.shape == (64, 64 * 4 // 32)  # 64 of 96 neurons stay
 
 
+def test_as_many_heads_stay_as_the_config_allows(tmp_path: Path) -> None:
+    # of 8 heads a quarter would leave 6, and a width of 64 takes 1, 2, 4 or 8
+    model = llama(num_key_value_heads=8)
+    for level, heads in ((0.25, 8), (0.4, 8), (0.55, 4)):
+        target = prune_checkpoint(
+            saved(model, tmp_path / "float"), tmp_path / f"thin {level}", level
+        )
+        read = transformers.AutoModelForCausalLM.from_pretrained(target)
+        assert (read.config.num_attention_heads, read.config.head_dim) == (heads, 8)
+        assert read.config.intermediate_size == 96 - int(96 * level)
+
+
 def test_a_run_goes_on_with_the_same_settings_alone(tmp_path: Path) -> None:
     source = saved(llama(), tmp_path / "float")
     prune_checkpoint(source, tmp_path / "thin", 0.5)
