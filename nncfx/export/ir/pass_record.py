@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from nncfx.errors import ExportError
 from nncfx.export.ir.base62 import from_base62, to_base62
 from nncfx.export.ir.export_pass import PASSES_KEY
 from nncfx.export.ir.onnx_file import read_onnx
@@ -40,7 +41,7 @@ def passes_of_nodes(path: str | os.PathLike[str]) -> Iterator[tuple[str, tuple[s
     """Yield the name of each node that passes made or changed, and those passes in their order.
 
     Raises:
-        ExportError: the file is not an ONNX model.
+        ExportError: the file is not an ONNX model, or its record is damaged.
         MissingExtraError: onnx is not installed.
     """
     model = read_onnx(path)
@@ -52,9 +53,14 @@ def passes_of_nodes(path: str | os.PathLike[str]) -> Iterator[tuple[str, tuple[s
         ]
     else:
         *lists, numbers = record.split("\n")
-        width = len(to_base62(len(lists) - 1))
+        width = len(to_base62(max(0, len(lists) - 1)))
         starts = range(0, len(numbers), width)
-        noted = [lists[from_base62(numbers[start : start + width])] for start in starts]
+        try:
+            noted = [lists[from_base62(numbers[start : start + width])] for start in starts]
+        except (ValueError, IndexError) as error:
+            raise ExportError(
+                f"The record of passes in '{path}' is damaged. Export the model again.",
+            ) from error
     for node, names in zip(model.graph.node, noted, strict=False):
         if names:
             yield str(node.name), tuple(names.split(","))

@@ -7,6 +7,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from nncfx.errors import ExportError
 from nncfx.export import explain, modules_in_file
 from nncfx.export.ir.export_pass import PASSES_KEY
 from nncfx.export.ir.pass_record import record_passes
@@ -53,3 +54,15 @@ def test_files_that_hold_passes_and_modules_in_each_node_are_read(tmp_path: Path
         "/Add_1": "",
         "y": "",
     }
+
+
+@pytest.mark.parametrize("record", ["", "\n5", "\none\n-", "\none\n0é"])
+def test_a_damaged_record_is_told(record: str, tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(chain(2))
+    onnx.helper.set_model_props(model, {PASSES_KEY: record})
+    onnx.save(model, tmp_path / "m.onnx")
+    if record:
+        with pytest.raises(ExportError, match=r"record of passes in .* is damaged"):
+            explain(tmp_path / "m.onnx")
+    else:
+        assert explain(tmp_path / "m.onnx") == {}
