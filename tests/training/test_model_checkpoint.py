@@ -3,6 +3,7 @@
 import json
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -317,9 +318,38 @@ def test_what_makes_no_module_is_refused(tmp_path: Path) -> None:
             load(path, wrong)  # type: ignore[arg-type]  # that is the mistake
 
 
+def test_zero_points_take_their_bits_and_files_in_which_they_took_bytes_are_read(
+    tmp_path: Path,
+) -> None:
+    model = quantize_weights(
+        nn.Sequential(nn.Linear(64, 6)), bits=4, example_inputs=torch.ones(1, 64)
+    )
+    path = save(tmp_path / "x", model)
+    tensors, description = contents(path)
+    zero = next(name for name in tensors if name.endswith(".zero"))
+    count = 6 * 64 // description["structure"]["integers"]["0.weight"]["group"]
+    assert tensors[zero].numel() == count // 2
+    low, high = tensors[zero] & 15, tensors[zero] >> 4
+    tensors[zero] = torch.stack([low, high], 1).reshape(description["packed"].pop(zero)["shape"])
+    for one in description["packed"].values():
+        del one["bits"]
+    before = tmp_path / "before"
+    save_file(tensors, before, metadata={"nncfx": json.dumps(description)})
+    x = torch.randn(3, 64)
+    for file in (path, before):
+        assert torch.equal(load(file, nn.Sequential(nn.Linear(64, 6)))[1](x), model(x))
+
+
+def contents(path: Path) -> tuple[dict[str, Tensor], Any]:
+    with safe_open(path, framework="pt") as file:
+        return load_file(path), json.loads(file.metadata()["nncfx"])
+
+
 @pytest.mark.parametrize(
     ("place", "value"),
     [
+        (("packed", "0.weight", "bits"), 1e400),
+        (("packed", "0.weight", "bits"), 2),
         (("sizes", "0"), 3),
         (("sizes", "0"), [["weight"]]),
         (("structure",), []),
@@ -343,10 +373,7 @@ def test_a_finished_file_that_is_damaged_is_refused(
     place: tuple[str | int, ...], value: object, tmp_path: Path
 ) -> None:
     path = save(tmp_path / "x", quantized())
-    with safe_open(path, framework="pt") as file:
-        text = file.metadata()["nncfx"]
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    description = json.loads(text)
+    tensors, description = contents(path)
     at = description
     for key in place[:-1]:
         at = at[key]

@@ -42,13 +42,22 @@ _READABLE: Final = (1, 2)
 
 
 def pack_tensors(tensors: dict[str, Tensor], integers: Mapping[str, Any]) -> dict[str, Any]:
-    """Put several integers of few bits into a byte, in place; return what they were by name."""
+    """Put several integers of few bits into a byte, in place; return what they were by name.
+
+    Zero points of the same bits are packed as well.
+    """
     packed = {}
-    for name, one in integers.items():
-        values = tensors[name]
-        bytes_ = pack_integers(values, one["bits"])
-        if bytes_ is not None:
-            packed[name] = {"shape": list(values.shape), "signed": values.dtype == torch.int8}
+    for weight, one in integers.items():
+        for name in (weight, one.get("zero_point")):
+            values = tensors.get(name)
+            bytes_ = None if values is None else pack_integers(values, one["bits"])
+            if values is None or bytes_ is None:
+                continue
+            signed = values.dtype == torch.int8
+            shape = tuple(values.shape)
+            if not torch.equal(unpack_integers(bytes_, one["bits"], shape, signed=signed), values):
+                continue  # a zero point beyond the grid
+            packed[name] = {"shape": list(shape), "signed": signed, "bits": one["bits"]}
             tensors[name] = bytes_
     return packed
 
@@ -132,13 +141,13 @@ def stored_checkpoint(path: Path, description: Mapping[str, Any]) -> StoredModel
 def _formats(
     path: Path, description: Mapping[str, Any], integers: Mapping[str, Any]
 ) -> dict[str, StoredTensor]:
-    formats = {}
+    formats, packed = {}, description.get("packed", {})
     with safetensors.safe_open(path, framework="pt") as file:
         for name in file.keys():  # noqa: SIM118 (no mapping)
             part = file.get_slice(name)
             shape, dtype = part.get_shape(), part.get_dtype()
+            shape = packed.get(name, {"shape": shape})["shape"]
             if name in integers:
-                shape = description["packed"].get(name, {"shape": shape})["shape"]
                 dtype = integers[name]["dtype"]
             if dtype not in WIDTHS:
                 raise KeyError(f"the format {dtype!r} of '{name}'")
@@ -165,7 +174,9 @@ def read_checkpoint(
         integers = description.get("structure", {}).get("integers", {})
         for name, one in description.get("packed", {}).items():
             shape = tuple(map(_size, one["shape"]))
-            bits, signed = int(integers[name]["bits"]), bool(one["signed"])
+            # the first files of version 2 say it of the weight alone
+            bits = int(one["bits"] if "bits" in one else integers[name]["bits"])
+            signed = bool(one["signed"])
             tensors[name] = unpack_integers(tensors[name], bits, shape, signed=signed)
         made = integers_of(tensors, integers)
         whole: dict[str, Tensor | IntegerTensor] = {**tensors, **made}
