@@ -41,7 +41,8 @@ def _leave_out_types(model: "ir.Model") -> None:
     from onnx_ir.passes.common import shape_inference
 
     kept = {id(one) for one in model.graph.outputs}
-    values = [one for node in model.graph for one in node.outputs if id(one) not in kept]
+    nodes = [one for one in model.graph if not one.domain]  # ONNX infers nothing of others
+    values = [one for node in nodes for one in node.outputs if id(one) not in kept]
     known = [(one.type, one.shape) for one in values]
     for one in values:
         one.type = one.shape = None
