@@ -73,10 +73,10 @@ def quantize_checkpoint(
     told = dataclasses.asdict(chosen) | {"layout": layout, "blocks": list(names)}
     writer = ShardWriter(target, told)
     prefixes = tuple(f"{name}." for name in names)
+    if not writer.has(_REST):  # before the model holds it as well
+        outside = [name for name in shards.names if not _in_blocks(name, prefixes)]
+        writer.write(_REST, {name: shards.read(name) for name in outside})
     loader.load(lambda name: not name.startswith(prefixes))
-    if not writer.has(_REST):
-        rest = {name: shards.read(name) for name in shards.names if not _in_blocks(name, prefixes)}
-        writer.write(_REST, rest)
     run = _Run(loader, writer, written, chosen)
     run_blocks(model, names, batches, run.work, before=run.before, after=run.after)
     ignored = [
