@@ -37,6 +37,8 @@ VERSION: Final = 2
 KEY: Final = "nncfx"
 """The key of the file's metadata under which the JSON text stands."""
 
+_FEW: Final = 128
+"""Bytes; the entry of a packed tensor takes about as many."""
 _READABLE: Final = (1, 2)
 """Version 1 has floats only, and nothing of thinned models."""
 
@@ -44,7 +46,7 @@ _READABLE: Final = (1, 2)
 def pack_tensors(tensors: dict[str, Tensor], integers: Mapping[str, Any]) -> dict[str, Any]:
     """Put several integers of few bits into a byte, in place; return what they were by name.
 
-    Zero points of the same bits are packed as well.
+    Zero points of the same bits are packed as well where that saves more than it takes to say.
     """
     packed = {}
     for weight, one in integers.items():
@@ -54,11 +56,13 @@ def pack_tensors(tensors: dict[str, Tensor], integers: Mapping[str, Any]) -> dic
             if values is None or bytes_ is None:
                 continue
             signed = values.dtype == torch.int8
-            shape = tuple(values.shape)
-            if not torch.equal(unpack_integers(bytes_, one["bits"], shape, signed=signed), values):
-                continue  # a zero point beyond the grid
-            packed[name] = {"shape": list(shape), "signed": signed, "bits": one["bits"]}
-            tensors[name] = bytes_
+            entry = {"shape": list(values.shape), "signed": signed}
+            if name != weight:
+                again = unpack_integers(bytes_, one["bits"], tuple(values.shape), signed=signed)
+                if len(bytes_) < _FEW or not torch.equal(again, values):  # beyond the grid
+                    continue
+                entry["bits"] = one["bits"]
+            packed[name], tensors[name] = entry, bytes_
     return packed
 
 
@@ -174,7 +178,6 @@ def read_checkpoint(
         integers = description.get("structure", {}).get("integers", {})
         for name, one in description.get("packed", {}).items():
             shape = tuple(map(_size, one["shape"]))
-            # the first files of version 2 say it of the weight alone
             bits = int(one["bits"] if "bits" in one else integers[name]["bits"])
             signed = bool(one["signed"])
             tensors[name] = unpack_integers(tensors[name], bits, shape, signed=signed)
