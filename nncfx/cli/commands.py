@@ -29,17 +29,17 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
-class _Writing(TyperCommand):
-    """A command whose file is an option, for those who write it behind the model."""
+class _OutputCommand(TyperCommand):
+    """A command that names --output to those who write the file behind the model."""
 
     @override
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        rest = list(args)
+        given = list(args)  # parsing empties the list
         try:
             return super().parse_args(ctx, args)
-        except Exception as error:
+        except Exception as error:  # typer has click's class of it for itself
             said = getattr(error, "message", "")
-            if "unexpected extra argument" in said and "--output" not in rest:
+            if "unexpected extra argument" in said and "--output" not in given:
                 error.message = f"{said}. The file to write is an option: --output FILE"  # type: ignore[attr-defined]
             raise
 
@@ -54,8 +54,8 @@ application.command()(compress)
 application.command()(resume)
 application.command()(status)
 application.command()(demo)
-application.command(cls=_Writing)(export)
-application.command(cls=_Writing)(quantize)
+application.command(cls=_OutputCommand)(export)
+application.command(cls=_OutputCommand)(quantize)
 application.command()(diff)
 application.add_typer(configs, name="config")
 

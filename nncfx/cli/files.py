@@ -125,7 +125,7 @@ def check_file(file: Path, *, ending: str | None = None) -> None:
     """
     if not file.is_file():
         raise StorageError(f"There is no file '{file}'. Check the path.")
-    if ending and file.suffix != ending and file.suffix in (*_WAYS, ".pt", ".pth", ".py"):
+    if ending and file.suffix != ending and file.suffix in {*_WAYS, *_OTHERS}:
         way = _WAYS[ending].format(file=file)
         raise ArgumentError(f"'{file}' is no {ending} file, which this command reads. {way}")
 
@@ -137,7 +137,9 @@ _WAYS: Final = {
     ".nncfx": "Make one of a .safetensors file by nncfx pack; nncfx inspect shows {file}.",
     ".json": "Name the folder of a run, or the evidence.json in it.",
 }
-"""How one comes to a file of each ending."""
+"""How one comes to a file of each ending that a command reads."""
+_OTHERS: Final = (".pt", ".pth", ".py")
+"""Endings that no command that asks for one reads; what is not known is read and judged."""
 
 
 def _target(

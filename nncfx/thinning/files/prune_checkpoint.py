@@ -16,6 +16,7 @@ from nncfx.graph.channels import Channels, GroupSet
 from nncfx.quantization.checkpoints.checkpoint_folder import Shards, ShardWriter
 from nncfx.quantization.checkpoints.quantize_checkpoint import empty_model
 from nncfx.schemes import Criterion, group_scores, keep_groups
+from nncfx.schemes.masks.ranking import largest
 from nncfx.thinning.surgery import Cut
 from nncfx.tracing.calls.module_walk import all_tensors
 
@@ -77,7 +78,7 @@ def prune_checkpoint(
         heads = [at for at, kind in enumerate(kinds) if kind == _KEYS]
         count = _heads_allowed(config, int(keep[heads[0]].sum()))
         for at in heads:
-            keep[at] = _largest(scores[at], count)
+            keep[at] = largest(scores[at], count)
     gone = {
         one.name: (~mask).numpy().nonzero()[0]
         for one, mask in zip(channels.prunable, keep, strict=True)
@@ -161,12 +162,6 @@ def _heads_allowed(config: Any, keys: int) -> int:  # noqa: ANN401 (of transform
             continue
         return count
     return int(getattr(config, _KEYS))
-
-
-def _largest(scores: Tensor, count: int) -> Tensor:
-    mask = torch.zeros(len(scores), dtype=torch.bool)
-    mask[scores.argsort(descending=True, stable=True)[:count]] = True
-    return mask
 
 
 def _check(
