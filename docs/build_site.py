@@ -26,6 +26,11 @@ SHOWN: Final = 300
 MARK: Final = "# %%"
 """Begins a cell of a tutorial, as Jupytext and editors have it; `[markdown]` behind it is text."""
 
+LINK: Final = re.compile(
+    r"^ *```.*?^ *```$|`[^`\n]+`|(?<!!)\[([^\]]+)\]\(([^)\s]+)\)", re.MULTILINE | re.DOTALL
+)
+"""A link, or code, in which nothing is one."""
+
 
 def on_config(config: Any) -> Any:
     """Put the pages of the reference, and those that the nav does not name, into the nav."""
@@ -74,7 +79,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return f"[{text}]({address.rstrip('/')}/{first.name})"
         return found[0] if path.suffix == ".ipynb" else f"{text} (`{_in_repository(path)}`)"
 
-    return re.sub(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)", mended, markdown)
+    return LINK.sub(lambda found: found[0] if found[1] is None else mended(found), markdown)
 
 
 def on_post_build(config: Any) -> None:

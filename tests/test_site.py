@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -52,6 +52,15 @@ def test_a_tutorial_is_a_notebook(site: ModuleType) -> None:
     page = site.tutorial_page("name", cells)
     assert page.startswith("# Title")
     assert "```python\nx = 1" in page
+
+
+def test_code_on_a_page_is_left_as_it_stands(site: ModuleType) -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="page.md"))
+    code = "```python\nself[1](self[0](x))\n```\nand `rows[0](x)`"
+    assert site.on_page_markdown(code, page) == code
+    link = "[`setup`](../setup.cfg), see `rows[0]` and [saving](saving.md)"
+    named = "`setup` (`setup.cfg`), see `rows[0]` and [saving](saving.md)"
+    assert site.on_page_markdown(link, page) == named
 
 
 def test_there_are_tutorials() -> None:
