@@ -108,7 +108,7 @@ def reorder_channels(
             no layer reads what it does not need.
         reorder: False leaves the order as it is, so that nearly every layer gathers.
         tolerance: the largest relative error accepted; None for 1e-5 in float32, 1e-12 in
-            float64.
+            float64, which decides where rounding alone makes float32 differ by more.
 
     Raises:
         ArgumentError: `target` is not known, `tolerance` is negative, `keeps` leaves a layer

@@ -64,7 +64,7 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
         align: every width that changes is a multiple of this, or suits the runtime of this name
             (`nncfx.targets`: "onnxruntime", "tensorrt" ...); dead channels are kept for it.
         tolerance: the largest relative error accepted; None for 1e-5 in float32, 1e-12 in
-            float64.
+            float64, which decides where rounding alone makes float32 differ by more.
         channels: what `prunable_channels` has found for this model, to save its time; its
             `living_norms` then counts.
         living_norms: whether channels may go that a layer, RMS or group norm or a mean averages
