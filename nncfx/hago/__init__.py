@@ -9,7 +9,6 @@ from nncfx.hago.rules.scale_rules import infer_scale, rectify
 from nncfx.hago.rules.topology import Topology, quantize_topology
 from nncfx.hago.search.bayesian import BayesianTuner
 from nncfx.hago.search.costs import (
-    allocate_bits,
     average_weight_bits,
     budgeted,
     cost_table,
@@ -43,6 +42,7 @@ from nncfx.hago.search.tuners import (
 from nncfx.hago.strategy.choice_space import choice_space
 from nncfx.hago.strategy.strategy import Strategy
 from nncfx.hago.strategy.thresholds import THRESHOLD_METHODS
+from nncfx.quantization.analysis.bit_allocation import allocate_bits
 from nncfx.targets import Hardware, hardware_named
 
 __all__ = [

@@ -9,6 +9,8 @@ from nncfx.quantization.analysis.layer_error import (
     layer_sensitivities,
     quantization_errors,
 )
+from nncfx.quantization.analysis.mixed_precision import MixedPrecision, quantize_mixed
+from nncfx.quantization.budgets import Bytes, Points
 from nncfx.quantization.grid.fake_quantize import (
     fake_quantize,
     qparams_from_range,
@@ -37,10 +39,13 @@ __all__ = [
     "FLOAT8_MAX",
     "SIGMOID_STEPS",
     "AccuracyControl",
+    "Bytes",
     "ErrorReport",
     "FloatOperation",
+    "MixedPrecision",
     "PlacementOptions",
     "PlannedQuantizer",
+    "Points",
     "QuantizationPlan",
     "QuantizeOptions",
     "Quantizer",
@@ -60,6 +65,7 @@ __all__ = [
     "qparams_from_threshold",
     "quantization_errors",
     "quantize",
+    "quantize_mixed",
     "quantize_weights",
     "quantize_with_accuracy_control",
     "range_of",

@@ -55,6 +55,7 @@ def quantize_weights(
     bits: Literal[4, 8] = 8,
     group_size: int | None = None,
     method: Method = "round",
+    int8_scopes: Sequence[str] = (),
     ignored_scopes: Sequence[str] = (),
     example_inputs: ExampleInputs | None = None,
     inplace: bool = False,
@@ -70,6 +71,7 @@ def quantize_weights(
     bits: Literal[4, 8] = 8,
     group_size: int | None = None,
     method: Method = "round",
+    int8_scopes: Sequence[str] = (),
     ignored_scopes: Sequence[str] = (),
     example_inputs: ExampleInputs | None = None,
     inplace: bool = False,
@@ -84,6 +86,7 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
     bits: Literal[4, 8] = 8,
     group_size: int | None = None,
     method: Method = "round",
+    int8_scopes: Sequence[str] = (),
     ignored_scopes: Sequence[str] = (),
     example_inputs: ExampleInputs | None = None,
     inplace: bool = False,
@@ -108,6 +111,8 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
             fourth, ... down to 16, or else 8 bits and a scale per row; the log tells.
         method: "round" to nearest, or "gptq", which makes up for the rounding of a linear layer's
             weight by its other weights, and changes the parameters; others are rounded.
+        int8_scopes: Operations whose weights have 8 bits and a scale per row where `bits` is 4,
+            such as the head of a language model; patterns as in `ignored_scopes`.
         ignored_scopes: Operations to leave in float: addresses, scopes, `{function}<name>`
             or `{re}` patterns.
         example_inputs: With which to trace a plain model; by default the first batch.
@@ -134,7 +139,7 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
     if not isinstance(wrapped, NNCFNetwork):
         wrapped = wrap(wrapped, batches[0] if example_inputs is None else example_inputs)
     group = _GROUP if bits == 4 and group_size is None else group_size  # noqa: PLR2004 (bits)
-    plan = _plan(wrapped, bits, group, ignored_scopes)
+    plan = _plan(wrapped, bits, group, ignored_scopes, int8_scopes)
     hooks = place_quantizers(wrapped, plan, at_all_names=False)
     set_weight_ranges(wrapped, hooks, _range_of)
     insert_quantizers(wrapped, hooks)
@@ -147,7 +152,7 @@ def _check(bits: int, group_size: int | None, method: str, *, has_batches: bool)
     if bits not in {4, 8}:
         raise ArgumentError(
             f"bits is {bits}; runtimes that compute with packed weights take 8 or 4. "
-            "Write one of them.",
+            "Write one of them; quantize_mixed(..., weights_only=True) takes both, by layer.",
         )
     if group_size is not None and group_size < 1:
         raise ArgumentError(
@@ -167,7 +172,11 @@ def _check(bits: int, group_size: int | None, method: str, *, has_batches: bool)
 
 
 def _plan(
-    model: NNCFNetwork, bits: int, group: int | None, ignored_scopes: Sequence[str]
+    model: NNCFNetwork,
+    bits: int,
+    group: int | None,
+    ignored_scopes: Sequence[str],
+    int8_scopes: Sequence[str],
 ) -> QuantizationPlan:
     """Return a quantizer for each weight, under each name by which it is read."""
     stored = dict(model.named_parameters(remove_duplicate=False))
@@ -176,8 +185,12 @@ def _plan(
     planned: dict[str, PlannedQuantizer] = {}
     forms: dict[int, tuple[QuantizerSpec, int]] = {}
     in_float: dict[str, Operation] = {}
+    check_scopes(graph, int8_scopes, "int8_scopes")
+    in_bytes = {one.address for one in graph.select(int8_scopes)}
     for operation in _not_ignored(graph, ignored_scopes):
-        is_recurrent = operation_kind(operation.function) == _RECURRENT
+        has_rows = (
+            operation_kind(operation.function) == _RECURRENT or operation.address in in_bytes
+        )
         matrices = _matrices(operation, transposed.get(operation.address, {}))
         read = operation.parameters.values()
         matrices |= {name: stacked[name] for name in read if name in stacked}
@@ -187,7 +200,7 @@ def _plan(
             if weight is None:
                 continue  # a buffer, or a weight that is computed
             if id(weight) not in forms:
-                asked = (_BYTE, None) if is_recurrent else (bits, group)
+                asked = (_BYTE, None) if has_rows else (bits, group)
                 forms[id(weight)] = _form(name, weight, axis, *asked)
             spec, scales = forms[id(weight)]
             before = planned[name].operations if name in planned else ()

@@ -59,9 +59,9 @@ _HOMES = {
     ),
     # it looks at layers and data, and lies above
     **dict.fromkeys(
-        ("Bytes", "CompressedModel", "Points", "RatePoint", "compress"),
-        "quantization.rate_distortion.compress",
+        ("CompressedModel", "RatePoint", "compress"), "quantization.rate_distortion.compress"
     ),
+    **dict.fromkeys(("Bytes", "Points"), "quantization.budgets"),
 }
 
 

@@ -152,14 +152,6 @@ def test_a_folder_is_no_log(
             read(tmp_path)
 
 
-def test_a_table_without_a_number_for_a_choice_is_refused() -> None:
-    costs = [{8: 8.0, 4: 4.0}]
-    with pytest.raises(ArgumentError, match="sensitivities have no finite number for 4 bits at"):
-        hago.allocate_bits(((8, 4),), [{8: 0.0, 4: float("nan")}], costs, 8)
-    with pytest.raises(ArgumentError, match="costs have no finite number for 8 bits at edge 1"):
-        hago.allocate_bits(((8, 4), (8, 4)), [costs[0]] * 2, costs, 8)
-
-
 def test_a_kernel_for_what_does_not_exist_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"'conv2e' is neither .* Did you mean 'conv'"):
         hago.integer_kernel("conv2e")

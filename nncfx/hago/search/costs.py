@@ -1,22 +1,19 @@
 """What a strategy costs: bits of weights, and a modelled cost of running it."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from nncfx.errors import ArgumentError, MissingExtraError, SearchError
+from nncfx.errors import ArgumentError
 from nncfx.graph import operation_macs
 from nncfx.hago.graph.quant_graph import NodeKind, QuantGraph
-from nncfx.hago.search.tuners import Bits
 from nncfx.hago.strategy.choice_space import Choices, select_descriptors
 from nncfx.hago.strategy.strategy import Strategy
 from nncfx.targets import DTYPES, Hardware
 
 __all__ = [
     "Cost",
-    "EdgeTable",
-    "allocate_bits",
     "average_weight_bits",
     "budgeted",
     "cost_table",
@@ -26,9 +23,6 @@ __all__ = [
 ]
 
 Cost: TypeAlias = Callable[[Strategy], float]
-
-EdgeTable: TypeAlias = Sequence[Mapping[int, float]]
-"""For every quantized edge, a number for each of its choices of bits."""
 
 _FLOAT_BITS: Final = 32
 
@@ -111,64 +105,6 @@ def cost_table(strategy: Strategy, choices: Choices, cost: Cost) -> list[dict[in
             {one: cost(replace(strategy, bits=bits)) - full for one, bits in with_bits.items()}
         )
     return table
-
-
-def allocate_bits(
-    choices: Choices, sensitivities: EdgeTable, costs: EdgeTable, budget: float
-) -> Bits:
-    """Return the bits with the least total sensitivity whose total cost is within `budget`.
-
-    Solved exactly, as an integer program with one binary variable per edge and choice.
-
-    Args:
-        choices: The bits that each edge may have.
-        sensitivities: What each choice does harm.
-        costs: What each choice costs.
-        budget: The most that all choices together may cost.
-
-    Raises:
-        ArgumentError: a choice has no finite sensitivity or cost.
-        SearchError: nothing is that cheap.
-        MissingExtraError: SciPy is not installed.
-
-    >>> allocate_bits([(8, 4), (8, 4)], [{8: 0, 4: 5}, {8: 0, 4: 1}],
-    ...               [{8: 8, 4: 4}, {8: 8, 4: 4}], 12)
-    (8, 4)
-    """
-    try:
-        from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]  # SciPy has no types
-        from scipy.sparse import csr_array  # type: ignore[import-untyped]  # as above
-    except ImportError as error:
-        raise MissingExtraError("scipy", "search", "the integer program") from error
-    places = [(edge, bits) for edge, each in enumerate(choices) for bits in each]
-    for what, table in (("sensitivities", sensitivities), ("costs", costs)):
-        for edge, bits in places:
-            value = table[edge].get(bits, math.nan) if edge < len(table) else math.nan
-            if not math.isfinite(value):
-                raise ArgumentError(
-                    f"The {what} have no finite number for {bits} bits at edge {edge}. Give one "
-                    "for every choice.",
-                )
-    columns = range(len(places))
-    rows = [edge for edge, _ in places]
-    one_each = csr_array(([1.0] * len(places), (rows, columns)), shape=(len(choices), len(places)))
-    found = milp(
-        [sensitivities[edge][bits] for edge, bits in places],
-        integrality=[1] * len(places),
-        bounds=Bounds(0, 1),
-        constraints=[
-            LinearConstraint(one_each, 1, 1),
-            LinearConstraint([[costs[edge][bits] for edge, bits in places]], ub=budget),
-        ],
-        options={"mip_rel_gap": 0},
-    )
-    if found.x is None:
-        least = sum(min(one.values()) for one in costs)
-        raise SearchError(
-            f"No choice of bits costs at most {budget:g}; the cheapest costs {least:g}. "
-            "Allow more, or fewer bits.",
-        )
-    return tuple(bits for (_, bits), taken in zip(places, found.x, strict=True) if taken > 1 / 2)
 
 
 def weight_bits(graph: QuantGraph, strategy: Strategy) -> dict[str, int]:

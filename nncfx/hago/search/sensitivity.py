@@ -9,11 +9,11 @@ from torch import nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-from nncfx.hago.search.costs import EdgeTable
 from nncfx.hago.search.evaluation import Evaluator, LabelledBatches, evaluations
 from nncfx.hago.search.rounding_errors import rounding_errors
 from nncfx.hago.search.tuners import Bits, Tuner
 from nncfx.hago.strategy.choice_space import Choices
+from nncfx.quantization.analysis.bit_allocation import WidthTable
 from nncfx.quantization.ranges.observation import tracked
 from nncfx.tracing import run
 from nncfx.tracing.calls.tensors import tensors_in
@@ -124,7 +124,7 @@ class SensitivityGreedyTuner(Tuner):
     """
 
     def __init__(
-        self, choices: Choices, sensitivities: EdgeTable, tolerance: float = 0.01
+        self, choices: Choices, sensitivities: WidthTable, tolerance: float = 0.01
     ) -> None:
         super().__init__(choices)
         worst = [max(one.values()) for one in sensitivities]

@@ -8,9 +8,10 @@ from typing import Any
 from torch import nn
 from typing_extensions import override
 
-from nncfx.errors import ArgumentError, CompressionError, machine_fault
+from nncfx.errors import ArgumentError, CompressionError
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.analysis.layer_error import layer_sensitivities
+from nncfx.quantization.budgets import Evaluate, metric_of
 from nncfx.quantization.quantize import quantize
 from nncfx.quantization.ranges.calibration import calibration_inputs
 from nncfx.quantization.ranges.observation import quantizers_of
@@ -61,7 +62,7 @@ class AccuracyControl:
 def quantize_with_accuracy_control(
     model: nn.Module,
     calibration_batches: Iterable[Any],
-    evaluate: Callable[[nn.Module], float],
+    evaluate: Evaluate,
     *,
     max_drop: float,
     ignored_scopes: Sequence[str] = (),
@@ -100,7 +101,7 @@ def quantize_with_accuracy_control(
             "model. Leave it out; the result has the model.",
         )
     batches = list(calibration_batches)
-    reference = _metric(evaluate, model)
+    reference = metric_of(evaluate, model)
     if math.isnan(reference):
         raise ArgumentError(
             "evaluate returned nan for the model in float, to which nothing compares. Look at "
@@ -111,7 +112,7 @@ def quantize_with_accuracy_control(
     def attempt(ranking: Sequence[str], count: int) -> bool:
         scopes = [*ignored_scopes, *ranking[:count]]
         network = quantize(model, batches, ignored_scopes=scopes, **options)
-        tried[count] = network, _metric(evaluate, network)
+        tried[count] = network, metric_of(evaluate, network)
         return tried[count][1] >= reference - max_drop
 
     ranked: dict[str, float] = {}
@@ -134,20 +135,6 @@ def quantize_with_accuracy_control(
         float_layers=tuple(list(ranked.items())[:chosen]),
         attempts=tuple(Attempt(count, one[1]) for count, one in tried.items()),
     )
-
-
-def _metric(evaluate: Callable[[nn.Module], float], model: nn.Module) -> float:
-    """Return what `evaluate` returns, as a number."""
-    found: object = evaluate(model)
-    try:
-        return float(found)  # type: ignore[arg-type]  # what cannot is told
-    except (TypeError, ValueError, RuntimeError) as error:
-        if machine_fault(error) is not None:
-            raise
-        raise ArgumentError(
-            f"evaluate returned a {type(found).__name__} that is no number. Return the metric of "
-            "the model it is given, higher is better, such as an accuracy in [0, 1].",
-        ) from error
 
 
 def _ranked(network: NNCFNetwork, batches: Iterable[Any]) -> dict[str, float]:

@@ -34,6 +34,7 @@ __all__ = [
     "ErrorReport",
     "TensorError",
     "layer_sensitivities",
+    "output_errors",
     "quantization_errors",
 ]
 
@@ -187,18 +188,30 @@ def layer_sensitivities(
     Raises:
         ArgumentError: there are no batches.
     """
+    found = output_errors(model, batches, quantizers_by_layer(model))
+    return {address: one.sqnr_db for address, one in found.items()}
+
+
+def output_errors(
+    model: NNCFNetwork,
+    batches: Iterable[ExampleInputs],
+    groups: Mapping[str, frozenset[Quantizer]],
+) -> dict[str, Energies]:
+    """Return what each group of quantizers alone does to the model's outputs, by its name.
+
+    Raises:
+        ArgumentError: there are no batches.
+    """
     inputs = list(batches)
-    layers = quantizers_by_layer(model)
     every = set(quantizers_of(model).values())
     with in_float(every):
         exact = _outputs(model, inputs)
     found = {}
-    for address in tracked(layers, "Quantizing one layer at a time"):
-        with in_float(every - layers[address]):
-            energies = Energies()
+    for name in tracked(groups, "Quantizing one layer at a time"):
+        energies = found[name] = Energies()
+        with in_float(every - groups[name]):
             for one, other in zip(exact, _outputs(model, inputs), strict=True):
                 energies.add(one, other)
-        found[address] = energies.sqnr_db
     return found
 
 

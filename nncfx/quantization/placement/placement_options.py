@@ -27,7 +27,8 @@ class SpecRequest:
     def __post_init__(self) -> None:
         if self.bits is not None and type(self.bits) is not int:
             raise ArgumentError(
-                f"bits is {self.bits!r}; it is a whole number, at least 2. Write 8, or nothing.",
+                f"bits is {self.bits!r}; it is a whole number, at least 2. Write 8, or nothing; "
+                "quantize_mixed gives each weight its own.",
             )
 
     def over(self, other: "SpecRequest") -> "SpecRequest":
@@ -46,8 +47,9 @@ class PlacementOptions:
     Attributes:
         activations: Asked of all quantizers of activations.
         weights: Asked of all quantizers of weights.
-        activation_overrides: By scope, asked of the inputs of the operations there.
-        weight_overrides: By scope, asked of their weights.
+        activation_overrides: By scope, asked of the inputs of the operations there; of several
+            for one operation, each goes before those that stand before it.
+        weight_overrides: By scope, asked of their weights, likewise.
         target_scopes: The only operations to quantize; None for all.
         ignored_scopes: Operations that stay in float.
         ignored_activations: Operations whose inputs stay in float.

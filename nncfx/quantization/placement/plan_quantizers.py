@@ -108,11 +108,11 @@ class _Planner:
         return {one.address for one in self.graph.select(scopes)}
 
     def _requests(self, overrides: Sequence[tuple[str, SpecRequest]]) -> dict[str, SpecRequest]:
-        return {
-            one.address: request
-            for scope, request in overrides
-            for one in self.graph.select([scope])
-        }
+        found: dict[str, SpecRequest] = {}
+        for scope, request in overrides:
+            for one in self.graph.select([scope]):
+                found[one.address] = request.over(found.get(one.address, SpecRequest()))
+        return found
 
     def plan(self) -> QuantizationPlan:
         inside = self._inside_chains()

@@ -4,23 +4,22 @@ import copy
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from torch import nn
 
 from nncfx.controllers.loops.batch_norm_adaptation import Forward, examples_in
 from nncfx.errors import ArgumentError, CompressionError
+from nncfx.quantization.budgets import Bytes, Evaluate, Points, metric_of
 from nncfx.quantization.rate_distortion.coded_model import Coder
 from nncfx.quantization.rate_distortion.curvature import measure_curvature
 from nncfx.storage import SavedFile, absorb_norm_statistics
 from nncfx.storage.models.model_file import file_bytes, save
 from nncfx.storage.models.whole_models import require_whole
 
-__all__ = ["Bytes", "CompressedModel", "Points", "RatePoint", "compress"]
-
-Evaluate: TypeAlias = Callable[[nn.Module], float]
+__all__ = ["CompressedModel", "RatePoint", "compress"]
 
 _FIRST_NOISE: Final = 0.01
 """Where the search begins: squared error of the outputs as a share of their squares."""
@@ -30,28 +29,6 @@ _MATCHED: Final = 256
 """Examples on which outputs are matched."""
 _CLOSE: Final = 0.005
 """A file this much below its budget of bytes is close enough."""
-
-
-@dataclass(frozen=True)
-class Points:
-    """A budget: the metric falls by at most `drop`, in the metric's own unit."""
-
-    drop: float
-
-    def __post_init__(self) -> None:
-        if not math.isfinite(self.drop):
-            raise ArgumentError(f"Points({self.drop!r}): a drop is a finite number, such as 0.5.")
-
-
-@dataclass(frozen=True)
-class Bytes:
-    """A budget: the file has at most `size_bytes` bytes."""
-
-    size_bytes: int
-
-    def __post_init__(self) -> None:
-        if self.size_bytes < 1 or self.size_bytes != int(self.size_bytes):
-            raise ArgumentError(f"Bytes({self.size_bytes!r}): a size is a whole number above 0.")
 
 
 @dataclass(frozen=True)
@@ -138,7 +115,7 @@ def compress(
     curvature = measure_curvature(work, held, forward=forward)
     coder = Coder(work, curvature, _first(held, _MATCHED), forward)
     weights = sum(one.numel() for one in work.parameters())
-    dense = None if evaluate is None else float(evaluate(work))
+    dense = None if evaluate is None else metric_of(evaluate, work)
     search = _Search(coder, budget, evaluate, dense)
     search.run(2 * math.log(2) * _FIRST_NOISE / max(1, weights), trials)
     best, point = search.best()
@@ -214,7 +191,7 @@ class _Search:
         model = self._coder.rounded(rate).model
         size = len(file_bytes(model))
         asked = isinstance(self._budget, Points) and self._evaluate is not None
-        metric = float(self._evaluate(model)) if asked and self._evaluate else None
+        metric = metric_of(self._evaluate, model) if asked and self._evaluate else None
         point = RatePoint(rate, size, metric)
         self.points.append(point)
         fits = self._fits(point)
@@ -257,7 +234,7 @@ class _Search:
             )
         model, point = self._best
         if point.metric is None and self._evaluate is not None:
-            measured = dataclasses.replace(point, metric=float(self._evaluate(model)))
+            measured = dataclasses.replace(point, metric=metric_of(self._evaluate, model))
             self.points[self.points.index(point)] = measured
             return model, measured
         return model, point

@@ -1,18 +1,14 @@
 """Bits by integer program, sensitivities, budgets."""
 
-import itertools
 from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
 from nncfx import hago
-from nncfx.errors import ArgumentError, SearchError
+from nncfx.errors import ArgumentError
 from nncfx.hago.search.costs import (
-    allocate_bits,
     average_weight_bits,
     budgeted,
     cost_table,
@@ -24,48 +20,10 @@ from nncfx.hago.search.search import SearchSpace, search_space
 from nncfx.hago.search.sensitivity import SensitivityGreedyTuner, divergence, edge_sensitivities
 from nncfx.targets import Hardware
 
-NUMBERS = st.floats(0, 10).map(lambda one: round(one, 2))
-
 
 @pytest.fixture
 def space(graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches) -> SearchSpace:
     return search_space(graph, vnni, dataset, hago.QuantizeSettings())
-
-
-@given(
-    st.lists(
-        st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=3), min_size=1, max_size=4
-    ),
-    st.floats(0, 30),
-)
-@settings(max_examples=40)
-def test_the_integer_program_finds_what_trying_all_finds(
-    numbers: list[list[tuple[float, float]]], budget: float
-) -> None:
-    choices = tuple(tuple(range(8, 8 - len(one), -1)) for one in numbers)
-    harm = [
-        dict(zip(c, (a for a, _ in n), strict=True)) for c, n in zip(choices, numbers, strict=True)
-    ]
-    cost = [
-        dict(zip(c, (b for _, b in n), strict=True)) for c, n in zip(choices, numbers, strict=True)
-    ]
-
-    def total(table: list[dict[int, float]], bits: tuple[int, ...]) -> float:
-        return sum(one[few] for one, few in zip(table, bits, strict=True))
-
-    all_of_them = list(itertools.product(*choices))
-    # the solver keeps constraints to 1e-6 only; no sum lies so near the budget without being it
-    feasible = [one for one in all_of_them if total(cost, one) <= budget]
-    if any(abs(total(cost, one) - budget) < 1e-4 for one in all_of_them):
-        return
-    if not feasible:
-        with pytest.raises(SearchError, match="No choice of bits costs at most"):
-            allocate_bits(choices, harm, cost, budget)
-        return
-    found = allocate_bits(choices, harm, cost, budget)
-    assert total(cost, found) <= budget + 1e-6
-    best = min(total(harm, one) for one in feasible)
-    assert total(harm, found) == pytest.approx(best, abs=1e-6)
 
 
 def test_bytes_of_weights_by_hand(graph: hago.QuantGraph, space: SearchSpace) -> None:

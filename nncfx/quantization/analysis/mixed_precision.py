@@ -1,0 +1,273 @@
+"""Weights of several widths: each as narrow as a budget asks, where it harms the outputs least."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+from torch import nn
+from typing_extensions import override
+
+from nncfx.errors import ArgumentError, CompressionError
+from nncfx.network import NNCFNetwork
+from nncfx.quantization.analysis.width_candidates import (
+    WidthCandidates,
+    hooks_by_weight,
+    measure_widths,
+    parameter_bytes,
+)
+from nncfx.quantization.budgets import Bytes, Evaluate, Points, metric_of
+from nncfx.quantization.options import QuantizeOptions
+from nncfx.quantization.placement.placement_options import SpecRequest
+from nncfx.quantization.quantize import quantize
+from nncfx.quantization.weight_only import quantize_weights
+
+__all__ = ["MixedPrecision", "quantize_mixed"]
+
+_BYTE: Final = 8
+_CLOSE: Final = 0.01
+"""Sizes this near to each other are not told apart."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedPrecision:
+    """A model whose weights have several widths, and what that took.
+
+    Attributes:
+        model: Quantized.
+        bits: Of each weight, by the name of its parameter.
+        harms: What each width of each weight alone does to the outputs: the energy of their error
+            over their own.
+        size_bytes: Of all parameters: integers at their bits, scales and what stays in float.
+        reference: The metric of the original model; None without `evaluate`.
+        metric: That of `model`.
+        attempts: Size and metric of all models that were evaluated, in order.
+    """
+
+    model: NNCFNetwork
+    bits: Mapping[str, int]
+    harms: Mapping[str, Mapping[int, float]]
+    size_bytes: int
+    reference: float | None
+    metric: float | None
+    attempts: tuple[tuple[int, float], ...]
+
+    @override
+    def __str__(self) -> str:
+        lines = [f"{self.size_bytes:,} bytes"]
+        if self.metric is not None:
+            lines[0] += f", metric {self.metric:.6g}, in float {self.reference:.6g}"
+        width = max(map(len, self.bits))
+        lines += [
+            f"  {name:<{width}}  {bits} bits, "
+            + ", ".join(f"{few}: {_decibels(one):.1f} dB" for few, one in self.harms[name].items())
+            for name, bits in self.bits.items()
+        ]
+        return "\n".join(lines)
+
+
+def quantize_mixed(  # noqa: PLR0913 (keyword-only, a front door)
+    model: nn.Module,
+    calibration_batches: Iterable[Any],
+    budget: Bytes | Points,
+    *,
+    evaluate: Evaluate | None = None,
+    widths: Sequence[int] = (8, 4),
+    weights_only: bool = False,
+    trials: int = 8,
+    **options: Any,  # noqa: ANN401 (as quantize, or quantize_weights, takes them)
+) -> MixedPrecision:
+    """Quantize a copy of `model`, each weight at the width that the budget leaves for it.
+
+    What a weight at a width does to the outputs, rounded to nearest, is measured with all else in
+    float. It is taken to add up over weights, and an integer program gives the widths with the
+    least sum whose bytes are within the budget.
+
+    Args:
+        model: A trained model without quantizers; it is not changed.
+        calibration_batches: As `quantize` takes them; all are held in memory.
+        budget: `Bytes(n)`: at most so many for all parameters, with the scales of the integers
+            and what stays in float; or `Points(d)`: the smallest model that is found whose metric
+            is at most `d` lower than that of `model`.
+        evaluate: Returns the metric of a model, higher is better; `Points` needs it.
+        widths: The bits that a weight may have; with `weights_only` 8 and 4.
+        weights_only: Activations stay in float, as `quantize_weights` leaves them.
+        trials: At most so many models are evaluated for `Points`.
+        options: Of `quantize`, or of `quantize_weights`, but for the bits of weights and
+            `inplace`.
+
+    Raises:
+        ArgumentError: a value cannot be used; or as in `quantize`.
+        CompressionError: no widths are within the budget; or as in `quantize`.
+        MissingExtraError: SciPy is not installed.
+    """
+    choices = tuple(sorted(set(widths), reverse=True))
+    _check(budget, evaluate, choices, trials, options, weights_only=weights_only)
+    batches = list(calibration_batches)
+    given = model, batches, options
+    alike = partial(_alike, *given, weights_only=weights_only)
+    weights, fixed = measure_widths(choices, alike, batches)
+    mixed = partial(_mixed, *given, weights_only=weights_only)
+    candidates = WidthCandidates(choices=choices, weights=weights, fixed_bytes=fixed, build=mixed)
+    reference = None if evaluate is None else metric_of(evaluate, model)
+    if isinstance(budget, Bytes):
+        network = candidates.network(_within_bytes(candidates, budget))
+        size = parameter_bytes(network)
+        attempts = {} if evaluate is None else {size: metric_of(evaluate, network)}
+    else:
+        assert evaluate is not None  # noqa: S101 (checked)
+        assert reference is not None  # noqa: S101 (it is there with evaluate)
+        search = _Search(candidates, evaluate, reference - budget.drop)
+        search.run(trials)
+        attempts = search.attempts
+        if search.smallest is None:
+            raise CompressionError(
+                f"No model is within {budget}: the metric is {reference:.6g} in float, and of "
+                f"those tried {max(attempts.values()):.6g} at most. Allow more or wider weights; "
+                "quantize_with_accuracy_control leaves layers in float.",
+            )
+        network = search.smallest
+        size = parameter_bytes(network)
+    return MixedPrecision(
+        model=network,
+        bits={name: next(iter(one)).spec.bits for name, one in hooks_by_weight(network).items()},
+        harms={name: one.harms for name, one in candidates.weights.items()},
+        size_bytes=size,
+        reference=reference,
+        metric=attempts.get(size),
+        attempts=tuple(attempts.items()),
+    )
+
+
+def _check(
+    budget: object,
+    evaluate: object,
+    choices: Sequence[int],
+    trials: int,
+    options: Mapping[str, object],
+    *,
+    weights_only: bool,
+) -> None:
+    if not isinstance(budget, Points | Bytes):
+        raise ArgumentError(
+            f"budget is {budget!r}; it says what must hold: Bytes(200_000) for parameters of at "
+            "most that size, or Points(0.5) for a metric that is at most 0.5 lower.",
+        )
+    if isinstance(budget, Points) and evaluate is None:
+        raise ArgumentError(
+            f"A budget of {budget} needs the metric: pass evaluate=lambda model: ..., higher is "
+            "better.",
+        )
+    own = ("bits", "int8_scopes") if weights_only else ("weight_bits",)
+    for name in (*own, "inplace"):
+        if name in options:
+            raise ArgumentError(
+                f"{name} is given, and here each weight has its own bits, on a copy. Leave it "
+                "out; widths= says which bits there are.",
+            )
+    if weights_only and choices != (8, 4):
+        raise ArgumentError(
+            f"widths is {choices} with weights_only=True; runtimes take 8 and 4. Leave it out.",
+        )
+    if len(choices) < 2 or trials < 1:  # noqa: PLR2004 (one is no choice)
+        raise ArgumentError(
+            f"There are {len(choices)} widths and {trials} trials; there is a choice from 2 "
+            "widths on, and at least 1 model has to be tried.",
+        )
+
+
+def _alike(
+    model: nn.Module,
+    batches: Sequence[Any],
+    options: Mapping[str, Any],
+    bits: int,
+    *,
+    weights_only: bool,
+) -> NNCFNetwork:
+    """Return the model with one width for all weights, rounded to nearest."""
+    if weights_only:
+        quick = {**options, "bits": bits, "method": "round"}
+        network: NNCFNetwork = quantize_weights(model, batches, **quick)
+        return network
+    return quantize(model, batches, **{**options, "weight_bits": bits, "preset": "fast"})
+
+
+def _mixed(
+    model: nn.Module,
+    batches: Sequence[Any],
+    options: Mapping[str, Any],
+    bits: Mapping[str, int],
+    *,
+    weights_only: bool,
+) -> NNCFNetwork:
+    """Return the model with these bits at these addresses, but for what `options` say."""
+    if weights_only:
+        wide = [address for address, one in bits.items() if one == _BYTE]
+        mixed = {**options, "bits": 4, "int8_scopes": wide}
+        network: NNCFNetwork = quantize_weights(model, batches, **mixed)
+        return network
+    asked = options.get("options") or QuantizeOptions()
+    overrides = [(address, SpecRequest(bits=one)) for address, one in bits.items()]
+    placement = replace(
+        asked.placement,
+        weight_overrides=(*overrides, *asked.placement.weight_overrides),
+    )
+    return quantize(model, batches, **{**options, "options": replace(asked, placement=placement)})
+
+
+class _Search:
+    """Bisection over sizes for the smallest model whose metric is enough.
+
+    Attributes:
+        attempts: The metric of each size that was tried.
+        smallest: The smallest model whose metric is enough.
+    """
+
+    def __init__(self, candidates: WidthCandidates, evaluate: Evaluate, least: float) -> None:
+        self._candidates = candidates
+        self._evaluate = evaluate
+        self._least = least
+        self.attempts: dict[int, float] = {}
+        self.smallest: NNCFNetwork | None = None
+
+    def run(self, trials: int) -> None:
+        """Try up to `trials` models, first the smallest, then the largest."""
+        widths = self._candidates.choices
+        low, high = (
+            self._candidates.size_bytes(self._candidates.alike(one))
+            for one in (widths[-1], widths[0])
+        )
+        if self._is_enough(low) or trials == 1 or not self._is_enough(high):
+            return
+        while len(self.attempts) < trials and high > low * (1 + _CLOSE):
+            middle = (low + high) // 2
+            if self._is_enough(middle):
+                high = middle
+            else:
+                low = middle
+
+    def _is_enough(self, size_bytes: int) -> bool:
+        bits = self._candidates.best(size_bytes)
+        size = self._candidates.size_bytes(bits)
+        if size not in self.attempts:
+            network = self._candidates.network(bits)
+            self.attempts[size] = metric_of(self._evaluate, network)
+            if self.attempts[size] >= self._least:  # and it is smaller than the one before
+                self.smallest = network
+        return self.attempts[size] >= self._least
+
+
+def _within_bytes(candidates: WidthCandidates, budget: Bytes) -> dict[str, int]:
+    least = candidates.size_bytes(candidates.alike(candidates.choices[-1]))
+    if budget.size_bytes < least:
+        raise CompressionError(
+            f"No widths are within {budget}: with all weights at {candidates.choices[-1]} bits "
+            f"the parameters take {least} bytes, {candidates.fixed_bytes:.0f} of which are not "
+            "quantized. Allow more, or prune the model first.",
+        )
+    return candidates.best(budget.size_bytes)
+
+
+def _decibels(share: float) -> float:
+    return -10 * math.log10(share) if share else math.inf

@@ -1,0 +1,136 @@
+"""What each width of each weight costs and harms, and the best of them within a size."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from nncfx.network import NNCFNetwork
+from nncfx.quantization.analysis.bit_allocation import allocate_bits
+from nncfx.quantization.analysis.layer_error import output_errors
+from nncfx.quantization.grid.quantizer import Quantizer
+from nncfx.quantization.ranges.calibration import calibration_inputs
+from nncfx.quantization.ranges.observation import quantizers_of
+from nncfx.tracing import WeightSite
+
+__all__ = [
+    "WeightWidths",
+    "WidthCandidates",
+    "hooks_by_weight",
+    "measure_widths",
+    "parameter_bytes",
+]
+
+_SAMPLES: Final = 32
+"""Examples on which harm is measured."""
+_BYTE: Final = 8
+
+Build: TypeAlias = Callable[[Mapping[str, int]], NNCFNetwork]
+"""Returns a quantized copy of the model, with these bits at these addresses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightWidths:
+    """A weight that has a quantizer: where it is read, what each width costs and harms."""
+
+    addresses: frozenset[str]
+    size_bytes: Mapping[int, float]
+    harms: Mapping[int, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WidthCandidates:
+    """The models that can be had.
+
+    Attributes:
+        choices: The bits of each weight, the most first.
+        weights: By the name of the parameter.
+        fixed_bytes: Of what no width changes.
+        build: Makes one.
+    """
+
+    choices: tuple[int, ...]
+    weights: Mapping[str, WeightWidths]
+    fixed_bytes: float
+    build: Build
+
+    def alike(self, bits: int) -> dict[str, int]:
+        """Return one width for all."""
+        return dict.fromkeys(self.weights, bits)
+
+    def best(self, size_bytes: int) -> dict[str, int]:
+        """Return the widths within `size_bytes` that harm least."""
+        found = allocate_bits(
+            [self.choices] * len(self.weights),
+            [one.harms for one in self.weights.values()],
+            [one.size_bytes for one in self.weights.values()],
+            size_bytes - self.fixed_bytes,
+        )
+        return dict(zip(self.weights, found, strict=True))
+
+    def size_bytes(self, bits: Mapping[str, int]) -> int:
+        """Return the bytes of all parameters, rounded up."""
+        quantized = sum(one.size_bytes[bits[name]] for name, one in self.weights.items())
+        return math.ceil(self.fixed_bytes + quantized)
+
+    def network(self, bits: Mapping[str, int]) -> NNCFNetwork:
+        """Return the model with these widths."""
+        return self.build(
+            {each: bits[name] for name, one in self.weights.items() for each in one.addresses}
+        )
+
+
+def measure_widths(
+    choices: Sequence[int], alike: Callable[[int], NNCFNetwork], batches: Sequence[Any]
+) -> tuple[dict[str, WeightWidths], float]:
+    """Return what each width of each weight costs and harms, and the bytes of all else."""
+    sizes: dict[str, dict[int, float]] = {}
+    harms: dict[str, dict[int, float]] = {}
+    addresses: dict[str, frozenset[str]] = {}
+    fixed = 0.0
+    for bits in choices:
+        network = alike(bits)
+        hooks = hooks_by_weight(network)
+        for name, ones in hooks.items():
+            sizes.setdefault(name, {})[bits] = _stored_bytes(network, name, ones)
+            addresses[name] = frozenset(each for one in ones for each in one.planned.operations)
+        fixed = parameter_bytes(network) - sum(one[bits] for one in sizes.values())
+        inputs = calibration_inputs(batches, network, _SAMPLES, next(network.parameters()).device)
+        for name, energies in output_errors(network, inputs, hooks).items():
+            harms.setdefault(name, {})[bits] = energies.error / (energies.signal or 1)
+    weights = {
+        name: WeightWidths(addresses=addresses[name], size_bytes=sizes[name], harms=harms[name])
+        for name in sizes
+    }
+    return weights, fixed
+
+
+def hooks_by_weight(network: NNCFNetwork) -> dict[str, frozenset[Quantizer]]:
+    """Return the quantizers of each parameter, by the first of its names that has one."""
+    stored = dict(network.named_parameters(remove_duplicate=False))
+    names: dict[int, str] = {}
+    found: dict[str, frozenset[Quantizer]] = {}
+    for site, hook in quantizers_of(network).items():
+        if isinstance(site, WeightSite) and str(site) in stored:
+            name = names.setdefault(id(stored[str(site)]), str(site))
+            found[name] = found.get(name, frozenset()) | {hook}
+    return found
+
+
+def _stored_bytes(network: NNCFNetwork, name: str, hooks: frozenset[Quantizer]) -> float:
+    """Return the bytes of integers, scales in float32, and zero points as wide as the integers."""
+    hook = next(iter(hooks))
+    scales, bits = hook.scale.numel(), hook.spec.bits
+    zeros = scales if hook.spec.mode == "asymmetric" else 0
+    return (network.get_parameter(name).numel() + zeros) * bits / _BYTE + 4 * scales
+
+
+def parameter_bytes(network: NNCFNetwork) -> int:
+    """Return the bytes of all parameters: what is quantized as integers, else as it is."""
+    hooks = hooks_by_weight(network)
+    packed = {
+        id(network.get_parameter(name)): _stored_bytes(network, name, hooks[name])
+        for name in hooks
+    }
+    dense = ((id(one), one.numel() * one.element_size()) for one in network.parameters())
+    return math.ceil(sum(packed.get(key, size) for key, size in dense))

@@ -1,0 +1,55 @@
+"""What a compressed model may lose, or how large it may be: the budgets of searches."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from torch import nn
+
+from nncfx.errors import ArgumentError, machine_fault
+
+__all__ = ["Bytes", "Evaluate", "Points", "metric_of"]
+
+Evaluate: TypeAlias = Callable[[nn.Module], float]
+"""Returns the metric of a model, higher is better."""
+
+
+@dataclass(frozen=True)
+class Points:
+    """A budget: the metric falls by at most `drop`, in the metric's own unit."""
+
+    drop: float
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.drop):
+            raise ArgumentError(f"Points({self.drop!r}): a drop is a finite number, such as 0.5.")
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """A budget: the model has at most `size_bytes` bytes."""
+
+    size_bytes: int
+
+    def __post_init__(self) -> None:
+        if self.size_bytes < 1 or self.size_bytes != int(self.size_bytes):
+            raise ArgumentError(f"Bytes({self.size_bytes!r}): a size is a whole number above 0.")
+
+
+def metric_of(evaluate: Evaluate, model: nn.Module) -> float:
+    """Return what `evaluate` returns, as a number.
+
+    Raises:
+        ArgumentError: it is none.
+    """
+    found: object = evaluate(model)
+    try:
+        return float(found)  # type: ignore[arg-type]  # what cannot is told
+    except (TypeError, ValueError, RuntimeError) as error:
+        if machine_fault(error) is not None:
+            raise
+        raise ArgumentError(
+            f"evaluate returned a {type(found).__name__} that is no number. Return the metric of "
+            "the model it is given, higher is better, such as an accuracy in [0, 1].",
+        ) from error
