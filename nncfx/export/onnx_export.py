@@ -40,6 +40,7 @@ from nncfx.export.capture.unsupported_arguments import check_unsupported_argumen
 from nncfx.export.capture.writable_outputs import writable_outputs
 from nncfx.export.checks.qdq_check import warn_float_operations
 from nncfx.export.checks.saturation_check import warn_overflow
+from nncfx.export.checks.sparsity_check import warn_unused_pattern
 from nncfx.export.export_result import ExportResult
 from nncfx.export.ir.defaults import leave_out_defaults
 from nncfx.export.ir.fake_quantize import translations
@@ -162,6 +163,7 @@ def _lower(written: "ir.Model", model: nn.Module, target: Target) -> Mapping[str
     modules = name_nodes(written, model)
     warn_overflow(written.graph, target)
     warn_float_operations(written.graph, target)
+    warn_unused_pattern(written.graph, target)
     leave_out_defaults(written)
     return modules
 

@@ -173,6 +173,7 @@ _TENSORRT: Final = Target(
     newest_opset=22,
     integer_bias=False,
     bfloat16=True,
+    skips_zeros_2_4=True,  # from Ampere on, for half precision and int8
     missing={"copies": "no GPU was at hand when costs were measured"},
 )
 

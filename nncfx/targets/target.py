@@ -53,6 +53,8 @@ class Target:
         accuracy_level: of `MatMulNBits`: 1 multiplies floats, 4 rounds inputs to 8 bits by blocks.
         folds_casts_of_weights: it computes casts of constants when it loads a file, so that int4
             weights behind one reach its kernels as int8.
+        skips_zeros_2_4: it has kernels that skip the zeros of weights of which two of four
+            neighbouring inputs stay.
         workarounds: passes of the export that work around its habits, of `WORKAROUNDS`.
         saturation_mend: what to do where the CPU at hand adds products of bytes in 16 bits; empty
             where it does not run on such.
@@ -78,6 +80,7 @@ class Target:
     block_weights: bool = False
     accuracy_level: int = 4
     folds_casts_of_weights: bool = False
+    skips_zeros_2_4: bool = False
     workarounds: tuple[str, ...] = ()
     saturation_mend: str = ""
     missing: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,67 @@
+"""Warn of a sparse pattern that makes nothing faster on the target."""
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from nncfx.export.ir.graph_edits import constant_of, input_of
+from nncfx.export.ir.layer_inputs import CONTRACTIONS, stored_integers
+from nncfx.targets import Target
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["patterned_layers", "warn_unused_pattern"]
+
+_LOGGER = logging.getLogger(__name__)
+_KEPT: Final = 2
+_OF: Final = 4
+"""Two of four neighbours: the only pattern that kernels in wide use skip."""
+
+_LEAST: Final = 0.9
+"""The share of groups with just so many weights: unstructured zeros reach 0.4 at most."""
+
+
+def warn_unused_pattern(graph: "ir.Graph", target: Target) -> None:
+    """Log that `target` computes with the zeros of layers with 2:4 sparse weights, if it does."""
+    if target.skips_zeros_2_4:
+        return
+    layers = patterned_layers(graph)
+    if layers:
+        _LOGGER.warning(
+            "The weights of %d layers are 2:4 sparse (%s%s), which makes nothing faster: %s has "
+            "no kernels that skip their zeros. Packed files are smaller; for time, prune "
+            "channels and thin.",
+            len(layers),
+            layers[0],
+            ", ..." if len(layers) > 1 else "",
+            target.name,
+        )
+
+
+def patterned_layers(graph: "ir.Graph") -> tuple[str, ...]:
+    """Return the names of layers whose stored weights keep two of four along what they sum up."""
+    return tuple(
+        str(node.name)
+        for node in graph
+        if node.op_type in CONTRACTIONS and not node.domain and _has_pattern(node)
+    )
+
+
+def _has_pattern(node: "ir.Node") -> bool:
+    weight = input_of(node, 1)
+    values = stored_integers(weight)
+    values = constant_of(weight) if values is None else values
+    if values is None or values.ndim < 2:  # noqa: PLR2004 (no vector is summed up in groups)
+        return False
+    by_rows = node.op_type == "Conv" or (node.op_type == "Gemm" and _is_transposed(node))
+    present = np.moveaxis(values != 0, 1 if by_rows else -2, -1)
+    if present.shape[-1] % _OF:
+        return False
+    counts = present.reshape(-1, _OF).sum(1)
+    return bool((counts <= _KEPT).all() and (counts == _KEPT).mean() >= _LEAST)
+
+
+def _is_transposed(node: "ir.Node") -> bool:
+    return "transB" in node.attributes and bool(node.attributes["transB"].as_int())
