@@ -255,6 +255,8 @@ class TensorRtSession(Session):
     def _build(self, settings: TensorRtSettings, capability: str, *, detailed: bool) -> bytes:
         package = self._package
         config = self._builder.create_builder_config()
+        # kernels that skip zeros are tried only then, where two of four weights stay
+        config.set_flag(package.BuilderFlag.SPARSE_WEIGHTS)
         if settings.compute_capability:
             config.num_compute_capabilities = 1
             config.set_compute_capability(package.ComputeCapability.__members__[capability], 0)
