@@ -21,6 +21,9 @@ __all__ = ["export_causal_lm"]
 CacheType: TypeAlias = Literal["float", "int8"]
 Past: TypeAlias = Sequence[Sequence[Tensor]]
 
+_CACHES: Final = ("cache", "past_key_values")
+"""What models call their cache, as an argument and in what they return: since transformers 5.24,
+and before."""
 _PARTS: Final = {
     "float": ("key", "value"),
     "int8": ("key", "key_scale", "value", "value_scale"),
@@ -116,25 +119,24 @@ class _WithCache(nn.Module):
     def __init__(self, model: nn.Module, cache: CacheType) -> None:
         super().__init__()
         self.model, self.cache = model, cache
-        self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+        parameters = inspect.signature(model.forward).parameters
+        self.takes_positions = "position_ids" in parameters
+        self.reads_cache_as = next((one for one in _CACHES if one in parameters), _CACHES[-1])
 
     @override
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, past_key_values: Past
     ) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
-        more = {}
+        more: dict[str, object] = {}
         if self.takes_positions:
             positions = (attention_mask.cumsum(-1) - 1).clamp(min=0)
             more["position_ids"] = positions[:, -input_ids.shape[1] :]
         floats = past_key_values
         if self.cache == "int8":
             floats = [(_floats(*layer[:2]), _floats(*layer[2:])) for layer in past_key_values]
+        more[self.reads_cache_as] = _dynamic_cache(floats)
         output = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            past_key_values=_dynamic_cache(floats),
-            use_cache=True,
-            **more,
+            input_ids=input_ids, attention_mask=attention_mask, use_cache=True, **more
         )
         present = _pairs(self.model, output)
         if self.cache == "int8":
@@ -179,7 +181,7 @@ def _example_past(model: nn.Module) -> list[tuple[Tensor, ...]]:
 
 
 def _pairs(model: nn.Module, output: Any) -> list[tuple[Tensor, ...]]:  # noqa: ANN401 (a class of each model)
-    cache = getattr(output, "past_key_values", None)
+    cache = next((getattr(output, one) for one in _CACHES if hasattr(output, one)), None)
     layers = getattr(cache, "layers", ())
     pairs: list[Any] = [
         (getattr(one, "keys", None), getattr(one, "values", None)) for one in layers

@@ -14,7 +14,6 @@ from nncfx.tracing import ExampleInputs, as_call
 
 __all__ = ["BlockCall", "advanced", "block_calls", "find_blocks"]
 
-_CACHES: Final = ("past_key_values", "past_key_value", "layer_past", "encoder_hidden_states")
 _PARAMETER: Final = inspect.Parameter
 
 
@@ -147,10 +146,10 @@ def _standing_in(
 ) -> Iterator[None]:
     def record(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (as the model calls its block)
         named = {
-            name: None if name in _CACHES[:3] else False if name == "use_cache" else one
+            name: None if _is_cache(one) else False if name == "use_cache" else one
             for name, one in kwargs.items()
         }
-        given = list(args)
+        given = [None if _is_cache(one) else one for one in args]
         hidden = given.pop(0) if given else named.pop("hidden_states", None)
         if not isinstance(hidden, Tensor) or (calls and hidden.shape != calls[0].hidden.shape):
             raise ArgumentError("a block is called with something else")
@@ -166,6 +165,15 @@ def _standing_in(
     finally:
         for block in blocks:
             del block.forward
+
+
+def _is_cache(value: object) -> bool:
+    """Return whether a block that runs twice would append its keys and values to `value` twice.
+
+    Arguments have had several names, `cache` since transformers 5.24; all of them have classes of
+    their own for it.
+    """
+    return hasattr(value, "get_seq_length")
 
 
 @torch.no_grad()
