@@ -21,7 +21,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from nncfx.quantization import LowRankUpdates
 from nncfx.quantization.blocks.block_engine import WeightSettings, quantize_blocks
+from nncfx.quantization.packing.pack_weights import unpack_weights
 
 LENGTH = 128
 GROUP = 128
@@ -108,7 +110,7 @@ def perplexity(model: nn.Module, data: Tensor) -> float:
 
 
 def variants(
-    model: nn.Module, batches: list[dict[str, Tensor]]
+    model: nn.Module, batches: list[dict[str, Tensor]], train: Tensor
 ) -> Iterator[tuple[str, nn.Module]]:
     """Yield the quantized models that are compared."""
     for label, options in (
@@ -119,6 +121,7 @@ def variants(
     ):
         settings = WeightSettings(group_size=GROUP, **options)
         yield label, quantize_blocks(model, batches, settings)
+    yield "uint4, GPTQ and low-rank updates", with_updates(model, batches, train)
     with contextlib.suppress(ImportError):
         from torchao.quantization import IntxWeightOnlyConfig, quantize_  # noqa: PLC0415 (optional)
         from torchao.quantization.granularity import PerGroup  # noqa: PLC0415 (optional)
@@ -129,6 +132,28 @@ def variants(
         yield "torchao", other
     with contextlib.suppress(ImportError):
         yield "HQQ", by_hqq(model)
+
+
+def with_updates(
+    model: nn.Module, batches: list[dict[str, Tensor]], train: Tensor, steps: int = 150
+) -> nn.Module:
+    """Return the model after GPTQ, trained on by low-rank updates towards what it was in float."""
+    settings = WeightSettings(group_size=GROUP, weights="uint4")
+    student = unpack_weights(quantize_blocks(model, batches, settings), batches[0])
+    updates = LowRankUpdates(student, rank=16)
+    optimizer = torch.optim.Adam(updates.parameters(), 3e-4)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    for step in range(steps):
+        batch = windows(train, 16, 2 * 10**6 + step)
+        with torch.no_grad():
+            target = model(input_ids=batch).logits.log_softmax(-1)
+        found = student(input_ids=batch).logits.log_softmax(-1)
+        loss = F.kl_div(found, target, reduction="batchmean", log_target=True) / LENGTH
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return updates.absorb()
 
 
 def by_hqq(model: nn.Module) -> nn.Module:
@@ -153,7 +178,7 @@ def main() -> None:
         exact = perplexity(model, test)
         print(f"{size} float: {exact:.4f}", flush=True)
         batches = [{"input_ids": one} for one in windows(train, 128, 10**6).split(16)]
-        for label, other in variants(model, batches):
+        for label, other in variants(model, batches, train):
             found = perplexity(other, test)
             print(f"{size} {label}: {found:.4f} ({found / exact - 1:+.2%})", flush=True)
 

@@ -20,6 +20,7 @@ from nncfx.quantization.grid.fake_quantize import (
 from nncfx.quantization.grid.plan import FloatOperation, PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import FLOAT8_MAX, QuantizerSpec
+from nncfx.quantization.low_rank_updates import LowRankUpdates
 from nncfx.quantization.options import QuantizeOptions
 from nncfx.quantization.placement.placement_options import PlacementOptions, SpecRequest
 from nncfx.quantization.placement.plan_quantizers import plan_quantizers
@@ -42,6 +43,7 @@ __all__ = [
     "Bytes",
     "ErrorReport",
     "FloatOperation",
+    "LowRankUpdates",
     "MixedPrecision",
     "PlacementOptions",
     "PlannedQuantizer",
