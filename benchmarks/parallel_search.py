@@ -5,7 +5,8 @@
     python benchmarks/parallel_search.py kills [--engine ray] [--kills 100]
 
 `time` searches with trials that sleep, alone and side by side; `virtual` counts the rounds of many
-searches in virtual time, in which proposals cost nothing; `kills` kills a worker in the middle of
+searches in virtual time, in which proposals cost nothing (the curves are those of
+search_efficiency.py); `kills` kills a worker in the middle of
 a trial again and again, and holds the journal against one of which nothing was killed.
 """
 
@@ -26,6 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import search_efficiency
+
 from nncfx.errors import MachineError
 from nncfx.search import (
     CandidateStudy,
@@ -39,6 +42,7 @@ from nncfx.search import (
     SearchSettings,
     Space,
     SpaceSettings,
+    find_level,
     search_level,
     search_space,
 )
@@ -158,6 +162,19 @@ def levels(knee: float, seconds: float, executor: Executor | None, most: int = 1
     return Found(time.perf_counter() - began, len(found.trials) - 1, value)
 
 
+def curve(knee: float, shape: str, executor: Executor, most: int) -> Found:
+    """Search the crossing of a curve, of which the objective is the level."""
+    accuracy = search_efficiency.shapes(knee)[shape]
+    found = find_level(
+        accuracy,
+        search_efficiency.THRESHOLD,
+        at_zero=accuracy(0.0),
+        max_evaluations=most,
+        executor=executor,
+    )
+    return Found(0.0, len(found.evaluations), found.level)
+
+
 def points(
     seed: int, trial: Point, executor: Executor | None, study: CandidateStudy | None = None
 ) -> Found:
@@ -252,8 +269,11 @@ def virtual(options: argparse.Namespace) -> int:
         found = search(executor)
         return Found(executor.now, found.evaluations, found.value)
 
+    most = 10 if options.workers <= 2 else 20  # noqa: PLR2004 (what docs say keeps two busy)
+    curves = [(k, s) for k in search_efficiency.KNEES for s in search_efficiency.shapes(k)]
     for name, runs in (
-        ("one level", [lambda e, k=k: levels(k, 0.0, e, 20) for k in KNEES]),
+        ("one level", [lambda e, k=k: levels(k, 0.0, e, most) for k in KNEES]),
+        ("curves", [lambda e, k=k, s=s: curve(k, s, e, most) for k, s in curves]),
         ("three levels", [lambda e, s=s: points(s, Point(), e) for s in range(options.searches)]),
     ):
         alone = [clocked(run, 1, seed) for seed, run in enumerate(runs)]

@@ -26,7 +26,7 @@ __all__ = [
 # Bisection from the whole range is at about level 0.1 by then: if nothing worked, nothing will.
 _HOPELESS = 4
 # Trials of one search take about equally long, and each tells where the others should have been.
-_GRACE = 0.1
+_GRACE = 0.3
 
 
 def check_threshold(threshold: float) -> None:

@@ -13,14 +13,17 @@ from nncfx.search.trials import Observation
 
 __all__ = ["next_levels"]
 
-# The constants below were chosen on benchmarks/parallel_search.py.
-_PRIOR: Final = 0.5  # power that moves the first cuts to where knees usually are
-_SPREAD: Final = 0.6  # deviations of the estimate that a batch spans
+# The constants below were chosen on the curves of benchmarks/parallel_search.py virtual.
+_HIGHEST: Final = 0.9  # part of the range below which the first cuts lie, denser towards it
 _HALF_CELL: Final = 0.49
+_SURE: Final = 2.5  # deviations within which the crossing is taken to be
+_NARROWEST: Final = 0.05  # cells on either side of an estimate, however sure
+_CLOSING: Final = 0.08  # deviation, in cells, from which one cut at the end of a bracket will do
 _ALMOST_ONE: Final = 1 - 1e-6
 _SLACK: Final = 2  # rounds that may be risked beyond what even cuts need
+_EARLY: Final = 0.5  # part of the bracket that estimates from one batch may leave
 _FINER: Final = 0.05  # part of the bracket by which a steep curve is cut beside the estimate
-_EDGE: Final = 0.3  # cells between neighbouring cuts
+_EDGE: Final = 0.02  # cells between neighbouring cuts
 _DIGITS: Final = 10
 
 
@@ -35,13 +38,12 @@ def next_levels(
 ) -> list[float]:
     """Return up to `count` levels at which to measure a decreasing metric while others run.
 
-    One level and nothing pending is `next_level`. Else the bracket is cut in several places: on
-    the quantiles of the estimated crossing where there is an estimate, on those of the decades
-    while no level is infeasible, evenly where nothing else is known, and wherever cuts of a bold
-    estimate would leave more than even cuts close in the rounds that remain. There are never more
-    cuts at a time than let even cuts close the bracket with the evaluations that are left: 10
-    evaluations keep two workers busy, 16 keep four. An empty list while something is pending
-    means: wait; else the search is over.
+    One level and nothing pending is `next_level`. Else the bracket is cut in several places: where
+    knees usually are at first, on the quantiles of the estimated crossing where there is an
+    estimate, on those of the decades while no level is infeasible, and evenly where nothing else
+    is known. Cuts that would leave more than bisection closes with the evaluations that are left
+    are moved apart, and are fewer where that does not help. An empty list while something is
+    pending means: wait; else the search is over.
 
     Args:
         observations: what is known so far; the first `free` cost nothing (the dense model).
@@ -85,33 +87,28 @@ def _cuts(view: View, count: int, used: int) -> list[float]:
     if view.bracket.is_closed(view.scale):
         spare = _rounds(view, count) * count - used
         return _refining(view, count) if spare > 0 and is_steep(view) else []
-    # more cuts would leave less than a cell each, or too few evaluations for the next round
-    count = min(count, max(math.ceil(width - 1e-6) - 1, 1))
-    while count > 1 and count * math.ceil(math.log(width, count + 1) - 1e-6) > left:
+    # more cuts would leave less than a cell each, or more than bisection closes with what is left
+    count = min(count, left, max(math.ceil(width - 1e-6) - 1, 1))
+    while count > 1 and width / (count + 1) > 2.0 ** (left - count):
         count -= 1
     rounds = max(_rounds(view, count) - math.ceil(used / count), 1)
-    return _admissible(_proposed(view, count), view, count, reach=(count + 1.0) ** (rounds - 1))
+    cuts = _proposed(view, count)
+    if len(cuts) < count and width / (len(cuts) + 1) > 2.0 ** (left - len(cuts)):
+        cuts = _even(view, count)
+    reach = min((count + 1.0) ** (rounds - 1), 2.0 ** (left - len(cuts)))
+    if used <= count:
+        reach = min(reach, _EARLY * width)
+    return _admissible(cuts, view, max(reach, width / (len(cuts) + 1)))
 
 
-def _admissible(cuts: list[float], view: View, count: int, *, reach: float) -> list[float]:
+def _admissible(cuts: list[float], view: View, reach: float) -> list[float]:
     """Return `cuts`, moved where they leave a part wider than `reach` cells."""
-    while view.high - view.low > count + 1 and _widest(cuts, view)[0] > reach:
-        _, low, high = _widest(cuts, view)
-        if len(cuts) == count:
-            if count == 1 or (low in cuts and high in cuts):
-                return _even(view, count)
-            # the boldest guess stays: that nearest to the others
-            cuts.remove(cuts[0] if high == view.high else cuts[-1])
-            _, low, high = _widest(cuts, view)
-        cuts = sorted([*cuts, (low + high) / 2])
-        if len(cuts) == count and _widest(cuts, view)[0] > reach:
-            return _even(view, count)
-    return cuts
-
-
-def _widest(cuts: list[float], view: View) -> tuple[float, float, float]:
     ends = [view.low, *cuts, view.high]
-    return max((b - a, a, b) for a, b in itertools.pairwise(ends))
+    for place in range(1, len(ends) - 1):
+        ends[place] = min(ends[place], ends[place - 1] + reach)
+    for place in range(len(ends) - 2, 0, -1):
+        ends[place] = max(ends[place], ends[place + 1] - reach)
+    return ends[1:-1]
 
 
 def _rounds(view: View, count: int) -> int:
@@ -139,7 +136,7 @@ def _refining(view: View, count: int) -> list[float]:
 def _proposed(view: View, count: int) -> list[float]:
     parts = [(i + 1) / (count + 1) for i in range(count)]
     if view.is_open and view.low == 0:
-        return [part**_PRIOR * view.high for part in parts]
+        return [_HIGHEST * (1 - (1 - part) ** 2) * view.high for part in parts]
     if view.is_open:
         low, high = (remaining_decades(end) for end in (view.bracket.low, view.bracket.high))
         levels = [(1 - 10 ** -(low + (high - low) * part)) / 0.999 for part in parts]
@@ -147,15 +144,18 @@ def _proposed(view: View, count: int) -> list[float]:
     if not view.is_straddled or count == 1:
         return _even(view, count)
     crossing, deviation = crossing_of(view)
-    if crossing - view.low <= _ALMOST_ONE and deviation < 1:
-        return [view.low + _ALMOST_ONE]
-    if view.high - crossing <= _ALMOST_ONE and deviation < 1:
-        return [view.high - _ALMOST_ONE]
+    if _CLOSING < deviation < 1:
+        if crossing - view.low <= _ALMOST_ONE:
+            return [view.low + _ALMOST_ONE]
+        if view.high - crossing <= _ALMOST_ONE:
+            return [view.high - _ALMOST_ONE]
+    # a surer estimate is cut so closely that even a steep curve is done
+    half = min(_HALF_CELL, max(deviation * _SURE, _NARROWEST))
     middle = (count - 1) / 2
     cuts = []
     for number, part in enumerate(parts):
-        quantile = NormalDist().inv_cdf(part) * _SPREAD * deviation
-        least = (number - middle) * 2 * _HALF_CELL
+        quantile = NormalDist().inv_cdf(part) * deviation
+        least = (number - middle) * 2 * half
         cuts.append(crossing + (max(quantile, least) if least > 0 else min(quantile, least)))
     return _apart(cuts, view)
 

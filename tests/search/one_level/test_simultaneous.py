@@ -18,11 +18,11 @@ def seen(*levels: float, knee: float = 0.6) -> list[Observation]:
     return [DENSE, *found]
 
 
-def rounds(knee: float, workers: int) -> tuple[int, float]:
+def rounds(knee: float, workers: int, settings: SearchSettings = SETTINGS) -> tuple[int, float]:
     """Return how many rounds a search takes, and the level that it finds."""
     known = seen(knee=knee)
     for count in itertools.count():
-        levels = next_levels(known, 0.91, SETTINGS, free=1, count=workers)
+        levels = next_levels(known, 0.91, settings, free=1, count=workers)
         if not levels:
             return count, Bracket.of(known, threshold=0.91, upper=1.0).low
         assert len(set(levels)) == len(levels) <= workers
@@ -56,6 +56,24 @@ def test_even_a_step_is_found_closely(knee: float, workers: int) -> None:
     assert bracket.low <= knee < bracket.high
     assert bracket.is_closed(SETTINGS.resolution)
     assert len(known) - 1 <= SETTINGS.max_evaluations
+
+
+@pytest.mark.parametrize("knee", [0.02, 0.31, 0.5, 0.68, 0.93, 0.998])
+def test_ten_evaluations_close_the_bracket_of_any_curve_with_two_workers(knee: float) -> None:
+    known, few = [DENSE], SearchSettings(max_evaluations=10)
+    while levels := next_levels(known, 0.91, few, free=1, count=2):
+        known += [Observation(level=x, value=0.93 if x <= knee else 0.1) for x in levels]
+    bracket = Bracket.of(known, threshold=0.91, upper=1.0)
+    assert bracket.low <= knee < bracket.high
+    assert bracket.is_closed(few.resolution)
+    assert len(known) - 1 <= 10
+
+
+def test_two_workers_save_a_fifth_of_the_rounds_within_ten_evaluations() -> None:
+    knees, few = (0.16, 0.3, 0.5, 0.7, 0.9, 0.97), SearchSettings(max_evaluations=10)
+    alone = sum(rounds(knee, 1, few)[0] for knee in knees)
+    beside = sum(rounds(knee, 2, few)[0] for knee in knees)
+    assert beside <= 0.8 * alone
 
 
 def test_what_is_under_way_is_not_asked_for_again() -> None:
