@@ -140,6 +140,9 @@ LEAVES_ALONE: dict[str, Callable[[Any, Path], object]] = {
     "quantize_with_accuracy_control": lambda model, _: quantization.quantize_with_accuracy_control(
         model, [X], lambda _: 1.0, max_drop=0.1
     ),
+    "quantize_mixed": lambda model, _: quantization.quantize_mixed(
+        model, [X], quantization.Bytes(3000), options=options()
+    ),
     "thin": lambda model, _: nncfx.thin(model, X),
     "strip": lambda model, _: nncfx.strip(model),
     "benchmark": lambda model, _: nncfx.benchmark(model, X, "torch", seconds=0.01),
