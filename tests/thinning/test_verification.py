@@ -91,20 +91,21 @@ def test_a_weight_that_is_scaled_by_its_own_width_is_named_not_what_came_before(
         thin(model, torch.ones(1, 3, dtype=torch.float64))
 
 
-def test_rounding_that_a_network_enlarges_is_told_from_a_difference() -> None:
+@pytest.mark.parametrize("share", [0.1, 0.01])
+def test_rounding_that_a_network_enlarges_is_told_from_a_difference(share: float) -> None:
     torch.manual_seed(0)
     model, inputs = nn.Sequential(nn.Linear(8, 2048), nn.Linear(2048, 4)), torch.randn(4, 8)
-    with torch.no_grad():  # sums of some hundreds that cancel to some tenths
+    with torch.no_grad():  # sums of some hundreds that cancel
         model[1].weight.add_(0.1)[:, ::3] = 0
         model[0].bias += 1
-        model[0].weight *= 0.1
+        model[0].weight *= share
         model[1].bias -= model(torch.zeros(8))
     result = thin(model, inputs)
     assert result.model[0].out_features == 2048 * 2 // 3
-    assert 1e-5 < result.max_error < 5e-4
+    assert 1e-5 < result.max_error < 1e-2
     with pytest.raises(ThinningError, match=r"1\.0e-05 is the tolerance"):
         thin(model, inputs, tolerance=1e-5)
     with torch.no_grad():  # a difference that rounding could have made, but has not
-        result.model[1].bias += 1e-4 * model(inputs).abs().max()
+        result.model[1].bias += 5e-3 * model(inputs).abs().max()
     with pytest.raises(ThinningError, match=r"1\.0e-05 is the tolerance"):
         verify(model, result.model, inputs, None)
