@@ -1,10 +1,13 @@
 """Networks rounded without training, by `nncfx.storage.compress` and by NNCodec: bytes, accuracy.
 
 For each quantization parameter NNCodec rounds and codes all parameters with its dependent
-quantization; ours gets at most `--share` of those bytes. Both are read back, and judged on all
-test images. See `nncodec_files.py` for the environment of NNCodec.
+quantization; ours gets at most `--share` of those bytes. Both are read back, and judged on the
+test images, or, for MiniLM, by the mean cosine of sentences' embeddings with those of the dense
+model. See `nncodec_files.py` for the environment of NNCodec, `minilm_quantization.py` for MiniLM.
 
     python benchmarks/rate_accuracy.py --data ../shared/data --nncodec nnc/bin/python
+    python benchmarks/rate_accuracy.py ... --network vgg19_bn --examples 2000 --qp -20
+    python benchmarks/rate_accuracy.py ... --network minilm --minilm FOLDER --qp -24
 """
 
 import argparse
@@ -12,15 +15,17 @@ import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from nncodec_files import IMPORTS
-from pretrained import PRETRAINED, Pretrained
+from pretrained import PRETRAINED
 from torch import nn
+from torch.nn import functional as F
 
 import nncfx
 from nncfx.storage import Bytes, compress
@@ -38,17 +43,54 @@ for line in sys.stdin:
     print(json.dumps(len(data)), flush=True)
 """
 )
-OPTIONS: tuple[dict[str, bool], ...] = ({}, {"opt_qp": True})
+OPTIONS: dict[str, dict[str, bool]] = {"plain": {}, "opt_qp": {"opt_qp": True}}
 CALIBRATION = 512
 
 
-def accuracy(model: nn.Module, test: tuple[torch.Tensor, torch.Tensor]) -> float:
-    """Return the share of right answers in percent."""
-    images, labels = test
-    model.eval()
-    with torch.inference_mode():
-        parts = [model(part).argmax(1) for part in images.split(500)]
-    return 100 * float((torch.cat(parts) == labels).double().mean())
+@dataclass(frozen=True)
+class Subject:
+    """A network, what it is calibrated on, and its metric in percent."""
+
+    load: Callable[[], nn.Module]
+    batches: list[Any]
+    metric: Callable[[nn.Module], float]
+
+
+def images(options: argparse.Namespace) -> Subject:
+    """Return a pretrained network of the shared data, judged by its accuracy."""
+    network = PRETRAINED[options.network]
+    pixels, labels = (one[: options.examples] for one in network.test(options.data))
+
+    @torch.inference_mode()
+    def accuracy(model: nn.Module) -> float:
+        parts = [model.eval()(part).argmax(1) for part in pixels.split(500)]
+        return 100 * float((torch.cat(parts) == labels).double().mean())
+
+    calibration, _ = network.train(options.data, CALIBRATION)
+    return Subject(lambda: network.load(options.data), list(calibration.split(128)), accuracy)
+
+
+def sentences(options: argparse.Namespace) -> Subject:
+    """Return MiniLM, judged by the cosine of its embeddings with those of the dense model."""
+    import minilm_quantization as minilm  # noqa: PLC0415 (it needs transformers)
+
+    folder = next(options.minilm.rglob("model.safetensors")).parent
+    test = minilm.tokens(
+        folder, minilm.sentences(options.data, "test", options.examples or 1000), 50
+    )
+    texts = minilm.sentences(options.data, "valid", CALIBRATION)
+    calibration = minilm.tokens(folder, texts, 64)
+
+    @torch.inference_mode()
+    def embedded(model: nn.Module) -> torch.Tensor:
+        return torch.cat([model(*one) for one in test])
+
+    dense = embedded(minilm.Embedder(folder))
+
+    def cosine(model: nn.Module) -> float:
+        return 100 * float(F.cosine_similarity(embedded(model.eval()), dense).double().mean())
+
+    return Subject(lambda: minilm.Embedder(folder), calibration, cosine)
 
 
 class NNCodec:
@@ -80,27 +122,25 @@ class NNCodec:
         return size
 
 
-def rows(options: argparse.Namespace, network: Pretrained) -> Iterator[dict[str, Any]]:
+def rows(options: argparse.Namespace, subject: Subject) -> Iterator[dict[str, Any]]:
     """Yield a row for each setting of NNCodec."""
-    test = network.test(options.data)
-    images, _ = network.train(options.data, CALIBRATION)
     with tempfile.TemporaryDirectory() as folder:
         other = NNCodec(options.nncodec, folder)
         for qp in options.qp:
-            for extra in OPTIONS:
-                theirs = network.load(options.data)
+            for extra in (OPTIONS[name] for name in options.options):
+                theirs = subject.load()
                 size = other.coded(theirs, qp, extra)
                 start = time.process_time()
                 budget = Bytes(int(options.share * size))
-                found = compress(network.load(options.data), images.split(128), budget=budget)
+                found = compress(subject.load(), subject.batches, budget=budget)
                 seconds = time.process_time() - start
                 path = Path(folder) / "ours.nncfx"
                 saved = found.save(path)
-                ours = nncfx.storage.load(path, network.load(options.data))
+                ours = nncfx.storage.load(path, subject.load())
                 yield {
                     "setting": f"{qp}{', opt_qp' if extra else ''}",
-                    "theirs": (size, accuracy(theirs, test)),
-                    "ours": (saved.size_bytes, accuracy(ours, test)),
+                    "theirs": (size, subject.metric(theirs)),
+                    "ours": (saved.size_bytes, subject.metric(ours)),
                     "seconds": seconds,
                 }
 
@@ -110,14 +150,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--nncodec", required=True, help="a Python that has nncodec")
-    parser.add_argument("--network", default="resnet56-A", choices=sorted(PRETRAINED))
+    networks = [*sorted(PRETRAINED), "minilm"]
+    parser.add_argument("--network", default="resnet56-A", choices=networks)
+    parser.add_argument("--minilm", type=Path, help="where MiniLM's package was put")
+    parser.add_argument("--examples", type=int, help="of the test set; else all, or 1,000 texts")
+    parser.add_argument("--options", nargs="*", default=[*OPTIONS], choices=[*OPTIONS])
     parser.add_argument("--qp", type=int, nargs="*", default=[-26, -22, -20])
     parser.add_argument("--share", type=float, default=0.9, help="of NNCodec's bytes for ours")
     options = parser.parse_args()
-    network = PRETRAINED[options.network]
+    subject = sentences(options) if options.network == "minilm" else images(options)
+    print(f"dense: {subject.metric(subject.load()):.2f}")
     print("| qp | NNCodec | accuracy | ours | of it | accuracy | s |")
     print("|---|---:|---:|---:|---:|---:|---:|", flush=True)
-    for row in rows(options, network):
+    for row in rows(options, subject):
         (theirs, known), (size, found) = row["theirs"], row["ours"]
         print(
             f"| {row['setting']} | {theirs:,} | {known:.2f} | {size:,} | {size / theirs:.3f} | "

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
-__all__ = ["IS_COMPILED", "compiled", "pays_off", "prepare", "warn_slow"]
+__all__ = ["IS_COMPILED", "compiled", "inlined", "lean", "pays_off", "prepare", "warn_slow"]
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -27,11 +27,25 @@ def compiled(function: FunctionT) -> FunctionT:
 
     The machine code is kept on disk, so that only the first process compiles.
     """
+    return _jit(function)
+
+
+def lean(function: FunctionT) -> FunctionT:
+    """Return `function`, which allocates nothing, compiled without counting references."""
+    return _jit(function, _nrt=False)
+
+
+def inlined(function: FunctionT) -> FunctionT:
+    """Return a lean `function` that is compiled into each one that calls it."""
+    return _jit(function, _nrt=False, forceinline=True)
+
+
+def _jit(function: FunctionT, **options: bool) -> FunctionT:
     if not IS_COMPILED:
         return function
     import numba
 
-    jit = functools.partial(numba.njit, cache=True, nogil=True)
+    jit = functools.partial(numba.njit, cache=True, nogil=True, **options)
     return cast("FunctionT", jit(function))
 
 

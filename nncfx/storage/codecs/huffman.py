@@ -6,6 +6,7 @@ has the bit length of each full block of 2,048 symbols as little-endian uint16; 
 blocks be decoded in lockstep, one lane per block. A stream of one distinct symbol has no bits.
 """
 
+import heapq
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,7 +23,7 @@ from nncfx.storage.codecs.prefix_code import (
     unpack_lengths,
 )
 
-__all__ = ["count_symbols", "decode", "encode", "encoded_size"]
+__all__ = ["count_symbols", "decode", "encode", "encoded_size", "least_size"]
 
 Symbols: TypeAlias = NDArray[np.uint16]
 
@@ -81,6 +82,20 @@ def encoded_size(counts: NDArray[np.int64]) -> int:
     bits = int((counts * lengths).sum()) if np.count_nonzero(lengths) > 1 else 0
     blocks = total // BLOCK if total > INDEXED_ABOVE and bits else 0
     return len(pack_lengths(lengths)) + len(varint(bits)) + 2 * blocks + (bits + 7) // 8
+
+
+def least_size(counts: NDArray[np.int64]) -> float:
+    """Return the bytes of the bits of Huffman's code, its words as long as they come.
+
+    Source: Huffman (1952), A method for the construction of minimum-redundancy codes.
+    """
+    heap = sorted(counts[counts > 0].tolist())
+    bits = 0
+    while len(heap) > 1:
+        merged = heapq.heappop(heap) + heap[0]
+        heapq.heapreplace(heap, merged)
+        bits += merged
+    return bits / 8
 
 
 def _encode_bits(

@@ -56,22 +56,21 @@ def code_lengths(counts: NDArray[np.int64], limit: int = LONGEST_CODE) -> Length
         return lengths
     leaves = counts[used].astype(np.int64)
     order = np.argsort(leaves, kind="stable")
-    leaves = leaves[order]
-    row = leaves
-    is_leaf: list[NDArray[np.bool_]] = [np.ones(leaves.size, dtype=np.bool_)]
+    # twice the count, and 1 more for a package: leaves come first among equal ones
+    leaves = 2 * leaves[order]
+    rows = [leaves]
     for _ in range(limit - 1):
-        pairs = row[: row.size & ~1].reshape(-1, 2).sum(axis=1)
-        merged = np.concatenate([leaves, pairs])
-        rank = np.argsort(merged, kind="stable")
-        row = merged[rank]
-        is_leaf.append(rank < leaves.size)
+        row = rows[-1] >> 1
+        merged = np.concatenate([leaves, 2 * (row[:-1:2] + row[1::2]) + 1])
+        merged.sort()
+        rows.append(merged)
     # Of each row the cheapest items are taken; each package among them takes two of the row below.
     depth = np.zeros(leaves.size, dtype=np.uint8)
     taken = 2 * (leaves.size - 1)
-    for leaf in reversed(is_leaf):
-        chosen = int(np.count_nonzero(leaf[:taken]))
-        depth[:chosen] += 1
-        taken = 2 * (taken - chosen)
+    for row in reversed(rows):
+        packages = int(np.count_nonzero(row[:taken] & 1))
+        depth[: min(taken, row.size) - packages] += 1
+        taken = 2 * packages
     lengths[used[order]] = depth
     return lengths
 

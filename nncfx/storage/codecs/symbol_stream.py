@@ -6,6 +6,7 @@ symbols are equal, no bits). 32 is a Huffman stream (see `huffman`), 33 an ANS s
 No symbols take no bytes.
 """
 
+import functools
 import math
 from typing import Any, Protocol, TypeAlias, final
 
@@ -21,6 +22,7 @@ __all__ = [
     "SymbolReader",
     "decode_symbols",
     "encode_symbols",
+    "least_size",
     "open_symbols",
     "pack_bits",
     "symbols_size",
@@ -127,14 +129,44 @@ def _fixed(counts: NDArray[np.int64]) -> tuple[int, int]:
     return low, (int(used[-1]) - low).bit_length()
 
 
-def _sizes(counts: NDArray[np.int64]) -> list[tuple[float, int]]:
-    """Return (bytes, kind) of the streams there may be, the size of ANS being an estimate."""
+def entropy_bytes(counts: NDArray[np.int64]) -> float:
+    """Return the order-0 entropy of symbols that occur `counts` times.
+
+    A stream of theirs takes so much and a bit for each kind of symbol, or is of a fixed width.
+    """
+    used = counts[counts > 0]
+    return float((used * np.log2(used.sum() / used)).sum()) / 8 if used.size else 0.0
+
+
+def least_size(counts: NDArray[np.int64]) -> float:
+    """Return a size in bytes that no stream of symbols that occur `counts` times is below."""
+    if not counts.any():
+        return 0.0
+    return min(_fixed_size(counts)[0], entropy_bytes(counts) + np.count_nonzero(counts) / 8)
+
+
+def _fixed_size(counts: NDArray[np.int64]) -> tuple[float, int]:
     low, width = _fixed(counts)
-    fixed = 1 + len(varint(low)) + (int(counts.sum()) * width + 7) // 8
-    if not width:
-        return [(fixed, 0)]
-    coded = [(1 + huffman.encoded_size(counts), HUFFMAN), (1 + ans.estimated_size(counts), ANS)]
-    return [(fixed, width), *coded]
+    return 1 + len(varint(low)) + (int(counts.sum()) * width + 7) // 8, width
+
+
+def _best(counts: NDArray[np.int64]) -> tuple[float, int]:
+    """Return (bytes, kind) of the smallest stream, the size of ANS being an estimate."""
+    return _best_of(counts.tobytes())
+
+
+@functools.lru_cache(maxsize=64)
+def _best_of(packed: bytes) -> tuple[float, int]:
+    counts = np.frombuffer(packed, dtype=np.int64)
+    fixed = _fixed_size(counts)
+    if not fixed[1]:
+        return fixed
+    best = min(fixed, (1 + ans.estimated_size(counts), ANS))
+    # its table has a bit for each kind of symbol
+    table = np.count_nonzero(counts) / 8
+    if entropy_bytes(counts) + table <= best[0] and huffman.least_size(counts) + table <= best[0]:
+        best = min(best, (1 + huffman.encoded_size(counts), HUFFMAN))
+    return best
 
 
 def symbols_size(counts: NDArray[np.int64]) -> float:
@@ -142,7 +174,7 @@ def symbols_size(counts: NDArray[np.int64]) -> float:
 
     Exact for all but ANS streams, and for those within some bytes.
     """
-    return min(_sizes(counts))[0] if counts.any() else 0
+    return _best(counts)[0] if counts.any() else 0
 
 
 def encode_symbols(symbols: Symbols, lanes: int | None = None) -> bytes:
@@ -156,7 +188,7 @@ def encode_symbols(symbols: Symbols, lanes: int | None = None) -> bytes:
     if not symbols.size:
         return b""
     counts = huffman.count_symbols(symbols)
-    kind = min(_sizes(counts))[1]
+    kind = _best(counts)[1]
     if lanes and math.isfinite(ans.estimated_size(counts)):
         return bytes([ANS]) + ans.encode(symbols, counts, lanes)
     if kind == HUFFMAN:

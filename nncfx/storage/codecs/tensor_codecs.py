@@ -26,6 +26,7 @@ from nncfx.storage.codecs.number_formats import Words
 from nncfx.storage.codecs.sparse_index import RunPositions, to_runs
 from nncfx.storage.codecs.symbol_stream import (
     encode_symbols,
+    least_size,
     open_symbols,
     pack_bits,
     symbols_size,
@@ -80,7 +81,7 @@ def encode_words(words: Words, max_codes: int = 256) -> tuple[str, bytes]:
     book = to_codes(sparse.kept, max_codes)
     dense = min(_choices(words, sparse.kept.size, book))
     if sparse.kept.size < words.size:
-        index = min(_index_choices(sparse.zeros, words.size))
+        index = _best_index(sparse.zeros, words.size)
         values = min(_choices(sparse.kept, sparse.kept.size, book))
         if index.size + values.size < dense.size:
             head = _encode_index(index, words, sparse.zeros)
@@ -150,17 +151,23 @@ def _planes(words: Words) -> NDArray[np.uint8]:
     return words.view(np.uint8).reshape(words.size, words.itemsize).T
 
 
-def _index_choices(zeros: Zeros, size: int) -> Iterator[_Choice]:
-    yield _Choice((size + 7) // 8, "bitmap")
+def _best_index(zeros: Zeros, size: int) -> _Choice:
+    best = _Choice((size + 7) // 8, "bitmap")
     lengths, counts = _histogram(zeros)
+    tried = []
     for limit in RUN_LIMITS:
         runs = np.zeros(limit + 1, dtype=np.int64)
         np.add.at(runs, lengths % limit, counts)
         runs[limit] = int((lengths // limit * counts).sum())
         head = len(varint(int(runs.sum()))) + len(varint(limit))
-        yield _Choice(head + symbols_size(runs), "runs", limit)
+        tried.append((head + least_size(runs), limit, head, runs))
         if not runs[limit]:
             break  # no run is that long: a larger limit changes nothing
+    for least, limit, head, runs in sorted(tried, key=lambda one: one[:2]):
+        if least > best.size:
+            break
+        best = min(best, _Choice(head + symbols_size(runs), "runs", limit))
+    return best
 
 
 def _histogram(

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nncfx.storage.context_coding.kernel import PRICE
 from nncfx.storage.context_coding.layout import IntegerLayout, candidates, in_order, restored
 from nncfx.storage.context_coding.model import AdaptiveModel
 
@@ -29,7 +28,7 @@ def estimate_bits(
     for layout in candidates(integers):
         one = model.copy()
         values = in_order(integers, layout)
-        prices = one.code(PRICE, values, layout, np.zeros(0, np.uint16), np.zeros(4, np.int64))
+        prices = one.code(values, layout)
         tried.append((int(prices.sum(dtype=np.int64)), len(tried), prices, layout, one))
     _, _, prices, layout, best = min(tried, key=lambda one: one[:2])
     model.take(best)

@@ -46,42 +46,45 @@ class AdaptiveModel:
 
     def code(
         self,
-        mode: int,
         values: NDArray[np.signedinteger[Any]],
         layout: IntegerLayout,
-        data: NDArray[np.uint16],
-        coder: NDArray[np.int64],
+        coder: NDArray[np.int64] | None = None,
+        *,
+        source: NDArray[np.uint16] | None = None,
+        sink: NDArray[np.uint16] | None = None,
     ) -> NDArray[np.int32]:
         """Read, write or price `values`, 1-D in the order of `layout`; learn from them.
 
         Args:
-            mode: `PRICE`, `DECODE` or `ENCODE` of the kernel.
-            values: The integers; written when decoding.
+            values: The integers; written when there is a source.
             layout: How they lie.
-            data: The words of the stream.
-            coder: Low, span, place and fault.
+            coder: Low, span, place and fault, for a source or a sink.
+            source: Words of the stream to read from.
+            sink: Room for words of the stream to write.
 
         Returns:
-            The bits of each integer in 65,536ths; empty unless pricing.
+            The bits of each integer in 65,536ths; empty unless there is no source and no sink.
         """
-        prices = np.zeros(0 if mode else values.size, dtype=np.int32)
+        is_priced = source is None and sink is None
+        prices = np.zeros(values.size if is_priced else 0, dtype=np.int32)
         parts: list[Any] = [
             values,
             layout.numbers(values.dtype),
             self.odds,
             self.mixers,
             np.zeros(2 * layout.columns, dtype=np.int64),
-            data,
-            coder,
-            prices,
+            np.zeros(4, dtype=np.int64) if coder is None else coder,
+            source,
+            sink,
+            prices if is_priced else None,
         ]
         if IS_COMPILED:
-            code_tensor(mode, tables(), *parts)
+            code_tensor(tables(), *parts)
             return prices
-        lists = [part.tolist() for part in parts]
-        code_tensor(mode, tables(), *lists)
+        lists: list[Any] = [None if part is None else part.tolist() for part in parts]
+        code_tensor(tables(), *lists)
         for part, changed in zip(parts, lists, strict=True):
-            if part.size and part.flags.writeable:
+            if part is not None and part.size and part.flags.writeable:
                 part[:] = changed
         return prices
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.byte_reader import ByteReader
 from nncfx.storage.codecs.compiled import warn_slow
-from nncfx.storage.context_coding.kernel import DECODE, ENCODE
 from nncfx.storage.context_coding.layout import IntegerLayout, candidates, in_order, read_layout
 from nncfx.storage.context_coding.model import AdaptiveModel
 
@@ -82,7 +81,7 @@ class ContextWriter:
             start = state.words.size
             room = np.zeros(start + 64 + values.size * bits // 16, dtype=np.uint16)
             room[:start] = state.words
-            state.model.code(ENCODE, ordered, layout, room, state.coder)
+            state.model.code(ordered, layout, state.coder, sink=room)
             if not state.coder[3]:
                 break
             bits *= 2
@@ -131,7 +130,7 @@ def read_stream(
     model, left = AdaptiveModel(), len(heads)
     for (layout, wide), (_, shape) in zip(heads, tensors, strict=True):
         values: Integers = np.zeros(math.prod(shape), dtype=np.int32 if wide else np.int8)
-        model.code(DECODE, values, layout, words, coder)
+        model.code(values, layout, coder, source=words)
         left -= 1
         if coder[3] or (not left and coder[2] != words.size + _AHEAD - 1):
             raise StorageError("The file is damaged: a context-coded stream contradicts itself.")

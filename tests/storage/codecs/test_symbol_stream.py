@@ -12,6 +12,7 @@ from nncfx.storage.codecs.huffman import count_symbols
 from nncfx.storage.codecs.symbol_stream import (
     decode_symbols,
     encode_symbols,
+    least_size,
     open_symbols,
     pack_bits,
     symbols_size,
@@ -89,6 +90,18 @@ def test_the_kind_chosen_is_the_smallest() -> None:
         fixed = (symbols.size * width + 7) // 8 + 2
         coded = (1 + len(huffman.encode(symbols)), 1 + len(ans.encode(symbols, counts)))
         assert len(encode_symbols(symbols)) <= min(fixed, *coded) + 4
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=400))
+def test_no_stream_is_below_the_least_size(found: list[int]) -> None:
+    symbols = np.array(found, dtype=np.uint16)
+    counts = count_symbols(symbols)
+    least = least_size(counts)
+    assert least <= len(encode_symbols(symbols))
+    assert least <= len(huffman.encode(symbols)) + 1
+    assert huffman.least_size(counts) <= huffman.encoded_size(counts)
+    if np.count_nonzero(counts) > 1:
+        assert least <= len(ans.encode(symbols, counts)) + 1
 
 
 @pytest.mark.parametrize("kind", [8, 32, 33])

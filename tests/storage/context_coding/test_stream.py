@@ -68,8 +68,7 @@ def test_plain_python_writes_and_reads_the_same_bytes(monkeypatch: pytest.Monkey
     shapes = [one.shape for one in tensors]
     parts = written(tensors)
     monkeypatch.setattr(model, "IS_COMPILED", False)
-    for name in ("_level", "_put", "_step", "code_tensor"):
-        function = getattr(kernel, name)
+    for name, function in list(vars(kernel).items()):
         monkeypatch.setattr(kernel, name, getattr(function, "py_func", function))
     monkeypatch.setattr(model, "code_tensor", kernel.code_tensor)
     lists = Tables(*(list(map(int, part)) for part in tables()))
