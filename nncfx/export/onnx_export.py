@@ -34,6 +34,7 @@ from nncfx.export.capture.preparation import (
     warn_idle_quantizers,
 )
 from nncfx.export.capture.quantizer_inputs import check_quantizer_inputs, quantizer_inputs
+from nncfx.export.capture.recurrent_shapes import recurrent_shapes
 from nncfx.export.capture.rewrite_matching import matching_first_nodes_first
 from nncfx.export.capture.unexported_state import warn_unexported_state
 from nncfx.export.capture.unsupported_arguments import check_unsupported_arguments
@@ -231,6 +232,7 @@ def _capture(
     try:
         know_shapes()
         with _quiet(), matching_first_nodes_first(), contextlib.ExitStack() as stack:
+            stack.enter_context(recurrent_shapes())
             captured = captured_program(model, call, axes)
             # a program holds its calls; a model that it could not capture makes them yet
             if captured is None:
