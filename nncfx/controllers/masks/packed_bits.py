@@ -9,7 +9,7 @@ from typing_extensions import override
 __all__ = ["bit_count", "masked", "packed_bits", "unpacked_bits"]
 
 _BITS: Final = 8
-_PIECE: Final = 1 << 17
+_PIECE: Final = 1 << 18
 """So many entries are worked on at once, which stay in the cache; a multiple of 8."""
 
 _GATHER: Final = 0x0102040810204080
@@ -20,7 +20,7 @@ def packed_bits(mask: Tensor) -> Tensor:
     """Return `mask`, of any shape, as `ceil(n / 8)` bytes (uint8).
 
     Entry `8 i + j`, in row-major order, is bit j of byte i: 1 where it is not 0. Bits beyond the
-    last entry are 0. What is needed beside the result is 131,072 entries at a time.
+    last entry are 0. What is needed beside the result is 262,144 entries at a time.
 
     >>> packed_bits(torch.tensor([1, 0, 0, 1, 0, 0, 0, 0, 1]))
     tensor([9, 1], dtype=torch.uint8)
@@ -80,8 +80,21 @@ def masked(weight: Tensor, bits: Tensor) -> Tensor:
     """
     if torch.compiler.is_compiling():  # compilers fuse it
         return weight * unpacked_bits(bits, weight.shape)
+    if not (weight.requires_grad and torch.is_grad_enabled()):  # as in a backward pass
+        return _product(weight, bits)
     found: Tensor = _Masked.apply(weight, bits)  # type: ignore[no-untyped-call]  # torch
     return found
+
+
+def _product(weight: Tensor, bits: Tensor) -> Tensor:
+    product = torch.empty_like(weight, memory_format=torch.contiguous_format)
+    values, into = weight.reshape(-1), product.view(-1)
+    for start in range(0, len(values), _PIECE):
+        piece = into[start : start + _PIECE]
+        own = bits[start // _BITS : (start + _PIECE) // _BITS]
+        # in two passes: a product of floats and bytes takes longer than both
+        piece.copy_(unpacked_bits(own, piece.shape)).mul_(values[start : start + _PIECE])
+    return product
 
 
 class _Masked(torch.autograd.Function):
@@ -90,13 +103,7 @@ class _Masked(torch.autograd.Function):
     @staticmethod
     @override
     def forward(weight: Tensor, bits: Tensor) -> Tensor:
-        product = torch.empty_like(weight, memory_format=torch.contiguous_format)
-        values, into = weight.reshape(-1), product.view(-1)
-        for start in range(0, len(values), _PIECE):
-            piece = into[start : start + _PIECE]
-            own = bits[start // _BITS : (start + _PIECE) // _BITS]
-            torch.mul(values[start : start + _PIECE], unpacked_bits(own, piece.shape), out=piece)
-        return product
+        return _product(weight, bits)
 
     @staticmethod
     @override

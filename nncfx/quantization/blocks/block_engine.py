@@ -22,7 +22,7 @@ from nncfx.quantization.blocks.weight_formats import WeightFormat, fitted_grid, 
 from nncfx.quantization.grid.stored_weights import on_grid
 from nncfx.quantization.packing.pack_weights import packed_layer, replace_module
 from nncfx.quantization.ranges.observation import tracked
-from nncfx.quantization.rounding.curvature import curvature
+from nncfx.quantization.rounding.curvature import check_finite, curvature
 from nncfx.quantization.rounding.gptq import round_matrix
 from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.tracing import ExampleInputs, as_call
@@ -196,15 +196,19 @@ def quantize_block(
         _apply_scales(block, found, calls, counted, settings)
     stored: dict[str, IntegerTensor] = {}
     for group in found.groups:
-        (moments,) = group_moments(block, [group], calls, counted)
-        known = curvature(moments)
+        is_gptq = settings.method == "gptq"
+        (moments,) = group_moments(block, [group], calls, counted, only_energies=not is_gptq)
+        check_finite(moments)
+        # the inverse takes longer than all else
+        known = curvature(moments) if is_gptq else None
+        energies = moments.diagonal() if is_gptq else moments
         spec = format_spec(settings.weights, settings.group_size, group.width)
         for layer in group.layers:
             weight = layer.rows.contiguous()
-            grid = fitted_grid(weight, spec, moments.diagonal(), half_scales=settings.half_scales)
+            grid = fitted_grid(weight, spec, energies, half_scales=settings.half_scales)
             # rounded in float32, they are on the grid; in their own precision they might not be
             values = weight.float()
-            if settings.method == "gptq":
+            if known is not None:
                 values = round_matrix(values, known, *grid, spec).values
             codes = dataclasses.replace(on_grid(values, *grid, spec), dtype=weight.dtype)
             layer.take(codes.dequantize())

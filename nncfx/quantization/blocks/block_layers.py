@@ -1,8 +1,9 @@
 """The linear layers of a block, which of them read the same tensor, and its second moments."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -78,23 +79,56 @@ def find_block_layers(block: nn.Module, call: BlockCall) -> BlockLayers:
     return BlockLayers(graph, tuple(LayerGroup(tuple(same)) for same in read.values()))
 
 
+@final
+class _Moments:
+    """The mean of x x^T, i x i, or of its diagonal, i."""
+
+    def __init__(self, *, only_energies: bool) -> None:
+        self._only_energies = only_energies
+        self._sum: Tensor | None = None
+        self._count = 0
+
+    def add(self, rows: Tensor) -> None:
+        """Add r x i."""
+        width = rows.shape[1]
+        if self._sum is None:
+            self._sum = rows.new_zeros((width,) if self._only_energies else (width, width))
+        if self._only_energies:
+            self._sum += rows.square().sum(0)
+        else:
+            self._sum.addmm_(rows.T, rows)
+        self._count += len(rows)
+
+    def mean(self) -> Tensor:
+        """Return it; something was added."""
+        assert self._sum is not None  # noqa: S101 (the layer ran when its block was traced)
+        return self._sum / max(self._count, 1)
+
+
+class _AllRead(Exception):  # noqa: N818 (no fault)
+    """What follows in the block is not needed."""
+
+
 @torch.no_grad()
 def group_moments(
     block: nn.Module,
     groups: Sequence[LayerGroup],
     calls: Sequence[BlockCall],
     counted: Sequence[Tensor | None] | None = None,
+    *,
+    only_energies: bool = False,
 ) -> list[Tensor]:
     """Return the mean of x x^T over what each group reads, i x i in float32.
 
     Args:
-        block: It runs on all calls.
+        block: It runs on all calls, as far as the last of the groups.
         groups: Of its layers.
         calls: Of the block.
         counted: For each call which rows of the hidden states count, n x ...; all by default.
+        only_energies: Return the diagonals, i, and make no matrices.
     """
-    sums: dict[int, Tensor] = {}
-    rows: dict[int, int] = {}
+    gathered = [_Moments(only_energies=only_energies) for _ in groups]
+    left: set[int] = set()
     mask: list[Tensor | None] = [None]
 
     def adding(number: int) -> Any:  # noqa: ANN401 (a hook)
@@ -103,12 +137,10 @@ def group_moments(
             is_counted = mask[0]
             if is_counted is not None and is_counted.shape == entering.shape[:-1]:
                 entering = entering[is_counted]
-            entering = entering.reshape(-1, entering.shape[-1])
-            if number not in sums:
-                width = entering.shape[-1]
-                sums[number] = entering.new_zeros(width, width)
-            sums[number].addmm_(entering.T, entering)
-            rows[number] = rows.get(number, 0) + len(entering)
+            gathered[number].add(entering.reshape(-1, entering.shape[-1]))
+            left.discard(number)
+            if not left:
+                raise _AllRead
 
         return hook
 
@@ -119,8 +151,10 @@ def group_moments(
     try:
         for number, call in enumerate(calls):
             mask[0] = None if counted is None else counted[number]
-            call.run(block)
+            left.update(range(len(groups)))
+            with suppress(_AllRead):
+                call.run(block)
     finally:
         for handle in handles:
             handle.remove()
-    return [sums[number] / max(rows[number], 1) for number in range(len(groups))]
+    return [one.mean() for one in gathered]

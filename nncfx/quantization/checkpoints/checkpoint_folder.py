@@ -1,6 +1,7 @@
 """Folders of safetensors shards: read tensor by tensor, written block by block, resumed."""
 
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from nncfx.untrusted import read_json
 
 __all__ = ["ShardWriter", "Shards"]
 
+_LOGGER = logging.getLogger(__name__)
 _INDEX: Final = "model.safetensors.index.json"
 _SINGLE: Final = "model.safetensors"
 _SETTINGS: Final = "nncfx"
@@ -140,6 +142,7 @@ class ShardWriter:
         whole = {name: one.detach().cpu().contiguous() for name, one in tensors.items()}
         with writing(self._path(part)) as draft:
             save_file(whole, draft, metadata={"format": "pt", _SETTINGS: self._settings})
+        _LOGGER.info("'%s' is written.", self._path(part))
 
     def finish(self, source: Path, config: Mapping[str, Any]) -> None:
         """Write the index and the config, and copy what else `source` has but weights.

@@ -30,10 +30,11 @@ def pack_words(codes: Tensor, bits: int) -> Tensor:
     tensor([[-268435423]], dtype=torch.int32)
     """
     each = _WORD // bits
-    codes = torch.nn.functional.pad(codes, (0, -codes.shape[1] % each)).to(torch.int64)
-    shifts = torch.arange(each, device=codes.device) * bits
-    words = (codes.view(len(codes), -1, each) << shifts).sum(-1)
-    return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
+    words = codes.new_zeros(len(codes), -(-codes.shape[1] // each), dtype=torch.int32)
+    for place in range(each):
+        part = codes[:, place::each].to(torch.int32)
+        words[:, : part.shape[1]] |= part << place * bits
+    return words
 
 
 def _groups(value: Tensor, stored: IntegerTensor) -> Tensor:
@@ -44,7 +45,7 @@ def _groups(value: Tensor, stored: IntegerTensor) -> Tensor:
 def _unsigned(values: Tensor, stored: IntegerTensor) -> Tensor:
     """Return integers counted from the smallest one, as both layouts have them."""
     lowest = -(2 ** (stored.bits - 1)) if stored.values.dtype == torch.int8 else 0
-    return values.to(torch.int64) - lowest
+    return values.to(torch.int16) - lowest
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,14 @@ from torch import Tensor
 
 from nncfx.errors import CompressionError
 
-__all__ = ["Choice", "Curvature", "curvature", "reconstruction_errors", "replace_columns"]
+__all__ = [
+    "Choice",
+    "Curvature",
+    "check_finite",
+    "curvature",
+    "reconstruction_errors",
+    "replace_columns",
+]
 
 Choice = Callable[[int, Tensor], Tensor]
 """Takes the number of a column and what is in it, o; returns what is to be there instead."""
@@ -39,6 +46,19 @@ class Curvature:
     damping: Tensor
 
 
+def check_finite(moments: Tensor) -> None:
+    """Refuse moments, all or those of each input with itself, that are not finite.
+
+    Raises:
+        CompressionError: so they are.
+    """
+    if not moments.sum(dtype=torch.float64).isfinite():
+        raise CompressionError(
+            "The second moments of a layer's inputs are not finite, so its weights cannot be "
+            "rounded by them. Look for NaN or infinity in the calibration data.",
+        )
+
+
 @torch.no_grad()
 def curvature(moments: Tensor, *, by_energy: bool = True) -> Curvature:
     """Return `moments` with their damped inverse, factored.
@@ -52,11 +72,7 @@ def curvature(moments: Tensor, *, by_energy: bool = True) -> Curvature:
 
     Source: Frantar et al. 2023, GPTQ, section 3; the order is the "act-order" of their code.
     """
-    if not moments.sum(dtype=torch.float64).isfinite():
-        raise CompressionError(
-            "The second moments of a layer's inputs are not finite, so its weights cannot be "
-            "rounded by them. Look for NaN or infinity in the calibration data.",
-        )
+    check_finite(moments)
     energy = moments.diagonal().double()
     order = energy.argsort(descending=True, stable=True)
     if not by_energy:

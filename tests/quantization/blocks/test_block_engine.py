@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, CompressionError
 from nncfx.quantization.blocks.block_calls import advanced, block_calls, find_blocks
 from nncfx.quantization.blocks.block_engine import (
     WeightSettings,
@@ -205,3 +205,16 @@ def test_a_model_without_blocks_is_refused() -> None:
 def test_no_batches_are_refused() -> None:
     with pytest.raises(ArgumentError, match="no batches to calibrate with"):
         quantize_blocks(llama(), [])
+
+
+def test_rounding_makes_no_inverse_and_refuses_what_is_not_finite(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, given = llama(), batches()
+    monkeypatch.setattr("nncfx.quantization.blocks.block_engine.curvature", None)
+    settings = WeightSettings(group_size=32, method="round")
+    quantize_blocks(model, given, settings)
+    with torch.no_grad():
+        model.model.layers[0].input_layernorm.weight[0] = torch.nan
+    with pytest.raises(CompressionError, match="not finite"):
+        quantize_blocks(model, given, settings)

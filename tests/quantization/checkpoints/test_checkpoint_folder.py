@@ -1,6 +1,7 @@
 """Folders of shards from anywhere."""
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -36,10 +37,14 @@ def test_missing_tensors_and_damaged_files_are_told(tmp_path: Path) -> None:
         shards.read("w")
 
 
-def test_a_shard_is_there_once_it_is_whole(tmp_path: Path) -> None:
+def test_a_shard_is_there_and_told_once_it_is_whole(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     writer = ShardWriter(tmp_path / "made", {"bits": 4})
     assert not writer.has("one")
     writer.write("one", {"w": torch.arange(3)})
+    assert "model-one.safetensors' is written" in caplog.text
     assert writer.has("one")
     assert writer.read("one")["w"].tolist() == [0, 1, 2]
     assert [one.name for one in (tmp_path / "made").iterdir()] == ["model-one.safetensors"]
