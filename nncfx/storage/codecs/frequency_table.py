@@ -64,8 +64,14 @@ def best_frequencies(counts: Counts) -> Counts:
         counts: Between 2 and 4,096 of them positive.
     """
     least = max(_COARSEST, int(np.count_nonzero(counts) - 1).bit_length() + 1)
-    options = [scaled(counts, bits) for bits in range(least, FINEST + 1, 2)]
-    return min(options, key=lambda one: cost_bits(counts, one) + _table_bits(one))
+    best, fewest = counts, np.inf
+    for bits in range(least, FINEST + 1, 2):
+        found = scaled(counts, bits)
+        size = cost_bits(counts, found) + _table_bits(found)
+        if size >= fewest:
+            break  # what finer ones save has no more than made up for their tables
+        best, fewest = found, size
+    return best
 
 
 def _table_bits(frequencies: Counts) -> int:

@@ -11,7 +11,7 @@ Both directions work through a tensor in chunks, so that beside it only what is 
 memory in proportion to it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -59,6 +59,26 @@ class _Choice(NamedTuple):
     limit: int = 0  # of runs; of split words the bits cut off
 
 
+class _Option(NamedTuple):
+    name: str
+    fixed: float  # bytes beside its streams
+    counts: tuple[NDArray[np.int64], ...] = ()  # of the symbols of each stream
+    limit: int = 0
+
+
+def _smallest(options: Iterable[_Option]) -> _Choice:
+    """Return the smallest, and measure no option that cannot be."""
+    bounds = [(one.fixed + sum(map(least_size, one.counts)), one) for one in options]
+    best: _Choice | None = None
+    for least, one in sorted(bounds, key=lambda bound: bound[0]):
+        if best is not None and least > best.size:
+            break
+        found = _Choice(one.fixed + sum(map(symbols_size, one.counts)), one.name, one.limit)
+        best = found if best is None else min(best, found)
+    assert best is not None  # noqa: S101 (words and bits can be stored as they are)
+    return best
+
+
 class _Sparse(NamedTuple):
     kept: Words
     zeros: Zeros  # before each kept word
@@ -79,10 +99,10 @@ def encode_words(words: Words, max_codes: int = 256) -> tuple[str, bytes]:
     """
     sparse = _sparse(words)
     book = to_codes(sparse.kept, max_codes)
-    dense = min(_choices(words, sparse.kept.size, book))
+    dense = _smallest(_options(words, sparse.kept.size, book))
     if sparse.kept.size < words.size:
-        index = _best_index(sparse.zeros, words.size)
-        values = min(_choices(sparse.kept, sparse.kept.size, book))
+        index = _smallest(_index_options(sparse.zeros, words.size))
+        values = _smallest(_options(sparse.kept, sparse.kept.size, book))
         if index.size + values.size < dense.size:
             head = _encode_index(index, words, sparse.zeros)
             tail = _encode_values(values, sparse.kept, book)
@@ -114,33 +134,32 @@ def _sparse(words: Words) -> _Sparse:
     return _Sparse(kept, zeros.astype("<u2") if is_short else zeros)
 
 
-def _choices(words: Words, kept: int, book: Codebook | None) -> Iterator[_Choice]:
-    yield _Choice(words.nbytes, "raw")
+def _options(words: Words, kept: int, book: Codebook | None) -> Iterator[_Option]:
+    yield _Option("raw", words.nbytes)
     if book is not None:
-        yield _book_choice(book, words.size - kept)
+        yield _book_option(book, words.size - kept)
     # Among so many zeros an index of the others is always smaller: save the time to count.
     if kept >= words.size // 4:
-        sizes = (symbols_size(count_symbols(plane)) for plane in _planes(words))
-        yield _Choice(sum(sizes), "planes")
+        yield _Option("planes", 0, tuple(map(count_symbols, _planes(words))))
         if words.itemsize == 2 and words.size >= _FEWEST_SPLIT:  # noqa: PLR2004 (bytes)
-            yield from _split_choices(words)
+            yield from _split_options(words)
 
 
-def _split_choices(words: Words) -> Iterator[_Choice]:
+def _split_options(words: Words) -> Iterator[_Option]:
     turned = _turned(words)
     for cut in _CUTS:
-        size = symbols_size(count_symbols(turned >> np.uint16(cut))) + words.size * cut / 8
-        yield _Choice(size + 3, "split", cut)
+        counts = count_symbols(turned >> np.uint16(cut))
+        yield _Option("split", words.size * cut / 8 + 3, (counts,), cut)
 
 
 def _turned(words: Words) -> NDArray[np.uint16]:
     return (words << 1 | words >> 15).astype(np.uint16)
 
 
-def _book_choice(book: Codebook, zeros: int) -> _Choice:
+def _book_option(book: Codebook, zeros: int) -> _Option:
     counts = np.append(count_symbols(book.codes), 0)  # of no codes as well
     counts[0] += zeros
-    return _Choice(len(_table(book)) + symbols_size(counts), "codebook")
+    return _Option("codebook", len(_table(book)), (counts,))
 
 
 def _table(book: Codebook) -> bytes:
@@ -151,23 +170,17 @@ def _planes(words: Words) -> NDArray[np.uint8]:
     return words.view(np.uint8).reshape(words.size, words.itemsize).T
 
 
-def _best_index(zeros: Zeros, size: int) -> _Choice:
-    best = _Choice((size + 7) // 8, "bitmap")
+def _index_options(zeros: Zeros, size: int) -> Iterator[_Option]:
+    yield _Option("bitmap", (size + 7) // 8)
     lengths, counts = _histogram(zeros)
-    tried = []
     for limit in RUN_LIMITS:
         runs = np.zeros(limit + 1, dtype=np.int64)
         np.add.at(runs, lengths % limit, counts)
         runs[limit] = int((lengths // limit * counts).sum())
         head = len(varint(int(runs.sum()))) + len(varint(limit))
-        tried.append((head + least_size(runs), limit, head, runs))
+        yield _Option("runs", head, (runs,), limit)
         if not runs[limit]:
             break  # no run is that long: a larger limit changes nothing
-    for least, limit, head, runs in sorted(tried, key=lambda one: one[:2]):
-        if least > best.size:
-            break
-        best = min(best, _Choice(head + symbols_size(runs), "runs", limit))
-    return best
 
 
 def _histogram(

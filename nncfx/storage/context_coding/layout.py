@@ -45,6 +45,10 @@ class IntegerLayout:
     kept: int
     swapped: bool
 
+    def of(self, shape: tuple[int, ...]) -> "IntegerLayout":
+        """Return the same layout of a tensor of another shape."""
+        return _layout(shape, self.swapped, self.period, self.least, self.start, self.kept)
+
     def numbers(self, dtype: np.dtype[Any]) -> NDArray[np.int64]:
         """Return what the kernel takes, for integers of `dtype`."""
         means = level_means()
