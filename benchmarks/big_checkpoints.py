@@ -100,7 +100,7 @@ def draw(data: Path, path: Path) -> None:
     rows = [json.loads(one) for one in data.read_text(encoding="utf-8").splitlines()]
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     peaks, times = figure.subplots(1, 2)
-    for name, mark in (("prune", "o-"), ("quantize", "s-")):
+    for name, mark in (("prune", "o"), ("quantize", "s")):
         found = sorted(
             (one for one in rows if one["step"] == name), key=lambda one: one["parameters"]
         )
