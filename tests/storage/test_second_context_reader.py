@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from nncfx.storage.codecs.number_formats import BitTensor
 from nncfx.storage.formats.container import Contents, pack
@@ -198,12 +199,13 @@ def heads(source: io.BytesIO, meaning: str, wide: int, shape: list[int]) -> Iter
     period = varint(source) if f & 4 else max(1, math.prod(shape[2:]))
     sparse = [varint(source), source.read(1)[0]] if f & 2 else [0, 0]
     yield {"f": f, "a": a, "P": period, "m": sparse[0], "b": sparse[1]}
+    yield source.read(2 * varint(source)) if f & 16 else b""
 
 
 def read(data: bytes) -> Iterator[tuple[str, list[Any]]]:  # noqa: C901, PLR0912, PLR0915 (see above)
     """Yield the name, format, shape and words of the context-coded tensors of a file."""
     _, version, stored_bytes, _, _ = struct.unpack("<8sIIII", data[:24])
-    assert version == 3
+    assert version in {3, 4}
     header, at = json.loads(zlib.decompress(data[24 : 24 + stored_bytes])), 24 + stored_bytes
     left = iter(header["tensors"])
     for number, checksum in header["segments"]:
@@ -214,20 +216,28 @@ def read(data: bytes) -> Iterator[tuple[str, list[Any]]]:  # noqa: C901, PLR0912
                 wide = struct.calcsize(FORMATS.get(row[2], "<B"))
                 wide = 2 if row[2] in ("BF16", "U16") else 4 if row[2] == "U32" else wide
                 found = heads(source, row[4].split("+")[1], wide, row[3])
-                parts.append((row, wide, next(found), next(found), source.read()))
+                meaning, head, first = found
+                shares = [first, source.read()] if head["f"] & 16 else [source.read(), b""]
+                assert version == 4 or not head["f"] & 16
+                parts.append((row, wide, meaning, head, shares))
             at += row[5]
         assert zlib.crc32(data[begin:at]) == checksum
-        stream = Stream(b"".join(part[4] for part in parts)) if parts else None
+        lanes = [b"".join(part[4][lane] for part in parts) for lane in (0, 1)]
+        streams = [Stream(lane) if lane else None for lane in lanes]
         for (name, dtype, stored, shape, codec, _), wide, meaning, head, _ in parts:
-            assert stream
             axes = [1, 0, *range(2, len(shape))] if head["f"] & 1 else list(range(len(shape)))
             turned = [shape[axis] for axis in axes]
             count = math.prod(shape)
             rows = turned[0] if len(shape) > 1 else count
             if rows and count // rows > 2**17:
                 rows = count
-            found_all = stream.integers(head, rows, count // rows if rows else 0)
-            integers = found_all.reshape(turned).transpose(axes)
+            lower = rows // 2 if head["f"] & 16 else 0
+            halves = [
+                stream.integers(head, part, count // rows if rows else 0).reshape(-1)
+                for stream, part in zip(streams, (rows - lower, lower), strict=True)
+                if stream and part
+            ]
+            integers = np.concatenate(halves).reshape(turned).transpose(axes)
             words = np.zeros(shape, dtype=object)
             for index, k in np.ndenumerate(integers):
                 if codec == "context+integers":
@@ -247,7 +257,7 @@ def read(data: bytes) -> Iterator[tuple[str, list[Any]]]:  # noqa: C901, PLR0912
                     word = int.from_bytes(struct.pack(FORMATS[dtype], value), "little")
                 words[index] = word
             yield name, [dtype, shape, words.reshape(-1).tolist()]
-        assert not stream or stream.used == len(stream.words), name
+        assert all(not stream or stream.used == len(stream.words) for stream in streams), name
     assert at == len(data)
 
 
@@ -286,6 +296,13 @@ def as_written() -> dict[str, BitTensor]:
         "unsigned": ("U8", rng.binomial(255, 0.5, (16, 16)).astype("u1")),
         "bool": ("BOOL", codes > 0),
         "long": ("I64", codes.astype("<i8")),
+        "halves": ("I8", np.rint(rng.laplace(0, 9, (43, 50))).astype("i1")),
+        "columns": (
+            "I8",
+            np.rint(rng.normal(0, 9, (40, 2, 5, 5)) * waves[:40, None, None, None])
+            .clip(-128, 127)
+            .astype("i1"),
+        ),
     }
     return {
         name: BitTensor(
@@ -305,11 +322,13 @@ def test_the_page_suffices_to_read_what_is_written_today() -> None:
         tensor = tensors[name]
         assert words == [tensor.dtype, list(tensor.shape), tensor.words.tolist()], name
     assert len(found) >= len(tensors) - 3
+    assert file[8] == 4
 
 
-def test_the_page_suffices_to_read_the_golden_file() -> None:
+@pytest.mark.parametrize("version", [3, 4])
+def test_the_page_suffices_to_read_the_golden_file(version: int) -> None:
     golden = Path(__file__).parent / "golden"
-    wanted = json.loads((golden / "version_3.json").read_text())
-    found = dict(read((golden / "version_3.nncfx").read_bytes()))
+    wanted = json.loads((golden / f"version_{version}.json").read_text())
+    found = dict(read((golden / f"version_{version}.nncfx").read_bytes()))
     assert found == {name: wanted[name] for name in found}
     assert len(found) >= 12

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,9 @@ from nncfx.storage.codecs.byte_reader import ByteReader, varint
 from nncfx.storage.codecs.huffman import count_symbols
 from nncfx.storage.context_coding.tables import LEVELS, level_means
 
-__all__ = ["IntegerLayout", "candidates", "in_order", "read_layout", "restored"]
+__all__ = ["Head", "IntegerLayout", "candidates", "in_order", "read_layout", "restored"]
 
-_SWAPPED, _SPARSE, _PERIODIC, _WIDE = 1, 2, 4, 8
+_SWAPPED, _SPARSE, _PERIODIC, _WIDE, _HALVED = 1, 2, 4, 8, 16
 _LONGEST = 1 << 16
 _WIDEST = 1 << 17
 _REPEATING, _SAMPLED, _FARTHEST, _ALIKE = 16, 64, 65, 0.1
@@ -49,25 +49,44 @@ class IntegerLayout:
         """Return the same layout of a tensor of another shape."""
         return _layout(shape, self.swapped, self.period, self.least, self.start, self.kept)
 
+    def halves(self) -> tuple["IntegerLayout", "IntegerLayout"]:
+        """Return the layouts of the upper rows, one more if they are odd, and of the others."""
+        lower = self.rows // 2
+        return replace(self, rows=self.rows - lower), replace(self, rows=lower)
+
     def numbers(self, dtype: np.dtype[Any]) -> NDArray[np.int64]:
         """Return what the kernel takes, for integers of `dtype`."""
         means = level_means()
         rest = [self.least, means[self.start], means[self.kept], np.iinfo(dtype).max]
         return np.array([self.rows, self.columns, self.period, *rest], dtype=np.int64)
 
-    def packed(self, shape: tuple[int, ...], *, wide: bool) -> bytes:
-        """Return the head of a tensor of `shape`; `wide` if an integer exceeds 8 bits."""
+    def packed(self, shape: tuple[int, ...], *, wide: bool, halved: bool = False) -> bytes:
+        """Return the head of a tensor of `shape`; see `Head`."""
         is_periodic = self.period != _usual_period(shape)
         flags = self.swapped * _SWAPPED | bool(self.least) * _SPARSE | is_periodic * _PERIODIC
-        flags |= wide * _WIDE
+        flags |= wide * _WIDE | halved * _HALVED
         head = bytes([flags, self.start])
         if is_periodic:
             head += varint(self.period)
         return head + (varint(self.least) + bytes([self.kept]) if self.least else b"")
 
 
-def read_layout(source: ByteReader, shape: tuple[int, ...]) -> tuple[IntegerLayout, bool]:
-    """Return the layout that `packed` wrote for a tensor of `shape`, and if it is wide.
+class Head(NamedTuple):
+    """The head of a tensor.
+
+    Attributes:
+        layout: How its integers lie.
+        wide: An integer exceeds 8 bits.
+        halved: The lower rows are in the second lane of the stream.
+    """
+
+    layout: IntegerLayout
+    wide: bool
+    halved: bool
+
+
+def read_layout(source: ByteReader, shape: tuple[int, ...]) -> Head:
+    """Return what `packed` wrote for a tensor of `shape`.
 
     Raises:
         StorageError: It is cut off or out of range.
@@ -76,13 +95,13 @@ def read_layout(source: ByteReader, shape: tuple[int, ...]) -> tuple[IntegerLayo
     period = source.varint() if flags & _PERIODIC else _usual_period(shape)
     least = source.varint() if flags & _SPARSE else 0
     kept = source.take(1)[0] if flags & _SPARSE else 0
-    fits = flags < 2 * _WIDE and max(start, kept) < LEVELS and least < 1 << 31
+    fits = flags < 2 * _HALVED and max(start, kept) < LEVELS and least < 1 << 31
     fits = fits and (len(shape) > 1 or not flags & _SWAPPED)
     fits = fits and 1 <= period <= max(_LONGEST, _usual_period(shape))
     if not fits or bool(flags & _SPARSE) != bool(least):
         raise StorageError("The file is damaged: the head of a context-coded tensor is invalid.")
     layout = _layout(shape, bool(flags & _SWAPPED), period, least, start, kept)
-    return layout, bool(flags & _WIDE)
+    return Head(layout, bool(flags & _WIDE), bool(flags & _HALVED))
 
 
 def _layout(

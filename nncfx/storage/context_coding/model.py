@@ -1,5 +1,6 @@
 """What the context coder has learnt: the odds of every decision and the weights of its mixers."""
 
+import functools
 from typing import Any, Self
 
 import numpy as np
@@ -33,7 +34,7 @@ class AdaptiveModel:
     ) -> None:
         """Begin with `odds` and `mixers`; by default, with those of geometric distributions."""
         weights = np.full(4 * DECISIONS * MIXERS, _WEIGHT, dtype=np.int32)
-        self.odds = _first_odds() if odds is None else odds
+        self.odds = _first_odds().copy() if odds is None else odds
         self.mixers = weights if mixers is None else mixers
 
     def copy(self) -> Self:
@@ -89,6 +90,7 @@ class AdaptiveModel:
         return prices
 
 
+@functools.cache
 def _first_odds() -> NDArray[np.int32]:
     start = level_odds()
     levels = np.arange(LEVELS)

@@ -31,9 +31,9 @@ __all__ = [
 ]
 
 MAGIC = b"\x89NNCFX\r\n"
-READABLE = (1, 2, 3)
-"""The versions that can be read; 1 has no ANS streams, 2 no context codecs, and all are else the
-same. A file has the lowest one but 1 that it can."""
+READABLE = (1, 2, 3, 4)
+"""The versions that can be read; 1 has no ANS streams, 2 no context codecs, 3 no tensors in two
+lanes, and all are else the same. A file has the lowest one but 1 that it can."""
 
 LARGEST_HEADER = 1 << 23
 """The most bytes of JSON that a header may have."""
@@ -149,7 +149,7 @@ def pack(contents: Contents, mode: Mode = "auto") -> bytes:
         raise StorageError(f"A header of {len(text)} bytes exceeds {LARGEST_HEADER}.")
     stored_header = zlib.compress(text, 9)
     crc = zlib.crc32(stored_header)
-    version = 3 if any(row.since_version_3 for row in rows) else 2
+    version = max((one.version for one in segments), default=2)
     prefix = _PREFIX.pack(MAGIC, version, len(stored_header), len(text), crc)
     return b"".join([prefix, stored_header, *(one.data for one in segments)])
 
@@ -196,7 +196,7 @@ def read_header(file: BinaryIO) -> Header:
     if len(text) != stored or zlib.crc32(text) != crc:
         raise StorageError("The file is damaged: the checksum of its header does not match.")
     header = _checked_header(_inflate(text, raw), end - _PREFIX.size - stored)
-    if version < READABLE[-1]:
+    if version < 3:  # noqa: PLR2004 (see READABLE)
         _require(not any(row.since_version_3 for row in header.rows), "tensors")
     return header
 

@@ -39,6 +39,7 @@ MODES: Final = ("auto", "fast", "small")
 
 _SEGMENT_BYTES: Final = 4096
 _STREAM_NUMBERS: Final = 1 << 19
+_HALVED_BYTES: Final = 768  # of the order-0 entropy of a tensor that two threads read
 _FEWEST: Final = 32  # numbers of a tensor that contexts are tried for
 
 
@@ -79,10 +80,24 @@ class TensorRow:
 
 
 class Segment(NamedTuple):
-    """Consecutive tensors: their rows, and their bytes joined."""
+    """Consecutive tensors.
+
+    Attributes:
+        rows: Theirs.
+        data: Their bytes, joined.
+        has_halves: Readers of version 3 do not know how a tensor lies.
+    """
 
     rows: list[TensorRow]
     data: bytes
+    has_halves: bool
+
+    @property
+    def version(self) -> int:
+        """Return the lowest version of the format, but 1, that has what is in it."""
+        if self.has_halves:
+            return 4
+        return 3 if any(row.since_version_3 for row in self.rows) else 2
 
 
 def segments_of(tensors: Mapping[str, BitTensor], mode: Mode) -> Iterator[Segment]:
@@ -153,7 +168,8 @@ class _Run:
             for place, payload in self._stream.finish():
                 self._payloads[place] = payload
                 self.rows[place] = replace(self.rows[place], size_bytes=len(payload))
-        return Segment(self.rows, b"".join(self._payloads))
+        has_halves = self._stream is not None and self._stream.has_halves
+        return Segment(self.rows, b"".join(self._payloads), has_halves)
 
 
 class _StreamWriter:
@@ -164,6 +180,10 @@ class _StreamWriter:
         self._writer = ContextWriter()
         self._heads: list[tuple[int, bytes]] = []
 
+    @property
+    def has_halves(self) -> bool:
+        return self._writer.has_halves
+
     def add(self, tensor: BitTensor, place: int) -> tuple[str, str] | None:
         """Write `tensor`, the segment's number `place`; None if other codecs make it smaller.
 
@@ -173,8 +193,9 @@ class _StreamWriter:
         meaning = meaning_of(tensor)
         if meaning is None:
             return None
-        trial = self._writer.trial(meaning.integers)
-        if trial.size_bytes > _order0_bytes(meaning.integers):
+        order0 = _order0_bytes(meaning.integers)
+        trial = self._writer.trial(meaning.integers, halved=order0 >= _HALVED_BYTES)
+        if trial.size_bytes > order0:
             words, _ = narrow(tensor.words, tensor.dtype)
             other = len(tensor_codecs.encode_words(words)[1])
             if other <= len(meaning.head) + trial.size_bytes:

@@ -35,7 +35,7 @@ def test_heads_and_orders_come_back(shape: tuple[int, ...]) -> None:
     values = np.random.default_rng(2).integers(-9, 9, shape).astype(np.int8)
     for layout in candidates(values):
         head = layout.packed(shape, wide=False)
-        assert read_layout(ByteReader(head), shape) == (layout, False)
+        assert read_layout(ByteReader(head), shape) == (layout, False, False)
         assert layout.rows * layout.columns == values.size
         ordered = in_order(values, layout)
         np.testing.assert_array_equal(restored(ordered, shape, layout), values.reshape(-1))

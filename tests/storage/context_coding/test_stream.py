@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.byte_reader import ByteReader
-from nncfx.storage.context_coding import kernel, model
+from nncfx.storage.context_coding import kernel, model, stream
 from nncfx.storage.context_coding.estimate import estimate_bits
 from nncfx.storage.context_coding.layout import restored
 from nncfx.storage.context_coding.stream import ContextWriter, read_stream
@@ -22,10 +22,10 @@ INTEGERS = hnp.arrays(np.int32, SHAPES, elements=st.integers(-(2**31) + 1, 2**31
 SMALL = hnp.arrays(np.int8, SHAPES, elements=st.integers(-128, 127))
 
 
-def written(tensors: Sequence[np.ndarray]) -> list[bytes]:
+def written(tensors: Sequence[np.ndarray], halved: Sequence[bool] = ()) -> list[bytes]:
     writer = ContextWriter()
-    for one in tensors:
-        writer.accept(writer.trial(one))
+    for k, one in enumerate(tensors):
+        writer.accept(writer.trial(one, halved=k < len(halved) and halved[k]))
     return [coded.head + coded.words for coded in writer.finish()]
 
 
@@ -35,9 +35,9 @@ def read(parts: Sequence[bytes], shapes: Sequence[tuple[int, ...]]) -> list[np.n
     return [restored(values, shape, layout).reshape(shape) for (values, layout), shape in found]
 
 
-@given(st.lists(INTEGERS | SMALL, min_size=1, max_size=4))
-def test_all_integers_come_back(tensors: list[np.ndarray]) -> None:
-    again = read(written(tensors), [one.shape for one in tensors])
+@given(st.lists(INTEGERS | SMALL, min_size=1, max_size=4), st.lists(st.booleans(), max_size=4))
+def test_all_integers_come_back(tensors: list[np.ndarray], halved: list[bool]) -> None:
+    again = read(written(tensors, halved), [one.shape for one in tensors])
     for one, other in zip(tensors, again, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -50,6 +50,20 @@ def test_sparse_tensors_come_back(least: int, spread: int) -> None:
     values[(np.abs(values) < least) | (rng.random(values.shape) < 0.7)] = 0
     (again,) = read(written([values]), [values.shape])
     np.testing.assert_array_equal(values, again)
+
+
+def test_halves_are_read_across_groups_and_take_little_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(4)
+    shapes = [(90, 70), (8,), (33, 20, 3, 3), (1, 50), (40, 41)]
+    tensors = [np.rint(rng.laplace(0, 3, shape)).astype(np.int8) for shape in shapes]
+    parts = written(tensors, [True] * 5)
+    assert sum(map(len, parts)) < 1.02 * sum(map(len, written(tensors)))
+    for together in (1, 7000, 1 << 19):
+        monkeypatch.setattr(stream, "_TOGETHER", together)
+        for one, other in zip(tensors, read(parts, shapes), strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_a_stream_is_as_large_as_its_estimate() -> None:
@@ -66,14 +80,14 @@ def test_plain_python_writes_and_reads_the_same_bytes(monkeypatch: pytest.Monkey
         np.rint(rng.laplace(0, 900, (30, 10)) * (rng.random((30, 10)) < 0.3)).astype(np.int32),
     ]
     shapes = [one.shape for one in tensors]
-    parts = written(tensors)
+    parts = written(tensors, [False, True])
     monkeypatch.setattr(model, "IS_COMPILED", False)
     for name, function in list(vars(kernel).items()):
         monkeypatch.setattr(kernel, name, getattr(function, "py_func", function))
     monkeypatch.setattr(model, "code_tensor", kernel.code_tensor)
     lists = Tables(*(list(map(int, part)) for part in tables()))
     monkeypatch.setattr(model, "tables", lambda: lists)
-    assert written(tensors) == parts
+    assert written(tensors, [False, True]) == parts
     for one, other in zip(tensors, read(parts, shapes), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -91,10 +105,11 @@ def damaged(rng: np.random.Generator, part: bytes) -> bytes:
     return bytes(data)
 
 
-def test_damage_is_our_error_or_other_integers_in_range() -> None:
+@pytest.mark.parametrize("halved", [False, True])
+def test_damage_is_our_error_or_other_integers_in_range(halved: bool) -> None:
     rng = np.random.default_rng(2)
     values = np.rint(rng.laplace(0, 20, (20, 30)) * (rng.random((20, 30)) < 0.4)).astype(np.int8)
-    (part,) = written([values])
+    (part,) = written([values], [halved])
     refused = 0
     for _ in range(300):
         try:
@@ -115,12 +130,22 @@ def test_a_stream_cut_short_is_refused() -> None:
         read([part[:-1]], [values.shape])
 
 
+def test_lanes_that_end_elsewhere_are_refused() -> None:
+    values = np.random.default_rng(3).integers(-90, 90, (50, 40)).astype(np.int8)
+    (part,) = written([values], [True])
+    words = part[2] & 127 | part[3] << 7  # of the upper rows, as varint
+    for other in (words - 1, words + 1, 16383):
+        varint = bytes([other & 127 | 128, other >> 7])
+        with pytest.raises(StorageError, match=r"contradicts itself|truncated"):
+            read([part[:2] + varint + part[4:]], [values.shape])
+
+
 def test_a_few_bytes_do_not_keep_a_reader_busy() -> None:
     with pytest.raises(StorageError, match="contradicts itself"):
         read([b"\0\5" + bytes(range(100, 130))], [(1 << 14, 1 << 10)])
 
 
-@pytest.mark.parametrize("head", [b"\x10\0", b"\0\x40", b"\4\0\0", b"\2\0\0\0", b"\2\0\1\x40"])
+@pytest.mark.parametrize("head", [b"\x20\0", b"\0\x40", b"\4\0\0", b"\2\0\0\0", b"\2\0\1\x40"])
 def test_heads_out_of_range_are_refused(head: bytes) -> None:
     with pytest.raises(StorageError, match=r"head of a context-coded|truncated"):
         read([head + bytes(20)], [(4, 4)])

@@ -225,8 +225,8 @@ def test_a_header_that_inflates_beyond_its_length_is_refused() -> None:
 
 def test_a_newer_version_is_refused_by_number() -> None:
     data = bytearray(small_file())
-    data[8] = 4
-    with pytest.raises(StorageError, match="version 4 and this reader knows 3"):
+    data[8] = 5
+    with pytest.raises(StorageError, match="version 5 and this reader knows 4"):
         unpacked(bytes(data))
 
 
@@ -253,7 +253,7 @@ def test_a_tensor_larger_than_memory_is_our_error(monkeypatch: pytest.MonkeyPatc
         unpacked(pack(Contents(tensors={"z": bits_of(np.zeros(10))})))
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_every_version_still_reads(version: int) -> None:
     golden = Path(__file__).parents[1] / "golden"
     found = unpacked((golden / f"version_{version}.nncfx").read_bytes())

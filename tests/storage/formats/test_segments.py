@@ -35,7 +35,7 @@ def mixed() -> dict[str, BitTensor]:
 
 
 def test_modes_choose_codecs_and_every_tensor_comes_back() -> None:
-    for mode, version in (("small", 3), ("fast", 2)):
+    for mode, version in (("small", 4), ("fast", 2)):
         file = io.BytesIO(pack(Contents(tensors=mixed()), mode))  # type: ignore[arg-type]
         header = read_header(file)
         assert file.getvalue()[8] == version
@@ -48,6 +48,15 @@ def test_auto_is_small_only_where_the_coder_is_compiled(monkeypatch: pytest.Monk
     for compiled, version in ((True, 3), (False, 2)):
         monkeypatch.setattr(segments, "IS_COMPILED", compiled)
         assert pack(Contents(tensors={"a": integers(0, (40, 40))}))[8] == version
+
+
+def test_only_what_two_threads_read_needs_version_4() -> None:
+    for shape, version in (((40, 30), 3), ((400, 300), 4)):
+        file = io.BytesIO(pack(Contents(tensors={"a": integers(0, shape)}), "small"))
+        header = read_header(file)
+        assert file.getvalue()[8] == version
+        ((_, found),) = read_tensors(file, header)
+        np.testing.assert_array_equal(found.words, integers(0, shape).words)
 
 
 def test_an_unknown_mode_is_refused() -> None:
