@@ -6,11 +6,11 @@ from typing import Any, Self, final
 import torch
 
 from nncfx.compressor.from_config import arguments_from
-from nncfx.compressor.progress import narrated
 from nncfx.compressor.result import CompressionResult
 from nncfx.compressor.run import compress
 from nncfx.compressor.settings import CompressorSettings
 from nncfx.config import AnyConfig
+from nncfx.narration import narrated
 
 __all__ = ["Compressor"]
 

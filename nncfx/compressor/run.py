@@ -24,7 +24,6 @@ from nncfx.compressor.preflight import (
     first_batch,
     small_sample_note,
 )
-from nncfx.compressor.progress import Narrator
 from nncfx.compressor.result import CompressionResult
 from nncfx.compressor.settings import CompressorSettings
 from nncfx.compressor.trials import candidate_search
@@ -39,6 +38,7 @@ from nncfx.evidence.evidence import Evidence
 from nncfx.evidence.formatting import candidate_words, spelt
 from nncfx.evidence.judgement import Judgement
 from nncfx.lc import DC, RecoveryData
+from nncfx.narration import Narrator
 from nncfx.schemes import Scheme, SchemeLike
 from nncfx.search import (
     CandidateStudy,

@@ -48,6 +48,7 @@ from nncfx.export.ir.fake_quantize import translations
 from nncfx.export.ir.node_modules import name_nodes
 from nncfx.export.ir.onnx_writer import write_onnx
 from nncfx.export.lowering import lower
+from nncfx.narration import Narrator, narrated
 from nncfx.network import inputs_for
 from nncfx.quantization.grid.operator_shapes import know_shapes
 from nncfx.quantization.placement.insertions import planned_target
@@ -126,27 +127,30 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
     check_destination(path)  # before anything is traced
     call = as_call(inputs_for(model, example_inputs))
     _require_packages()
-    model = plain(model)
-    check_writable(model)
-    warn_idle_quantizers(model)
-    with inferring(model), writable_outputs(model, numbers=False):
-        with quantizer_inputs(model) as shapes:
-            outputs = _output_names(run_once(model, call))
-        call = _by_name(model, call)
-        call, axes = _open_axes(model, call, dynamic_axes or {}, dynamic_batch=dynamic_batch)
-        program = _capture(model, call, axes, wanted)
-        if dynamic_batch:
-            _check_open(program.model.graph, model, batch_size(call))
-        _check_axes(program.model.graph, model, dynamic_axes or {})
-    if program.exported_program is not None:
-        check_unsupported_arguments(program.exported_program)
-        check_quantizer_inputs(program.exported_program, shapes)
-        warn_unexported_state(program.exported_program)
-    graph = program.model.graph
-    _name_outputs(graph, outputs)
-    _rename(graph, input_names, output_names)
-    modules = _lower(program.model, model, runtime)
-    size_bytes = _write(program.model, Path(path))
+    with narrated("export") as narrator:
+        model = plain(model)
+        check_writable(model)
+        warn_idle_quantizers(model)
+        with inferring(model), writable_outputs(model, numbers=False):
+            narrator.now(f"capturing {type(model).__name__}")
+            with quantizer_inputs(model) as shapes:
+                outputs = _output_names(run_once(model, call))
+            call = _by_name(model, call)
+            call, axes = _open_axes(model, call, dynamic_axes or {}, dynamic_batch=dynamic_batch)
+            program = _capture(model, call, axes, wanted, narrator)
+            if dynamic_batch:
+                _check_open(program.model.graph, model, batch_size(call))
+            _check_axes(program.model.graph, model, dynamic_axes or {})
+        if program.exported_program is not None:
+            check_unsupported_arguments(program.exported_program)
+            check_quantizer_inputs(program.exported_program, shapes)
+            warn_unexported_state(program.exported_program)
+        graph = program.model.graph
+        _name_outputs(graph, outputs)
+        _rename(graph, input_names, output_names)
+        narrator.now(f"giving operators the form for {runtime.name}")
+        modules = _lower(program.model, model, runtime)
+        size_bytes = _write(program.model, Path(path))
     return ExportResult(
         path=Path(path),
         target=runtime.name,
@@ -227,7 +231,7 @@ def _open_axes(
 
 
 def _capture(
-    model: nn.Module, call: Call, axes: dict[str, Any] | None, opset: int
+    model: nn.Module, call: Call, axes: dict[str, Any] | None, opset: int, narrator: Narrator
 ) -> torch.onnx.ONNXProgram:
     try:
         know_shapes()
@@ -237,6 +241,7 @@ def _capture(
             # a program holds its calls; a model that it could not capture makes them yet
             if captured is None:
                 stack.enter_context(ExportableCalls())
+            narrator.now("translating to ONNX operators")
             program = torch.onnx.export(
                 captured or model,
                 call[0],

@@ -8,13 +8,13 @@ from typing import Any, Final, final
 
 from torch import nn
 
-from nncfx.compressor.progress import Narrator, SilentNarrator
 from nncfx.compressor.trials.candidate import CandidateFactory, CandidateModel
 from nncfx.compressor.trials.side_by_side import TimedElsewhere
 from nncfx.compressor.trials.trial_weights import TrialStates
 from nncfx.errors import SearchError
 from nncfx.evidence.formatting import number
 from nncfx.lc import Recovered, Recovery, RecoveryData, StepRecord
+from nncfx.narration import Narrator, SilentNarrator
 from nncfx.objectives import Objective
 from nncfx.schemes import nonzero_parameters
 from nncfx.search import Executor, JSONValue, Measurement, Study, should_stop_early
@@ -149,7 +149,7 @@ class Trials:
         return recovered
 
     def _progress(self, plan: TrialPlan) -> Callable[[str], None]:
-        return lambda text: self.narrator.now(f"{plan.place}: {text}")
+        return lambda text: self.narrator.step(f"{plan.place}: {text}")
 
     def _measured(self, plan: TrialPlan) -> Measurement:
         factory = plan.factory()

@@ -1,5 +1,6 @@
 """What a person at a terminal sees."""
 
+import logging
 import os
 import pty
 import subprocess
@@ -8,17 +9,20 @@ import textwrap
 
 import pytest
 
-from nncfx.compressor.progress import narrated
+from nncfx.narration import narrated
 
 SCRIPT = textwrap.dedent(
     """
     import time
-    from nncfx.compressor.progress import narrated
+    from nncfx.narration import narrated
 
     with narrated("speed [a]") as narrator:
         narrator.found("trial 1, level 0.5: accuracy 0.91")
         narrator.now("L-C step 3 of 7: minibatch 2")
         time.sleep(0.3)
+        with narrated("export") as inner:
+            inner.now("translating")
+            time.sleep(0.3)
         narrator.found("trial 2, level 0.7: failed")
     """
 )
@@ -29,6 +33,29 @@ def test_without_a_terminal_nothing_is_written(capfd: pytest.CaptureFixture[str]
         narrator.now("measuring")
         narrator.found("trial 1")
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_log_has_stages_but_not_every_step(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), narrated("speed") as narrator:
+        narrator.now("judging the dense model")
+        for batch in range(100):
+            narrator.step(f"batch {batch}")
+        narrator.found("dense: accuracy 0.9")
+    assert [one.getMessage() for one in caplog.records] == [
+        "speed: judging the dense model",
+        "speed: dense: accuracy 0.9",
+    ]
+
+
+def test_steps_are_logged_every_ten_seconds(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("nncfx.narration.time.monotonic", lambda: now)
+    with caplog.at_level(logging.INFO), narrated("speed") as narrator:
+        for now in (4.0, 10.0, 14.0, 19.0, 20.0, 20.1):  # noqa: B007 (the clock reads it)
+            narrator.step(f"at {now}")
+    assert [one.getMessage() for one in caplog.records] == ["speed: at 10.0", "speed: at 20.0"]
 
 
 def test_at_a_terminal_findings_stay_and_the_present_step_is_shown() -> None:
@@ -42,4 +69,5 @@ def test_at_a_terminal_findings_stay_and_the_present_step_is_shown() -> None:
     os.close(ours)
     assert "speed [a]: trial 1, level 0.5: accuracy 0.91" in text
     assert "speed [a]: L-C step 3 of 7: minibatch 2" in text
+    assert "export: translating" in text
     assert "speed [a]: trial 2, level 0.7: failed" in text
