@@ -79,7 +79,7 @@ def sentences(options: argparse.Namespace) -> Subject:
         folder, minilm.sentences(options.data, "test", options.examples or 1000), 50
     )
     texts = minilm.sentences(options.data, "valid", CALIBRATION)
-    calibration = minilm.tokens(folder, texts, 64)
+    calibration = [{"ids": ids, "mask": mask} for ids, mask in minilm.tokens(folder, texts, 64)]
 
     @torch.inference_mode()
     def embedded(model: nn.Module) -> torch.Tensor:

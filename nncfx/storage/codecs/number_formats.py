@@ -129,4 +129,4 @@ def widen(words: Words, stored: str, dtype: str) -> Words:
     """
     if stored != dtype and stored not in _NARROWER.get(dtype, ()):
         raise StorageError(f"The file is damaged: {stored!r} numbers for a tensor of {dtype!r}.")
-    return _convert(words, stored, dtype)
+    return words if stored == dtype else _convert(words, stored, dtype)

@@ -32,20 +32,25 @@ def ans_step(
     """
     mask, half, word, high = np.uint64(len(table) - 1), np.uint64(32), np.uint64(16), np.uint64(48)
     low_word, low_half, lowest = np.uint64(0xFFFF), np.uint64(0xFFFFFFFF), np.uint64(1 << 16)
-    lanes, at, last = len(states), 0, len(words) - 1
+    lanes, last = len(states), np.uint64(len(words) - 1)
+    at = np.uint64(0)
     for begin in range(0, len(out), lanes):
-        for lane in range(min(lanes, len(out) - begin)):
+        row = out[begin : begin + lanes]
+        # where a row cannot come to the end of the words, no place has to be looked at
+        ahead = np.uint64(len(row)) + at <= last
+        for place in range(len(row)):
+            lane = np.uint64(place)  # one that may be below 0 is looked at
             x = states[lane]
             entry = table[x & mask]
-            out[begin + lane] = entry >> high
+            row[lane] = entry >> high
             x = ((entry >> half) & low_word) * (x >> bits) + (entry & low_half)
             is_low = x < lowest
             # the word is read in any case: a branch would be mispredicted
-            with_word = (x << word) | np.uint64(words[min(at, last)])
-            x = with_word if is_low else x
-            at += is_low
+            next_word = words[at] if ahead else words[min(at, last)]
+            x = (x << word) | np.uint64(next_word) if is_low else x
+            at += np.uint64(is_low)
             states[lane] = x
-    return at
+    return int(at)
 
 
 @compiled
@@ -85,12 +90,23 @@ def ans_write(
 def unpack_cells(raw: NDArray[np.uint8], first: int, width: int, out: NDArray[np.uint16]) -> None:
     """Fill `out` with cells of `width` bits, at most 8, from number `first` on, highest first."""
     last = len(raw) - 1
-    mask = (1 << width) - 1
-    for i in range(len(out)):
+    mask, size, top = np.uint64((1 << width) - 1), np.uint64(width), np.uint64(64 - width)
+    i, end = 0, len(out)
+    while i < end:
         bit = (first + i) * width
         byte = bit >> 3
-        window = (int(raw[byte]) << 8) | int(raw[min(byte + 1, last)])
-        out[i] = (window >> (16 - width - (bit & 7))) & mask
+        if bit & 7 or end - i < 8 or byte + 7 > last:
+            both = (int(raw[byte]) << 8) | int(raw[min(byte + 1, last)])
+            out[i] = (both >> (16 - width - (bit & 7))) & ((1 << width) - 1)
+            i += 1
+            continue
+        # eight cells at a time; places that may be below 0 are looked at, these are not
+        place, cell, window = np.uint64(byte), np.uint64(i), np.uint64(0)
+        for k in range(8):
+            window |= np.uint64(raw[place + np.uint64(k)]) << np.uint64(56 - 8 * k)
+        for k in range(8):
+            out[cell + np.uint64(k)] = window >> (top - size * np.uint64(k)) & mask
+        i += 8
 
 
 @compiled

@@ -134,7 +134,7 @@ class _Run:
     @property
     def is_full(self) -> bool:
         if self._stream is not None and self._stream.numbers:
-            return self._stream.numbers >= _STREAM_NUMBERS
+            return sum(row.count for row in self.rows) >= _STREAM_NUMBERS
         return sum(map(len, self._payloads)) >= _SEGMENT_BYTES
 
     def add(self, name: str, tensor: BitTensor, *, small: bool) -> None:

@@ -141,3 +141,13 @@ def test_a_symbol_beyond_16_bits_is_refused_wherever_it_stands() -> None:
     assert decode_symbols(ByteReader(head + b"\x00"), 2).tolist() == [65535, 65535]
     with pytest.raises(StorageError, match="exceeds 16 bits"):
         decode_symbols(ByteReader(head + bytes([0b01000000])), 2)
+
+
+@pytest.mark.parametrize("width", range(17))
+@pytest.mark.parametrize("first", [0, 1, 8, 777])
+def test_cells_of_bits_are_read_from_any_place(width: int, first: int) -> None:
+    symbols = np.random.default_rng(width).integers(0, 1 << width, 1603).astype(np.uint16)
+    raw = np.frombuffer(pack_bits(symbols, width), dtype=np.uint8)
+    for count in (0, 1, 7, 8, 9, 1603 - first):
+        found = unpack_bits(raw, first, count, width)
+        np.testing.assert_array_equal(found, symbols[first : first + count])

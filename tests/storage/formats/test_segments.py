@@ -106,3 +106,10 @@ def test_what_contexts_cannot_make_smaller_takes_another_codec() -> None:
     tensor = BitTensor(dtype="U8", shape=(50, 100), words=noise)
     file = io.BytesIO(pack(Contents(tensors={"noise": tensor}), "small"))
     assert read_header(file).rows[0].size_bytes <= 5010
+
+
+def test_large_tensors_beside_a_stream_end_segments() -> None:
+    tensors = {"a": integers(0, (40, 40))}
+    tensors |= {f"{k}": floats(k, 1 << 18) for k in range(6)}
+    file = io.BytesIO(pack(Contents(tensors=tensors), "small"))
+    assert [count for count, _, _ in read_header(file).segments] == [3, 1, 1, 1, 1]
