@@ -1,6 +1,6 @@
 """The loops over symbols and words that numba makes several times faster; numpy does without."""
 
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 from nncfx.storage.codecs.compiled import compiled
 
 __all__ = ["ans_step", "ans_write", "join_words", "unpack_cells"]
+
+_CELLS: Final = 8
+"""Cells that begin and end with bytes, whatever their width."""
 
 Cells: TypeAlias = NDArray[np.uint64]
 Words: TypeAlias = NDArray[np.unsignedinteger[Any]]
@@ -95,7 +98,7 @@ def unpack_cells(raw: NDArray[np.uint8], first: int, width: int, out: NDArray[np
     while i < end:
         bit = (first + i) * width
         byte = bit >> 3
-        if bit & 7 or end - i < 8 or byte + 7 > last:
+        if bit & 7 or end - i < _CELLS or byte + 7 > last:
             both = (int(raw[byte]) << 8) | int(raw[min(byte + 1, last)])
             out[i] = (both >> (16 - width - (bit & 7))) & ((1 << width) - 1)
             i += 1
@@ -104,9 +107,9 @@ def unpack_cells(raw: NDArray[np.uint8], first: int, width: int, out: NDArray[np
         place, cell, window = np.uint64(byte), np.uint64(i), np.uint64(0)
         for k in range(8):
             window |= np.uint64(raw[place + np.uint64(k)]) << np.uint64(56 - 8 * k)
-        for k in range(8):
+        for k in range(_CELLS):
             out[cell + np.uint64(k)] = window >> (top - size * np.uint64(k)) & mask
-        i += 8
+        i += _CELLS
 
 
 @compiled
