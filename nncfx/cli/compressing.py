@@ -5,9 +5,9 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Final, TextIO, TypeAlias
 
 import typer
 from rich import box
@@ -29,6 +29,7 @@ OUTSIDE: Final = 3
 
 _FOLLOW_SECONDS: Final = 5.0
 
+Say: TypeAlias = Callable[[str], None]
 AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON, not text.")]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Trials that a search makes side by side.")
@@ -53,15 +54,18 @@ def compress(
 
     Killed at any moment, it goes on where it stopped: `nncfx resume FOLDER`.
     """
+    say = _progress(quiet=quiet)
+    say(f"reading {config}")
     from nncfx.tasks import plan_task, read_task
 
     task = read_task(config)
     _tell_unread(task)
     if dry_run:
+        say("making the model and the data, and compressing the model to some levels")
         plan = plan_task(task)
         _print(plan.to_json()) if as_json else _show_plan(plan)
         return
-    _run(task, folder or config.with_name(f"{config.stem}-run"), workers, as_json, quiet)
+    _run(task, folder or config.with_name(f"{config.stem}-run"), workers, as_json, say)
 
 
 def resume(
@@ -72,10 +76,12 @@ def resume(
     quiet: Quiet = False,
 ) -> None:
     """Go on with a run of `nncfx compress` that was stopped or killed."""
+    say = _progress(quiet=quiet)
+    say(f"reading the run in {folder}")
     from nncfx.tasks import read_task
     from nncfx.tasks.run import config_of
 
-    _run(read_task(config_of(folder)), folder, workers, as_json, quiet)
+    _run(read_task(config_of(folder)), folder, workers, as_json, say)
 
 
 def demo(
@@ -88,6 +94,7 @@ def demo(
 
     The file is written to FOLDER/digits.py; killed, `nncfx demo` goes on.
     """
+    say = _progress(quiet=quiet)
     from nncfx.storage.formats.whole_file import write_text
     from nncfx.tasks import digits, read_task
 
@@ -96,7 +103,7 @@ def demo(
     file = folder / "digits.py"
     if not file.exists():
         write_text(file, Path(digits.__file__).read_text(encoding="utf-8"))
-    _run(read_task(file), folder, None, as_json, quiet)
+    _run(read_task(file), folder, None, as_json, say)
 
 
 def status(
@@ -132,10 +139,9 @@ def status(
             Console().print(f"Report written to {html}", soft_wrap=True, markup=False)
 
 
-def _run(task: "Task", folder: Path, workers: int | None, as_json: bool, quiet: bool) -> None:
+def _run(task: "Task", folder: Path, workers: int | None, as_json: bool, say: Say) -> None:
     from nncfx.tasks import run_task
 
-    say = _progress(quiet=quiet)
     say(f"run in {folder}")
     if workers is not None and task.config.search is None:
         raise ArgumentError(
@@ -179,7 +185,7 @@ class _FirstLine(logging.Formatter):
         return text if record.levelno >= logging.WARNING else text.partition("\n")[0]
 
 
-def _progress(*, quiet: bool) -> Any:  # noqa: ANN401 (a function of a line)
+def _progress(*, quiet: bool) -> Say:
     """Let the log of nncfx go to standard error, with the time where that is no terminal."""
     logger = logging.getLogger("nncfx")
     handler = _StandardError()
@@ -188,7 +194,11 @@ def _progress(*, quiet: bool) -> Any:  # noqa: ANN401 (a function of a line)
     logger.addHandler(handler)
     logger.propagate = False
     logger.setLevel(logging.WARNING if quiet else logging.INFO)
-    return logger.info
+
+    def say(line: str) -> None:
+        logger.info("%s", line)
+
+    return say
 
 
 def _tell_unread(task: "Task") -> None:
@@ -251,7 +261,9 @@ def _show_status(found: "RunStatus") -> None:
     what = "trial" if found.kind == "search" else "step"
     if found.at_most:
         failed = f", {found.failed} failed" if found.failed else ""
-        lines.append(f"{what} {found.done} of at most {found.at_most}{failed}")
+        parts = found.at_most // found.stages
+        most = f"{found.stages} stages of {parts}" if found.stages > 1 else f"{found.at_most}"
+        lines.append(f"{what} {found.done} of at most {most}{failed}")
     if found.dense_metric is not None:
         lines.append(f"dense: {found.dense_metric:.4f}; asked for: {found.threshold:.4f}")
     if found.best is not None:
@@ -264,7 +276,13 @@ def _show_status(found: "RunStatus") -> None:
             f"{found.best.objective:.6g}"
         )
     elif found.kind == "search":
-        lines.append("best so far: nothing keeps the budget yet")
+        none = "nothing kept the budget, the dense model stays"
+        lines.append(none if found.state == "ended" else "best so far: nothing keeps the budget")
+    if found.unsure:
+        lines.append(
+            f"{found.unsure} of the trials keep it, but not by two standard errors of their loss: "
+            "more examples for validation would tell"
+        )
     if found.level is not None:
         lines.append(f"level {found.level:.4g}")
     if found.seconds_left is not None:
@@ -277,6 +295,15 @@ def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def _change(speed_up: float) -> str:
+    if speed_up >= 1:
+        return f"{speed_up:.2f} times as fast"
+    return (
+        f"SLOWER: {1 / speed_up:.2f} times the time. Floats are fast where whole channels go, "
+        "integers where the processor multiplies bytes (docs/engines.md)"
+    )
 
 
 def _show_result(result: "TaskResult") -> None:
@@ -295,7 +322,7 @@ def _show_result(result: "TaskResult") -> None:
     if "speed_up" in facts:
         times = facts["latency_ms"]
         is_clear = facts.get("is_clear", True)  # results of before have no such word
-        change = f"{facts['speed_up']:.2f} times as fast" if is_clear else "no clear change"
+        change = _change(facts["speed_up"]) if is_clear else "no clear change"
         dense, exported = times["dense"], times["exported"]
         lines.append(f"{facts['runtime']:12} {dense:.3g} ms -> {exported:.3g} ms, {change}")
     if "exported_metric" in facts:

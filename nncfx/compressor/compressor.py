@@ -10,6 +10,7 @@ from nncfx.compressor.result import CompressionResult
 from nncfx.compressor.run import compress
 from nncfx.compressor.settings import CompressorSettings
 from nncfx.config import AnyConfig
+from nncfx.errors import ArgumentError
 from nncfx.narration import narrated
 
 __all__ = ["Compressor"]
@@ -40,9 +41,16 @@ class Compressor(CompressorSettings):
 
         Raises:
             ConfigError: `config` has faults or no such section.
-            ArgumentError: as for the compressor itself.
+            ArgumentError: as for the compressor itself; or its objective names code, which only
+                `nncfx compress` runs, and `parts` have none.
         """
-        return cls(**(arguments_from(config, parts.get("example_inputs")) | parts))
+        arguments = arguments_from(config, parts.get("example_inputs")) | parts
+        if "objective" not in arguments:
+            raise ArgumentError(
+                "search.objective names code, which nncfx compress alone runs. Pass it: "
+                "Compressor.from_config(config, objective=Minimize(function), ...).",
+            )
+        return cls(**arguments)
 
     def run(self) -> CompressionResult:
         """Search, compress, thin, time, and return the result with its evidence.

@@ -51,6 +51,7 @@ def arguments_from(
 ) -> dict[str, Any]:
     """Return what the section `search` of `config` says, by the compressor's argument.
 
+    An objective that names code is left out: only a task runs what a file names.
     Objective "predicted" traces candidates on `example_inputs`; nothing else reads them.
 
     Raises:
@@ -63,7 +64,7 @@ def arguments_from(
     if search is None or config.compression:
         raise config_error(list(_faults(config)))
     return {
-        "objective": _objective(search, example_inputs),
+        **({} if search.is_own else {"objective": _objective(search, example_inputs)}),
         "optimizer": _recovery(search),
         **(_of_space(search) if search.is_space else _of_level(search)),
         **{name: getattr(search, name) for name in _PASSED_ON},

@@ -239,16 +239,17 @@ def search(prepared: Prepared, timer: CandidateTimer, scratch: Path | None) -> F
             )
         count = len(result.trials)
     found = Found(result=result, trials=trials, factories=factories)
-    narrator.found(f"chose {found.words} after {count} trials")
+    none = "; nothing kept the budget, the dense model stays" if _is_dense(result) else ""
+    narrator.found(f"chose {found.words} after {count} trials{none}")
     return found
 
 
 def rebuild(prepared: Prepared, found: Found) -> Rebuilt:
     """Make the chosen model again; one that the judging data refuse gives way to a safer one."""
-    prepared.narrator.now("measuring the chosen model against the dense one")
     judged = 0
     while True:
         judged += 1
+        prepared.narrator.now(f"making {found.words} again, and judging it")
         candidate, scheme = _made(prepared.settings, found)
         judgement, metric = prepared.judge.judgement(candidate.model, judged)
         rebuilt = Rebuilt(
@@ -271,6 +272,7 @@ def rebuild(prepared: Prepared, found: Found) -> Rebuilt:
 def prove(prepared: Prepared, rebuilt: Rebuilt, timer: CandidateTimer) -> CompressionResult:
     """Measure the winner against the dense model, and return it with its evidence."""
     settings, result, before = prepared.settings, rebuilt.result, prepared.settings.after
+    prepared.narrator.now(f"timing the chosen model beside the dense one in {settings.runtime}")
     notes = (
         prepared.sample_note,
         *notes_on(result, rebuilt.scheme, prepared.model, settings.objective),

@@ -11,6 +11,7 @@ from nncfx.config.faults import Fault
 from nncfx.config.option import LEVEL, Limits, option, required
 from nncfx.config.scheme import KEYS_OF_SCHEMES, SchemeConfig
 from nncfx.config.section import Section
+from nncfx.errors import did_you_mean
 
 __all__ = [
     "ADMMRecovery",
@@ -148,6 +149,12 @@ class SearchedScheme(SchemeConfig):
                 )
 
 
+_OBJECTIVES: Final = [
+    *("file_size", "footprint", "latency", "macs", "parameters"),
+    *("predicted", "throughput"),
+]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchConfig(Section):
     """A search of the level, or of a space, as `nncfx.Compressor.from_config` runs it.
@@ -157,15 +164,10 @@ class SearchConfig(Section):
     Source: Condensa (Joseph et al. 2020), Listing 1.
     """
 
-    objective: Literal[
-        "file_size",
-        "footprint",
-        "latency",
-        "macs",
-        "parameters",
-        "predicted",
-        "throughput",
-    ] = required("what to improve")
+    objective: str = required(
+        "what to improve; of nncfx compress also an objective of yours: 'file.py:name'",
+        schema={"type": "string", "examples": _OBJECTIVES},
+    )
     schemes: tuple[SearchedScheme, ...] = required(
         "what compresses; several are applied in their order",
         single=True,
@@ -205,13 +207,26 @@ class SearchConfig(Section):
     title: str | None = option(None, "how the report calls the whole")
 
     @property
+    def is_own(self) -> bool:
+        """Whether the objective is one of the user's, named as code."""
+        return ":" in self.objective
+
+    @property
     def is_space(self) -> bool:
         """Whether more than one level is searched."""
         return any(one.level or one.choices for one in self.schemes)
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the faults of a reserve above the budget, and of a table without its objective."""
+        """Yield the faults of an objective, of its table, and of a reserve above the budget."""
+        if not self.is_own and self.objective not in _OBJECTIVES:
+            yield Fault(
+                path="objective",
+                problem=f"'{self.objective}' is not known here."
+                f"{did_you_mean(self.objective, _OBJECTIVES)} Use one of "
+                f"{', '.join(_OBJECTIVES)}; or, in the config of nncfx compress, name one of "
+                "yours: 'file.py:name'.",
+            )
         if (self.objective == "predicted") != (self.latency_table is not None):
             yield Fault(
                 path="latency_table",

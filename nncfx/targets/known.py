@@ -129,7 +129,7 @@ _HAGO_KERNELS: Final = Hardware(
 
 _SEVEN_BITS: Final = (
     "quantize with 7 bits of weights: QuantizeOptions(overflow_fix='enable'), in a config "
-    "'overflow_fix': 'enable'"
+    "'overflow_fix': 'enable' beside 'algorithm': 'quantization'"
 )
 _VECTORS: Final = Alignment(16, 4)
 """CPUs compute vectors of 16 floats."""
@@ -160,7 +160,7 @@ _ONNXRUNTIME: Final = Target(
     saturation_mend=(
         "Let the session have the config entry 'session.x64quantprecision' with '1', as nncfx's "
         f"own runtime has, or, which is faster here, {_SEVEN_BITS}, or "
-        "target='onnxruntime-avx2'."
+        "target='onnxruntime-avx2' (of a task, 'target' in 'export')."
     ),
 )
 _TENSORRT: Final = Target(

@@ -101,6 +101,7 @@ def plan_task(task: Task) -> TaskPlan:
     Raises:
         NNCFXError: of the config, the model or the data, as the run would raise it at its start.
     """
+    _ = task.objective
     model = task.model()
     dense = _prediction("dense", model, model, task)
     hooks: tuple[PlannedHook, ...] = ()
@@ -222,9 +223,10 @@ def _stages(task: Task) -> Iterator[str]:
     config, export = task.config, task.config.export
     if config.search is not None:
         settings: Mapping[str, Any] = config.search.to_dict()
+        objective = config.search.objective.rpartition(":")[2]
         most = config.search.max_evaluations * (1 if config.search.is_space else 2)
         yield (
-            f"search {config.search.objective} in at most {most} trials, recovery by "
+            f"search {objective} in at most {most} trials, recovery by "
             f"{settings['optimizer']['algorithm']}, budget {config.search.eps:g} of "
             f"{config.metric.rpartition(':')[2]}"
         )

@@ -87,6 +87,7 @@ def run_task(
     folder = Path(folder)
     _begin(task, folder)
     with held(folder):
+        say("making the model and the data")
         compressed, evidence, files = _compressed(task, folder, say, settings or {})
         facts: dict[str, Any] = {}
         model = compressed.model
@@ -185,23 +186,26 @@ def _compressed(
         return Trained(dense=dense, model=dense, metrics=(0.0, 0.0)), None, {}
     file = folder / "model.nncfx"
     if task.config.search is not None:
-        compressed, evidence = _searched(task, folder, file, settings)
+        compressed, evidence = _searched(task, folder, file, settings, say)
     else:
         compressed = train_task(task, folder, say)
         say("measuring the compressed model")
         evidence = evidence_of(task, compressed, save_compressed(file, compressed))
     evidence.write(folder / EVIDENCE)
+    say("writing the report")
     files = {"compressed model": file, "evidence": folder / EVIDENCE}
     report = _reported(folder / "report.html", evidence, say)
     return compressed, evidence, files | ({} if report is None else {"report": report})
 
 
 def _searched(
-    task: Task, folder: Path, file: Path, settings: Mapping[str, Any]
+    task: Task, folder: Path, file: Path, settings: Mapping[str, Any], say: Say
 ) -> tuple[Trained, Evidence]:
     data = task.data
     torch.manual_seed(task.config.train.seed)
-    parts = {
+    own = task.objective
+    parts: dict[str, Any] = {
+        **({} if own is None else {"objective": own}),
         "model": task.model(),
         "trainloader": data.train,
         "valloader": data.validation,
@@ -211,7 +215,9 @@ def _searched(
         "example_inputs": task.example_inputs,
         "folder": folder,
     }
-    result = Compressor.from_config(task.config.base, **parts, **settings).run().save(file)
+    result = Compressor.from_config(task.config.base, **parts, **settings).run()
+    say(f"writing {file}")
+    result.save(file)
     metrics = (result.evidence.dense.accuracy, result.evidence.compressed.accuracy)
     return Trained(dense=result.dense, model=result.model, metrics=metrics), result.evidence
 

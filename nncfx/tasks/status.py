@@ -72,11 +72,13 @@ class RunStatus:
         kind: "search" or "training".
         done: Trials, or steps, that are done; the dense model does not count.
         at_most: How many there will be; a search may end before.
+        stages: In so many parts of equal length: a search of one level has two.
         failed: Trials that failed.
         objective: What is improved; "" in a training.
         threshold: The metric that the search asks for; None in a training.
         dense_metric: Of the model that came in; None where it is not known yet.
-        best: What would be chosen now; None where nothing keeps the threshold yet.
+        best: What would be chosen now; None where nothing keeps the threshold.
+        unsure: Trials that keep the threshold, but not by `nncfx.search.CAUTION` standard errors.
         level: That a training has come to; None in a search.
         seconds_left: At the pace so far and at most; None where there is none yet, or it ended.
         last_change: When something was written last, ISO 8601 in UTC.
@@ -87,11 +89,13 @@ class RunStatus:
     kind: Literal["search", "training"]
     done: int
     at_most: int
+    stages: int = 1
     failed: int = 0
     objective: str = ""
     threshold: float | None = None
     dense_metric: float | None = None
     best: BestTrial | None = None
+    unsure: int = 0
     level: float | None = None
     seconds_left: float | None = None
     last_change: str
@@ -153,13 +157,15 @@ def _of_search(folder: Path, journal: Path) -> RunStatus:
     is_space = header.get("header", {}).get("kind") == "candidates"
     trials = [(_candidate_trial if is_space else _level_trial)(one, journal) for one in records]
     tried = [one for one in trials if not one.is_dense]
-    most = int(search.get("max_evaluations", 0)) * (1 if is_space else 2)
+    stages = 1 if is_space else 2
+    most = int(search.get("max_evaluations", 0)) * stages
     threshold, maximize = _aims(search)
-    kept = [
+    above = [
         one
         for one in tried
-        if one.metric is not None and threshold is not None and one.safe_metric >= threshold
+        if one.metric is not None and threshold is not None and one.metric >= threshold
     ]
+    kept = [one for one in above if threshold is not None and one.safe_metric >= threshold]
     best = (max if maximize else min)(kept, key=lambda one: one.objective or 0.0, default=None)
     pace = sum(one.seconds for one in tried) / len(tried) if tried else None
     dense = next((one.metric for one in trials if one.is_dense), None)
@@ -169,6 +175,7 @@ def _of_search(folder: Path, journal: Path) -> RunStatus:
         kind="search",
         done=len(tried),
         at_most=most,
+        stages=stages,
         failed=sum(one.metric is None for one in tried),
         objective=str(header.get("header", {}).get("objective", "")),
         threshold=threshold,
@@ -178,6 +185,7 @@ def _of_search(folder: Path, journal: Path) -> RunStatus:
         else BestTrial(
             candidate=best.candidate, metric=best.metric or 0.0, objective=best.objective or 0.0
         ),
+        unsure=len(above) - len(kept),
         seconds_left=None
         if pace is None or state == "ended"
         else max(most - len(tried), 0) * pace,

@@ -17,6 +17,7 @@ from nncfx.compressor.preflight import first_batch
 from nncfx.config import Section
 from nncfx.config.option import options_of
 from nncfx.errors import ArgumentError, ConfigError, NNCFXError, did_you_mean, error_text
+from nncfx.objectives import Objective
 from nncfx.tasks.config import DataSection, ModelSection, TaskConfig
 from nncfx.tasks.references import load_module, load_reference
 from nncfx.tasks.weights import load_weights
@@ -27,7 +28,9 @@ __all__ = ["Criterion", "Data", "Task", "read_task"]
 
 Criterion = Callable[[Any, Any], torch.Tensor]
 
-_CODE: Final = ("model", "data", "metric", "criterion")
+_CODE: Final = ("model", "data", "metric")
+_CODE_OF: Final = {"criterion": "train", "objective": "search"}
+"""Names of code in a Python file that are keys of a section."""
 _LOADERS: Final = ("train", "validation", "test")
 
 
@@ -102,6 +105,26 @@ class Task:
         return cast("Metric", self._function(self.config.metric, "metric"))
 
     @property
+    def objective(self) -> Objective | None:
+        """What the search improves, where that is one of the user's.
+
+        Raises:
+            ConfigError: what is named is no objective.
+        """
+        search = self.config.search
+        if search is None or not search.is_own:
+            return None
+        found = load_reference(search.objective, self.path.parent, "search.objective")
+        if not isinstance(found, Objective):
+            raise ConfigError(
+                f"search.objective: '{search.objective}' is a {type(found).__name__}, which does "
+                "not say whether less or more is better. Write objective = Minimize(function) "
+                "or Maximize(function), of nncfx.objectives, where the function takes the model "
+                "and returns a number, and name that.",
+            )
+        return found
+
+    @property
     def criterion(self) -> Criterion:
         """The loss of outputs and targets."""
         name = self.config.train.criterion
@@ -162,7 +185,8 @@ def read_task(path: str | Path) -> Task:
     """Return the task that a JSON config, or a Python file, describes.
 
     A Python file has the sections as names: `model`, `data`, `metric` and `criterion` are
-    functions (or the object itself), the others return, or are, what JSON would hold.
+    functions (or the object itself), `objective` is a `Minimize` or `Maximize` of one, the others
+    return, or are, what JSON would hold.
 
     Raises:
         ConfigError: the file cannot be read, or has faults, all of which are listed.
@@ -183,11 +207,15 @@ def _of_module(module: ModuleType, path: Path) -> TaskConfig:
     sections |= {
         name: f"{path.name}:{name}" for name in _CODE if name in vars(module) and name in known
     }
-    if "criterion" in vars(module):
-        sections["train"] = {
-            "criterion": f"{path.name}:criterion",
-            **sections.get("train", {}),
-        }
+    for name, section in _CODE_OF.items():
+        if name in vars(module):
+            given = sections.get(section, {})
+            if name in given:
+                raise ConfigError(
+                    f"'{path}' defines '{name}', and '{section}' says {given[name]!r}. Take one "
+                    "of them out.",
+                )
+            sections[section] = {name: f"{path.name}:{name}", **given}
     if not sections:
         raise ConfigError(
             f"'{path}' has none of the sections of a task: {', '.join(sorted(known))}. Define "

@@ -96,3 +96,44 @@ def test_weights_come_from_a_file_of_their_own(write: Write, tmp_path: Path) -> 
     torch.save(nn.Linear(1, 1), tmp_path / "w.pt")
     with pytest.raises(StorageError, match=r"\(it is a pickle of objects, such as torch.nn.mod"):
         read_task(path).model()
+
+
+OBJECTIVE = """
+from nncfx.objectives import Maximize, Minimize
+
+def kernels(model):
+    return sum(1 for one in model.modules() for _ in one.parameters(recurse=False))
+
+fewest, most = Minimize(kernels), Maximize(kernels, name="most kernels")
+"""
+
+
+def test_an_objective_of_ones_own_is_named_by_its_file(
+    write: Write, search: dict[str, Any], tmp_path: Path
+) -> None:
+    path = write(search=search | {"objective": "mine.py:most"})
+    (tmp_path / "mine.py").write_text(OBJECTIVE)
+    found = read_task(path).objective
+    assert found is not None
+    assert (found.name, found.maximize) == ("most kernels", True)
+    assert read_task(write(search=search)).objective is None
+    bare = read_task(write(search=search | {"objective": "mine.py:kernels"}))
+    with pytest.raises(ConfigError, match=r"kernels' is a function.*Write objective = Min"):
+        _ = bare.objective
+
+
+def test_a_python_file_has_its_objective_at_the_top(
+    write: Write, search: dict[str, Any], tmp_path: Path
+) -> None:
+    write()
+    path = tmp_path / "own.py"
+    code = (tmp_path / "net.py").read_text() + OBJECTIVE + "objective = fewest\n"
+    del search["objective"]
+    path.write_text(f"{code}search = {search!r}\n")
+    found = read_task(path).objective
+    assert found is not None
+    assert (found.name, found.maximize) == ("kernels", False)
+    twice = tmp_path / "twice.py"
+    twice.write_text(f"{code}search = {search | {'objective': 'macs'}!r}\n")
+    with pytest.raises(ConfigError, match="defines 'objective', and 'search' says 'macs'"):
+        read_task(twice)

@@ -163,7 +163,7 @@ def forward(
     with torch.no_grad(), preserved(model, train=train):
         for tensor in tensors_in((args, kwargs)):
             mode.take_input(tensor)
-        with _explained(model), mode.stack.listening(), mode:
+        with _explained(model, (args, kwargs)), mode.stack.listening(), mode:
             result = model(*args, **kwargs)
         outputs = tensors_in(result)
         if not outputs:
@@ -177,7 +177,7 @@ def forward(
 
 
 @contextmanager
-def _explained(model: nn.Module) -> Iterator[None]:
+def _explained(model: nn.Module, call: tuple[Any, ...]) -> Iterator[None]:
     try:
         yield
     except NNCFXError:
@@ -185,9 +185,12 @@ def _explained(model: nn.Module) -> Iterator[None]:
     except Exception as error:
         if machine_fault(error) is not None:
             raise
+        shapes = ", ".join(f"{list(one.shape)} {one.dtype}" for one in tensors_in(call))
         raise TracingError(
-            f"{type(model).__name__} refuses the example inputs: {error_text(error)}. "
-            f"Pass what its forward takes: {INPUT_FORMS}; on the model's device, in its dtype.",
+            f"{type(model).__name__} refuses the example inputs: {error_text(error)}. They are "
+            f"{shapes.replace('torch.', '') or 'no tensors'}. Pass what its forward takes: "
+            f"{INPUT_FORMS}; on the model's device, in its dtype. A config's 'input_info' makes "
+            "them by its 'sample_size'.",
         ) from error
 
 
