@@ -266,22 +266,23 @@ def _show_status(found: "RunStatus") -> None:
         lines.append(f"{what} {found.done} of at most {most}{failed}")
     if found.dense_metric is not None:
         lines.append(f"dense: {found.dense_metric:.4f}; asked for: {found.threshold:.4f}")
+    best = "best" if found.state == "ended" else "best so far"
     if found.best is not None:
         chosen = ", ".join(
             f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
             for name, value in found.best.candidate.items()
         )
         lines.append(
-            f"best so far: {chosen}: metric {found.best.metric:.4f}, {found.objective} "
+            f"{best}: {chosen}: metric {found.best.metric:.4f}, {found.objective} "
             f"{found.best.objective:.6g}"
         )
     elif found.kind == "search":
-        none = "nothing kept the budget, the dense model stays"
-        lines.append(none if found.state == "ended" else "best so far: nothing keeps the budget")
+        stays = "; the dense model stays" if found.state == "ended" else ""
+        lines.append(f"{best}: nothing keeps the budget{stays}")
     if found.unsure:
         lines.append(
-            f"{found.unsure} of the trials keep it, but not by two standard errors of their loss: "
-            "more examples for validation would tell"
+            "trials that keep the budget, but not by two standard errors of their loss: "
+            f"{found.unsure}; more examples for validation would tell"
         )
     if found.level is not None:
         lines.append(f"level {found.level:.4g}")

@@ -235,13 +235,15 @@ def _capture(
 ) -> torch.onnx.ONNXProgram:
     try:
         know_shapes()
-        with _quiet(), matching_first_nodes_first(), contextlib.ExitStack() as stack:
+        with matching_first_nodes_first(), contextlib.ExitStack() as stack:
             stack.enter_context(recurrent_shapes())
-            captured = captured_program(model, call, axes)
+            with _quiet():
+                captured = captured_program(model, call, axes)
             # a program holds its calls; a model that it could not capture makes them yet
             if captured is None:
                 stack.enter_context(ExportableCalls())
             narrator.now("translating to ONNX operators")
+            stack.enter_context(_quiet())
             program = torch.onnx.export(
                 captured or model,
                 call[0],
