@@ -116,7 +116,7 @@ def _round_alone(parameter: Tensor, diagonal: Tensor, rate: float) -> float:
     curvature = (own + found.mean()) / 2
     if not rows.numel() or not bool(curvature.any()):
         return 0.0
-    step = best_step(curvature.mean(), rate)
+    step = best_step(rows, curvature.mean(), rate)
     return _put(parameter, round_weights(rows, curvature, step, rate)[0], step)
 
 

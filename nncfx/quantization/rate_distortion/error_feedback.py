@@ -35,7 +35,7 @@ class LayerRounding:
 
     def best_step(self, rate: float) -> float:
         """Return the step at which a bit is worth `rate`."""
-        return best_step(self._columns * self._factors.mean(), rate)
+        return best_step(self._rows, self._columns * self._factors.mean(), rate)
 
     @torch.no_grad()
     def integers(self, step: float, rate: float) -> Tensor:

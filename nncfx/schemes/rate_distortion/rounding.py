@@ -18,13 +18,15 @@ _SHORT: Final = 7
 """Bits of a step's factor below the highest: products with integers are exact in float32."""
 
 
-def best_step(curvature: Tensor, rate: float) -> float:
+def best_step(weight: Tensor, curvature: Tensor, rate: float) -> float:
     """Return the step at which a bit more or less is worth `rate`, of a uniform quantizer.
 
     With noise of step**2 / 12 and half a step for each bit, the loss that a bit saves is
-    curvature * step**2 * ln(2) / 6.
+    curvature * step**2 * ln(2) / 6. The step is not so fine that the largest weight would lie
+    beyond the integers that files store.
 
     Args:
+        weight: What is to be rounded.
         curvature: How the loss grows with the squared error of each weight; the geometric mean of
             those above zero counts.
         rate: Loss per bit, above 0.
@@ -33,7 +35,8 @@ def best_step(curvature: Tensor, rate: float) -> float:
     """
     positive = curvature[curvature > 0].double()
     mean = math.exp(float(positive.log().mean())) if positive.numel() else 1.0
-    return short_step(math.sqrt(6 * rate / (math.log(2) * mean)))
+    least = float(weight.abs().max()) / _LARGEST * (1 + 2**-_SHORT)  # short steps may be shorter
+    return short_step(max(least, math.sqrt(6 * rate / (math.log(2) * mean))))
 
 
 def short_step(step: float) -> float:
