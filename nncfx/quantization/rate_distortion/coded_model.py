@@ -13,7 +13,7 @@ from nncfx.quantization.rate_distortion.curvature import OutputCurvature
 from nncfx.quantization.rate_distortion.error_feedback import LayerRounding
 from nncfx.quantization.rate_distortion.output_matching import adjustable_parameters, match_outputs
 from nncfx.schemes.rate_distortion.code_lengths import estimated_bits
-from nncfx.schemes.rate_distortion.rounding import best_step, round_weights
+from nncfx.schemes.rate_distortion.rounding import best_step, finest_step, round_weights
 
 __all__ = ["Coder", "Rounded"]
 
@@ -116,8 +116,16 @@ def _round_alone(parameter: Tensor, diagonal: Tensor, rate: float) -> float:
     curvature = (own + found.mean()) / 2
     if not rows.numel() or not bool(curvature.any()):
         return 0.0
-    step = best_step(rows, curvature.mean(), rate)
+    step = best_step(curvature.mean(), rate)
+    if step < finest_step(rows):
+        return _shorten(parameter)
     return _put(parameter, round_weights(rows, curvature, step, rate)[0], step)
+
+
+def _shorten(parameter: Tensor) -> float:
+    """Round to bfloat16 what is too wide for one step, as norms over dead channels; its bits."""
+    parameter.data.copy_(parameter.data.bfloat16())
+    return 16.0 * parameter.numel()
 
 
 def _put(parameter: Tensor, integers: Tensor, step: float) -> float:

@@ -4,7 +4,12 @@ import torch
 from torch import Tensor
 
 from nncfx.quantization.rounding.curvature import curvature, replace_columns
-from nncfx.schemes.rate_distortion.rounding import best_step, cheapest, round_weights
+from nncfx.schemes.rate_distortion.rounding import (
+    best_step,
+    cheapest,
+    finest_step,
+    round_weights,
+)
 
 __all__ = ["LayerRounding"]
 
@@ -35,7 +40,8 @@ class LayerRounding:
 
     def best_step(self, rate: float) -> float:
         """Return the step at which a bit is worth `rate`."""
-        return best_step(self._rows, self._columns * self._factors.mean(), rate)
+        step = best_step(self._columns * self._factors.mean(), rate)
+        return max(step, finest_step(self._rows))
 
     @torch.no_grad()
     def integers(self, step: float, rate: float) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nncfx.schemes.rate_distortion.code_lengths import CodeLengths, neighbour_contexts
 
-__all__ = ["best_step", "cheapest", "round_weights", "short_step"]
+__all__ = ["best_step", "cheapest", "finest_step", "round_weights", "short_step"]
 
 _PASSES: Final = 3
 """Rounds of choosing integers and learning code lengths from them; the fourth changes little."""
@@ -18,15 +18,13 @@ _SHORT: Final = 7
 """Bits of a step's factor below the highest: products with integers are exact in float32."""
 
 
-def best_step(weight: Tensor, curvature: Tensor, rate: float) -> float:
+def best_step(curvature: Tensor, rate: float) -> float:
     """Return the step at which a bit more or less is worth `rate`, of a uniform quantizer.
 
     With noise of step**2 / 12 and half a step for each bit, the loss that a bit saves is
-    curvature * step**2 * ln(2) / 6. The step is not so fine that the largest weight would lie
-    beyond the integers that files store.
+    curvature * step**2 * ln(2) / 6.
 
     Args:
-        weight: What is to be rounded.
         curvature: How the loss grows with the squared error of each weight; the geometric mean of
             those above zero counts.
         rate: Loss per bit, above 0.
@@ -35,8 +33,12 @@ def best_step(weight: Tensor, curvature: Tensor, rate: float) -> float:
     """
     positive = curvature[curvature > 0].double()
     mean = math.exp(float(positive.log().mean())) if positive.numel() else 1.0
-    least = float(weight.abs().max()) / _LARGEST * (1 + 2**-_SHORT)  # short steps may be shorter
-    return short_step(max(least, math.sqrt(6 * rate / (math.log(2) * mean))))
+    return short_step(math.sqrt(6 * rate / (math.log(2) * mean)))
+
+
+def finest_step(weight: Tensor) -> float:
+    """Return the finest step at which no weight lies beyond the integers that files store."""
+    return short_step(float(weight.abs().max()) / _LARGEST * (1 + 2**-_SHORT))
 
 
 def short_step(step: float) -> float:

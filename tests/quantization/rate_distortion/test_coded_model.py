@@ -58,3 +58,15 @@ def test_matching_lowers_the_error() -> None:
         for match in (True, False)
     ]
     assert errors[0] < errors[1]
+
+
+def test_norms_over_dead_channels_leave_the_living_ones_exact() -> None:
+    """A channel that is always nearly zero has a norm weight of thousands, the others of one."""
+    torch.manual_seed(2)
+    model, ids = Net().eval(), torch.randint(40, (64, 12))
+    with torch.no_grad():
+        model.conv.weight[0] *= 1e-6
+        model.norm.weight[0] = 1e5
+    coder = Coder(model, measure_curvature(model, [ids]), [ids])
+    found = coder.rounded(1e-9, match=False).model.get_parameter("norm.weight")
+    assert (found / model.norm.weight - 1).abs().max() < 2**-8
