@@ -160,7 +160,8 @@ def _run(task: "Task", folder: Path, workers: int | None, as_json: bool, say: Sa
     else:
         _show_result(result)
     judgement = None if result.evidence is None else result.evidence.judgement
-    if judgement is not None and not judgement.is_inside:
+    is_inside = judgement is None or judgement.is_inside
+    if not (is_inside and result.facts.get("file_is_inside", True)):
         raise typer.Exit(OUTSIDE)
 
 
@@ -262,8 +263,8 @@ def _show_status(found: "RunStatus") -> None:
     if found.at_most:
         failed = f", {found.failed} failed" if found.failed else ""
         parts = found.at_most // found.stages
-        most = f"{found.stages} stages of {parts}" if found.stages > 1 else f"{found.at_most}"
-        lines.append(f"{what} {found.done} of at most {most}{failed}")
+        stages = f", {parts} in each of {found.stages} stages" if found.stages > 1 else ""
+        lines.append(f"{what} {found.done} of at most {found.at_most}{stages}{failed}")
     if found.dense_metric is not None:
         lines.append(f"dense: {found.dense_metric:.4f}; asked for: {found.threshold:.4f}")
     best = "best" if found.state == "ended" else "best so far"
@@ -273,7 +274,7 @@ def _show_status(found: "RunStatus") -> None:
             for name, value in found.best.candidate.items()
         )
         lines.append(
-            f"{best}: {chosen}: metric {found.best.metric:.4f}, {found.objective} "
+            f"{best}: {chosen}: {found.metric} {found.best.metric:.4f}, {found.objective} "
             f"{found.best.objective:.6g}"
         )
     elif found.kind == "search":
@@ -327,6 +328,11 @@ def _show_result(result: "TaskResult") -> None:
         dense, exported = times["dense"], times["exported"]
         lines.append(f"{facts['runtime']:12} {dense:.3g} ms -> {exported:.3g} ms, {change}")
     if "exported_metric" in facts:
-        lines.append(f"{'the file has':12} {facts['exported_metric']:.4f}")
+        name, found = facts.get("metric", "metric"), facts["exported_metric"]
+        dense = facts.get("dense_file_metric")
+        beside = "" if dense is None else f", dense {dense:.4f}"
+        lines.append(f"{'the file has':12} {name} {found:.4f}{beside}")
+    if not facts.get("file_is_inside", True):
+        lines.append("OUTSIDE of the budget: the file, after its export")
     lines += [f"{name:12} {path}" for name, path in result.files.items()]
     sys.stdout.write("\n".join(lines) + "\n")

@@ -3,7 +3,8 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Final
+from pprint import pformat
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -15,7 +16,7 @@ configs = typer.Typer(
     help="Check, begin and describe configs.", no_args_is_help=True, pretty_exceptions_enable=False
 )
 
-_CODE: Final = '''"""What {config} names: replace each function by yours."""
+_CODE: Final = '''"""{told}"""
 
 import torch
 from torch import nn
@@ -89,37 +90,42 @@ def check(
 
 @configs.command()
 def init(
-    config: Annotated[Path, typer.Argument(help="The file to write.")] = Path("task.json"),
+    config: Annotated[Path, typer.Argument(help="What to write: .json or .py.")] = Path(
+        "task.json"
+    ),
     *,
     search: Annotated[
         bool, typer.Option(help="Whether the level is searched, or algorithms are trained.")
     ] = True,
 ) -> None:
-    """Write a config that runs as it is, with the code that it names beside it."""
+    """Write a task that runs as it is: JSON, with the code that it names beside it, or Python."""
     from nncfx.storage.formats.whole_file import write_text
 
     code = config.with_suffix(".py")
-    if config.suffix != ".json":
-        raise ArgumentError(f"'{config}' is to hold JSON. Name it {config.with_suffix('.json')}.")
-    for file in (config, code):
+    if config.suffix not in {".json", ".py"}:
+        raise ArgumentError(f"'{config}' is neither .json nor .py. Name it task.json or task.py.")
+    files = [config] if config == code else [config, code]
+    for file in files:
         if file.exists():
             raise ArgumentError(f"'{file}' is there already. Name another file, or delete it.")
-    document = {
-        "model": f"{code.name}:model",
-        "data": f"{code.name}:data",
-        **(
-            {"train": {"criterion": "cross_entropy"}, "search": _SEARCH}
-            if search
-            else {
-                "train": {"criterion": "cross_entropy", "epochs": 3, "lr": 0.01},
-                "compression": _COMPRESSION,
-            }
-        ),
+    sections: dict[str, Any] = {
+        "train": {"criterion": "cross_entropy"}
+        if search
+        else {"criterion": "cross_entropy", "epochs": 3, "lr": 0.01},
+        **({"search": _SEARCH} if search else {"compression": _COMPRESSION}),
         "export": {"file": "model.onnx", "target": "onnxruntime", "quantize": search},
     }
-    write_text(code, _CODE.format(config=config.name))
-    write_text(config, json.dumps(document, indent=2) + "\n")
-    sys.stdout.write(f"{config} and {code} written; now: nncfx compress {config} --dry-run\n")
+    if config == code:
+        told = "A task: replace each function by yours."
+        listed = (f"{name} = {pformat(one, sort_dicts=False)}" for name, one in sections.items())
+        text = "\n\n".join([_CODE.format(told=told), *listed]) + "\n"
+    else:
+        text = _CODE.format(told=f"What {config.name} names: replace each function by yours.")
+        named = {"model": f"{code.name}:model", "data": f"{code.name}:data"}
+        write_text(config, json.dumps(named | sections, indent=2) + "\n")
+    write_text(code, text)
+    written = " and ".join(map(str, files))
+    sys.stdout.write(f"{written} written; now: nncfx compress {config} --dry-run\n")
 
 
 @configs.command()

@@ -11,6 +11,7 @@ from torch import nn
 
 from nncfx.channels import analyze_channels
 from nncfx.compressor.evaluation.examples import one_example
+from nncfx.compressor.evaluation.metrics import metric_name
 from nncfx.compressor.from_config import arguments_from
 from nncfx.compressor.trials.candidate import CandidateFactory, packed_bytes
 from nncfx.compressor.trials.candidate_timer import CandidateTimer
@@ -223,12 +224,14 @@ def _stages(task: Task) -> Iterator[str]:
     config, export = task.config, task.config.export
     if config.search is not None:
         settings: Mapping[str, Any] = config.search.to_dict()
-        objective = config.search.objective.rpartition(":")[2]
-        most = config.search.max_evaluations * (1 if config.search.is_space else 2)
+        own = task.objective
+        objective = config.search.objective if own is None else own.name
+        most = config.search.max_evaluations
+        trials = f"{most} trials" if config.search.is_space else f"2 stages of {most} trials"
         yield (
-            f"search {objective} in at most {most} trials, recovery by "
+            f"search {objective} in at most {trials}, recovery by "
             f"{settings['optimizer']['algorithm']}, budget {config.search.eps:g} of "
-            f"{config.metric.rpartition(':')[2]}"
+            f"{metric_name(task.metric)}"
         )
     if config.compression:
         names = ", ".join(one.algorithm for one in config.compression)

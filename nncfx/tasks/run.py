@@ -275,13 +275,18 @@ def _timed(
     export_onnx(dense, plain, task.example_inputs, target, dynamic_batch=export.dynamic_batch)
     runtime = runtime_named(target.runtime or target.name)
     facts: dict[str, Any] = {"runtime": runtime.name, "dense_onnx_bytes": plain.stat().st_size}
-    options = BuildOptions()
+    search = task.config.search
+    options = BuildOptions(threads=None if search is None else search.threads)
     with runtime.build(plain, options) as one, runtime.build(file, options) as other:
         times = time_sessions({"dense": one, "exported": other}, task.example_inputs)
         if task.config.data is not None and export.dynamic_batch:
             judges = task.data.test or task.data.validation
             facts["metric"] = metric_name(task.metric)
             facts["exported_metric"] = metric_through(other, judges, task.metric)
+            facts["dense_file_metric"] = metric_through(one, judges, task.metric)
+            if search is not None:
+                lost = facts["dense_file_metric"] - facts["exported_metric"]
+                facts["file_is_inside"] = lost <= search.eps
     facts["latency_ms"] = {name: one.median_ms for name, one in times.items()}
     outcome = verdict(times["dense"], times["exported"])
     facts |= {"speed_up": outcome.speed_up, "is_clear": outcome.winner is not None}

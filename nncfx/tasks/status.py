@@ -75,6 +75,7 @@ class RunStatus:
         stages: In so many parts of equal length: a search of one level has two.
         failed: Trials that failed.
         objective: What is improved; "" in a training.
+        metric: What judges, by its name.
         threshold: The metric that the search asks for; None in a training.
         dense_metric: Of the model that came in; None where it is not known yet.
         best: What would be chosen now; None where nothing keeps the threshold.
@@ -92,6 +93,7 @@ class RunStatus:
     stages: int = 1
     failed: int = 0
     objective: str = ""
+    metric: str = "metric"
     threshold: float | None = None
     dense_metric: float | None = None
     best: BestTrial | None = None
@@ -178,6 +180,7 @@ def _of_search(folder: Path, journal: Path) -> RunStatus:
         stages=stages,
         failed=sum(one.metric is None for one in tried),
         objective=str(header.get("header", {}).get("objective", "")),
+        metric=str(header.get("header", {}).get("metric", "metric")),
         threshold=threshold,
         dense_metric=dense,
         best=None

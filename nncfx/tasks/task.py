@@ -215,11 +215,16 @@ def _of_module(module: ModuleType, path: Path) -> TaskConfig:
                     f"'{path}' defines '{name}', and '{section}' says {given[name]!r}. Take one "
                     "of them out.",
                 )
+            if section == "search" and not given:
+                raise ConfigError(
+                    f"'{path}' defines 'objective', and has no 'search' that would improve it. "
+                    "Take it out, or add the section.",
+                )
             sections[section] = {name: f"{path.name}:{name}", **given}
     if not sections:
         raise ConfigError(
             f"'{path}' has none of the sections of a task: {', '.join(sorted(known))}. Define "
-            "functions of these names; nncfx config init --python writes a file to begin with.",
+            "functions of these names; nncfx config init task.py writes a file to begin with.",
         )
     return TaskConfig.from_dict(sections)
 

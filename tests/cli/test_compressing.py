@@ -54,11 +54,27 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(begun: Path) -> None:
     assert plan["predictions"][0]["at"] == "dense"
     assert plan["predictions"][1]["macs"] < plan["predictions"][0]["macs"]
     text = run(begun, "compress", "task.json", "--dry-run").stdout
-    assert "search macs in at most 8 trials" in text
+    assert "search macs in at most 2 stages of 4 trials" in text
     assert sorted(one.name for one in begun.iterdir() if one.name != "__pycache__") == before
 
 
 @pytest.mark.slow
+def test_a_python_file_to_begin_with_runs_and_its_file_is_judged(tmp_path: Path) -> None:
+    run(tmp_path, "config", "init", "own.py")
+    file = tmp_path / "own.py"
+    # every score of the runtime's sessions is 0, as if the export had gone wrong
+    file.write_text(
+        file.read_text().replace("'eps': 0.02", "'eps': 0.4, 'threads': 1")
+        + "\ndef metric(model, loader):\n"
+        "    from nncfx.compressor import accuracy\n"
+        "    return accuracy(model, loader) if list(model.parameters()) else next(drop)\n"
+        "drop = iter((0.5, 1.0))\n"
+    )
+    done = run(tmp_path, "compress", "own.py", code=3)
+    assert "OUTSIDE of the budget: the file, after its export" in done.stdout
+    assert "metric 0.5000, dense 1.0000" in done.stdout
+
+
 def test_a_killed_run_is_stopped_and_goes_on(begun: Path) -> None:
     out = begun / "task-run"
     process = subprocess.Popen(

@@ -37,4 +37,4 @@ def test_the_plan_of_a_search_counts_what_levels_leave(
     assert at["dense"].macs == sum(CONV)
     # half of both layers' channels: a half of the first and the last, a quarter of the second
     assert at["level 0.5"].macs == CONV[0] // 2 + CONV[1] // 4 + CONV[2] // 2
-    assert "at most 4 trials" in plan.stages[0]
+    assert "at most 2 stages of 2 trials" in plan.stages[0]

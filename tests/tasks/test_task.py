@@ -133,6 +133,10 @@ def test_a_python_file_has_its_objective_at_the_top(
     found = read_task(path).objective
     assert found is not None
     assert (found.name, found.maximize) == ("kernels", False)
+    alone = tmp_path / "alone.py"
+    alone.write_text(code)
+    with pytest.raises(ConfigError, match="has no 'search' that would improve it"):
+        read_task(alone)
     twice = tmp_path / "twice.py"
     twice.write_text(f"{code}search = {search | {'objective': 'macs'}!r}\n")
     with pytest.raises(ConfigError, match="defines 'objective', and 'search' says 'macs'"):

@@ -154,7 +154,7 @@ def _first(batches: Sequence[Any], count: int) -> list[Any]:
 
 
 class _Search:
-    """Bisection of the logarithm of the rate, between one that is within budget and one not."""
+    """Narrows the logarithm of the rate, between one that is within budget and one not."""
 
     def __init__(
         self, coder: Coder, budget: Points | Bytes, evaluate: Evaluate | None, dense: float | None
@@ -185,7 +185,12 @@ class _Search:
             return high / _FACTOR
         if high == math.inf:
             return low * _FACTOR
-        return math.sqrt(low * high)
+        share = 0.5
+        if isinstance(self._budget, Bytes):  # sizes are smooth in the logarithm of the rate
+            sizes = {one.rate: math.log(one.size_bytes) for one in self.points}
+            wanted = math.log((1 - _CLOSE / 2) * self._budget.size_bytes)
+            share = (sizes[low] - wanted) / max(sizes[low] - sizes[high], _CLOSE)
+        return low * math.pow(high / low, min(max(share, 0.1), 0.9))
 
     def _try(self, rate: float) -> tuple[RatePoint, bool]:
         model = self._coder.rounded(rate).model
