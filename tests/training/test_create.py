@@ -20,7 +20,7 @@ from nncfx.errors import (
     StorageError,
     TracingError,
 )
-from nncfx.network import NNCFNetwork, wrap
+from nncfx.network import NNCFNetwork, unwrap, wrap
 from nncfx.tracing import Priority
 from nncfx.training.create import create_compressed_model, example_inputs_of
 
@@ -325,3 +325,15 @@ def test_a_pruning_level_above_its_target_is_told_and_falls_at_once(
         controller.scheduler.epoch_step()
         levels.append(controller.level)
     assert levels == [0.75, 0.25, 0.25]
+
+
+def test_batch_norms_that_have_seen_no_batch_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    config = {"compression": {"algorithm": "quantization", **UNSEEN}}
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+    _, network = create_compressed_model(model, config, torch.randn(2, 3, 8, 8))
+    assert "Batch norms that have seen no batch: 1, the first '1'." in caplog.text
+    caplog.clear()
+    model = unwrap(network)
+    model.train()(torch.randn(2, 3, 8, 8))
+    create_compressed_model(model, config, torch.randn(2, 3, 8, 8))
+    assert "seen no batch" not in caplog.text

@@ -1,9 +1,12 @@
 """Quantization: quantizers where the target computes in integers."""
 
+import logging
 import warnings
 from collections.abc import Sequence
-from typing import final
+from typing import Final, final
 
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from typing_extensions import override
 
 from nncfx.algorithms.quantization.config import QuantizationConfig
@@ -17,6 +20,8 @@ from nncfx.tracing import Insertion
 
 __all__ = ["QuantizationBuilder"]
 
+_LOGGER: Final = logging.getLogger(__name__)
+
 
 @final
 @register_algorithm(QuantizationConfig)
@@ -26,6 +31,7 @@ class QuantizationBuilder(Builder[QuantizationConfig]):
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
         config = self.config
+        _warn_new_norms(model)
         hooks = place_quantizers(model, plan_of_config(config, model))
         for one in hooks:
             section = config.weights if one.planned.role == "weight" else config.activations
@@ -49,3 +55,25 @@ class QuantizationBuilder(Builder[QuantizationConfig]):
                 warnings.simplefilter("ignore")
             calibrate(model, hooks, [model.nncf.example_inputs], ranges)
         return made
+
+
+def _warn_new_norms(model: nn.Module) -> None:
+    """Tell of batch norms whose statistics are still those of a module that was just made."""
+    new = [
+        name
+        for name, one in model.named_modules()
+        if isinstance(one, _BatchNorm)
+        and one.running_mean is not None
+        and one.num_batches_tracked is not None
+        and not one.running_mean.is_meta
+        and not one.num_batches_tracked
+        and not one.running_mean.any()
+    ]
+    if new:
+        _LOGGER.warning(
+            "Batch norms that have seen no batch: %d, the first '%s'. Ranges of activations are "
+            "taken in evaluation mode, and would not hold in training. Quantize a trained model, "
+            "or run some batches in training mode before it is wrapped.",
+            len(new),
+            new[0],
+        )
