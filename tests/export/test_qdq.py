@@ -153,7 +153,7 @@ def test_tensorrt_gets_symmetric_int8_and_float_biases(
     path = export_onnx(quantized, tmp_path / "m.onnx", images, "tensorrt").path
     graph = onnx.load(path).graph
     constants = {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
-    zero_points = [  # that of a kernel is left out, which is zero
+    zero_points = [
         constants[node.input[2]]
         for node in graph.node
         if node.op_type in ("QuantizeLinear", "DequantizeLinear") and len(node.input) > 2

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from nncfx.export.ir.graph_edits import constant_of, consumers
-
 if TYPE_CHECKING:
     import onnx_ir as ir
 
@@ -14,22 +12,19 @@ __all__ = ["leave_out_defaults"]
 _UNDECLARED: Final[Mapping[str, int]] = MappingProxyType({"strides": 1, "dilations": 1, "pads": 0})
 """Defaults along each axis that the specification has in words, and no schema."""
 _CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose"})
-_ZERO_POINT: Final = 2
 
 
 def leave_out_defaults(model: "ir.Model") -> None:
-    """Remove attributes at their defaults, zero points of kernels, and types that can be inferred.
+    """Remove attributes at their defaults, and types that can be inferred.
 
-    What is computed does not change: the ONNX specification gives what is left out.
+    What is computed does not change: the ONNX specification gives what is left out. Zero points of
+    0 are kept: with `session.x64quantprecision` ONNX Runtime 1.32 turns weights into unsigned ones
+    where the CPU has no VNNI, and gives all that have no zero point the same one.
     """
-    from onnx_ir.passes.common import unused_removal
-
     opset = model.opset_imports.get("", 1)
     for node in model.graph.all_nodes():
         if not node.domain:
-            _leave_out_zero_point(node)
             _leave_out_attributes(node, opset)
-    unused_removal.RemoveUnusedNodesPass()(model)  # the zero points
     _leave_out_types(model)
 
 
@@ -72,23 +67,3 @@ def _leave_out_attributes(node: "ir.Node", opset: int) -> None:
             is_default = name in _UNDECLARED and set(value) == {_UNDECLARED[name]}
         if is_default:
             del node.attributes[name]
-
-
-def _leave_out_zero_point(node: "ir.Node") -> None:
-    """Drop the zero point of the stored integers of a convolution where it is zero.
-
-    ONNX Runtime 1.32 has integer kernels for such a weight; poolings and matrix products it
-    leaves in float where a zero point is not named.
-    """
-    if node.op_type != "DequantizeLinear" or len(node.inputs) <= _ZERO_POINT:
-        return
-    values = constant_of(node.inputs[_ZERO_POINT])
-    readers = consumers(node.outputs[0])
-    source = None if node.inputs[0] is None else node.inputs[0].producer()
-    if (
-        (source is None or source.op_type == "Cast")
-        and values is not None
-        and not values.any()
-        and all(one.op_type == "Conv" for one in readers)
-    ):
-        node.resize_inputs(_ZERO_POINT)

@@ -50,14 +50,12 @@ def test_only_what_differs_from_the_defaults_is_left(model: ir.Model, tmp_path: 
     assert list(graph.value_info) == []
 
 
-def test_zero_points_of_kernels_are_left_out_where_they_are_zero(
-    model: ir.Model, tmp_path: Path
-) -> None:
+def test_zero_points_are_kept(model: ir.Model, tmp_path: Path) -> None:
     leave_out_defaults(model)
     graph = written(model, tmp_path / "m.onnx").graph
-    named = {one.output[0]: list(one.input[2:]) for one in graph.node if "Linear" in one.op_type}
-    assert named == {"q": ["zx"], "d": ["zx"], "a": [], "b": ["h"]}
-    assert "zw" not in [one.name for one in graph.initializer]
+    names = [one.name for one in graph.initializer]
+    assert {"zx", "zw"} <= set(names)
+    assert all(len(one.input) == 3 for one in graph.node if one.output[0] in {"q", "d", "a"})
 
 
 def test_the_file_computes_what_it_did(model: ir.Model, tmp_path: Path) -> None:
