@@ -74,5 +74,5 @@ def test_a_small_network_takes_little_beside_its_weights(tmp_path: Path) -> None
         path = tmp_path / f"{bits}.onnx"
         sizes[bits] = export_onnx(quantized, path, image).size_bytes
         parameters = sum(one.numel() for one in model.parameters())
-    assert sizes[8] <= 1.06 * parameters
+    assert sizes[8] <= 1.065 * parameters
     assert sizes[4] <= 0.56 * sizes[8]
