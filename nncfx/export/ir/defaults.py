@@ -18,8 +18,8 @@ def leave_out_defaults(model: "ir.Model") -> None:
     """Remove attributes at their defaults, and types that can be inferred.
 
     What is computed does not change: the ONNX specification gives what is left out. Zero points of
-    0 are kept: with `session.x64quantprecision` ONNX Runtime 1.32 turns weights into unsigned ones
-    where the CPU has no VNNI, and gives all that have no zero point the same one.
+    0 are kept: on a CPU without VNNI, ONNX Runtime 1.32 with `session.x64quantprecision` refuses
+    files of convolutions in which they are left out.
     """
     opset = model.opset_imports.get("", 1)
     for node in model.graph.all_nodes():
