@@ -36,6 +36,12 @@ from nncfx.export.capture.preparation import (
 from nncfx.export.capture.quantizer_inputs import check_quantizer_inputs, quantizer_inputs
 from nncfx.export.capture.recurrent_shapes import recurrent_shapes
 from nncfx.export.capture.rewrite_matching import matching_first_nodes_first
+from nncfx.export.capture.tensor_names import (
+    name_open_axes,
+    name_outputs,
+    names_of_outputs,
+    rename,
+)
 from nncfx.export.capture.unexported_state import warn_unexported_state
 from nncfx.export.capture.unsupported_arguments import check_unsupported_arguments
 from nncfx.export.capture.writable_outputs import writable_outputs
@@ -108,6 +114,8 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
             False fixes all shapes, which a runtime may use and which exports faster.
         dynamic_axes: further open axes, as torch's: argument of the forward to axis to name, such
             as `{"input_ids": {1: "length"}}`; of an argument that holds several tensors, in all.
+            An open axis of an output is called like the input's axis that it equals, else
+            `output_dim_2`.
         opset: the ONNX operator set; the target's by default.
         input_names: names of the graph's inputs, in the order of the forward's arguments, nested
             ones flattened; those of the arguments by default.
@@ -134,7 +142,7 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
         with inferring(model), writable_outputs(model, numbers=False):
             narrator.now(f"capturing {type(model).__name__}")
             with quantizer_inputs(model) as shapes:
-                outputs = _output_names(run_once(model, call))
+                outputs = names_of_outputs(run_once(model, call))
             call = _by_name(model, call)
             call, axes = _open_axes(model, call, dynamic_axes or {}, dynamic_batch=dynamic_batch)
             program = _capture(model, call, axes, wanted, narrator)
@@ -146,8 +154,8 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
             check_quantizer_inputs(program.exported_program, shapes)
             warn_unexported_state(program.exported_program)
         graph = program.model.graph
-        _name_outputs(graph, outputs)
-        _rename(graph, input_names, output_names)
+        name_outputs(graph, outputs)
+        rename(graph, input_names, output_names)
         narrator.now(f"giving operators the form for {runtime.name}")
         modules = _lower(program.model, model, runtime)
         size_bytes = _write(program.model, Path(path))
@@ -166,6 +174,7 @@ def _lower(written: "ir.Model", model: nn.Module, target: Target) -> Mapping[str
     """Give `written` the form of the file; return the modules of `model` by node and value."""
     lower(written, target)
     modules = name_nodes(written, model)
+    name_open_axes(written.graph)
     warn_overflow(written.graph, target)
     warn_float_operations(written.graph, target)
     warn_unused_pattern(written.graph, target)
@@ -312,63 +321,6 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-
-
-def _output_names(output: object) -> list[str]:
-    """Return a name for each tensor of a model's output: its keys, or `output`, `output_1`."""
-    leaves = [
-        (keys, leaf)
-        for keys, leaf in pytree.tree_flatten_with_path(output)[0]
-        if isinstance(leaf, torch.Tensor)
-    ]
-    names = ["_".join(_key_text(key) for key in keys) for keys, _ in leaves]
-    return [
-        name if name and not name[0].isdigit() else "_".join(filter(None, ("output", name)))
-        for name in names
-    ]
-
-
-def _key_text(key: object) -> str:
-    if isinstance(key, pytree.MappingKey):
-        return str(key.key)
-    if isinstance(key, pytree.GetAttrKey):
-        return key.name
-    if isinstance(key, pytree.SequenceKey):
-        return str(key.idx)
-    return str(key)
-
-
-def _name_outputs(graph: "ir.Graph", names: list[str]) -> None:
-    taken = {value.name for value in graph.inputs}
-    if len(names) != len(graph.outputs):
-        return
-    for value, name in zip(graph.outputs, names, strict=True):
-        if value.producer() is not None and name not in taken:
-            value.name = name
-            taken.add(name)
-
-
-def _rename(
-    graph: "ir.Graph", inputs: Sequence[str] | None, outputs: Sequence[str] | None
-) -> None:
-    """Give inputs and outputs the names that were asked for."""
-    named = {"input_names": (inputs, graph.inputs), "output_names": (outputs, graph.outputs)}
-    for argument, (names, values) in named.items():
-        if names is None:
-            continue
-        known = ", ".join(str(one.name) for one in values)
-        if len(names) != len(values):
-            raise ArgumentError(
-                f"{argument} has {len(names)} names, and the graph has {len(values)}: {known}.",
-            )
-        for value, name in zip(values, names, strict=True):
-            value.name = name
-    every = [str(one.name) for one in (*graph.inputs, *graph.outputs)]
-    twice = sorted({name for name in every if every.count(name) > 1})
-    if twice and not (inputs is None and outputs is None):
-        raise ArgumentError(
-            f"input_names and output_names give '{twice[0]}' twice; a name stands for one tensor."
-        )
 
 
 def _write(model: "ir.Model", destination: Path) -> int:
