@@ -94,8 +94,8 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
     `DequantizeLinear` placed so that `target` fuses them into integer kernels.
 
     A file whose integers the CPU at hand would sum up wrongly (an x86 without VNNI, weights of 8
-    bits) triggers a warning with the mends; so are layers with integer weights that the target
-    computes in float all the same.
+    bits) triggers a warning with the mends, if `quantize` gave none; so do layers with integer
+    weights that the target computes in float all the same.
 
     The file is checked before it takes its name, so that no half-written or refused file ever
     stands at `path`; weights go into a second file (`path` + `.data`) from 256 MiB on. Nodes
@@ -175,7 +175,7 @@ def _lower(written: "ir.Model", model: nn.Module, target: Target) -> Mapping[str
     lower(written, target)
     modules = name_nodes(written, model)
     name_open_axes(written.graph)
-    warn_overflow(written.graph, target)
+    warn_overflow(written.graph, target, model)
     warn_float_operations(written.graph, target)
     warn_unused_pattern(written.graph, target)
     leave_out_defaults(written)

@@ -1,17 +1,14 @@
 """The processor at hand, and what nncfx's sessions choose by it."""
 
 import platform
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-import torch
+from nncfx.processors import byte_sums_saturate
 
 __all__ = [
     "EXACT_BYTE_SUMS",
     "byte_products",
-    "byte_sums_saturate",
-    "cpu_capabilities",
     "exact_byte_sums",
     "processor_kind",
     "processor_name",
@@ -25,33 +22,6 @@ quantized model with 8 bits of weights computes something else. With VNNI they a
 and the entry makes integers 2.4 times as slow; `exact_byte_sums` gives it where it is needed.
 """
 _CPUINFO: Final = Path("/proc/cpuinfo")
-_X86: Final = ("x86", "x86_64", "amd64", "i386", "i686")
-_VNNI: Final = ("avx512_vnni", "avx_vnni")
-
-
-def byte_sums_saturate() -> bool:
-    """Return whether the CPU at hand adds products of bytes in 16 bits, which overflow.
-
-    It does if it is an x86 of which neither torch (from 2.11 on) nor Linux tells that it has VNNI;
-    where nothing is told, yes is the safe answer. Other processors add in 32 bits.
-    """
-    known = cpu_capabilities()
-    if str(known.get("architecture")).lower() not in _X86:
-        return False
-    return not any(known.get(name, False) for name in _VNNI)
-
-
-def cpu_capabilities() -> Mapping[str, object]:
-    """Return what torch knows of the CPU; of an older torch, what /proc/cpuinfo says.
-
-    Both call instructions by the same names.
-    """
-    known: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
-    if known:
-        return known
-    text = _CPUINFO.read_text(encoding="utf-8", errors="replace") if _CPUINFO.exists() else ""
-    flags = next((line.split() for line in text.splitlines() if line.startswith("flags")), [])
-    return {"architecture": platform.machine(), **dict.fromkeys(flags, True)}
 
 
 def exact_byte_sums() -> dict[str, str]:

@@ -158,9 +158,9 @@ _ONNXRUNTIME: Final = Target(
     folds_casts_of_weights=True,
     workarounds=("clamp_by_quantizers", "add_fusion_barriers"),
     saturation_mend=(
-        "Let the session have the config entry 'session.x64quantprecision' with '1', as nncfx's "
-        f"own runtime has, or, which is faster here, {_SEVEN_BITS}, or "
-        "target='onnxruntime-avx2' (of a task, 'target' in 'export')."
+        "Without quantizing or training again: let the session have the config entry "
+        "'session.x64quantprecision' with '1', as nncfx's own runtime has. Or, which is faster "
+        f"here, {_SEVEN_BITS}, or target='onnxruntime-avx2' (of a task, 'target' in 'export')."
     ),
 )
 _TENSORRT: Final = Target(

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import torch
 
 from nncfx.errors import ArgumentError
-from nncfx.runtimes.processor import cpu_capabilities
+from nncfx.processors import cpu_capabilities
 from nncfx.schemes.masks.exact_masks import check_at_least
 
 __all__ = ["Precision", "Recipe", "has_fast_bfloat16"]

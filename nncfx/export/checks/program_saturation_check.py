@@ -5,8 +5,9 @@ from typing import Final
 import torch
 from torch import fx
 
-from nncfx.export.checks.saturation_check import MOST, warn_saturation
-from nncfx.runtimes.processor import byte_sums_saturate
+from nncfx.export.checks.saturation_check import MOST
+from nncfx.processors import byte_sums_saturate
+from nncfx.quantization.placement.overflow_fix import warn_saturation
 
 __all__ = ["overflowing_readers", "warn_program_overflow"]
 

@@ -1,23 +1,23 @@
 """Warn of a file that the CPU at hand would compute wrongly."""
 
-import logging
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
+from torch import nn
 
 from nncfx.export.ir.graph_edits import input_of
 from nncfx.export.ir.layer_inputs import CONTRACTIONS, is_dequantized, stored_integers
-from nncfx.runtimes.processor import byte_sums_saturate
+from nncfx.processors import byte_sums_saturate
+from nncfx.quantization.placement.insertions import plans_of
+from nncfx.quantization.placement.overflow_fix import warn_saturation
 from nncfx.targets import Target
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["MOST", "overflowing_layers", "warn_overflow", "warn_saturation"]
+__all__ = ["MOST", "overflowing_layers", "warn_overflow"]
 
-_LOGGER = logging.getLogger(__name__)
 MOST: Final = 64
 """Two products of it with 255 fit into 16 bits."""
 
@@ -38,31 +38,14 @@ def overflowing_layers(graph: "ir.Graph") -> tuple[str, ...]:
     )
 
 
-def warn_overflow(graph: "ir.Graph", target: Target) -> None:
-    """Warn, in the log, if the CPU at hand computes some layers of `graph` wrongly."""
-    if target.saturation_mend and byte_sums_saturate():
-        warn_saturation(overflowing_layers(graph), target.name, "file", target.saturation_mend)
+def warn_overflow(graph: "ir.Graph", target: Target, model: nn.Module) -> None:
+    """Warn, in the log, if the CPU at hand computes some layers of `graph` wrongly.
 
-
-def warn_saturation(layers: Sequence[str], runtime: str, product: str, mend: str) -> None:
-    """Log that `runtime` computes `layers`, if any, wrongly on the CPU at hand.
-
-    Args:
-        layers: Their names.
-        runtime: What runs the product.
-        product: What was exported: a file or a program.
-        mend: What to do about it.
+    Where `model` was quantized for `target` here, it was told then.
     """
-    if layers:
-        _LOGGER.warning(
-            "This CPU has no VNNI: %s adds products of bytes in 16 bits here, and in %d layers "
-            "with 8 bits of weights the sums do not fit. The %s computes something else here "
-            "than what was simulated; on other CPUs it is exact. %s",
-            runtime,
-            len(layers),
-            product,
-            mend,
-        )
+    was_told = any(one.saturates_here and one.target == target for one in plans_of(model))
+    if target.saturation_mend and not was_told and byte_sums_saturate():
+        warn_saturation(overflowing_layers(graph), target.name, "file", target.saturation_mend)
 
 
 def _is_beyond(value: "ir.Value") -> bool:

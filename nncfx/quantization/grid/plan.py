@@ -72,6 +72,8 @@ class QuantizationPlan:
         target: The target itself, for which the model is exported; None where none was named, as
             for weights alone, or where a `Hardware` belongs to none.
         algorithm: The algorithm's name on the insertions.
+        saturates_here: Whether the CPU that it was made on sums bytes up wrongly for the target,
+            which was told then.
     """
 
     hardware: str
@@ -79,6 +81,7 @@ class QuantizationPlan:
     float_operations: tuple[FloatOperation, ...] = ()
     target: Target | None = None
     algorithm: str = "quantization"
+    saturates_here: bool = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return the plan itself: it never changes, and each quantizer refers to it."""

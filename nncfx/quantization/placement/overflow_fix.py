@@ -5,15 +5,21 @@ x86 processors without VNNI multiply bytes of activations (unsigned) with bytes 
 twice what fits. With 7 bits of weights, 2 x 255 x 63 fits.
 """
 
+import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
 from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.graph import NNCFGraph
+from nncfx.operators import CONTRACTIONS, operation_kind
+from nncfx.processors import byte_sums_saturate
 from nncfx.quantization.grid.plan import PlannedQuantizer, QuantizationPlan
 from nncfx.targets import Hardware
 
-__all__ = ["OverflowFix", "with_overflow_fix"]
+__all__ = ["OverflowFix", "warn_saturation", "with_overflow_fix", "with_saturation_told"]
 
+_LOGGER = logging.getLogger(__name__)
 OverflowFix = Literal["enable", "disable", "first_layer_only"]
 _CHOICES = ("enable", "disable", "first_layer_only")
 _BYTE = 8
@@ -52,3 +58,53 @@ def with_overflow_fix(
         return replace(one, spec=one.spec.replace(half_range=True))
 
     return replace(plan, quantizers=tuple(halved(one) for one in plan.quantizers))
+
+
+def with_saturation_told(plan: QuantizationPlan, graph: NNCFGraph) -> QuantizationPlan:
+    """Return `plan` with `saturates_here`; where that is so, the log has the mends.
+
+    The layers are those of which weights of 8 bits, and activations, are quantized. They are told
+    before ranges are taken, or anything is trained, for grids that may have to change.
+
+    Args:
+        plan: It may name no target, or one that no saturating CPU runs: then nothing is told.
+        graph: That of which the plan was made.
+    """
+    target = plan.target
+    if target is None or not target.saturation_mend or not byte_sums_saturate():
+        return plan
+    read = {address for one in plan.activations for address in one.operations}
+    wide = {
+        address
+        for one in plan.weights
+        if one.spec.bits == _BYTE and one.spec.signed and not one.spec.half_range
+        for address in one.operations
+    }
+    layers = [
+        one.address
+        for one in graph.operations
+        if one.address in read & wide and operation_kind(one.function) in CONTRACTIONS
+    ]
+    warn_saturation(layers, target.name, "exported file", target.saturation_mend)
+    return replace(plan, saturates_here=bool(layers))
+
+
+def warn_saturation(layers: Sequence[str], runtime: str, product: str, mend: str) -> None:
+    """Log that `runtime` computes `layers`, if any, wrongly on the CPU at hand.
+
+    Args:
+        layers: Their names.
+        runtime: What runs the product.
+        product: What is exported: a file or a program.
+        mend: What to do about it.
+    """
+    if layers:
+        _LOGGER.warning(
+            "This CPU has no VNNI: %s adds products of bytes in 16 bits here, and in %d layers "
+            "with 8 bits of weights the sums do not fit. The %s computes something else here "
+            "than what is simulated; on other CPUs it is exact. %s",
+            runtime,
+            len(layers),
+            product,
+            mend,
+        )

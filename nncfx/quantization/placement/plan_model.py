@@ -6,7 +6,11 @@ from dataclasses import replace
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid.plan import QuantizationPlan
 from nncfx.quantization.placement.changed_buffers import changed_buffers
-from nncfx.quantization.placement.overflow_fix import OverflowFix, with_overflow_fix
+from nncfx.quantization.placement.overflow_fix import (
+    OverflowFix,
+    with_overflow_fix,
+    with_saturation_told,
+)
 from nncfx.quantization.placement.placement_options import PlacementOptions
 from nncfx.quantization.placement.plan_quantizers import plan_quantizers
 from nncfx.targets import Hardware, Target, hardware_named, target_with
@@ -22,6 +26,8 @@ def plan_model(
     bits_of: Callable[[QuantizationPlan], Mapping[str, int]] = lambda _: {},
 ) -> QuantizationPlan:
     """Return where quantizers go in `model`, with which numbers, for which target.
+
+    Layers that the target computes wrongly on the CPU at hand are logged, with the mends.
 
     Args:
         model: Wrapped; left as it is.
@@ -43,4 +49,4 @@ def plan_model(
         for one in plan.quantizers
     )
     plan = replace(plan, quantizers=quantizers, target=target_with(target))
-    return with_overflow_fix(plan, overflow_fix, hardware)
+    return with_saturation_told(with_overflow_fix(plan, overflow_fix, hardware), graph)

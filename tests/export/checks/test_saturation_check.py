@@ -17,7 +17,8 @@ from nncfx.quantization import QuantizeOptions, quantize_weights
 from nncfx.quantization.placement.overflow_fix import OverflowFix
 from nncfx.runtimes import BuildOptions, runtime_named
 
-PATH = "nncfx.export.checks.saturation_check"
+CHECK = "nncfx.export.checks.saturation_check.byte_sums_saturate"
+PLAN = "nncfx.quantization.placement.overflow_fix.byte_sums_saturate"
 
 
 def made(fix: OverflowFix = "disable") -> tuple[NNCFNetwork, torch.Tensor]:
@@ -65,9 +66,8 @@ def test_it_is_told_where_the_cpu_saturates_and_the_target_runs_there(
     target: str,
     mend: str,
 ) -> None:
-    monkeypatch.setattr(
-        "nncfx.export.checks.saturation_check.byte_sums_saturate", lambda: saturates
-    )
+    monkeypatch.setattr(PLAN, lambda: False)  # quantized on another CPU
+    monkeypatch.setattr(CHECK, lambda: saturates)
     model, x = made()
     with caplog.at_level(logging.WARNING, logger="nncfx"):
         export_onnx(model, tmp_path / "m.onnx", x, target)
@@ -76,6 +76,22 @@ def test_it_is_told_where_the_cpu_saturates_and_the_target_runs_there(
     assert all(
         mend in one and "in 2 layers" in one and "overflow_fix='enable'" in one for one in told
     )
+
+
+@pytest.mark.parametrize(("exported_for", "count"), [("onnxruntime", 1), ("openvino", 2)])
+def test_what_was_told_when_it_was_quantized_is_not_told_again_for_the_same_target(
+    exported_for: str,
+    count: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(PLAN, lambda: True)
+    monkeypatch.setattr(CHECK, lambda: True)
+    with caplog.at_level(logging.WARNING, logger="nncfx"):
+        model, x = made()
+        export_onnx(model, tmp_path / "m.onnx", x, exported_for)
+    assert sum("VNNI" in one.getMessage() for one in caplog.records) == count
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,13 @@
 """Which weights lose a bit, and on which processors that is needed."""
 
-from typing import cast
+import logging
+from collections.abc import Callable
+from typing import TypeAlias, cast
 
 import pytest
 import torch
 from torch import nn
+from typing_extensions import override
 
 import nncfx
 from nncfx.errors import ArgumentError
@@ -12,6 +15,8 @@ from nncfx.quantization import QuantizeOptions, Quantizer, SpecRequest, quantize
 from nncfx.quantization.placement.overflow_fix import OverflowFix
 from nncfx.quantization.placement.placement_options import PlacementOptions
 from nncfx.tracing import WeightSite
+
+Told: TypeAlias = Callable[[str, OverflowFix | None], list[str]]
 
 
 def largest_integers(
@@ -74,3 +79,74 @@ def test_an_unknown_fix_is_refused_with_the_nearest() -> None:
         largest_integers(cast("OverflowFix", "enabled"))
     with pytest.raises(ArgumentError, match="overflow_fix is 'True'"):
         largest_integers(cast("OverflowFix", True))
+
+
+class Counted(nn.Module):
+    """A table, two layers with weights, and a product without: two have sums of bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(8, 4)
+        self.layers = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.layers(self.table(x))
+        return y @ y.mT
+
+
+@pytest.fixture(params=["quantize", "create_compressed_model"])
+def told(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Told:
+    """Return what the log says of sums when grids are chosen for a target, with or without fix."""
+
+    def told(target: str, fix: OverflowFix | None) -> list[str]:
+        model, x = Counted(), torch.arange(8).view(2, 4)
+        with caplog.at_level(logging.WARNING, logger="nncfx"):
+            if request.param == "quantize":
+                quantize(model, [x], target=target, options=QuantizeOptions(overflow_fix=fix))
+            else:
+                item = {"algorithm": "quantization", "target": target}
+                item |= {"overflow_fix": fix} if fix else {}
+                nncfx.create_compressed_model(
+                    model, {"compression": item}, x, calibration_batches=[x]
+                )
+        return [one.getMessage() for one in caplog.records if "VNNI" in one.getMessage()]
+
+    return told
+
+
+def has_vnni(monkeypatch: pytest.MonkeyPatch, has: bool) -> None:
+    known = {"architecture": "x86_64", "avx2": True, "avx_vnni": has}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("target", "mend"),
+    [
+        ("onnxruntime", "Without quantizing or training again: let the session have"),
+        ("openvino", "OpenVINO has no setting for it"),
+    ],
+)
+def test_sums_that_do_not_fit_are_told_once_when_grids_are_chosen(
+    monkeypatch: pytest.MonkeyPatch, told: Told, target: str, mend: str
+) -> None:
+    has_vnni(monkeypatch, False)
+    (message,) = told(target, None)
+    assert "in 2 layers with 8 bits of weights" in message
+    assert mend in message
+
+
+@pytest.mark.parametrize(
+    ("target", "fix", "has"),
+    [
+        ("onnxruntime", None, True),
+        ("onnxruntime", "enable", False),
+        ("onnxruntime-avx2", None, False),
+        ("tensorrt", None, False),
+    ],
+)
+def test_sums_that_fit_or_run_elsewhere_are_not_told(
+    monkeypatch: pytest.MonkeyPatch, told: Told, target: str, fix: OverflowFix | None, has: bool
+) -> None:
+    has_vnni(monkeypatch, has)
+    assert told(target, fix) == []
