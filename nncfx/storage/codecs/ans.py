@@ -52,9 +52,13 @@ def estimated_size(counts: NDArray[np.int64]) -> float:
     """
     if not 2 <= np.count_nonzero(counts) <= LARGEST_ALPHABET:  # noqa: PLR2004 (a choice)
         return float("inf")
+    lanes = _LOST_PER_LANE * lanes_of(int(counts.sum()))
+    if pays_off(int(counts.sum())):
+        from nncfx.storage.codecs import size_kernel  # with it comes numba
+
+        return 4 + lanes + size_kernel.ans_size(counts)
     frequencies = best_frequencies(counts)
     table = len(pack_frequencies(frequencies))
-    lanes = _LOST_PER_LANE * lanes_of(int(counts.sum()))
     return 4 + table + lanes + cost_bits(counts, frequencies) / 8
 
 

@@ -40,6 +40,8 @@ def to_codes(values: NDArray[Any], limit: int = 256) -> Codebook | None:
     ([1, 0, 2, 1], [0.0, 0.5, -1.0])
     """
     words = as_words(np.ascontiguousarray(values).reshape(-1))
+    if words.itemsize == 1:
+        return _codes_of_bytes(words, values, limit)
     book = np.zeros(1, dtype=words.dtype)
     codes = np.empty(words.size, dtype=np.uint16)
     start = 0
@@ -57,6 +59,17 @@ def to_codes(values: NDArray[Any], limit: int = 256) -> Codebook | None:
         codes[start : start + chunk.size] = found
         start += chunk.size
     return Codebook(codes.reshape(values.shape), book.view(values.dtype))
+
+
+def _codes_of_bytes(words: NDArray[Any], values: NDArray[Any], limit: int) -> Codebook | None:
+    is_known = np.zeros(256, dtype=np.bool_)
+    is_known[words] = True
+    is_known[0] = True
+    book = np.flatnonzero(is_known)
+    if book.size > limit + 1:
+        return None
+    codes = (np.cumsum(is_known) - 1).astype(np.uint16)[words]
+    return Codebook(codes.reshape(values.shape), book.astype(words.dtype).view(values.dtype))
 
 
 def from_codes(codes: NDArray[np.unsignedinteger[Any]], values: NDArray[Any]) -> NDArray[Any]:

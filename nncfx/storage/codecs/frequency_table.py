@@ -10,17 +10,14 @@ from numpy.typing import NDArray
 
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.byte_reader import BitReader, ByteReader
+from nncfx.storage.codecs.compiled import pays_off
 from nncfx.storage.codecs.prefix_code import pack_lengths, read_lengths
+from nncfx.storage.codecs.table_limits import COARSEST, FINEST
 
 __all__ = ["best_frequencies", "cost_bits", "pack_frequencies", "unpack_frequencies"]
 
-FINEST = 14
-"""Frequencies add up to at most two to this power."""
-
 LARGEST_ALPHABET = 1 << (FINEST - 2)
 """The most symbols that may occur."""
-
-_COARSEST = 6
 
 Counts = NDArray[np.int64]
 
@@ -63,7 +60,11 @@ def best_frequencies(counts: Counts) -> Counts:
     Args:
         counts: Between 2 and 4,096 of them positive.
     """
-    least = max(_COARSEST, int(np.count_nonzero(counts) - 1).bit_length() + 1)
+    if pays_off(int(counts.sum())):
+        from nncfx.storage.codecs import size_kernel  # with it comes numba
+
+        return size_kernel.best_frequencies(counts)[0]
+    least = max(COARSEST, int(np.count_nonzero(counts) - 1).bit_length() + 1)
     best, fewest = counts, np.inf
     for bits in range(least, FINEST + 1, 2):
         found = scaled(counts, bits)
@@ -80,6 +81,10 @@ def _table_bits(frequencies: Counts) -> int:
 
 def pack_frequencies(frequencies: Counts) -> bytes:
     """Return the table of `frequencies` as bytes."""
+    if pays_off(0):
+        from nncfx.storage.codecs import size_kernel  # with it comes numba
+
+        return size_kernel.pack_frequencies(frequencies).tobytes()
     used = frequencies[frequencies > 0].tolist()
     text = "".join(f"{one:b}"[1:] for one in used)
     padded = text + "0" * (-len(text) % 8)

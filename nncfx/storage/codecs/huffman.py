@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.byte_reader import ByteReader, varint
+from nncfx.storage.codecs.compiled import pays_off
 from nncfx.storage.codecs.prefix_code import (
     LONGEST_CODE,
     canonical_codes,
@@ -62,12 +63,13 @@ def encode(symbols: NDArray[np.unsignedinteger[Any]]) -> bytes:
     """
     if not symbols.size:
         return b""
-    lengths = code_lengths(count_symbols(symbols))
+    counts = count_symbols(symbols)
+    lengths = code_lengths(counts)
     table = pack_lengths(lengths)
     if np.count_nonzero(lengths) == 1:
         return table + varint(0)
-    bits, blocks = _encode_bits(symbols, lengths)
-    total = int(blocks.sum())
+    total = int((counts * lengths).sum())
+    bits, blocks = _encode_bits(symbols, lengths, total)
     full = symbols.size // BLOCK if symbols.size > INDEXED_ABOVE else 0
     index = blocks[:full].astype("<u2").tobytes()
     return b"".join([table, varint(total), index, bits.tobytes()[: (total + 7) // 8]])
@@ -78,6 +80,11 @@ def encoded_size(counts: NDArray[np.int64]) -> int:
     total = int(counts.sum())
     if not total:
         return 0
+    if np.count_nonzero(counts) > 1 and pays_off(total):
+        from nncfx.storage.codecs import size_kernel  # with it comes numba
+
+        blocks = total // BLOCK if total > INDEXED_ABOVE else 0
+        return size_kernel.huffman_size(counts) + 2 * blocks
     lengths = code_lengths(counts)
     bits = int((counts * lengths).sum()) if np.count_nonzero(lengths) > 1 else 0
     blocks = total // BLOCK if total > INDEXED_ABOVE and bits else 0
@@ -101,10 +108,20 @@ def least_size(counts: NDArray[np.int64]) -> float:
 def _encode_bits(
     symbols: NDArray[np.unsignedinteger[Any]],
     lengths: NDArray[np.uint8],
-) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    total: int,
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the `total` bits, with zeros after them, and how many each block has."""
+    codes = canonical_codes(lengths)
+    if pays_off(symbols.size):
+        from nncfx.storage.codecs.word_kernels import huffman_write  # with it comes numba
+
+        blocks = np.zeros(-(-symbols.size // BLOCK), dtype=np.int64)
+        out = np.zeros((total + 7) // 8, dtype=np.uint8)
+        huffman_write(symbols, lengths, codes, BLOCK, blocks, out)
+        return out, blocks
     wide = lengths.astype(np.int64)
     left = (64 - wide).astype(np.uint64)
-    words = np.where(wide > 0, canonical_codes(lengths).astype(np.uint64) << (left & 63), 0)
+    words = np.where(wide > 0, codes.astype(np.uint64) << (left & 63), 0)
     starts = range(0, symbols.size, _CHUNK)
     blocks = np.concatenate(
         [
@@ -112,12 +129,12 @@ def _encode_bits(
             for part in (symbols[at : at + _CHUNK] for at in starts)
         ],
     )
-    out = np.zeros(int(blocks.sum()) // 64 + 2, dtype=np.uint64)
+    cells = np.zeros(total // 64 + 2, dtype=np.uint64)
     at_bit = 0
     for start in starts:
         part = symbols[start : start + _CHUNK]
-        at_bit += _place(out, at_bit, wide[part], words[part])
-    return out.astype(">u8"), blocks
+        at_bit += _place(cells, at_bit, wide[part], words[part])
+    return cells.astype(">u8").view(np.uint8), blocks
 
 
 def _place(

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.byte_reader import BitReader, ByteReader, varint
+from nncfx.storage.codecs.compiled import pays_off
+from nncfx.storage.codecs.table_limits import FIRST_LENGTH, LONGEST_CODE
 
 __all__ = [
     "LONGEST_CODE",
@@ -24,11 +26,7 @@ __all__ = [
     "unpack_lengths",
 ]
 
-LONGEST_CODE = 16
-"""The longest code word in bits; optimal codes longer than that are limited optimally."""
-
 LARGEST_ALPHABET = 1 << LONGEST_CODE
-_FIRST_LENGTH = 5
 
 Lengths = NDArray[np.uint8]
 
@@ -54,6 +52,10 @@ def code_lengths(counts: NDArray[np.int64], limit: int = LONGEST_CODE) -> Length
     if used.size <= 1:
         lengths[used] = 1
         return lengths
+    if pays_off(int(counts.sum())):
+        from nncfx.storage.codecs import size_kernel  # with it comes numba
+
+        return size_kernel.code_lengths(counts, limit)
     leaves = counts[used].astype(np.int64)
     order = np.argsort(leaves, kind="stable")
     # twice the count, and 1 more for a package: leaves come first among equal ones
@@ -110,6 +112,10 @@ def decoding_table(lengths: Lengths) -> tuple[NDArray[np.uint64], int]:
 
 def pack_lengths(lengths: Lengths) -> bytes:
     """Return the code table as bytes: the alphabet's size as varint, then the length changes."""
+    if pays_off(0):
+        from nncfx.storage.codecs import size_kernel  # with it comes numba
+
+        return size_kernel.pack_lengths(lengths).tobytes()
     used = np.flatnonzero(lengths)
     size = int(used[-1]) + 1 if used.size else 0
     text = "".join(_changes(lengths[:size].tolist()))
@@ -118,7 +124,7 @@ def pack_lengths(lengths: Lengths) -> bytes:
 
 
 def _changes(lengths: list[int]) -> Iterator[str]:
-    last = _FIRST_LENGTH
+    last = FIRST_LENGTH
     for length, group in groupby(lengths):
         count = sum(1 for _ in group)
         if length == 0:
@@ -156,7 +162,7 @@ def read_lengths(source: ByteReader) -> Lengths:
         raise StorageError(f"The file is damaged: a code table of {size} symbols.")
     bits = BitReader(source)
     lengths: list[int] = []
-    last = _FIRST_LENGTH
+    last = FIRST_LENGTH
     while len(lengths) < size:
         if bits.bit():
             if not bits.bit():

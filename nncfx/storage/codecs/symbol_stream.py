@@ -8,7 +8,7 @@ No symbols take no bytes.
 
 import functools
 import math
-from typing import Any, Protocol, TypeAlias, final
+from typing import Any, NamedTuple, Protocol, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,31 +123,37 @@ class _Decoded:
         return symbols
 
 
-def _fixed(counts: NDArray[np.int64]) -> tuple[int, int]:
-    used = np.flatnonzero(counts)
-    low = int(used[0])
-    return low, (int(used[-1]) - low).bit_length()
+class _Spread(NamedTuple):
+    low: int  # the smallest symbol
+    width: int  # bits of the largest one less that
+    kinds: int
+    entropy: float  # of order 0, in bytes
+
+    def fixed_size(self, count: int) -> int:
+        return 1 + len(varint(self.low)) + (count * self.width + 7) // 8
 
 
-def entropy_bytes(counts: NDArray[np.int64]) -> float:
-    """Return the order-0 entropy of symbols that occur `counts` times.
+def _spread(counts: NDArray[np.int64]) -> _Spread:
+    if pays_off(0):
+        from nncfx.storage.codecs.size_kernel import bounds  # with it comes numba
 
-    A stream of theirs takes so much and a bit for each kind of symbol, or is of a fixed width.
-    """
-    used = counts[counts > 0]
-    return float((used * np.log2(used.sum() / used)).sum()) / 8 if used.size else 0.0
+        low, high, kinds, bits = bounds(counts)
+    else:
+        places = np.flatnonzero(counts)
+        low, high, kinds = int(places[0]), int(places[-1]), places.size
+        used = counts[places]
+        bits = float((used * np.log2(used.sum() / used)).sum())
+    return _Spread(low, (high - low).bit_length(), kinds, bits / 8)
 
 
 def least_size(counts: NDArray[np.int64]) -> float:
     """Return a size in bytes that no stream of symbols that occur `counts` times is below."""
-    if not counts.any():
+    total = int(counts.sum())
+    if not total:
         return 0.0
-    return min(_fixed_size(counts)[0], entropy_bytes(counts) + np.count_nonzero(counts) / 8)
-
-
-def _fixed_size(counts: NDArray[np.int64]) -> tuple[float, int]:
-    low, width = _fixed(counts)
-    return 1 + len(varint(low)) + (int(counts.sum()) * width + 7) // 8, width
+    spread = _spread(counts)
+    # a table has a bit for each kind of symbol
+    return min(spread.fixed_size(total), spread.entropy + spread.kinds / 8)
 
 
 def _best(counts: NDArray[np.int64]) -> tuple[float, int]:
@@ -157,16 +163,17 @@ def _best(counts: NDArray[np.int64]) -> tuple[float, int]:
 
 @functools.lru_cache(maxsize=64)
 def _best_of(packed: bytes) -> tuple[float, int]:
-    counts = np.frombuffer(packed, dtype=np.int64)
-    fixed = _fixed_size(counts)
-    if not fixed[1]:
-        return fixed
-    best = min(fixed, (1 + ans.estimated_size(counts), ANS))
-    # its table has a bit for each kind of symbol
-    table = np.count_nonzero(counts) / 8
-    if entropy_bytes(counts) + table <= best[0] and huffman.least_size(counts) + table <= best[0]:
-        best = min(best, (1 + huffman.encoded_size(counts), HUFFMAN))
-    return best
+    counts = np.frombuffer(packed, dtype=np.int64).copy()
+    spread = _spread(counts)
+    best: tuple[float, int] = spread.fixed_size(int(counts.sum())), spread.width
+    if not spread.width:
+        return best
+    best = min(best, (1 + ans.estimated_size(counts), ANS))
+    table = spread.kinds / 8
+    may_be_huffman = spread.entropy + table <= best[0] and (
+        pays_off(0) or huffman.least_size(counts) + table <= best[0]
+    )
+    return min(best, (1 + huffman.encoded_size(counts), HUFFMAN)) if may_be_huffman else best
 
 
 def symbols_size(counts: NDArray[np.int64]) -> float:
@@ -195,7 +202,7 @@ def encode_symbols(symbols: Symbols, lanes: int | None = None) -> bytes:
         return bytes([kind]) + huffman.encode(symbols)
     if kind == ANS:
         return bytes([kind]) + ans.encode(symbols, counts)
-    low, width = _fixed(counts)
+    low, width, *_ = _spread(counts)
     return bytes([width]) + varint(low) + pack_bits(symbols - symbols.dtype.type(low), width)
 
 

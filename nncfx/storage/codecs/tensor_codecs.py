@@ -21,6 +21,7 @@ from nncfx.errors import StorageError
 from nncfx.storage.codecs import ans
 from nncfx.storage.codecs.byte_reader import ByteReader, varint
 from nncfx.storage.codecs.codebook import Codebook, to_codes
+from nncfx.storage.codecs.compiled import pays_off
 from nncfx.storage.codecs.huffman import count_symbols
 from nncfx.storage.codecs.number_formats import Words
 from nncfx.storage.codecs.sparse_index import RunPositions, to_runs
@@ -174,13 +175,24 @@ def _index_options(zeros: Zeros, size: int) -> Iterator[_Option]:
     yield _Option("bitmap", (size + 7) // 8)
     lengths, counts = _histogram(zeros)
     for limit in RUN_LIMITS:
-        runs = np.zeros(limit + 1, dtype=np.int64)
-        np.add.at(runs, lengths % limit, counts)
-        runs[limit] = int((lengths // limit * counts).sum())
+        runs = _run_counts(lengths, counts, limit)
         head = len(varint(int(runs.sum()))) + len(varint(limit))
         yield _Option("runs", head, (runs,), limit)
         if not runs[limit]:
             break  # no run is that long: a larger limit changes nothing
+
+
+def _run_counts(
+    lengths: NDArray[np.int64], counts: NDArray[np.int64], limit: int
+) -> NDArray[np.int64]:
+    if pays_off(0):
+        from nncfx.storage.codecs.size_kernel import run_counts  # with it comes numba
+
+        return run_counts(lengths, counts, limit)
+    runs = np.zeros(limit + 1, dtype=np.int64)
+    np.add.at(runs, lengths % limit, counts)
+    runs[limit] = int((lengths // limit * counts).sum())
+    return runs
 
 
 def _histogram(

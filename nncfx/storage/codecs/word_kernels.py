@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nncfx.storage.codecs.compiled import compiled
 
-__all__ = ["ans_step", "ans_write", "join_words", "unpack_cells"]
+__all__ = ["ans_step", "ans_write", "huffman_write", "join_words", "unpack_cells"]
 
 _CELLS: Final = 8
 """Cells that begin and end with bytes, whatever their width."""
@@ -87,6 +87,42 @@ def ans_write(
         quotient = x // f
         states[i % lanes] = (quotient << bits) + (x - quotient * f) + start[symbols[i]]
     return at
+
+
+@compiled
+def huffman_write(
+    symbols: Words,
+    lengths: NDArray[np.uint8],
+    codes: NDArray[np.uint16],
+    size: int,
+    blocks: NDArray[np.int64],
+    out: NDArray[np.uint8],
+) -> None:
+    """Write the code words of `symbols`, the highest bit of each byte first.
+
+    Args:
+        symbols: What is written.
+        lengths: By symbol.
+        codes: By symbol, of so many bits.
+        size: Symbols of a block; the last one may have fewer.
+        blocks: Gets the bits of each.
+        out: Room for all bits.
+    """
+    held, bits, at = np.uint64(0), np.uint64(0), 0
+    for block in range(len(blocks)):
+        total = 0
+        for i in range(block * size, min(len(symbols), (block + 1) * size)):
+            length = np.uint64(lengths[symbols[i]])
+            held = (held << length) | np.uint64(codes[symbols[i]])
+            bits += length
+            total += int(length)
+            while bits >= np.uint64(8):
+                bits -= np.uint64(8)
+                out[at] = held >> bits
+                at += 1
+        blocks[block] = total
+    if bits:
+        out[at] = held << (np.uint64(8) - bits)
 
 
 @compiled

@@ -1,0 +1,228 @@
+"""The tables of streams and what they take, by compiled loops: numpy's calls cost more than that.
+
+They give what functions of these names in `frequency_table` and `prefix_code` give.
+"""
+
+import math
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nncfx.storage.codecs.compiled import compiled
+from nncfx.storage.codecs.table_limits import COARSEST, FINEST, FIRST_LENGTH, LONGEST_CODE
+
+__all__ = [
+    "ans_size",
+    "best_frequencies",
+    "bounds",
+    "code_lengths",
+    "huffman_size",
+    "pack_frequencies",
+    "pack_lengths",
+    "run_counts",
+]
+
+Counts: TypeAlias = NDArray[np.int64]
+Bytes: TypeAlias = NDArray[np.uint8]
+Lengths: TypeAlias = NDArray[np.uint8]
+
+
+@compiled
+def _bit_length(number: int) -> int:
+    bits = 0
+    while number >> bits:
+        bits += 1
+    return bits
+
+
+@compiled
+def _scaled(counts: Counts, total: int, bits: int) -> Counts:
+    """Return `frequency_table.scaled` of counts above 0."""
+    factor = (1 << bits) / total
+    whole = np.empty(len(counts), dtype=np.int64)
+    remainders = np.empty(len(counts), dtype=np.float64)
+    missing = 1 << bits
+    for i in range(len(counts)):
+        exact = counts[i] * factor
+        whole[i] = max(int(exact), 1)
+        remainders[i] = whole[i] - exact
+        missing -= whole[i]
+    if missing > 0:
+        for i in np.argsort(remainders, kind="mergesort")[:missing]:
+            whole[i] += 1
+    while missing < 0:
+        for i in np.argsort(-whole, kind="mergesort")[: min(-missing, (whole > 1).sum())]:
+            whole[i] -= 1
+            missing += 1
+    return whole
+
+
+@compiled
+def best_frequencies(counts: Counts) -> tuple[Counts, float]:
+    """Return the frequencies, and the bits of the symbols under them; as `ans_size` says."""
+    used = np.flatnonzero(counts)
+    kept = counts[used]
+    total = kept.sum()
+    best, fewest, cost = kept, np.inf, np.inf
+    for bits in range(max(COARSEST, _bit_length(len(kept) - 1) + 1), FINEST + 1, 2):
+        found = _scaled(kept, total, bits)
+        symbols = below = 0.0
+        for i in range(len(kept)):
+            size = math.log2(found[i])
+            symbols += kept[i] * (bits - size)
+            below += size
+        size = symbols + math.floor(2 * len(kept) + below)
+        if size >= fewest:
+            break
+        best, fewest, cost = found, size, symbols
+    frequencies = np.zeros(len(counts), dtype=np.int64)
+    frequencies[used] = best
+    return frequencies, cost
+
+
+@compiled
+def code_lengths(counts: Counts, limit: int) -> Lengths:
+    """Return the lengths; at least two symbols occur."""
+    used = np.flatnonzero(counts)
+    order = used[np.argsort(counts[used], kind="mergesort")]
+    leaves = len(order)
+    rows = np.empty((limit, 2 * leaves), dtype=np.int64)
+    sizes = np.zeros(limit, dtype=np.int64)
+    for depth in range(limit):
+        row, below = rows[depth], rows[depth - 1]
+        packages = sizes[depth - 1] // 2 if depth else 0
+        leaf = package = 0
+        for place in range(leaves + packages):
+            alone = both = np.int64(1) << 62
+            if leaf < leaves:
+                alone = 2 * counts[order[leaf]]
+            if package < packages:
+                both = 2 * ((below[2 * package] >> 1) + (below[2 * package + 1] >> 1)) + 1
+            row[place] = min(alone, both)
+            if alone < both:
+                leaf += 1
+            else:
+                package += 1
+        sizes[depth] = leaves + packages
+    lengths = np.zeros(len(counts), dtype=np.uint8)
+    taken = 2 * (leaves - 1)
+    for depth in range(limit - 1, -1, -1):
+        taken = min(taken, sizes[depth])
+        packages = (rows[depth, :taken] & 1).sum()
+        for leaf in range(taken - packages):
+            lengths[order[leaf]] += 1
+        taken = 2 * packages
+    return lengths
+
+
+@compiled
+def _varint_size(number: int) -> int:
+    return max(1, (_bit_length(number) + 6) // 7)
+
+
+@compiled
+def _write(out: Bytes, at: int, number: int, width: int) -> int:
+    """Write `width` bits of `number`, highest first, from bit `at` on; return where they end."""
+    for place in range(width - 1, -1, -1):
+        out[at >> 3] |= ((number >> place) & 1) << (7 - (at & 7))
+        at += 1
+    return at
+
+
+@compiled
+def _write_lengths(out: Bytes, lengths: Lengths) -> int:
+    """Write `prefix_code.pack_lengths`; return the bytes written."""
+    used = np.flatnonzero(lengths)
+    size = int(used[-1]) + 1 if len(used) else 0
+    byte, left = 0, size
+    while left >> 7:
+        out[byte] = 128 | (left & 127)
+        left >>= 7
+        byte += 1
+    out[byte] = left
+    at, last, before = 8 * (byte + 1), FIRST_LENGTH, -1
+    for symbol in used:
+        zeros, length = int(symbol) - before - 1, int(lengths[symbol])
+        if zeros:
+            at = _write(out, at, 6, 3)
+            at = _write(out, at, zeros, 2 * _bit_length(zeros) - 1)
+        if length == last:
+            at += 1
+        elif abs(length - last) == 1:
+            at = _write(out, at, 4 if length > last else 5, 3)
+        else:
+            at = _write(out, at, 7 << 4 | (length - 1), 7)
+        last, before = length, int(symbol)
+    return (at + 7) >> 3
+
+
+@compiled
+def pack_lengths(lengths: Lengths) -> Bytes:
+    """Return the table of code words."""
+    out = np.zeros(len(lengths) + 4, dtype=np.uint8)  # no change takes more than 7 bits
+    return out[: _write_lengths(out, lengths)]
+
+
+@compiled
+def pack_frequencies(frequencies: Counts) -> Bytes:
+    """Return the table of frequencies."""
+    lengths = np.zeros(len(frequencies), dtype=np.uint8)
+    for i in range(len(frequencies)):
+        lengths[i] = _bit_length(frequencies[i])
+    out = np.zeros(3 * len(frequencies) + 4, dtype=np.uint8)
+    at = 8 * _write_lengths(out, lengths)
+    for i in np.flatnonzero(lengths):
+        at = _write(out, at, int(frequencies[i]), int(lengths[i]) - 1)
+    return out[: (at + 7) >> 3]
+
+
+@compiled
+def ans_size(counts: Counts) -> float:
+    """Return the bytes of the table and the symbols; between 2 and 4,096 kinds occur."""
+    frequencies, cost = best_frequencies(counts)
+    return len(pack_frequencies(frequencies)) + cost / 8
+
+
+@compiled
+def huffman_size(counts: Counts) -> int:
+    """Return the bytes of table, bits and their number; at least two kinds occur."""
+    lengths = code_lengths(counts, LONGEST_CODE)
+    bits = 0
+    for i in range(len(counts)):
+        bits += int(counts[i]) * int(lengths[i])
+    return len(pack_lengths(lengths)) + _varint_size(bits) + ((bits + 7) >> 3)
+
+
+@compiled
+def bounds(counts: Counts) -> tuple[int, int, int, float]:
+    """Return the smallest and the largest symbol, how many kinds occur, and the entropy in bits.
+
+    Args:
+        counts: At least one above 0.
+    """
+    total = counts.sum()
+    low, high, kinds, bits = len(counts), 0, 0, 0.0
+    for i in range(len(counts)):
+        if counts[i]:
+            low, high = min(low, i), i
+            kinds += 1
+            bits += counts[i] * math.log2(total / counts[i])
+    return low, high, kinds, bits
+
+
+@compiled
+def run_counts(zeros: Counts, counts: Counts, limit: int) -> Counts:
+    """Return how often each run of `sparse_index.to_runs` occurs.
+
+    Args:
+        zeros: Before a value.
+        counts: How often.
+        limit: Of runs.
+    """
+    runs = np.zeros(limit + 1, dtype=np.int64)
+    for i in range(len(zeros)):
+        skips = zeros[i] // limit
+        runs[zeros[i] - skips * limit] += counts[i]
+        runs[limit] += skips * counts[i]
+    return runs
