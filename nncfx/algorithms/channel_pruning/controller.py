@@ -117,7 +117,8 @@ class ChannelPruningController(Controller):
         self._subject = subject
         self._activity: dict[str, Tensor] = {}
         self._costs = subject.costs
-        self._warn_nothing_pruned(self._masks_for(params.target))  # what is out of reach raises
+        self.level = params.target  # what is out of reach raises
+        self._warn_missed_target()
         self.level = config.pruning_init
         frozen = params.num_init_steps
         if params.schedule != "baseline":
@@ -134,17 +135,30 @@ class ChannelPruningController(Controller):
         schedule = pruning_schedule(min(config.pruning_init, params.target), params)
         self.scheduler = EpochScheduler(self, schedule, frozen)
 
-    def _warn_nothing_pruned(self, masks: Mapping[str, Tensor]) -> None:
-        """Log a warning where not even the target takes anything away."""
+    def _warn_missed_target(self) -> None:
+        """Log a warning where the target takes nothing away, or alignment stops short of it.
+
+        Short of it is what differs in whole percents.
+        """
         target, key = self.config.params.target, self.config.params.target_key
-        if target and not masks:
+        is_capped, reached = self._subject.choice.is_capped, self.level
+        if target and not reached:
             _LOGGER.warning(
                 "%s removes nothing at its target %g: no set of channels may lose so few. Raise "
                 "'params.%s'%s.",
                 self.algorithm,
                 target,
                 key,
-                ", or allow other widths by 'align': 1" if self._subject.choice.is_capped else "",
+                ", or allow other widths by 'align': 1" if is_capped else "",
+            )
+        elif is_capped and round(reached, 2) < round(target, 2):
+            _LOGGER.warning(
+                "%s reaches the level %.3f with these weights, not its target %g: 'align' rounds "
+                "the widths that stay up. Allow other widths by 'align': 1, or round down by "
+                "'align_down': true.",
+                self.algorithm,
+                reached,
+                target,
             )
 
     @override

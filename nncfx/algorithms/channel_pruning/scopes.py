@@ -17,6 +17,7 @@ __all__ = [
     "NOTHING_SPARED",
     "Spared",
     "keep_classes",
+    "kept_first_convolutions",
     "producing_operations",
     "read_within",
     "spare",
@@ -81,6 +82,20 @@ def keep_classes(channels: Channels) -> Channels:
             for one in channels
         ),
     )
+
+
+def kept_first_convolutions(
+    channels: Channels, model: nn.Module, graph: NNCFGraph
+) -> Mapping[str, str]:
+    """Return why first convolutions keep all channels, by address; not those that may lose some."""
+    first = _first_convolutions(graph)
+    makers = producing_operations(channels, model, graph)
+    return {
+        each.address: one.fixed
+        for one, found in zip(channels.group_sets, makers, strict=True)
+        for each in found
+        if one.fixed is not None and each.address in first
+    }
 
 
 def take_branches(channels: Channels) -> Channels:

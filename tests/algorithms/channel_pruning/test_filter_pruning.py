@@ -187,6 +187,42 @@ def test_widths_are_rounded_down_on_demand() -> None:
     assert controller.target_level == 0.2
 
 
+@pytest.mark.parametrize(
+    ("asked", "params"),
+    [
+        (0.2, {"align": None}),  # 28 of 32 stay: 0.125
+        (0.125, {"align": None}),
+        (0.2, {"align": 16, "align_down": True}),
+        (0.2, {"align": 1}),
+    ],
+)
+def test_what_an_alignment_makes_of_the_target_is_told_at_once(
+    asked: float, params: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 32, 1), nn.Conv2d(32, 2, 1))
+    controller = applied(model, torch.randn(2, 3, 9, 9), pruning_target=asked, **params)
+    told = [one for one in caplog.messages if "reaches the level 0.125" in one]
+    assert len(caplog.messages) == len(told) == (asked == 0.2 and params == {"align": None})
+    assert controller.level == 0.0  # the level at which it begins
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_first_convolution_that_is_kept_although_it_may_go_is_told(
+    first: bool, stride: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, stride=stride), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 2, 1)
+    )
+    applied(model, torch.randn(2, 3, 9, 9), prune_first_conv=first)
+    expected = (
+        "'prune_first_conv' has no effect on 'Sequential/Conv2d[0]/conv2d_0', which keeps its "
+        "channels: 'Sequential/Conv2d[0]/conv2d_0' has a stride, and prune_downsample_convs is "
+        "false."
+    )
+    assert caplog.messages == [expected] * (first and stride > 1)
+
+
 def test_a_target_that_an_alignment_keeps_from_pruning_anything_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
