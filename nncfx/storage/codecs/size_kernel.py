@@ -172,8 +172,9 @@ def pack_frequencies(frequencies: Counts) -> Bytes:
         lengths[i] = _bit_length(frequencies[i])
     out = np.zeros(3 * len(frequencies) + 4, dtype=np.uint8)
     at = 8 * _write_lengths(out, lengths)
-    for i in np.flatnonzero(lengths):
-        at = _write(out, at, int(frequencies[i]), int(lengths[i]) - 1)
+    for i in range(len(lengths)):
+        if lengths[i]:
+            at = _write(out, at, int(frequencies[i]), int(lengths[i]) - 1)
     return out[: (at + 7) >> 3]
 
 
