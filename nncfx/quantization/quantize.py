@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from nncfx.controllers.base.unread_weights import warn_unread_weights
 from nncfx.errors import ArgumentError, CompressionError, TracingError
 from nncfx.network import NNCFNetwork, unwrap, wrap
-from nncfx.operators import CONTRACTIONS
 from nncfx.quantization.grid.plan import QuantizationPlan
 from nncfx.quantization.options import (
     Methods,
@@ -38,9 +37,6 @@ from nncfx.tracing.calls.model_copy import own_model
 __all__ = ["quantize"]
 
 _LOGGER = logging.getLogger(__name__)
-_LOGGED: Final = CONTRACTIONS | {"attention", "recurrent"}
-"""The kinds that take most of the time: one that stays in float triggers a warning."""
-
 _LOOKED_AT: Final = 16
 """Examples whose errors are looked at, layer by layer."""
 
@@ -271,7 +267,7 @@ def _warn_slow_weights(plan: QuantizationPlan, hardware: Hardware) -> None:
 
 
 def _report(plan: QuantizationPlan, hardware: Hardware) -> None:
-    """Warn of products that stay in float and of weights that gain no time.
+    """Warn of weights that gain no time.
 
     Raises:
         CompressionError: nothing is quantized at all.
@@ -286,9 +282,6 @@ def _report(plan: QuantizationPlan, hardware: Hardware) -> None:
             f"{'; '.join(sorted(reasons)[:5]) or 'it computes nothing in float'}. "
             f"{mend}",
         )
-    for one in plan.float_operations:
-        if one.kind in _LOGGED and "scopes" not in one.reason:
-            _LOGGER.warning("%s stays in float: %s", one.address, one.reason)
     _warn_slow_weights(plan, hardware)
     _LOGGER.info("%s", plan)
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 import nncfx
 from nncfx.algorithms import QuantizationController
@@ -362,3 +363,28 @@ def test_it_counts_what_is_quantized_and_says_what_is_not() -> None:
     lines = str(found).splitlines()
     assert ["weight", "8", "symmetric", count, count] in [line.split() for line in lines]
     assert "in float: 1 x linear: it is in the ignored scopes" in lines
+
+
+class Recurrent(nn.Module):
+    """A recurrent layer before a linear one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru, self.fc = nn.GRU(4, 4), nn.Linear(4, 2)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.fc(self.gru(x)[0])
+        return out
+
+
+def test_a_recurrent_layer_in_float_is_told_and_what_is_told_stores_its_weights(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    x = torch.randn(3, 2, 4)
+    config = {"target_device": "GPU", "compression": {"algorithm": "quantization"}}
+    _, model = nncfx.create_compressed_model(Recurrent(), config, x, calibration_batches=[x])
+    (told,) = [one for one in caplog.messages if "gru_0 stays in float" in one]
+    assert told.endswith("nncfx.quantize_weights, called next, stores its weights in 8 bits")
+    stored = nncfx.quantize_weights(model, [x]).nncf.hooks
+    assert {"gru.weight_ih_l0", "gru.weight_hh_l0"} <= {str(one.site) for one in stored}

@@ -87,7 +87,7 @@ def keep_classes(channels: Channels) -> Channels:
 def kept_first_convolutions(
     channels: Channels, model: nn.Module, graph: NNCFGraph
 ) -> Mapping[str, str]:
-    """Return why first convolutions keep all channels, by address; not those that may lose some."""
+    """Return why first convolutions keep all channels, by address; no others are in it."""
     first = _first_convolutions(graph)
     makers = producing_operations(channels, model, graph)
     return {

@@ -1,9 +1,12 @@
 """The plan of a wrapped model for a target."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from nncfx.network import NNCFNetwork
+from nncfx.operators import CONTRACTIONS
 from nncfx.quantization.grid.plan import QuantizationPlan
 from nncfx.quantization.placement.changed_buffers import changed_buffers
 from nncfx.quantization.placement.overflow_fix import (
@@ -17,6 +20,10 @@ from nncfx.targets import Hardware, Target, hardware_named, target_with
 
 __all__ = ["plan_model"]
 
+_LOGGER = logging.getLogger(__name__)
+_LOGGED: Final = CONTRACTIONS | {"attention", "recurrent"}
+"""The kinds that take most of the time: one that stays in float triggers a warning."""
+
 
 def plan_model(
     model: NNCFNetwork,
@@ -27,7 +34,8 @@ def plan_model(
 ) -> QuantizationPlan:
     """Return where quantizers go in `model`, with which numbers, for which target.
 
-    Layers that the target computes wrongly on the CPU at hand are logged, with the mends.
+    Products, attention and recurrent layers that stay in float are logged, unless the scopes say
+    so; so are layers that the target computes wrongly on the CPU at hand. Both with the mends.
 
     Args:
         model: Wrapped; left as it is.
@@ -49,4 +57,7 @@ def plan_model(
         for one in plan.quantizers
     )
     plan = replace(plan, quantizers=quantizers, target=target_with(target))
+    for operation in plan.float_operations if plan.quantizers else ():
+        if operation.kind in _LOGGED and "scopes" not in operation.reason:
+            _LOGGER.warning("%s stays in float: %s", operation.address, operation.reason)
     return with_saturation_told(with_overflow_fix(plan, overflow_fix, hardware), graph)

@@ -34,6 +34,9 @@ __all__ = ["plan_quantizers"]
 _FOLLOWING = frozenset({*MOVEMENTS, "clip", "relu"})
 """Kinds that ask for nothing: their inputs are quantized if a reader of their output asks."""
 
+_CONVOLUTIONS = frozenset({"conv", "conv_transpose"})
+"""Layers whose weights `quantize_weights` does not take."""
+
 
 def plan_quantizers(
     graph: NNCFGraph,
@@ -168,7 +171,10 @@ class _Planner:
                 continue
             if asker.reads_floats:
                 is_integer[address] = False
-                reason = f"only its weights are stored as {asker.descriptor.input(1)}"
+                reason = (
+                    f"{self.hardware.name} has no integer kernel for it; its weights are stored "
+                    f"as {asker.descriptor.input(1)} all the same"
+                )
                 self.float_operations.append(FloatOperation(address, kind, reason))
                 continue
             sums = kind in {*CONTRACTIONS, "attention"} or bool(asker.operands.weights)
@@ -191,7 +197,7 @@ class _Planner:
         operands = self._operands[operation.address]
         reason = operands.problem
         if descriptor is None:
-            reason = f"{self.hardware.name} has no integer kernel for it"
+            reason = self._no_kernel(kind, operands)
         elif operation.address in self._ignored:
             reason = "it is in the ignored scopes"
         elif operation.address not in self._targets:
@@ -202,6 +208,12 @@ class _Planner:
             self.float_operations.append(FloatOperation(operation.address, kind, reason))
             return None
         return _QuantizableOp(operation, descriptor, operands)
+
+    def _no_kernel(self, kind: str, operands: Operands) -> str:
+        reason = f"{self.hardware.name} has no integer kernel for it"
+        if operands.weights and kind not in _CONVOLUTIONS:
+            reason += "; nncfx.quantize_weights, called next, stores its weights in 8 bits"
+        return reason
 
     def _ask(self, asker: _QuantizableOp, requests: Requests) -> None:
         operation = asker.operation
