@@ -13,6 +13,7 @@ _MEANT: Final[Mapping[str, str]] = MappingProxyType(
     {
         "calibrate": "nncfx.quantize(model, calibration_batches)",
         "compress": "nncfx.Compressor, or nncfx.create_compressed_model in your own loop",
+        "checkpoint": "nncfx.save(path, model, controller), or nncfx.training.resumable_epochs",
         "convert": "nncfx.strip(model), or nncfx.export_onnx",
         "count_macs": "nncfx.objectives.macs",
         "distill": "nncfx.create_compressed_model with the algorithm 'knowledge_distillation'",
@@ -30,6 +31,7 @@ _MEANT: Final[Mapping[str, str]] = MappingProxyType(
         "prune": "nncfx.create_compressed_model with 'filter_pruning' and then nncfx.thin, or "
         "nncfx.Compressor with nncfx.schemes.FilterPrune",
         "pruner": "nncfx.create_compressed_model with 'filter_pruning', then nncfx.thin",
+        "resume": "nncfx.training.resumable_epochs, or the command 'nncfx resume'",
         "save_model": "nncfx.save(path, model)",
         "sparsify": "nncfx.create_compressed_model with the algorithm 'magnitude_sparsity'",
         "summary": "the command 'nncfx inspect'",

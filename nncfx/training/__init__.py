@@ -5,6 +5,7 @@ from nncfx.training.images import AugmentedImages
 from nncfx.training.loop import Training, TrainingProgress
 from nncfx.training.model_checkpoint import load, save
 from nncfx.training.recipe import Recipe
+from nncfx.training.resumable_epochs import resumable_epochs
 
 __all__ = [
     "AugmentedImages",
@@ -13,5 +14,6 @@ __all__ = [
     "TrainingProgress",
     "create_compressed_model",
     "load",
+    "resumable_epochs",
     "save",
 ]

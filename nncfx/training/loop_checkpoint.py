@@ -2,10 +2,12 @@
 
 import io
 import pickle
+import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, final
 
+import numpy as np
 import torch
 
 from nncfx.errors import StorageError
@@ -27,9 +29,26 @@ class HasState(Protocol):
         """Take up a state."""
 
 
+def _numpy_state() -> tuple[str, list[int], int, int, float]:
+    """Return the state of numpy's global generator, the key as what any file may hold."""
+    name, key, *rest = np.random.get_state()  # noqa: NPY002 (what people's augmentations use)
+    return (str(name), key.tolist(), *rest)  # type: ignore[attr-defined]
+
+
+def _restore_generators(content: Mapping[str, Any]) -> None:
+    torch.set_rng_state(content["generator"])
+    if content["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(content["cuda"])
+    if "python" in content:  # files of 0.1 have torch's alone
+        random.setstate(content["python"])
+        np.random.set_state(content["numpy"])  # noqa: NPY002
+
+
 @final
 class TrainingFile:
-    """Writes and reads the states of a training's parts and of torch's generators.
+    """Writes and reads the states of a training's parts and of the random generators.
+
+    These are torch's, numpy's global one and Python's.
 
     The file appears whole or not at all; reading it executes nothing.
 
@@ -58,6 +77,8 @@ class TrainingFile:
             "parts": {name: part.state_dict() for name, part in parts.items()},
             "generator": torch.get_rng_state(),
             "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            "python": random.getstate(),
+            "numpy": _numpy_state(),
         }
         memory = io.BytesIO()
         torch.save(content, memory)
@@ -84,9 +105,13 @@ class TrainingFile:
                     "another model, or by another version of nncfx; delete it to train from the "
                     "beginning.",
                 ) from error
-        torch.set_rng_state(content["generator"])
-        if content["cuda"] and torch.cuda.is_available():
-            torch.cuda.set_rng_state_all(content["cuda"])
+        try:
+            _restore_generators(content)
+        except (LookupError, TypeError, ValueError, RuntimeError) as error:
+            raise StorageError(
+                f"The random generators in '{self._path}' cannot be restored: {error}. Delete it "
+                "to train from the beginning.",
+            ) from error
         return int(content["step"])
 
     def _read(self, path: Path) -> dict[str, Any]:

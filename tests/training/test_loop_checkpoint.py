@@ -69,6 +69,17 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, content: object) ->
         TrainingFile(tmp_path / "t", "a").restore({})
 
 
+@pytest.mark.parametrize("part", ["generator", "python", "numpy"])
+def test_a_damaged_generator_is_named(tmp_path: Path, part: str) -> None:
+    file = TrainingFile(tmp_path / "t", "a")
+    file.save(1, {})
+    content = torch.load(tmp_path / "t", weights_only=True)
+    content[part] = ("MT19937", [1, 2])
+    torch.save(content, tmp_path / "t")
+    with pytest.raises(StorageError, match="random generators"):
+        file.restore({})
+
+
 def test_a_hostile_file_executes_nothing(tmp_path: Path) -> None:
     torch.save({"format": Ran(tmp_path / "ran")}, tmp_path / "t")
     with pytest.raises(StorageError, match="Delete it"):

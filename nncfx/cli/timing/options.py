@@ -1,0 +1,66 @@
+"""What the options of `nncfx benchmark` spell."""
+
+from collections.abc import Sequence
+
+from nncfx.cli.signature import Shape
+from nncfx.errors import ArgumentError
+
+__all__ = ["parse_cpus", "parse_settings", "parse_shapes"]
+
+
+def parse_shapes(texts: Sequence[str]) -> dict[str, Shape]:
+    """Return the shapes by input name that texts such as "x=1x3x224x224" or "1,3,9" spell.
+
+    The name may be left out where a model has one input; it is `""` then.
+
+    Raises:
+        ArgumentError: a text is not of this form.
+
+    >>> parse_shapes(["x=1x3x32x32"])
+    {'x': (1, 3, 32, 32)}
+    >>> parse_shapes(["1,3,32,32"])
+    {'': (1, 3, 32, 32)}
+    """
+    shapes = {}
+    for text in texts:
+        name, equals, sizes = text.rpartition("=")
+        parts = sizes.replace(",", "x").split("x")
+        if (equals and not name) or not all(part.isdecimal() and int(part) for part in parts):
+            raise ArgumentError(
+                f"--input-shape {text!r} does not name an input and its sizes. "
+                "Write --input-shape x=1x3x224x224.",
+            )
+        shapes[name] = tuple(map(int, parts))
+    return shapes
+
+
+def parse_settings(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return the settings that texts such as "computeCapability=8.9" spell.
+
+    Raises:
+        ArgumentError: a text is not of this form.
+
+    >>> parse_settings(["mode=max-autotune"])
+    (('mode', 'max-autotune'),)
+    """
+    for text in texts:
+        if "=" not in text[1:]:
+            raise ArgumentError(f"--setting {text!r} is no NAME=VALUE.")
+    return tuple((name, value) for name, _, value in (text.partition("=") for text in texts))
+
+
+def parse_cpus(text: str | None) -> tuple[int, ...]:
+    """Return the processors that a text such as "0,2" names; none for None.
+
+    Raises:
+        ArgumentError: the text is no list of numbers.
+
+    >>> parse_cpus("0,2")
+    (0, 2)
+    """
+    if text is None:
+        return ()
+    parts = text.split(",")
+    if not all(part.isdecimal() for part in parts):
+        raise ArgumentError(f"--cpus {text!r} is no list of processors. Write --cpus 0,1.")
+    return tuple(map(int, parts))
