@@ -28,7 +28,7 @@ from torch import nn
 
 import nncfx
 from nncfx import hago
-from nncfx.cli.baseline import changes, read_baseline
+from nncfx.cli.timing.baseline import changes, read_baseline
 from nncfx.errors import NNCFXError
 from nncfx.evidence.evidence import Evidence
 from nncfx.evidence.machine import machine_facts

@@ -10,11 +10,11 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from nncfx.cli.baseline import Change, changes, read_baseline
 from nncfx.cli.faults import FAULT, fault_text
 from nncfx.cli.signature import signature_inputs
-from nncfx.cli.timing import Series, TimingRequest, time_files
-from nncfx.cli.timing_output import layer_table, series_json, series_table
+from nncfx.cli.timing.baseline import Change, changes, read_baseline
+from nncfx.cli.timing.files import Series, TimingRequest, time_files
+from nncfx.cli.timing.output import layer_table, series_json, series_table
 from nncfx.errors import ArgumentError
 from nncfx.export import modules_in_file
 from nncfx.report.format import significant_text

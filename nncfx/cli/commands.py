@@ -152,8 +152,8 @@ def benchmark(  # noqa: PLR0913 (each is an option of the command)
 ) -> None:
     """Time ONNX files on a runtime, interleaved, with intervals."""
     from nncfx.cli.benchmarking import BenchmarkOutput, run_benchmark
-    from nncfx.cli.timing import TimingRequest
-    from nncfx.cli.timing_options import parse_cpus, parse_settings, parse_shapes
+    from nncfx.cli.timing.files import TimingRequest
+    from nncfx.cli.timing.options import parse_cpus, parse_settings, parse_shapes
     from nncfx.runtimes import BuildOptions, TimingPlan
 
     for model in models:

@@ -90,7 +90,7 @@ def model_source(
 def _random(texts: Sequence[str], source: str) -> Any:  # noqa: ANN401 (inputs of any form)
     import torch
 
-    from nncfx.cli.timing_options import parse_shapes
+    from nncfx.cli.timing.options import parse_shapes
 
     if not texts:
         raise ArgumentError(

@@ -9,6 +9,7 @@ from nncfx.compressor.build_evidence import fingerprint
 from nncfx.compressor.evaluation.metrics import metric_name
 from nncfx.evidence.formatting import spelt
 from nncfx.lc.data_fingerprint import data_fingerprint
+from nncfx.objectives.ready import ready_objective
 from nncfx.schemes.code_digest import code_digest
 from nncfx.search import JSONValue
 
@@ -27,9 +28,12 @@ def journal_header(
         model: what is compressed.
         division: how the validation data are divided; empty where they are not.
     """
+    objective = settings["objective"]
+    # that of a ready one is known from its name
+    unit = "" if ready_objective(objective.name) is not None else objective.unit
     code = code_digest(*(settings[name] for name in _WITH_CODE))
     return {
-        "objective": settings["objective"].name,
+        "objective": objective.name,
         "scheme": spelt(settings["scheme"]),
         "optimizer": spelt(settings["optimizer"]),
         "metric": metric_name(settings["metric"]),
@@ -39,6 +43,7 @@ def journal_header(
         "model": fingerprint(model),
         # absent where off: as in the journals of earlier versions
         **({"code of functions": code} if code else {}),
+        **({"unit": unit} if unit else {}),
         **division,
         **({"threads": settings["threads"]} if settings["threads"] else {}),
         **({"warm_start": True} if settings["warm_start"] else {}),

@@ -4,10 +4,19 @@ from dataclasses import dataclass
 
 from nncfx.evidence.formatting import number
 
-__all__ = ["Judgement"]
+__all__ = ["Judgement", "is_within"]
 
 # a loss of exactly the budget is inside it, whatever the last bit says
 _ROUNDING = 1e-9
+
+
+def is_within(loss: float, budget: float) -> bool:
+    """Return whether a `loss` of the metric is inside its `budget`, but for the last bit.
+
+    >>> is_within(0.95 - 0.93, 0.02)
+    True
+    """
+    return loss <= budget + _ROUNDING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +49,7 @@ class Judgement:
     @property
     def is_inside(self) -> bool:
         """Whether the loss is inside the budget."""
-        return self.loss <= self.budget + _ROUNDING
+        return is_within(self.loss, self.budget)
 
     @property
     def is_sure(self) -> bool:
@@ -48,7 +57,7 @@ class Judgement:
         if self.interval is None:
             return False
         low, high = self.interval
-        return high <= self.budget + _ROUNDING if self.is_inside else low > self.budget
+        return is_within(high, self.budget) if self.is_inside else low > self.budget
 
     @property
     def where(self) -> str:

@@ -44,7 +44,8 @@ def summary(found: Evidence) -> str:
         )
     study = found.studies[-1] if found.studies else None
     if study and study.objective_name not in _FACTS and study.chosen_objective is not None:
-        lines.append(_line(study.objective_name, study.dense_objective, study.chosen_objective))
+        line = _line(study.objective_name, study.dense_objective, study.chosen_objective)
+        lines.append(f"{line}  ({study.objective_unit})" if study.objective_unit else line)
     return "\n".join(lines)
 
 

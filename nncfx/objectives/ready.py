@@ -5,7 +5,15 @@ from typing import Final
 
 from nncfx.objectives.objective import Objective
 
-__all__ = ["file_size", "footprint", "latency", "macs", "parameters", "throughput"]
+__all__ = [
+    "file_size",
+    "footprint",
+    "latency",
+    "macs",
+    "parameters",
+    "ready_objective",
+    "throughput",
+]
 
 footprint: Final = Objective(
     "footprint", "bytes", maximize=False, measure=methodcaller("footprint_bytes")
@@ -33,3 +41,13 @@ file_size: Final = Objective(
     "file size", "bytes", maximize=False, measure=methodcaller("file_bytes")
 )
 """Bytes of the model as a file on disk."""
+
+
+_READY: Final = {
+    one.name: one for one in (footprint, macs, parameters, throughput, latency, file_size)
+}
+
+
+def ready_objective(name: str) -> Objective | None:
+    """Return the ready objective that reports call `name`; None where it is somebody's own."""
+    return _READY.get(name)

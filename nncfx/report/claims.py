@@ -45,7 +45,7 @@ def headline(evidence: Evidence) -> tuple[Claim, ...]:
     dense, compressed = evidence.dense, evidence.compressed
     speed = _speed(dense, compressed)
     if dense.latency_ms or dense.throughput:
-        call = f"per call of {call_words(evidence.batch, evidence.threads)}"
+        call = f"per call: {call_words(evidence.batch, evidence.threads)}"
         speed = replace(speed, detail=f"{speed.detail}; {call}")
     objective = _objective(evidence)
     claims = (speed, _size(dense, compressed), _accuracy(evidence))

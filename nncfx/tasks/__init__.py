@@ -3,12 +3,13 @@
 from nncfx.renamed import attribute
 from nncfx.tasks.config import TaskConfig
 from nncfx.tasks.plan import PlannedHook, Prediction, TaskPlan, plan_task
-from nncfx.tasks.run import TaskResult, resume_task, run_task
+from nncfx.tasks.run import Outcome, TaskResult, resume_task, run_task
 from nncfx.tasks.status import RunStatus, run_status
 from nncfx.tasks.task import Data, Task, read_task
 
 __all__ = [
     "Data",
+    "Outcome",
     "PlannedHook",
     "Prediction",
     "RunStatus",

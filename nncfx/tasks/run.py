@@ -1,6 +1,7 @@
 """Carry out a task: compress, prove, save, quantize, export, time; resume it after a kill."""
 
 import contextlib
+import datetime as dt
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -17,10 +18,12 @@ from nncfx.errors import (
     ArgumentError,
     MachineError,
     MissingExtraError,
+    NNCFXError,
     RuntimeFailure,
     StorageError,
 )
 from nncfx.evidence.evidence import Evidence
+from nncfx.evidence.judgement import is_within
 from nncfx.export import export_onnx
 from nncfx.export.onnx_export import export_target
 from nncfx.json_codec import load_object
@@ -33,10 +36,13 @@ from nncfx.tasks.training import Say, Trained, evidence_of, save_compressed, tra
 
 __all__ = [
     "EVIDENCE",
+    "FAILURE",
     "RESULT",
     "RUN",
+    "Outcome",
     "TaskResult",
     "config_of",
+    "ended_result",
     "held",
     "resume_task",
     "run_task",
@@ -45,25 +51,42 @@ __all__ = [
 RUN: Final = "run.json"
 RESULT: Final = "result.json"
 EVIDENCE: Final = "evidence.json"
+FAILURE: Final = "failure.json"
 _FORMAT: Final = "nncfx-run"
 
 
-@final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TaskResult:
-    """What a task has made.
+class Outcome:
+    """What a task has come to.
 
     Attributes:
-        model: The compressed model; quantized where 'export' asks for it.
         files: What was written, by what it is.
         facts: Numbers for people and programs: metric, bytes, MACs, latency.
         evidence: What the report shows; None where nothing was compressed before the export.
     """
 
-    model: nn.Module
     files: Mapping[str, Path]
     facts: Mapping[str, Any]
     evidence: Evidence | None
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the model, and the exported file, keep the budget of the search, if any."""
+        judgement = None if self.evidence is None else self.evidence.judgement
+        of_file: bool = self.facts.get("file_is_inside", True)
+        return of_file and (judgement is None or judgement.is_inside)
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TaskResult(Outcome):
+    """What a task has come to, and the model that it has made.
+
+    Attributes:
+        model: The compressed model; quantized where 'export' asks for it.
+    """
+
+    model: nn.Module
 
 
 def run_task(
@@ -86,12 +109,12 @@ def run_task(
     """
     folder = Path(folder)
     _begin(task, folder)
-    with held(folder):
+    with held(folder), _failure_told(folder):
+        (folder / RESULT).unlink(missing_ok=True)
         say("making the model and the data")
         compressed, evidence, files = _compressed(task, folder, say, settings or {})
         facts: dict[str, Any] = {}
         model = compressed.model
-        (folder / RESULT).unlink(missing_ok=True)
         if evidence is not None:
             facts = _facts(evidence)
         if task.config.export is not None:
@@ -112,6 +135,24 @@ def resume_task(folder: str | Path, **parts: Any) -> TaskResult:  # noqa: ANN401
         NNCFXError: as `run_task`.
     """
     return run_task(read_task(config_of(folder)), folder, **parts)
+
+
+def ended_result(folder: str | Path) -> Outcome | None:
+    """Return what the run in `folder` has come to; None where it has not ended.
+
+    Raises:
+        StorageError: a file of the run is damaged.
+    """
+    folder = Path(folder)
+    if not (folder / RESULT).is_file() or (folder / FAILURE).is_file():
+        return None
+    facts: dict[str, Any] = load_object(read_text(folder / RESULT), "result of a run")
+    named = facts.pop("files", None)
+    if not isinstance(named, dict):
+        raise StorageError(f"'{folder / RESULT}' is damaged: it names no files. Delete it.")
+    files = {str(name): Path(str(path)) for name, path in named.items()}
+    evidence = Evidence.read(folder / EVIDENCE) if "evidence" in files else None
+    return Outcome(files=files, facts=facts, evidence=evidence)
 
 
 def config_of(folder: str | Path) -> Path:
@@ -163,9 +204,24 @@ def held(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+@contextlib.contextmanager
+def _failure_told(folder: Path) -> Iterator[None]:
+    """Keep in `folder` why the run failed, for `run_status`, until it runs again."""
+    (folder / FAILURE).unlink(missing_ok=True)
+    try:
+        yield
+    except Exception as error:
+        text = str(error) if isinstance(error, NNCFXError) else repr(error)
+        when = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        with contextlib.suppress(StorageError):  # a full disk must not hide the error itself
+            write_text(folder / FAILURE, json.dumps({"error": text, "when": when}) + "\n")
+        raise
+
+
 def _begin(task: Task, folder: Path) -> None:
     known = folder / RUN
-    text = json.dumps({"format": _FORMAT, "version": 1, "config": str(task.path)}, indent=1)
+    facts = {"format": _FORMAT, "version": 1, "config": str(task.path), "kind": task.kind}
+    text = json.dumps(facts, indent=1)
     if known.exists():
         other = load_object(read_text(known), "run").get("config")
         if other != str(task.path):
@@ -214,6 +270,7 @@ def _searched(
         "metric": task.metric,
         "example_inputs": task.example_inputs,
         "folder": folder,
+        "title": task.path.stem,
     }
     result = Compressor.from_config(task.config.base, **parts, **settings).run()
     say(f"writing {file}")
@@ -286,7 +343,7 @@ def _timed(
             facts["dense_file_metric"] = metric_through(one, judges, task.metric)
             if search is not None:
                 lost = facts["dense_file_metric"] - facts["exported_metric"]
-                facts["file_is_inside"] = lost <= search.eps
+                facts["file_is_inside"] = is_within(lost, search.eps)
     facts["latency_ms"] = {name: one.median_ms for name, one in times.items()}
     outcome = verdict(times["dense"], times["exported"])
     facts |= {"speed_up": outcome.speed_up, "is_clear": outcome.winner is not None}

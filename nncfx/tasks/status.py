@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, TypeAlias, final
 
 import jsonschema
 
@@ -16,12 +16,14 @@ from nncfx.json_codec import load_object
 from nncfx.search import CAUTION, CandidateTrial, Trial
 from nncfx.storage.formats.line_file import json_line, read_lines
 from nncfx.storage.formats.whole_file import read_text
-from nncfx.tasks.run import EVIDENCE, RESULT, RUN
+from nncfx.tasks.run import EVIDENCE, FAILURE, RESULT, RUN
 from nncfx.tasks.training import PROGRESS
 
-__all__ = ["JOURNAL", "BestTrial", "RunStatus", "read_journal", "run_status"]
+__all__ = ["JOURNAL", "BestTrial", "RunStatus", "State", "read_journal", "run_status"]
 
 JOURNAL: Final = "journal.jsonl"
+
+State: TypeAlias = Literal["running", "ended", "failed", "stopped"]
 
 _SEARCH: Final = {
     "type": ["object", "null"],
@@ -68,8 +70,8 @@ class RunStatus:
 
     Attributes:
         folder: Where it is kept.
-        state: "running", "ended", or "stopped" before its end.
-        kind: "search" or "training".
+        state: "running", "ended", "failed", or "stopped" before its end.
+        kind: "search", "training", or "export" alone.
         done: Trials, or steps, that are done; the dense model does not count.
         at_most: How many there will be; a search may end before.
         stages: In so many parts of equal length: a search of one level has two.
@@ -79,15 +81,17 @@ class RunStatus:
         threshold: The metric that the search asks for; None in a training.
         dense_metric: Of the model that came in; None where it is not known yet.
         best: What would be chosen now; None where nothing keeps the threshold.
+        unit: Of an objective of the user's own; "" where it has none, or its name says it.
         unsure: Trials that keep the threshold, but not by `nncfx.search.CAUTION` standard errors.
         level: That a training has come to; None in a search.
         seconds_left: At the pace so far and at most; None where there is none yet, or it ended.
         last_change: When something was written last, ISO 8601 in UTC.
+        error: Why it failed; "" where it did not.
     """
 
     folder: Path
-    state: Literal["running", "ended", "stopped"]
-    kind: Literal["search", "training"]
+    state: State
+    kind: Literal["search", "training", "export"]
     done: int
     at_most: int
     stages: int = 1
@@ -97,10 +101,12 @@ class RunStatus:
     threshold: float | None = None
     dense_metric: float | None = None
     best: BestTrial | None = None
+    unit: str = ""
     unsure: int = 0
     level: float | None = None
     seconds_left: float | None = None
     last_change: str
+    error: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the status as JSON values."""
@@ -114,21 +120,40 @@ def run_status(folder: str | Path) -> RunStatus:
         StorageError: there is no run in `folder`, or a file of it is damaged.
     """
     folder = Path(folder)
+    found = _status(folder)
+    if found.state == "failed":
+        return dataclasses.replace(found, error=_error(folder))
+    return found
+
+
+def _status(folder: Path) -> RunStatus:
     journal, progress = folder / JOURNAL, folder / PROGRESS
     if journal.is_file():
         return _of_search(folder, journal)
     if progress.is_file():
         return _of_training(folder, progress)
     if (folder / RUN).is_file():
-        state = _state(folder, folder / RUN)
         return RunStatus(
-            folder=folder, state=state, kind="training", done=0, at_most=0,
+            folder=folder,
+            state=_state(folder, folder / RUN),
+            kind=_kind(folder),
+            done=0,
+            at_most=0,
             last_change=_changed(folder / RUN),
-        )  # fmt: skip
+        )
     raise StorageError(
         f"'{folder}' holds no run: there is no {JOURNAL}, no {PROGRESS} and no {RUN} in it. Give "
         "the folder of a run.",
     )
+
+
+def _kind(folder: Path) -> Literal["search", "training", "export"]:
+    found = load_object(read_text(folder / RUN), "run").get("kind")
+    return found if found in ("search", "export") else "training"
+
+
+def _error(folder: Path) -> str:
+    return str(load_object(read_text(folder / FAILURE), "failure of a run").get("error"))
 
 
 def _of_training(folder: Path, progress: Path) -> RunStatus:
@@ -180,6 +205,7 @@ def _of_search(folder: Path, journal: Path) -> RunStatus:
         stages=stages,
         failed=sum(one.metric is None for one in tried),
         objective=str(header.get("header", {}).get("objective", "")),
+        unit=str(header.get("header", {}).get("unit", "")),
         metric=str(header.get("header", {}).get("metric", "metric")),
         threshold=threshold,
         dense_metric=dense,
@@ -267,9 +293,11 @@ def read_journal(journal: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str
     return header, [one for one in records if "lease" not in one]
 
 
-def _state(folder: Path, lock: Path) -> Literal["running", "ended", "stopped"]:
+def _state(folder: Path, lock: Path) -> State:
     if any(_is_locked(one) for one in {lock, folder / RUN} if one.is_file()):
         return "running"
+    if (folder / FAILURE).is_file():
+        return "failed"
     if (folder / RUN).is_file():
         return "ended" if (folder / RESULT).is_file() else "stopped"
     if not (folder / EVIDENCE).is_file():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, cast, final
+from typing import Any, Final, Literal, cast, final
 
 import torch
 from torch import nn
@@ -56,6 +56,13 @@ class Task:
 
     config: TaskConfig
     path: Path
+
+    @property
+    def kind(self) -> Literal["search", "training", "export"]:
+        """What takes its time."""
+        if self.config.search is not None:
+            return "search"
+        return "training" if self.config.compression else "export"
 
     def model(self) -> nn.Module:
         """Return the trained model, in evaluation mode; every call makes a fresh one.

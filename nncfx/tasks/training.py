@@ -114,7 +114,7 @@ def evidence_of(task: Task, trained: Trained, file: SavedFile) -> Evidence:
     timings = _timings(task, trained)
     one = one_example(task.example_inputs)
     return Evidence(
-        title=type(trained.dense).__name__,
+        title=task.path.stem,
         created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         metric=metric_name(task.metric),
         runtime=timings[2],

@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nncfx import objectives
 from nncfx.compressor import machine_facts, version_facts
 from nncfx.compressor.build_evidence import StudyWords, study
 from nncfx.errors import SearchError
 from nncfx.evidence.evidence import Evidence, ModelFacts
-from nncfx.objectives import Objective
+from nncfx.objectives import Maximize, Minimize, Objective
+from nncfx.objectives.ready import ready_objective
 from nncfx.search import CAUTION, SearchResult, Trial
 from nncfx.search.one_level.results import best_trial
-from nncfx.tasks.run import EVIDENCE
+from nncfx.tasks.run import EVIDENCE, RUN, config_of
 from nncfx.tasks.status import JOURNAL, RunStatus, read_journal, run_status
 from nncfx.tasks.training import history
 
@@ -27,11 +27,11 @@ def write_page(folder: str | Path, path: str | Path) -> Path:
     """Write the page of what the run in `folder` has come to, and return its path.
 
     A run that has ended, or searches one level, has the report; of a training there are its
-    epochs, and of the search of a space its trials.
+    epochs, and of the search of a space its trials. Before anything is measured, there is the
+    state alone.
 
     Raises:
         StorageError: there is no run, or a file of it is damaged.
-        SearchError: nothing has been measured yet.
         MissingExtraError: jinja2 is not installed.
     """
     from nncfx.report.page import write_report
@@ -39,18 +39,21 @@ def write_page(folder: str | Path, path: str | Path) -> Path:
 
     folder = Path(folder)
     status = run_status(folder)
-    if status.state == "ended" or not (rows := _rows(folder, status)):
+    if status.state == "ended":
+        return write_report(path, evidence_so_far(folder))
+    rows = _rows(folder, status)
+    if rows is None:
         return write_report(path, evidence_so_far(folder))
     return write_progress(path, _progress(folder, status, rows))
 
 
-def _rows(folder: Path, status: RunStatus) -> list[dict[str, Any]]:
-    """Return the epochs of a training or the trials of a space; none of another search."""
-    if status.kind == "training":
-        return history(folder) or [{"step": status.done}]
+def _rows(folder: Path, status: RunStatus) -> list[dict[str, Any]] | None:
+    """Return the epochs of a training or the trials of a space; None where a report is due."""
+    if not (folder / JOURNAL).is_file():
+        return history(folder)
     header, records = read_journal(folder / JOURNAL)
     if header.get("header", {}).get("kind") != "candidates":
-        return []
+        return [] if status.dense_metric is None else None
     return [
         {
             "trial": one["number"],
@@ -59,13 +62,21 @@ def _rows(folder: Path, status: RunStatus) -> list[dict[str, Any]]:
             "state": one["state"],
         }
         for one in records
-    ] or [{"trial": "none yet"}]
+    ]
+
+
+def _words(status: RunStatus) -> str:
+    """Return what the run is doing, or why it failed, and how far it has come."""
+    state = f"failed: {status.error.rstrip('.')}" if status.error else status.state
+    if not status.at_most:
+        return state if status.error else f"{state}, nothing measured yet"
+    what = "trials" if status.kind == "search" else "steps"
+    return f"{state}; {status.done} of at most {status.at_most} {what} done"
 
 
 def _progress(folder: Path, status: RunStatus, rows: list[dict[str, Any]]) -> "Progress":
     from nncfx.report.progress import Progress
 
-    what = "trials" if status.kind == "search" else "steps"
     facts = {
         "objective": status.objective,
         "asked for": "" if status.threshold is None else f"{status.threshold:.4f}",
@@ -76,8 +87,8 @@ def _progress(folder: Path, status: RunStatus, rows: list[dict[str, Any]]) -> "P
     chosen = None if status.best is None else dict(status.best.candidate)
     best = (number for number, one in enumerate(rows) if chosen and chosen.items() <= one.items())
     return Progress(
-        title=folder.resolve().name,
-        state=f"{status.state}, {status.done} of at most {status.at_most} {what} done",
+        title=_title(folder),
+        state=_words(status),
         facts={name: text for name, text in facts.items() if text},
         rows=rows,
         best=next(best, None),
@@ -112,7 +123,7 @@ def evidence_so_far(folder: str | Path) -> Evidence:
     if not trials or trials[0].measurement is None:
         raise SearchError(f"The search in '{folder}' has measured nothing yet. Wait for a trial.")
     found = _result(trials, header.get("search") or {})
-    objective = _objective(str(said.get("objective")), maximize=found.maximize)
+    objective = _objective(said, maximize=found.maximize)
     words = StudyWords(
         name=objective.name,
         scheme=str(said.get("scheme")),
@@ -120,7 +131,7 @@ def evidence_so_far(folder: str | Path) -> Evidence:
         budget=float(said.get("eps", 0.0)),
     )
     return Evidence(
-        title=folder.name,
+        title=_title(folder),
         created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         metric=str(said.get("metric", "metric")),
         runtime=str(said.get("runtime", "")),
@@ -133,8 +144,14 @@ def evidence_so_far(folder: str | Path) -> Evidence:
         max_thinning_error=None,
         files={},
         notes=("Accuracies are of the data that choose.",),
-        state=f"{status.state}, {status.done} of at most {status.at_most} trials done",
+        state=_words(status),
     )
+
+
+def _title(folder: Path) -> str:
+    """Return what the ended report will be called: the task's name, or that of the folder."""
+    is_task = (folder / RUN).is_file()
+    return config_of(folder).stem if is_task else folder.resolve().name
 
 
 def _result(trials: Sequence[Trial], search: Mapping[str, Any]) -> SearchResult:
@@ -151,19 +168,18 @@ def _result(trials: Sequence[Trial], search: Mapping[str, Any]) -> SearchResult:
     )
 
 
-def _objective(name: str, *, maximize: bool) -> Objective:
-    """Return the objective of this name; only its words and its direction are asked for."""
-    ready = (vars(objectives)[one] for one in objectives.__all__)
-    known = {one.name: one for one in ready if isinstance(one, Objective)}
-    if name in known:
-        return known[name]
-    make = objectives.Maximize if maximize else objectives.Minimize
+def _objective(said: Mapping[str, Any], *, maximize: bool) -> Objective:
+    """Return the objective of a journal; only its words and its direction are asked for."""
+    name = str(said.get("objective"))
+    known = ready_objective(name)
+    if known is not None:
+        return known
 
     def unknown(_: object) -> float:
         raise NotImplementedError  # nothing is measured from a journal
 
-    unknown.__name__ = name
-    return make(unknown)
+    make = Maximize if maximize else Minimize
+    return make(unknown, name=name, unit=str(said.get("unit", "")))
 
 
 def _facts(trial: Trial) -> ModelFacts:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import nncfx.storage
 from nncfx.cli.commands import application
-from nncfx.cli.timing_options import parse_shapes
+from nncfx.cli.timing.options import parse_shapes
 from nncfx.errors import ArgumentError, NNCFXError, RuntimeFailure, StorageError
 from nncfx.evidence.evidence import Evidence, ModelFacts
 from nncfx.export import export_onnx

@@ -105,6 +105,11 @@ def test_a_killed_run_is_stopped_and_goes_on(begun: Path) -> None:
     assert status_of(begun)["state"] == "ended"
     result = json.loads((out / "result.json").read_text())
     assert result["compressed"]["macs"] < result["dense"]["macs"]
+    model = (out / "model.nncfx").stat().st_mtime_ns
+    ended = run(begun, "resume", "task-run")
+    assert "this run has ended" in ended.stderr
+    assert ended.stdout == resumed.stdout
+    assert (out / "model.nncfx").stat().st_mtime_ns == model
 
 
 def status_of(folder: Path) -> Mapping[str, Any]:

@@ -193,14 +193,14 @@ def test_sizes_are_compared_in_one_format_too(given: ModuleType) -> None:
 
 
 def test_a_speed_says_of_what_call(given: ModuleType) -> None:
-    assert headline(given.EVIDENCE)[0].detail.endswith("per call of batch 16, 1 thread")
+    assert headline(given.EVIDENCE)[0].detail.endswith("per call: batch 16, 1 thread")
     old = dataclasses.replace(given.EVIDENCE, batch=None, threads=None)
-    assert "a batch that is not known" in headline(old)[0].detail
+    assert headline(old)[0].detail.endswith("per call: threads as the runtime chose")
     assert "batch 16, 1 thread" in render_report(given.EVIDENCE)
 
 
 def test_an_own_objective_has_a_line_in_the_summary(given: ModuleType) -> None:
     own = dataclasses.replace(given.STUDY, objective_name="joules", chosen_level=0.25)
     lines = summary(dataclasses.replace(given.EVIDENCE, studies=(own,))).splitlines()
-    assert lines[-1].split() == ["joules", "500", "->", "700", "0.71x"]
+    assert lines[-1].split() == ["joules", "500", "->", "700", "0.71x", "(examples/s)"]
     assert "throughput" not in summary(given.EVIDENCE)

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import nncfx
-from nncfx.errors import ArgumentError, MachineError, SearchError, StorageError
+from nncfx.errors import ArgumentError, MachineError, NNCFXError, SearchError, StorageError
 from nncfx.evidence.evidence import Evidence
 from nncfx.tasks import read_task, resume_task, run_status, run_task
-from nncfx.tasks.run import held
-from nncfx.tasks.unfinished import evidence_so_far
+from nncfx.tasks.run import ended_result, held
+from nncfx.tasks.unfinished import evidence_so_far, write_page
 
 Write = Callable[..., Path]
 PRUNE = {
@@ -71,13 +71,51 @@ def test_a_search_improves_an_objective_of_ones_own(
     (tmp_path / "mine.py").write_text(
         "from nncfx.objectives import Minimize\n"
         "def channels(model): return model[0].out_channels\n"
-        "objective = Minimize(channels)\n"
+        "objective = Minimize(channels, unit='maps')\n"
     )
     result = run_task(task, tmp_path / "out")
     assert result.evidence is not None
     study = result.evidence.studies[0]
     assert (study.objective_name, study.dense_objective) == ("channels", 8)
     assert study.chosen_objective == result.model[0].out_channels  # type: ignore[index,union-attr]
+    assert run_status(tmp_path / "out").unit == "maps"
+    (tmp_path / "out" / "evidence.json").unlink()
+    (tmp_path / "out" / "result.json").unlink()
+    so_far = evidence_so_far(tmp_path / "out")
+    assert (so_far.title, so_far.studies[0].objective_unit) == (result.evidence.title, "maps")
+    assert so_far.title == "task"  # of task.json
+
+
+def test_a_run_that_fails_says_why_until_it_goes_on(
+    write: Write, search: dict[str, Any], tmp_path: Path
+) -> None:
+    out, page = tmp_path / "out", tmp_path / "page.html"
+    with pytest.raises(NNCFXError, match="weights of the moon"):
+        run_task(read_task(write(search=search, data="net.py:broken")), out)
+    status = run_status(out)
+    assert (status.state, status.kind, status.done) == ("failed", "search", 0)
+    assert "weights of the moon" in status.error
+    assert ended_result(out) is None
+    write_page(out, page)
+    assert "weights of the moon" in page.read_text()
+    write(search=search)  # mended
+    result = resume_task(out)
+    assert (run_status(out).state, run_status(out).error) == ("ended", "")
+    ended = ended_result(out)
+    assert ended is not None
+    assert ended.evidence == result.evidence
+    assert (ended.files, ended.facts) == (result.files, json.loads(json.dumps(result.facts)))
+    assert ended.is_inside
+
+
+def test_a_page_of_a_run_that_has_measured_nothing_says_so(write: Write, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    config = str(write(compression=PRUNE))
+    (out / "run.json").write_text(json.dumps({"format": "nncfx-run", "config": config}))
+    assert run_status(out).state == "stopped"
+    write_page(out, tmp_path / "page.html")
+    assert "nothing measured yet" in (tmp_path / "page.html").read_text()
 
 
 def test_a_status_names_trials_that_are_above_the_budget_by_luck(

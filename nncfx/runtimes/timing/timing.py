@@ -156,13 +156,13 @@ class Timing:
 def call_words(batch: int | None, threads: int | None) -> str:
     """Return what one timed call was, as every latency is to be told.
 
-    >>> call_words(16, 1), call_words(1, None)
-    ('batch 16, 1 thread', 'batch 1, threads as the runtime chose')
+    >>> call_words(16, 1), call_words(1, None), call_words(None, 2)
+    ('batch 16, 1 thread', 'batch 1, threads as the runtime chose', '2 threads')
     """
-    size = "a batch that is not known" if batch is None else f"batch {batch}"
+    size = "" if batch is None else f"batch {batch}, "
     if threads is None:
-        return f"{size}, threads as the runtime chose"
-    return f"{size}, {threads} thread{'' if threads == 1 else 's'}"
+        return f"{size}threads as the runtime chose"
+    return f"{size}{threads} thread{'' if threads == 1 else 's'}"
 
 
 def measure(

@@ -1,0 +1,147 @@
+"""What `nncfx compress`, `resume` and `status` print."""
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from nncfx.report.format import bytes_text, count_text, prefix_text, ratio_text
+
+if TYPE_CHECKING:
+    from nncfx.tasks import Outcome, RunStatus, TaskPlan
+
+__all__ = ["print_json", "show_outcome", "show_plan", "show_status"]
+
+
+def print_json(document: object) -> None:
+    """Print `document`, indented; what JSON does not know is written as text."""
+    sys.stdout.write(json.dumps(document, indent=1, default=str) + "\n")
+
+
+def show_plan(plan: "TaskPlan") -> None:
+    """Print the stages of a task, its hooks, and what it is predicted to save."""
+    console = Console()
+    for stage in plan.stages:
+        console.print(f"- {stage}", markup=False, highlight=False, soft_wrap=True)
+    if plan.hooks:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for head in ("Site", "Algorithm", "Hook"):
+            table.add_column(head, overflow="fold")
+        table.add_column("Priority", justify="right")
+        for hook in plan.hooks:
+            table.add_row(escape(hook.site), hook.algorithm, hook.hook, str(hook.priority))
+        console.print(table)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("Predicted", overflow="fold")
+    for head in ("Parameters", "MACs", "Footprint", ".nncfx"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for one in plan.predictions:
+        if one.problem:
+            table.add_row(f"{escape(one.at)}: {escape(one.problem)}")
+        else:
+            table.add_row(
+                escape(one.at),
+                count_text(one.parameters),
+                prefix_text(one.macs),
+                bytes_text(one.footprint_bytes),
+                bytes_text(one.file_bytes),
+            )
+    console.print(table)
+
+
+def show_status(found: "RunStatus") -> None:
+    """Print how far a run has come, or why it failed."""
+    lines = [f"{found.folder}: {found.state}"]
+    if found.error:
+        lines.append(f"error: {found.error}")
+        lines.append(f"mend it and go on with: nncfx resume {found.folder}")
+    what = "trial" if found.kind == "search" else "step"
+    if found.at_most:
+        failed = f", {found.failed} failed" if found.failed else ""
+        parts = found.at_most // found.stages
+        stages = f", {parts} in each of {found.stages} stages" if found.stages > 1 else ""
+        lines.append(f"{what} {found.done} of at most {found.at_most}{stages}{failed}")
+    if found.dense_metric is not None:
+        lines.append(f"dense: {found.dense_metric:.4f}; asked for: {found.threshold:.4f}")
+    if found.kind == "search":
+        lines.append(_best(found))
+    if found.unsure:
+        lines.append(
+            "trials that keep the budget, but not by two standard errors of their loss: "
+            f"{found.unsure}; more examples for validation would tell"
+        )
+    if found.level is not None:
+        lines.append(f"level {found.level:.4g}")
+    if found.seconds_left is not None:
+        lines.append(f"at most {_duration(found.seconds_left)} left at the pace so far")
+    lines.append(f"last change: {found.last_change}")
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _best(found: "RunStatus") -> str:
+    best = "best" if found.state == "ended" else "best so far"
+    if found.best is None:
+        stays = "; the dense model stays" if found.state == "ended" else ""
+        return f"{best}: nothing keeps the budget{stays}"
+    chosen = ", ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in found.best.candidate.items()
+    )
+    unit = f" {found.unit}" if found.unit else ""
+    return (
+        f"{best}: {chosen}: {found.metric} {found.best.metric:.4f}, {found.objective} "
+        f"{found.best.objective:.6g}{unit}"
+    )
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def _change(speed_up: float) -> str:
+    if speed_up >= 1:
+        return f"{speed_up:.2f} times as fast"
+    return (
+        f"SLOWER: {1 / speed_up:.2f} times the time. Floats are fast where whole channels go, "
+        "integers where the processor multiplies bytes (docs/engines.md)"
+    )
+
+
+def show_outcome(outcome: "Outcome") -> None:
+    """Print what a run has come to: the model, then its exported file, then all files."""
+    lines = []
+    if outcome.evidence is not None:
+        from nncfx.evidence.summary import summary
+
+        lines.append(summary(outcome.evidence))
+    facts = outcome.facts
+    if "onnx_bytes" in facts:
+        text = f"{'ONNX file':12} {bytes_text(facts['onnx_bytes'])}"
+        if "dense_onnx_bytes" in facts:
+            smaller = facts["dense_onnx_bytes"] / facts["onnx_bytes"]
+            text += f", {ratio_text(smaller)} smaller than dense"
+        lines.append(text)
+    if "speed_up" in facts:
+        times = facts["latency_ms"]
+        is_clear = facts.get("is_clear", True)  # results of before have no such word
+        change = _change(facts["speed_up"]) if is_clear else "no clear change"
+        dense, exported = times["dense"], times["exported"]
+        lines.append(
+            f"{'its time':12} {dense:.3g} ms -> {exported:.3g} ms in {facts['runtime']}, turn by "
+            f"turn {change}"
+        )
+    if "exported_metric" in facts:
+        name, found = facts.get("metric", "metric"), facts["exported_metric"]
+        dense = facts.get("dense_file_metric")
+        beside = "" if dense is None else f", dense {dense:.4f}"
+        lines.append(f"{'its metric':12} {name} {found:.4f}{beside}")
+    if not facts.get("file_is_inside", True):
+        lines.append("OUTSIDE of the budget: the file, after its export")
+    lines += [f"{name:12} {path}" for name, path in outcome.files.items()]
+    sys.stdout.write("\n".join(lines) + "\n")

@@ -1,0 +1,1 @@
+"""What `nncfx benchmark` measures, compares with, and prints."""
