@@ -31,7 +31,6 @@ class QuantizationBuilder(Builder[QuantizationConfig]):
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
         config = self.config
-        _warn_new_norms(model)
         hooks = place_quantizers(model, plan_of_config(config, model))
         for one in hooks:
             section = config.weights if one.planned.role == "weight" else config.activations
@@ -47,6 +46,8 @@ class QuantizationBuilder(Builder[QuantizationConfig]):
     ) -> QuantizationController:
         """Return the handle; activations have the ranges that the example inputs give."""
         hooks = hooks_of(insertions)
+        if any(one.planned.role != "weight" for one in hooks):
+            _warn_new_norms(model)
         ranges = ranges_of_config(self.config, model.nncf.graph)
         set_weight_ranges(model, hooks, ranges)
         made = QuantizationController(model, self.config, hooks)
