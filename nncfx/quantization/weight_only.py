@@ -102,6 +102,9 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
     Matrices of experts, which lie in one parameter, count as linear layers. What else stays in
     float (convolutions, weights that are computed) is logged.
 
+    Activations stay in float; ONNX Runtime rounds what packed products read to 8 bits per block,
+    so that its outputs differ by about a percent, unless the target has `accuracy_level=1`.
+
     Args:
         model: Plain or wrapped; it stays as it is but for `inplace`.
         calibration_batches: Inputs of the model, for "gptq"; each is run once.

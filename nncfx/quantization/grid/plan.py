@@ -1,7 +1,7 @@
 """What is quantized, how and for which target: data that stays with the quantizers."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from typing_extensions import override
@@ -73,7 +73,7 @@ class QuantizationPlan:
             for weights alone, or where a `Hardware` belongs to none.
         algorithm: The algorithm's name on the insertions.
         saturates_here: Whether the CPU that it was made on sums bytes up wrongly for the target,
-            which was told then.
+            which was told then; no file holds it.
     """
 
     hardware: str
@@ -81,7 +81,7 @@ class QuantizationPlan:
     float_operations: tuple[FloatOperation, ...] = ()
     target: Target | None = None
     algorithm: str = "quantization"
-    saturates_here: bool = False
+    saturates_here: bool = field(default=False, compare=False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return the plan itself: it never changes, and each quantizer refers to it."""

@@ -60,7 +60,9 @@ def plan_records(model: NNCFNetwork, *, without: Collection[str] = ()) -> list[d
     for plan in _plans(model, without):
         # grids and sites stand in the records of the quantizers
         rest = tuple(replace(one, spec=QuantizerSpec(), sites=()) for one in plan.quantizers)
-        record = encode(replace(plan, quantizers=rest), omit="defaults")
+        # nor does a file tell of the CPU that it was written on
+        plain = replace(plan, quantizers=rest, saturates_here=False)
+        record = encode(plain, omit="defaults")
         if plan.target is not None and TARGETS.get(plan.target.name) == plan.target:
             record["target"] = plan.target.name
         records.append(record)

@@ -10,6 +10,7 @@ from torch import nn
 from nncfx.errors import StorageError
 from nncfx.quantization import quantize
 from nncfx.quantization.grid.records import insertions_from, plan_records, quantizer_records
+from nncfx.quantization.placement import overflow_fix
 from nncfx.quantization.placement.insertions import plans_of
 from nncfx.targets import target_named
 
@@ -42,6 +43,16 @@ def test_a_hook_at_several_sites_is_one_record() -> None:
     (shared,) = [one for one in quantizer_records(model) if len(one["sites"]) > 1]
     found = insertions_from([shared], plan_records(model))
     assert len({id(one.hook) for one in found}) == 1
+
+
+def test_a_file_does_not_depend_on_the_cpu_that_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    for saturates in (True, False):
+        monkeypatch.setattr(f"{overflow_fix.__name__}.byte_sums_saturate", lambda: saturates)  # noqa: B023 (called in this turn)
+        model = quantize(nn.Sequential(nn.Linear(3, 4)), [torch.randn(8, 3)])
+        assert plans_of(model)[0].saturates_here == saturates
+        written.append(plan_records(model))
+    assert written[0] == written[1]
 
 
 @pytest.mark.parametrize("key", ["spec", "sites", "shape"])
