@@ -143,41 +143,45 @@ class AnsReader:
         Raises:
             StorageError: The stream does not hold what it announced.
         """
-        parts = [self._ahead[:count]]
-        self._ahead = self._ahead[count:]
-        missing = count - parts[0].size
-        while missing > 0:
-            batch = self._batch()
-            parts.append(batch[:missing])
-            self._ahead = batch[missing:]
-            missing -= parts[-1].size
-        return np.concatenate(parts)
-
-    def _batch(self) -> NDArray[np.uint16]:
+        out = np.empty(count, dtype=np.uint16)
+        done = min(count, self._ahead.size)
+        out[:done], self._ahead = self._ahead[:done], self._ahead[done:]
         lanes = self._state.size
-        size = min(self._left, max(1, _BATCH // lanes) * lanes)
-        _check(size > 0)
-        symbols = self._compiled_batch(size) if self._is_long else self._numpy_batch(size)
-        self._left -= size
+        whole = done + (count - done) // lanes * lanes
+        self._fill(out[done:whole])
+        if whole < count:
+            row = np.empty(min(lanes, self._left), dtype=np.uint16)
+            self._fill(row)
+            _check(row.size >= count - whole)
+            out[whole:], self._ahead = row[: count - whole], row[count - whole :]
+        return out
+
+    def _fill(self, symbols: NDArray[np.uint16]) -> None:
+        """Let the lanes read `symbols`, which begin with the first lane."""
+        _check(symbols.size <= self._left)
+        if self._is_long:
+            self._compiled_batch(symbols)
+        else:
+            batch = max(1, _BATCH // self._state.size) * self._state.size
+            for begin in range(0, symbols.size, batch):
+                self._numpy_batch(symbols[begin : begin + batch])
+        self._left -= symbols.size
         if not self._left:
             _check(not self._words.size and bool((self._state == _LOWEST).all()))
-        return symbols
 
-    def _compiled_batch(self, size: int) -> NDArray[np.uint16]:
+    def _compiled_batch(self, symbols: NDArray[np.uint16]) -> None:
         from nncfx.storage.codecs.word_kernels import ans_step  # with it comes numba
 
-        symbols = np.empty(size, dtype=np.uint16)
         words = self._words if self._words.size else np.zeros(1, dtype=np.uint16)
         used = ans_step(self._state, words, self._packed, self._bits, symbols)
         _check(used <= self._words.size)
         self._words = self._words[used:]
-        return symbols
 
-    def _numpy_batch(self, size: int) -> NDArray[np.uint16]:
-        slots = np.empty(size, dtype=np.uint64)
-        for begin in range(0, size, self._state.size):
+    def _numpy_batch(self, symbols: NDArray[np.uint16]) -> None:
+        slots = np.empty(symbols.size, dtype=np.uint64)
+        for begin in range(0, symbols.size, self._state.size):
             self._step(slots[begin : begin + self._state.size])
-        return self._symbol.take(slots.view(np.int64))
+        self._symbol.take(slots.view(np.int64), out=symbols)
 
     def _step(self, slot: Cells) -> None:
         """Let each lane read one symbol; write its slot."""

@@ -80,27 +80,23 @@ class _Split:
         self._parts = [open_symbols(source, count) for _ in range(2)]
 
     def read(self, count: int) -> Words:
-        top, low = (part.read(count) for part in self._parts)
-        if low.size and int(low.max()) >> self._cut:
-            raise StorageError("The file is damaged: a part of a split word is too large.")
-        words = np.empty(count, dtype=np.uint16)
-        if _join(top, low, self._cut, words) >> (_WORD - self._cut):
+        top, words = (part.read(count) for part in self._parts)
+        largest, largest_low = _join(top, words, self._cut)
+        if largest >> (_WORD - self._cut) or largest_low >> self._cut:
             raise StorageError("The file is damaged: a part of a split word is too large.")
         return words
 
 
-def _join(
-    top: NDArray[np.uint16], low: NDArray[np.uint16], cut: int, out: NDArray[np.uint16]
-) -> int:
+def _join(top: NDArray[np.uint16], words: NDArray[np.uint16], cut: int) -> tuple[int, int]:
     """Do as `join_words` does, with numpy where there is no numba."""
-    if pays_off(out.size):
+    if pays_off(words.size):
         from nncfx.storage.codecs.word_kernels import join_words  # with it comes numba
 
-        return join_words(top, low, cut, out)
-    np.left_shift(top, cut, out=out)
-    out |= low
-    np.bitwise_or(out >> 1, out << 15, out=out)
-    return int(top.max(initial=0))
+        return join_words(top, words, cut)
+    largest = int(top.max(initial=0)), int(words.max(initial=0))
+    words |= top << cut
+    np.bitwise_or(words >> 1, words << 15, out=words)
+    return largest
 
 
 @final

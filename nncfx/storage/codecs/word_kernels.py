@@ -149,17 +149,14 @@ def unpack_cells(raw: NDArray[np.uint8], first: int, width: int, out: NDArray[np
 
 
 @compiled
-def join_words(
-    top: NDArray[np.uint16], low: NDArray[np.uint16], cut: int, out: NDArray[np.uint16]
-) -> int:
-    """Fill `out` with words whose parts are `top` and `low`; return the largest of `top`.
+def join_words(top: NDArray[np.uint16], words: NDArray[np.uint16], cut: int) -> tuple[int, int]:
+    """Put `top` before `words`, the low parts of what they become; return the largest of both.
 
     A word is turned left by a bit, so that its sign comes last, and cut `cut` bits from its end.
     """
-    largest = 0
-    for i in range(len(out)):
-        part = int(top[i])
-        largest = max(largest, part)
-        turned = (part << cut) | int(low[i])
-        out[i] = ((turned >> 1) | (turned << 15)) & 0xFFFF
-    return largest
+    largest, largest_low = np.uint16(0), np.uint16(0)
+    for i in range(len(words)):
+        largest, largest_low = max(largest, top[i]), max(largest_low, words[i])
+        turned = (int(top[i]) << cut) | int(words[i])
+        words[i] = ((turned >> 1) | (turned << 15)) & 0xFFFF
+    return int(largest), int(largest_low)

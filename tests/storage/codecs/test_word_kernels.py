@@ -49,12 +49,26 @@ def test_cells_of_every_width_are_unpacked(width: int) -> None:
     np.testing.assert_array_equal(out, cells[11:])
 
 
-def test_words_are_joined_and_the_largest_part_is_told() -> None:
+def test_words_are_joined_and_the_largest_parts_are_told() -> None:
     words = RNG.integers(0, 1 << 16, 1000).astype(np.uint16)
     turned = words << 1 | words >> 15
-    out = np.empty_like(words)
-    assert join_words(turned >> 6, turned & 63, 6, out) == (turned >> 6).max()
-    np.testing.assert_array_equal(out, words)
+    top, joined = turned >> 6, turned & 63
+    assert join_words(top, joined, 6) == (top.max(), (turned & 63).max())
+    np.testing.assert_array_equal(joined, words)
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize("lanes", [1, 7, 64])
+def test_symbols_are_read_in_portions_of_any_size(
+    is_compiled: bool, lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ans, "pays_off", lambda _: is_compiled)
+    symbols = np.minimum(RNG.geometric(0.1, 2000), 300).astype(np.uint16)
+    reader = ans.AnsReader(ByteReader(ans.encode(symbols, count_symbols(symbols), lanes)), 2000)
+    portions = [0, 1, 6, 7, 63, 64, 65, 500, 1, 0, 200, 1093]
+    found = np.concatenate([reader.read(count) for count in portions])
+    np.testing.assert_array_equal(found, symbols[: found.size])
+    assert found.size == symbols.size
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])
