@@ -22,7 +22,7 @@ from nncfx.quantization.options import (
 )
 from nncfx.quantization.placement.insertions import insert_quantizers, place_quantizers
 from nncfx.quantization.placement.placement_options import SpecRequest
-from nncfx.quantization.placement.plan_model import plan_model
+from nncfx.quantization.placement.plan_model import plan_model, warn_of_plan
 from nncfx.quantization.preparation.batch_norm_folding import fold_batch_norms
 from nncfx.quantization.preparation.bias_correction import correct_biases
 from nncfx.quantization.preparation.equalization import equalize_layers
@@ -267,7 +267,7 @@ def _warn_slow_weights(plan: QuantizationPlan, hardware: Hardware) -> None:
 
 
 def _report(plan: QuantizationPlan, hardware: Hardware) -> None:
-    """Warn of weights that gain no time.
+    """Warn of products that stay in float or saturate, and of weights that gain no time.
 
     Raises:
         CompressionError: nothing is quantized at all.
@@ -282,6 +282,7 @@ def _report(plan: QuantizationPlan, hardware: Hardware) -> None:
             f"{'; '.join(sorted(reasons)[:5]) or 'it computes nothing in float'}. "
             f"{mend}",
         )
+    warn_of_plan(plan)
     _warn_slow_weights(plan, hardware)
     _LOGGER.info("%s", plan)
 

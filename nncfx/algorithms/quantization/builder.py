@@ -15,6 +15,7 @@ from nncfx.algorithms.quantization.from_config import plan_of_config, ranges_of_
 from nncfx.controllers import Builder, register_algorithm
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.placement.insertions import hooks_of, insertions_of, place_quantizers
+from nncfx.quantization.placement.plan_model import warn_of_plan
 from nncfx.quantization.ranges.calibration import calibrate, set_weight_ranges
 from nncfx.tracing import Insertion
 
@@ -46,6 +47,8 @@ class QuantizationBuilder(Builder[QuantizationConfig]):
     ) -> QuantizationController:
         """Return the handle; activations have the ranges that the example inputs give."""
         hooks = hooks_of(insertions)
+        if hooks and hooks[0].plan is not None:  # which is that of all
+            warn_of_plan(hooks[0].plan)
         if any(one.planned.role != "weight" for one in hooks):
             _warn_new_norms(model)
         ranges = ranges_of_config(self.config, model.nncf.graph)

@@ -56,4 +56,4 @@ def _source(node: fx.Node) -> fx.Node:
 def warn_program_overflow(module: fx.GraphModule) -> None:
     """Warn, in the log, if Inductor computes some layers of `module` wrongly on this CPU."""
     if byte_sums_saturate():
-        warn_saturation(overflowing_readers(module), "Inductor", "program", _MEND)
+        warn_saturation(len(overflowing_readers(module)), "Inductor", "program", _MEND)

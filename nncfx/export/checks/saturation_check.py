@@ -43,9 +43,11 @@ def warn_overflow(graph: "ir.Graph", target: Target, model: nn.Module) -> None:
 
     Where `model` was quantized for `target` here, it was told then.
     """
-    was_told = any(one.saturates_here and one.target == target for one in plans_of(model))
+    was_told = any(one.saturating and one.target == target for one in plans_of(model))
     if target.saturation_mend and not was_told and byte_sums_saturate():
-        warn_saturation(overflowing_layers(graph), target.name, "file", target.saturation_mend)
+        warn_saturation(
+            len(overflowing_layers(graph)), target.name, "file", target.saturation_mend
+        )
 
 
 def _is_beyond(value: "ir.Value") -> bool:

@@ -72,8 +72,8 @@ class QuantizationPlan:
         target: The target itself, for which the model is exported; None where none was named, as
             for weights alone, or where a `Hardware` belongs to none.
         algorithm: The algorithm's name on the insertions.
-        saturates_here: Whether the CPU that it was made on sums bytes up wrongly for the target,
-            which was told then; no file holds it.
+        saturating: How many layers the target computes wrongly on the CPU on which the plan was
+            made; no file holds it.
     """
 
     hardware: str
@@ -81,7 +81,7 @@ class QuantizationPlan:
     float_operations: tuple[FloatOperation, ...] = ()
     target: Target | None = None
     algorithm: str = "quantization"
-    saturates_here: bool = field(default=False, compare=False)
+    saturating: int = field(default=0, compare=False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return the plan itself: it never changes, and each quantizer refers to it."""

@@ -61,7 +61,7 @@ def plan_records(model: NNCFNetwork, *, without: Collection[str] = ()) -> list[d
         # grids and sites stand in the records of the quantizers
         rest = tuple(replace(one, spec=QuantizerSpec(), sites=()) for one in plan.quantizers)
         # nor does a file tell of the CPU that it was written on
-        plain = replace(plan, quantizers=rest, saturates_here=False)
+        plain = replace(plan, quantizers=rest, saturating=0)
         record = encode(plain, omit="defaults")
         if plan.target is not None and TARGETS.get(plan.target.name) == plan.target:
             record["target"] = plan.target.name

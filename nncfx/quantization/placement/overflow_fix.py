@@ -6,7 +6,6 @@ twice what fits. With 7 bits of weights, 2 x 255 x 63 fits.
 """
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -17,7 +16,7 @@ from nncfx.processors import byte_sums_saturate
 from nncfx.quantization.grid.plan import PlannedQuantizer, QuantizationPlan
 from nncfx.targets import Hardware
 
-__all__ = ["OverflowFix", "warn_saturation", "with_overflow_fix", "with_saturation_told"]
+__all__ = ["OverflowFix", "warn_saturation", "with_overflow_fix", "with_saturation"]
 
 _LOGGER = logging.getLogger(__name__)
 OverflowFix = Literal["enable", "disable", "first_layer_only"]
@@ -60,14 +59,13 @@ def with_overflow_fix(
     return replace(plan, quantizers=tuple(halved(one) for one in plan.quantizers))
 
 
-def with_saturation_told(plan: QuantizationPlan, graph: NNCFGraph) -> QuantizationPlan:
-    """Return `plan` with `saturates_here`; where that is so, the log has the mends.
+def with_saturation(plan: QuantizationPlan, graph: NNCFGraph) -> QuantizationPlan:
+    """Return `plan` with the number of layers that its target computes wrongly on this CPU.
 
-    The layers are those of which weights of 8 bits, and activations, are quantized. They are told
-    before ranges are taken, or anything is trained, for grids that may have to change.
+    They are those of which weights of 8 bits, and activations, are quantized.
 
     Args:
-        plan: It may name no target, or one that no saturating CPU runs: then nothing is told.
+        plan: It may name no target, or one that no saturating CPU runs: then there are none.
         graph: That of which the plan was made.
     """
     target = plan.target
@@ -80,20 +78,18 @@ def with_saturation_told(plan: QuantizationPlan, graph: NNCFGraph) -> Quantizati
         if one.spec.bits == _BYTE and one.spec.signed and not one.spec.half_range
         for address in one.operations
     }
-    layers = [
-        one.address
+    layers = sum(
+        one.address in read & wide and operation_kind(one.function) in CONTRACTIONS
         for one in graph.operations
-        if one.address in read & wide and operation_kind(one.function) in CONTRACTIONS
-    ]
-    warn_saturation(layers, target.name, "exported file", target.saturation_mend)
-    return replace(plan, saturates_here=bool(layers))
+    )
+    return replace(plan, saturating=layers)
 
 
-def warn_saturation(layers: Sequence[str], runtime: str, product: str, mend: str) -> None:
-    """Log that `runtime` computes `layers`, if any, wrongly on the CPU at hand.
+def warn_saturation(layers: int, runtime: str, product: str, mend: str) -> None:
+    """Log that `runtime` computes some layers, if any, wrongly on the CPU at hand.
 
     Args:
-        layers: Their names.
+        layers: How many.
         runtime: What runs the product.
         product: What is exported: a file or a program.
         mend: What to do about it.
@@ -104,7 +100,7 @@ def warn_saturation(layers: Sequence[str], runtime: str, product: str, mend: str
             "with 8 bits of weights the sums do not fit. The %s computes something else here "
             "than what is simulated; on other CPUs it is exact. %s",
             runtime,
-            len(layers),
+            layers,
             product,
             mend,
         )

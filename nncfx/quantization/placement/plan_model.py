@@ -11,14 +11,15 @@ from nncfx.quantization.grid.plan import QuantizationPlan
 from nncfx.quantization.placement.changed_buffers import changed_buffers
 from nncfx.quantization.placement.overflow_fix import (
     OverflowFix,
+    warn_saturation,
     with_overflow_fix,
-    with_saturation_told,
+    with_saturation,
 )
 from nncfx.quantization.placement.placement_options import PlacementOptions
 from nncfx.quantization.placement.plan_quantizers import plan_quantizers
 from nncfx.targets import Hardware, Target, hardware_named, target_with
 
-__all__ = ["plan_model"]
+__all__ = ["plan_model", "warn_of_plan"]
 
 _LOGGER = logging.getLogger(__name__)
 _LOGGED: Final = CONTRACTIONS | {"attention", "recurrent"}
@@ -33,9 +34,6 @@ def plan_model(
     bits_of: Callable[[QuantizationPlan], Mapping[str, int]] = lambda _: {},
 ) -> QuantizationPlan:
     """Return where quantizers go in `model`, with which numbers, for which target.
-
-    Products, attention and recurrent layers that stay in float are logged, unless the scopes say
-    so; so are layers that the target computes wrongly on the CPU at hand. Both with the mends.
 
     Args:
         model: Wrapped; left as it is.
@@ -57,7 +55,18 @@ def plan_model(
         for one in plan.quantizers
     )
     plan = replace(plan, quantizers=quantizers, target=target_with(target))
-    for operation in plan.float_operations if plan.quantizers else ():
-        if operation.kind in _LOGGED and "scopes" not in operation.reason:
-            _LOGGER.warning("%s stays in float: %s", operation.address, operation.reason)
-    return with_saturation_told(with_overflow_fix(plan, overflow_fix, hardware), graph)
+    return with_saturation(with_overflow_fix(plan, overflow_fix, hardware), graph)
+
+
+def warn_of_plan(plan: QuantizationPlan) -> None:
+    """Log what `plan` leaves in float and what its target computes wrongly on the CPU at hand.
+
+    Of the first, products, attention and recurrent layers, unless the scopes say so. This is told
+    before ranges are taken or anything is trained, since grids may have to change.
+    """
+    for one in plan.float_operations:
+        if one.kind in _LOGGED and "scopes" not in one.reason:
+            _LOGGER.warning("%s stays in float: %s", one.address, one.reason)
+    if plan.target is not None:
+        mend = plan.target.saturation_mend
+        warn_saturation(plan.saturating, plan.target.name, "exported file", mend)

@@ -50,7 +50,7 @@ def test_a_file_does_not_depend_on_the_cpu_that_writes_it(monkeypatch: pytest.Mo
     for saturates in (True, False):
         monkeypatch.setattr(f"{overflow_fix.__name__}.byte_sums_saturate", lambda: saturates)  # noqa: B023 (called in this turn)
         model = quantize(nn.Sequential(nn.Linear(3, 4)), [torch.randn(8, 3)])
-        assert plans_of(model)[0].saturates_here == saturates
+        assert plans_of(model)[0].saturating == saturates
         written.append(plan_records(model))
     assert written[0] == written[1]
 

@@ -14,6 +14,7 @@ from nncfx.errors import ArgumentError
 from nncfx.quantization import QuantizeOptions, Quantizer, SpecRequest, quantize
 from nncfx.quantization.placement.overflow_fix import OverflowFix
 from nncfx.quantization.placement.placement_options import PlacementOptions
+from nncfx.quantization.placement.plan_model import plan_model
 from nncfx.tracing import WeightSite
 
 Told: TypeAlias = Callable[[str, OverflowFix | None], list[str]]
@@ -150,3 +151,13 @@ def test_sums_that_fit_or_run_elsewhere_are_not_told(
 ) -> None:
     has_vnni(monkeypatch, has)
     assert told(target, fix) == []
+
+
+def test_a_plan_of_which_nothing_is_made_tells_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    has_vnni(monkeypatch, False)
+    network = nncfx.wrap(Counted(), torch.arange(8).view(2, 4))
+    plan = plan_model(network, "onnxruntime", PlacementOptions())
+    assert plan.saturating == 2
+    assert not caplog.text
