@@ -44,6 +44,9 @@ _LARGEST_TENSOR = 1 << 40
 _THREADS = min(4, os.cpu_count() or 1)
 """That read segments, and segments that are read ahead of the one that is asked for."""
 _WORTH_A_THREAD = 1 << 17
+"""Context-coded numbers, which take some 8 ms; to wake a thread takes 0.2."""
+_FAST_WORTH_A_THREAD = 1 << 19
+"""Numbers of other codecs, 2 ms and more."""
 _LARGEST_AHEAD = 1 << 24
 """Numbers of a segment; larger ones are in memory one at a time."""
 
@@ -328,14 +331,21 @@ def read_tensors(
             while begun and (is_large or len(begun) > _THREADS):
                 yield from begun.popleft()()
             read = functools.partial(_checked, file.read(size), crc, rows)
-            if is_large:
+            is_alone = not begun and at == len(header.rows)
+            if is_large or is_alone:
                 yield from read()
-            elif numbers >= _WORTH_A_THREAD and pays_off(numbers):
+            elif _is_worth_a_thread(rows, numbers):
                 begun.append(threads.submit(list, read()).result)
             else:
                 begun.append(read)
         while begun:
             yield from begun.popleft()()
+
+
+def _is_worth_a_thread(rows: Sequence[TensorRow], numbers: int) -> bool:
+    in_stream = any(row.in_stream for row in rows)
+    least = _WORTH_A_THREAD if in_stream else _FAST_WORTH_A_THREAD
+    return numbers >= least and pays_off(numbers)
 
 
 def _checked(data: bytes, crc: int, rows: Sequence[TensorRow]) -> _Tensors:

@@ -272,7 +272,7 @@ def test_large_segments_are_read_in_threads_and_come_in_order(
 ) -> None:
     pytest.importorskip("numba")
     rng = np.random.default_rng(0)
-    sizes = (1 << 18, 3, 1 << 18, 1 << 18, 5, 1 << 19)
+    sizes = (1 << 19, 3, 1 << 19, 1 << 19, 5, 1 << 20)
     values = {f"t{k}": rng.integers(-3, 4, size).astype(np.int8) for k, size in enumerate(sizes)}
     data = pack(Contents(tensors={name: bits_of(one) for name, one in values.items()}), "fast")
     readers = []
@@ -287,5 +287,8 @@ def test_large_segments_are_read_in_threads_and_come_in_order(
     for name, one in values.items():
         np.testing.assert_array_equal(found[name].words.view(np.int8), one)
     assert sum(one is not threading.main_thread() for one in readers) == 4
+    readers.clear()
+    unpacked(pack(Contents(tensors={"t": bits_of(values["t0"])}), "fast"))
+    assert readers == [threading.main_thread()]  # alone, it need not be waited for
     with pytest.raises(StorageError, match="checksum"):
         unpacked(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
