@@ -10,6 +10,8 @@ from nncfx.storage.codecs import ans, huffman
 from nncfx.storage.codecs.byte_reader import ByteReader, varint
 from nncfx.storage.codecs.huffman import count_symbols
 from nncfx.storage.codecs.symbol_stream import (
+    ANS,
+    HUFFMAN,
     decode_symbols,
     encode_symbols,
     least_size,
@@ -151,3 +153,16 @@ def test_cells_of_bits_are_read_from_any_place(width: int, first: int) -> None:
     for count in (0, 1, 7, 8, 9, 1603 - first):
         found = unpack_bits(raw, first, count, width)
         np.testing.assert_array_equal(found, symbols[first : first + count])
+
+
+def test_huffman_is_written_where_it_saves_a_thousandth_and_not_for_less() -> None:
+    rng = np.random.default_rng(0)
+    kinds = set()
+    for scale in np.linspace(1, 40, 60):
+        symbols = np.abs(np.rint(rng.laplace(0, scale, 20_000))).astype(np.uint16)
+        counts = count_symbols(symbols)
+        saved = 1 - (1 + huffman.encoded_size(counts)) / (1 + ans.estimated_size(counts))
+        kind = encode_symbols(symbols)[0]
+        assert kind == (HUFFMAN if saved >= 0.001 else ANS)
+        kinds.add((kind, saved > 0))
+    assert kinds == {(HUFFMAN, True), (ANS, True), (ANS, False)}
