@@ -8,12 +8,14 @@ from nncfx.evidence.evidence import (
     Sample,
     StudyEvidence,
 )
+from nncfx.evidence.exported import ExportedFile
 from nncfx.evidence.machine import machine_facts, version_facts
 from nncfx.evidence.network_facts import OperationFacts, WeightFacts
 
 __all__ = [
     "Curve",
     "Evidence",
+    "ExportedFile",
     "LayerRow",
     "ModelFacts",
     "OperationFacts",

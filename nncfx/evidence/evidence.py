@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nncfx.errors import ArgumentError, StorageError
+from nncfx.evidence.exported import ExportedFile
 from nncfx.evidence.judgement import Judgement
 from nncfx.evidence.network_facts import OperationFacts, WeightFacts
 from nncfx.json_codec import decode, encode, load_object
@@ -254,6 +255,7 @@ class Evidence:
         threads: CPU threads of one timed call; None where the runtime chose, or nobody knows.
         operations: The operations of the compressed model; none where it was not traced.
         weights: The weights of its layers; none where they were not looked at.
+        exported: What was measured of the exported file; None where none was written.
         state: "ended", or what an unfinished run is doing, in words.
     """
 
@@ -277,6 +279,7 @@ class Evidence:
     threads: int | None = None
     operations: tuple[OperationFacts, ...] = ()
     weights: tuple[WeightFacts, ...] = ()
+    exported: ExportedFile | None = None
     state: str = "ended"
 
     def to_json(self) -> str:

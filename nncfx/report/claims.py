@@ -68,7 +68,7 @@ def _objective(evidence: Evidence) -> Claim | None:
     aim = "maximized" if study.maximize else "minimized"
     return Claim(
         figure=texts[1],
-        label=study.objective_name,
+        label="objective" if study.objective_name == unit else study.objective_name,
         detail=f"the objective, {aim}: {texts[0]} to {texts[1]} at level "
         f"{level_text(study.chosen_level)}",
         verdict="good" if better else "open" if after == before else "bad",
@@ -76,10 +76,12 @@ def _objective(evidence: Evidence) -> Claim | None:
 
 
 def warning(evidence: Evidence) -> str:
-    """Return what must be said before all else: that the budget is not kept; else ""."""
-    judgement = evidence.judgement
+    """Return what must be said before all else: that a budget is not kept; else ""."""
+    judgement, file = evidence.judgement, evidence.exported
     if judgement is None or judgement.is_inside:
-        return ""
+        if file is None or file.is_inside is not False:
+            return ""
+        return "Outside of the budget: the file, after its export."
     return f"Outside of the budget: {_judged(judgement, evidence.metric)}."
 
 

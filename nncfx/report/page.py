@@ -9,6 +9,7 @@ from nncfx.evidence.evidence import Evidence
 from nncfx.report.chart import study_charts
 from nncfx.report.claims import checks, headline, warning
 from nncfx.report.downloads import artefacts, downloads
+from nncfx.report.exported import exported_table
 from nncfx.report.format import moment_text, titled
 from nncfx.report.network import histograms, network_tree
 from nncfx.report.pareto import scatters
@@ -53,6 +54,7 @@ def render_report(evidence: Evidence) -> str:
             call=call_words(evidence.batch, evidence.threads),
             checks=checks(evidence),
             summary=summary_table(evidence),
+            exported=exported_table(evidence),
             studies=studies,
             layers=layer_table(evidence.layers),
             fronts=scatters(evidence),

@@ -25,6 +25,7 @@ __all__ = [
     "LayerCells",
     "SummaryRow",
     "TrialCells",
+    "change_text",
     "layer_table",
     "summary_table",
     "trial_table",
@@ -97,7 +98,7 @@ def summary_table(evidence: Evidence) -> tuple[SummaryRow, ...]:
             name=name,
             dense=ABSENT if before is None else text(before),
             compressed=ABSENT if after is None else text(after),
-            change=_change(before, after, words),
+            change=change_text(before, after, words),
         )
 
     fewer, smaller, faster = ("fewer", "more"), ("smaller", "larger"), ("faster", "slower")
@@ -305,7 +306,7 @@ def _interval_row(dense: ModelFacts, compressed: ModelFacts) -> SummaryRow:
     )
 
 
-def _change(before: float | None, after: float | None, words: tuple[str, str]) -> str:
+def change_text(before: float | None, after: float | None, words: tuple[str, str]) -> str:
     """Return "2.0x fewer" or its like; `words` are for a fall and for a rise."""
     if before is None or after is None or before < 0 or after < 0:
         return ABSENT

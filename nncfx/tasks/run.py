@@ -1,6 +1,7 @@
 """Carry out a task: compress, prove, save, quantize, export, time; resume it after a kill."""
 
 import contextlib
+import dataclasses
 import datetime as dt
 import json
 import os
@@ -23,6 +24,7 @@ from nncfx.errors import (
     StorageError,
 )
 from nncfx.evidence.evidence import Evidence
+from nncfx.evidence.exported import ExportedFile
 from nncfx.evidence.judgement import is_within
 from nncfx.export import export_onnx
 from nncfx.export.onnx_export import export_target
@@ -117,10 +119,14 @@ def run_task(
         model = compressed.model
         if evidence is not None:
             facts = _facts(evidence)
+            files |= _written(folder, evidence, say)  # whatever becomes of the export
         if task.config.export is not None:
             model, exported = _exported(task, folder, compressed, say)
             facts |= exported
             files["ONNX model"] = folder / task.config.export.file
+            if evidence is not None:
+                evidence = _with_export(evidence, exported, files["ONNX model"])
+                files |= _written(folder, evidence, say)
         result = TaskResult(model=model, files=files, facts=facts, evidence=evidence)
         document = {**facts, "files": {name: str(path) for name, path in files.items()}}
         write_text(folder / RESULT, json.dumps(document, indent=1) + "\n")
@@ -247,11 +253,7 @@ def _compressed(
         compressed = train_task(task, folder, say)
         say("measuring the compressed model")
         evidence = evidence_of(task, compressed, save_compressed(file, compressed))
-    evidence.write(folder / EVIDENCE)
-    say("writing the report")
-    files = {"compressed model": file, "evidence": folder / EVIDENCE}
-    report = _reported(folder / "report.html", evidence, say)
-    return compressed, evidence, files | ({} if report is None else {"report": report})
+    return compressed, evidence, {"compressed model": file}
 
 
 def _searched(
@@ -279,14 +281,35 @@ def _searched(
     return Trained(dense=result.dense, model=result.model, metrics=metrics), result.evidence
 
 
-def _reported(path: Path, evidence: Evidence, say: Say) -> Path | None:
+def _written(folder: Path, evidence: Evidence, say: Say) -> dict[str, Path]:
+    """Write evidence and report; return their paths."""
+    say("writing the report")
+    files = {"evidence": evidence.write(folder / EVIDENCE)}
     try:
         from nncfx.report import write_report
 
-        return write_report(path, evidence)
+        files["report"] = write_report(folder / "report.html", evidence)
     except MissingExtraError as error:
         say(f"no report: {error}")
-        return None
+    return files
+
+
+def _with_export(evidence: Evidence, facts: Mapping[str, Any], file: Path) -> Evidence:
+    times = facts.get("latency_ms", {})
+    exported = ExportedFile(
+        runtime=facts.get("runtime", ""),
+        bytes=facts["onnx_bytes"],
+        dense_bytes=facts.get("dense_onnx_bytes"),
+        metric=facts.get("exported_metric"),
+        dense_metric=facts.get("dense_file_metric"),
+        latency_ms=times.get("exported"),
+        dense_latency_ms=times.get("dense"),
+        speed_up=facts.get("speed_up"),
+        is_clear=facts.get("is_clear"),
+        is_inside=facts.get("file_is_inside"),
+    )
+    files = {**evidence.files, "ONNX model": str(file)}
+    return dataclasses.replace(evidence, exported=exported, files=files)
 
 
 def _exported(

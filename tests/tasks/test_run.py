@@ -150,6 +150,11 @@ def test_training_prunes_quantizes_and_exports(write: Write, tmp_path: Path) -> 
     assert (tmp_path / "out" / "model.onnx").stat().st_size == result.facts["onnx_bytes"]
     torch_metric = result.facts["compressed"]["accuracy"]
     assert result.facts["exported_metric"] == pytest.approx(torch_metric, abs=0.05)
+    exported = Evidence.read(tmp_path / "out" / "evidence.json").exported
+    assert exported is not None
+    assert exported.bytes == result.facts["onnx_bytes"]
+    assert exported.metric == result.facts["exported_metric"]
+    assert "The exported file" in (tmp_path / "out" / "report.html").read_text()
     status = run_status(tmp_path / "out")
     assert (status.kind, status.done, status.at_most) == ("training", 16, 16)
     assert any(one.startswith("step 8 of 16") for one in said)

@@ -1,0 +1,51 @@
+"""The table of the exported file beside the dense model's."""
+
+from collections.abc import Callable, Iterator
+
+from nncfx.evidence.evidence import Evidence
+from nncfx.evidence.exported import ExportedFile
+from nncfx.report.format import (
+    bytes_text,
+    metric_change_text,
+    metric_text,
+    milliseconds_text,
+    titled,
+)
+from nncfx.report.tables import ABSENT, SummaryRow, change_text
+
+__all__ = ["exported_table"]
+
+
+def exported_table(evidence: Evidence) -> tuple[SummaryRow, ...]:
+    """Return metric, bytes and time of the exported file; nothing where none was exported."""
+    file = evidence.exported
+    return () if file is None else tuple(_rows(file, evidence.metric))
+
+
+def _rows(file: ExportedFile, metric: str) -> Iterator[SummaryRow]:
+    if file.metric is not None:
+        before, after = file.dense_metric, file.metric
+        change = ABSENT if before is None else metric_change_text(after - before, metric)
+        yield _row(titled(metric), before, after, lambda one: metric_text(one, metric), change)
+    sizes = file.dense_bytes, file.bytes
+    yield _row("ONNX file", *sizes, bytes_text, change_text(*sizes, ("smaller", "larger")))
+    if file.latency_ms is not None and file.speed_up is not None:
+        change = change_text(file.speed_up, 1.0, ("faster", "slower"))
+        yield _row(
+            f"Latency, median, {file.runtime}; change turn by turn",
+            file.dense_latency_ms,
+            file.latency_ms,
+            milliseconds_text,
+            change if file.is_clear else "no clear change",
+        )
+
+
+def _row(
+    name: str, before: float | None, after: float, text: Callable[[float], str], change: str
+) -> SummaryRow:
+    return SummaryRow(
+        name=name,
+        dense=ABSENT if before is None else text(before),
+        compressed=text(after),
+        change=change,
+    )
