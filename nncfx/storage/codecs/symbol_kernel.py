@@ -130,6 +130,31 @@ def _huffman_table(lengths: Bytes) -> NDArray[np.uint32]:
 
 
 @compiled
+def _read_words(
+    data: Bytes, bit: int, stop: int, widest: int, table: NDArray[np.uint32], out: Symbols
+) -> int:
+    """Fill `out` with the symbols of the code words from `bit` on; return where they end.
+
+    That is beyond `stop`, and not all are read, where a word would begin there or later.
+    """
+    together, unused = 57 // widest, np.uint64(64 - widest)
+    for begin in range(0, len(out), together):
+        if bit >= stop:
+            return stop + 1
+        held = np.uint64(0)
+        for k in range(8):
+            held |= np.uint64(data[(bit >> 3) + k]) << np.uint64(56 - 8 * k)
+        held <<= np.uint64(bit & 7)
+        # at most 57 bits are taken of the 57 and more that are held
+        for i in range(begin, min(begin + together, len(out))):
+            entry = table[held >> unused]
+            out[i] = entry >> np.uint32(8)
+            held <<= np.uint64(entry & np.uint32(0xFF))
+            bit += int(entry & np.uint32(0xFF))
+    return bit
+
+
+@compiled
 def _read_huffman(data: Bytes, end: int, at: Cursor, out: Symbols) -> bool:
     lengths = _lengths(data, end, at)
     total = next_varint(data, end, at) if len(lengths) else -1
@@ -145,17 +170,14 @@ def _read_huffman(data: Bytes, end: int, at: Cursor, out: Symbols) -> bool:
     bit, widest = 8 * at[0], 0
     while 1 << widest < len(table):
         widest += 1
-    stop, block = bit + total, bit
-    for i in range(len(out)):
-        if bit >= stop:
-            return False
-        entry = int(table[_bits(data, bit, widest)])
-        out[i] = entry >> 8
-        bit += entry & 0xFF
-        if (i + 1) % BLOCK == 0 and index < at[0]:
+    stop = bit + total
+    for begin in range(0, len(out), BLOCK):
+        block = bit
+        bit = _read_words(data, bit, stop, widest, table, out[begin : begin + BLOCK])
+        if begin + BLOCK <= len(out) and index < at[0]:
             if bit - block != int(data[index]) | (int(data[index + 1]) << 8):
                 return False
-            index, block = index + 2, bit
+            index += 2
     at[0] += size
     return bit == stop and not (bit & 7 and _bits(data, bit, 8 - (bit & 7)))
 

@@ -21,6 +21,7 @@ from nncfx.storage.codecs.symbol_kernel import (
 
 __all__ = ["decoded"]
 
+Places: TypeAlias = NDArray[np.int32]
 Rows: TypeAlias = NDArray[np.uint8]
 """Words as rows of their bytes."""
 
@@ -29,7 +30,7 @@ VALUES: Final = ("raw", "planes", "codebook")
 """What is read here; the places in both are the kinds of `decode_tensor`."""
 
 MOST_WORDS: Final = 1 << 20
-"""Of a tensor: it takes twenty bytes a word of memory; larger ones gain nothing."""
+"""Of a tensor: it takes some twelve bytes a word of memory; larger ones gain nothing."""
 
 _BITMAP, _RUNS = INDICES.index("bitmap"), INDICES.index("runs")
 _RAW, _PLANES = VALUES.index("raw"), VALUES.index("planes")
@@ -38,10 +39,18 @@ _LONGEST_RUN = 4095
 
 
 @compiled
-def _bitmap_places(data: Bytes, end: int, at: Cursor, size: int) -> NDArray[np.int64]:
+def _all_places(size: int) -> Places:
+    """Return all places, and then -1."""
+    places = np.arange(size + 1, dtype=np.int32)
+    places[size] = -1
+    return places
+
+
+@compiled
+def _bitmap_places(data: Bytes, end: int, at: Cursor, size: int) -> Places:
     """Return the places of the values, and then -1; at a fault, a 0 last."""
     whole = (size + 7) >> 3
-    places = np.zeros(size + 1, dtype=np.int64)
+    places = np.zeros(size + 1, dtype=np.int32)
     if whole > end - at[0]:
         return places[:1]
     count = 0
@@ -57,16 +66,16 @@ def _bitmap_places(data: Bytes, end: int, at: Cursor, size: int) -> NDArray[np.i
 
 
 @compiled
-def _run_places(data: Bytes, end: int, at: Cursor, size: int) -> NDArray[np.int64]:
+def _run_places(data: Bytes, end: int, at: Cursor, size: int) -> Places:
     """Return the places of the values, and then -1; at a fault, a 0 last."""
-    fault = np.zeros(1, dtype=np.int64)
+    fault = np.zeros(1, dtype=np.int32)
     runs, limit = next_varint(data, end, at), next_varint(data, end, at)
     if runs < 0 or runs > size or limit < 1 or limit > _LONGEST_RUN:
         return fault
     symbols = np.empty(runs, dtype=np.uint16)
     if not read_symbols(data, end, at, symbols):
         return fault
-    places = np.empty(runs + 1, dtype=np.int64)
+    places = np.empty(runs + 1, dtype=np.int32)
     count, place = 0, -1
     for i in range(runs):
         run = int(symbols[i])
@@ -84,7 +93,7 @@ def _run_places(data: Bytes, end: int, at: Cursor, size: int) -> NDArray[np.int6
 
 
 @compiled
-def _read_raw(data: Bytes, end: int, at: Cursor, places: NDArray[np.int64], out: Rows) -> bool:
+def _read_raw(data: Bytes, end: int, at: Cursor, places: Places, out: Rows) -> bool:
     width = out.shape[1]
     if len(places) * width > end - at[0]:
         return False
@@ -96,7 +105,7 @@ def _read_raw(data: Bytes, end: int, at: Cursor, places: NDArray[np.int64], out:
 
 
 @compiled
-def _read_planes(data: Bytes, end: int, at: Cursor, places: NDArray[np.int64], out: Rows) -> bool:
+def _read_planes(data: Bytes, end: int, at: Cursor, places: Places, out: Rows) -> bool:
     symbols = np.empty(len(places), dtype=np.uint16)
     for byte in range(out.shape[1]):
         if not read_symbols(data, end, at, symbols):
@@ -109,7 +118,7 @@ def _read_planes(data: Bytes, end: int, at: Cursor, places: NDArray[np.int64], o
 
 
 @compiled
-def _read_codes(data: Bytes, end: int, at: Cursor, places: NDArray[np.int64], out: Rows) -> bool:
+def _read_codes(data: Bytes, end: int, at: Cursor, places: Places, out: Rows) -> bool:
     width = out.shape[1]
     size = next_varint(data, end, at)
     if size < 0 or size >= _LARGEST or size * width > end - at[0]:
@@ -140,12 +149,12 @@ def decode_tensor(index: int, values: int, data: Bytes, out: Rows) -> bool:
     """
     at = np.zeros(1, dtype=np.int64)
     end = len(data) - PADDING
-    places = np.arange(len(out) + 1)
-    places[-1] = -1
     if index == _BITMAP:
         places = _bitmap_places(data, end, at, len(out))
     elif index == _RUNS:
         places = _run_places(data, end, at, len(out))
+    else:
+        places = _all_places(len(out))
     if places[-1] >= 0:
         return False
     places = places[:-1]
