@@ -69,6 +69,12 @@ class EvidenceInputs:
     example_inputs: ExampleInputs
 
 
+def _program() -> str:
+    """Return what was run, as one would type it: "nncfx" for `python -m nncfx`."""
+    script = Path(sys.argv[0])
+    return script.parent.name if script.name == "__main__.py" else script.name
+
+
 def build_evidence(
     inputs: EvidenceInputs,
     of_study: StudyEvidence | None,
@@ -107,7 +113,7 @@ def build_evidence(
             *(earlier.notes if earlier else ()),
             *(f"{inputs.study}: {note}" for note in (*notes, *_clock_notes(before))),
         ),
-        command=" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        command=" ".join([_program(), *sys.argv[1:]]),
         judgement=inputs.judgement,
         batch=before.examples,
         threads=before.threads,

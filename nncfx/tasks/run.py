@@ -274,9 +274,9 @@ def _searched(
         "folder": folder,
         "title": task.path.stem,
     }
-    result = Compressor.from_config(task.config.base, **parts, **settings).run()
+    found = Compressor.from_config(task.config.base, **parts, **settings).run()
     say(f"writing {file}")
-    result.save(file)
+    result = found.save(file)
     metrics = (result.evidence.dense.accuracy, result.evidence.compressed.accuracy)
     return Trained(dense=result.dense, model=result.model, metrics=metrics), result.evidence
 

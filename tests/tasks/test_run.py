@@ -35,6 +35,8 @@ def test_a_search_is_run_judged_and_reported(
     read = nncfx.load(tmp_path / "out" / "model.nncfx", task.model())[1]
     x = task.example_inputs
     assert torch.equal(read(x), result.model(x))
+    assert result.evidence.files == {"compressed model": str(tmp_path / "out" / "model.nncfx")}
+    assert result.evidence.file_accuracy == result.evidence.compressed.accuracy
     status = run_status(tmp_path / "out")
     assert (status.state, status.kind, status.at_most) == ("ended", "search", 4)
     assert status.best is not None
