@@ -138,7 +138,9 @@ def _page(package: str, names: list[str]) -> str:
 
 def _entry(package: str, name: str, value: object) -> str:
     if isinstance(value, ModuleType):
-        return f"## {name}\n\nA package: [{value.__name__}]({value.__name__}.md)."
+        is_page = hasattr(value, "__path__")
+        told = f"[{value.__name__}]({value.__name__}.md)" if is_page else f"`{value.__name__}`"
+        return f"## {name}\n\n{told}: {inspect.getdoc(value)}"
     home = getattr(value, "__module__", None)
     if (inspect.isclass(value) or inspect.isfunction(value)) and str(home).startswith("nncfx"):
         return f"::: {home}.{value.__qualname__}"

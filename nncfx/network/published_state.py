@@ -74,11 +74,10 @@ def _tell(model: nn.Module, left: list[Insertion]) -> None:
     if left and model not in _TOLD:
         _TOLD.add(model)
         _LOGGER.warning(
-            "save_pretrained writes the weights of %s compressed. A model that is read back "
-            "without nncfx lacks %d hooks on activations (of %s), and computes something else: "
-            "nncfx.save(path, model) and nncfx.load keep them.",
+            "save_pretrained writes the weights of %s compressed. A training goes on from there; "
+            "a model that is read without nncfx lacks the hooks on activations (of %s), and "
+            "computes something else. nncfx.integrations.pretrained.save_pretrained keeps them.",
             type(model).__name__,
-            len(left),
             ", ".join(sorted({f"'{one.algorithm}'" for one in left})),
         )
 

@@ -10,13 +10,15 @@ from typing import Any, Final, Protocol, final
 import numpy as np
 import torch
 
-from nncfx.errors import StorageError
+from nncfx.errors import StorageError, error_text
 from nncfx.storage.formats.whole_file import write_whole
 
 __all__ = ["HasState", "TrainingFile"]
 
 _FORMAT: Final = "nncfx.training"
 _VERSION: Final = 1
+_WORDS: Final = 40
+"""Characters of a difference that are shown."""
 
 
 class HasState(Protocol):
@@ -33,6 +35,15 @@ def _numpy_state() -> tuple[str, list[int], int, int, float]:
     """Return the state of numpy's global generator, the key as what any file may hold."""
     name, key, *rest = np.random.get_state()  # noqa: NPY002 (what people's augmentations use)
     return (str(name), key.tolist(), *rest)  # type: ignore[attr-defined]
+
+
+def _difference(before: str, now: str) -> str:
+    """Return where two texts begin to differ, with some words around."""
+    pairs = zip(before, now, strict=False)
+    at = next((place for place, (one, other) in enumerate(pairs) if one != other), 0)
+    begin = max(0, before.rfind(",", 0, at) + 1)
+    texts = (text[begin : at + _WORDS].strip() for text in (before, now))
+    return "it had '{}', and now there is '{}'".format(*texts)
 
 
 def _restore_generators(content: Mapping[str, Any]) -> None:
@@ -96,14 +107,22 @@ class TrainingFile:
         if self._path is None or not self._path.exists():
             return 0
         content = self._read(self._path)
+        written = content["parts"]
+        if set(written) != set(parts):
+            raise StorageError(
+                f"'{self._path}' holds the states of {', '.join(sorted(written))}, and asked for "
+                f"are those of {', '.join(sorted(parts))}. Pass the same parts as before, or "
+                "delete it to train from the beginning.",
+            )
         for name, part in parts.items():
             try:
-                part.load_state_dict(content["parts"][name])
-            except (KeyError, ValueError, RuntimeError) as error:
+                part.load_state_dict(written[name])
+            except (LookupError, TypeError, ValueError, RuntimeError) as error:
+                first = error_text(error).partition("\n\t")[0].rstrip(": ")
                 raise StorageError(
-                    f"The {name} in '{self._path}' does not fit: {error}. It was written for "
-                    "another model, or by another version of nncfx; delete it to train from the "
-                    "beginning.",
+                    f"The {name} in '{self._path}' does not fit ({first}). It was written for "
+                    f"another {name} or model, or by another version of nncfx; delete it to train "
+                    "from the beginning.",
                 ) from error
         try:
             _restore_generators(content)
@@ -129,8 +148,9 @@ class TrainingFile:
                 "from the beginning.",
             )
         if content["identity"] != self._identity:
+            difference = _difference(content["identity"], self._identity)
             raise StorageError(
-                f"'{path}' is of another training: its recipe or config differs. Use another "
-                "file, or delete it to train from the beginning.",
+                f"'{path}' is of another training: {difference}. Use another file, "
+                "or delete it to train from the beginning.",
             )
         return dict(content)

@@ -1,10 +1,13 @@
 """The epochs of a user's own loop, which a kill cannot hurt."""
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Final, final
 
 import torch
+from typing_extensions import override
 
 from nncfx.controllers import Controller
 from nncfx.errors import ArgumentError
@@ -13,9 +16,14 @@ from nncfx.training.loop_checkpoint import HasState, TrainingFile
 
 __all__ = ["resumable_epochs"]
 
+_LOGGER: Final = logging.getLogger(__name__)
+
 
 def resumable_epochs(
-    path: str | os.PathLike[str], epochs: int, controller: Controller, **parts: HasState
+    path: str | os.PathLike[str],
+    epochs: int,
+    controller: Controller,
+    **parts: HasState | torch.Generator,
 ) -> Iterator[int]:
     """Yield 0 to `epochs` - 1, without those that ended before this script was killed.
 
@@ -26,7 +34,8 @@ def resumable_epochs(
     ```
 
     After each epoch the states of the controller, of its model, of `parts` and of the random
-    generators (torch, numpy, Python) are written to `path`, whole or not at all. Started again,
+    generators (torch's, numpy's and Python's global ones) are written to `path`, whole or not at
+    all. Started again,
     the script goes on behind the last epoch that was written, and ends with the bits that it would
     have ended with; once all epochs are done, it gets the trained model and no epoch. An epoch
     that ends by `break` or by an error is not written, and nothing in the file is executed.
@@ -36,28 +45,61 @@ def resumable_epochs(
         epochs: In all, 1 or more; with more than before, a training that ended goes on.
         controller: Of `nncfx.create_compressed_model`, from the same config each time.
         parts: Whatever else the next epoch depends on, by name, each with a `state_dict`: the
-            optimizer, a schedule of the learning rate, a gradient scaler, an average of weights.
+            optimizer, a schedule of the learning rate, a gradient scaler, an average of weights;
+            or a `torch.Generator` of one's own, such as that of a loader.
 
     Raises:
-        ArgumentError: `epochs` is less than 1, a part has no `state_dict`, or several processes
-            train together.
+        ArgumentError: `epochs` is less than 1, a part keeps no state, or several processes train
+            together.
         StorageError: `path` cannot be written, is damaged, or is of another training.
     """
-    if epochs < 1:
-        raise ArgumentError(f"epochs is {epochs}. Give how many there are in all, 1 or more.")
-    for name, part in parts.items():
-        if not callable(getattr(part, "load_state_dict", None)):
-            raise ArgumentError(
-                f"'{name}' is a {type(part).__name__}, which has no load_state_dict and could not "
-                "be restored. Pass the optimizer, or what else keeps a state.",
-            )
+    if not isinstance(epochs, int) or epochs < 1:  # type: ignore[redundant-expr]  # swapped
+        raise ArgumentError(
+            f"epochs is {epochs!r}. Give how many there are in all, 1 or more: "
+            "resumable_epochs(path, 30, controller, optimizer=optimizer).",
+        )
+    if Path(path).is_dir():
+        raise ArgumentError(f"'{path}' is a folder. Name a file in it, such as run.ckpt.")
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         raise ArgumentError(
             "Several processes train together, and each would write the one file. Save with "
             "nncfx.save(path, model, controller) in each epoch, and start with nncfx.load.",
         )
+    if not any(isinstance(one, torch.optim.Optimizer) for one in parts.values()):
+        _LOGGER.warning(
+            "No optimizer is passed to resumable_epochs: after a kill, training would go on "
+            "without its momentum and its learning rate. Pass optimizer=optimizer.",
+        )
     known: dict[str, HasState] = {"model": controller.model, "controller": controller}
-    return _epochs(Path(path), epochs, known | parts, repr(controller.configs))
+    known |= {name: _with_state(name, part) for name, part in parts.items()}
+    return _epochs(Path(path), epochs, known, repr(controller.configs))
+
+
+def _with_state(name: str, part: HasState | torch.Generator) -> HasState:
+    if isinstance(part, torch.Generator):
+        return _Generator(part)
+    if not callable(getattr(part, "load_state_dict", None)):
+        raise ArgumentError(
+            f"'{name}' is a {type(part).__name__}, which has no load_state_dict and could not be "
+            "restored. Pass the optimizer, or what else keeps a state.",
+        )
+    return part
+
+
+@final
+class _Generator(HasState):
+    """Gives a generator the words of what keeps a state."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self._generator = generator
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {"state": self._generator.get_state()}
+
+    @override
+    def load_state_dict(self, state_dict: Any) -> None:
+        self._generator.set_state(state_dict["state"])
 
 
 def _epochs(path: Path, epochs: int, parts: dict[str, HasState], identity: str) -> Iterator[int]:

@@ -102,13 +102,43 @@ def test_an_epoch_that_breaks_off_is_not_written(tmp_path: Path) -> None:
 def test_another_config_is_refused(tmp_path: Path) -> None:
     list(resumable_epochs(tmp_path / "run", 1, made()))
     other = made({"compression": {"algorithm": "magnitude_sparsity"}})
-    with pytest.raises(StorageError, match="another training"):
+    with pytest.raises(StorageError, match=r"it had '.*cubic.*', and now .*polynomial"):
         list(resumable_epochs(tmp_path / "run", 1, other))
+    with pytest.raises(StorageError, match="the state of a training"):
+        nncfx.load(tmp_path / "run", nn.Linear(2, 2))
+
+
+def test_forgotten_parts_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    controller = made()
+    optimizer = torch.optim.SGD(controller.parameter_groups(0.1))
+    assert list(resumable_epochs(tmp_path / "run", 1, controller, optimizer=optimizer)) == [0]
+    assert "No optimizer" not in caplog.text
+    with pytest.raises(StorageError, match=r"controller, model, optimizer, and asked for"):
+        list(resumable_epochs(tmp_path / "run", 2, controller))
+    assert "No optimizer is passed" in caplog.text
+
+
+def test_a_generator_of_ones_own_goes_on(tmp_path: Path) -> None:
+    controller, generator = made(), torch.Generator().manual_seed(3)
+    drawn = [
+        torch.rand(2, generator=generator)
+        for _ in resumable_epochs(tmp_path / "run", 2, controller, generator=generator)
+    ]
+    other = torch.Generator().manual_seed(9)
+    for _ in resumable_epochs(tmp_path / "run", 3, controller, generator=other):
+        after = torch.rand(2, generator=other)
+    wanted = torch.Generator().manual_seed(3)
+    whole = [torch.rand(2, generator=wanted) for _ in range(3)]
+    assert all(torch.equal(*pair) for pair in zip([*drawn, after], whole, strict=True))
 
 
 def test_what_cannot_be_is_refused_before_the_first_epoch(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="epochs is 0"):
         resumable_epochs(tmp_path / "run", 0, made())
+    with pytest.raises(ArgumentError, match="is a folder"):
+        resumable_epochs(tmp_path, 1, made())
+    with pytest.raises(ArgumentError, match="epochs is 'run'"):
+        resumable_epochs(1, "run", made())  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="'rate' is a float"):
         resumable_epochs(tmp_path / "run", 1, made(), rate=0.1)  # type: ignore[arg-type]
 

@@ -51,6 +51,15 @@ _NOT_ADDED = (
     "'{algorithm}' has no effect. Add its value to the loss that you call backward() on."
 )
 
+_NEVER: Final = (
+    "The model was trained, and the scheduler was never called: the level is {level:.3g}, and "
+    "would be {final:.3g} at the end of the schedule. Call controller.scheduler.epoch_step() at "
+    "the beginning of each epoch."
+)
+
+_LOADED: Final = 2
+"""A parameter that was written to no more often was initialised or loaded, not trained."""
+
 _LONGER: Final = 2
 """An epoch that takes so many times the steps of the longest before is taken for several."""
 
@@ -132,12 +141,22 @@ class LoopWatch:
 
     def is_stripped(self, current_epoch: int, levels: tuple[float, float]) -> None:
         """Note that the model is stripped, at the first of `levels` instead of the second."""
+        if self._is_never_called():
+            level, final = levels
+            self._warn(_NEVER, level=level, final=final)
         self._look()
         steps = max(self._steps, self._losses)
         # of later epochs a longer one is told while it lasts
         if current_epoch == 0 and self._is_trained and steps > 1:
             level, final = levels
             self._warn(_ONLY_ONCE, count=steps, level=level, final=final)
+
+    def _is_never_called(self) -> bool:
+        """Return whether a whole training went by without a call that could have told more."""
+        if self._calls or self._epochs:
+            return False
+        written = (one - self._seen.get(key, one) for key, one in self._versions().items())
+        return max(written, default=0) > _LOADED
 
     def _is_differentiated(self, _: Tensor) -> None:
         self._is_pending = False

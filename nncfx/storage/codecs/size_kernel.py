@@ -4,7 +4,7 @@ They give what functions of these names in `frequency_table` and `prefix_code` g
 """
 
 import math
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ __all__ = [
     "run_counts",
 ]
 
+_LONGEST: Final[Any] = np.int64(LONGEST_CODE)
+"""A literal would have everything compiled for it, too."""
+
 Counts: TypeAlias = NDArray[np.int64]
 Bytes: TypeAlias = NDArray[np.uint8]
 Lengths: TypeAlias = NDArray[np.uint8]
@@ -34,6 +37,45 @@ def _bit_length(number: int) -> int:
     while number >> bits:
         bits += 1
     return bits
+
+
+@compiled
+def _order(keys: NDArray[np.float64]) -> Counts:
+    """Return `np.argsort(keys, kind="stable")`, which numba takes seconds to compile."""
+    size = len(keys)
+    order, merged = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+    for place in range(size):
+        order[place] = place
+    width = 1
+    while width < size:
+        for start in range(0, size, 2 * width):
+            middle, end = min(start + width, size), min(start + 2 * width, size)
+            left, right = start, middle
+            for place in range(start, end):
+                if right >= end or (left < middle and keys[order[left]] <= keys[order[right]]):
+                    merged[place] = order[left]
+                    left += 1
+                else:
+                    merged[place] = order[right]
+                    right += 1
+        order, merged = merged, order
+        width *= 2
+    return order
+
+
+@compiled
+def _used(counts: Counts) -> Counts:
+    """Return the symbols that occur."""
+    kinds = 0
+    for one in counts:
+        kinds += one > 0
+    used = np.empty(kinds, dtype=np.int64)
+    kinds = 0
+    for i in range(len(counts)):
+        if counts[i]:
+            used[kinds] = i
+            kinds += 1
+    return used
 
 
 @compiled
@@ -49,11 +91,17 @@ def _scaled(counts: Counts, total: int, bits: int) -> Counts:
         remainders[i] = whole[i] - exact
         missing -= whole[i]
     if missing > 0:
-        for i in np.argsort(remainders, kind="mergesort")[:missing]:
-            whole[i] += 1
+        order = _order(remainders)
+        for place in range(missing):
+            whole[order[place]] += 1
     while missing < 0:
-        for i in np.argsort(-whole, kind="mergesort")[: min(-missing, (whole > 1).sum())]:
-            whole[i] -= 1
+        above = 0
+        for i in range(len(whole)):
+            remainders[i] = -whole[i]
+            above += whole[i] > 1
+        order = _order(remainders)
+        for place in range(min(-missing, above)):
+            whole[order[place]] -= 1
             missing += 1
     return whole
 
@@ -61,9 +109,12 @@ def _scaled(counts: Counts, total: int, bits: int) -> Counts:
 @compiled
 def best_frequencies(counts: Counts) -> tuple[Counts, float]:
     """Return the frequencies, and the bits of the symbols under them; as `ans_size` says."""
-    used = np.flatnonzero(counts)
-    kept = counts[used]
-    total = kept.sum()
+    used = _used(counts)
+    kept = np.empty(len(used), dtype=np.int64)
+    total: Any = np.int64(0)  # as _LONGEST
+    for i in range(len(used)):
+        kept[i] = counts[used[i]]
+        total += kept[i]
     best, fewest, cost = kept, np.inf, np.inf
     for bits in range(max(COARSEST, _bit_length(len(kept) - 1) + 1), FINEST + 1, 2):
         found = _scaled(kept, total, bits)
@@ -77,15 +128,36 @@ def best_frequencies(counts: Counts) -> tuple[Counts, float]:
             break
         best, fewest, cost = found, size, symbols
     frequencies = np.zeros(len(counts), dtype=np.int64)
-    frequencies[used] = best
+    for i in range(len(used)):
+        frequencies[used[i]] = best[i]
     return frequencies, cost
+
+
+@compiled
+def _by_count(counts: Counts) -> Counts:
+    """Return the symbols that occur, the rarest first."""
+    used = _used(counts)
+    keys = np.empty(len(used), dtype=np.float64)
+    for i in range(len(used)):
+        keys[i] = counts[used[i]]
+    order = _order(keys)
+    for i in range(len(used)):
+        order[i] = used[order[i]]
+    return order
+
+
+@compiled
+def _odd(numbers: Counts) -> int:
+    odd = 0
+    for one in numbers:
+        odd += one & 1
+    return odd
 
 
 @compiled
 def code_lengths(counts: Counts, limit: int) -> Lengths:
     """Return the lengths; at least two symbols occur."""
-    used = np.flatnonzero(counts)
-    order = used[np.argsort(counts[used], kind="mergesort")]
+    order = _by_count(counts)
     leaves = len(order)
     rows = np.empty((limit, 2 * leaves), dtype=np.int64)
     sizes = np.zeros(limit, dtype=np.int64)
@@ -109,7 +181,7 @@ def code_lengths(counts: Counts, limit: int) -> Lengths:
     taken = 2 * (leaves - 1)
     for depth in range(limit - 1, -1, -1):
         taken = min(taken, sizes[depth])
-        packages = (rows[depth, :taken] & 1).sum()
+        packages = _odd(rows[depth, :taken])
         for leaf in range(taken - packages):
             lengths[order[leaf]] += 1
         taken = 2 * packages
@@ -131,10 +203,18 @@ def _write(out: Bytes, at: int, number: int, width: int) -> int:
 
 
 @compiled
+def _end(lengths: Lengths) -> int:
+    """Return the place behind the last one above 0."""
+    size = len(lengths)
+    while size and not lengths[size - 1]:
+        size -= 1
+    return size
+
+
+@compiled
 def _write_lengths(out: Bytes, lengths: Lengths) -> int:
     """Write `prefix_code.pack_lengths`; return the bytes written."""
-    used = np.flatnonzero(lengths)
-    size = int(used[-1]) + 1 if len(used) else 0
+    size = _end(lengths)
     byte, left = 0, size
     while left >> 7:
         out[byte] = 128 | (left & 127)
@@ -142,8 +222,11 @@ def _write_lengths(out: Bytes, lengths: Lengths) -> int:
         byte += 1
     out[byte] = left
     at, last, before = 8 * (byte + 1), FIRST_LENGTH, -1
-    for symbol in used:
-        zeros, length = int(symbol) - before - 1, int(lengths[symbol])
+    for symbol in range(size):
+        length = int(lengths[symbol])
+        if not length:
+            continue
+        zeros = symbol - before - 1
         if zeros:
             at = _write(out, at, 6, 3)
             at = _write(out, at, zeros, 2 * _bit_length(zeros) - 1)
@@ -153,7 +236,7 @@ def _write_lengths(out: Bytes, lengths: Lengths) -> int:
             at = _write(out, at, 4 if length > last else 5, 3)
         else:
             at = _write(out, at, 7 << 4 | (length - 1), 7)
-        last, before = length, int(symbol)
+        last, before = length, symbol
     return (at + 7) >> 3
 
 
@@ -188,7 +271,7 @@ def ans_size(counts: Counts) -> float:
 @compiled
 def huffman_size(counts: Counts) -> int:
     """Return the bytes of table, bits and their number; at least two kinds occur."""
-    lengths = code_lengths(counts, LONGEST_CODE)
+    lengths = code_lengths(counts, _LONGEST)
     bits = 0
     for i in range(len(counts)):
         bits += int(counts[i]) * int(lengths[i])

@@ -1,5 +1,6 @@
 """What `nncfx.save` writes, as it is read: a safetensors file with a JSON text of ours in it."""
 
+import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -79,9 +80,15 @@ def read_description(path: Path) -> dict[str, Any]:
     except (OSError, safetensors.SafetensorError, ValueError) as error:
         kinds = "it does not begin with the signature of a .nncfx file, and as safetensors: "
         kinds = kinds if isinstance(error, safetensors.SafetensorError) else ""
+        training = ""
+        if zipfile.is_zipfile(path):
+            training = (
+                " It may be the state of a training (resumable_epochs, Training), from which its "
+                "own script goes on: start that again."
+            )
         raise StorageError(
             f"'{path}' cannot be read as a checkpoint: {kinds}{error}. Give a file that "
-            "nncfx.save or nncfx.storage.save wrote.",
+            f"nncfx.save or nncfx.storage.save wrote.{training}",
         ) from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise StorageError(

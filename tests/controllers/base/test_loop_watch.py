@@ -93,6 +93,27 @@ def test_epoch_step_called_once_for_all_epochs_is_told_when_stripped() -> None:
         controller.strip()
 
 
+def test_a_loop_without_any_call_is_told_when_its_model_is_stripped() -> None:
+    controller, model = created({"algorithm": "magnitude_sparsity"})
+    optimizer = sgd(model)
+    for _ in range(4):
+        optimizer.zero_grad()
+        model(torch.ones(3, 4)).square().sum().backward()
+        optimizer.step()
+    with pytest.warns(
+        TrainingLoopWarning, match=r"never called: the level is 0, and would be 0.5"
+    ):
+        controller.strip()
+
+
+def test_weights_that_are_loaded_are_no_training() -> None:
+    controller, model = created({"algorithm": "magnitude_sparsity"})
+    model.load_state_dict(model.state_dict())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        controller.strip()
+
+
 @pytest.mark.parametrize("epochs", [1, 3])
 def test_a_schedule_at_its_end_or_further_on_is_stripped_without_a_warning(epochs: int) -> None:
     params = {"sparsity_target_epoch": 2 * (epochs - 1)}
