@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.byte_reader import ByteReader, varint
-from nncfx.storage.codecs.compiled import pays_off
 from nncfx.storage.codecs.frequency_table import (
     LARGEST_ALPHABET,
     best_frequencies,
@@ -25,6 +24,7 @@ from nncfx.storage.codecs.frequency_table import (
     pack_frequencies,
     unpack_frequencies,
 )
+from nncfx.storage.compiled import pays_off
 
 __all__ = ["AnsReader", "encode", "estimated_size"]
 

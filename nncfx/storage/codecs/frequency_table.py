@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.byte_reader import BitReader, ByteReader
-from nncfx.storage.codecs.compiled import pays_off
 from nncfx.storage.codecs.prefix_code import pack_lengths, read_lengths
 from nncfx.storage.codecs.table_limits import COARSEST, FINEST
+from nncfx.storage.compiled import pays_off
 
 __all__ = ["best_frequencies", "cost_bits", "pack_frequencies", "unpack_frequencies"]
 

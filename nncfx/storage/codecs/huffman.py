@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.byte_reader import ByteReader, varint
-from nncfx.storage.codecs.compiled import pays_off
 from nncfx.storage.codecs.prefix_code import (
     LONGEST_CODE,
     canonical_codes,
@@ -23,6 +22,7 @@ from nncfx.storage.codecs.prefix_code import (
     pack_lengths,
     unpack_lengths,
 )
+from nncfx.storage.compiled import pays_off
 
 __all__ = ["count_symbols", "decode", "encode", "encoded_size", "least_size"]
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.byte_reader import BitReader, ByteReader, varint
-from nncfx.storage.codecs.compiled import pays_off
 from nncfx.storage.codecs.table_limits import FIRST_LENGTH, LONGEST_CODE
+from nncfx.storage.compiled import pays_off
 
 __all__ = [
     "LONGEST_CODE",

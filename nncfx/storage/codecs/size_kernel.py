@@ -9,8 +9,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from nncfx.storage.codecs.compiled import compiled
 from nncfx.storage.codecs.table_limits import COARSEST, FINEST, FIRST_LENGTH, LONGEST_CODE
+from nncfx.storage.compiled import compiled
 
 __all__ = [
     "ans_size",

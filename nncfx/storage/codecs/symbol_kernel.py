@@ -8,10 +8,10 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from nncfx.storage.codecs.compiled import compiled
 from nncfx.storage.codecs.huffman import BLOCK, INDEXED_ABOVE
 from nncfx.storage.codecs.symbol_stream import ANS, HUFFMAN
 from nncfx.storage.codecs.word_kernels import ans_step
+from nncfx.storage.compiled import compiled
 
 __all__ = ["PADDING", "Bytes", "Cursor", "next_varint", "read_symbols"]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from nncfx.errors import StorageError
 from nncfx.storage.codecs import ans, huffman
 from nncfx.storage.codecs.byte_reader import ByteReader, varint
-from nncfx.storage.codecs.compiled import pays_off
+from nncfx.storage.compiled import pays_off
 
 __all__ = [
     "SymbolReader",

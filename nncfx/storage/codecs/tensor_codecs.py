@@ -21,7 +21,6 @@ from nncfx.errors import StorageError
 from nncfx.storage.codecs import ans
 from nncfx.storage.codecs.byte_reader import ByteReader, varint
 from nncfx.storage.codecs.codebook import Codebook, to_codes
-from nncfx.storage.codecs.compiled import pays_off
 from nncfx.storage.codecs.huffman import count_symbols
 from nncfx.storage.codecs.number_formats import Words
 from nncfx.storage.codecs.sparse_index import RunPositions, to_runs
@@ -33,6 +32,7 @@ from nncfx.storage.codecs.symbol_stream import (
     symbols_size,
 )
 from nncfx.storage.codecs.value_reader import open_values
+from nncfx.storage.compiled import pays_off
 
 __all__ = ["CODECS", "decode_words", "encode_words"]
 

@@ -9,7 +9,6 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from nncfx.storage.codecs.compiled import compiled
 from nncfx.storage.codecs.number_formats import Words
 from nncfx.storage.codecs.symbol_kernel import (
     PADDING,
@@ -18,6 +17,7 @@ from nncfx.storage.codecs.symbol_kernel import (
     next_varint,
     read_symbols,
 )
+from nncfx.storage.compiled import compiled
 
 __all__ = ["decoded"]
 

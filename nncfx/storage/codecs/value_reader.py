@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.byte_reader import ByteReader
 from nncfx.storage.codecs.codebook import from_codes
-from nncfx.storage.codecs.compiled import pays_off
 from nncfx.storage.codecs.number_formats import Words
 from nncfx.storage.codecs.symbol_stream import open_symbols
+from nncfx.storage.compiled import pays_off
 
 __all__ = ["ValueReader", "open_values"]
 

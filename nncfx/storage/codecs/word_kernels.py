@@ -5,7 +5,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from nncfx.storage.codecs.compiled import compiled
+from nncfx.storage.compiled import compiled
 
 __all__ = ["ans_step", "ans_write", "huffman_write", "join_words", "unpack_cells"]
 

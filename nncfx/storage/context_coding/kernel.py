@@ -7,7 +7,7 @@ once for each of the three, since what is None is known then.
 from collections.abc import MutableSequence, Sequence
 from typing import Final, TypeAlias
 
-from nncfx.storage.codecs.compiled import inlined, lean
+from nncfx.storage.compiled import inlined, lean
 from nncfx.storage.context_coding.tables import LEVELS, MOST_COUNT, Tables
 
 __all__ = [

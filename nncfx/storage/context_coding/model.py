@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nncfx.storage.codecs.compiled import IS_COMPILED
+from nncfx.storage.compiled import IS_COMPILED
 from nncfx.storage.context_coding.kernel import (
     AREA,
     AREAS,

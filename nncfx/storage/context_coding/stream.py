@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.byte_reader import ByteReader, varint
-from nncfx.storage.codecs.compiled import warn_slow
+from nncfx.storage.compiled import warn_slow
 from nncfx.storage.context_coding.layout import (
     Head,
     IntegerLayout,

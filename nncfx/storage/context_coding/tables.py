@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nncfx.storage.codecs.compiled import IS_COMPILED
+from nncfx.storage.compiled import IS_COMPILED
 
 __all__ = ["LEVELS", "MOST_COUNT", "Tables", "level_means", "level_odds", "tables"]
 

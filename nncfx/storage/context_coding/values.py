@@ -106,10 +106,11 @@ def _spacing(values: NDArray[np.float32]) -> np.float32 | None:
     gap = float(gaps[gaps > exact[-1] / _FINEST].min(initial=np.inf))
     for part in (1, 2, 3):  # not every multiple occurs
         found = _refined(exact, gap / part)
-        for scale in np.nextafter(found, np.array([-1, found, np.inf], dtype="<f4")):
-            ranks = np.rint(exact / np.float64(scale))
-            if np.array_equal(ranks.astype("<f4") * scale, sizes):
-                return np.float32(scale)
+        with np.errstate(over="ignore", invalid="ignore"):  # above the largest float is inf
+            for scale in np.nextafter(found, np.array([-1, found, np.inf], dtype="<f4")):
+                ranks = np.rint(exact / np.float64(scale))
+                if np.array_equal(ranks.astype("<f4") * scale, sizes):
+                    return np.float32(scale)
     return None
 
 

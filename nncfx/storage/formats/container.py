@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from nncfx.errors import StorageError
-from nncfx.storage.codecs.compiled import pays_off, prepare
 from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor
+from nncfx.storage.compiled import pays_off, prepare
 from nncfx.storage.formats.segments import CODECS, Mode, TensorRow, read_segment, segments_of
 from nncfx.untrusted import read_json
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.storage.codecs import tensor_codecs
 from nncfx.storage.codecs.byte_reader import ByteReader
-from nncfx.storage.codecs.compiled import IS_COMPILED, pays_off
 from nncfx.storage.codecs.huffman import count_symbols
 from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor, Words, narrow, widen
+from nncfx.storage.compiled import IS_COMPILED, pays_off
 from nncfx.storage.context_coding.stream import ContextWriter, read_stream
 from nncfx.storage.context_coding.values import (
     CONTEXT_CODECS,

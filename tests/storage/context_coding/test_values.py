@@ -102,3 +102,11 @@ def test_integers_without_a_word_are_refused(integer: int) -> None:
     made = read_meaning("context+integers", ByteReader(b"\0"), 1, (1,))
     with pytest.raises(StorageError, match="integers stand for no numbers"):
         made(np.array([50 * integer], np.int32), slice(0, 1))
+
+
+def test_the_largest_float_is_a_grid_of_one_step_without_a_warning() -> None:
+    largest = np.finfo(np.float32).max
+    values = np.full((4, 9), largest, dtype="<f4") * np.resize([1, -1, 0], (4, 9)).astype("<f4")
+    meaning = meaning_of(bits_of(values + np.float32(0), "F32"))
+    assert meaning is not None
+    assert sorted(np.unique(meaning.integers)) == [-1, 0, 1]

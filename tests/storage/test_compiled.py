@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from nncfx.storage.codecs import compiled
+from nncfx.storage import compiled
 
 
 @pytest.mark.parametrize(
