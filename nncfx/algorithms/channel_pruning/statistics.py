@@ -56,14 +56,14 @@ class ChannelPruningStatistics(Statistics):
 
     @override
     def to_str(self) -> str:
-        header = ["channels of", "before", "after", "pruned"]
+        header = ["channel groups of", "before", "after", "pruned"]
         rows: list[list[object]] = [
             [one.name, one.before, one.after, 1 - one.after / one.before] for one in self.channels
         ]
         before, after = (
             sum(getattr(one, k) for one in self.channels) for k in ("before", "after")
         )
-        rows.append(["all prunable channels", before, after, self.level])
+        rows.append(["all prunable groups", before, after, self.level])
         rows.append(["level asked for", "", "", self.target_level])
         rows.append(["multiply-accumulates", "", "", self.macs_level])
         rows.append(["parameters", "", "", self.parameter_level])

@@ -21,7 +21,9 @@ from nncfx.algorithms.quantization.statistics import (
 from nncfx.controllers import BaselineSchedule, CompressionStage, Controller, EpochScheduler
 from nncfx.controllers.base.states import check_keys
 from nncfx.network import NNCFNetwork
+from nncfx.operators import OTHER
 from nncfx.quantization import Quantizer
+from nncfx.quantization.grid.plan import FloatOperation
 from nncfx.quantization.ranges.calibration import calibrate, calibration_inputs
 
 __all__ = ["QuantizationController"]
@@ -142,7 +144,7 @@ class QuantizationController(Controller):
                 )
                 for one in self.hooks
             ),
-            float_operations=Counter(f"{one.kind}: {one.reason}" for one in in_float),
+            float_operations=Counter(f"{_called(one)}: {one.reason}" for one in in_float),
             unread=self.unread,
         )
 
@@ -163,3 +165,10 @@ class QuantizationController(Controller):
         for one in self.hooks:
             one.spec = one.spec.replace(signed=state["signed"][one.planned.name])
         self._epoch_begun(self.scheduler.current_epoch)
+
+
+def _called(operation: FloatOperation) -> str:
+    """Return the kind of an operation, or its function where no kind is known."""
+    if operation.kind != OTHER:
+        return operation.kind
+    return operation.address.rpartition("/")[2].rpartition("_")[0]
