@@ -27,6 +27,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from nncfx.storage.codecs.number_formats import BitTensor
+from nncfx.storage.compiled import prepare
 from nncfx.storage.formats.container import Contents, pack, read_header, read_tensors
 
 BITS = (8, 5, 4)
@@ -180,6 +181,7 @@ def main() -> None:
     parser.add_argument("--wall", action="store_true", help="time by the clock, not of the CPU")
     options = parser.parse_args()
     clock = "perf_counter" if options.wall else "process_time"
+    prepare(1 << 20)  # as where a large file was coded before
     warm = np.arange(-40, 41, dtype=np.int8).reshape(9, 9)
     ours({"warm": warm}, "small")  # numba compiles
     print(

@@ -4,8 +4,10 @@ import functools
 import importlib
 import importlib.util
 import logging
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 __all__ = ["IS_COMPILED", "compiled", "inlined", "lean", "pays_off", "prepare", "warn_slow"]
@@ -15,7 +17,13 @@ _LOGGER: Final = logging.getLogger(__name__)
 IS_COMPILED = importlib.util.find_spec("numba") is not None
 """Whether numba is installed (the extra `nncfx[codec]`)."""
 
-_MANY = 1 << 16
+_KERNELS: Final = ("nncfx.storage.codecs.tensor_kernel", "nncfx.storage.codecs.size_kernel")
+"""Modules of compiled loops for which numpy has something else; they are imported where used."""
+
+_WORTH_COMPILING: Final = 1 << 20
+"""Numbers of which compiling costs less than it saves."""
+
+_MANY: Final = 1 << 16
 _PLAIN_SPEED: Final = 10_000
 """Numbers that plain Python codes by their contexts in a second."""
 
@@ -50,14 +58,29 @@ def _jit(function: FunctionT, **options: bool) -> FunctionT:
 
 
 def pays_off(count: int) -> bool:
-    """Return whether a compiled loop of so many turns is worth the import of numba."""
-    return IS_COMPILED and (count >= _MANY or "numba" in sys.modules)
+    """Return whether a loop of so many turns is best run compiled, by one of `_KERNELS`.
+
+    Compiling them takes seconds, once for an installation; numpy codes a small file in less.
+    """
+    return IS_COMPILED and (count >= _WORTH_COMPILING or _is_at_hand())
 
 
 def prepare(count: int) -> None:
-    """Import numba where coding `count` numbers, of one tensor or many, is worth that."""
-    if pays_off(count):
-        importlib.import_module("numba")
+    """Have loops compiled where coding `count` numbers, of one tensor or many, is worth that."""
+    if IS_COMPILED and count >= _WORTH_COMPILING:
+        importlib.import_module(_KERNELS[0])
+
+
+def _is_at_hand() -> bool:
+    return any(one in sys.modules for one in _KERNELS) or _was_compiled()
+
+
+@functools.cache
+def _was_compiled() -> bool:
+    """Return whether an earlier process has left machine code where numba keeps it."""
+    own = os.environ.get("NUMBA_CACHE_DIR")
+    folder = Path(own) if own else Path(__file__).parent / "codecs" / "__pycache__"
+    return next(folder.rglob("*_kernel.*.nbi"), None) is not None
 
 
 def warn_slow(count: int) -> None:
