@@ -67,7 +67,7 @@ def show_status(found: "RunStatus") -> None:
         lines.append(f"{what} {found.done} of at most {found.at_most}{stages}{failed}")
     if found.dense_metric is not None:
         lines.append(f"dense: {found.dense_metric:.4f}; asked for: {found.threshold:.4f}")
-    if found.kind == "search":
+    if found.kind == "search" and found.done:
         lines.append(_best(found))
     if found.unsure:
         lines.append(
