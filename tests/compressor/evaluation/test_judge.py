@@ -15,6 +15,7 @@ from nncfx.errors import SearchError
 from nncfx.lc import DC
 from nncfx.objectives import Minimize, footprint
 from nncfx.report import render_report
+from nncfx.report.claims import headline
 from nncfx.schemes import Prune
 from nncfx.search import Range, SearchSettings, Space, SpaceSettings
 
@@ -179,7 +180,8 @@ def test_evidence_of_an_earlier_version_is_read(kept: tuple[CompressionResult, M
     old = Evidence.from_json(json.dumps(body))
     assert old.judgement is None
     assert old.dense.packed_bytes is None
-    assert "not known" in render_report(old)
+    assert "threads as the runtime chose" in render_report(old)
+    assert "batch" not in headline(old)[0].detail
 
 
 def test_the_evidence_has_both_models_in_one_format(
