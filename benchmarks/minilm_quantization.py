@@ -93,7 +93,7 @@ def variants(
     yield "float", lambda: Embedder(folder)
     yield "W8A8", lambda: quantize(Embedder(folder), calibration)
     yield "weights in int8", lambda: quantize_weights(Embedder(folder), calibration)
-    for method in () if quick else ("round", "gptq"):
+    for method in () if quick else ("round", "hqq", "gptq"):
         yield (
             f"weights in int4, groups of 32, {method}",
             lambda method=method: quantize_weights(

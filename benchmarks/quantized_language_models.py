@@ -118,6 +118,9 @@ def variants(
         ("uint4, GPTQ", {"weights": "uint4"}),
         ("uint4, AWQ and GPTQ", {"weights": "uint4", "scales": "awq"}),
         ("uint4, rounded", {"weights": "uint4", "method": "round"}),
+        ("uint4, HQQ's grids", {"weights": "uint4", "method": "hqq"}),
+        ("int4, rounded", {"weights": "int4", "method": "round"}),
+        ("int4, HQQ's grids", {"weights": "int4", "method": "hqq"}),
     ):
         settings = WeightSettings(group_size=GROUP, **options)
         yield label, quantize_blocks(model, batches, settings)

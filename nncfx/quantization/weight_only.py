@@ -18,7 +18,7 @@ from nncfx.quantization.placement.operands import operands_of
 from nncfx.quantization.placement.scope_check import check_scopes
 from nncfx.quantization.placement.stacked_matrices import stacked_matrices
 from nncfx.quantization.placement.transposed_weights import transposed_weights
-from nncfx.quantization.ranges.calibration import set_weight_ranges
+from nncfx.quantization.ranges.calibration import set_sparse_errors, set_weight_ranges
 from nncfx.quantization.ranges.range_estimation import RangeRequest
 from nncfx.quantization.rounding.layer_rounding import round_weights
 from nncfx.tracing import ExampleInputs, WeightSite
@@ -29,9 +29,9 @@ __all__ = ["ALGORITHM", "quantize_weights"]
 ALGORITHM: Final = "weight_quantization"
 """The algorithm's name on its insertions."""
 
-Method = Literal["gptq", "round"]
+Method = Literal["gptq", "round", "hqq"]
 
-_METHODS: Final = ("gptq", "round")
+_METHODS: Final = ("gptq", "round", "hqq")
 _LOGGER = logging.getLogger(__name__)
 _FUNCTIONS: Final = functions_of("linear", "embedding")
 _ATTENTION: Final = "multi_head_attention_forward"
@@ -113,7 +113,8 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
             rows with 8. A layer whose rows are no multiple of it has groups of the half, the
             fourth, ... down to 16, or else 8 bits and a scale per row; the log tells.
         method: "round" to nearest, or "gptq", which makes up for the rounding of a linear layer's
-            weight by its other weights, and changes the parameters; others are rounded.
+            weight by its other weights, and changes the parameters; others are rounded. "hqq"
+            rounds to nearest on grids that leave sparse errors; it needs no data.
         int8_scopes: Operations whose weights have 8 bits and a scale per row where `bits` is 4,
             such as the head of a language model; patterns as in `ignored_scopes`.
         ignored_scopes: Operations to leave in float: addresses, scopes, `{function}<name>`
@@ -129,7 +130,7 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
             trace, or the model cannot be copied.
         GraphError: a scope matches nothing, or there is no weight to quantize.
 
-    Source: Frantar et al. 2023, GPTQ.
+    Source: Frantar et al. 2023, GPTQ; Badri and Shaji 2023, HQQ.
     """
     batches = list(calibration_batches)
     _check(bits, group_size, method, has_batches=bool(batches))
@@ -145,6 +146,8 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
     plan = _plan(wrapped, bits, group, ignored_scopes, int8_scopes)
     hooks = place_quantizers(wrapped, plan, at_all_names=False)
     set_weight_ranges(wrapped, hooks, _range_of)
+    if method == "hqq":
+        set_sparse_errors(wrapped, hooks)
     insert_quantizers(wrapped, hooks)
     if method == "gptq":
         round_weights(wrapped, batches)
@@ -165,7 +168,7 @@ def _check(bits: int, group_size: int | None, method: str, *, has_batches: bool)
     if method not in _METHODS:
         raise ArgumentError(
             f"There is no method '{method}'.{did_you_mean(method, _METHODS)} "
-            f"Known are {' and '.join(_METHODS)}.",
+            f"Known are {', '.join(_METHODS)}.",
         )
     if method == "gptq" and not has_batches:
         raise ArgumentError(

@@ -330,3 +330,26 @@ def test_groups_in_columns_are_the_groups_of_the_transposed_matrix() -> None:
         per_element(steps, weight, spec.replace(columns=True)).T,
         per_element(steps, weight.T, spec),
     )
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_hqq_leaves_sparser_errors_without_data(bits: Literal[4, 8]) -> None:
+    model = Language()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for one in model.parameters():
+            one.mul_(torch.rand(one.shape, generator=generator).add(0.02).rsqrt())
+    plain, sparse = (
+        quantize_weights(model, bits=bits, method=method, example_inputs=TOKENS)
+        for method in ("round", "hqq")
+    )
+    for name in ("embedding.weight", "hidden.weight", "head.weight"):
+        weight = dict(model.named_parameters())[name].detach()
+        before, after = (
+            (one.nncf.weight(name) - weight).detach().abs().pow(0.7).sum()
+            for one in (plain, sparse)
+        )
+        assert after < before, name
+        spec = quantizer(sparse, name).spec
+        grid = quantizer(sparse, name).scale, quantizer(sparse, name).zero_point
+        assert torch.equal(sparse.nncf.weight(name), fake_quantize(weight, *grid, spec))

@@ -10,7 +10,7 @@ from typing import Final, Literal
 import torch
 from torch import Tensor, nn
 
-from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.errors import ArgumentError, CompressionError, did_you_mean
 from nncfx.quantization.blocks.activation_scales import best_scales, scalable_groups, scale_group
 from nncfx.quantization.blocks.block_calls import BlockCall, advanced, block_calls, find_blocks
 from nncfx.quantization.blocks.block_layers import (
@@ -18,11 +18,17 @@ from nncfx.quantization.blocks.block_layers import (
     find_block_layers,
     group_moments,
 )
-from nncfx.quantization.blocks.weight_formats import WeightFormat, fitted_grid, format_spec
+from nncfx.quantization.blocks.weight_formats import (
+    WEIGHT_FORMATS,
+    WeightFormat,
+    fitted_grid,
+    format_spec,
+)
+from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.grid.stored_weights import on_grid
-from nncfx.quantization.packing.pack_weights import packed_layer, replace_module
+from nncfx.quantization.packing.pack_weights import is_turned, packed_layer, replace_module
 from nncfx.quantization.ranges.observation import tracked
-from nncfx.quantization.rounding.curvature import check_finite, curvature
+from nncfx.quantization.rounding.curvature import Curvature, check_finite, curvature
 from nncfx.quantization.rounding.gptq import round_matrix
 from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.tracing import ExampleInputs, as_call
@@ -32,7 +38,7 @@ from nncfx.tracing.calls.preservation import preserved
 __all__ = ["BlockWork", "WeightSettings", "quantize_blocks", "run_blocks"]
 
 _LOGGER = logging.getLogger(__name__)
-_METHODS: Final = ("round", "gptq")
+_METHODS: Final = ("round", "gptq", "hqq")
 _NAMED: Final = 3
 
 BlockWork = Callable[[str, nn.Module, Sequence[BlockCall], Sequence[Tensor | None]], None]
@@ -46,7 +52,8 @@ class WeightSettings:
     Attributes:
         weights: The format: a name of `WEIGHT_FORMATS`.
         group_size: How many weights of a row share a scale; None for whole rows.
-        method: "gptq" or "round"; either chooses the grid that clips best for the inputs.
+        method: "gptq" or "round", where the grid clips what matters least to the inputs; or
+            "hqq", which needs no data and rounds on the grid that leaves sparse errors.
         scales: "awq" to give inputs of large magnitude a finer grid first, where a norm or a
             linear layer makes them for linear layers alone.
         half_scales: Round the scales of groups to float16, for files that hold no others.
@@ -57,7 +64,7 @@ class WeightSettings:
 
     weights: WeightFormat = "int4"
     group_size: int | None = 128
-    method: Literal["gptq", "round"] = "gptq"
+    method: Literal["gptq", "round", "hqq"] = "gptq"
     scales: Literal["awq"] | None = None
     half_scales: bool = False
 
@@ -75,6 +82,16 @@ class WeightSettings:
             )
         if self.scales not in {None, "awq"}:
             raise ArgumentError(f"There are no scales '{self.scales}'. Write 'awq' or None.")
+        if self.method == "hqq" and WEIGHT_FORMATS[self.weights].power_of_two:
+            raise ArgumentError(
+                f"The method 'hqq' fits scales, and those of '{self.weights}' are powers of two. "
+                "Write method='gptq' or 'round', or another format.",
+            )
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether what layers read counts."""
+        return self.method != "hqq" or self.scales is not None
 
 
 def quantize_blocks(
@@ -96,7 +113,7 @@ def quantize_blocks(
     Args:
         model: Plain, on any device; its blocks follow one another in one `nn.ModuleList`.
         batches: Inputs of the model; each is run through every block. For language models some
-            128 pieces of text as long as they are used.
+            128 pieces of text as long as they are used. "hqq" without `scales` reads none.
         settings: How.
         rest: The format of linear layers and embeddings outside of the blocks, rounded to
             nearest; by default they stay in float.
@@ -109,9 +126,10 @@ def quantize_blocks(
 
     Raises:
         ArgumentError: there are no blocks or batches, or a block cannot run alone.
-        CompressionError: what a layer reads is not finite.
+        CompressionError: what a layer reads, or a weight by "hqq", is not finite.
 
-    Source: Frantar et al. 2023, GPTQ, section 3.3; Lin et al. 2024, AWQ.
+    Source: Frantar et al. 2023, GPTQ, section 3.3; Lin et al. 2024, AWQ; Badri and Shaji 2023,
+    HQQ.
     """
     chosen = settings or WeightSettings()
     own = own_model(model, inplace=inplace)
@@ -130,7 +148,7 @@ def quantize_blocks(
         while finish:
             pack_block(*finish.pop())
 
-    run_blocks(own, names, batches, work, after=pack)
+    run_blocks(own, names, batches if chosen.needs_data else None, work, after=pack)
     if rest is not None:
         _quantize_rest(own, rest, chosen.group_size)
     return own
@@ -139,7 +157,7 @@ def quantize_blocks(
 def run_blocks(
     model: nn.Module,
     names: Sequence[str],
-    batches: Iterable[ExampleInputs],
+    batches: Iterable[ExampleInputs] | None,
     work: BlockWork,
     *,
     before: Callable[[str], None] = lambda _: None,
@@ -150,11 +168,17 @@ def run_blocks(
     Args:
         model: Its blocks are changed in place; it runs in evaluation mode.
         names: Of the blocks, in their order.
-        batches: Inputs of the model.
+        batches: Inputs of the model; None where the work needs no calls: it is given none.
         work: Compresses a block.
         before: Called with the name of a block before it is first looked at.
         after: Called when nothing will run the block any more.
     """
+    if batches is None:
+        for name in tracked(names, "Compressing blocks"):
+            before(name)
+            work(name, model.get_submodule(name), (), ())
+            after()
+        return
     given = list(batches)
     with preserved(model), torch.no_grad():
         calls = block_calls(model, names, given)
@@ -190,30 +214,72 @@ def quantize_block(
     settings: WeightSettings,
 ) -> dict[str, IntegerTensor]:
     """Round the linear layers of a block, in place; return their codes by name, outputs first."""
+    if not settings.needs_data:
+        return _quantize_without_data(block, settings)
     found = find_block_layers(block, calls[0])
     _warn_float_layers(block, found)
     if settings.scales == "awq":
         _apply_scales(block, found, calls, counted, settings)
     stored: dict[str, IntegerTensor] = {}
     for group in found.groups:
-        is_gptq = settings.method == "gptq"
-        (moments,) = group_moments(block, [group], calls, counted, only_energies=not is_gptq)
-        check_finite(moments)
-        # the inverse takes longer than all else
-        known = curvature(moments) if is_gptq else None
-        energies = moments.diagonal() if is_gptq else moments
         spec = format_spec(settings.weights, settings.group_size, group.width)
+        energies, known = None, None
+        if settings.method != "hqq":
+            is_gptq = settings.method == "gptq"
+            (moments,) = group_moments(block, [group], calls, counted, only_energies=not is_gptq)
+            check_finite(moments)
+            # the inverse takes longer than all else
+            known = curvature(moments) if is_gptq else None
+            energies = moments.diagonal() if is_gptq else moments
         for layer in group.layers:
-            weight = layer.rows.contiguous()
-            grid = fitted_grid(weight, spec, energies, half_scales=settings.half_scales)
-            # rounded in float32, they are on the grid; in their own precision they might not be
-            values = weight.float()
-            if known is not None:
-                values = round_matrix(values, known, *grid, spec).values
-            codes = dataclasses.replace(on_grid(values, *grid, spec), dtype=weight.dtype)
+            codes = _rounded(layer.rows.contiguous(), spec, settings, energies, known)
             layer.take(codes.dequantize())
             stored[layer.name] = codes
     return stored
+
+
+def _quantize_without_data(block: nn.Module, settings: WeightSettings) -> dict[str, IntegerTensor]:
+    """Do as `quantize_block`; linear layers are known by their class, since nothing runs."""
+    stored: dict[str, IntegerTensor] = {}
+    for name, module in block.named_modules():
+        turned = is_turned(module)
+        if turned is None:
+            continue
+        weight = module.get_parameter("weight")
+        rows = (weight.mT if turned else weight).detach().contiguous()
+        if not rows.isfinite().all():
+            raise CompressionError(
+                f"The weight of '{name}' is NaN or infinite, so it has no grid. Load the trained "
+                "weights again.",
+            )
+        spec = format_spec(settings.weights, settings.group_size, rows.shape[1])
+        codes = _rounded(rows, spec, settings)
+        found = codes.dequantize()
+        weight.data = found.mT.contiguous() if turned else found
+        stored[name] = codes
+    return stored
+
+
+def _rounded(
+    weight: Tensor,
+    spec: QuantizerSpec,
+    settings: WeightSettings,
+    energies: Tensor | None = None,
+    known: Curvature | None = None,
+) -> IntegerTensor:
+    """Return a matrix, o x i, on its grid: by its inputs' curvature, or to nearest."""
+    grid = fitted_grid(
+        weight,
+        spec,
+        energies,
+        half_scales=settings.half_scales,
+        half_quadratic=settings.method == "hqq",
+    )
+    # rounded in float32, they are on the grid; in their own precision they might not be
+    values = weight.float()
+    if known is not None:
+        values = round_matrix(values, known, *grid, spec).values
+    return dataclasses.replace(on_grid(values, *grid, spec), dtype=weight.dtype)
 
 
 def _apply_scales(

@@ -9,6 +9,7 @@ from torch import Tensor
 from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.quantization.grid.fake_quantize import qparams_from_range
 from nncfx.quantization.grid.spec import QuantizerSpec
+from nncfx.quantization.ranges.half_quadratic import half_quadratic_grid
 from nncfx.quantization.ranges.range_shares import best_shares
 
 __all__ = ["WEIGHT_FORMATS", "WeightFormat", "fitted_grid", "format_spec"]
@@ -69,6 +70,7 @@ def fitted_grid(
     energies: Tensor | None = None,
     *,
     half_scales: bool = False,
+    half_quadratic: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return scale and zero point of each group or row of `weight`: those that change it least.
 
@@ -77,6 +79,7 @@ def fitted_grid(
         spec: By rows (axis 0) or groups along them.
         energies: How much a change of each input's weight counts, i; alike by default.
         half_scales: Round scales to float16, for files that hold no others.
+        half_quadratic: Let errors be sparse (`half_quadratic_grid`), not their squares small.
     """
     width = weight.shape[1] if spec.group is None else spec.group
     rows = weight.float().reshape(-1, width)
@@ -86,6 +89,8 @@ def fitted_grid(
         counts = energies.float().view(1, -1).expand(len(weight), -1).reshape(-1, width)
     share = best_shares(rows, by_row, counts)
     scale, zero = qparams_from_range(rows.amin(1) * share, rows.amax(1) * share, by_row)
+    if half_quadratic:
+        scale, zero = half_quadratic_grid(rows, (scale, zero), by_row)
     # as files of this precision hold it, so that what is rounded fits what is read
     scale = scale.to(weight.dtype)
     return (scale.half() if half_scales else scale).float(), zero

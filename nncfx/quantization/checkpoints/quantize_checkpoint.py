@@ -78,7 +78,8 @@ def quantize_checkpoint(
         writer.write(_REST, {name: shards.read(name) for name in outside})
     loader.load(lambda name: not name.startswith(prefixes))
     run = _Run(loader, writer, written, chosen)
-    run_blocks(model, names, batches, run.work, before=run.before, after=run.after)
+    given = batches if chosen.needs_data else None
+    run_blocks(model, names, given, run.work, before=run.before, after=run.after)
     ignored = [
         name
         for name, one in model.named_modules()

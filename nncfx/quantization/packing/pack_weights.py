@@ -17,7 +17,14 @@ from nncfx.quantization.placement.insertions import insert_quantizers, place_qua
 from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.tracing import ExampleInputs, WeightSite
 
-__all__ = ["pack_weights", "packed_layer", "replace_module", "spec_of", "unpack_weights"]
+__all__ = [
+    "is_turned",
+    "pack_weights",
+    "packed_layer",
+    "replace_module",
+    "spec_of",
+    "unpack_weights",
+]
 
 _LOGGER = logging.getLogger(__name__)
 _TURNED: Final = "Conv1D"
@@ -82,11 +89,18 @@ def packed_layer(
         if module.max_norm is not None:
             return None
         return PackedEmbedding(stored, module.padding_idx)
-    is_turned = type(module).__name__ == _TURNED
-    if not (is_turned or type(module) is nn.Linear):
+    turned = is_turned(module)
+    if turned is None:
         return None
     bias = module._parameters.get("bias")  # noqa: SLF001 (may be missing)
-    return PackedLinear(as_rows(stored, turned=is_turned and not is_by_rows), bias)
+    return PackedLinear(as_rows(stored, turned=turned and not is_by_rows), bias)
+
+
+def is_turned(module: nn.Module) -> bool | None:
+    """Return whether the columns of a linear layer's matrix make the outputs; else `None`."""
+    if type(module).__name__ == _TURNED:
+        return True
+    return False if type(module) is nn.Linear else None
 
 
 def replace_module(model: nn.Module, name: str, module: nn.Module) -> nn.Module:

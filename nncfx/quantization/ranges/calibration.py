@@ -16,6 +16,7 @@ from nncfx.quantization.grid.fake_quantize import rows_of
 from nncfx.quantization.grid.plan import PlannedQuantizer
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import QuantizerSpec
+from nncfx.quantization.ranges.half_quadratic import half_quadratic_grid
 from nncfx.quantization.ranges.observation import in_float, probing, run_batches, tracked
 from nncfx.quantization.ranges.range_estimation import RangeRequest, range_from, statistic_for
 from nncfx.quantization.ranges.range_shares import best_shares
@@ -24,7 +25,13 @@ from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs, Site
 from nncfx.tracing.calls.tensors import replaced
 
-__all__ = ["calibrate", "calibration_inputs", "set_weight_ranges", "weight_range"]
+__all__ = [
+    "calibrate",
+    "calibration_inputs",
+    "set_sparse_errors",
+    "set_weight_ranges",
+    "weight_range",
+]
 
 RangeOf = Callable[[PlannedQuantizer], RangeRequest]
 
@@ -206,6 +213,20 @@ def set_weight_ranges(model: NNCFNetwork, hooks: Sequence[Quantizer], range_of: 
             raise CompressionError(f"'{name}': {error}") from error
 
 
+def set_sparse_errors(model: NNCFNetwork, hooks: Sequence[Quantizer]) -> None:
+    """Let the grids of weights, which have ranges, leave sparse errors (`half_quadratic_grid`)."""
+    wanted = [one for one in hooks if one.planned.role == "weight"]
+    weights = {**constants_of(model), **_computed_weights(model, wanted)}
+    for one in wanted:
+        weight = wide(weights[one.planned.parameter or one.planned.name].detach())
+        spec = one.planned.spec
+        rows = _rows(weight, spec)
+        by_row = spec.replace(axis=0, group=None, columns=False)
+        start = one.step.reshape(-1), one.zero.reshape(-1)
+        scale, zero = half_quadratic_grid(rows.reshape(len(rows), -1), start, by_row)
+        one.set_qparams(scale.view_as(one.step), zero.view_as(one.zero))
+
+
 def _computed_weights(model: NNCFNetwork, hooks: Sequence[Quantizer]) -> Mapping[str, Tensor]:
     """Return the values of the weights that the forward computes, by their quantizers' names."""
     computed = [one for one in hooks if not one.planned.parameter]
@@ -240,11 +261,7 @@ def weight_range(
     if request.method in ("min_max", "mean_min_max", "mixed_min_max", "mean_percentile"):
         request = RangeRequest(method="min_max")
     weight = wide(weight)
-    rows = weight.unsqueeze(0)
-    if spec.group is not None:
-        rows = rows_of(weight, spec)
-    elif spec.axis is not None:
-        rows = weight.movedim(spec.axis, 0)
+    rows = _rows(weight, spec)
     single = spec.replace(axis=None, group=None, columns=False)
     if request.method in ("min_max", "mse_shares"):
         flat = rows.reshape(len(rows), -1)
@@ -260,6 +277,13 @@ def weight_range(
         )
     is_single = spec.axis is None and spec.group is None
     return (low[0], high[0]) if is_single else (low, high)
+
+
+def _rows(weight: Tensor, spec: QuantizerSpec) -> Tensor:
+    """Return what shares a scale, one on each index of axis 0."""
+    if spec.group is not None:
+        return rows_of(weight, spec)
+    return weight.unsqueeze(0) if spec.axis is None else weight.movedim(spec.axis, 0)
 
 
 def _one_range(row: Tensor, request: RangeRequest, spec: QuantizerSpec) -> tuple[Tensor, Tensor]:

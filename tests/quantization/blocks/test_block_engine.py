@@ -1,6 +1,7 @@
 """Language models, block by block."""
 
 import copy
+import dataclasses
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -140,6 +141,61 @@ def test_padding_does_not_count() -> None:
     assert torch.equal(*found)
 
 
+@pytest.mark.parametrize("make", [llama, qwen2, gpt2])
+def test_hqq_needs_no_data_and_runs_nothing(
+    make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make()
+    settings = WeightSettings(weights="uint4", group_size=32, method="hqq")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(model), "forward", None)
+        packed = quantize_blocks(model, (), settings)
+    assert error(packed, model) < 0.2
+    block = packed.get_submodule(find_blocks(model)[0])
+    assert not [one for one in block.modules() if type(one) is nn.Linear]
+    rounded = quantize_blocks(model, batches(1), dataclasses.replace(settings, method="round"))
+    count = [
+        sum(isinstance(one, PackedLinear) for one in each.modules()) for each in (packed, rounded)
+    ]
+    assert count[0] == count[1]
+
+
+def test_hqq_leaves_sparser_errors_than_rounding() -> None:
+    model = llama()
+    settings = WeightSettings(weights="uint4", group_size=32, method="hqq")
+    found = [
+        quantize_blocks(model, batches(1), dataclasses.replace(settings, **changes))
+        for changes in ({}, {"method": "round"})
+    ]
+    name = "model.layers.0.mlp.down_proj"
+    weight = model.get_submodule(name).weight
+    norms = [
+        (each.get_submodule(name).integers().dequantize() - weight).abs().pow(0.7).sum()
+        for each in found
+    ]
+    assert norms[0] < 0.99 * norms[1]
+
+
+def test_hqq_takes_the_scales_of_awq() -> None:
+    model = llama()
+    with torch.no_grad():
+        model.model.layers[0].input_layernorm.weight[::7] = 20.0
+    settings = WeightSettings(weights="uint4", group_size=32, method="hqq")
+    plain, scaled = (
+        error(quantize_blocks(model, batches(), dataclasses.replace(settings, scales=one)), model)
+        for one in (None, "awq")
+    )
+    assert scaled < plain
+
+
+def test_hqq_refuses_weights_that_are_not_finite() -> None:
+    model = llama()
+    with torch.no_grad():
+        model.model.layers[1].mlp.up_proj.weight[0, 0] = torch.nan
+    with pytest.raises(CompressionError, match=r"weight of 'mlp\.up_proj' is NaN"):
+        quantize_blocks(model, (), WeightSettings(group_size=32, method="hqq"))
+
+
 def test_the_rest_is_rounded_where_it_is_asked_for() -> None:
     packed = quantize_blocks(qwen2(), batches(1), WeightSettings(group_size=32), rest="int8")
     assert isinstance(packed.model.embed_tokens, PackedEmbedding)
@@ -190,6 +246,7 @@ def test_matrices_that_stay_in_float_are_told(caplog: pytest.LogCaptureFixture) 
         ({"scales": "aqw"}, "no scales 'aqw'"),
         ({"group_size": 0}, "group_size is 0"),
         ({"weights": "mxfp4", "group_size": 64}, "'mxfp4' has groups of 32"),
+        ({"weights": "mxfp4", "group_size": None, "method": "hqq"}, "are powers of two"),
     ],
 )
 def test_what_is_not_admissible_is_refused(options: dict[str, Any], message: str) -> None:

@@ -210,3 +210,20 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     llama().config.save_pretrained(tmp_path)
     with pytest.raises(StorageError, match=r"has neither model\.safetensors\.index\.json nor"):
         quantize_checkpoint(tmp_path, tmp_path / "q", batches(), SETTINGS)
+
+
+@pytest.mark.parametrize("layout", ["gptq", "compressed-tensors"])
+def test_hqq_needs_no_batches(layout: str, tmp_path: Path) -> None:
+    """The zero points are whole numbers, as both layouts hold them."""
+    model = llama()
+    settings = WeightSettings(weights="uint4", group_size=32, method="hqq", half_scales=True)
+    source = saved(model, tmp_path / "float")
+    target = quantize_checkpoint(source, tmp_path / "q", (), settings, layout=layout)
+    packed = quantize_blocks(model, (), settings)
+    held = tensors(target)
+    part = "qweight" if layout == "gptq" else "weight_packed"
+    for name, layer in packed.named_modules():
+        if isinstance(layer, PackedLinear):
+            codes = words(held[f"{name}.{part}"], 4, 0 if layout == "gptq" else 1)
+            values = layer.integers().values.long()
+            assert torch.equal(codes.T if layout == "gptq" else codes, values)
