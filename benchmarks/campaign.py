@@ -51,6 +51,7 @@ from nncfx.training import AugmentedImages, Training, TrainingProgress
 FOLDER: Final = ROOT / "out" / "campaign"
 CALIBRATION_STEPS: Final = 4
 """Batches that show quantizers their ranges."""
+_IMAGE: Final = torch.zeros(1, 3, 32, 32)
 _MINUTE: Final = 60
 _PATIENCE: Final = 120
 """Seconds that `pause` waits for the step that is being computed."""
@@ -142,12 +143,19 @@ def begin_with(model: nn.Module, start: nn.Module) -> None:
         own[name].copy_(tensor)
 
 
-def _thinned(model: nn.Module, run: Run) -> tuple[nn.Module, list[ThinRecipe]]:
-    """Return the model without what the algorithm of `run` removed whole, and how to make it."""
-    if run.algorithm != "filters":
-        return model, []
-    result = nncfx.thin(model.cpu(), torch.zeros(1, 3, 32, 32))
+def _thinned(model: nn.Module) -> tuple[nn.Module, list[ThinRecipe]]:
+    """Return the model without the filters that are zero, and how to make it."""
+    result = nncfx.thin(model.cpu(), _IMAGE)
     return result.model, [result.recipe]
+
+
+def _network(run: Run, data: Path) -> tuple[nn.Module, list[ThinRecipe]]:
+    """Return the network that is trained, without the filters that go at once."""
+    network = PRETRAINED[run.network].load(data)
+    if not run.filters:
+        return network, []
+    controller, _ = nncfx.create_compressed_model(network, run.filters_config(), _IMAGE)
+    return _thinned(controller.strip().eval())
 
 
 class Runner:
@@ -187,12 +195,12 @@ class Runner:
         run = place.run
         torch.manual_seed(run.seed)
         batches, held_out = images_of(run, self._data, self._device)
-        network = PRETRAINED[run.network].load(self._data)
+        network, recipes = _network(run, self._data)
         network.to(self._device, memory_format=torch.channels_last)
         controller, model = nncfx.create_compressed_model(
             network,
             run.config(),
-            torch.zeros(1, 3, 32, 32, device=self._device),
+            _IMAGE.to(self._device),
             calibration_batches=[batches(step) for step in range(CALIBRATION_STEPS)],
         )
         if run.start:
@@ -206,7 +214,9 @@ class Runner:
             on_progress=lambda it: place.note(it, before + time.monotonic() - began),
         ):
             return False
-        trained, recipes = _thinned(controller.strip().eval(), run)
+        trained = controller.strip().eval()
+        if run.algorithm == "filters":
+            trained, recipes = _thinned(trained)
         if run.held_out:
             pixels, labels = held_out
             images = batches.normalised(pixels)

@@ -42,6 +42,8 @@ class Run:
         temperature: Of the distillation.
         held_out: So many of the last training images are not trained on: the run is judged by
             them and writes no result. 0 for a run that counts.
+        filters: Fraction of MACs whose filters are taken out before the first step; what is
+            trained is the thin network, whose steps cost as much less.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Run:
     teacher_weight: float = 0.7
     temperature: float = 4.0
     held_out: int = 0
+    filters: float = 0.0
 
     def recipe(self) -> Recipe:
         """Return how to train."""
@@ -91,6 +94,24 @@ class Run:
         """Return the scheduler's epoch at a `fraction` of the steps."""
         return round(fraction * self.steps / self.recipe().steps_per_epoch)
 
+    def filters_config(self) -> dict[str, Any]:
+        """Return the config that takes out `filters` at once, to widths that CPUs compute best."""
+        return {
+            "compression": {
+                "algorithm": "filter_pruning",
+                "pruning_init": self.filters,
+                "params": {
+                    "schedule": "baseline",
+                    "pruning_flops_target": self.filters,
+                    "filter_importance": "LAMP",
+                    "all_weights": True,
+                    "align": 16,
+                    "align_down": True,
+                    "prune_first_conv": True,
+                },
+            }
+        }
+
     @property
     def digest(self) -> str:
         """Of all settings that decide what the training ends with: results depend on nothing else.
@@ -98,6 +119,8 @@ class Run:
         Names, budgets and what is made of the trained weights can change without a new training.
         """
         no_matter = {"name", "minutes", "bits"}
+        if not self.filters:  # younger than the first results
+            no_matter.add("filters")
         settings = {key: value for key, value in asdict(self).items() if key not in no_matter}
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 

@@ -24,6 +24,7 @@ __all__ = [
 
 _FSDP: Final = "torch.distributed.fsdp"
 _SHARDED: Final = frozenset({"DTensor", "ShardedTensor"})
+_PLAIN: Final = (torch.Tensor, nn.Parameter)
 _HOOK: Final = "_hf_hook"
 """Where accelerate keeps what fetches the values of a module's parameters."""
 
@@ -48,10 +49,12 @@ def require_whole(model: nn.Module, done: str, error: type[NNCFXError] = Tracing
             offloaded (accelerate). The message names it, and says what to do.
     """
     kind = type(model).__name__
+    known: set[type] = set()  # classes of modules that are not sharded: there are few
     for name, module in model.named_modules():
-        if is_fully_sharded(type(module)):
+        if type(module) not in known and is_fully_sharded(type(module)):
             where = f"its module '{name}' is" if name else "it is"
             raise error(f"{kind} cannot be {done}: {where} sharded by FSDP. {sharding_mend}")
+        known.add(type(module))
         for key, tensor in _tensors(module):
             parameter = f"{name}.{key}" if name else key
             if is_sharded(tensor):
@@ -90,6 +93,8 @@ def is_sharded(tensor: object) -> bool:
     """Return whether `tensor` is one of which each process holds a part."""
     if isinstance(tensor, torch.Tensor) and "ds_id" in vars(tensor):  # DeepSpeed ZeRO 3
         return True
+    if type(tensor) in _PLAIN:
+        return False
     return any(base.__name__ in _SHARDED for base in type(tensor).__mro__)
 
 

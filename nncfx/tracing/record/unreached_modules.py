@@ -38,6 +38,8 @@ def unreached(model: nn.Module, read: Collection[str]) -> dict[str, str | None]:
     unread = [
         name for name, one in parameters.items() if one.numel() and first[id(one)] not in read
     ]
+    if not unread:
+        return {}
     alive = {around for name in parameters.keys() - set(unread) for around in _around(name)}
     modules = dict(all_modules(model, every_name=True))
     found: dict[str, str | None] = {}
