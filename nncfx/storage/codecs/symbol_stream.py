@@ -19,6 +19,7 @@ from nncfx.storage.codecs.byte_reader import ByteReader, varint
 from nncfx.storage.compiled import pays_off
 
 __all__ = [
+    "FixedWidth",
     "SymbolReader",
     "decode_symbols",
     "encode_symbols",
@@ -88,29 +89,40 @@ def unpack_bits(raw: NDArray[np.uint8], first: int, count: int, width: int) -> N
 
 
 @final
-class _FixedWidth:
-    """Symbols of a fixed width; checks the padding at once and every symbol when it is read."""
+class FixedWidth:
+    """Symbols of a fixed width; checks the padding at once and every symbol when it is read.
+
+    Attributes:
+        width: Bits of a symbol.
+        low: The smallest one; what is stored is how much more they are.
+        raw: The bytes.
+    """
 
     def __init__(self, source: ByteReader, count: int, width: int) -> None:
-        self._low = source.varint()
-        if width > _WIDEST or self._low >= 1 << _WIDEST:
+        self.low = source.varint()
+        if width > _WIDEST or self.low >= 1 << _WIDEST:
             raise StorageError(
-                f"The file is damaged: a symbol stream of kind {width}, from {self._low} on.",
+                f"The file is damaged: a symbol stream of kind {width}, from {self.low} on.",
             )
-        self._raw = np.frombuffer(source.take((count * width + 7) // 8), dtype=np.uint8)
-        if self._raw.size and int(self._raw[-1]) & ((1 << (-count * width % 8)) - 1):
+        self.raw = np.frombuffer(source.take((count * width + 7) // 8), dtype=np.uint8)
+        if self.raw.size and int(self.raw[-1]) & ((1 << (-count * width % 8)) - 1):
             raise StorageError("The file is damaged: padding bits are not zero.")
-        self._width = width
+        self.width = width
         self._at = 0
 
     def read(self, count: int) -> NDArray[np.uint16]:
-        symbols = unpack_bits(self._raw, self._at, count, self._width)
-        self._at += count
-        if not self._low:
+        """Return the next `count` symbols."""
+        symbols = unpack_bits(self.raw, self.passed(count), count, self.width)
+        if not self.low:
             return symbols
-        if symbols.size and int(symbols.max()) + self._low >= 1 << _WIDEST:
+        if symbols.size and int(symbols.max()) + self.low >= 1 << _WIDEST:
             raise StorageError("The file is damaged: a symbol exceeds 16 bits.")
-        return symbols + np.uint16(self._low)
+        return symbols + np.uint16(self.low)
+
+    def passed(self, count: int) -> int:
+        """Pass over `count` symbols, which `raw` holds, and return the number of the first."""
+        self._at += count
+        return self._at - count
 
 
 @final
@@ -228,7 +240,7 @@ def open_symbols(source: ByteReader, count: int) -> SymbolReader:
         return _Decoded(huffman.decode(source, count))
     if kind == ANS:
         return ans.AnsReader(source, count)
-    return _FixedWidth(source, count, kind)
+    return FixedWidth(source, count, kind)
 
 
 def decode_symbols(source: ByteReader, count: int) -> NDArray[np.uint16]:

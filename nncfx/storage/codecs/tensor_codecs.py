@@ -239,16 +239,12 @@ def _encode_values(values: _Choice, words: Words, book: Codebook | None) -> byte
     return words.tobytes()
 
 
-def _as_they_are(words: Words) -> Words:
-    return words
-
-
 def decode_words(
     codec: str,
     source: ByteReader,
     count: int,
     width: int,
-    widened: Callable[[Words], Words] = _as_they_are,
+    widened: Callable[[Words], Words] | None = None,
 ) -> Words:
     """Return `count` words of `width` bytes that `encode_words` wrote under `codec`, `widened`.
 
@@ -257,7 +253,8 @@ def decode_words(
         source: The bytes.
         count: How many words.
         width: Bytes of a word in the file.
-        widened: Gives words in another format, in which zero has no bit set either.
+        widened: Gives words in another format, in which zero has no bit set either; None leaves
+            them as they are.
 
     Allocates at most 3 bytes per word of the caller's `count`, and 40 MiB, beside the words
     and the bytes of `source`; a Huffman stream, its own 80 MiB and 2 bytes per symbol as well.
@@ -267,24 +264,31 @@ def decode_words(
     """
     if codec not in CODECS:
         raise StorageError(f"The file is damaged, or newer than this reader: codec {codec!r}.")
+    convert = widened or _as_they_are
     index, _, kind = codec.partition("+")
     if index == "dense":
         values = open_values(kind, source, count, width)
-        words = np.empty(count, dtype=_dtype(width, widened))
+        if values.is_in_place and widened is None:
+            return values.read(count)
+        words = np.empty(count, dtype=_dtype(width, convert))
         for start in range(0, count, _CHUNK):
             part = words[start : start + _CHUNK]
-            part[:] = widened(values.read(part.size))
+            part[:] = convert(values.read(part.size))
         return words
     positions = _Bitmap(source, count) if index == "bitmap" else _runs(source, count)
     values = open_values(kind, source, positions.count, width)
-    words = np.zeros(count, dtype=_dtype(width, widened))
+    words = np.zeros(count, dtype=_dtype(width, convert))
     for found in positions:
-        words[found] = widened(values.read(found.size))
+        words[found] = convert(values.read(found.size))
     return words
 
 
-def _dtype(width: int, widened: Callable[[Words], Words]) -> np.dtype[np.unsignedinteger[Any]]:
-    return widened(np.zeros(0, dtype=f"<u{width}")).dtype
+def _as_they_are(words: Words) -> Words:
+    return words
+
+
+def _dtype(width: int, convert: Callable[[Words], Words]) -> np.dtype[np.unsignedinteger[Any]]:
+    return convert(np.zeros(0, dtype=f"<u{width}")).dtype
 
 
 class _Bitmap:

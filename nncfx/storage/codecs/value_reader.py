@@ -1,24 +1,34 @@
 """The values of a tensor, read some at a time."""
 
-from typing import Protocol, final
+from collections.abc import Callable
+from typing import Protocol, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nncfx.errors import StorageError
+from nncfx.storage.codecs.ans import AnsReader
 from nncfx.storage.codecs.byte_reader import ByteReader
 from nncfx.storage.codecs.codebook import from_codes
 from nncfx.storage.codecs.number_formats import Words
-from nncfx.storage.codecs.symbol_stream import open_symbols
-from nncfx.storage.compiled import pays_off
+from nncfx.storage.codecs.symbol_stream import FixedWidth, open_symbols
 
 __all__ = ["ValueReader", "open_values"]
 
-_WORD = 16
+_WORD, _BYTE = 16, 8
+
+_Parts: TypeAlias = tuple[NDArray[np.uint16], int, int]
+"""Words, and the largest of their high and of their low parts."""
 
 
 class ValueReader(Protocol):
-    """Reads the values of a tensor in order."""
+    """Reads the values of a tensor in order.
+
+    Attributes:
+        is_in_place: Whether a read takes no memory but that of what it returns.
+    """
+
+    is_in_place: bool
 
     def read(self, count: int) -> Words:
         """Return the next `count` words; no more than there are may be asked for."""
@@ -47,6 +57,8 @@ def open_values(kind: str, source: ByteReader, count: int, width: int) -> ValueR
 
 @final
 class _Raw:
+    is_in_place = False
+
     def __init__(self, source: ByteReader, count: int, width: int) -> None:
         self._left = np.frombuffer(source.take(count * width), dtype=f"<u{width}")
 
@@ -57,6 +69,8 @@ class _Raw:
 
 @final
 class _Codes:
+    is_in_place = False
+
     def __init__(self, source: ByteReader, count: int, width: int) -> None:
         size = source.varint()
         if size >= 1 << 16:
@@ -77,30 +91,42 @@ class _Split:
             raise StorageError(
                 f"The file is damaged: words of {width} bytes are split at {self._cut} bits.",
             )
-        self._parts = [open_symbols(source, count) for _ in range(2)]
+        self._top, self._low = (open_symbols(source, count) for _ in range(2))
+        self._together = self._read_together()
+        self.is_in_place = self._together is not None
 
     def read(self, count: int) -> Words:
-        top, words = (part.read(count) for part in self._parts)
-        largest, largest_low = _join(top, words, self._cut)
+        words, largest, largest_low = (self._together or self._read_apart)(count)
         if largest >> (_WORD - self._cut) or largest_low >> self._cut:
             raise StorageError("The file is damaged: a part of a split word is too large.")
         return words
 
+    def _read_together(self) -> Callable[[int], _Parts] | None:
+        """Return what reads both streams in one loop, if there is one for them."""
+        top, low = self._top, self._low
+        if not (isinstance(top, AnsReader) and top.is_compiled and isinstance(low, FixedWidth)):
+            return None
+        if low.low or low.width != self._cut or low.width > _BYTE:
+            return None
 
-def _join(top: NDArray[np.uint16], words: NDArray[np.uint16], cut: int) -> tuple[int, int]:
-    """Do as `join_words` does, with numpy where there is no numba."""
-    if pays_off(words.size):
-        from nncfx.storage.codecs.word_kernels import join_words  # with it comes numba
+        def read(count: int) -> _Parts:
+            words = np.empty(count, dtype=np.uint16)
+            return words, top.read_split(low.raw, low.passed(count), low.width, words), 0
 
-        return join_words(top, words, cut)
-    largest = int(top.max(initial=0)), int(words.max(initial=0))
-    words |= top << cut
-    np.bitwise_or(words >> 1, words << 15, out=words)
-    return largest
+        return read
+
+    def _read_apart(self, count: int) -> _Parts:
+        top, words = self._top.read(count), self._low.read(count)
+        largest = int(top.max(initial=0)), int(words.max(initial=0))
+        words |= top << self._cut
+        np.bitwise_or(words >> 1, words << 15, out=words)
+        return words, *largest
 
 
 @final
 class _Planes:
+    is_in_place = False
+
     def __init__(self, source: ByteReader, count: int, width: int) -> None:
         self._planes = [open_symbols(source, count) for _ in range(width)]
 

@@ -7,13 +7,25 @@ from numpy.typing import NDArray
 
 from nncfx.storage.compiled import compiled
 
-__all__ = ["ans_step", "ans_write", "huffman_write", "join_words", "unpack_cells"]
+__all__ = [
+    "ans_step",
+    "ans_write",
+    "huffman_write",
+    "join_words",
+    "read_split",
+    "unpack_cells",
+]
 
 _CELLS: Final = 8
 """Cells that begin and end with bytes, whatever their width."""
 
+_TOGETHER: Final = 1 << 10
+"""Words that are joined at once: their parts stay in the first cache."""
+
 Cells: TypeAlias = NDArray[np.uint64]
 Words: TypeAlias = NDArray[np.unsignedinteger[Any]]
+High: TypeAlias = tuple[Cells, NDArray[np.uint16], Cells, np.uint64]
+Low: TypeAlias = tuple[NDArray[np.uint8], int, int]
 
 
 @compiled
@@ -149,14 +161,39 @@ def unpack_cells(raw: NDArray[np.uint8], first: int, width: int, out: NDArray[np
 
 
 @compiled
-def join_words(top: NDArray[np.uint16], words: NDArray[np.uint16], cut: int) -> tuple[int, int]:
-    """Put `top` before `words`, the low parts of what they become; return the largest of both.
+def join_words(top: NDArray[np.uint16], low: NDArray[np.uint16], cut: int) -> int:
+    """Make words of `top`, where they are written, and of `low`; return the largest of `top`.
 
     A word is turned left by a bit, so that its sign comes last, and cut `cut` bits from its end.
     """
-    largest, largest_low = np.uint16(0), np.uint16(0)
-    for i in range(len(words)):
-        largest, largest_low = max(largest, top[i]), max(largest_low, words[i])
-        turned = (int(top[i]) << cut) | int(words[i])
-        words[i] = ((turned >> 1) | (turned << 15)) & 0xFFFF
-    return int(largest), int(largest_low)
+    shift, largest = np.uint16(cut), np.uint16(0)
+    for i in range(len(top)):
+        largest = max(largest, top[i])
+        turned = np.uint16(np.uint16(top[i] << shift) | low[i])
+        top[i] = np.uint16(turned >> np.uint16(1)) | np.uint16(turned << np.uint16(15))
+    return int(largest)
+
+
+@compiled
+def read_split(high: High, low: Low, out: NDArray[np.uint16]) -> tuple[int, int]:
+    """Fill `out` with words whose parts are read together.
+
+    Args:
+        high: Reads the high parts: the first four arguments of `ans_step`.
+        low: The low parts: their bytes, the number of the next one, and their bits, at most 8.
+        out: Filled.
+
+    Returns:
+        How many words the lanes took, and the largest high part.
+    """
+    states, words, table, bits = high
+    raw, first, cut = low
+    lanes, used, largest = len(states), 0, 0
+    size = max(1, _TOGETHER // lanes) * lanes
+    cells = np.empty(min(size, len(out)), dtype=np.uint16)
+    for begin in range(0, len(out), size):
+        some = out[begin : begin + size]
+        used += ans_step(states, words[min(used, len(words) - 1) :], table, bits, some)
+        unpack_cells(raw, first + begin, cut, cells[: len(some)])
+        largest = max(largest, join_words(some, cells, cut))
+    return used, largest

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from nncfx.errors import StorageError
+from nncfx.storage.checksum import crc32
 from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor
 from nncfx.storage.compiled import pays_off, prepare
 from nncfx.storage.formats.segments import CODECS, Mode, TensorRow, read_segment, segments_of
@@ -142,7 +143,7 @@ def pack(contents: Contents, mode: Mode = "auto") -> bytes:
     rows = [row for segment in segments for row in segment.rows]
     header = {
         "tensors": [_packed_row(row) for row in rows],
-        "segments": [[len(one.rows), zlib.crc32(one.data)] for one in segments],
+        "segments": [[len(one.rows), crc32(one.data)] for one in segments],
         "same": dict(contents.same),
         "sizes": {name: dict(sizes) for name, sizes in contents.sizes.items()},
         "metadata": dict(contents.metadata),
@@ -151,7 +152,7 @@ def pack(contents: Contents, mode: Mode = "auto") -> bytes:
     if len(text) > LARGEST_HEADER:
         raise StorageError(f"A header of {len(text)} bytes exceeds {LARGEST_HEADER}.")
     stored_header = zlib.compress(text, 9)
-    crc = zlib.crc32(stored_header)
+    crc = crc32(stored_header)
     version = max((one.version for one in segments), default=2)
     prefix = _PREFIX.pack(MAGIC, version, len(stored_header), len(text), crc)
     return b"".join([prefix, stored_header, *(one.data for one in segments)])
@@ -196,7 +197,7 @@ def read_header(file: BinaryIO) -> Header:
     if stored > end - _PREFIX.size or raw > LARGEST_HEADER:
         raise StorageError(f"The file is truncated or damaged: a header of {stored} bytes.")
     text = file.read(stored)
-    if len(text) != stored or zlib.crc32(text) != crc:
+    if len(text) != stored or crc32(text) != crc:
         raise StorageError("The file is damaged: the checksum of its header does not match.")
     header = _checked_header(_inflate(text, raw), end - _PREFIX.size - stored)
     if version < 3:  # noqa: PLR2004 (see READABLE)
@@ -369,5 +370,5 @@ def check_size(header: Header, rows: Sequence[TensorRow], max_bytes: int | None)
 
 
 def _check_segment(data: bytes | memoryview, crc: int) -> None:
-    if zlib.crc32(data) != crc:
+    if crc32(data) != crc:
         raise StorageError("The file is damaged: the checksum of a segment does not match.")

@@ -263,9 +263,8 @@ def _read_alone(row: TensorRow, payload: memoryview) -> Words:
         if words is not None:
             return widen(words, row.stored, row.dtype)
     source = ByteReader(payload)
-    words = tensor_codecs.decode_words(
-        row.codec, source, row.count, WIDTHS[row.stored], _widening(row)
-    )
+    widening = None if row.stored == row.dtype else _widening(row)
+    words = tensor_codecs.decode_words(row.codec, source, row.count, WIDTHS[row.stored], widening)
     source.finish()
     return words
 

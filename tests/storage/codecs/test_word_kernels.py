@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
-from nncfx.storage.codecs import ans, symbol_stream, value_reader
-from nncfx.storage.codecs.byte_reader import ByteReader
+from nncfx.errors import StorageError
+from nncfx.storage.codecs import ans, symbol_stream
+from nncfx.storage.codecs.byte_reader import ByteReader, varint
 from nncfx.storage.codecs.huffman import count_symbols
 from nncfx.storage.codecs.symbol_stream import pack_bits
 from nncfx.storage.codecs.tensor_codecs import decode_words, encode_words
+from nncfx.storage.codecs.value_reader import open_values
 from nncfx.storage.codecs.word_kernels import ans_step, join_words, unpack_cells
 
 RNG = np.random.default_rng(0)
@@ -49,12 +51,13 @@ def test_cells_of_every_width_are_unpacked(width: int) -> None:
     np.testing.assert_array_equal(out, cells[11:])
 
 
-def test_words_are_joined_and_the_largest_parts_are_told() -> None:
+def test_words_are_joined_and_the_largest_high_part_is_told() -> None:
     words = RNG.integers(0, 1 << 16, 1000).astype(np.uint16)
     turned = words << 1 | words >> 15
-    top, joined = turned >> 6, turned & 63
-    assert join_words(top, joined, 6) == (top.max(), (turned & 63).max())
-    np.testing.assert_array_equal(joined, words)
+    top, low = turned >> 6, turned & 63
+    assert join_words(top.copy(), low, 6) == top.max()
+    join_words(top, low, 6)
+    np.testing.assert_array_equal(top, words)
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])
@@ -75,7 +78,7 @@ def test_symbols_are_read_in_portions_of_any_size(
 def test_16_bit_floats_are_lossless_at_two_thirds(
     is_compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (ans, symbol_stream, value_reader):
+    for module in (ans, symbol_stream):
         monkeypatch.setattr(module, "pays_off", lambda _: is_compiled)
     words = bfloat16(100_000)
     words[:6] = (0x7F80, 0xFF80, 0x7FC1, 0x8000, 0x0001, 0xFFFF)  # infinite, NaN, -0.0, tiny
@@ -88,3 +91,35 @@ def test_16_bit_floats_are_lossless_at_two_thirds(
     codec, data = encode_words(half)
     assert codec == "dense+split"
     np.testing.assert_array_equal(decode_words(codec, ByteReader(data), half.size, 2), half)
+
+
+@pytest.mark.parametrize("cut", [1, 6, 8])
+@pytest.mark.parametrize("lanes", [1, 7, 64, 2000])
+def test_split_words_are_read_in_portions_as_numpy_reads_them(
+    cut: int, lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    high = np.minimum(RNG.geometric(0.1, 5000), 200).astype(np.uint16)
+    low = RNG.integers(0, 1 << cut, high.size).astype(np.uint16)
+    stream = bytes([33]) + ans.encode(high, count_symbols(high), lanes)
+    data = varint(cut) + stream + bytes([cut]) + varint(0) + pack_bits(low, cut)
+    turned = high << cut | low
+    for is_compiled in (True, False):
+        monkeypatch.setattr(ans, "pays_off", lambda _, known=is_compiled: known)
+        reader = open_values("split", ByteReader(data), high.size, 2)
+        assert reader.is_in_place is is_compiled
+        portions = [1, 6, 0, 7, 1023, 1024, 1025, 500, 1414]
+        found = np.concatenate([reader.read(count) for count in portions])
+        np.testing.assert_array_equal(found, turned >> 1 | turned << 15)
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_high_parts_that_leave_no_room_for_low_ones_are_refused(
+    is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ans, "pays_off", lambda _: is_compiled)
+    high = np.array([1, 2, 256, 2] * 30, dtype=np.uint16)
+    stream = bytes([33]) + ans.encode(high, count_symbols(high), 4)
+    data = varint(8) + stream + bytes([8]) + varint(0) + bytes(high.size)
+    reader = open_values("split", ByteReader(data), high.size, 2)
+    with pytest.raises(StorageError, match="part of a split word is too large"):
+        reader.read(high.size)
