@@ -10,7 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-__all__ = ["IS_COMPILED", "compiled", "inlined", "lean", "pays_off", "prepare", "warn_slow"]
+__all__ = [
+    "IS_COMPILED",
+    "compiled",
+    "fused",
+    "inlined",
+    "lean",
+    "pays_off",
+    "prepare",
+    "warn_slow",
+]
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -38,6 +47,11 @@ def compiled(function: FunctionT) -> FunctionT:
     return _jit(function)
 
 
+def fused(function: FunctionT) -> FunctionT:
+    """Return a compiled `function` whose multiply-adds round once where processors have them."""
+    return _jit(function, fastmath={"contract"})
+
+
 def lean(function: FunctionT) -> FunctionT:
     """Return `function`, which allocates nothing, compiled without counting references."""
     return _jit(function, _nrt=False)
@@ -48,7 +62,7 @@ def inlined(function: FunctionT) -> FunctionT:
     return _jit(function, _nrt=False, forceinline=True)
 
 
-def _jit(function: FunctionT, **options: bool) -> FunctionT:
+def _jit(function: FunctionT, **options: bool | set[str]) -> FunctionT:
     if not IS_COMPILED:
         return function
     import numba

@@ -50,6 +50,11 @@ class CodeFormat:
         """Whether two codes share a byte."""
         return self.bits == _NIBBLE
 
+    @property
+    def is_integer(self) -> bool:
+        """Whether numbers are their codes less a zero point."""
+        return self.codebook is None and not self.dtype.is_floating_point
+
     def pack(self, values: Tensor, split: int) -> Tensor:
         """Return codes in rows as bytes; row `split + n` shares the bytes of row `n`.
 

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from nncfx.quantization.packing.codes import CodeFormat
+from nncfx.quantization.packing.products import is_served, packed_product
 from nncfx.schemes.wide_floats import wide
 from nncfx.storage.models.integer_tensor import IntegerTensor
 
@@ -92,6 +93,10 @@ class PackedWeight(nn.Module):
         """Return `x @ weight.T` for n x i inputs."""
         if torch.is_grad_enabled() and x.requires_grad:
             return F.linear(x, self.weight.to(x.dtype))
+        if self.format.is_integer and is_served(x, self.codes):
+            group = self.group if self.is_grouped else self.shape[1]
+            grid = (self.scale, self.zero_point, group, float(-self.format.lowest))
+            return packed_product(x, self.codes, *grid, is_packed=self.format.is_packed)
         if torch.compiler.is_compiling():
             parts = [(x[:, inputs], numbers) for inputs, numbers in self._numbers(x, whole=True)]
             if len(x) <= _FEW:

@@ -1,0 +1,282 @@
+"""Compiled loops over codes: products of few rows as they decode, and tiles of numbers.
+
+Codes lie as `PackedWeight` keeps them: inputs on axis 0, outputs on axis 1, along which the loops
+are vectorized. `zeros` has no rows where each number is its code less `shift`.
+"""
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nncfx.storage.compiled import fused, inlined
+
+__all__ = ["decode_bytes", "decode_nibbles", "multiply_bytes", "multiply_nibbles"]
+
+Codes: TypeAlias = NDArray[np.uint8] | NDArray[np.int8]
+Floats: TypeAlias = NDArray[np.float32]
+
+
+@inlined
+def _at(x: Floats, place: int, end: int) -> np.float32:
+    return x[place] if place < end else np.float32(0)
+
+
+@fused
+def _four(
+    codes: Codes, i: int, end: int, first: int, last: int
+) -> tuple[Codes, Codes, Codes, Codes]:
+    """Return a part of four rows; in place of those behind the end, the last."""
+    return (
+        codes[i][first:last],
+        codes[min(i + 1, end - 1)][first:last],
+        codes[min(i + 2, end - 1)][first:last],
+        codes[min(i + 3, end - 1)][first:last],
+    )
+
+
+@inlined
+def _load_grid(  # noqa: PLR0913, PLR0917 (a compiled function takes no records)
+    scale: Floats,
+    zeros: Codes,
+    shift: float,
+    group: int,
+    first: int,
+    steps: Floats,
+    offsets: Floats,
+) -> None:
+    """Fill `steps` and `offsets` with those of one group of the outputs from `first` on."""
+    last = first + len(steps)
+    line = scale[group][first:last]
+    for j in range(len(line)):
+        steps[j] = line[j]
+    if len(zeros):
+        row = zeros[group][first:last]
+        for j in range(len(row)):
+            offsets[j] = np.float32(row[j])
+    else:
+        for j in range(len(steps)):
+            offsets[j] = shift
+
+
+@inlined
+def _load_nibble_grid(  # noqa: PLR0913, PLR0917 (a compiled function takes no records)
+    scale: Floats,
+    zeros: Codes,
+    shift: float,
+    group: int,
+    first: int,
+    steps: Floats,
+    offsets: Floats,
+) -> None:
+    """Do as `_load_grid` does; groups behind the rows of `zeros` are in the high halves."""
+    last = first + len(steps)
+    line = scale[group][first:last]
+    for j in range(len(line)):
+        steps[j] = line[j]
+    if len(zeros) == 0:
+        for j in range(len(steps)):
+            offsets[j] = shift
+    elif group < len(zeros):
+        row = zeros[group][first:last]
+        for j in range(len(row)):
+            offsets[j] = np.float32(np.int32(row[j] & 15))
+    else:
+        row = zeros[group - len(zeros)][first:last]
+        for j in range(len(row)):
+            offsets[j] = np.float32(np.int32(row[j] >> 4))
+
+
+@fused
+def decode_bytes(  # noqa: PLR0913, PLR0917 (a compiled function takes no records)
+    codes: Codes,
+    scale: Floats,
+    zeros: Codes,
+    shift: float,
+    group: int,
+    start: int,
+    left: int,
+    into: Floats,
+) -> None:
+    """Fill `into` with the numbers of as many inputs and outputs.
+
+    Args:
+        codes: i x o.
+        scale: g x o.
+        zeros: g x o, or 0 x o.
+        shift: What stands for 0 without `zeros`.
+        group: Inputs that share a scale; i with one scale for each output.
+        start: The first of the inputs.
+        left: The first of the outputs.
+        into: k x w.
+    """
+    right = left + into.shape[1]
+    grid = np.empty((2, right - left), dtype=np.float32)
+    steps, offsets = grid[0], grid[1]
+    for k in range(len(into)):
+        i = start + k
+        if k == 0 or i % group == 0:
+            _load_grid(scale, zeros, shift, i // group, left, steps, offsets)
+        row, numbers = codes[i][left:right], into[k]
+        for j in range(len(numbers)):
+            numbers[j] = (np.float32(row[j]) - offsets[j]) * steps[j]
+
+
+@fused
+def decode_nibbles(  # noqa: PLR0913, PLR0917 (a compiled function takes no records)
+    codes: Codes,
+    scale: Floats,
+    zeros: Codes,
+    shift: float,
+    group: int,
+    start: int,
+    left: int,
+    into: Floats,
+) -> None:
+    """Do as `decode_bytes` does, of codes that share a byte with those half the inputs further.
+
+    Args:
+        codes: s x o; the low halves are the first s inputs.
+        scale: g x o.
+        zeros: Half of g, rounded up, x o, or 0 x o; halves as those of `codes`.
+        shift: What stands for 0 without `zeros`.
+        group: Inputs that share a scale; i with one scale for each output.
+        start: The first of the inputs.
+        left: The first of the outputs.
+        into: k x w.
+    """
+    right = left + into.shape[1]
+    grid = np.empty((2, right - left), dtype=np.float32)
+    steps, offsets = grid[0], grid[1]
+    for k in range(len(into)):
+        i = start + k
+        if k == 0 or i % group == 0:
+            _load_nibble_grid(scale, zeros, shift, i // group, left, steps, offsets)
+        numbers = into[k]
+        if i < len(codes):
+            row = codes[i][left:right]
+            for j in range(len(numbers)):
+                numbers[j] = (np.float32(np.int32(row[j] & 15)) - offsets[j]) * steps[j]
+        else:
+            row = codes[i - len(codes)][left:right]
+            for j in range(len(numbers)):
+                numbers[j] = (np.float32(np.int32(row[j] >> 4)) - offsets[j]) * steps[j]
+
+
+@fused
+def multiply_bytes(  # noqa: PLR0913, PLR0917 (a compiled function takes no records)
+    codes: Codes,
+    scale: Floats,
+    zeros: Codes,
+    shift: float,
+    group: int,
+    first: int,
+    last: int,
+    x: Floats,
+    y: Floats,
+) -> None:
+    """Add `x @ weight.T` to the columns `first` to `last` of `y`.
+
+    Args:
+        codes: As `decode_bytes` takes it, with what follows.
+        scale: g x o.
+        zeros: g x o, or 0 x o.
+        shift: What stands for 0 without `zeros`.
+        group: Inputs that share a scale.
+        first: Of the outputs.
+        last: Behind the last of them.
+        x: n x i.
+        y: n x o.
+    """
+    inputs = len(codes)
+    width = last - first
+    parts = np.empty((3, width), dtype=np.float32)
+    steps, offsets, sums = parts[0], parts[1], parts[2]
+    for start in range(0, inputs, group):
+        end = min(start + group, inputs)
+        _load_grid(scale, zeros, shift, start // group, first, steps, offsets)
+        for n in range(len(x)):
+            row, total = x[n], np.float32(0)
+            for j in range(width):
+                sums[j] = 0
+            for i in range(start, end, 8):
+                x0, x1 = row[i], _at(row, i + 1, end)
+                x2, x3 = _at(row, i + 2, end), _at(row, i + 3, end)
+                x4, x5 = _at(row, i + 4, end), _at(row, i + 5, end)
+                x6, x7 = _at(row, i + 6, end), _at(row, i + 7, end)
+                total += x0 + x1 + x2 + x3 + x4 + x5 + x6 + x7
+                c0, c1, c2, c3 = _four(codes, i, end, first, last)
+                c4, c5, c6, c7 = _four(codes, min(i + 4, end - 1), end, first, last)
+                for j in range(width):
+                    sums[j] += (
+                        x0 * np.float32(c0[j])
+                        + x1 * np.float32(c1[j])
+                        + x2 * np.float32(c2[j])
+                        + x3 * np.float32(c3[j])
+                    ) + (
+                        x4 * np.float32(c4[j])
+                        + x5 * np.float32(c5[j])
+                        + x6 * np.float32(c6[j])
+                        + x7 * np.float32(c7[j])
+                    )
+            out = y[n][first:last]
+            for j in range(width):
+                out[j] += steps[j] * (sums[j] - offsets[j] * total)
+
+
+@fused
+def multiply_nibbles(  # noqa: PLR0913, PLR0917 (a compiled function takes no records)
+    codes: Codes,
+    scale: Floats,
+    zeros: Codes,
+    shift: float,
+    group: int,
+    first: int,
+    last: int,
+    x: Floats,
+    y: Floats,
+) -> None:
+    """Do as `multiply_bytes` does, of codes that `decode_nibbles` takes."""
+    split, inputs = len(codes), x.shape[1]
+    width = last - first
+    parts = np.empty((6, width), dtype=np.float32)
+    steps, offsets, sums = parts[0], parts[1], parts[2]
+    high_steps, high_offsets, high_sums = parts[3], parts[4], parts[5]
+    for start in range(0, split, group):
+        end = min(start + group, split)
+        _load_nibble_grid(scale, zeros, shift, start // group, first, steps, offsets)
+        high_group = min(split + start, inputs - 1) // group
+        _load_nibble_grid(scale, zeros, shift, high_group, first, high_steps, high_offsets)
+        for n in range(len(x)):
+            row, total, high_total = x[n], np.float32(0), np.float32(0)
+            high_end = min(split + end, inputs)
+            for j in range(width):
+                sums[j] = 0
+                high_sums[j] = 0
+            for i in range(start, end, 4):
+                x0, x1 = row[i], _at(row, i + 1, end)
+                x2, x3 = _at(row, i + 2, end), _at(row, i + 3, end)
+                h0, h1 = _at(row, split + i, high_end), _at(row, split + i + 1, high_end)
+                h2, h3 = _at(row, split + i + 2, high_end), _at(row, split + i + 3, high_end)
+                total += x0 + x1 + x2 + x3
+                high_total += h0 + h1 + h2 + h3
+                c0, c1, c2, c3 = _four(codes, i, end, first, last)
+                for j in range(width):
+                    b0, b1, b2, b3 = c0[j], c1[j], c2[j], c3[j]
+                    sums[j] += (
+                        x0 * np.float32(np.int32(b0 & 15))
+                        + x1 * np.float32(np.int32(b1 & 15))
+                        + x2 * np.float32(np.int32(b2 & 15))
+                        + x3 * np.float32(np.int32(b3 & 15))
+                    )
+                    high_sums[j] += (
+                        h0 * np.float32(np.int32(b0 >> 4))
+                        + h1 * np.float32(np.int32(b1 >> 4))
+                        + h2 * np.float32(np.int32(b2 >> 4))
+                        + h3 * np.float32(np.int32(b3 >> 4))
+                    )
+            out = y[n][first:last]
+            for j in range(width):
+                out[j] += steps[j] * (sums[j] - offsets[j] * total) + high_steps[j] * (
+                    high_sums[j] - high_offsets[j] * high_total
+                )

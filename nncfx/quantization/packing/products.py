@@ -1,0 +1,159 @@
+"""Products with codes by compiled loops, as one operator of torch that programs may hold."""
+
+import threading
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nncfx.storage.compiled import IS_COMPILED
+
+__all__ = ["is_served", "packed_product"]
+
+_FEW: Final = 4
+"""Rows of an input that are multiplied as codes are decoded, without a product of floats."""
+
+_TILE: Final = 1 << 20
+"""Numbers that are decoded at once: in float32 they stay in a cache."""
+
+_WIDEST: Final = 2048
+"""Outputs at once: their codes are read without a break, and some hundred inputs fit."""
+
+_WORTH_COMPILING: Final = 1 << 16
+_MOST_THREADS: Final = 4
+"""Of torch: with more, its own loops decode faster than one thread, which the compiled ones have.
+
+Other threads would wait for cores on which those of torch's last product still spin.
+"""
+
+_KEPT: Final = threading.local()
+
+_ALIGNED: Final = 16
+"""Outputs whose numbers fill a line of the cache."""
+
+
+def is_served(x: Tensor, codes: Tensor) -> bool:
+    """Return whether `packed_product` takes these and is faster: float32 on a CPU, with numba.
+
+    It is not for what is exported: other programs do not know the operator.
+    """
+    return (
+        IS_COMPILED
+        and x.dtype == torch.float32
+        and x.device.type == codes.device.type == "cpu"
+        and codes.numel() >= _WORTH_COMPILING
+        and _has_few_threads()
+        and not (torch.compiler.is_exporting() or torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
+    )
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _has_few_threads() -> bool:
+    return torch.get_num_threads() <= _MOST_THREADS
+
+
+def packed_product(  # noqa: PLR0913 (as the operator has them)
+    x: Tensor,
+    codes: Tensor,
+    scale: Tensor,
+    zero_point: Tensor | None,
+    group: int,
+    shift: float,
+    *,
+    is_packed: bool,
+) -> Tensor:
+    """Return `x @ weight.T`, n x o, in float32.
+
+    Args:
+        x: n x i.
+        codes: i x o integers of a byte; or half of i, rounded up to whole groups, x o, where
+            further inputs are in the high halves.
+        scale: g x o.
+        zero_point: g x o, or packed as `codes` are.
+        group: Inputs that share a scale; i where each output has one.
+        shift: The code of 0 where there is no `zero_point`.
+        is_packed: Whether two codes share a byte.
+    """
+    found: Tensor = torch.ops.nncfx.packed_product(
+        x, codes, scale, zero_point, group, shift, is_packed
+    )
+    return found
+
+
+def _product(  # noqa: PLR0913, PLR0917 (as the operator has them)
+    x: Tensor,
+    codes: Tensor,
+    scale: Tensor,
+    zero_point: Tensor | None,
+    group: int,
+    shift: float,
+    is_packed: bool,
+) -> Tensor:
+    # numba takes half a second to import
+    from nncfx.quantization.packing import kernels
+
+    x = x.detach().contiguous()
+    (count, inputs), outputs = x.shape, codes.shape[1]
+    zeros = codes.new_empty(0, outputs) if zero_point is None else zero_point
+    grid = (
+        codes.contiguous().numpy(),
+        scale.float().contiguous().numpy(),
+        zeros.contiguous().numpy(),
+        shift,
+        group,
+    )
+    if count <= _FEW:
+        multiply = kernels.multiply_nibbles if is_packed else kernels.multiply_bytes
+        found = x.new_zeros(count, outputs)
+        rows, into = x.numpy(), found.numpy()
+        for first in range(0, outputs, _WIDEST):
+            multiply(*grid, first, min(first + _WIDEST, outputs), rows, into)
+        return found
+    decode = kernels.decode_nibbles if is_packed else kernels.decode_bytes
+    found = x.new_empty(count, outputs)
+    width = min(_rounded(-(-outputs // -(-outputs // _WIDEST))), outputs)
+    height = min(max(_TILE // width, 2 * count, 1), inputs)
+    height = -(-inputs // -(-inputs // height))
+    buffer = _buffer(height * width)
+    for left in range(0, outputs, width):
+        part = found[:, left : left + width]
+        for start in range(0, inputs, height):
+            stop = min(start + height, inputs)
+            tile = buffer[: (stop - start) * part.shape[1]].reshape(stop - start, -1)
+            decode(*grid, start, left, tile)
+            numbers = torch.from_numpy(tile)
+            if start:
+                part.addmm_(x[:, start:stop], numbers)
+            else:
+                torch.mm(x[:, :stop], numbers, out=part)
+    return found
+
+
+def _buffer(size: int) -> NDArray[np.float32]:
+    """Return memory of this thread, as long as asked or longer: new memory is slow to write.
+
+    It is aligned as torch's: from numpy's, products take a third longer.
+    """
+    kept: NDArray[np.float32] | None = getattr(_KEPT, "buffer", None)
+    if kept is None or len(kept) < size:
+        kept = _KEPT.buffer = torch.empty(size).numpy()
+    return kept
+
+
+def _rounded(outputs: int) -> int:
+    return -(-outputs // _ALIGNED) * _ALIGNED
+
+
+_LIBRARY: Any = torch.library.Library("nncfx", "FRAGMENT")  # type: ignore[no-untyped-call]
+_LIBRARY.define(
+    "packed_product(Tensor x, Tensor codes, Tensor scale, Tensor? zero_point, int group, "
+    "float shift, bool is_packed) -> Tensor"
+)
+_LIBRARY.impl("packed_product", _product, "CPU")
+
+
+@torch.library.register_fake("nncfx::packed_product", lib=_LIBRARY)  # type: ignore[untyped-decorator]
+def _shape_of_product(x: Tensor, codes: Tensor, *_: object) -> Tensor:
+    return x.new_empty(x.shape[0], codes.shape[1])
