@@ -11,6 +11,7 @@ from nncfx.errors import CompressionError
 
 __all__ = [
     "Choice",
+    "Columns",
     "Curvature",
     "check_finite",
     "curvature",
@@ -21,9 +22,32 @@ __all__ = [
 Choice = Callable[[int, Tensor], Tensor]
 """Takes the number of a column and what is in it, o; returns what is to be there instead."""
 
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Neighbouring columns on their way to a grid; each lies in a row.
+
+    Attributes:
+        first: The number of the first.
+        rest: What is in them, k x o; it is used up.
+        new: To fill with what replaces them, k x o.
+        errors: To fill with their changes over the diagonal of `factor`, k x o.
+        factor: Of these columns, k x k, upper triangular.
+    """
+
+    first: int
+    rest: Tensor
+    new: Tensor
+    errors: Tensor
+    factor: Tensor
+
+
 _DAMPING: Final = 0.01
 _ATTEMPTS: Final = 6
 _BLOCK: Final = 128
+_SOLVED: Final = 96
+"""Columns of a triangular matrix whose inverse is found by solving."""
+
 _PART: Final = 16
 """Columns of a block whose errors are spread one by one; larger steps are matrix products."""
 
@@ -79,19 +103,16 @@ def curvature(moments: Tensor, *, by_energy: bool = True) -> Curvature:
         order = torch.arange(len(energy), device=energy.device)
     # U is the inverse of the upper factor R R^T; reversed rows and columns make R a lower factor
     turned = order.flip(0)
-    reversed_moments = moments.index_select(0, turned).index_select(1, turned).double()
+    damped = moments.index_select(0, turned).index_select(1, turned).double()
     dead = torch.where(energy[turned] > 0, 0.0, 1.0).double()
     damping = _DAMPING * float(energy.mean()) or 1.0
     for _ in range(_ATTEMPTS):
         added = dead + damping
-        damped = reversed_moments.clone()
-        damped.diagonal().add_(added)
+        damped.diagonal().copy_(energy[turned] + added)
         lower, failed = torch.linalg.cholesky_ex(damped)
         if not failed:
-            unit = torch.eye(len(lower), dtype=lower.dtype, device=lower.device)
-            inverse = torch.linalg.solve_triangular(lower, unit, upper=False)
-            factor = inverse.flip((0, 1)).contiguous()
-            return Curvature(moments, order, factor, added.flip(0))
+            _invert(lower)
+            return Curvature(moments, order, lower.flip((0, 1)), added.flip(0))
         damping *= 10
     raise CompressionError(
         "The second moments of a layer's inputs have no inverse even with damping. Calibrate "
@@ -99,8 +120,25 @@ def curvature(moments: Tensor, *, by_energy: bool = True) -> Curvature:
     )
 
 
+def _invert(lower: Tensor) -> None:
+    """Invert a lower triangular matrix in place, by halves: products are faster than solving."""
+    size = len(lower)
+    if size <= _SOLVED:
+        unit = torch.eye(size, dtype=lower.dtype, device=lower.device)
+        lower.copy_(torch.linalg.solve_triangular(lower, unit, upper=False))
+        return
+    half = size // 2
+    first, second, below = lower[:half, :half], lower[half:, half:], lower[half:, :half]
+    _invert(first)
+    _invert(second)
+    below.copy_((second @ below @ first).neg_())
+
+
 def replace_columns(
-    weight: Tensor, known: Curvature, begin: Callable[[int, Tensor], Choice]
+    weight: Tensor,
+    known: Curvature,
+    begin: Callable[[int, Tensor], Choice],
+    run: Callable[[Columns], None] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Replace the columns of a weight one after another, the later ones making up for each error.
 
@@ -110,6 +148,7 @@ def replace_columns(
         begin: Called with the number of the first of each block of columns and what is in them
             by now, up to 128 x o; returns what replaces each of them. Columns are counted in
             `known.order`.
+        run: Does all of that with some columns, in place of the choices of `begin`.
 
     Returns:
         The new weight, o x i float64, and the mean squared change of each output, o.
@@ -125,7 +164,11 @@ def replace_columns(
         choice, errors = begin(start, rest[start:stop]), torch.empty_like(rest[start:stop])
         for part in range(start, stop, _PART):
             end = min(part + _PART, stop)
-            for column in range(part, end):
+            if run is not None:
+                inside = (slice(part, end), slice(part - start, end - start))
+                square = factor[inside[0], inside[0]]
+                run(Columns(part, rest[inside[0]], new[inside[0]], errors[inside[1]], square))
+            for column in range(part, end) if run is None else ():
                 values, error = rest[column], errors[column - start]
                 new[column] = choice(column, values)
                 torch.sub(values, new[column], out=error).div_(divisors[column])

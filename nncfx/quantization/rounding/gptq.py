@@ -1,6 +1,7 @@
 """GPTQ: round a weight column by column, each later column making up for the errors so far."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,13 +10,18 @@ from nncfx.quantization.grid.fake_quantize import fake_quantize
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.rounding.curvature import (
     Choice,
+    Columns,
     Curvature,
     curvature,
     reconstruction_errors,
     replace_columns,
 )
+from nncfx.storage.compiled import IS_COMPILED
 
 __all__ = ["RoundedMatrix", "gptq", "round_matrix"]
+
+_WORTH_COMPILING: Final = 1 << 16
+"""Weights: compiling takes two seconds, once for an installation."""
 
 
 class RoundedMatrix(NamedTuple):
@@ -73,7 +79,8 @@ def round_matrix(
     """Do as `gptq` does, with moments that were factored before; return the errors as well."""
     nearest = fake_quantize(weight, scale, zero_point, spec)
     choice = _rounding(weight, known, (scale, zero_point, spec))
-    compensated, errors = replace_columns(weight, known, lambda _, __: choice)
+    run = _compiled_rounding(weight, known, (scale, zero_point, spec))
+    compensated, errors = replace_columns(weight, known, lambda _, __: choice, run)
     # the same values as the hook's own rounding, to the last bit
     back = fake_quantize(compensated.to(weight.dtype).contiguous(), scale, zero_point, spec)
     nearest_errors = reconstruction_errors(weight, nearest, known.moments)
@@ -106,6 +113,37 @@ def _rounding(
         return fake_quantize(values, step, zero, by_row)
 
     return to_integers if spec.is_integer else to_floats
+
+
+def _compiled_rounding(
+    weight: Tensor, known: Curvature, grid: tuple[Tensor, Tensor, QuantizerSpec]
+) -> Callable[[Columns], None] | None:
+    """Return what rounds columns to integers by a compiled loop, or None where that is slower."""
+    scale, zero_point, spec = grid
+    is_worth_it = IS_COMPILED and weight.numel() >= _WORTH_COMPILING
+    if not (is_worth_it and spec.is_integer and weight.device.type == "cpu"):
+        return None
+    # numba takes half a second to import
+    from nncfx.quantization.rounding.column_kernel import round_columns
+
+    steps, zeros = (_by_group(one, weight) for one in (scale, zero_point))
+    shape = (len(steps), len(weight))
+    tables = (steps.expand(shape).contiguous().numpy(), zeros.expand(shape).contiguous().numpy())
+    groups = (known.order // (weight.shape[1] // len(steps))).numpy()
+    ends = (float(spec.quant_min), float(spec.quant_max))
+
+    def run(columns: Columns) -> None:
+        round_columns(
+            columns.rest.numpy(),
+            columns.new.numpy(),
+            columns.errors.numpy(),
+            columns.factor.contiguous().numpy(),
+            *tables,
+            groups[columns.first : columns.first + len(columns.rest)],
+            *ends,
+        )
+
+    return run
 
 
 def _by_group(value: Tensor, weight: Tensor) -> Tensor:

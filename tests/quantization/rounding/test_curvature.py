@@ -56,3 +56,14 @@ def test_one_column_set_to_zero_is_made_up_for_by_least_squares_and_the_loss_is_
     expected[:, gone] = 0
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(lost, reconstruction_errors(weight.double(), found, given.double()))
+
+
+def test_the_factor_of_many_inputs_is_found_by_halves() -> None:
+    """More inputs than are solved at once, and no power of two times that."""
+    given = moments(301, 900)
+    known = curvature(given)
+    damped = given[known.order][:, known.order].double() + torch.diag(known.damping)
+    assert torch.equal(known.factor, known.factor.triu())
+    product = known.factor.T @ known.factor @ damped
+    # moments of condition 1e5 at most
+    torch.testing.assert_close(product, torch.eye(301, dtype=torch.float64), rtol=0, atol=1e-9)
