@@ -1,0 +1,255 @@
+"""The residual stream of a transformer: what writes into it, and what reads it, behind a norm."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, final
+
+from torch import nn
+
+from nncfx.errors import GraphError
+from nncfx.graph import NNCFGraph, Operation
+from nncfx.operators import LINEAR_LAYERS
+from nncfx.quantization.preparation.layer_chains import Layer, find_layers, readers
+
+__all__ = ["AttentionPair", "ResidualStream", "attention_pairs", "residual_stream"]
+
+_EMBEDDING: Final = "embedding"
+_PASSING: Final = frozenset(
+    ["to", "float", "contiguous", "clone", "detach", "dropout", "view", "reshape", "__getitem__"],
+)
+"""Leave the last axis alone where its size is the same behind them."""
+
+_SUMS: Final = frozenset(["__add__", "__radd__", "__iadd__", "add", "add_"])
+_PRODUCTS: Final = frozenset(["__mul__", "__rmul__", "__imul__", "mul", "mul_"])
+_SQUARES: Final = frozenset(["pow", "__pow__", "square"])
+_ATTENTION: Final = "scaled_dot_product_attention"
+_VALUES: Final = 2
+"""The port at which it reads them."""
+
+_OF_VALUES: Final = _PASSING | {"transpose", "permute", "cat", "expand", "unsqueeze", "flatten"}
+
+_State = Literal["stream", "weighted", "squares", "invariant"]
+
+
+@dataclass
+class ResidualStream:
+    """What has to change when the axes of the stream are turned.
+
+    Attributes:
+        width: Of the stream, d.
+        embeddings: Names of the parameters, v x d, that begin it.
+        writers: Linear layers whose result is added to it.
+        readers: Linear layers that read it, each with the name of the parameter, d, that the norm
+            before multiplies by, or None.
+    """
+
+    width: int
+    embeddings: list[str] = field(default_factory=list)
+    writers: list[Layer] = field(default_factory=list)
+    readers: list[tuple[Layer, str | None]] = field(default_factory=list)
+
+    @property
+    def norms(self) -> list[str]:
+        """The names of the norms' parameters."""
+        return sorted({one for _, one in self.readers if one is not None})
+
+
+AttentionPair = tuple[Layer, Layer, int]
+"""The layer that makes values, the one that reads what attention makes, and a head's width."""
+
+
+def residual_stream(model: nn.Module, graph: NNCFGraph) -> ResidualStream:
+    """Return the stream that begins at the embeddings.
+
+    Raises:
+        GraphError: something reads or changes it that is no RMS norm, sum or linear layer; or the
+            model returns it.
+    """
+    return _Walk(model, graph).run()
+
+
+@final
+class _Walk:
+    """Follows the stream through the operations, in their order."""
+
+    def __init__(self, model: nn.Module, graph: NNCFGraph) -> None:
+        self._graph = graph
+        self._layers = find_layers(model, graph, LINEAR_LAYERS)
+        self._states: dict[str, _State] = {}
+        self._weights: dict[str, str] = {}
+        self._known = {one.address: one for one in graph.operations}
+        self._found = ResidualStream(0)
+
+    def run(self) -> ResidualStream:
+        for operation in self._graph.operations:
+            self._follow(operation)
+        if not self._found.readers:
+            raise GraphError(
+                "No linear layer reads a residual stream that an embedding begins, so there is "
+                "nothing to rotate. Pass a language model with its head.",
+            )
+        return self._found
+
+    def _follow(self, operation: Operation) -> None:
+        address, function = operation.address, operation.function
+        if function == _EMBEDDING:
+            self._begin(operation)
+            return
+        sources = {one.target_port: one.source for one in self._graph.incoming(address)}
+        states = {port: self._states.get(source) for port, source in sources.items()}
+        if not any(states.values()):
+            return
+        if address in self._layers:
+            self._read(operation, sources, states)
+            return
+        state = self._behind(operation, sources, states)
+        if state is None:
+            raise self._refusal(operation)
+        self._states[address] = state
+        if state == "weighted" and address not in self._weights:
+            self._weights[address] = next(
+                self._weights[one] for one in sources.values() if one in self._weights
+            )
+        if state in {"stream", "weighted"} and None in list(readers(self._graph, address)):
+            raise GraphError(
+                f"The model returns what '{address}' makes of its residual stream, which would be "
+                "rotated. Rotate the model with its head.",
+            )
+
+    def _begin(self, operation: Operation) -> None:
+        width = operation.outputs[0].shape[-1]
+        if self._found.width not in {0, width}:
+            raise GraphError(
+                f"'{operation.address}' has {width} channels, and the embedding before it "
+                f"{self._found.width}. One residual stream of one width can be rotated.",
+            )
+        self._found.width = width
+        self._found.embeddings.append(operation.parameters[1])
+        self._states[operation.address] = "stream"
+
+    def _read(
+        self, operation: Operation, sources: Mapping[int, str], states: Mapping[int, _State | None]
+    ) -> None:
+        layer = self._layers[operation.address]
+        state = states.get(layer.port)
+        if state not in {"stream", "weighted"}:
+            raise self._refusal(operation)
+        self._found.readers.append((layer, self._weights.get(sources[layer.port])))
+
+    def _behind(  # noqa: PLR0911 (one for each kind of operation)
+        self, operation: Operation, sources: Mapping[int, str], states: Mapping[int, _State | None]
+    ) -> _State | None:
+        """Return what `operation` makes of the stream; None where it is not known to commute."""
+        function, kinds = operation.function, set(states.values())
+        parameters = list(operation.parameters.values())
+        is_kept = operation.outputs[0].shape[-1:] == (self._found.width,)
+        if kinds == {"invariant"}:
+            return "invariant" if not is_kept else None
+        if function in _PASSING and len(kinds) == 1 and is_kept:
+            return next(iter(kinds))
+        if function in _SQUARES and kinds == {"stream"}:
+            return "squares"
+        if function == "mean" and kinds == {"squares"}:
+            return "invariant" if operation.outputs[0].shape[-1] == 1 else None
+        if function == "rms_norm" and kinds == {"stream"}:
+            return self._weigh(operation, parameters[0]) if parameters else "stream"
+        if function in _PRODUCTS and "stream" in kinds:
+            return self._product(operation, states)
+        if function in _SUMS and "stream" in kinds and not parameters and len(states) > 1:
+            return self._added(sources, states)
+        return None
+
+    def _product(self, operation: Operation, states: Mapping[int, _State | None]) -> _State | None:
+        """Return what a product with a norm's weight, or with one number a row, is."""
+        parameters, kinds = list(operation.parameters.values()), set(states.values())
+        if kinds == {"stream"} and len(parameters) == len(states) == 1:
+            return self._weigh(operation, parameters[0])
+        widths = sorted(one.shape[-1] for one in operation.inputs if one is not None and one.shape)
+        is_scaled = widths in ([self._found.width], [1, self._found.width])
+        return "stream" if kinds <= {"stream", "invariant"} and is_scaled else None
+
+    def _weigh(self, operation: Operation, name: str) -> _State | None:
+        shapes = [one.shape for one in operation.inputs if one is not None]
+        if (self._found.width,) not in [tuple(one) for one in shapes]:
+            return None
+        self._weights[operation.address] = name
+        return "weighted"
+
+    def _added(
+        self, sources: Mapping[int, str], states: Mapping[int, _State | None]
+    ) -> _State | None:
+        for port, source in sources.items():
+            if states[port] == "stream":
+                continue
+            writer = self._layers.get(_behind_passing(self._graph, source, _PASSING) or "")
+            if states[port] is not None or writer is None:
+                return None
+            self._found.writers.append(writer)
+        return "stream"
+
+    def _refusal(self, operation: Operation) -> GraphError:
+        hint = "it is no RMS norm, sum or linear layer of a weight of its own"
+        if operation.function == "layer_norm":
+            hint = "it takes the mean away, which a rotation does not leave alone"
+        return GraphError(
+            f"The residual stream cannot be rotated: '{operation.address}' "
+            f"({operation.function}) reads it, and {hint}. Quantize the model without rotation.",
+        )
+
+
+def _behind_passing(graph: NNCFGraph, address: str, passing: frozenset[str]) -> str | None:
+    """Return the operation whose result arrives at `address` and nowhere else, through views."""
+    known = {one.address: one for one in graph.operations}
+    while address in known and len(_reading(graph, address)) == 1:
+        if known[address].function not in passing:
+            return address
+        edges = graph.incoming(address)
+        if len(edges) != 1:
+            return None
+        address = edges[0].source
+    return None
+
+
+def _reading(graph: NNCFGraph, address: str) -> list[Operation | None]:
+    """Return what reads `address`, but for parts that nothing reads, which a cache keeps."""
+    return [
+        one
+        for one in readers(graph, address)
+        if one is None or one.function != "__getitem__" or graph.outgoing(one.address)
+    ]
+
+
+def attention_pairs(model: nn.Module, graph: NNCFGraph) -> list[AttentionPair]:
+    """Return the layers around each attention whose heads' values can be turned.
+
+    They are separate layers for values alone (not one for queries, keys and values), which
+    `scaled_dot_product_attention` reads, and one layer that reads its result alone.
+    """
+    layers = find_layers(model, graph, LINEAR_LAYERS)
+    found = []
+    for operation in graph.operations:
+        if operation.function != _ATTENTION:
+            continue
+        values = operation.inputs[_VALUES]
+        edges = graph.incoming(operation.address)
+        entering = [one.source for one in edges if one.target_port == _VALUES]
+        makers = [layers.get(_behind_passing(graph, one, _OF_VALUES) or "") for one in entering]
+        reader = _reader(graph, operation.address)
+        if values is None or len(makers) != 1 or makers[0] is None or reader not in layers:
+            continue
+        width, made, reads = values.shape[-1], makers[0], layers[reader]
+        heads = operation.outputs[0].shape[-3] * width
+        if len(made.rows) == values.shape[-3] * width and reads.rows.shape[1] == heads:
+            found.append((made, reads, width))
+    return found
+
+
+def _reader(graph: NNCFGraph, address: str) -> str:
+    """Return what alone reads `address`, seen through views; '' if there is no such operation."""
+    while True:
+        following = list(readers(graph, address))
+        if len(following) != 1 or following[0] is None:
+            return ""
+        address = following[0].address
+        if following[0].function not in _OF_VALUES:
+            return address

@@ -1,0 +1,177 @@
+"""QuaRot: turn the axes of a transformer's residual stream, so that no channel stands out."""
+
+import logging
+import math
+from collections.abc import Iterable
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from nncfx.errors import GraphError
+from nncfx.quantization.preparation.layer_chains import Layer
+from nncfx.quantization.preparation.residual_stream import (
+    ResidualStream,
+    attention_pairs,
+    residual_stream,
+)
+from nncfx.tracing import ExampleInputs, as_call, trace
+from nncfx.tracing.calls.model_copy import own_model
+from nncfx.tracing.calls.preservation import preserved
+
+__all__ = ["random_rotation", "rotate", "rotate_stream"]
+
+_LOGGER = logging.getLogger(__name__)
+_MOST_CHANGE: Final = 1e-3
+"""Of the outputs, relative; more means that what was found was not the whole stream. Of float64,
+too: models compute norms in float32 whatever they are."""
+
+_MOST_CHANGE_HALF: Final = 0.2
+
+
+def rotate(
+    model: nn.Module, example_inputs: ExampleInputs, *, seed: int = 0, inplace: bool = False
+) -> nn.Module:
+    """Return a copy of a language model whose weights absorb rotations; it computes the same.
+
+    The weights of RMS norms go into the linear layers that read them. Then the residual stream is
+    multiplied by a randomized Hadamard matrix, and the values of each head of attention by another
+    one: outliers of single channels are spread over all, so that grids with one scale for many
+    channels, of activations as of weights, hold them well. Products are computed in float64.
+    Do it before `quantize_blocks` or `quantize`. Embeddings that share their matrix with the head
+    get one of their own, since the head absorbs a norm.
+
+    Layers are found by what the model computes, not by their names. Values are left alone where
+    one layer makes queries, keys and values, or attention is not torch's; the log tells.
+
+    Args:
+        model: Plain, with its head; all norms of the stream are RMS norms.
+        example_inputs: With which to trace it, and to compare what it returns before and after.
+        seed: Of the random signs, and of what is not a power of two.
+        inplace: Rotate and return `model` itself.
+
+    Raises:
+        GraphError: the stream meets something that does not commute with rotations, such as a
+            layer norm, a bias of a norm or experts in one parameter; a copy is thrown away then.
+        ArgumentError: the model cannot be copied.
+
+    Source: Ashkboos et al. 2024, QuaRot, section 4 (R1 and the values' part of 4.2); Liu et al.
+    2024, SpinQuant, figure 1 (R1 and R2), without training.
+    """
+    own = own_model(model, inplace=inplace)
+    with preserved(own), torch.no_grad():
+        before = _outputs(own, example_inputs)
+        untied = _untie(own)
+        graph = trace(own, example_inputs)
+        stream, pairs = residual_stream(own, graph), attention_pairs(own, graph)
+        generator = torch.Generator().manual_seed(seed)
+        rotate_stream(own, stream, random_rotation(stream.width, generator))
+        for values, reads, width in pairs:
+            turn = random_rotation(width, generator)
+            _turn_outputs(values, turn)
+            _turn_inputs(reads, turn)
+        _check(before, _outputs(own, example_inputs))
+    count = sum(one.function == "scaled_dot_product_attention" for one in graph.operations)
+    _LOGGER.info(
+        "Rotated %d layers that read the residual stream, %d that write it, and the values of %d "
+        "of %d attentions.%s",
+        *(len(stream.readers), len(stream.writers), len(pairs), count),
+        " The head has a matrix of its own now." if untied else "",
+    )
+    return own
+
+
+def random_rotation(size: int, generator: torch.Generator) -> Tensor:
+    """Return a random orthogonal matrix, size x size, float64.
+
+    It is Q x H, by random signs: H a Hadamard matrix of the largest power of two in `size`, and Q
+    random, of what is left.
+    """
+    power = size & -size
+    hadamard = torch.ones(1, 1, dtype=torch.float64)
+    while len(hadamard) < power:
+        hadamard = torch.cat(
+            [torch.cat([hadamard, hadamard], 1), torch.cat([hadamard, -hadamard], 1)]
+        )
+    left = torch.randn(size // power, size // power, generator=generator, dtype=torch.float64)
+    block, upper = torch.linalg.qr(left)
+    block = block * upper.diagonal().sign()
+    signs = torch.randint(2, (size, 1), generator=generator).double() * 2 - 1
+    return torch.kron(block.contiguous(), hadamard / math.sqrt(power)) * signs
+
+
+def _untie(model: nn.Module) -> bool:
+    """Give linear layers whose matrix is that of an embedding one of their own."""
+    modules = list(model.modules())
+    embedded = {id(one.weight) for one in modules if isinstance(one, nn.Embedding)}
+    tied = [one for one in modules if isinstance(one, nn.Linear) and id(one.weight) in embedded]
+    for one in tied:
+        one.weight = nn.Parameter(one.weight.detach().clone(), one.weight.requires_grad)
+    config: Any = getattr(model, "config", None)
+    if tied and hasattr(config, "tie_word_embeddings"):
+        config.tie_word_embeddings = False  # or loading the saved model would tie them again
+    return bool(tied)
+
+
+@torch.no_grad()
+def rotate_stream(model: nn.Module, stream: ResidualStream, turn: Tensor) -> None:
+    """Multiply the residual stream by an orthogonal matrix, d x d, in place; norms are folded."""
+    stored = dict(model.named_parameters(remove_duplicate=False))
+    for layer, norm in stream.readers:
+        rows = layer.rows.double()
+        layer.take(_as(rows if norm is None else rows * stored[norm].double(), layer.weight))
+        _turn_inputs(layer, turn)
+    for name in stream.norms:
+        stored[name].fill_(1)
+    for weight in {id(stored[name]): stored[name] for name in stream.embeddings}.values():
+        weight.copy_(weight.double() @ turn.to(weight.device))
+    for layer in stream.writers:
+        _turn_outputs(layer, turn)
+
+
+def _turn_inputs(layer: Layer, turn: Tensor) -> None:
+    """Let a layer read x @ turn, part by part of its inputs, as it read x."""
+    rows = layer.rows
+    parts = rows.double().reshape(len(rows), -1, len(turn)) @ turn.to(rows.device)
+    layer.take(_as(parts.reshape(rows.shape), layer.weight))
+
+
+def _turn_outputs(layer: Layer, turn: Tensor) -> None:
+    """Let a layer return y @ turn, part by part of its outputs, where it returned y."""
+    rows, bias, own = layer.rows, layer.bias, turn.to(layer.weight.device)
+    parts = own.T @ rows.double().reshape(-1, len(turn), rows.shape[1])
+    layer.take(_as(parts.reshape(rows.shape), layer.weight))
+    if bias is not None:
+        bias.copy_((bias.double().reshape(-1, len(turn)) @ own).reshape(bias.shape))
+
+
+def _as(rows: Tensor, weight: Tensor) -> Tensor:
+    return rows.to(weight.dtype)
+
+
+def _outputs(model: nn.Module, inputs: ExampleInputs) -> list[Tensor]:
+    args, kwargs = as_call(inputs)
+    return list(_tensors(model.eval()(*args, **kwargs)))
+
+
+def _tensors(value: object) -> Iterable[Tensor]:
+    """Yield the floats in what a model returns; a cache is none of its results."""
+    if isinstance(value, Tensor) and value.is_floating_point():
+        yield value.detach().clone()
+    elif isinstance(value, dict):
+        yield from (found for one in value.values() for found in _tensors(one))
+    elif isinstance(value, list | tuple):
+        yield from (found for one in value for found in _tensors(one))
+
+
+def _check(before: list[Tensor], after: list[Tensor]) -> None:
+    """Refuse a rotation that changes what the model computes."""
+    for one, other in zip(before, after, strict=True):
+        change = float((other.double() - one.double()).norm() / one.double().norm().clamp(1e-30))
+        is_half = one.dtype in {torch.float16, torch.bfloat16}
+        if not change <= (_MOST_CHANGE_HALF if is_half else _MOST_CHANGE):
+            raise GraphError(
+                f"Rotated, the model returns something else (relative change {change:.2g}), so "
+                "something reads its residual stream that the trace does not tell. Quantize the "
+                "model without rotation.",
+            )
