@@ -3,6 +3,7 @@
 import itertools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from nncfx.quantization.placement.insertions import insert_quantizers, place_qua
 from nncfx.quantization.placement.placement_options import SpecRequest
 from nncfx.quantization.placement.plan_model import plan_model, warn_of_plan
 from nncfx.quantization.preparation.batch_norm_folding import fold_batch_norms
-from nncfx.quantization.preparation.bias_correction import correct_biases
+from nncfx.quantization.preparation.bias_correction import correct_biases, noting_means
 from nncfx.quantization.preparation.equalization import equalize_layers
 from nncfx.quantization.preparation.smooth_quant import smooth_layers
 from nncfx.quantization.ranges.calibration import calibrate, calibration_inputs, set_weight_ranges
@@ -235,7 +236,9 @@ def _quantize(
     warn_unread_weights(model)
     hooks = place_quantizers(model, plan)
     set_weight_ranges(model, hooks, methods.weight_range_of)
-    calibrate(model, hooks, inputs, lambda _: methods.activation_range)
+    noting = noting_means(model) if methods.correct_biases else nullcontext()
+    with noting as means:
+        calibrate(model, hooks, inputs, lambda _: methods.activation_range)
     insert_quantizers(model, hooks)
     rounding = methods.rounding_for(plan)
     exact: dict[str, Tensor] = {}
@@ -245,7 +248,7 @@ def _quantize(
         round_weights(model, inputs, method=rounding, most_bits=methods.rounded_bits)
     if methods.correct_biases:
         was_asked = "correct_biases" in methods.asked
-        correct_biases(model, inputs, float_weights=exact, was_asked=was_asked)
+        correct_biases(model, inputs, float_means=means, was_asked=was_asked)
         first = next(iter(inputs))
         few = first[:_LOOKED_AT] if isinstance(first, Tensor) else first
         warn_large_errors(model, few, exact)

@@ -1,6 +1,7 @@
 """Bias correction: take back the mean shift that quantization gives each channel."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 
 from torch import Tensor, nn
@@ -25,7 +26,29 @@ from nncfx.quantization.ranges.observation import (
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs, PostSite, Site
 
-__all__ = ["channel_means", "correct_biases"]
+__all__ = ["FloatMeans", "channel_means", "correct_biases", "noting_means"]
+
+FloatMeans = Mapping[str, list[Tensor]]
+"""By address of an operation, the means of its channels on each batch."""
+
+
+@contextmanager
+def noting_means(model: NNCFNetwork) -> Iterator[FloatMeans]:
+    """Yield means that are noted as `model` runs until the end of the block, in float.
+
+    They are of the channels that `correct_biases` corrects, which then runs no batch in float.
+    """
+    found: dict[str, list[Tensor]] = {}
+
+    def noting(address: str, axis: int) -> Note:
+        means = found[address] = []
+        return lambda output: means.append(channel_means(output, axis))
+
+    shifts = _shifts(model, model.nncf.graph)
+    with probing(
+        model, {PostSite(address): noting(address, one.axis) for address, one in shifts.items()}
+    ):
+        yield found
 
 
 def correct_biases(
@@ -33,21 +56,23 @@ def correct_biases(
     batches: Iterable[ExampleInputs],
     *,
     float_weights: Mapping[str, Tensor] = MappingProxyType({}),
+    float_means: FloatMeans | None = None,
     was_asked: bool = True,
 ) -> dict[str, float]:
     """Shift biases, in place, so that each channel has the mean that it has in float.
 
-    Each batch runs twice, in float and quantized. In the second run each layer's means so far are
-    corrected before the next layer reads them, so that a later layer makes up for its own shift
-    only. Of a residual branch the means of the sum that it ends in count. Corrected is the bias of
-    each convolution and linear layer, or, where it has none, that of the batch norm behind it. A
-    layer with neither, or with a shared bias, is left alone.
+    Each batch runs in float, unless `float_means` are known, and quantized. In the latter run
+    each layer's means so far are corrected before the next layer reads them, so that a later
+    layer makes up for its own shift only. Of a residual branch the means of the sum that it ends
+    in count. Corrected is the bias of each convolution and linear layer, or, where it has none,
+    that of the batch norm behind it. A layer with neither, or with a shared bias, is left alone.
 
     Args:
         model: With quantizers, calibrated. It runs in evaluation mode.
         batches: Inputs of the model, at least one; the more, the better the means.
         float_weights: Weights by name as they were before they were rounded in place: what the
             channels are to be near to. Those of `model` if not given.
+        float_means: What `noting_means` noted of the same batches, in place of a run in float.
         was_asked: Whether to log that there is nothing to correct.
 
     Returns:
@@ -65,8 +90,13 @@ def correct_biases(
     if not shifts:
         return {}
     notes: dict[Site, Note] = {PostSite(address): one.note for address, one in shifts.items()}
+    if float_means is None:
+        batches = in_float_first(model, batches, float_weights)
+    else:
+        for address, one in shifts.items():
+            one.expect(float_means[address])
     with probing(model, notes):
-        run_batches(model, in_float_first(model, batches, float_weights))
+        run_batches(model, batches)
     return {one.name: one.apply() for one in shifts.values()}
 
 
@@ -81,22 +111,31 @@ class _Shift:
     def __init__(self, name: str, bias: nn.Parameter, axis: int) -> None:
         """Take the axis of the channels, counted from the end."""
         self.name = name
-        self._bias, self._axis = bias, axis
+        self.axis = axis
+        self._bias = bias
+        self._expected: Iterator[Tensor] | None = None
         self._means: Tensor | None = None
         self._total: Tensor | None = None
         self._batches = 0
 
+    def expect(self, means: Iterable[Tensor]) -> None:
+        """Take the means in float of each batch that is to come: `note` sees none in float."""
+        self._expected = iter(means)
+
     def note(self, output: Tensor) -> Tensor | None:
         """See what the module returned in float, then quantized; correct the latter."""
-        means = channel_means(output, self._axis)
+        means = channel_means(output, self.axis)
+        if self._expected is not None:
+            self._means = next(self._expected, None)
         if self._means is None:
-            self._means = means
+            # in float, or a call that was none in float
+            self._means = means if self._expected is None else None
             return None
         lacking = self._means - means
         self._total = lacking if self._total is None else self._total + lacking
         self._batches += 1
         self._means = None
-        shift = (self._total / self._batches).view(-1, *[1] * (-self._axis - 1))
+        shift = (self._total / self._batches).view(-1, *[1] * (-self.axis - 1))
         return output + shift.to(output.dtype)
 
     def apply(self) -> float:

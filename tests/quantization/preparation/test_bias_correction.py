@@ -11,7 +11,11 @@ from nncfx.errors import ArgumentError
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import QuantizerSpec
-from nncfx.quantization.preparation.bias_correction import channel_means, correct_biases
+from nncfx.quantization.preparation.bias_correction import (
+    channel_means,
+    correct_biases,
+    noting_means,
+)
 from nncfx.quantization.preparation.layer_chains import find_layers
 from nncfx.tracing import Insertion, PreSite, Priority, WeightSite
 
@@ -45,6 +49,27 @@ def convolutional() -> nn.Module:
         *(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU()),
         *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)),
     )
+
+
+def test_means_noted_before_give_the_same_biases_and_half_the_runs() -> None:
+    inputs, runs = images(), []
+    biases = []
+    for is_noted in (False, True):
+        model = convolutional()
+        means = None
+        if is_noted:
+            plain = nncfx.wrap(copy.deepcopy(model).eval(), inputs)
+            with noting_means(plain) as means, torch.no_grad():
+                for batch in inputs.split(16):
+                    plain(batch)
+        wrapped = quantized(model, inputs)
+        wrapped.register_forward_pre_hook(lambda *_: runs.append(None))
+        correct_biases(wrapped, inputs.split(16), float_means=means)
+        biases.append([one for name, one in wrapped.named_parameters() if "bias" in name])
+        assert len(runs) == (9 if is_noted else 6)
+    assert len(biases[0]) == 3
+    assert all(torch.equal(one, other) for one, other in zip(*biases, strict=True))
+    assert not torch.equal(biases[0][0], convolutional()[0].bias)
 
 
 @pytest.mark.parametrize(("size", "share"), [(48, 0.05), (16, 0.1)])
