@@ -27,6 +27,7 @@ from torch import nn
 
 import nncfx
 from nncfx.channels import analyze_channels
+from nncfx.quantization.blocks.block_engine import WeightSettings, quantize_blocks
 from nncfx.schemes import zero_smallest
 
 # ruff: noqa: ANN401 (models of transformers)
@@ -98,6 +99,13 @@ def thin(model: nn.Module, *, inplace: bool) -> None:
     nncfx.thin(wrapped, **({"inplace": True} if inplace else {}))
 
 
+def whole(model: nn.Module) -> None:
+    """Take out a fourth of all heads and neurons, and round what is left to int4 by GPTQ."""
+    _, wrapped = pruned(model, "structure_pruning", 0.25)
+    small = nncfx.thin(wrapped, inplace=True).model
+    quantize_blocks(small, [inputs(model) for _ in range(8)], WeightSettings(group_size=128))
+
+
 def export(model: nn.Module) -> None:
     """Write the model as ONNX in float32."""
     with tempfile.TemporaryDirectory() as folder:
@@ -111,6 +119,7 @@ TASKS: Final[Mapping[str, Callable[[nn.Module], None]]] = {
     "zero_smallest": zero,
     "thin": lambda model: thin(model, inplace=False),
     "thin in place": lambda model: thin(model, inplace=True),
+    "prune, thin, int4": whole,
     "export": export,
 }
 

@@ -12,7 +12,14 @@ from nncfx.targets import Target
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["activation_grid", "int4_type", "number_type", "weight_grid"]
+__all__ = [
+    "activation_grid",
+    "int4_type",
+    "number_type",
+    "signed_grid",
+    "unsigned_grid",
+    "weight_grid",
+]
 
 _INT8_OFFSET: Final = 128
 _SEVEN_BITS: Final = 127
@@ -32,9 +39,17 @@ def activation_grid(grid: Grid, target: Target) -> Grid:
     From signed to unsigned the values stay the same. A grid that is not symmetric becomes, for a
     symmetric target, one that covers it: coarser, by a factor of two after a ReLU.
     """
-    if target.symmetric:
-        return _symmetric(grid)
+    return _symmetric(grid) if target.symmetric else unsigned_grid(grid)
+
+
+def unsigned_grid(grid: Grid) -> Grid:
+    """Return `grid` from 0 on where it is one of int8; the values stay the same."""
     return _shifted(grid, _INT8_OFFSET) if _fits(grid, "INT8") and grid.low < 0 else grid
+
+
+def signed_grid(grid: Grid) -> Grid:
+    """Return `grid` around 0 where it is one of uint8; the values stay the same."""
+    return _shifted(grid, -_INT8_OFFSET) if _fits(grid, "UINT8") else grid
 
 
 def weight_grid(grid: Grid, target: Target) -> Grid:

@@ -15,7 +15,7 @@ from nncfx.export.capture.preparation import inferring, plain, run_once, warn_id
 from nncfx.export.capture.writable_outputs import writable_outputs
 from nncfx.export.checks.program_saturation_check import warn_program_overflow
 from nncfx.export.ir.fake_quantize import Grid
-from nncfx.export.ir.number_types import activation_grid, weight_grid
+from nncfx.export.ir.number_types import signed_grid, unsigned_grid, weight_grid
 from nncfx.export.passes.folded_norms import rescaled
 from nncfx.export.pt2e.forms import dequantize_where_read
 from nncfx.operators import functions_of
@@ -35,7 +35,7 @@ _BIAS: Final = 2
 
 
 def export_program(
-    model: nn.Module, example_inputs: ExampleInputs
+    model: nn.Module, example_inputs: ExampleInputs, *, signed: bool = False
 ) -> torch.export.ExportedProgram:
     """Return `model` as a program of `torch.export` that Inductor compiles to integer kernels.
 
@@ -54,6 +54,8 @@ def export_program(
     Args:
         model: any `nn.Module`, wrapped by nncfx or not.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
+        signed: whether activations of 8 bits are int8, as ExecuTorch's XNNPACK reads them, in
+            place of uint8; their values are the same.
 
     Raises:
         ExportError: the model is sharded or offloaded, does not run on `example_inputs`, or
@@ -69,7 +71,7 @@ def export_program(
         run_once(model, (args, kwargs))
         try:
             module = torch.export.export(model, args, kwargs).module()
-            _quantize(module)
+            _quantize(module, signed_grid if signed else unsigned_grid)
             warn_program_overflow(module)
             return torch.export.export(module, args, kwargs)
         except ExportError:
@@ -78,7 +80,7 @@ def export_program(
             raise as_export_error(error, model=type(model).__name__) from error
 
 
-def _quantize(module: fx.GraphModule) -> None:
+def _quantize(module: fx.GraphModule, activation: Callable[[Grid], Grid]) -> None:
     constants = _Constants(module)
     narrow = _narrow_type(module)
     quantized: dict[tuple[Any, ...], fx.Node] = {}
@@ -88,7 +90,7 @@ def _quantize(module: fx.GraphModule) -> None:
         grid = _READERS[node.target](node, constants)
         values = constants.value(node.args[0])
         if values is None:
-            _quantize_activation(node, activation_grid(grid, _X86), quantized)
+            _quantize_activation(node, activation(grid), quantized)
         else:
             _store_weight(node, values, grid, constants)
     module.graph.eliminate_dead_code()

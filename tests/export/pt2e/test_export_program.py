@@ -168,3 +168,16 @@ def test_a_program_of_two_types_between_integers_is_refused() -> None:
     x = torch.randn(2, 4)
     with pytest.raises(ExportError, match=r"torch.bfloat16, torch.float32; a program has one"):
         export_program(nncfx.quantize(Mixed(), [x]), x)
+
+
+def test_activations_are_bytes_of_either_kind_with_the_same_values(
+    model: nn.Module, program: torch.export.ExportedProgram
+) -> None:
+    signed = export_program(model, images(), signed=True)
+    for one, kind, limits in ((program, torch.uint8, (0, 255)), (signed, torch.int8, (-128, 127))):
+        found = [node.args[3:] for node in one.graph.nodes if "quantize_per_tensor" in node.name]
+        assert found
+        assert set(found) == {(*limits, kind)}
+    torch.testing.assert_close(
+        signed.module()(images()), program.module()(images()), rtol=0, atol=0
+    )
