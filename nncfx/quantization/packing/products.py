@@ -49,9 +49,9 @@ def is_served(x: Tensor, codes: Tensor) -> bool:
     )
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _has_few_threads() -> bool:
-    return torch.get_num_threads() <= _MOST_THREADS
+    # a program is traced once; the decorator of constants would import the compiler
+    return torch.compiler.is_compiling() or torch.get_num_threads() <= _MOST_THREADS
 
 
 def packed_product(  # noqa: PLR0913 (as the operator has them)
