@@ -50,7 +50,8 @@ def is_served(x: Tensor, codes: Tensor) -> bool:
 
 
 def _has_few_threads() -> bool:
-    # a program is traced once; the decorator of constants would import the compiler
+    # what is compiled has no other fast path: its own loops take four times as long as floats,
+    # and a program cannot ask for threads
     return torch.compiler.is_compiling() or torch.get_num_threads() <= _MOST_THREADS
 
 
