@@ -38,6 +38,8 @@ FEW: Final = 500
 """Test images of the quick check, the first ones."""
 SLACK: Final = 3
 """Images that another machine may judge otherwise: its kernels round otherwise."""
+AT_ONCE: Final = 500
+"""Test images that are computed together."""
 _HALF: Final = 16
 
 
@@ -50,7 +52,7 @@ def hits(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
     torch.backends.cudnn.allow_tf32 = False
     model.eval().to(device)
     with torch.no_grad():
-        answers = [model(some.to(device)).argmax(1).cpu() for some in images.split(500)]
+        answers = [model(some.to(device)).argmax(1).cpu() for some in images.split(AT_ONCE)]
     model.cpu()
     return torch.cat(answers) == labels
 
