@@ -47,7 +47,7 @@ def built(name: str, data: Path, inputs: Tensor) -> Iterator[dict[str, runtimes.
     """Hold a session for each version of the result `name`."""
     runtime = runtimes.runtime_named("onnxruntime")
     with tempfile.TemporaryDirectory() as folder:
-        sessions = {}
+        sessions: dict[str, runtimes.Session] = {}
         for key, model in versions(name, data).items():
             path = Path(folder) / f"{len(sessions)}.onnx"
             nncfx.export_onnx(model.eval(), path, inputs, dynamic_batch=False)
