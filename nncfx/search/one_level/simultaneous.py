@@ -20,6 +20,7 @@ _SURE: Final = 2.5  # deviations within which the crossing is taken to be
 _NARROWEST: Final = 0.05  # cells on either side of an estimate, however sure
 _CLOSING: Final = 0.08  # deviation, in cells, from which one cut at the end of a bracket will do
 _ALMOST_ONE: Final = 1 - 1e-6
+_CERTAIN: Final = 0.15  # deviation, in cells, from which cuts need not leave bisection a way out
 _SLACK: Final = 2  # rounds that may be risked beyond what even cuts need
 _EARLY: Final = 0.5  # part of the bracket that estimates from one batch may leave
 _FINER: Final = 0.05  # part of the bracket by which a steep curve is cut beside the estimate
@@ -42,7 +43,8 @@ def next_levels(
     knees usually are at first, on the quantiles of the estimated crossing where there is an
     estimate, on those of the decades while no level is infeasible, and evenly where nothing else
     is known. Cuts that would leave more than bisection closes with the evaluations that are left
-    are moved apart, and are fewer where that does not help. An empty list while something is
+    are moved apart, and are fewer where that does not help, unless the crossing is estimated to a
+    part of a cell. An empty list while something is
     pending means: wait; else the search is over.
 
     Args:
@@ -87,6 +89,9 @@ def _cuts(view: View, count: int, used: int) -> list[float]:
     if view.bracket.is_closed(view.scale):
         spare = _rounds(view, count) * count - used
         return _refining(view, count) if spare > 0 and is_steep(view) else []
+    is_sure = not view.is_open and view.is_straddled and crossing_of(view)[1] < _CERTAIN
+    if is_sure and min(count, left) > 1:
+        return _proposed(view, min(count, left))
     # more cuts would leave less than a cell each, or more than bisection closes with what is left
     count = min(count, left, max(math.ceil(width - 1e-6) - 1, 1))
     while count > 1 and width / (count + 1) > 2.0 ** (left - count):

@@ -58,7 +58,7 @@ def test_even_a_step_is_found_closely(knee: float, workers: int) -> None:
     assert len(known) - 1 <= SETTINGS.max_evaluations
 
 
-@pytest.mark.parametrize("knee", [0.02, 0.31, 0.5, 0.68, 0.93, 0.998])
+@pytest.mark.parametrize("knee", [0.02, 0.31, 0.397, 0.5, 0.68, 0.93, 0.998])
 def test_ten_evaluations_close_the_bracket_of_any_curve_with_two_workers(knee: float) -> None:
     known, few = [DENSE], SearchSettings(max_evaluations=10)
     while levels := next_levels(known, 0.91, few, free=1, count=2):
@@ -69,11 +69,11 @@ def test_ten_evaluations_close_the_bracket_of_any_curve_with_two_workers(knee: f
     assert len(known) - 1 <= 10
 
 
-def test_two_workers_save_a_fifth_of_the_rounds_within_ten_evaluations() -> None:
+def test_two_workers_save_three_tenths_of_the_rounds_within_ten_evaluations() -> None:
     knees, few = (0.16, 0.3, 0.5, 0.7, 0.9, 0.97), SearchSettings(max_evaluations=10)
     alone = sum(rounds(knee, 1, few)[0] for knee in knees)
     beside = sum(rounds(knee, 2, few)[0] for knee in knees)
-    assert beside <= 0.8 * alone
+    assert beside <= 0.7 * alone
 
 
 def test_what_is_under_way_is_not_asked_for_again() -> None:
