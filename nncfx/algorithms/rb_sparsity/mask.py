@@ -24,19 +24,20 @@ to compute them."""
 
 
 def initial_scores(weight: Tensor) -> Tensor:
-    """Return scores at which weights stay with a probability of about 0.99.
+    """Return scores at which the largest weights stay with a probability of 0.99.
 
-    NNCF gives all the same score. Here the score rises with the magnitude relative to the mean
-    one, from half to three halves of it, so that small weights are the first to go where the task
-    has no say.
+    NNCF gives all that score. Here it rises with the magnitude, from half of it at 0 to all of it
+    at twice the mean magnitude, so that small weights are the first to go where the task has no
+    say. None begins higher: the slope of the sigmoid, by which scores move, falls so fast that
+    the level would not be reached.
 
     >>> initial_scores(torch.tensor([0.0, 1.0, -1.0, 9.0])).round(decimals=1)
-    tensor([2.3000, 3.1000, 3.1000, 6.9000])
+    tensor([2.3000, 2.7000, 2.7000, 4.6000])
     """
     magnitude = wide(weight).abs()
     mean = magnitude.mean()
     relative = magnitude / torch.where(mean > 0, mean, torch.ones_like(mean))
-    return _CERTAIN * (0.5 + (relative / 2).clamp(max=1))
+    return _CERTAIN * (0.5 + (relative / 4).clamp(max=0.5))
 
 
 def threshold(scores: Tensor) -> Tensor:
