@@ -2,19 +2,49 @@
 
 Codes lie as `PackedWeight` keeps them: inputs on axis 0, outputs on axis 1, along which the loops
 are vectorized. `zeros` has no rows where each number is its code less `shift`.
+
+`multiply_parts` and `decode_parts` are C functions, which any number of threads may run at once.
+They take what `parts.CodedWeight` lays out; all is in one file, since numba compiles a caller
+anew only where the caller's own file has changed.
 """
 
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
+import numba as typed_numba
 import numpy as np
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from nncfx.storage.compiled import fused, inlined
 
-__all__ = ["decode_bytes", "decode_nibbles", "multiply_bytes", "multiply_nibbles"]
+__all__ = [
+    "INT8",
+    "NIBBLES",
+    "SIZES",
+    "UINT8",
+    "decode_bytes",
+    "decode_nibbles",
+    "decode_parts",
+    "multiply_bytes",
+    "multiply_nibbles",
+    "multiply_parts",
+]
 
 Codes: TypeAlias = NDArray[np.uint8] | NDArray[np.int8]
 Floats: TypeAlias = NDArray[np.float32]
+Native: TypeAlias = Any
+"""What has a type for numba alone: pointers, types, and what builds them."""
+
+numba: Final[Native] = typed_numba
+
+INT8: Final = 0
+UINT8: Final = 1
+NIBBLES: Final = 2
+SIZES: Final = 13
+"""Integers that a C function takes: parts begun, length of one, of all; the kind and the rows of
+codes; outputs; rows of the scale and of zeros; shift; group; and three of its own."""
+
+_PARTS: Final = numba.types.void(numba.types.CPointer(numba.types.voidptr))
 
 
 @inlined
@@ -39,7 +69,7 @@ def _four(
 def _load_grid(  # noqa: PLR0913, PLR0917 (a compiled function takes no records)
     scale: Floats,
     zeros: Codes,
-    shift: float,
+    shift: int,
     group: int,
     first: int,
     steps: Floats,
@@ -63,7 +93,7 @@ def _load_grid(  # noqa: PLR0913, PLR0917 (a compiled function takes no records)
 def _load_nibble_grid(  # noqa: PLR0913, PLR0917 (a compiled function takes no records)
     scale: Floats,
     zeros: Codes,
-    shift: float,
+    shift: int,
     group: int,
     first: int,
     steps: Floats,
@@ -92,7 +122,7 @@ def decode_bytes(  # noqa: PLR0913, PLR0917 (a compiled function takes no record
     codes: Codes,
     scale: Floats,
     zeros: Codes,
-    shift: float,
+    shift: int,
     group: int,
     start: int,
     left: int,
@@ -127,7 +157,7 @@ def decode_nibbles(  # noqa: PLR0913, PLR0917 (a compiled function takes no reco
     codes: Codes,
     scale: Floats,
     zeros: Codes,
-    shift: float,
+    shift: int,
     group: int,
     start: int,
     left: int,
@@ -168,7 +198,7 @@ def multiply_bytes(  # noqa: PLR0913, PLR0917 (a compiled function takes no reco
     codes: Codes,
     scale: Floats,
     zeros: Codes,
-    shift: float,
+    shift: int,
     group: int,
     first: int,
     last: int,
@@ -229,7 +259,7 @@ def multiply_nibbles(  # noqa: PLR0913, PLR0917 (a compiled function takes no re
     codes: Codes,
     scale: Floats,
     zeros: Codes,
-    shift: float,
+    shift: int,
     group: int,
     first: int,
     last: int,
@@ -280,3 +310,70 @@ def multiply_nibbles(  # noqa: PLR0913, PLR0917 (a compiled function takes no re
                 out[j] += steps[j] * (sums[j] - offsets[j] * total) + high_steps[j] * (
                     high_sums[j] - high_offsets[j] * high_total
                 )
+
+
+def _take_and_add(_: Native, counter: Native) -> Native:
+    """Return the integer at a pointer, and add 1 to it, as one step among threads."""
+
+    def build(context: Native, builder: Native, _: Native, arguments: Native) -> Native:
+        one = context.get_constant(numba.types.int64, 1)
+        place = builder.bitcast(arguments[0], one.type.as_pointer())
+        return builder.atomic_rmw("add", place, one, "monotonic")
+
+    return numba.types.int64(counter), build
+
+
+_take: Final[Native] = intrinsic(_take_and_add)
+
+
+@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+def _weight(places: Native, sizes: Native, dtype: Native) -> Native:
+    return (
+        numba.carray(places[1], (sizes[4], sizes[5]), dtype),
+        numba.carray(places[2], (sizes[6], sizes[5]), np.float32),
+        numba.carray(places[3], (sizes[7], sizes[5]), dtype),
+        sizes[8],
+        sizes[9],
+    )
+
+
+@numba.cfunc(_PARTS, cache=True)  # type: ignore[untyped-decorator]
+def multiply_parts(places: Native) -> None:
+    """Add `x @ weight.T` to `y`, by columns; the sizes end with the shape of x."""
+    sizes = numba.carray(places[0], SIZES, np.int64)
+    x = numba.carray(places[4], (sizes[10], sizes[11]), np.float32)
+    y = numba.carray(places[5], (sizes[10], sizes[5]), np.float32)
+    first = _take(places[0]) * sizes[1]
+    while first < sizes[2]:
+        last = min(first + sizes[1], sizes[2])
+        if sizes[3] == INT8:
+            codes, scale, zeros, shift, group = _weight(places, sizes, np.int8)
+            multiply_bytes(codes, scale, zeros, shift, group, first, last, x, y)
+        elif sizes[3] == UINT8:
+            codes, scale, zeros, shift, group = _weight(places, sizes, np.uint8)
+            multiply_bytes(codes, scale, zeros, shift, group, first, last, x, y)
+        else:
+            codes, scale, zeros, shift, group = _weight(places, sizes, np.uint8)
+            multiply_nibbles(codes, scale, zeros, shift, group, first, last, x, y)
+        first = _take(places[0]) * sizes[1]
+
+
+@numba.cfunc(_PARTS, cache=True)  # type: ignore[untyped-decorator]
+def decode_parts(places: Native) -> None:
+    """Fill a tile, by rows; the sizes end with its first input and output, and its width."""
+    sizes = numba.carray(places[0], SIZES, np.int64)
+    tile = numba.carray(places[4], (sizes[2], sizes[12]), np.float32)
+    first = _take(places[0]) * sizes[1]
+    while first < sizes[2]:
+        into = tile[first : min(first + sizes[1], sizes[2])]
+        start, left = sizes[10] + first, sizes[11]
+        if sizes[3] == INT8:
+            codes, scale, zeros, shift, group = _weight(places, sizes, np.int8)
+            decode_bytes(codes, scale, zeros, shift, group, start, left, into)
+        elif sizes[3] == UINT8:
+            codes, scale, zeros, shift, group = _weight(places, sizes, np.uint8)
+            decode_bytes(codes, scale, zeros, shift, group, start, left, into)
+        else:
+            codes, scale, zeros, shift, group = _weight(places, sizes, np.uint8)
+            decode_nibbles(codes, scale, zeros, shift, group, start, left, into)
+        first = _take(places[0]) * sizes[1]

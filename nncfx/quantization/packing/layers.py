@@ -95,7 +95,7 @@ class PackedWeight(nn.Module):
             return F.linear(x, self.weight.to(x.dtype))
         if self.format.is_integer and is_served(x, self.codes):
             group = self.group if self.is_grouped else self.shape[1]
-            grid = (self.scale, self.zero_point, group, float(-self.format.lowest))
+            grid = (self.scale, self.zero_point, group, -self.format.lowest)
             return packed_product(x, self.codes, *grid, is_packed=self.format.is_packed)
         if torch.compiler.is_compiling():
             parts = [(x[:, inputs], numbers) for inputs, numbers in self._numbers(x, whole=True)]

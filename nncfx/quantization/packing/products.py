@@ -3,11 +3,10 @@
 import threading
 from typing import Any, Final
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from nncfx.quantization.packing.parts import CodedWeight, has_threads
 from nncfx.storage.compiled import IS_COMPILED
 
 __all__ = ["is_served", "packed_product"]
@@ -15,18 +14,15 @@ __all__ = ["is_served", "packed_product"]
 _FEW: Final = 4
 """Rows of an input that are multiplied as codes are decoded, without a product of floats."""
 
-_TILE: Final = 1 << 20
-"""Numbers that are decoded at once: in float32 they stay in a cache."""
+_TILE: Final = 1 << 18
+"""Numbers that each thread decodes at once: in float32 they stay in a core's second cache."""
 
 _WIDEST: Final = 2048
-"""Outputs at once: their codes are read without a break, and some hundred inputs fit."""
+"""Outputs of a tile: their codes are read without a break, and some hundred inputs fit."""
 
 _WORTH_COMPILING: Final = 1 << 16
 _MOST_THREADS: Final = 4
-"""Of torch: with more, its own loops decode faster than one thread, which the compiled ones have.
-
-Other threads would wait for cores on which those of torch's last product still spin.
-"""
+"""Of torch: with more, its own loops decode faster than compiled ones on one thread."""
 
 _KEPT: Final = threading.local()
 
@@ -44,15 +40,17 @@ def is_served(x: Tensor, codes: Tensor) -> bool:
         and x.dtype == torch.float32
         and x.device.type == codes.device.type == "cpu"
         and codes.numel() >= _WORTH_COMPILING
-        and _has_few_threads()
+        and _has_all_threads()
         and not (torch.compiler.is_exporting() or torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
     )
 
 
-def _has_few_threads() -> bool:
+def _has_all_threads() -> bool:
     # what is compiled has no other fast path: its own loops take four times as long as floats,
     # and a program cannot ask for threads
-    return torch.compiler.is_compiling() or torch.get_num_threads() <= _MOST_THREADS
+    return (
+        torch.compiler.is_compiling() or has_threads() or torch.get_num_threads() <= _MOST_THREADS
+    )
 
 
 def packed_product(  # noqa: PLR0913 (as the operator has them)
@@ -61,7 +59,7 @@ def packed_product(  # noqa: PLR0913 (as the operator has them)
     scale: Tensor,
     zero_point: Tensor | None,
     group: int,
-    shift: float,
+    shift: int,
     *,
     is_packed: bool,
 ) -> Tensor:
@@ -89,57 +87,42 @@ def _product(  # noqa: PLR0913, PLR0917 (as the operator has them)
     scale: Tensor,
     zero_point: Tensor | None,
     group: int,
-    shift: float,
+    shift: int,
     is_packed: bool,
 ) -> Tensor:
-    # numba takes half a second to import
-    from nncfx.quantization.packing import kernels
-
     x = x.detach().contiguous()
     (count, inputs), outputs = x.shape, codes.shape[1]
-    zeros = codes.new_empty(0, outputs) if zero_point is None else zero_point
-    grid = (
-        codes.contiguous().numpy(),
-        scale.float().contiguous().numpy(),
-        zeros.contiguous().numpy(),
-        shift,
-        group,
-    )
+    # they live as long as the loops read them
+    codes, scale = codes.contiguous(), scale.float().contiguous()
+    zeros = None if zero_point is None else zero_point.contiguous()
+    weight = CodedWeight(codes, scale, zeros, shift=shift, group=group, is_packed=is_packed)
     if count <= _FEW:
-        multiply = kernels.multiply_nibbles if is_packed else kernels.multiply_bytes
         found = x.new_zeros(count, outputs)
-        rows, into = x.numpy(), found.numpy()
-        for first in range(0, outputs, _WIDEST):
-            multiply(*grid, first, min(first + _WIDEST, outputs), rows, into)
+        weight.multiply(x, found)
         return found
-    decode = kernels.decode_nibbles if is_packed else kernels.decode_bytes
     found = x.new_empty(count, outputs)
     width = min(_rounded(-(-outputs // -(-outputs // _WIDEST))), outputs)
-    height = min(max(_TILE // width, 2 * count, 1), inputs)
+    height = min(max(_TILE * weight.threads // width, 2 * count, 1), inputs)
     height = -(-inputs // -(-inputs // height))
     buffer = _buffer(height * width)
     for left in range(0, outputs, width):
         part = found[:, left : left + width]
         for start in range(0, inputs, height):
             stop = min(start + height, inputs)
-            tile = buffer[: (stop - start) * part.shape[1]].reshape(stop - start, -1)
-            decode(*grid, start, left, tile)
-            numbers = torch.from_numpy(tile)
+            tile = buffer[: (stop - start) * part.shape[1]].view(stop - start, -1)
+            weight.decode(start, left, tile)
             if start:
-                part.addmm_(x[:, start:stop], numbers)
+                part.addmm_(x[:, start:stop], tile)
             else:
-                torch.mm(x[:, :stop], numbers, out=part)
+                torch.mm(x[:, :stop], tile, out=part)
     return found
 
 
-def _buffer(size: int) -> NDArray[np.float32]:
-    """Return memory of this thread, as long as asked or longer: new memory is slow to write.
-
-    It is aligned as torch's: from numpy's, products take a third longer.
-    """
-    kept: NDArray[np.float32] | None = getattr(_KEPT, "buffer", None)
+def _buffer(size: int) -> Tensor:
+    """Return memory of this thread, as long as asked or longer: new memory is slow to write."""
+    kept: Tensor | None = getattr(_KEPT, "buffer", None)
     if kept is None or len(kept) < size:
-        kept = _KEPT.buffer = torch.empty(size).numpy()
+        kept = _KEPT.buffer = torch.empty(size)
     return kept
 
 
@@ -150,7 +133,7 @@ def _rounded(outputs: int) -> int:
 _LIBRARY: Any = torch.library.Library("nncfx", "FRAGMENT")  # type: ignore[no-untyped-call]
 _LIBRARY.define(
     "packed_product(Tensor x, Tensor codes, Tensor scale, Tensor? zero_point, int group, "
-    "float shift, bool is_packed) -> Tensor"
+    "int shift, bool is_packed) -> Tensor"
 )
 _LIBRARY.impl("packed_product", _product, "CPU")
 

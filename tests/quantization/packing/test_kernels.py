@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+pytest.importorskip("numba")
+
 from nncfx.quantization.packing import kernels
 from nncfx.quantization.packing.codes import CodeFormat
 
@@ -20,7 +22,7 @@ def test_nibbles_are_decoded_from_any_input_and_output_on() -> None:
         for one, split in ((codes, 10), (zeros, 2))
     ]
     into = np.empty((6, 4), dtype=np.float32)
-    kernels.decode_nibbles(packed[0], scale, packed[1], 0.0, 5, 7, 3, into)
+    kernels.decode_nibbles(packed[0], scale, packed[1], 0, 5, 7, 3, into)
     expected = (codes - zeros.repeat(5, 0)) * scale.repeat(5, 0)
     np.testing.assert_allclose(into, expected[7:13, 3:7], rtol=1e-6)
 
@@ -31,7 +33,7 @@ def test_bytes_are_multiplied_for_some_outputs_and_added(group: int) -> None:
     codes = RANDOM.integers(-128, 128, (13, 9)).astype(np.int8)
     scale = RANDOM.random((-(-13 // group), 9), dtype=np.float32)
     x, y = RANDOM.random((2, 13), dtype=np.float32), np.ones((2, 9), dtype=np.float32)
-    kernels.multiply_bytes(codes, scale, codes[:0], 3.0, group, 2, 8, x, y)
+    kernels.multiply_bytes(codes, scale, codes[:0], 3, group, 2, 8, x, y)
     expected = 1 + x @ ((codes - 3.0) * scale.repeat(group, 0)[:13])
     np.testing.assert_allclose(y[:, 2:8], expected[:, 2:8], rtol=1e-4, atol=1e-4)
     assert (y[:, :2] == 1).all()
