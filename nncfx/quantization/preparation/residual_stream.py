@@ -1,6 +1,6 @@
 """The residual stream of a transformer: what writes into it, and what reads it, behind a norm."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, final
 
@@ -8,25 +8,16 @@ from torch import nn
 
 from nncfx.errors import GraphError
 from nncfx.graph import NNCFGraph, Operation
-from nncfx.operators import LINEAR_LAYERS
+from nncfx.operators import LINEAR_LAYERS, operation_kind, operator_of
 from nncfx.quantization.preparation.layer_chains import Layer, find_layers, readers
 
 __all__ = ["AttentionPair", "ResidualStream", "attention_pairs", "residual_stream"]
 
 _EMBEDDING: Final = "embedding"
-_PASSING: Final = frozenset(
-    ["to", "float", "contiguous", "clone", "detach", "dropout", "view", "reshape", "__getitem__"],
-)
-"""Leave the last axis alone where its size is the same behind them."""
-
-_SUMS: Final = frozenset(["__add__", "__radd__", "__iadd__", "add", "add_"])
-_PRODUCTS: Final = frozenset(["__mul__", "__rmul__", "__imul__", "mul", "mul_"])
 _SQUARES: Final = frozenset(["pow", "__pow__", "square"])
 _ATTENTION: Final = "scaled_dot_product_attention"
 _VALUES: Final = 2
 """The port at which it reads them."""
-
-_OF_VALUES: Final = _PASSING | {"transpose", "permute", "cat", "expand", "unsqueeze", "flatten"}
 
 _State = Literal["stream", "weighted", "squares", "invariant"]
 
@@ -145,7 +136,7 @@ class _Walk:
         is_kept = operation.outputs[0].shape[-1:] == (self._found.width,)
         if kinds == {"invariant"}:
             return "invariant" if not is_kept else None
-        if function in _PASSING and len(kinds) == 1 and is_kept:
+        if _passes(operation) and len(kinds) == 1 and is_kept:
             return next(iter(kinds))
         if function in _SQUARES and kinds == {"stream"}:
             return "squares"
@@ -153,9 +144,14 @@ class _Walk:
             return "invariant" if operation.outputs[0].shape[-1] == 1 else None
         if function == "rms_norm" and kinds == {"stream"}:
             return self._weigh(operation, parameters[0]) if parameters else "stream"
-        if function in _PRODUCTS and "stream" in kinds:
+        if operation_kind(function) == "mul" and "stream" in kinds:
             return self._product(operation, states)
-        if function in _SUMS and "stream" in kinds and not parameters and len(states) > 1:
+        if (
+            operation_kind(function) == "add"
+            and "stream" in kinds
+            and not parameters
+            and len(states) > 1
+        ):
             return self._added(sources, states)
         return None
 
@@ -181,7 +177,7 @@ class _Walk:
         for port, source in sources.items():
             if states[port] == "stream":
                 continue
-            writer = self._layers.get(_behind_passing(self._graph, source, _PASSING) or "")
+            writer = self._layers.get(_behind(self._graph, source, _commutes) or "")
             if states[port] is not None or writer is None:
                 return None
             self._found.writers.append(writer)
@@ -197,11 +193,31 @@ class _Walk:
         )
 
 
-def _behind_passing(graph: NNCFGraph, address: str, passing: frozenset[str]) -> str | None:
+def _moves(operation: Operation) -> bool:
+    """Return whether all that `operation` returns are elements of what it reads."""
+    return operator_of(operation.function).work in {"movement", "join"}
+
+
+def _passes(operation: Operation) -> bool:
+    """Return whether it leaves the last axis alone where that is as long behind it.
+
+    Indices that permute that axis would pass; what a rotated model returns is compared.
+    """
+    operator = operator_of(operation.function)
+    return operator.work == "movement" and operator.kind != "transpose"
+
+
+def _commutes(operation: Operation) -> bool:
+    """Return whether a rotation before it and one behind it are the same."""
+    is_scaled = operation_kind(operation.function) == "mul" and len(operation.inputs) == 1
+    return _passes(operation) or (is_scaled and not operation.parameters)
+
+
+def _behind(graph: NNCFGraph, address: str, passing: Callable[[Operation], bool]) -> str | None:
     """Return the operation whose result arrives at `address` and nowhere else, through views."""
     known = {one.address: one for one in graph.operations}
     while address in known and len(_reading(graph, address)) == 1:
-        if known[address].function not in passing:
+        if not passing(known[address]):
             return address
         edges = graph.incoming(address)
         if len(edges) != 1:
@@ -233,7 +249,7 @@ def attention_pairs(model: nn.Module, graph: NNCFGraph) -> list[AttentionPair]:
         values = operation.inputs[_VALUES]
         edges = graph.incoming(operation.address)
         entering = [one.source for one in edges if one.target_port == _VALUES]
-        makers = [layers.get(_behind_passing(graph, one, _OF_VALUES) or "") for one in entering]
+        makers = [layers.get(_behind(graph, one, _moves) or "") for one in entering]
         reader = _reader(graph, operation.address)
         if values is None or len(makers) != 1 or makers[0] is None or reader not in layers:
             continue
@@ -251,5 +267,5 @@ def _reader(graph: NNCFGraph, address: str) -> str:
         if len(following) != 1 or following[0] is None:
             return ""
         address = following[0].address
-        if following[0].function not in _OF_VALUES:
+        if not _moves(following[0]):
             return address

@@ -52,10 +52,14 @@ def relative(found: Tensor, wanted: Tensor) -> float:
     return float(((found - wanted).norm() / wanted.norm()).detach())
 
 
-@pytest.mark.parametrize("kind", ["Llama", "Qwen2", "Qwen3", "Mistral", "Phi3"])
+@pytest.mark.parametrize("kind", ["Llama", "Qwen2", "Qwen3", "Mistral", "Phi3", "Granite"])
 def test_the_model_computes_what_it_did(kind: str) -> None:
-    """Without biases of the stream, with them, with norms of heads, windows, and fused layers."""
-    model = made(kind)
+    """Without biases of the stream, with them, norms of heads, windows, fused layers, and factors.
+
+    Granite's embeddings and sums have factors (`residual_multiplier`), 1 by default.
+    """
+    factors = {"embedding_multiplier": 3.0, "residual_multiplier": 0.2}
+    model = made(kind, **factors if kind == "Granite" else {})
     before = copy.deepcopy(model.state_dict())
     turned = rotate(model, BATCH)
     other = {"input_ids": TOKENS.flip(1)[:2, :7]}
@@ -196,6 +200,9 @@ def test_torchs_own_norm_is_known() -> None:
         (lambda m, x: m.head(m.center(x)), "layer_norm.*takes the mean away"),
         (lambda m, x: m.head(F.relu(x)), "relu.*no RMS norm"),
         (lambda m, x: m.head(x + F.relu(m.one(x))), "__add__"),
+        (lambda m, x: m.head(x + m.one(x) * m.norm.weight), "__add__"),
+        (lambda m, x: m.head(x + m.one(x).flip(-1)), "__add__"),
+        (lambda m, x: m.head(x[..., list(range(15, -1, -1))]), "returns something else"),
         (lambda m, x: m.head(x * m.norm.weight.exp()), "__mul__"),
         (lambda m, x: m.norm(x), "returns what"),
         (lambda m, x: m.head(m.norm(x.flip(-1))), "flip"),
@@ -208,6 +215,13 @@ def test_what_does_not_commute_is_refused(
 ) -> None:
     with pytest.raises(GraphError, match=message):
         rotate(Decoder(step), WORDS)
+
+
+@pytest.mark.parametrize("kind", ["Gemma", "Olmo2", "Cohere"])
+def test_other_norms_are_refused(kind: str) -> None:
+    """Of Gemma, 1 + weight; of OLMo 2, behind layers; of Cohere, with a mean taken away."""
+    with pytest.raises(GraphError, match=r"no RMS norm, sum or linear.*without rotation"):
+        rotate(made(kind), BATCH)
 
 
 def test_gpt2_is_refused_for_its_layer_norms() -> None:
