@@ -41,7 +41,11 @@ def _leave_out_types(model: "ir.Model") -> None:
     known = [(one.type, one.shape) for one in values]
     for one in values:
         one.type = one.shape = None
-    shape_inference.ShapeInferencePass(check_type=False, data_prop=False)(model)
+    # not strict: an operation of which nothing can be inferred is no reason to keep all types
+    inference = shape_inference.ShapeInferencePass(
+        check_type=False, strict_mode=False, data_prop=False
+    )
+    inference(model)
     for one, (kind, shape) in zip(values, known, strict=True):
         is_inferred = one.type == kind and one.shape == shape
         one.type, one.shape = (None, None) if is_inferred else (kind, shape)

@@ -81,3 +81,22 @@ def test_types_behind_operators_of_a_runtime_are_kept() -> None:
         node.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
     leave_out_defaults(model)
     assert [node.outputs[0].type is None for node in model.graph] == [False, True, False]
+
+
+def test_types_behind_an_operation_without_inference_are_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # GroupNormalization is a function; the inference of ONNX 1.22 says nothing of its output
+    model = ir.from_onnx_text("""
+<ir_version: 10, opset_import: ["" : 21]>
+graph (float[1, 4, 6, 6] x) => (float[1, 4, 3, 3] y)
+<float[4] s = {1, 1, 1, 1}, float[4] b = {0, 0, 0, 0}, float[1, 4, 6, 6] a, float[1, 4, 6, 6] c> {
+  a = Relu (x)
+  c = GroupNormalization <num_groups: int = 2> (a, s, b)
+  y = AveragePool <kernel_shape: ints = [2, 2], strides: ints = [2, 2]> (c)
+}
+""")
+    leave_out_defaults(model)
+    graph = written(model, tmp_path / "m.onnx").graph
+    assert [one.name for one in graph.value_info] == ["c"]
+    assert not caplog.records
