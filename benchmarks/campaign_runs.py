@@ -163,7 +163,7 @@ def _rb(run: Run) -> dict[str, Any]:
     return {
         "algorithm": "rb_sparsity",
         # SGD moves scores by their gradients, which fall with the number of weights
-        "compression_lr_multiplier": 100,
+        "compression_lr_multiplier": 1000,
         "params": {
             "schedule": "cubic",
             "sparsity_target": run.level,
