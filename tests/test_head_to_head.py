@@ -29,7 +29,8 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def _network(width: int) -> nn.Sequential:
     first, second = nn.Conv2d(3, width, 3, padding=1), nn.Conv2d(width, 2, 1, stride=2)
     norm = nn.BatchNorm2d(width)
-    nn.init.constant_(norm.bias, -9.0)  # so that ReLU lets nothing through
+    norm.bias.data.sub_(9)  # so that ReLU lets nothing through
+    norm.running_mean.add_(99)
     return nn.Sequential(first, norm, nn.ReLU(), second, nn.Flatten(), nn.Linear(2 * 4 * 4, 10))
 
 
