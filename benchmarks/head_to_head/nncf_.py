@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import task
+import torch
 from torch import nn
 
 from nncfx.training import AugmentedImages
@@ -31,9 +32,13 @@ def compress(dense: nn.Module, told: dict[str, Any], images: AugmentedImages) ->
     # no weight decay of scores: as nncfx has it
     groups = [{"params": others}, {"params": scores, "weight_decay": 0.0}]
     task.train(model, groups, images, controller)
-    # a copy cannot be made once there was a loss
-    masked = controller.strip(do_copy=False).state_dict()
-    plain.load_state_dict({name: masked[name] for name in plain.state_dict()})
+    with torch.no_grad():
+        expected = model.eval()(images(0)[0])
+        model.state_dict()  # the masks that strip() applies in RB are those of the last call
+        # a copy cannot be made once there was a loss
+        masked = controller.strip(do_copy=False).state_dict()
+        plain.load_state_dict({name: masked[name] for name in plain.state_dict()})
+        torch.testing.assert_close(plain(images(0)[0]), expected, rtol=1e-3, atol=1e-3)
     return plain
 
 

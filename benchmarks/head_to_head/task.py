@@ -20,14 +20,14 @@ from nncfx.training import AugmentedImages, Recipe
 
 EPOCHS: Final = 20
 """Of the schedulers; each is `RECIPE.steps_per_epoch` steps."""
-RECIPE: Final = Recipe(steps=300, lr=0.05, warmup=0.05, steps_per_epoch=300 // EPOCHS)
-BATCH: Final = 128
+RECIPE: Final = Recipe(steps=200, lr=0.05, warmup=0.05, steps_per_epoch=200 // EPOCHS)
+BATCH: Final = 64
 EXAMPLE: Final = torch.zeros(1, 3, 32, 32)
 
 _SPARSITY: Final = {
     "schedule": "polynomial",
     "power": 3,
-    "sparsity_target": 0.9,
+    "sparsity_target": 0.8,
     "sparsity_target_epoch": 11,
     "sparsity_freeze_epoch": 15,
 }
