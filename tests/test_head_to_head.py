@@ -76,11 +76,12 @@ def test_the_difference_is_of_pairs(runner: ModuleType) -> None:
         for tool, accuracies in rows.items()
         for seed, accuracy in enumerate(accuracies)
     ]
-    lines = list(runner.table(results, [0, 1]))[2:]
+    unpaired = {"seed": 2, **row.settings("nncf"), "accuracy": 0.0, "sparsity": 0.0}
+    lines = list(runner.table([*results, unpaired], [0, 1, 2]))[2:]
     ahead = "+1.50 ± 0.71"  # of 1 and 2, whose deviation is the root of 1/2
     assert lines == [
-        f"| magnitude | nncfx | 50.00 ± 0.00 % sparsity | 85.00 ± 7.07 | {ahead} |",
-        "|  | nncf | 50.00 ± 0.00 % sparsity | 83.50 ± 6.36 |  |",
+        f"| magnitude | 2 | nncfx | 50.00 ± 0.00 % sparsity | 85.00 ± 7.07 | {ahead} |",
+        "|  |  | nncf | 50.00 ± 0.00 % sparsity | 83.50 ± 6.36 |  |",
     ]
 
 

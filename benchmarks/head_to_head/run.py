@@ -60,19 +60,18 @@ def run(python: str, row: str, tool: str, seed: int) -> Result:
 
 
 def table(results: list[Result], seeds: list[int]) -> Iterator[str]:
-    """Yield the lines of a Markdown table of those rows whose results are all there."""
-    yield "| | tool | reached | accuracy, % | nncfx is ahead by |"
-    yield "|---|---|---:|---:|---:|"
+    """Yield the lines of a Markdown table, each row of the seeds that both tools have a result of."""
+    yield "| | seeds | tool | reached | accuracy, % | nncfx is ahead by |"
+    yield "|---|---:|---|---:|---:|---:|"
     for name, row in ROWS.items():
-        pairs = [
-            [found(results, name, tool, seed) for seed in seeds] for tool in ("nncfx", row.peer)
-        ]
-        ours, theirs = ([one for one in those if one is not None] for those in pairs)
-        if len(ours) < len(seeds) or len(theirs) < len(seeds):
+        tools = ("nncfx", row.peer)
+        both = [[found(results, name, tool, seed) for tool in tools] for seed in seeds]
+        pairs = [[one for one in pair if one is not None] for pair in both if None not in pair]
+        if not pairs:
             continue
-        ahead = [100 * (a["accuracy"] - b["accuracy"]) for a, b in zip(ours, theirs, strict=True)]
-        for tool, those in (("nncfx", ours), (row.peer, theirs)):
-            first = name if tool == "nncfx" else ""
+        ahead = [100 * (ours["accuracy"] - theirs["accuracy"]) for ours, theirs in pairs]
+        for tool, those in zip(tools, zip(*pairs, strict=True), strict=True):
+            first = f"{name} | {len(pairs)}" if tool == "nncfx" else " | "
             last = _spread(ahead, "+.2f") if tool == "nncfx" else ""
             reached = _spread([100 * one[row.measure] for one in those], ".2f")
             accuracy = _spread([100 * one["accuracy"] for one in those], ".2f")
