@@ -60,7 +60,7 @@ def run(python: str, row: str, tool: str, seed: int) -> Result:
 
 
 def table(results: list[Result], seeds: list[int]) -> Iterator[str]:
-    """Yield the lines of a Markdown table, each row of the seeds that both tools have a result of."""
+    """Yield the lines of a Markdown table; a row is of the seeds of which both tools are there."""
     yield "| | seeds | tool | reached | accuracy, % | nncfx is ahead by |"
     yield "|---|---:|---|---:|---:|---:|"
     for name, row in ROWS.items():
