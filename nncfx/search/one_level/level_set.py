@@ -11,7 +11,7 @@ from nncfx.search.resolution import Resolution, remaining_decades, stretch
 from nncfx.search.settings import SearchSettings
 from nncfx.search.trials import Observation
 
-__all__ = ["View", "crossing_of", "is_steep", "next_level"]
+__all__ = ["View", "is_steep", "next_level"]
 
 # The constants below were chosen on benchmarks/search_efficiency.py, where a wide plateau around
 # them does equally well.
@@ -163,6 +163,11 @@ class View:
         """By how much the metric at the feasible end of the bracket exceeds the threshold."""
         return self.feasible.get(self.bracket.low, math.inf) - self.threshold
 
+    @functools.cached_property
+    def crossing(self) -> tuple[float, float]:
+        """The estimated crossing and its deviation, in cells, of a fit that is made once."""
+        return _crossing_of(self)
+
     @property
     def close(self) -> float:
         """What is as good as the threshold."""
@@ -182,7 +187,7 @@ def _proposal(view: View) -> float:
         return _outward(view)
     if not view.is_straddled:
         return view.middle
-    crossing, deviation = crossing_of(view)
+    crossing, deviation = view.crossing
     to_low, to_high = crossing - view.low, view.high - crossing
     if view.high - view.low <= 2:  # noqa: PLR2004 (any probe that leaves one cell on both sides)
         closes = to_low <= 1 and to_high <= 1
@@ -232,10 +237,10 @@ def _refinement(view: View) -> float:
     if not view.is_straddled:
         return view.middle
     margin = (view.high - view.low) / 10
-    return min(max(crossing_of(view)[0], view.low + margin), view.high - margin)
+    return min(max(view.crossing[0], view.low + margin), view.high - margin)
 
 
-def crossing_of(view: View) -> tuple[float, float]:
+def _crossing_of(view: View) -> tuple[float, float]:
     """Return the maximiser of ILS-UCB in the bracket and the deviation there, both in cells."""
     drops, threshold = _drops(view)
     process = GaussianProcess(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Final
 
-from nncfx.search.one_level.level_set import View, crossing_of, is_steep, next_level
+from nncfx.search.one_level.level_set import View, is_steep, next_level
 from nncfx.search.resolution import remaining_decades
 from nncfx.search.settings import SearchSettings
 from nncfx.search.trials import Observation
@@ -44,8 +44,7 @@ def next_levels(
     estimate, on those of the decades while no level is infeasible, and evenly where nothing else
     is known. Cuts that would leave more than bisection closes with the evaluations that are left
     are moved apart, and are fewer where that does not help, unless the crossing is estimated to a
-    part of a cell. An empty list while something is
-    pending means: wait; else the search is over.
+    part of a cell. An empty list while something is pending means: wait; else the search is over.
 
     Args:
         observations: what is known so far; the first `free` cost nothing (the dense model).
@@ -89,7 +88,7 @@ def _cuts(view: View, count: int, used: int) -> list[float]:
     if view.bracket.is_closed(view.scale):
         spare = _rounds(view, count) * count - used
         return _refining(view, count) if spare > 0 and is_steep(view) else []
-    is_sure = not view.is_open and view.is_straddled and crossing_of(view)[1] < _CERTAIN
+    is_sure = not view.is_open and view.is_straddled and view.crossing[1] < _CERTAIN
     if is_sure and min(count, left) > 1:
         return _proposed(view, min(count, left))
     # more cuts would leave less than a cell each, or more than bisection closes with what is left
@@ -132,7 +131,7 @@ def _refining(view: View, count: int) -> list[float]:
     if not view.is_straddled:
         return _even(view, count)
     step = (view.high - view.low) * _FINER
-    centre = crossing_of(view)[0]
+    centre = view.crossing[0]
     centre = min(max(centre, view.low + step), view.high - step)
     cuts = (centre + (i - (count - 1) / 2) * 2 * step for i in range(count))
     return sorted(cut for cut in cuts if view.low < cut < view.high)
@@ -148,7 +147,7 @@ def _proposed(view: View, count: int) -> list[float]:
         return _apart([view.scale.cells(level) for level in levels], view)
     if not view.is_straddled or count == 1:
         return _even(view, count)
-    crossing, deviation = crossing_of(view)
+    crossing, deviation = view.crossing
     if _CLOSING < deviation < 1:
         if crossing - view.low <= _ALMOST_ONE:
             return [view.low + _ALMOST_ONE]
