@@ -21,6 +21,7 @@ _NARROWEST: Final = 0.05  # cells on either side of an estimate, however sure
 _CLOSING: Final = 0.08  # deviation, in cells, from which one cut at the end of a bracket will do
 _ALMOST_ONE: Final = 1 - 1e-6
 _CERTAIN: Final = 0.15  # deviation, in cells, from which cuts need not leave bisection a way out
+_GENTLE: Final = 1.5  # the same where the metric at the infeasible end tells of no cliff
 _SLACK: Final = 2  # rounds that may be risked beyond what even cuts need
 _EARLY: Final = 0.5  # part of the bracket that estimates from one batch may leave
 _FINER: Final = 0.05  # part of the bracket by which a steep curve is cut beside the estimate
@@ -43,8 +44,9 @@ def next_levels(
     knees usually are at first, on the quantiles of the estimated crossing where there is an
     estimate, on those of the decades while no level is infeasible, and evenly where nothing else
     is known. Cuts that would leave more than bisection closes with the evaluations that are left
-    are moved apart, and are fewer where that does not help, unless the crossing is estimated to a
-    part of a cell. An empty list while something is pending means: wait; else the search is over.
+    are moved apart, and are fewer where that does not help, unless the crossing is estimated so
+    surely that cuts on both sides will close the bracket. An empty list while something is pending
+    means: wait; else the search is over.
 
     Args:
         observations: what is known so far; the first `free` cost nothing (the dense model).
@@ -88,8 +90,7 @@ def _cuts(view: View, count: int, used: int) -> list[float]:
     if view.bracket.is_closed(view.scale):
         spare = _rounds(view, count) * count - used
         return _refining(view, count) if spare > 0 and is_steep(view) else []
-    is_sure = not view.is_open and view.is_straddled and view.crossing[1] < _CERTAIN
-    if is_sure and min(count, left) > 1:
+    if _is_sure(view) and min(count, left) > 1:
         return _proposed(view, min(count, left))
     # more cuts would leave less than a cell each, or more than bisection closes with what is left
     count = min(count, left, max(math.ceil(width - 1e-6) - 1, 1))
@@ -103,6 +104,14 @@ def _cuts(view: View, count: int, used: int) -> list[float]:
     if used <= count:
         reach = min(reach, _EARLY * width)
     return _admissible(cuts, view, max(reach, width / (len(cuts) + 1)))
+
+
+def _is_sure(view: View) -> bool:
+    """The crossing is known to a part of a cell, or to about one on a curve without a cliff."""
+    if view.is_open or not view.is_straddled:
+        return False
+    below = view.threshold - view.measured.get(view.bracket.high, -math.inf)
+    return view.crossing[1] < (_GENTLE if below < view.slack else _CERTAIN)
 
 
 def _admissible(cuts: list[float], view: View, reach: float) -> list[float]:
@@ -155,10 +164,10 @@ def _proposed(view: View, count: int) -> list[float]:
             return [view.high - _ALMOST_ONE]
     # a surer estimate is cut so closely that even a steep curve is done
     half = min(_HALF_CELL, max(deviation * _SURE, _NARROWEST))
-    middle = (count - 1) / 2
+    middle, is_sure = (count - 1) / 2, _is_sure(view)
     cuts = []
     for number, part in enumerate(parts):
-        quantile = NormalDist().inv_cdf(part) * deviation
+        quantile = 0.0 if is_sure else NormalDist().inv_cdf(part) * deviation
         least = (number - middle) * 2 * half
         cuts.append(crossing + (max(quantile, least) if least > 0 else min(quantile, least)))
     return _apart(cuts, view)

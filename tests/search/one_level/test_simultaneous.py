@@ -69,6 +69,17 @@ def test_ten_evaluations_close_the_bracket_of_any_curve_with_two_workers(knee: f
     assert len(known) - 1 <= 10
 
 
+def test_cuts_close_the_bracket_where_the_metric_shows_that_no_cliff_is_near() -> None:
+    few = SearchSettings(max_evaluations=10)
+    levels = (0.36, 0.72, 0.7198, 0.9424)
+    gentle = [Observation(level=x, value=0.93 - 0.02 * (x / 0.7) ** 6) for x in levels]
+    low, high = next_levels([DENSE, *gentle], 0.91, few, free=1, count=2)
+    assert low < 0.7 < high <= low + 0.01
+    cliff = [Observation(level=x, value=0.93 if x <= 0.7 else 0.5) for x in levels]
+    low, high = next_levels([DENSE, *cliff], 0.91, few, free=1, count=2)
+    assert max(low - 0.36, high - low, 0.7198 - high) <= 0.1601  # sixteen cells: four bisections
+
+
 def test_two_workers_save_three_tenths_of_the_rounds_within_ten_evaluations() -> None:
     knees, few = (0.16, 0.3, 0.5, 0.7, 0.9, 0.97), SearchSettings(max_evaluations=10)
     alone = sum(rounds(knee, 1, few)[0] for knee in knees)
