@@ -8,6 +8,7 @@ local to it: on the mode, or in a context variable.
 
 import sys
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache, wraps
@@ -111,7 +112,7 @@ class CallPlan:
         calls = self.functions.items()
         ranked = {(name, one.reads_floats, one.rank): one for (name, _), one in calls}
         object.__setattr__(self, "ranked", ranked)
-        watched = {func: name for func, name in _spellings().items() if name in names}
+        watched = {func: name for name in sorted(names) for func in _spelled().get(name, ())}
         called = {name for func, name in watched.items() if func.__name__ != "__get__"}
         object.__setattr__(self, "watched", watched)
         object.__setattr__(self, "watched_pairs", tuple(watched.items()))
@@ -325,11 +326,11 @@ def _is_on_top(mode: _SiteMode) -> bool:
 
 def is_known_function(name: str) -> bool:
     """Return whether calls of a function spelt `name` can be hooked inside a module."""
-    return name in ("relu", "relu_") or name in _spellings().values()
+    return name in ("relu", "relu_") or name in _spelled()
 
 
 @cache
-def _spellings() -> dict[Callable[..., Any], str]:
+def _spelled() -> dict[str, list[Callable[..., Any]]]:
     listed = chain.from_iterable(get_overridable_functions().values())
     # reported by torch, but not in its own list: Tensor.unflatten and F.hardswish, say
     homes = (torch.Tensor, torch, F, torch._C._nn)  # noqa: SLF001 (torch.nn.functional's own)
@@ -341,4 +342,7 @@ def _spellings() -> dict[Callable[..., Any], str]:
     )
     attributes = (getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH"))
     functions: list[Callable[..., Any]] = [*unlisted, *listed, *attributes]
-    return {func: spelling(func) for func in functions}
+    found: dict[str, list[Callable[..., Any]]] = defaultdict(list)
+    for func in dict.fromkeys(functions):
+        found[spelling(func)].append(func)
+    return dict(found)
