@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -26,10 +27,26 @@ from nncfx.quantization.ranges.observation import (
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs, PostSite, Site
 
-__all__ = ["FloatMeans", "channel_means", "correct_biases", "noting_means"]
+__all__ = ["BatchMeans", "FloatMeans", "channel_means", "correct_biases", "noting_means"]
 
-FloatMeans = Mapping[str, list[Tensor]]
-"""By address of an operation, the means of its channels on each batch."""
+_MASSIVE: Final = 4
+"""Norm of a token, over the median of those in the batch, from which it does not count."""
+
+
+class BatchMeans(NamedTuple):
+    """What a layer returned for a batch.
+
+    Attributes:
+        values: The mean of each channel, c.
+        tokens: Which of its n tokens count, in the order of the output; None: all.
+    """
+
+    values: Tensor
+    tokens: Tensor | None
+
+
+FloatMeans = Mapping[str, list[BatchMeans]]
+"""By address of an operation, what it returned for each batch."""
 
 
 @contextmanager
@@ -38,11 +55,11 @@ def noting_means(model: NNCFNetwork) -> Iterator[FloatMeans]:
 
     They are of the channels that `correct_biases` corrects, which then runs no batch in float.
     """
-    found: dict[str, list[Tensor]] = {}
+    found: dict[str, list[BatchMeans]] = {}
 
     def noting(address: str, axis: int) -> Note:
         means = found[address] = []
-        return lambda output: means.append(channel_means(output, axis))
+        return lambda output: means.append(_means_of(output, axis))
 
     shifts = _shifts(model, model.nncf.graph)
     with probing(
@@ -64,8 +81,10 @@ def correct_biases(
     Each batch runs in float, unless `float_means` are known, and quantized. In the latter run
     each layer's means so far are corrected before the next layer reads them, so that a later
     layer makes up for its own shift only. Of a residual branch the means of the sum that it ends
-    in count. Corrected is the bias of each convolution and linear layer, or, where it has none,
-    that of the batch norm behind it. A layer with neither, or with a shared bias, is left alone.
+    in count. Tokens of massive norm do not: ranges clip them, and their error is not that of the
+    others, which have the same bias. Corrected is the bias of each convolution and linear layer,
+    or, where it has none, that of the batch norm behind it. A layer with neither, or with a shared
+    bias, is left alone.
 
     Args:
         model: With quantizers, calibrated. It runs in evaluation mode.
@@ -82,7 +101,7 @@ def correct_biases(
         ArgumentError: there are no batches.
 
     Source: Nagel et al. 2019, Data-Free Quantization Through Weight Equalization, appendix D
-    (empirical bias correction).
+    (empirical bias correction); Sun et al. 2024, Massive Activations in Large Language Models.
     """
     shifts = _shifts(model, model.nncf.graph)
     needs = "layer with a bias or a batch norm of its own"
@@ -100,9 +119,19 @@ def correct_biases(
     return {one.name: one.apply() for one in shifts.values()}
 
 
-def channel_means(output: Tensor, axis: int) -> Tensor:
-    """Return the mean of each index of `axis`."""
-    return wide(output.detach()).movedim(axis, -1).reshape(-1, output.shape[axis]).mean(0)
+def channel_means(output: Tensor, axis: int, rows: Tensor | None = None) -> Tensor:
+    """Return the mean of each index of `axis`, over those of the n other places in `rows`."""
+    found = wide(output.detach()).movedim(axis, -1).reshape(-1, output.shape[axis])
+    return (found if rows is None else found[rows]).mean(0)
+
+
+def _means_of(output: Tensor, axis: int) -> BatchMeans:
+    """Return the means in float; places of an image all count, tokens but for massive ones."""
+    tokens = None
+    if axis == -1:
+        norms = wide(output.detach()).reshape(-1, output.shape[-1]).norm(dim=1)
+        tokens = norms <= _MASSIVE * norms.median()
+    return BatchMeans(channel_means(output, axis, tokens), tokens)
 
 
 class _Shift:
@@ -113,25 +142,25 @@ class _Shift:
         self.name = name
         self.axis = axis
         self._bias = bias
-        self._expected: Iterator[Tensor] | None = None
-        self._means: Tensor | None = None
+        self._expected: Iterator[BatchMeans] | None = None
+        self._means: BatchMeans | None = None
         self._total: Tensor | None = None
         self._batches = 0
 
-    def expect(self, means: Iterable[Tensor]) -> None:
+    def expect(self, means: Iterable[BatchMeans]) -> None:
         """Take the means in float of each batch that is to come: `note` sees none in float."""
         self._expected = iter(means)
 
     def note(self, output: Tensor) -> Tensor | None:
         """See what the module returned in float, then quantized; correct the latter."""
-        means = channel_means(output, self.axis)
         if self._expected is not None:
             self._means = next(self._expected, None)
         if self._means is None:
             # in float, or a call that was none in float
-            self._means = means if self._expected is None else None
+            self._means = _means_of(output, self.axis) if self._expected is None else None
             return None
-        lacking = self._means - means
+        means = channel_means(output, self.axis, self._means.tokens)
+        lacking = self._means.values - means
         self._total = lacking if self._total is None else self._total + lacking
         self._batches += 1
         self._means = None

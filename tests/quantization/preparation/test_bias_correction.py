@@ -72,6 +72,17 @@ def test_means_noted_before_give_the_same_biases_and_half_the_runs() -> None:
     assert not torch.equal(biases[0][0], convolutional()[0].bias)
 
 
+def test_a_massive_token_does_not_move_the_bias_of_the_others() -> None:
+    torch.manual_seed(0)
+    model, tokens = nn.Sequential(nn.Linear(6, 5)), torch.rand(4, 9, 6)
+    tokens[:, 0] *= 1000  # of which the quantizer leaves 3
+    exact = model(tokens)[:, 1:].mean((0, 1))
+    wrapped = quantized(model, tokens)
+    assert not torch.allclose(wrapped(tokens)[:, 1:].mean((0, 1)), exact, atol=1e-3)
+    correct_biases(wrapped, tokens.split(2))
+    torch.testing.assert_close(wrapped(tokens)[:, 1:].mean((0, 1)), exact, atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize(("size", "share"), [(48, 0.05), (16, 0.1)])
 def test_the_mean_of_every_output_is_nearly_what_it_was_in_float(size: int, share: float) -> None:
     model, inputs = convolutional(), images()
