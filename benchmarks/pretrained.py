@@ -4,6 +4,7 @@ Source of the weights: README.md beside them.
 """
 
 import gzip
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,12 +167,13 @@ class Pretrained:
         mean, std = (torch.tensor(one).view(-1, 1, 1) for one in self.normalization)
         return (torch.from_numpy(pixels).float() / 255 - mean) / std
 
-    def test(self, folder: Path) -> tuple[Tensor, Tensor]:
-        """Return images and labels of the test set."""
+    def test(self, folder: Path, count: int | None = None) -> tuple[Tensor, Tensor]:
+        """Return images and labels of the test set, the first `count` if given."""
         if self.is_cifar:
             pixels, labels = cifar10_test(folder)
-            return self.images(pixels), labels
-        return self._mnist(folder, "t10k")
+            return self.images(pixels[:count]), labels[:count]
+        images, labels = self._mnist(folder, "t10k")
+        return images[:count], labels[:count]
 
     def train(self, folder: Path, count: int | None = None) -> tuple[Tensor, Tensor]:
         """Return images and labels of the training set, the first `count` if given."""
@@ -187,6 +189,34 @@ class Pretrained:
         with gzip.open(folder / "data" / "mnist" / f"{part}-labels-idx1-ubyte.gz") as file:
             labels = np.frombuffer(file.read(), np.uint8, offset=8).astype(np.int64)
         return self.images(pixels.copy()), torch.from_numpy(labels)
+
+
+class Settled(Pretrained):
+    """A model of pytorchcv with random weights, whose batch norms have seen images of CIFAR-10."""
+
+    def load(self, folder: Path) -> nn.Module:
+        """Return the model for images of 224 x 224 pixels and ten classes, in evaluation mode."""
+        torch.manual_seed(0)
+        model = self.make()
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.momentum = None
+        with torch.no_grad():
+            model.train()(self.train(folder, 64)[0])
+        return model.eval()
+
+    def images(self, pixels: np.ndarray) -> Tensor:
+        """Return normalised images, each pixel 49 times."""
+        return super().images(pixels).repeat_interleave(7, 2).repeat_interleave(7, 3)
+
+
+def named(name: str) -> Pretrained:
+    """Return one of `PRETRAINED`, or "family.model" of pytorchcv."""
+    if name in PRETRAINED:
+        return PRETRAINED[name]
+    family, _, model = name.partition(".")
+    make = getattr(importlib.import_module(f"pytorchcv.models.{family}"), model)
+    return Settled(lambda: make(num_classes=10), "", _HALVES)
 
 
 PRETRAINED: Final = {

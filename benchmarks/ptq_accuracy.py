@@ -30,7 +30,7 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 from onnxruntime.quantization.shape_inference import quant_pre_process
-from pretrained import PRETRAINED, Pretrained
+from pretrained import PRETRAINED, Pretrained, named
 from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor, nn
@@ -67,9 +67,8 @@ class Subject:
     def __init__(self, name: str, options: argparse.Namespace, folder: Path) -> None:
         """Load it, and export it in float to `folder`."""
         self.name, self.options, self.folder = name, options, folder
-        self.source: Pretrained = PRETRAINED[name]
-        images, labels = self.source.test(options.data)
-        self.images, self.labels = images[: options.images], labels[: options.images]
+        self.source: Pretrained = named(name)
+        self.images, self.labels = self.source.test(options.data, options.images)
         self.calibration = self.source.train(options.data, CALIBRATION_IMAGES)[0]
         self.float_file = folder / f"{name}.onnx"
         nncfx.export_onnx(self.model(), self.float_file, self.images[:1])

@@ -5,7 +5,8 @@ SQNR and agreement compare the logits with those of the float file; p is McNemar
 sides) for top-1 against our default. CPU seconds are those of the quantizer alone, in this process
 from the network (ours) or the float file (ONNX Runtime's) on, the median of `--turns` behind one
 that is not counted; the last column is our time divided by theirs. nncf runs in a Python of its
-own, whose start and imports count. A call continues the journal of an earlier one:
+own, whose start and imports count. "family.model" is a model of pytorchcv with random weights
+(`pretrained.Settled`). A call continues the journal of an earlier one:
 
     OMP_NUM_THREADS=1 python benchmarks/quantization_defaults.py --data ../shared/data \
         --journal defaults.jsonl [--only resnet20-A] [--images 2000] [--turns 3] \
@@ -36,7 +37,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with data/ and weights/")
     parser.add_argument("--journal", type=Path, required=True, help="keeps results, line by line")
-    parser.add_argument("--only", nargs="+", default=list(PRETRAINED), choices=list(PRETRAINED))
+    parser.add_argument("--only", nargs="+", default=list(PRETRAINED), metavar="NETWORK")
     parser.add_argument("--nncf-python", help="a Python that has nncf 3.4")
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     parser.add_argument("--turns", type=int, default=1, help="in which each quantizer is timed")
