@@ -120,13 +120,19 @@ def correct_biases(
 
 
 def channel_means(output: Tensor, axis: int, rows: Tensor | None = None) -> Tensor:
-    """Return the mean of each index of `axis`, over those of the n other places in `rows`."""
+    """Return the mean of each index of `axis`, c, over the n places of the other axes.
+
+    `rows`, n booleans in the order of the axes, says which of them count; by default all do.
+    """
     found = wide(output.detach()).movedim(axis, -1).reshape(-1, output.shape[axis])
     return (found if rows is None else found[rows]).mean(0)
 
 
 def _means_of(output: Tensor, axis: int) -> BatchMeans:
-    """Return the means in float; places of an image all count, tokens but for massive ones."""
+    """Return the means of what a layer returned in float, and which tokens they are of.
+
+    All places of an image count (`axis` is not the last one), and all tokens but massive ones.
+    """
     tokens = None
     if axis == -1:
         norms = wide(output.detach()).reshape(-1, output.shape[-1]).norm(dim=1)
