@@ -177,6 +177,28 @@ def test_masks_that_freeze_far_below_the_level_are_told(removed: int, is_told: b
     assert all("20% of the weights in place of 40%" in one for one in told)
 
 
+@pytest.mark.parametrize("removed", [75, 90])
+@pytest.mark.parametrize("mode", ["global", "local"])
+def test_masks_freeze_at_the_level_asked_by_the_order_of_their_scores(
+    mode: str, removed: int
+) -> None:
+    params = {
+        "sparsity_target": 0.4,
+        "sparsity_target_epoch": 0,
+        "sparsity_freeze_epoch": 0,
+        "sparsity_level_setting_mode": mode,
+    }
+    controller = applied(params=params)
+    (mask,) = controller.masks.values()
+    scores = torch.arange(200.0) - removed + 0.5  # below 0: as many as `removed`
+    with torch.no_grad():
+        mask.scores.copy_(scores[torch.randperm(200)].view_as(mask.scores))
+    largest = mask.scores.detach() > 80 - removed  # 0.4 of 200 are 80
+    controller.scheduler.epoch_step()
+    assert torch.equal(mask.scores > 0, largest)
+    assert controller.statistics().level == pytest.approx(0.4)
+
+
 @pytest.mark.filterwarnings("ignore:The masks of rb_sparsity:UserWarning")
 def test_from_the_freeze_epoch_on_nothing_moves_the_scores() -> None:
     controller = applied(sparsity_init=0.3, params={"sparsity_freeze_epoch": 1})

@@ -26,6 +26,7 @@ from nncfx.controllers import (
     sparsity_statistics,
 )
 from nncfx.controllers.base.shared_gradients import warn_unused_scores
+from nncfx.schemes.masks.magnitude_masks import MagnitudeMasks
 
 __all__ = ["RBLoss", "RBSparsityController"]
 
@@ -105,7 +106,9 @@ class RBSparsityController(Controller):
         if not was_learning or epoch < self.config.params.sparsity_freeze_epoch:
             return
         warn_unused_scores(self.model, ALGORITHM)
-        if (reached := self._reached()) < self.level - _WIDTH:
+        if (reached := self._reached()) >= self.level - _WIDTH:
+            self._meet_level()
+        else:
             warnings.warn(
                 f"The masks of rb_sparsity stand still from now on, at {reached:.0%} of the "
                 f"weights in place of {self.level:.0%}: the scores moved too little. The gradient "
@@ -114,6 +117,16 @@ class RBSparsityController(Controller):
                 TrainingLoopWarning,
                 stacklevel=2,
             )
+
+    def _meet_level(self) -> None:
+        """Let exactly as many weights stay as the level says: those of the highest scores.
+
+        The loss draws the masks near the level, to a point or three; NNCF leaves them there.
+        """
+        probabilities = {name: one.scores.sigmoid() for name, one in self.masks.items()}
+        scope = self.config.params.sparsity_level_setting_mode
+        for name, stays in MagnitudeMasks(probabilities, self.level, scope=scope).items():
+            self.masks[name].settle(stays)
 
     def _freeze_when_due(self, epoch: int) -> None:
         if epoch >= self.config.params.sparsity_freeze_epoch:

@@ -176,6 +176,12 @@ class LearnedMask(nn.Module):
         self.scores.requires_grad_(False)
         self.scores.grad = None
 
+    @torch.no_grad()
+    def settle(self, stays: Tensor) -> None:
+        """Let those entries stay where `stays`, of the shape of the scores, is True."""
+        above = self.scores.clamp(min=torch.finfo(self.scores.dtype).tiny)
+        self.scores.copy_(torch.where(stays, above, self.scores.clamp(max=0)))
+
     def _set(self, *, is_active: bool, is_noisy: bool) -> None:
         self.is_active, self.is_noisy = is_active, is_noisy
         self.flags.copy_(torch.tensor([is_active, is_noisy]))
