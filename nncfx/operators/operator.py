@@ -72,8 +72,11 @@ class Operator:
 
     @property
     def has_weight(self) -> bool:
-        """Whether one of its operands may be a matrix, a filter bank or a table of parameters."""
-        return not _WEIGHTS.isdisjoint(self.ports)
+        """Whether one of its operands may be a matrix, a filter bank or a table of parameters.
+
+        A recurrent layer reads a list of them; how many depends on its layers and directions.
+        """
+        return self.work == "recurrence" or not _WEIGHTS.isdisjoint(self.ports)
 
     def role(self, port: int) -> str:
         """Return what an input port is for.

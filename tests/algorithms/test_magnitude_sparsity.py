@@ -31,6 +31,18 @@ def test_only_weights_of_layers_are_touched() -> None:
     assert list(controller.masks.hooks) == ["0.weight", "3.weight"]
 
 
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
+def test_the_matrices_of_a_recurrent_layer_are_touched(layer: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    inputs = torch.randn(5, 2, 6)
+    controller = applied(layer(6, 8, num_layers=2), inputs, sparsity_init=0.5)
+    masked, stripped = controller.model, strip(controller.model)
+    matrices = [one for one in stripped.parameters() if one.ndim == 2]
+    zeros = sum(int((one == 0).sum()) for one in matrices)
+    assert zeros == sum(one.numel() for one in matrices) // 2
+    torch.testing.assert_close(masked(inputs)[0], stripped(inputs)[0])
+
+
 def test_an_ignored_layer_is_left_alone() -> None:
     controller = applied(two_layers(), torch.ones(1, 2), ignored_scopes=["{re}Linear\\[0\\]"])
     assert list(controller.masks.hooks) == ["1.weight"]

@@ -18,9 +18,9 @@ def test_factors_are_what_is_multiplied(function: str, factors: tuple[int, ...])
 
 
 def test_matrices_and_tables_are_weights_and_scales_of_norms_are_none() -> None:
-    weighted = ["bilinear", "einsum", "embedding_bag", "linalg_matmul", "_grouped_mm"]
+    weighted = ["bilinear", "einsum", "embedding_bag", "linalg_matmul", "_grouped_mm", "lstm"]
     assert all(operator_of(one).has_weight for one in weighted)
-    others = ["layer_norm", "lstm", "sigmoid", "scaled_dot_product_attention", "fft_fft"]
+    others = ["layer_norm", "sigmoid", "scaled_dot_product_attention", "fft_fft"]
     assert not any(operator_of(one).has_weight for one in others)
 
 

@@ -19,7 +19,7 @@ __all__ = ["RBSparsityBuilder"]
 @final
 @register_algorithm(RBSparsityConfig)
 class RBSparsityBuilder(Builder[RBSparsityConfig]):
-    """Plans a learned mask on every weight of convolutions, linear layers and embeddings."""
+    """Plans a learned mask where `magnitude_sparsity` plans one."""
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:

@@ -22,7 +22,7 @@ __all__ = ["WeightClusteringBuilder"]
 @final
 @register_algorithm(WeightClusteringConfig)
 class WeightClusteringBuilder(Builder[WeightClusteringConfig]):
-    """Plans a hook on every weight of convolutions, linear layers and embeddings.
+    """Plans a hook on every weight of convolutions, linear and recurrent layers, embeddings.
 
     It stands behind those of sparsity, so that pruned weights are zero when they are clustered.
     """

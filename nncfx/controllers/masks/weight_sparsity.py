@@ -110,7 +110,7 @@ def weights_in_scope(
     model: NNCFNetwork,
     *,
     takes: Callable[[Weight], bool] = lambda _: True,
-    kind: str = "convolution, linear layer or embedding with a parameter of its own",
+    kind: str = "convolution, linear or recurrent layer, or embedding with a parameter of its own",
 ) -> list[Weight]:
     """Return the weights within the builder's scopes, in order of execution; at least one.
 

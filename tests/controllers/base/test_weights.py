@@ -47,6 +47,15 @@ def test_weights_come_in_order_of_execution_each_once() -> None:
     assert weights[1].sites == (WeightSite("", "mix"),)
 
 
+def test_all_matrices_of_a_recurrent_layer_are_weights_and_its_biases_are_none() -> None:
+    layer = nn.LSTM(3, 4, num_layers=2, bidirectional=True, proj_size=2)
+    model = wrap(layer, torch.zeros(5, 1, 3))
+    operations = model.nncf.graph.operations
+    found = [weight.name for weight in operation_weights(model, operations, operations)]
+    assert found == [name for name, one in layer.named_parameters() if one.ndim == 2]
+    assert len(found) == 12  # of inputs, of states and projections: two layers, two directions
+
+
 def test_a_weight_with_an_ignored_reader_is_left_out() -> None:
     model = wrapped()
     operations = model.nncf.graph.operations
