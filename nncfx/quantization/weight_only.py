@@ -1,4 +1,4 @@
-"""Weight-only quantization: matrices, embeddings, recurrent layers; activations in float."""
+"""Weight-only quantization: of matrices, filters and embeddings; activations in float."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,8 +35,9 @@ _METHODS: Final = ("gptq", "round", "hqq")
 _LOGGER = logging.getLogger(__name__)
 _FUNCTIONS: Final = functions_of("linear", "embedding")
 _ATTENTION: Final = "multi_head_attention_forward"
-_MULTIPLYING: Final = ("linear", "matmul", "recurrent")
-_RECURRENT: Final = "recurrent"
+_FILTERING: Final = ("conv", "conv_transpose")
+_MULTIPLYING: Final = ("linear", "matmul", "recurrent", *_FILTERING)
+_UNGROUPED: Final = ("recurrent", *_FILTERING)
 _GROUP: Final = 32
 _LEAST_GROUP: Final = 16
 """The smallest that runtimes read."""
@@ -92,17 +93,17 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
     inplace: bool = False,
     pack: bool = False,
 ) -> nn.Module:
-    """Return a copy of `model` with quantized weights in linear, embedding and recurrent layers.
+    """Return a copy of `model` with quantized weights; activations stay in float.
 
     With 8 bits a row of a matrix (an output of a linear layer, a token of an embedding) has one
     scale, and its grid is symmetric. With 4 bits, or a `group_size`, so many neighbours in a row
     share scale and zero point. Where columns make the outputs, as in `addmm`, they are the rows.
     Grids of 8 bits hold the largest weight; those of 4 bits may clip it (`mse_shares`).
-    Recurrent layers have 8 bits and a scale per row in any case: no runtime reads them in groups.
-    Matrices of experts, which lie in one parameter, count as linear layers. What else stays in
-    float (convolutions, weights that are computed) is logged.
+    Recurrent layers have 8 bits and a scale per row in any case, convolutions 8 bits and a scale
+    per filter: no runtime reads them in groups. Matrices of experts, which lie in one parameter,
+    count as linear layers. What stays in float (weights that are computed) is logged.
 
-    Activations stay in float; ONNX Runtime rounds what packed products read to 8 bits per block,
+    ONNX Runtime rounds what packed products read to 8 bits per block,
     so that its outputs differ by about a percent, unless the target has `accuracy_level=1`.
 
     Args:
@@ -194,9 +195,8 @@ def _plan(
     check_scopes(graph, int8_scopes, "int8_scopes")
     in_bytes = {one.address for one in graph.select(int8_scopes)}
     for operation in _not_ignored(graph, ignored_scopes):
-        has_rows = (
-            operation_kind(operation.function) == _RECURRENT or operation.address in in_bytes
-        )
+        kind = operation_kind(operation.function)
+        has_rows = kind in _UNGROUPED or operation.address in in_bytes
         matrices = _matrices(operation, transposed.get(operation.address, {}))
         read = operation.parameters.values()
         matrices |= {name: stacked[name] for name in read if name in stacked}
@@ -207,7 +207,8 @@ def _plan(
                 continue  # a buffer, or a weight that is computed
             if id(weight) not in forms:
                 asked = (_BYTE, None) if has_rows else (bits, group)
-                forms[id(weight)] = _form(name, weight, axis, *asked)
+                is_bank = kind in _FILTERING
+                forms[id(weight)] = _form(name, weight, axis, *asked, is_bank=is_bank)
             spec, scales = forms[id(weight)]
             before = planned[name].operations if name in planned else ()
             planned[name] = PlannedQuantizer(
@@ -220,8 +221,8 @@ def _plan(
             )
     if not planned:
         raise GraphError(
-            "The model has no linear, embedding or recurrent layer outside of ignored_scopes, so "
-            "there is no weight to quantize. Convolutions are quantized by nncfx.quantize.",
+            "The model has no linear, convolutional, recurrent or embedding layer outside of "
+            "ignored_scopes whose weight is a parameter, so there is nothing to quantize.",
         )
     left = {
         name: operation
@@ -255,8 +256,8 @@ def _warn_float_weights(functions: Mapping[str, str], stored: Mapping[str, Tenso
     share = sum({id(stored[name]): stored[name].numel() for name in left}.values()) / total
     _LOGGER.log(
         logging.WARNING if share > _TOLD else logging.INFO,
-        "quantize_weights leaves %.1f %% of the model's values in float: %s%s. It takes matrices "
-        "of linear, embedding and recurrent layers; nncfx.quantize takes convolutions, too.",
+        "quantize_weights leaves %.1f %% of the model's values in float: %s%s. It takes weights "
+        "of linear, convolutional, recurrent and embedding layers.",
         100 * share,
         ", ".join(named[:_NAMED]),
         more,
@@ -285,7 +286,7 @@ def _matrices(operation: Operation, transposed: Mapping[int, str]) -> dict[str, 
 
 
 def _form(
-    name: str, weight: Tensor, axis: int, bits: int, group: int | None
+    name: str, weight: Tensor, axis: int, bits: int, group: int | None, *, is_bank: bool
 ) -> tuple[QuantizerSpec, int]:
     """Return the grid of a weight, per output or per group of what makes one, and its scales.
 
@@ -308,7 +309,7 @@ def _form(
             length,
             group,
         )
-    if own is None and weight.ndim == 2:  # noqa: PLR2004 (a matrix)
+    if own is None and (is_bank or weight.ndim == 2):  # noqa: PLR2004 (a matrix)
         return QuantizerSpec(bits=bits, axis=axis, narrow=True), weight.shape[axis]
     if own is None:
         spec = QuantizerSpec(bits=bits, group=length, columns=columns, narrow=True)

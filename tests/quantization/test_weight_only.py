@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import math
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +20,7 @@ from nncfx.quantization.rounding.adaptive_rounding import per_element
 from nncfx.quantization.weight_only import quantize_weights
 from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
 
+onnx = pytest.importorskip("onnx")
 transformers = pytest.importorskip("transformers")
 
 
@@ -171,9 +173,36 @@ def test_a_scope_that_matches_nothing_is_refused() -> None:
         quantize_weights(Language(), example_inputs=TOKENS, ignored_scopes=["{function}lineer"])
 
 
-def test_a_model_without_matrices_is_refused() -> None:
-    with pytest.raises(GraphError, match="no linear, embedding or recurrent layer"):
-        quantize_weights(nn.Conv2d(3, 4, 1), example_inputs=torch.zeros(1, 3, 2, 2))
+def test_a_model_without_weights_is_refused() -> None:
+    with pytest.raises(GraphError, match="no linear, convolutional, recurrent or embedding layer"):
+        quantize_weights(nn.BatchNorm2d(3), example_inputs=torch.zeros(1, 3, 2, 2))
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(
+    ("layer", "axis"),
+    [
+        (nn.Conv1d(4, 6, 3), 0),
+        (nn.Conv2d(4, 6, 3, groups=2), 0),
+        (nn.Conv3d(4, 6, 3), 0),
+        (nn.ConvTranspose1d(4, 6, 3), 1),
+        (nn.ConvTranspose2d(4, 6, 3, groups=2), 1),
+    ],
+)
+def test_filters_have_eight_bits_and_a_scale_each(
+    layer: nn.Module, axis: int, bits: Literal[4, 8], tmp_path: Path
+) -> None:
+    weight = layer.get_parameter("weight").detach()
+    inputs = torch.randn(2, 4, *[7] * (weight.ndim - 2))
+    model = quantize_weights(layer, example_inputs=inputs, bits=bits)
+    others = [one for one in range(weight.ndim) if one != axis]
+    scale = weight.abs().amax(others, keepdim=True) / 127
+    expected = copy.deepcopy(layer)
+    expected.get_parameter("weight").data = (weight / scale).round() * scale
+    torch.testing.assert_close(model(inputs), expected(inputs))
+    file = onnx.load(nncfx.export_onnx(model, tmp_path / "file.onnx", inputs).path)
+    stored = [one for one in file.graph.initializer if one.data_type == onnx.TensorProto.INT8]
+    assert [math.prod(one.dims) for one in stored if len(one.dims) > 1] == [weight.numel()]
 
 
 def test_tables_of_bags_are_quantized_by_row() -> None:
