@@ -6,7 +6,8 @@ sides) for top-1 against our default. CPU seconds are those of the quantizer alo
 from the network (ours) or the float file (ONNX Runtime's) on, the median of `--turns` behind one
 that is not counted; the last column is our time divided by theirs. nncf runs in a Python of its
 own, whose start and imports count. "family.model" is a model of pytorchcv with random weights
-(`pretrained.Settled`). A call continues the journal of an earlier one:
+(`pretrained.Settled`); `packaged.PACKAGED` names those that come in packages. A call continues the
+journal of an earlier one:
 
     OMP_NUM_THREADS=1 python benchmarks/quantization_defaults.py --data ../shared/data \
         --journal defaults.jsonl [--only resnet20-A] [--images 2000] [--turns 3] \

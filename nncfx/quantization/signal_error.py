@@ -25,6 +25,7 @@ __all__ = ["Energies", "quantizers_by_layer", "warn_large_errors"]
 _FEW_DB: Final = 10.0
 """Of signal over error: a tenth of the energy is error."""
 _NAMED: Final = 5
+_BYTE: Final = 8
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -80,12 +81,19 @@ def warn_large_errors(
         worst = sorted(found, key=lambda one: found[one])[:_NAMED]
         _LOGGER.warning(
             "%d of %d layers return less than %g dB of signal over error: %s%s. "
-            "nncfx.quantization.quantization_errors tells of all; more bits, preset='thorough' or "
-            "ignored_scopes help.",
+            "nncfx.quantization.quantization_errors tells of all; more bits%s or ignored_scopes "
+            "help.",
             *(len(found), len(layers), _FEW_DB),
             ", ".join(f"{one} ({found[one]:.1f} dB)" for one in worst),
             " and more" if len(found) > _NAMED else "",
+            ", preset='thorough'" if _has_narrow_weights(model) else "",
         )
+
+
+def _has_narrow_weights(model: NNCFNetwork) -> bool:
+    """Say whether a weight has fewer bits than the preset "thorough" leaves alone."""
+    hooks = quantizers_of(model).items()
+    return any(isinstance(site, WeightSite) and one.spec.bits < _BYTE for site, one in hooks)
 
 
 def quantizers_by_layer(model: NNCFNetwork) -> dict[str, frozenset[Quantizer]]:

@@ -34,6 +34,14 @@ def test_layers_of_two_bits_are_named_and_those_of_eight_are_not(
     quantize(network(), [data()], weight_bits=2)
     assert "1 of 2 layers return less than 10 dB of signal over error" in caplog.text
     assert "Sequential/Linear[2]/linear_0 (9" in caplog.text
+    assert "more bits, preset='thorough' or ignored_scopes help" in caplog.text
+
+
+def test_a_preset_that_would_change_nothing_is_not_advised(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    quantize(network(), [data()], activation_bits=2)  # weights of 8 bits are learned in no preset
+    assert "more bits or ignored_scopes help" in caplog.text
 
 
 def test_the_weights_before_they_were_rounded_are_what_counts(
