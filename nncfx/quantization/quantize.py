@@ -28,7 +28,12 @@ from nncfx.quantization.preparation.batch_norm_folding import fold_batch_norms
 from nncfx.quantization.preparation.bias_correction import correct_biases, noting_means
 from nncfx.quantization.preparation.equalization import equalize_layers
 from nncfx.quantization.preparation.smooth_quant import smooth_layers
-from nncfx.quantization.ranges.calibration import calibrate, calibration_inputs, set_weight_ranges
+from nncfx.quantization.ranges.calibration import (
+    calibrate,
+    calibration_inputs,
+    first_examples,
+    set_weight_ranges,
+)
 from nncfx.quantization.rounding.layer_rounding import round_weights
 from nncfx.quantization.signal_error import warn_large_errors
 from nncfx.targets import DTYPES, Hardware, Target, hardware_named
@@ -38,6 +43,9 @@ from nncfx.tracing.calls.model_copy import own_model
 __all__ = ["quantize"]
 
 _LOGGER = logging.getLogger(__name__)
+_CORRECTED: Final = 128
+"""Examples that biases are corrected by. The error of a mean over n of them adds 1/n of the energy
+of other errors: the mean over more is hardly better, and each costs a quantized forward."""
 _LOOKED_AT: Final = 16
 """Examples whose errors are looked at, layer by layer."""
 
@@ -81,7 +89,7 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
         activation_bits: Width of activations; that of the target if None.
         ignored_scopes: Addresses, scopes, `{function}<name>` or `{re}` patterns of operations that
             stay in float.
-        samples: How many examples are seen.
+        samples: How many examples are seen; biases are corrected by the first 128 of them.
         options: Further methods and single overrides.
         inplace: Quantize and return `model` itself: no memory for a copy, and its controller goes
             on with it.
@@ -248,7 +256,8 @@ def _quantize(
         round_weights(model, inputs, method=rounding, most_bits=methods.rounded_bits)
     if methods.correct_biases:
         was_asked = "correct_biases" in methods.asked
-        correct_biases(model, inputs, float_means=means, was_asked=was_asked)
+        some = first_examples(inputs, _CORRECTED)
+        correct_biases(model, some, float_means=means, was_asked=was_asked)
         first = next(iter(inputs))
         few = first[:_LOOKED_AT] if isinstance(first, Tensor) else first
         warn_large_errors(model, few, exact)

@@ -28,6 +28,7 @@ from nncfx.tracing.calls.tensors import replaced
 __all__ = [
     "calibrate",
     "calibration_inputs",
+    "first_examples",
     "set_sparse_errors",
     "set_weight_ranges",
     "weight_range",
@@ -60,15 +61,20 @@ def calibration_inputs(
     if samples < 1:
         raise ArgumentError(f"samples is {samples}; calibration sees at least 1 example.")
     needed = _needed_inputs(model)
+    for inputs in first_examples((_inputs(batch, needed) for batch in batches), samples):
+        yield replaced(inputs, lambda one: one.to(device))
+
+
+def first_examples(inputs: Iterable[ExampleInputs], count: int) -> Iterator[ExampleInputs]:
+    """Yield whole batches until `count` examples have come; those of no examples are left out."""
     seen = 0
-    for batch in batches:
-        inputs = _inputs(batch, needed)
-        examples = _examples(inputs)
+    for batch in inputs:
+        examples = _examples(batch)
         if not examples:  # statistics of nothing are NaN
             continue
-        yield replaced(inputs, lambda one: one.to(device))
+        yield batch
         seen += examples
-        if seen >= samples:
+        if seen >= count:
             return
 
 

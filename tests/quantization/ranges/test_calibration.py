@@ -11,7 +11,7 @@ from nncfx.errors import CompressionError
 from nncfx.network import NNCFNetwork
 from nncfx.quantization import Quantizer, QuantizerSpec, RangeRequest, plan_quantizers
 from nncfx.quantization.placement.insertions import insertions_of, place_quantizers
-from nncfx.quantization.ranges.calibration import calibrate, weight_range
+from nncfx.quantization.ranges.calibration import calibrate, first_examples, weight_range
 from nncfx.targets import hardware_named
 
 WEIGHT = torch.randn(4, 3, 2, generator=torch.Generator().manual_seed(0))
@@ -54,6 +54,12 @@ def test_other_methods_are_applied_channel_by_channel() -> None:
     _, high = weight_range(WEIGHT, request, spec)
     single = [weight_range(row, request, spec.replace(axis=None))[1] for row in WEIGHT]
     assert torch.equal(high, torch.stack(single))
+
+
+@pytest.mark.parametrize(("count", "taken"), [(1, [0]), (50, [0]), (51, [0, 2]), (900, [0, 2, 3])])
+def test_whole_batches_come_until_there_are_enough_examples(count: int, taken: list[int]) -> None:
+    batches = [torch.zeros(length, 2) for length in (50, 0, 40, 10)]
+    assert [id(one) for one in first_examples(batches, count)] == [id(batches[i]) for i in taken]
 
 
 def test_a_batch_of_no_examples_changes_nothing() -> None:
