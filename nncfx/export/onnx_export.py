@@ -61,6 +61,7 @@ from nncfx.quantization.placement.insertions import planned_target
 from nncfx.storage.formats.whole_file import check_destination, writing_files
 from nncfx.targets import Target, target_named
 from nncfx.tracing import ExampleInputs, as_call
+from nncfx.tracing.calls.module_check import require_module
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -122,9 +123,10 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
         output_names: names of its outputs, in their order; their keys by default.
 
     Raises:
-        ArgumentError: an unknown target, an operator set that it does not read, example inputs
-            that are missing or of the wrong kind, dynamic axes that they do not have, or names
-            that are not as many as the inputs or outputs, or not unique.
+        ArgumentError: no module, an unknown target, an operator set that it does not read,
+            example inputs that are missing or of the wrong kind, dynamic axes that they do not
+            have, or names that are not as many as the inputs or outputs, or not unique.
+        TracingError: the model is TorchScript.
         ExportError: the model is sharded or offloaded, does not run on `example_inputs`, uses an
             operation that has no ONNX form, or fixes an axis that was to stay open.
         StorageError: a folder is in place of the file, or it cannot be written.
@@ -205,7 +207,13 @@ def _require_packages() -> None:
 
 
 def export_target(model: nn.Module, target: str | Target | None) -> Target:
-    """Return the target that is named, or for which `model` is quantized."""
+    """Return the target that is named, or for which `model` is quantized.
+
+    Raises:
+        ArgumentError: `model` is no module, or there is no such target.
+        TracingError: it is TorchScript.
+    """
+    require_module(model, "export_onnx")
     planned = planned_target(model) if target is None else None
     if planned is not None and planned.opset is not None:
         return planned

@@ -7,11 +7,12 @@ from typing import cast
 import torch
 from torch import nn
 
-from nncfx.errors import ArgumentError, TracingError
+from nncfx.errors import TracingError
 from nncfx.network.network import STATE, NNCFNetwork, WrapState
 from nncfx.storage.models.sharded_models import gathered
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.inputs import ExampleInputs
+from nncfx.tracing.calls.module_check import require_module
 from nncfx.tracing.hooks.dynamic_class import ClassSpec, change_class, restore_class
 from nncfx.tracing.hooks.installation import unhooked, uninstall
 from nncfx.tracing.hooks.sites import Insertion
@@ -52,10 +53,7 @@ def wrap(
     >>> isinstance(model, NNCFNetwork), isinstance(model, nn.Sequential)
     (True, True)
     """
-    if not isinstance(model, nn.Module):
-        raise ArgumentError(
-            f"wrap takes an nn.Module, not a {type(model).__name__}. Pass the model itself.",
-        )
+    require_module(model, "wrap")
     with gathered(model):
         return _wrapped(model, example_inputs, further_inputs)
 

@@ -23,6 +23,7 @@ from nncfx.quantization.ranges.range_estimation import RangeRequest
 from nncfx.quantization.rounding.layer_rounding import round_weights
 from nncfx.tracing import ExampleInputs, WeightSite
 from nncfx.tracing.calls.model_copy import own_model
+from nncfx.tracing.calls.module_check import require_module
 
 __all__ = ["ALGORITHM", "quantize_weights"]
 
@@ -133,6 +134,7 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
 
     Source: Frantar et al. 2023, GPTQ; Badri and Shaji 2023, HQQ.
     """
+    require_module(model, "quantize_weights")
     batches = list(calibration_batches)
     _check(bits, group_size, method, has_batches=bool(batches))
     if not (isinstance(model, NNCFNetwork) or example_inputs is not None or batches):

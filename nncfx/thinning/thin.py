@@ -26,6 +26,7 @@ from nncfx.thinning.verification import verify
 from nncfx.thinning.work import Work
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.model_copy import whole_model
+from nncfx.tracing.calls.module_check import require_module
 
 __all__ = ["ThinResult", "thin"]
 
@@ -97,6 +98,7 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
     >>> thinned.removed, thinned.model[0].out_features
     ({'0': (0, 2)}, 2)
     """
+    require_module(model, "thin")
     if inplace:
         _check_in_place(model)
     model = whole_model(model)

@@ -10,7 +10,6 @@ from typing import Final
 import torch
 from torch import nn
 
-from nncfx.errors import ArgumentError
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.graph.operations import INPUT_FUNCTION, OUTPUT_FUNCTION
 from nncfx.hago.graph.model_copies import plain_copy
@@ -18,6 +17,7 @@ from nncfx.network import NNCFNetwork, wrap
 from nncfx.operators import operation_kind, operator_of
 from nncfx.quantization.preparation.batch_norm_folding import fold_batch_norms
 from nncfx.tracing import ExampleInputs
+from nncfx.tracing.calls.module_check import require_module
 
 __all__ = ["Node", "NodeKind", "QuantEdge", "QuantGraph", "prepare_graph"]
 
@@ -152,11 +152,7 @@ def prepare_graph(model: nn.Module, example_inputs: ExampleInputs) -> QuantGraph
         ArgumentError: `model` is no module, or carries hooks.
         TracingError: the model refuses the inputs.
     """
-    if not isinstance(model, nn.Module):
-        raise ArgumentError(
-            f"prepare_graph takes an nn.Module, not a {type(model).__name__}. "
-            "Pass the trained model itself.",
-        )
+    require_module(model, "prepare_graph")
     copied = plain_copy(model).cpu().eval()
     fold_batch_norms(copied, example_inputs)
     return graph_of(wrap(copied, example_inputs))

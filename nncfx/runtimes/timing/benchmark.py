@@ -61,6 +61,11 @@ def benchmark(
     """
     options = BuildOptions(threads=threads)
     chosen = runtime_named(runtime)
+    if not isinstance(model_or_path, (nn.Module, str, os.PathLike)):
+        raise ArgumentError(
+            f"benchmark takes a module or the path of an ONNX file, not a "
+            f"{type(model_or_path).__name__}.",
+        )
     if not isinstance(model_or_path, nn.Module) or chosen.reads_modules:
         with chosen.build(model_or_path, options) as session:
             return time_sessions({chosen.name: session}, example_inputs, plan=plan)[chosen.name]

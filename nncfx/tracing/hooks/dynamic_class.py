@@ -1,7 +1,9 @@
 """Dynamic subclasses: a module keeps its identity and gets hooks through its class."""
 
+import copy
 import copyreg
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from types import new_class
 from typing import Any, Final, SupportsIndex
@@ -33,7 +35,9 @@ __all__ = [
     "spec_of",
 ]
 
-_SPEC: Final = "_nncf_spec"
+_OURS: Final = "_nncf"
+_SPEC: Final = f"{_OURS}_spec"
+_DEEPCOPY: Final = "__deepcopy__"
 
 
 class HookedModule(nn.Module):
@@ -119,9 +123,10 @@ class HookedModule(nn.Module):
 
     @override
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        reduced: Any = super().__reduce_ex__(protocol)
-        function, args, *rest = reduced
         spec = spec_of(self)
+        with _as_original(self):
+            reduced: Any = self.__reduce_ex__(protocol)  # that of the original class
+        function, args, *rest = reduced
         if function is copyreg.__newobj__:  # type: ignore[attr-defined]  # the stubs lack it
             return (_revive, (_parts(spec), *args[1:]), *rest)
         foreign = _parts(replace(spec, original=nn.Module))
@@ -193,6 +198,8 @@ def _dynamic_class(spec: ClassSpec) -> type[nn.Module]:
         body["forward"] = planned_forward(original.forward)
     elif spec.around is not Around.NOTHING:
         body["forward"] = direct_forward(original.forward, spec.around)
+    if hasattr(original, _DEEPCOPY):
+        body[_DEEPCOPY] = _copied_as_original
     for name in spec.entries:
         body[name] = reading_hooked(body.get(name, getattr(original, name)))
     made = new_class(
@@ -222,6 +229,32 @@ def restore_class(module: nn.Module) -> None:
     module.__class__ = original_class(module)
 
 
+@contextmanager
+def _as_original(module: nn.Module) -> Iterator[None]:
+    """Let `module` be of its original class in the block.
+
+    Modules of torch.fx make a new class when they are copied, and change their own when they are
+    pickled.
+    """
+    dynamic = type(module)
+    restore_class(module)
+    try:
+        yield
+    finally:
+        module.__class__ = dynamic
+
+
+def _copied_as_original(module: HookedModule, memo: dict[int, Any]) -> nn.Module:
+    """Return a copy by the original class's own `__deepcopy__`, with the hooks."""
+    spec = spec_of(module)
+    with _as_original(module):
+        copied: nn.Module = getattr(module, _DEEPCOPY)(memo)
+    ours = {name: value for name, value in vars(module).items() if name.startswith(_OURS)}
+    vars(copied).update(copy.deepcopy(ours, memo))
+    change_class(copied, replace(spec, original=type(copied)))
+    return copied
+
+
 def _revive(parts: tuple[Any, ...], *args: Any) -> nn.Module:
     made = _dynamic_class(ClassSpec(*parts))
     return made.__new__(made, *args)
@@ -231,5 +264,8 @@ def _revive_foreign(
     parts: tuple[Any, ...], function: Callable[..., nn.Module], args: tuple[Any, ...]
 ) -> nn.Module:
     module = function(*args)
+    registered = module._modules  # noqa: SLF001 (by torch.fx, which sets attributes one by one)
+    for name in [one for one in registered if one.startswith(_OURS)]:
+        vars(module)[name] = registered.pop(name)
     change_class(module, replace(ClassSpec(*parts), original=original_class(module)))
     return module

@@ -1,6 +1,8 @@
 """Promises of nncfx.tracing.hooks.dynamic_class."""
 
+import copy
 import gc
+import io
 import weakref
 
 import pytest
@@ -101,3 +103,39 @@ def test_a_weight_with_hooks_keeps_its_shape() -> None:
     model[2].weight = nn.Parameter(torch.ones(2, 16))
     with pytest.raises(TracingError, match=r"cannot become of shape \(5, 16\)"):
         model[2].weight = nn.Parameter(torch.ones(5, 16))
+
+
+def test_modules_of_fx_are_copied_and_pickled_with_their_hooks() -> None:
+    torch.manual_seed(0)
+    inputs = torch.randn(4, 3)
+    traced = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)))
+    item = {"algorithm": "magnitude_sparsity", "sparsity_init": 0.5}
+    _, model = nncfx.create_compressed_model(traced, {"compression": item}, inputs)
+    expected, file = model(inputs), io.BytesIO()
+    torch.save(model, file)
+    copied = copy.deepcopy(copy.deepcopy(model))
+    read = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
+    assert torch.equal(model(inputs), expected)  # torch.save left it as it was
+    for other in (copied, read):
+        assert torch.equal(other(inputs), expected)
+        assert [str(one.site) for one in other.nncf.hooks] == ["0.weight", "2.weight"]
+        nncfx.unwrap(other)
+        assert not torch.equal(other(inputs), expected)
+    assert torch.equal(model(inputs), expected)
+
+
+def test_channels_of_a_module_of_fx_are_thinned() -> None:
+    torch.manual_seed(0)
+    traced = torch.fx.symbolic_trace(
+        nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3))
+    )
+    images = torch.randn(2, 3, 8, 8)
+    item = {
+        "algorithm": "filter_pruning",
+        "pruning_init": 0.5,
+        "params": {"prune_first_conv": True},
+    }
+    _, model = nncfx.create_compressed_model(traced, {"compression": item}, images)
+    thin = nncfx.thin(model).model
+    assert thin.get_submodule("0").out_channels == 4
+    torch.testing.assert_close(thin(images), model.eval()(images))

@@ -1,0 +1,44 @@
+"""All that takes a module says what it cannot take."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import nncfx
+from nncfx.errors import ArgumentError, TracingError
+from nncfx.quantization import quantize_weights
+
+INPUTS = torch.randn(2, 4)
+TAKERS: dict[str, Callable[[nn.Module], object]] = {
+    "wrap": lambda model: nncfx.wrap(model, INPUTS),
+    "thin": lambda model: nncfx.thin(model, INPUTS),
+    "quantize_weights": lambda model: quantize_weights(model, example_inputs=INPUTS),
+    "export_onnx": lambda model: nncfx.export_onnx(model, "never.onnx", INPUTS),
+}
+
+
+@pytest.mark.parametrize("name", TAKERS)
+def test_what_is_no_module_is_named(name: str) -> None:
+    exported = torch.export.export(nn.Linear(4, 2), (INPUTS,))
+    message = (
+        f"{name} takes an nn.Module, not a ExportedProgram. Pass the module that was exported"
+    )
+    with pytest.raises(ArgumentError, match=message):
+        TAKERS[name](exported)  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(ArgumentError, match=f"{name} takes .* a Tensor. Pass the model itself"):
+        TAKERS[name](INPUTS)  # type: ignore[arg-type]  # on purpose
+
+
+@pytest.mark.parametrize("name", TAKERS)
+def test_scripts_are_refused(name: str) -> None:
+    with pytest.warns(DeprecationWarning, match="torch.jit.trace"):
+        script = torch.jit.trace(nn.Linear(4, 2), INPUTS)
+    with pytest.raises(TracingError, match=f"{name} cannot take a TopLevelTracedModule"):
+        TAKERS[name](script)
+
+
+def test_a_benchmark_takes_paths_and_modules() -> None:
+    with pytest.raises(ArgumentError, match="a module or the path of an ONNX file, not a Tensor"):
+        nncfx.benchmark(INPUTS, INPUTS)  # type: ignore[arg-type]  # on purpose
