@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from nncfx.schemes.wide_floats import wide
 
-__all__ = ["input_moments"]
+__all__ = ["input_moments", "moments_by_part"]
 
 
 def input_moments(entering: Tensor, module: nn.Module, *, images: int = 1) -> Tensor:
@@ -22,21 +22,33 @@ def input_moments(entering: Tensor, module: nn.Module, *, images: int = 1) -> Te
     Returns:
         groups x m x m, where m is the length of a row of the flattened weight; float32 at least.
     """
+    (whole,) = moments_by_part(entering, module, None, images=images)
+    return whole
+
+
+def moments_by_part(
+    entering: Tensor, module: nn.Module, width: int | None, *, images: int = 1
+) -> list[Tensor]:
+    """Return the blocks of `input_moments` on its diagonal, as wide as `width`; the last is less.
+
+    One block for all without a width. What is not on these blocks is never computed.
+    """
     entering = wide(entering)
     if not isinstance(module, nn.Conv1d | nn.Conv2d):
-        rows = entering.reshape(-1, entering.shape[-1])
-        return (rows.T @ rows).unsqueeze(0)
+        rows = entering.reshape(1, -1, entering.shape[-1])
+        return [one.mT @ one for one in torch.split(rows, width or rows.shape[2], 2)]
     mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
     sizes: list[tuple[int, ...]] = [module.kernel_size, module.dilation, module.stride]
     is_flat = isinstance(module, nn.Conv1d)
     if is_flat:
         sizes = [(1, *one) for one in sizes]
-    total = torch.zeros((), device=entering.device)
+    totals: list[Tensor] = []
     for part in torch.split(entering, images):
         padded = F.pad(part, module._reversed_padding_repeated_twice, mode)  # noqa: SLF001 (torch's own padding, "same" included)
         image = padded.unsqueeze(2) if is_flat else padded
         patches = F.unfold(image, sizes[0], sizes[1], 0, sizes[2])
         grouped = patches.view(len(patches), module.groups, -1, patches.shape[2])
         grouped = grouped.permute(1, 2, 0, 3).flatten(2)
-        total = total + grouped @ grouped.mT
-    return total
+        found = [one @ one.mT for one in torch.split(grouped, width or grouped.shape[1], 1)]
+        totals = [a + b for a, b in zip(totals, found, strict=True)] if totals else found
+    return totals

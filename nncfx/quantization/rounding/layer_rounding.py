@@ -1,5 +1,6 @@
 """Round the weights of a quantized model by what its layers read: GPTQ or AdaRound, in place."""
 
+import itertools
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings
 from nncfx.quantization.rounding.block_reconstruction import reconstruct_blocks
 from nncfx.quantization.rounding.curvature import curvature
 from nncfx.quantization.rounding.gptq import round_matrix
-from nncfx.quantization.rounding.input_moments import input_moments
+from nncfx.quantization.rounding.input_moments import moments_by_part
 from nncfx.tracing import ExampleInputs, PreSite, Site, WeightSite
 
 __all__ = ["ROUNDINGS", "Rounding", "round_weights"]
@@ -37,6 +38,9 @@ ROUNDINGS: tuple[Rounding, ...] = ("gptq", "adaptive")
 _FUNCTIONS = LINEAR_LAYERS | functions_of("conv")
 _MOST_AXES = 4  # of a weight: kernels of two axes
 _NAMED = 3
+_WIDEST = 4096
+"""Inputs whose moments are taken together. Those of a wider layer (VGG's first linear one reads
+25,088) would fill the memory: its errors are made up for within so many inputs."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -109,6 +113,13 @@ class _Rounded:
             return spec
         return spec.replace(columns=False, axis=None if spec.axis is None else 0)
 
+    @property
+    def width(self) -> int:
+        """How many inputs are taken together: whole groups of one scale."""
+        inputs, unit = self.layer.rows[0].numel(), self.spec.group or 1
+        parts = -(-inputs // _WIDEST)
+        return -(-inputs // (parts * unit)) * unit
+
 
 def _warn_nearest(
     model: NNCFNetwork, rounded: set[WeightSite], method: str, most_bits: int
@@ -159,12 +170,15 @@ def _by_moments(
     found: list[_Rounded],
     batches: Iterable[ExampleInputs],
 ) -> dict[str, float]:
-    sums: dict[str, Tensor] = {}
+    sums: dict[str, list[Tensor]] = {}
 
     def adding(one: _Rounded) -> Note:
         def note(entering: Tensor) -> None:
-            moments = input_moments(entering, one.layer.module)
-            sums[one.address] = sums.get(one.address, 0.0) + moments
+            found = moments_by_part(entering, one.layer.module, one.width)
+            known = sums.get(one.address)
+            sums[one.address] = (
+                [a + b for a, b in zip(known, found, strict=True)] if known else found
+            )
 
         return note
 
@@ -178,23 +192,38 @@ def _by_moments(
 
 
 @torch.no_grad()
-def _compensate(one: _Rounded, moments: Tensor) -> float:
-    """Round by GPTQ, group by group of the layer; return the share of the error that is left."""
+def _compensate(one: _Rounded, moments: list[Tensor]) -> float:
+    """Round by GPTQ, part by part of the layer; return the share of the error that is left.
+
+    Args:
+        one: The layer.
+        moments: Of each part of the inputs: groups x i x i.
+    """
     weight = one.layer.rows.contiguous()
-    scale, zero_point = one.grid
-    spec = one.spec
-    count = len(weight) // len(moments)
-    parts, errors = [], torch.zeros(2, dtype=torch.float64)
-    for number, moment in enumerate(moments):
+    matrix, errors = weight.flatten(1), torch.zeros(2, dtype=torch.float64)
+    new, count = torch.empty_like(matrix), len(weight) // len(moments[0])
+    for number, (part, moment) in itertools.product(range(len(moments[0])), enumerate(moments)):
         rows = slice(number * count, (number + 1) * count)
-        own = scale, zero_point
-        if spec.axis is not None:
-            own = scale[rows], zero_point[rows]
-        found = round_matrix(weight[rows].flatten(1), curvature(moment), *own, spec)
-        parts.append(found.values.view_as(weight[rows]))
+        columns = slice(part * one.width, (part + 1) * one.width)
+        scale, zero_point = (_of_part(each, matrix, rows, columns, one.spec) for each in one.grid)
+        known = curvature(moment[number])
+        found = round_matrix(
+            matrix[rows, columns].contiguous(), known, scale, zero_point, one.spec
+        )
+        new[rows, columns] = found.values
         errors += torch.stack([found.errors.sum(), found.nearest_errors.sum()])
-    one.layer.take(torch.cat(parts))
+    one.layer.take(new.view_as(weight))
     return float(errors[0] / errors[1]) if errors[1] > 0 else 1.0
+
+
+def _of_part(
+    value: Tensor, matrix: Tensor, rows: slice, columns: slice, spec: QuantizerSpec
+) -> Tensor:
+    """Return the scales or zero points of a part of a weight, o x i."""
+    if spec.group is not None:
+        groups = slice(columns.start // spec.group, -(-columns.stop // spec.group))
+        return value.view(len(matrix), -1)[rows, groups].reshape(-1)
+    return value if spec.axis is None else value[rows]
 
 
 def _learned(

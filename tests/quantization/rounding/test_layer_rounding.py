@@ -10,13 +10,16 @@ from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.preparation.layer_chains import find_layers
+from nncfx.quantization.rounding import layer_rounding
 from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings
+from nncfx.quantization.rounding.gptq import gptq
 from nncfx.quantization.rounding.input_moments import input_moments
 from nncfx.quantization.rounding.layer_rounding import (
     ROUNDINGS,
     Rounding,
     round_weights,
 )
+from nncfx.quantization.weight_only import quantize_weights
 from nncfx.tracing import Insertion, Priority, WeightSite
 
 
@@ -94,6 +97,37 @@ def test_moments_tell_the_error_of_any_change_of_the_weight(
     rows = change.flatten(1).view(len(moments), -1, moments.shape[-1])
     told = torch.einsum("gom, gmk, gok ->", rows, moments, rows)
     torch.testing.assert_close(told, (model(inputs) - before).square().sum().detach())
+
+
+@pytest.mark.parametrize("group", [None, 4])
+def test_errors_of_a_wide_layer_are_made_up_for_within_parts_of_its_inputs(
+    group: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layer_rounding, "_WIDEST", 9)  # 20 inputs: 7 + 7 + 6, or 8 + 8 + 4
+    torch.manual_seed(0)
+    inputs, layer = torch.randn(64, 20).cumsum(1), nn.Linear(20, 6)
+    weight = layer.weight.detach().clone()
+    model = quantize_weights(nn.Sequential(layer), example_inputs=inputs, group_size=group)
+    (hook,) = [one.hook for one in model.nncf.hooks if isinstance(one.hook, Quantizer)]
+    round_weights(model, [inputs])
+    width = 7 if group is None else 8
+    for start in range(0, 20, width):
+        part = slice(start, start + width)
+        seen, scale, zero = inputs[:, part], hook.scale, hook.zero_point
+        if group is not None:
+            groups = slice(start // group, (start + width) // group)
+            scale, zero = (one.view(6, 5)[:, groups].reshape(-1) for one in (scale, zero))
+        expected = gptq(weight[:, part].contiguous(), seen.T @ seen, scale, zero, hook.spec)
+        assert torch.equal(model.get_parameter("0.weight")[:, part], expected)
+
+
+def test_filters_of_groups_are_rounded_in_parts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, exact = images(), network().eval()
+    model = with_weight_quantizers(network(), inputs)
+    nearest = (model(inputs) - exact(inputs)).square().mean()
+    monkeypatch.setattr(layer_rounding, "_WIDEST", 5)  # of 27, 9 and 32 inputs
+    round_weights(model, [inputs])
+    assert (model(inputs) - exact(inputs)).square().mean() < nearest
 
 
 def test_a_weight_with_another_hook_stays() -> None:
