@@ -23,7 +23,7 @@ from nncfx.quantization.ranges.range_estimation import RangeRequest
 from nncfx.quantization.rounding.layer_rounding import round_weights
 from nncfx.tracing import ExampleInputs, WeightSite
 from nncfx.tracing.calls.model_copy import own_model
-from nncfx.tracing.calls.module_check import require_module
+from nncfx.tracing.calls.module_check import parametrization_mend, require_module
 
 __all__ = ["ALGORITHM", "quantize_weights"]
 
@@ -221,11 +221,7 @@ def _plan(
                 operations=(*before, operation.address),
                 scales=scales,
             )
-    if not planned:
-        raise GraphError(
-            "The model has no linear, convolutional, recurrent or embedding layer outside of "
-            "ignored_scopes whose weight is a parameter, so there is nothing to quantize.",
-        )
+    _check_found(model, planned)
     left = {
         name: operation
         for name, operation in in_float.items()
@@ -241,6 +237,17 @@ def _plan(
         ),
         algorithm=ALGORITHM,
     )
+
+
+def _check_found(model: NNCFNetwork, planned: Mapping[str, PlannedQuantizer]) -> None:
+    mend = parametrization_mend(model)
+    if not planned:
+        raise GraphError(
+            "The model has no linear, convolutional, recurrent or embedding layer outside of "
+            "ignored_scopes whose weight is a parameter, so there is nothing to quantize." + mend,
+        )
+    if mend:
+        _LOGGER.warning("quantize_weights leaves weights alone that are no parameters.%s", mend)
 
 
 def _range_of(planned: PlannedQuantizer) -> RangeRequest:

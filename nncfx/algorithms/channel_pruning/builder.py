@@ -25,6 +25,7 @@ from nncfx.graph import Operation
 from nncfx.graph.channels import Channels
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, Priority, WeightSite
+from nncfx.tracing.calls.module_check import parametrization_mend
 
 __all__ = ["ChannelPruningBuilder", "GroupPruningBuilder"]
 
@@ -67,7 +68,7 @@ class ChannelPruningBuilder(Builder[C]):
                 f"{self.config.algorithm} finds no channels that it may remove: "
                 f"{reasons or 'no operation produces any'}. Widen the scopes, set "
                 "'prune_first_conv' or 'prune_downsample_convs' of filter_pruning, or take the "
-                "item out.",
+                f"item out.{parametrization_mend(model)}",
             )
         self._warn_fixed_channels(subject.channels)
         axes: dict[str, set[int]] = {}

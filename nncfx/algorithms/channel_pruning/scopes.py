@@ -145,12 +145,16 @@ def producing_operations(
 ) -> list[list[Operation]]:
     """Return, for each set of `channels`, the operations that make it with a parameter."""
     names = aliases(model)
+
+    def first_name(name: str) -> str:
+        return names.get(name, (name,))[0]  # a buffer has one
+
     readers: dict[str, list[Operation]] = {}
     for one in graph.operations:
         for parameter in one.parameters.values():
-            readers.setdefault(names.get(parameter, (parameter,))[0], []).append(one)
+            readers.setdefault(first_name(parameter), []).append(one)
     return [
-        [o for m in one.by_role(Role.PRODUCER) for o in readers.get(names[m.parameter][0], ())]
+        [o for m in one.by_role(Role.PRODUCER) for o in readers.get(first_name(m.parameter), ())]
         for one in channels.group_sets
     ]
 

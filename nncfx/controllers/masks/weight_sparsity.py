@@ -1,6 +1,7 @@
 """What the algorithms that zero single weights share: their plan and their statistics."""
 
 import dataclasses
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, final
 
@@ -19,6 +20,7 @@ from nncfx.controllers.base.weights import (
 from nncfx.errors import CompressionError
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, Priority
+from nncfx.tracing.calls.module_check import parametrization_mend
 
 __all__ = [
     "LayerSparsity",
@@ -27,6 +29,8 @@ __all__ = [
     "sparsity_statistics",
     "weights_in_scope",
 ]
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @final
@@ -125,11 +129,14 @@ def weights_in_scope(
     """
     found = operation_weights(model, model.nncf.graph.operations, builder.considered(model))
     weights = [weight for weight in found if takes(weight)]
+    algorithm, mend = builder.config.algorithm, parametrization_mend(model)
     if not weights:
         raise CompressionError(
-            f"{builder.config.algorithm} finds no weight to work on: no {kind} lies within the "
-            "scopes. Widen 'target_scopes', or take the item out of the config.",
+            f"{algorithm} finds no weight to work on: no {kind} lies within the scopes. Widen "
+            f"'target_scopes', or take the item out of the config.{mend}",
         )
+    if mend:
+        _LOGGER.warning("%s leaves weights alone that are no parameters.%s", algorithm, mend)
     return weights
 
 

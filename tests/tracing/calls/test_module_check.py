@@ -1,5 +1,6 @@
 """All that takes a module says what it cannot take."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from torch import nn
 
 import nncfx
-from nncfx.errors import ArgumentError, TracingError
+from nncfx.errors import ArgumentError, CompressionError, GraphError, TracingError
 from nncfx.quantization import quantize_weights
 
 INPUTS = torch.randn(2, 4)
@@ -42,3 +43,26 @@ def test_scripts_are_refused(name: str) -> None:
 def test_a_benchmark_takes_paths_and_modules() -> None:
     with pytest.raises(ArgumentError, match="a module or the path of an ONNX file, not a Tensor"):
         nncfx.benchmark(INPUTS, INPUTS)  # type: ignore[arg-type]  # on purpose
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated:FutureWarning")
+@pytest.mark.parametrize(
+    ("normed", "mend"),
+    [
+        (nn.utils.parametrizations.weight_norm, "parametrize.remove_parametrizations"),
+        (nn.utils.weight_norm, "torch.nn.utils.remove_weight_norm"),
+    ],
+)
+def test_computed_weights_are_told_with_what_makes_parameters_of_them(
+    normed: Callable[[nn.Module], nn.Module], mend: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, item = nn.Sequential(normed(nn.Linear(4, 2))), {"algorithm": "magnitude_sparsity"}
+    told = rf"A parametrization computes the weight of '0': .*{mend}"
+    with pytest.raises(CompressionError, match=told):
+        nncfx.create_compressed_model(model, {"compression": item}, INPUTS)
+    with pytest.raises(GraphError, match=told):
+        quantize_weights(model, example_inputs=INPUTS)
+    mixed = nn.Sequential(normed(nn.Linear(4, 4)), nn.Linear(4, 2))
+    quantize_weights(mixed, example_inputs=INPUTS)
+    nncfx.create_compressed_model(mixed, {"compression": item}, INPUTS)
+    assert len(re.findall(told, caplog.text)) == 2
