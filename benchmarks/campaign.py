@@ -284,6 +284,9 @@ def status_command(_: argparse.Namespace, runs: list[Run]) -> None:
     for run in runs:
         place = Place(run)
         rows = place.progress()
+        if place.is_done and not rows:  # trained elsewhere, or the folder was cleaned
+            print(f"{run.name}: done, seed {run.seed}")
+            continue
         last = rows[-1] if rows else {"step": 0, "examples_per_s": 0.0, "seconds": 0.0}
         left = (run.steps - last["step"]) * run.batch / max(last["examples_per_s"], 1e-9) / _MINUTE
         rest = f", {left:.0f} min left" if rows and not place.is_done else ""

@@ -84,6 +84,8 @@ def round_weights(
     found = _roundable(model, most_bits)
     needs = "linear layer or convolution of 1 or 2 axes whose weight one quantizer alone changes"
     warn_if_none(found, f"Rounding by '{method}'", needs)
+    if not found:
+        return {}
     _warn_nearest(
         model, {WeightSite(one.layer.name, "weight") for one in found}, method, most_bits
     )
