@@ -8,6 +8,7 @@ from nncfx.export.ir.fake_quantize import is_fake_quantize
 from nncfx.export.ir.integer_weights import integer_weights, store
 from nncfx.export.passes.clamps import clamp_by_quantizers
 from nncfx.export.passes.constant_folding import store_constant_values
+from nncfx.export.passes.decoded_weights import decode_on_loading
 from nncfx.export.passes.embeddings import look_up_integers, share_tied_tables
 from nncfx.export.passes.float32_upcast import upcast_to_float32
 from nncfx.export.passes.folded_norms import fold_batch_norms
@@ -188,6 +189,13 @@ PASSES: Final[tuple[ExportPass, ...]] = (
         run=lambda draft: add_fusion_barriers(draft.graph),
         requires=("no fake quantizers",),
         applies=_works_around("add_fusion_barriers"),
+    ),
+    ExportPass(
+        name="decode_on_loading",
+        reason="weights of layers in float would be decoded anew in each call",
+        run=lambda draft: decode_on_loading(draft.graph),
+        requires=("no fake quantizers",),
+        applies=_works_around("decode_on_loading"),
     ),
     ExportPass(
         name="pack_int4",

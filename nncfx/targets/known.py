@@ -156,7 +156,7 @@ _ONNXRUNTIME: Final = Target(
     sigmoid_tables=True,
     block_weights=True,
     folds_casts_of_weights=True,
-    workarounds=("clamp_by_quantizers", "add_fusion_barriers"),
+    workarounds=("clamp_by_quantizers", "add_fusion_barriers", "decode_on_loading"),
     saturation_mend=(
         "Without quantizing or training again: let the session have the config entry "
         "'session.x64quantprecision' with '1', as nncfx's own runtime has. Or, which is faster "

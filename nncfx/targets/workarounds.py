@@ -97,6 +97,15 @@ WORKAROUNDS: Final = (
         "qlinear_softmax.cc",
     ),
     Workaround(
+        name="decoded_in_each_call",
+        applied_by="decode_on_loading",
+        runtime="onnxruntime",
+        seen="1.32.0",
+        habit="folds no DequantizeLinear of a constant, but decodes it in each call, also where "
+        "the layer that reads it computes in float",
+        link=f"{_ONNXRUNTIME}/optimizer/constant_folding.cc",
+    ),
+    Workaround(
         name="strides_moved",
         applied_by="subsample_pixels",
         runtime="openvino",

@@ -140,6 +140,16 @@ def strides_moved(folder: Path) -> bool:
     return of(2).count("f32") == 2
 
 
+def decoded_in_each_call(folder: Path) -> bool:
+    def kept(decode: str) -> set[str]:
+        graph = f"""g (float[1,4,8,8] x) => (float[1,6,8,8] y) {{ {decode}
+            y = Conv<kernel_shape = [1, 1]>(x, wd) }}"""
+        return operators(folder, graph, {"w": int8(6, 4, 1, 1)})
+
+    assert not {"Cast", "Mul"} & kept("wf = Cast<to = 1>(w) wd = Mul(wf, ws)")
+    return "DequantizeLinear" in kept(WEIGHT)
+
+
 def recurrent_weights_refused(folder: Path) -> bool:
     def path(quantizers: str, read: str) -> Path:
         graph = f"""g (float[5,2,8] x) => (float[5,1,2,6] y) {{ {quantizers}
@@ -163,6 +173,7 @@ CANARIES: tuple[Callable[[Path], bool], ...] = (
     results_read_twice,
     biases_make_products_flat,
     softmax_table_overflows,
+    decoded_in_each_call,
     strides_moved,
     recurrent_weights_refused,
 )

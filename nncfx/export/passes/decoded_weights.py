@@ -1,0 +1,80 @@
+"""Decode the weights of layers that compute in float when the file is loaded, not in each call."""
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from nncfx.export.ir.graph_edits import (
+    add_constant,
+    constant_of,
+    consumers,
+    input_of,
+    replace_node,
+)
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+__all__ = ["decode_on_loading"]
+
+_RECURRENT: Final = frozenset({"GRU", "LSTM", "RNN"})
+_CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose"})
+_MOVES: Final = frozenset({"Reshape", "Transpose", "Unsqueeze"})
+_DECODER: Final = "DequantizeLinear"
+
+
+def decode_on_loading(graph: "ir.Graph") -> None:
+    """Write, in place of a `DequantizeLinear` of a weight that no integer kernel reads, its steps.
+
+    ONNX Runtime folds a `Cast` and a `Mul` of constants when it loads a file, and no
+    `DequantizeLinear`, which it may fuse: of convolutions whose inputs are floats, and of
+    recurrent layers, it would decode the weights anew in each call, which takes as long as the
+    layers themselves. The file holds the same integers, and the numbers are the same bits.
+    """
+    for node in [one for one in graph if one.op_type == _DECODER and not one.domain]:
+        if _is_symmetric_weight(node) and _is_read_in_float(node):
+            _write_steps(node, graph)
+
+
+def _is_symmetric_weight(node: "ir.Node") -> bool:
+    values, scale = (constant_of(input_of(node, index)) for index in (0, 1))
+    zero = constant_of(input_of(node, 2)) if len(node.inputs) > 2 else np.zeros(1)  # noqa: PLR2004 (an option)
+    is_whole = "block_size" not in node.attributes
+    return is_whole and values is not None and scale is not None and not np.any(zero)
+
+
+def _is_read_in_float(node: "ir.Node") -> bool:
+    readers = consumers(node.outputs[0])
+    return bool(readers) and all(_reads_in_float(node.outputs[0], one) for one in readers)
+
+
+def _reads_in_float(weight: "ir.Value", reader: "ir.Node") -> bool:
+    if reader.domain:
+        return False
+    if reader.op_type in _MOVES:
+        return _is_read_in_float(reader)
+    if reader.op_type in _RECURRENT:
+        return True
+    entering = reader.inputs[0]
+    source = None if entering is None else entering.producer()
+    is_quantized = source is not None and source.op_type == _DECODER
+    return reader.op_type in _CONVOLUTIONS and entering is not weight and not is_quantized
+
+
+def _write_steps(node: "ir.Node", graph: "ir.Graph") -> None:
+    import onnx_ir as ir
+
+    stored, decoded = input_of(node), node.outputs[0]
+    values, scale = (constant_of(input_of(node, index)) for index in (0, 1))
+    assert values is not None and scale is not None  # noqa: S101, PT018 (it was asked)
+    if scale.ndim:
+        axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 1
+        scale = scale.reshape([-1 if one == axis else 1 for one in range(values.ndim)])
+    steps = add_constant(graph, f"{stored.name}_steps", scale)
+    cast = ir.node("Cast", [stored], {"to": steps.dtype or ir.DataType.FLOAT})
+    product = ir.node("Mul", [cast.outputs[0], steps])
+    for one in (cast, product):
+        one.metadata_props.update(node.metadata_props)
+        one.outputs[0].type, one.outputs[0].shape = decoded.type, decoded.shape
+    graph.insert_before(node, cast)
+    replace_node(node, product, graph)
