@@ -8,13 +8,12 @@ from nncfx.export.ir.fake_quantize import is_fake_quantize
 from nncfx.export.ir.integer_weights import integer_weights, store
 from nncfx.export.passes.clamps import clamp_by_quantizers
 from nncfx.export.passes.constant_folding import store_constant_values
-from nncfx.export.passes.decoded_weights import decode_on_loading
 from nncfx.export.passes.embeddings import look_up_integers, share_tied_tables
 from nncfx.export.passes.float32_upcast import upcast_to_float32
 from nncfx.export.passes.folded_norms import fold_batch_norms
+from nncfx.export.passes.folded_weights import decode_on_loading, pack_int4
 from nncfx.export.passes.fusion import arrange_quantizers
 from nncfx.export.passes.fusion_barriers import add_fusion_barriers
-from nncfx.export.passes.int4_packing import pack_int4
 from nncfx.export.passes.integer_biases import add_integer_biases
 from nncfx.export.passes.integer_forms import (
     leave_out_borders,
