@@ -43,20 +43,17 @@ def pack_int4(model: "ir.Model") -> None:
     import onnx_ir as ir
 
     graph = model.graph
-    if (model.opset_imports.get("") or 0) < _OPSET:
+    if not _casts_int4(model):
         return
     cast: dict[ir.Value, ir.Value] = {}
     for node in [one for one in graph if one.op_type == _DECODER and not one.domain]:
         stored = input_of(node)
-        values = constant_of(stored)
         if stored in cast:
             node.replace_input_with(0, cast[stored])
             continue
-        if values is None or values.dtype != np.int8 or values.size < _FEWEST:
+        packed = _packed(stored, graph)
+        if packed is None:
             continue
-        if values.min() < _LOWEST or values.max() > _HIGHEST or stored.dtype != ir.DataType.INT8:
-            continue
-        packed = add_constant(graph, f"{stored.name}_packed", values, ir.DataType.INT4)
         unpack = ir.node("Cast", [packed], {"to": ir.DataType.INT8})
         unpack.metadata_props.update(node.metadata_props)
         unpack.outputs[0].type, unpack.outputs[0].shape = stored.type, stored.shape
@@ -65,7 +62,23 @@ def pack_int4(model: "ir.Model") -> None:
         node.replace_input_with(0, unpack.outputs[0])
 
 
-def decode_on_loading(graph: "ir.Graph") -> None:
+def _casts_int4(model: "ir.Model") -> bool:
+    return (model.opset_imports.get("") or 0) >= _OPSET
+
+
+def _packed(stored: "ir.Value", graph: "ir.Graph") -> "ir.Value | None":
+    """Return a constant of int4 with the integers of `stored`; None where they are none."""
+    import onnx_ir as ir
+
+    values = constant_of(stored)
+    if values is None or values.dtype != np.int8 or values.size < _FEWEST:
+        return None
+    if values.min() < _LOWEST or values.max() > _HIGHEST or stored.dtype != ir.DataType.INT8:
+        return None
+    return add_constant(graph, f"{stored.name}_packed", values, ir.DataType.INT4)
+
+
+def decode_on_loading(model: "ir.Model") -> None:
     """Write, in place of a `DequantizeLinear` of a weight that no integer kernel reads, its steps.
 
     ONNX Runtime folds a `Cast` and a `Mul` of constants when it loads a file, and no
@@ -73,9 +86,9 @@ def decode_on_loading(graph: "ir.Graph") -> None:
     recurrent layers, it would decode the weights anew in each call, which takes as long as the
     layers themselves. The file holds the same integers, and the numbers are the same bits.
     """
-    for node in [one for one in graph if one.op_type == _DECODER and not one.domain]:
+    for node in [one for one in model.graph if one.op_type == _DECODER and not one.domain]:
         if _is_symmetric_weight(node) and _is_read_in_float(node):
-            _write_steps(node, graph)
+            _write_steps(node, model)
 
 
 def _is_symmetric_weight(node: "ir.Node") -> bool:
@@ -103,17 +116,20 @@ def _reads_in_float(weight: "ir.Value", reader: "ir.Node") -> bool:
     return reader.op_type in _CONVOLUTIONS and entering is not weight and not is_quantized
 
 
-def _write_steps(node: "ir.Node", graph: "ir.Graph") -> None:
+def _write_steps(node: "ir.Node", model: "ir.Model") -> None:
     import onnx_ir as ir
 
-    stored, decoded = input_of(node), node.outputs[0]
+    graph, stored, decoded = model.graph, input_of(node), node.outputs[0]
     values, scale = (constant_of(input_of(node, index)) for index in (0, 1))
     assert values is not None and scale is not None  # noqa: S101, PT018 (it was asked)
     if scale.ndim:
         axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 1
         scale = scale.reshape([-1 if one == axis else 1 for one in range(values.ndim)])
     steps = add_constant(graph, f"{stored.name}_steps", scale)
-    cast = ir.node("Cast", [stored], {"to": steps.dtype or ir.DataType.FLOAT})
+    packed = _packed(stored, graph) if _casts_int4(model) else None
+    cast = ir.node(
+        "Cast", [stored if packed is None else packed], {"to": steps.dtype or ir.DataType.FLOAT}
+    )
     product = ir.node("Mul", [cast.outputs[0], steps])
     for one in (cast, product):
         one.metadata_props.update(node.metadata_props)

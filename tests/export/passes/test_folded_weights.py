@@ -120,3 +120,16 @@ def test_what_an_integer_kernel_reads_and_other_runtimes_keep_their_pairs(tmp_pa
     for target in ("openvino", "tensorrt"):
         file = Path(nncfx.export_onnx(weights, tmp_path / "w.onnx", IMAGES, target=target).path)
         assert operators(file) == ["DequantizeLinear", "Conv"]
+
+
+def test_four_bits_of_a_layer_in_float_take_half_a_byte(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = quantize(Recurrent(nn.LSTM), [SERIES], preset="fast", weight_bits=4)
+    file = Path(nncfx.export_onnx(model, tmp_path / "file.onnx", SERIES).path)
+    assert stored_types(file) & {onnx.TensorProto.INT4, onnx.TensorProto.INT8} == {
+        onnx.TensorProto.INT4
+    }
+    session, left = loaded(file)
+    assert not {"Cast", "DequantizeLinear"} & set(left)
+    (found, *_) = session.run(None, {session.get_inputs()[0].name: SERIES.numpy()})
+    torch.testing.assert_close(torch.from_numpy(found), model(SERIES).detach(), rtol=0, atol=1e-5)
