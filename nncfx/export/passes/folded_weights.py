@@ -82,38 +82,34 @@ def decode_on_loading(model: "ir.Model") -> None:
     """Write, in place of a `DequantizeLinear` of a weight that no integer kernel reads, its steps.
 
     ONNX Runtime folds a `Cast` and a `Mul` of constants when it loads a file, and no
-    `DequantizeLinear`, which it may fuse: of convolutions whose inputs are floats, and of
-    recurrent layers, it would decode the weights anew in each call, which takes as long as the
-    layers themselves. The file holds the same integers, and the numbers are the same bits.
+    `DequantizeLinear`, which it may fuse: of recurrent layers, and of convolutions in files
+    without quantized activations, it would decode the weights anew in each call, which takes as
+    long as the layers themselves. The file holds the same integers, the numbers are the same bits.
     """
-    for node in [one for one in model.graph if one.op_type == _DECODER and not one.domain]:
-        if _is_symmetric_weight(node) and _is_read_in_float(node):
+    nodes = [one for one in model.graph if not one.domain]
+    # beside quantized activations a convolution's kernel is one of integers
+    is_float = all(one.op_type != "QuantizeLinear" for one in nodes)
+    layers = _RECURRENT | _CONVOLUTIONS if is_float else _RECURRENT
+    for node in [one for one in nodes if one.op_type == _DECODER]:
+        if _is_symmetric_weight(node) and _is_read_by(layers, node):
             _write_steps(node, model)
 
 
 def _is_symmetric_weight(node: "ir.Node") -> bool:
-    values, scale = (constant_of(input_of(node, index)) for index in (0, 1))
-    zero = constant_of(input_of(node, 2)) if len(node.inputs) > 2 else np.zeros(1)  # noqa: PLR2004 (an option)
-    is_whole = "block_size" not in node.attributes
-    return is_whole and values is not None and scale is not None and not np.any(zero)
-
-
-def _is_read_in_float(node: "ir.Node") -> bool:
-    readers = consumers(node.outputs[0])
-    return bool(readers) and all(_reads_in_float(node.outputs[0], one) for one in readers)
-
-
-def _reads_in_float(weight: "ir.Value", reader: "ir.Node") -> bool:
-    if reader.domain:
+    if "block_size" in node.attributes:
         return False
-    if reader.op_type in _MOVES:
-        return _is_read_in_float(reader)
-    if reader.op_type in _RECURRENT:
-        return True
-    entering = reader.inputs[0]
-    source = None if entering is None else entering.producer()
-    is_quantized = source is not None and source.op_type == _DECODER
-    return reader.op_type in _CONVOLUTIONS and entering is not weight and not is_quantized
+    found = [constant_of(one) for one in node.inputs if one is not None]
+    return all(one is not None for one in found) and not (len(found) > 2 and np.any(found[2]))  # noqa: PLR2004 (zero points, an option)
+
+
+def _is_read_by(layers: frozenset[str], node: "ir.Node") -> bool:
+    """Say whether all readers of a node are such layers, but for what moves its elements."""
+    readers = consumers(node.outputs[0])
+    return bool(readers) and all(
+        not one.domain
+        and (one.op_type in layers or (one.op_type in _MOVES and _is_read_by(layers, one)))
+        for one in readers
+    )
 
 
 def _write_steps(node: "ir.Node", model: "ir.Model") -> None:
