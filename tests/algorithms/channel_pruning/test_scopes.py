@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nncfx.algorithms.channel_pruning.scopes import Spared, spare
+from nncfx.algorithms.channel_pruning.scopes import Spared, producing_operations, spare
 from nncfx.channels.trace import analyze_channels
 from nncfx.graph.channels import Channels
 from nncfx.network import NNCFNetwork, wrap
@@ -80,3 +80,11 @@ def test_a_module_is_judged_by_its_stride(stride: int) -> None:
     what = Spared(first=False, downsampling=True)
     channels = spare(analyze_channels(model, INPUTS), model, graph, graph.operations, what)
     assert ("1.weight" in carriers(channels)) == (stride == 1)
+
+
+def test_buffers_that_make_a_weight_have_no_other_name() -> None:
+    orthogonal = nn.utils.parametrizations.orthogonal(nn.Linear(4, 4))
+    model = wrap(nn.Sequential(nn.Linear(3, 4), orthogonal), torch.ones(2, 3))
+    assert isinstance(model, NNCFNetwork)
+    made = producing_operations(model.nncf.channels, model, model.nncf.graph)
+    assert "Sequential/Linear[0]/linear_0" in {one.address for each in made for one in each}
