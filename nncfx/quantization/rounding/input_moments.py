@@ -29,9 +29,16 @@ def input_moments(entering: Tensor, module: nn.Module, *, images: int = 1) -> Te
 def moments_by_part(
     entering: Tensor, module: nn.Module, width: int | None, *, images: int = 1
 ) -> list[Tensor]:
-    """Return the blocks of `input_moments` on its diagonal, as wide as `width`; the last is less.
+    """Return the blocks of `input_moments` on its diagonal; what is beside them is not computed.
 
-    One block for all without a width. What is not on these blocks is never computed.
+    Args:
+        entering: As `input_moments` takes it, with `module` and `images`.
+        module: The layer.
+        width: Of a block, in inputs; the last may be narrower. None: one block is all.
+        images: So many are looked at together.
+
+    Returns:
+        Of each block groups x k x k, where k is its width; float32 at least.
     """
     entering = wide(entering)
     if not isinstance(module, nn.Conv1d | nn.Conv2d):

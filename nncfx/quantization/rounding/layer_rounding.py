@@ -70,7 +70,7 @@ def round_weights(
 
     Returns:
         By layer the squared error of its output as a share of that of rounding to nearest, at
-        most 1; by "adaptive" also times what is left of the error of its block.
+        most 1; where its inputs are taken in parts, without what is between these; by "adaptive" also times what is left of the error of its block.
 
     Raises:
         ArgumentError: `method` is not known, or there are no batches.
@@ -221,7 +221,7 @@ def _compensate(one: _Rounded, moments: list[Tensor]) -> float:
 def _of_part(
     value: Tensor, matrix: Tensor, rows: slice, columns: slice, spec: QuantizerSpec
 ) -> Tensor:
-    """Return the scales or zero points of a part of a weight, o x i."""
+    """Return those of the scales or zero points `value` that a part of `matrix`, o x i, has."""
     if spec.group is not None:
         groups = slice(columns.start // spec.group, -(-columns.stop // spec.group))
         return value.view(len(matrix), -1)[rows, groups].reshape(-1)
