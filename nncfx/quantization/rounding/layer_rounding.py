@@ -70,7 +70,8 @@ def round_weights(
 
     Returns:
         By layer the squared error of its output as a share of that of rounding to nearest, at
-        most 1; where its inputs are taken in parts, without what is between these; by "adaptive" also times what is left of the error of its block.
+        most 1; where inputs are taken in parts, without what is between these. By "adaptive" also
+        times what is left of the error of its block.
 
     Raises:
         ArgumentError: `method` is not known, or there are no batches.
