@@ -46,6 +46,7 @@ from torch.nn.functional import cross_entropy
 
 import nncfx
 from nncfx.thinning import ThinRecipe
+from nncfx.thinning.files.carried_recipes import recipes_of
 from nncfx.training import AugmentedImages, Training, TrainingProgress
 
 FOLDER: Final = ROOT / "out" / "campaign"
@@ -151,6 +152,9 @@ def _thinned(model: nn.Module) -> tuple[nn.Module, list[ThinRecipe]]:
 
 def _network(run: Run, data: Path) -> tuple[nn.Module, list[ThinRecipe]]:
     """Return the network that is trained, without the filters that go at once."""
+    if run.start and run.algorithm == "filters":
+        thin = loaded(RESULTS / f"{run.start}.nncfx", run.network, data)
+        return thin, list(recipes_of(thin))
     network = PRETRAINED[run.network].load(data)
     if not run.filters:
         return network, []
@@ -203,7 +207,7 @@ class Runner:
             _IMAGE.to(self._device),
             calibration_batches=[batches(step) for step in range(CALIBRATION_STEPS)],
         )
-        if run.start:
+        if run.start and run.algorithm != "filters":
             start = loaded(RESULTS / f"{run.start}.nncfx", run.network, self._data)
             begin_with(model, start)
         training = Training(controller, batches, cross_entropy, run.recipe(), place.checkpoint)
@@ -216,7 +220,8 @@ class Runner:
             return False
         trained = controller.strip().eval()
         if run.algorithm == "filters":
-            trained, recipes = _thinned(trained)
+            trained, recipe = _thinned(trained)
+            recipes += recipe
         if run.held_out:
             pixels, labels = held_out
             images = batches.normalised(pixels)

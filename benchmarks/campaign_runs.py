@@ -26,7 +26,8 @@ class Run:
         level: The compression level to reach; of "filters", the fraction of MACs to save.
         steps: Optimizer steps.
         start: The result file, in float16 and without its ending, whose weights are trained on;
-            the dense network's if empty. The teacher is the dense network in any case.
+            the dense network's if empty. The teacher is the dense network in any case, but for
+            "filters": these go from the thin network of `start`, which teaches, too.
         begin: The level at the beginning: that of `start`.
         bits: A result file for each: 16 for float16, fewer for weights that share a codebook of
             so many bits in each layer, found after training; of "quantization", the bits of
@@ -173,6 +174,20 @@ def _rb(run: Run) -> dict[str, Any]:
     }
 
 
+def _movement(run: Run) -> dict[str, Any]:
+    return {
+        "algorithm": "movement_sparsity",
+        "params": {
+            "warmup_start_epoch": 1,  # a score knows nothing before
+            "warmup_end_epoch": run.epoch(run.reach),
+            "sparsity_target": run.level,
+            "importance_regularization_factor": 0,
+            "enable_structured_masking": False,
+            "steps_per_epoch": run.recipe().steps_per_epoch,
+        },
+    }
+
+
 def _quantization(run: Run) -> dict[str, Any]:
     (bits,) = run.bits
     return {
@@ -186,6 +201,7 @@ ALGORITHMS: Final[Mapping[str, Callable[[Run], dict[str, Any]]]] = {
     "magnitude": _magnitude,
     "filters": _filters,
     "rb": _rb,
+    "movement": _movement,
     "quantization": _quantization,
 }
 """The item of a config, by algorithm."""

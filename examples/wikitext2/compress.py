@@ -11,6 +11,7 @@ import argparse
 import itertools
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import text
@@ -30,7 +31,6 @@ from nncfx.schemes import (
 
 LAYERS = ("embedding", "lstm", "linear")
 METHODS = ("DC", "DC fine-tuned", "L-C")
-SCHEMES = ("prune + float16", "block prune + float16")
 
 
 def arguments() -> argparse.Namespace:
@@ -46,7 +46,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--iterations", type=int, default=300, help="minibatches of an L step")
     parser.add_argument("--levels", type=float, nargs="+", default=[0.5, 0.7, 0.8])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
-    parser.add_argument("--schemes", nargs="+", choices=SCHEMES, default=SCHEMES)
+    parser.add_argument("--blocks", type=int, nargs="*", default=[10], help="widths; 10")
     parser.add_argument("--amp", choices=("bfloat16",), help="mixed precision in training")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser.parse_args()
@@ -111,12 +111,14 @@ def methods(options: argparse.Namespace, epoch: int) -> dict[str, Recovery]:
     return dict(zip(METHODS, (DC(), tuned, learned), strict=True))
 
 
-def schemes(hidden: int) -> dict[str, SchemeLike]:
-    """Return what is compared: single weights everywhere, and blocks of the LSTM's weights."""
+def schemes(widths: Sequence[int]) -> dict[str, SchemeLike]:
+    """Return what is compared: single weights everywhere, and rows of blocks in the LSTM."""
     half = Quantize("float16", layers=LAYERS)
-    blocks = BlockPrune(bs=(1, math.gcd(hidden, 10)), layers=("lstm",))
-    found = (Compose([Prune(layers=LAYERS), half]), Compose([blocks, half]))
-    return dict(zip(SCHEMES, found, strict=True))
+    found: dict[str, SchemeLike] = {"prune, float16": Compose([Prune(layers=LAYERS), half])}
+    for width in widths:
+        blocks = BlockPrune(bs=(1, width), layers=("lstm",))
+        found[f"1 x {width} blocks of the LSTM, float16"] = Compose([blocks, half])
+    return found
 
 
 def main() -> None:
@@ -137,11 +139,12 @@ def main() -> None:
     print("|---|---|---|---|---|---|", flush=True)
     path = options.output / "results.json"
     rows = json.loads(path.read_text()) if path.exists() else []
-    for name, level, method in itertools.product(options.schemes, options.levels, options.methods):
+    compared = schemes(options.blocks)
+    for name, level, method in itertools.product(compared, options.levels, options.methods):
         if any(row[:3] == [name, level, method] for row in rows):
             continue
         recovery = methods(options, len(data.train))[method]
-        found = recovery.recover(model, schemes(options.hidden)[name], level, data)
+        found = recovery.recover(model, compared[name], level, data)
         loss = text.log_perplexity(found.model, words.test)
         times = size / footprint_bytes(found.compressed)
         print(

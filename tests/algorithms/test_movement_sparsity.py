@@ -13,7 +13,7 @@ from nncfx.algorithms.movement_sparsity.controller import (
     ImportanceLoss,
     MovementSparsityController,
 )
-from nncfx.algorithms.movement_sparsity.mask import MovementMask, above, initial_threshold
+from nncfx.algorithms.movement_sparsity.mask import MovementMask, above, threshold_at
 from nncfx.controllers import CompressionStage
 from nncfx.errors import CompressionError, ConfigError
 from nncfx.tracing import ExampleInputs
@@ -71,8 +71,28 @@ def test_a_block_shares_its_score() -> None:
 def test_the_first_threshold_masks_a_thousandth_counting_blocks_by_their_size() -> None:
     # 3000 entries: 1000 single ones, and 2 blocks of 1000; the 4th smallest of all is 3.0
     singles, blocks = torch.arange(1000.0), torch.tensor([0.5, 5000.0])
-    assert initial_threshold([(singles, 1)]) == 1.0
-    assert initial_threshold([(singles, 1), (blocks, 1000)]) == 0.5
+    assert threshold_at(0.001, [(singles, 1)]) == 1.0
+    assert threshold_at(0.001, [(singles, 1), (blocks, 1000)]) == 0.5
+
+
+def test_a_level_that_is_asked_for_rises_as_a_cubic_and_is_met_exactly() -> None:
+    params = {"sparsity_target": 0.75, "enable_structured_masking": False}
+    controller, _ = applied(params=params)
+    masks = controller.masks.values()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for one in masks:
+            one.importance.copy_(torch.rand(one.importance.shape, generator=generator))
+    masked = []
+    for _epoch in range(4):
+        controller.scheduler.epoch_step()
+        for _step in range(2):
+            controller.scheduler.step()
+            masked.append(sum(int((one.effective() == 0).sum()) for one in masks))
+    # 48 + 24 weights; four steps of warm-up, from epoch 1 to epoch 3: 0.75 (1 - (1 - p)^3)
+    risen = [int(72 * 0.75 * (1 - (1 - share) ** 3)) for share in (0, 0.25, 0.5, 0.75)]
+    assert masked == [0, 0, *risen, 54, 54]
+    assert controller.statistics().level == 0.75
 
 
 def test_untrained_scores_mask_nothing_when_the_warm_up_begins_at_once() -> None:
@@ -202,11 +222,18 @@ def test_blocks_that_do_not_tile_a_weight_are_refused() -> None:
     [
         ("warmup_end_epoch", 1, "does not lie after 'warmup_start_epoch'"),
         ("init_importance_threshold", 2.0, "lies above 'final_importance_threshold'"),
+        ("sparsity_target", 1.0, r"must lie in \[0, 1\)"),
     ],
 )
 def test_a_warm_up_that_cannot_work_is_a_fault(key: str, value: float, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         MovementSparsityParams.from_dict(PARAMS | {key: value})
+
+
+def test_a_level_beside_a_threshold_is_a_fault() -> None:
+    both = {"sparsity_target": 0.5, "final_importance_threshold": 0.1}
+    with pytest.raises(ConfigError, match=r"0.5 decides the thresholds.*would do nothing"):
+        MovementSparsityParams.from_dict(PARAMS | both)
 
 
 def test_a_key_of_another_mode_is_a_fault() -> None:

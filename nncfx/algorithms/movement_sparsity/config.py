@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from typing_extensions import override
 
 from nncfx.config.faults import Fault
-from nncfx.config.option import Limits, option, required
+from nncfx.config.option import LEVEL, Limits, option, required
 from nncfx.config.registry import TrainedAlgorithmConfig, register_algorithm_config
 from nncfx.config.section import Section
 
@@ -20,7 +20,8 @@ _EPOCH = Limits(minimum=0)
 class MovementSparsityParams(Section):
     """When movement sparsity works, and how strongly.
 
-    Source: NNCF 2.19, "Movement sparsity", as for all of this module.
+    Source: NNCF 2.19, "Movement sparsity", as for all of this module; `sparsity_target` is the
+    "Top-v" of Sanh et al., "Movement pruning", 2020, section 4.1, with their rising level.
     """
 
     warmup_start_epoch: float = required(
@@ -45,6 +46,12 @@ class MovementSparsityParams(Section):
         "the threshold at the start of the warm-up; one that masks 0.1 % if not given",
     )
     final_importance_threshold: float = option(0.0, "the threshold at the end of the warm-up")
+    sparsity_target: float | None = option(
+        None,
+        "the fraction of weights that is masked at the end of the warm-up: thresholds follow the "
+        "scores, in place of rising between two numbers",
+        limits=LEVEL,
+    )
     steps_per_epoch: int | None = option(
         None,
         "optimizer steps in an epoch; without it, the first epoch is used to count them",
@@ -66,6 +73,13 @@ class MovementSparsityParams(Section):
                 path="init_importance_threshold",
                 problem=f"{first} lies above 'final_importance_threshold', which is {last}; the "
                 "threshold never falls. Lower it, or leave it out.",
+            )
+        if self.sparsity_target is not None and (first is not None or last != 0):
+            yield Fault(
+                path="sparsity_target",
+                problem=f"{self.sparsity_target} decides the thresholds, so that "
+                "'init_importance_threshold' and 'final_importance_threshold' would do nothing. "
+                "Leave them out, or it.",
             )
 
 

@@ -22,7 +22,7 @@ from nncfx.algorithms.movement_sparsity.config import (
     MovementSparsityConfig,
     MovementSparsityParams,
 )
-from nncfx.algorithms.movement_sparsity.mask import MovementMask, initial_threshold
+from nncfx.algorithms.movement_sparsity.mask import MovementMask, threshold_at
 from nncfx.controllers import (
     CompressionLoss,
     CompressionStage,
@@ -41,6 +41,8 @@ __all__ = ["ImportanceLoss", "MovementScheduler", "MovementSparsityController"]
 
 ALGORITHM = MovementSparsityConfig.algorithm
 _LAYER_WEIGHT = 0.5
+_INITIAL_SPARSITY = 0.001
+"""What the first threshold masks, unless one is given."""
 
 
 @final
@@ -208,14 +210,18 @@ class MovementSparsityController(Controller):
         return self._risen(0.0, self.config.params.importance_regularization_factor, progress)
 
     def _threshold(self, progress: float) -> float:
-        scheduler = self._warm_up
+        params, scheduler = self.config.params, self._warm_up
+        if params.sparsity_target is not None:
+            return self._threshold_at(self._risen(0.0, params.sparsity_target, progress))
+        last = params.final_importance_threshold
         if scheduler.first_threshold is None:
-            pairs = [(one.importance, math.prod(one.block)) for one in self.masks.values()]
             # scores may be above the last threshold already, which never falls
-            last = self.config.params.final_importance_threshold
-            scheduler.first_threshold = min(initial_threshold(pairs), last)
-        last = self.config.params.final_importance_threshold
+            scheduler.first_threshold = min(self._threshold_at(_INITIAL_SPARSITY), last)
         return self._risen(scheduler.first_threshold, last, progress)
+
+    def _threshold_at(self, level: float) -> float:
+        pairs = [(one.importance, math.prod(one.block)) for one in self.masks.values()]
+        return threshold_at(level, pairs)
 
     def _risen(self, first: float, last: float, progress: float) -> float:
         power = self.config.params.power

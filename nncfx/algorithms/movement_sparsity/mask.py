@@ -9,9 +9,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-__all__ = ["MovementMask", "above", "initial_threshold"]
-
-_INITIAL_SPARSITY = 0.001
+__all__ = ["MovementMask", "above", "threshold_at"]
 
 
 def above(importance: Tensor, threshold: Tensor) -> Tensor:
@@ -26,13 +24,14 @@ def above(importance: Tensor, threshold: Tensor) -> Tensor:
     )
 
 
-def initial_threshold(importances: Sequence[tuple[Tensor, int]]) -> float:
-    """Return the threshold at which about 0.1 % of all entries are masked, none if all are equal.
+def threshold_at(level: float, importances: Sequence[tuple[Tensor, int]]) -> float:
+    """Return the threshold that masks at most `level` of all entries, none if all are equal.
 
     Args:
+        level: In [0, 1).
         importances: The scores of each weight, and how many entries share one.
 
-    >>> initial_threshold([(torch.arange(2000.0), 1)])
+    >>> threshold_at(0.001, [(torch.arange(2000.0), 1)])
     2.0
     """
     scores = torch.cat([one.detach().flatten() for one, _ in importances])
@@ -41,7 +40,7 @@ def initial_threshold(importances: Sequence[tuple[Tensor, int]]) -> float:
     )
     order = scores.argsort(stable=True)
     passed = shares[order].cumsum(0)
-    wanted = int(int(passed[-1]) * _INITIAL_SPARSITY) + 1
+    wanted = int(int(passed[-1]) * level) + 1
     return float(scores[order][int(torch.searchsorted(passed, wanted))])
 
 
