@@ -17,7 +17,7 @@ from pathlib import Path
 import text
 import torch
 from model import WordLSTM
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_file, save_file
 
 from nncfx.lc import DC, LC, DCFineTuned, Recovery, RecoveryData
 from nncfx.schemes import (
@@ -82,10 +82,11 @@ def trained(options: argparse.Namespace, words: text.Words, data: RecoveryData) 
     model = WordLSTM(words.vocabulary, options.hidden).to(options.device)
     kept = options.output / "dense.safetensors"
     if kept.exists():
-        load_model(model, kept)
+        model.load_state_dict(load_file(kept))
     else:
         train(model, data, options.epochs, options.amp)
-        save_model(model, kept)
+        # copies: on a GPU, cuDNN keeps the weights of an LSTM in one piece
+        save_file({name: one.clone() for name, one in model.state_dict().items()}, kept)
     return model.eval()
 
 
