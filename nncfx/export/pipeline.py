@@ -8,6 +8,7 @@ from nncfx.export.ir.fake_quantize import is_fake_quantize
 from nncfx.export.ir.integer_weights import integer_weights, store
 from nncfx.export.passes.clamps import clamp_by_quantizers
 from nncfx.export.passes.constant_folding import store_constant_values
+from nncfx.export.passes.dead_branches import leave_out_dead_branches
 from nncfx.export.passes.embeddings import look_up_integers, share_tied_tables
 from nncfx.export.passes.float32_upcast import upcast_to_float32
 from nncfx.export.passes.folded_norms import fold_batch_norms
@@ -27,8 +28,7 @@ from nncfx.export.passes.recurrent_weights import (
     write_gru_weights_in_float,
 )
 from nncfx.export.passes.silu import quantize_silu
-from nncfx.export.passes.space_to_depth_stem import use_space_to_depth_stem
-from nncfx.export.passes.subsampled_pixels import subsample_pixels
+from nncfx.export.passes.strides import subsample_pixels, use_space_to_depth_stem
 from nncfx.export.qdq import check_floats, remove_unused, write_pairs
 from nncfx.targets import Target
 
@@ -130,6 +130,12 @@ PASSES: Final[tuple[ExportPass, ...]] = (
         name="store_weights",
         reason="all others are integers behind a DequantizeLinear",
         run=_store,
+    ),
+    ExportPass(
+        name="leave_out_dead_branches",
+        reason="thinning leaves a channel of a branch that is pruned whole; its sum is a constant",
+        run=lambda draft: leave_out_dead_branches(draft.model),
+        always=True,
     ),
     ExportPass(
         name="use_global_pooling",

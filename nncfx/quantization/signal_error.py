@@ -26,6 +26,7 @@ _FEW_DB: Final = 10.0
 """Of signal over error: a tenth of the energy is error."""
 _NAMED: Final = 5
 _BYTE: Final = 8
+_LAYERS: Final = CONTRACTIONS | {"recurrent"}
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -99,14 +100,14 @@ def _has_narrow_weights(model: NNCFNetwork) -> bool:
 def quantizers_by_layer(model: NNCFNetwork) -> dict[str, frozenset[Quantizer]]:
     """Return the quantizers of the weights and inputs of each layer, by address.
 
-    A layer is a convolution or product with at least one of them. The quantizer of an input is
-    the nearest one on its way to the layer.
+    A layer is a convolution, product or recurrent layer with at least one of them. The quantizer
+    of an input is the nearest one on its way to the layer.
     """
     quantizers = quantizers_of(model)
     graph = model.nncf.graph
     found = {}
     for one in graph.operations:
-        if operation_kind(one.function) not in CONTRACTIONS:
+        if operation_kind(one.function) not in _LAYERS:
             continue
         own = {WeightSite.of(name) for name in one.parameters.values()}
         hooks = {quantizers[site] for site in own if site in quantizers}

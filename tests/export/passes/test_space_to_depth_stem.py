@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from nncfx.export import export_onnx
-from nncfx.export.passes.space_to_depth_stem import blocks_as_channels
+from nncfx.export.passes.strides import blocks_as_channels
 from nncfx.runtimes import BuildOptions, runtime_named
 
 

@@ -93,6 +93,20 @@ def test_a_layer_has_the_quantizers_of_its_weight_and_its_input() -> None:
     assert quantizers_by_layer(model)[SECOND] == {weight, relu}
 
 
+def test_a_recurrent_layer_has_those_of_all_its_matrices() -> None:
+    torch.manual_seed(0)
+    lstm = nn.LSTM(4, 8, num_layers=2)
+    model = nncfx.quantize(lstm, [torch.randn(5, 2, 4)])
+    matrices = {
+        quantizers_of(model)[WeightSite("", f"weight_{kind}_l{layer}")]
+        for kind in ("ih", "hh")
+        for layer in range(2)
+    }
+    assert quantizers_by_layer(model)["LSTM/lstm_0"] >= matrices
+    (found,) = layer_sensitivities(model, [torch.randn(5, 2, 4)]).values()
+    assert 20 < found < 60
+
+
 def test_the_quantizers_are_on_afterwards_and_nothing_is_changed() -> None:
     model = network()
     before = model(data())
