@@ -45,6 +45,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import nncfx
+from nncfx.algorithms.knowledge_distillation.controller import KnowledgeDistillationController
 from nncfx.thinning import ThinRecipe
 from nncfx.thinning.files.carried_recipes import recipes_of
 from nncfx.training import AugmentedImages, Training, TrainingProgress
@@ -151,14 +152,15 @@ def _thinned(model: nn.Module) -> tuple[nn.Module, list[ThinRecipe]]:
 
 
 def _network(run: Run, data: Path) -> tuple[nn.Module, list[ThinRecipe]]:
-    """Return the network that is trained, without the filters that go at once."""
+    """Return the network that is trained, without what is taken out at once."""
     if run.start and run.algorithm == "filters":
         thin = loaded(RESULTS / f"{run.start}.nncfx", run.network, data)
         return thin, list(recipes_of(thin))
     network = PRETRAINED[run.network].load(data)
-    if not run.filters:
+    config = run.thin_config()
+    if config is None:
         return network, []
-    controller, _ = nncfx.create_compressed_model(network, run.filters_config(), _IMAGE)
+    controller, _ = nncfx.create_compressed_model(network, config, _IMAGE)
     return _thinned(controller.strip().eval())
 
 
@@ -207,6 +209,10 @@ class Runner:
             _IMAGE.to(self._device),
             calibration_batches=[batches(step) for step in range(CALIBRATION_STEPS)],
         )
+        if run.branches and run.teacher_weight:
+            distillation = controller["knowledge_distillation"]
+            assert isinstance(distillation, KnowledgeDistillationController)  # noqa: S101 (so named)
+            distillation.learn_from(PRETRAINED[run.network].load(self._data))
         if run.start and run.algorithm != "filters":
             start = loaded(RESULTS / f"{run.start}.nncfx", run.network, self._data)
             begin_with(model, start)

@@ -46,6 +46,7 @@ class Run:
             them and writes no result. 0 for a run that counts.
         filters: Fraction of MACs whose filters are taken out before the first step; what is
             trained is the thin network, whose steps cost as much less.
+        branches: The same of residual branches, in place of filters.
         precision: As `Recipe.precision`: narrow networks may train faster in float32 even where
             the processor multiplies in bfloat16.
     """
@@ -71,6 +72,7 @@ class Run:
     held_out: int = 0
     filters: float = 0.0
     precision: Precision = "auto"
+    branches: float = 0.0
 
     def recipe(self) -> Recipe:
         """Return how to train."""
@@ -100,21 +102,27 @@ class Run:
         """Return the scheduler's epoch at a `fraction` of the steps."""
         return round(fraction * self.steps / self.recipe().steps_per_epoch)
 
-    def filters_config(self) -> dict[str, Any]:
-        """Return the config that takes out `filters` at once, to widths that CPUs compute best."""
+    def thin_config(self) -> dict[str, Any] | None:
+        """Return the config of what is taken out at once, if anything is.
+
+        Filters leave widths that CPUs compute best.
+        """
+        params = {"schedule": "baseline", "pruning_flops_target": self.filters or self.branches}
+        if self.filters:
+            params |= {
+                "filter_importance": "LAMP",
+                "all_weights": True,
+                "align": 16,
+                "align_down": True,
+                "prune_first_conv": True,
+            }
+        elif not self.branches:
+            return None
         return {
             "compression": {
-                "algorithm": "filter_pruning",
-                "pruning_init": self.filters,
-                "params": {
-                    "schedule": "baseline",
-                    "pruning_flops_target": self.filters,
-                    "filter_importance": "LAMP",
-                    "all_weights": True,
-                    "align": 16,
-                    "align_down": True,
-                    "prune_first_conv": True,
-                },
+                "algorithm": "filter_pruning" if self.filters else "branch_pruning",
+                "pruning_init": self.filters or self.branches,
+                "params": params,
             }
         }
 
@@ -125,7 +133,7 @@ class Run:
         Names, budgets and what is made of the trained weights can change without a new training.
         """
         no_matter = {"name", "minutes", "bits"}
-        younger = {"filters": 0.0, "precision": "auto"}  # than the first results
+        younger = {"filters": 0.0, "precision": "auto", "branches": 0.0}  # than the first results
         settings = {
             key: value
             for key, value in asdict(self).items()

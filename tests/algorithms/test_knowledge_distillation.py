@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from nncfx.algorithms.knowledge_distillation.controller import KnowledgeDistillationController
 from nncfx.algorithms.knowledge_distillation.loss import tempered_cross_entropy
 from nncfx.compressor import create_compressed_model
 from nncfx.controllers import Controller
-from nncfx.errors import CompressionError
+from nncfx.errors import ArgumentError, CompressionError
 from nncfx.network import NNCFNetwork
 
 
@@ -42,6 +43,30 @@ def test_a_squared_error_is_scaled_and_grows_as_the_student_moves_away() -> None
         model.bias += 0.5
     model(inputs)
     assert float(controller.compression_loss().detach()) == pytest.approx(10 * 0.25)
+
+
+def test_another_teacher_may_teach() -> None:
+    torch.manual_seed(0)
+    controller, model = applied(nn.Linear(3, 2), torch.ones(1, 3))
+    assert isinstance(controller, KnowledgeDistillationController)
+    teacher, inputs = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)), torch.randn(4, 3)
+    controller.learn_from(teacher)
+    with torch.no_grad():
+        expected = (model.train()(inputs) - teacher(inputs)).square().mean()
+    assert float(controller.loss().detach()) == pytest.approx(float(expected))
+    # it is a copy, without parameters of its own, and saved with the model
+    assert len(list(model.parameters())) == 2
+    teacher[0].weight.data.zero_()
+    assert float(controller.loss().detach()) == pytest.approx(float(expected))
+    kept = [one for name, one in model.state_dict().items() if "teacher" in name]
+    assert [tuple(one.shape) for one in kept] == [(8, 3), (8,), (2, 8), (2,)]
+
+
+def test_a_teacher_of_other_outputs_is_refused() -> None:
+    controller, _ = applied(nn.Linear(3, 2), torch.ones(1, 3))
+    assert isinstance(controller, KnowledgeDistillationController)
+    with pytest.raises(ArgumentError, match=r"\[\(1, 5\)\], and the model \[\(1, 2\)\]"):
+        controller.learn_from(nn.Linear(3, 5))
 
 
 def test_evaluation_and_no_forward_at_all_give_no_loss() -> None:

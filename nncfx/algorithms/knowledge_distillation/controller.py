@@ -4,15 +4,21 @@ Source: NNCF 2.19, "Knowledge distillation"; Hinton et al., "Distilling the know
 network", 2015, section 2.
 """
 
+import copy
 import dataclasses
 from typing import ClassVar, final
 
+import torch
 from torch import nn
 from typing_extensions import override
 
 from nncfx.algorithms.knowledge_distillation.config import KnowledgeDistillationConfig
 from nncfx.algorithms.knowledge_distillation.loss import DistillationLoss
 from nncfx.controllers import BaselineSchedule, Controller, EpochScheduler, Statistics, table
+from nncfx.errors import ArgumentError
+from nncfx.network import NNCFNetwork, unwrap
+from nncfx.tracing import as_call
+from nncfx.tracing.calls.tensors import tensors_in
 
 __all__ = ["DistillationStatistics", "KnowledgeDistillationController"]
 
@@ -63,6 +69,36 @@ class KnowledgeDistillationController(Controller):
         self.config = config
         self.compression_loss = self._distillation = loss
         self.scheduler = EpochScheduler(self, BaselineSchedule(target=0.0), 0)
+
+    def learn_from(self, teacher: nn.Module) -> None:
+        """Compare with `teacher`, not with the model before compression.
+
+        Such as the dense network of a model that was thinned before, or a larger one. Call it
+        before a checkpoint is loaded, which holds the weights of the teacher.
+
+        Args:
+            teacher: Takes the inputs of the model, and returns as many outputs of the same shapes;
+                a copy is kept.
+
+        Raises:
+            ArgumentError: it does not.
+        """
+        loss = self._distillation
+        network = copy.deepcopy(teacher).eval()
+        if isinstance(network, NNCFNetwork):
+            network = unwrap(network)
+        first = next(self.model.parameters())
+        args, kwargs = as_call(loss.example_inputs)
+        with torch.no_grad():
+            found = tensors_in(network.to(first.device)(*args, **kwargs))
+            wanted = tensors_in(loss.teacher(*args, **kwargs))
+        shapes = [[tuple(one.shape) for one in outputs] for outputs in (found, wanted)]
+        if shapes[0] != shapes[1]:
+            raise ArgumentError(
+                f"The teacher returns tensors of the shapes {shapes[0]}, and the model "
+                f"{shapes[1]} of the same inputs. Give one that returns what the model does."
+            )
+        loss.teacher.take_over(network)
 
     @override
     def _apply(self, level: float) -> None:

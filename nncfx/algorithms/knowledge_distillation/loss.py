@@ -56,6 +56,10 @@ class Teacher(nn.Module):
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
+        self.take_over(network)
+
+    def take_over(self, network: nn.Module) -> None:
+        """Teach by `network` from now on, whose parameters become buffers."""
         self.network = network
         frozen: dict[int, Tensor] = {}
         for module in list(network.modules()):
