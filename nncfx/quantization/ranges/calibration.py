@@ -149,6 +149,23 @@ def calibrate(
     statistics = _of_all_processes(statistics)
     for one, statistic, request in zip(wanted, statistics, requests, strict=True):
         _settle(one, statistic, request)
+    zero = [
+        one.planned.name
+        for one, statistic in zip(wanted, statistics, strict=True)
+        if _is_zero(statistic)
+    ]
+    if zero:
+        more = f" and {len(zero) - 1} more" if len(zero) > 1 else ""
+        warnings.warn(
+            f"The activation at '{zero[0]}'{more} is zero on all calibration data; its range is "
+            "taken as -1 to 1. Calibrate with other data, or remove the dead channels: nncfx.thin "
+            "(a branch that was pruned whole leaves one, which ONNX files do without).",
+            stacklevel=3,
+        )
+
+
+def _is_zero(statistic: TensorStatistic) -> bool:
+    return bool((statistic.low == 0).all() & (statistic.high == 0).all())
 
 
 def _noting(statistic: TensorStatistic) -> Callable[[Tensor], None]:
@@ -189,12 +206,7 @@ def _settle(hook: Quantizer, statistic: TensorStatistic, request: RangeRequest) 
         is_signed = bool((statistic.low < 0).any())
         hook.spec = hook.spec.replace(signed=is_signed)
     low, high = range_from(statistic, request, hook.spec)
-    if bool((statistic.low == 0).all() & (statistic.high == 0).all()):
-        warnings.warn(
-            f"The activation at '{name}' is zero on all calibration data; its range is taken as "
-            "-1 to 1. Calibrate with other data, or remove the dead channels: nncfx.thin.",
-            stacklevel=4,
-        )
+    if _is_zero(statistic):
         low, high = low - 1, high + 1
     device = hook.step.device
     hook.set_range(low.to(device), high.to(device))

@@ -239,7 +239,7 @@ class TensorRtSession(Session):
                 raise RuntimeFailure(
                     f"{self._name} {self._package.__version__} builds for no compute capability "
                     f"'{settings.compute_capability}'; it knows "
-                    f"{', '.join(one for one in known if one.startswith('SM'))}."
+                    f"{_listed(self._package.ComputeCapability)}."
                     f"{did_you_mean(settings.compute_capability, known)}",
                 )
             return settings.compute_capability
@@ -250,7 +250,17 @@ class TensorRtSession(Session):
                 "settings=(('computeCapability', '8.9'),); TensorRT itself needs the GPU.",
             )
         major, minor = torch.cuda.get_device_capability()
-        return f"SM{major}{minor}"
+        found = f"SM{major}{minor}"
+        # TensorRT itself has no such list: it builds for the GPU that is here
+        listed = getattr(self._package, "ComputeCapability", None)
+        if listed is not None and found not in listed.__members__:
+            raise RuntimeFailure(
+                f"{self._name} {self._package.__version__} runs on no GPU of compute capability "
+                f"{major}.{minor}, which {torch.cuda.get_device_name()} has; it knows "
+                f"{_listed(listed)}. Use TensorRT (nncfx[tensorrt]) or ONNX Runtime's "
+                "provider 'cuda'.",
+            )
+        return found
 
     def _build(self, settings: TensorRtSettings, capability: str, *, detailed: bool) -> bytes:
         package = self._package
@@ -300,6 +310,10 @@ class TensorRtSession(Session):
 
     def _last(self) -> str:
         return self._told[-1] if self._told else "it gave no reason"
+
+
+def _listed(capabilities: Any) -> str:  # noqa: ANN401 (the package has no types)
+    return ", ".join(one for one in capabilities.__members__ if one.startswith("SM"))
 
 
 def _logger(package: Any, told: list[str]) -> Any:  # noqa: ANN401 (the package has no types)

@@ -69,6 +69,17 @@ def test_an_unknown_gpu_is_refused(exported: ExportResult) -> None:
         )
 
 
+def test_a_gpu_that_it_has_no_kernels_for_is_refused_before_it_builds(
+    exported: ExportResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
+    said = r"capability 9.0, which NVIDIA H200 has; it knows SM75.* Use TensorRT"
+    with pytest.raises(RuntimeFailure, match=said):
+        runtime_named("tensorrt_rtx").build(exported, BuildOptions())
+
+
 def test_what_a_gpu_cannot_compute_is_refused(exported: ExportResult) -> None:
     options = BuildOptions(settings=(("computeCapability", "7.5"),))
     with pytest.raises(RuntimeFailure, match=r"cannot build .* for SM75: .*FP32 GEMM"):
