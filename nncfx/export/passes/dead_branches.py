@@ -17,6 +17,7 @@ __all__ = ["leave_out_dead_branches"]
 _CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose"})
 _FIRST: Final = 4096
 """Entries of a weight that are looked at before all of them are: most have others than zeros."""
+_SCALINGS: Final = {"Add": np.add, "Mul": np.multiply}
 _MOVES: Final = frozenset({"Reshape", "Transpose"})
 
 
@@ -56,15 +57,25 @@ def _returned(node: "ir.Node | None") -> npt.NDArray[Any] | None:
         return None
     if node.op_type in CONTRACTIONS:
         return _bias(node) if _is_zero(input_of(node, 1)) else None
-    if node.op_type != "Add":
-        return None
-    # the bias of a product of three axes
+    if node.op_type == "Transpose":
+        returned = _returned(input_of(node).producer())
+        return None if returned is None else _transposed(returned, node)
+    return _scaled(node) if node.op_type in _SCALINGS else None
+
+
+def _transposed(values: npt.NDArray[Any], node: "ir.Node") -> npt.NDArray[Any]:
+    order = node.attributes["perm"].as_ints()
+    return values.reshape((1,) * (len(order) - values.ndim) + values.shape).transpose(order)
+
+
+def _scaled(node: "ir.Node") -> npt.NDArray[Any] | None:
+    """Return a constant after the bias of a product of three axes, or the scale of a branch."""
     first, second = (input_of(node, index) for index in (0, 1))
-    for dead, bias in ((first, second), (second, first)):
-        returned, added = _returned(dead.producer()), constant_of(bias)
-        if returned is not None and added is not None:
-            summed: npt.NDArray[Any] = returned + added
-            return summed
+    for dead, constant in ((first, second), (second, first)):
+        other = constant_of(constant)
+        # asked first: of two computed ones a long sum would be walked again and again
+        if other is not None and (returned := _returned(dead.producer())) is not None:
+            return np.asarray(_SCALINGS[node.op_type](returned, other))
     return None
 
 

@@ -72,6 +72,29 @@ def test_a_branch_of_linear_layers_goes_as_well(tmp_path: Path) -> None:
     torch.testing.assert_close(in_runtime(path, inputs), model(inputs))
 
 
+class ChannelsLast(nn.Module):
+    """A branch of linear layers over channels, and a scale, as ConvNeXt has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 2), nn.Linear(2, 6)
+        self.scale = nn.Parameter(torch.rand(6))
+        nn.init.zeros_(self.last.weight)
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.last(self.first(x.permute(0, 2, 3, 1)).relu()) * self.scale
+        return x.permute(0, 3, 1, 2)
+
+
+def test_a_scaled_branch_with_its_channels_last_goes_as_well(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Residual(nn.Conv2d(3, 6, 3), ChannelsLast()).eval()
+    path = export_onnx(model, tmp_path / "m.onnx", IMAGES).path
+    assert operators(path) == ["Conv", "Relu", "Add", "Relu"]
+    torch.testing.assert_close(in_runtime(path, IMAGES), model(IMAGES))
+
+
 @pytest.mark.parametrize("model", [convolutional(is_dead=False), convolutional(pooled=True)])
 def test_what_lives_or_is_added_to_each_pixel_anew_stays(tmp_path: Path, model: Residual) -> None:
     path = export_onnx(model, tmp_path / "m.onnx", IMAGES).path
