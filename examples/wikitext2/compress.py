@@ -46,7 +46,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--iterations", type=int, default=300, help="minibatches of an L step")
     parser.add_argument("--levels", type=float, nargs="+", default=[0.5, 0.7, 0.8])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
-    parser.add_argument("--blocks", type=int, nargs="*", default=[10], help="widths; 10")
+    parser.add_argument("--blocks", type=int, nargs="*", help="widths; gcd of --hidden and 10")
     parser.add_argument("--amp", choices=("bfloat16",), help="mixed precision in training")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser.parse_args()
@@ -140,7 +140,8 @@ def main() -> None:
     print("|---|---|---|---|---|---|", flush=True)
     path = options.output / "results.json"
     rows = json.loads(path.read_text()) if path.exists() else []
-    compared = schemes(options.blocks)
+    widths = [math.gcd(options.hidden, 10)] if options.blocks is None else options.blocks
+    compared = schemes(widths)
     for name, level, method in itertools.product(compared, options.levels, options.methods):
         if any(row[:3] == [name, level, method] for row in rows):
             continue

@@ -18,6 +18,8 @@ _CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose"})
 _FIRST: Final = 4096
 """Entries of a weight that are looked at before all of them are: most have others than zeros."""
 _SCALINGS: Final = {"Add": np.add, "Mul": np.multiply}
+_ZERO_POINT: Final = 2
+"""The input of a DequantizeLinear that is the integer of zero; it may be left out."""
 _MOVES: Final = frozenset({"Reshape", "Transpose"})
 
 
@@ -30,16 +32,15 @@ def leave_out_dead_branches(model: "ir.Model") -> None:
     """
     from onnx_ir.passes.common import unused_removal
 
-    found = [
-        (node.outputs[0], values)
-        for node in model.graph
-        if _ends_in_sums(node.outputs[0], node.outputs[0].shape)
-        and (values := _returned(node)) is not None
-    ]
-    for output, values in found:
-        constant = add_constant(model.graph, f"{output.name}_constant", values)
-        output.replace_all_uses_with(constant)
-        _tell_shape(constant)
+    found = False
+    for node in list(model.graph):
+        output = node.outputs[0]
+        # one after the other: of a sum of two dead branches, one has to keep the full shape
+        if _ends_in_sums(output, output.shape) and (values := _returned(node)) is not None:
+            constant = add_constant(model.graph, f"{output.name}_constant", values)
+            output.replace_all_uses_with(constant)
+            _tell_shape(constant)
+            found = True
     if found:
         unused_removal.RemoveUnusedNodesPass()(model)
 
@@ -83,8 +84,11 @@ def _is_zero(weight: "ir.Value") -> bool:
     source = weight.producer()
     if source is not None and source.op_type in _MOVES:
         return _is_zero(input_of(source))
-    # the integers of a weight stand for zero where they are zero: its grid is symmetric
     values = stored_integers(weight) if is_dequantized(weight) else constant_of(weight)
+    if source is not None and len(source.inputs) > _ZERO_POINT and source.inputs[_ZERO_POINT]:
+        zero_point = constant_of(source.inputs[_ZERO_POINT])
+        if zero_point is None or np.any(zero_point):
+            return False
     if values is None or not values.size:
         return False
     flat = values.reshape(-1)

@@ -60,6 +60,27 @@ def test_of_a_dead_branch_its_bias_is_added(tmp_path: Path, *, has_bias: bool) -
     torch.testing.assert_close(in_runtime(path, IMAGES), model(IMAGES))
 
 
+class TwoBranches(nn.Module):
+    """A sum of two branches, and of nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 6, 3), nn.Conv2d(3, 6, 3)
+        nn.init.zeros_(self.first.weight)
+        nn.init.zeros_(self.second.weight)
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.first(x) + self.second(x)
+
+
+def test_of_two_dead_branches_that_are_added_one_keeps_the_shape(tmp_path: Path) -> None:
+    model = TwoBranches().eval()
+    path = export_onnx(model, tmp_path / "m.onnx", IMAGES).path
+    assert operators(path) == ["Conv", "Add"]
+    torch.testing.assert_close(in_runtime(path, IMAGES), model(IMAGES))
+
+
 def test_a_branch_of_linear_layers_goes_as_well(tmp_path: Path) -> None:
     torch.manual_seed(0)
     last = nn.Linear(2, 6)
