@@ -4,7 +4,8 @@
 
 The defaults are the full schedule, for a GPU; `--quick` shows that all runs. Finished points
 are kept, and an L-C that was killed goes on. Steps are chosen by the first `--chosen` test
-images, and what is reported is the accuracy on the others.
+images, and what is reported is the accuracy on the others. With `--search EPS` a `Compressor`
+looks for the level of each method as well, the dashed lines of the figure.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import data
 import networks
@@ -20,8 +22,11 @@ import torch
 from safetensors.torch import load_file, save
 from torch.nn.functional import cross_entropy
 
+import nncfx
 from nncfx.lc import DC, LC, DCFineTuned, Recovery, RecoveryData
+from nncfx.objectives import Minimize, footprint
 from nncfx.schemes import BlockPrune, Compose, Prune, Quantize, Scheme, footprint_bytes
+from nncfx.search import SearchSettings
 
 LEVELS = (0.5, 0.8, 0.9, 0.93, 0.95, 0.97, 0.98)
 GRADUAL = "DC fine-tuned, level by level"
@@ -39,7 +44,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="folder with data/ and weights/")
     parser.add_argument("--network", choices=networks.NETWORKS, required=True)
     parser.add_argument("--output", type=Path, default=Path("curves"))
-    parser.add_argument("--levels", type=float, nargs="+", default=LEVELS)
+    parser.add_argument("--levels", type=float, nargs="*", default=LEVELS)
     parser.add_argument("--steps", type=int, default=50, help="L-C iterations; 50")
     parser.add_argument("--iterations", type=int, default=1500, help="minibatches of an L step")
     parser.add_argument("--images", type=int, default=50_000, help="training images of a pass")
@@ -50,6 +55,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--mu", type=float, nargs=2, default=(1e-3, 1.0), help="first and last")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--criterion", choices=PRUNE, default="magnitude", help="of the weights")
+    parser.add_argument("--search", type=float, metavar="EPS", help="accuracy that may be lost")
     parser.add_argument("--amp", choices=("bfloat16", "float16"), help="mixed precision")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--quick", action="store_true", help="one level and a few minibatches")
@@ -94,18 +100,43 @@ def accuracy(model: torch.nn.Module, batches: data.Batches) -> float:
     return right / batches.count
 
 
-def task(options: argparse.Namespace) -> tuple[RecoveryData, data.Batches]:
-    """Return what recovery works with, and the images to report on."""
-    train, chosen, test = data.parts(
+def parts(options: argparse.Namespace) -> tuple[data.Batches, data.Batches, data.Batches]:
+    """Return images to train on, to choose steps by, and to report on."""
+    return data.parts(
         options.data, options.images, (options.chosen, options.tested), options.batch
     )
-    return RecoveryData(
-        train=train, validate=lambda m: accuracy(m, chosen), criterion=cross_entropy
-    ), test
 
 
-def draw(path: Path, rows: Sequence[dict[str, float | str]], dense: float) -> None:
-    """Draw the curves, over the density on a logarithmic axis."""
+def found(
+    options: argparse.Namespace, model: torch.nn.Module, scheme: Scheme, name: str
+) -> dict[str, Any]:
+    """Return the smallest network that a search finds with one way of recovery."""
+    train, chosen, test = parts(options)
+    result = nncfx.Compressor(
+        model=model,
+        objective=Minimize(footprint),
+        scheme=scheme,
+        optimizer=methods(options)[name],
+        trainloader=train,
+        valloader=chosen,
+        testloader=test,
+        criterion=cross_entropy,
+        eps=options.search,
+        settings=SearchSettings(max_evaluations=1 if options.quick else 10),
+        folder=options.output / f"search-{options.network}-{options.criterion}" / name,
+    ).run()
+    compressed, dense = result.evidence.compressed, result.evidence.dense
+    return {
+        "level": result.level,
+        "method": name,
+        "accuracy": compressed.accuracy,
+        "footprint": dense.footprint_bytes / compressed.footprint_bytes,
+        "trials": len(result.search.trials) - 1,
+    }
+
+
+def draw(path: Path, rows: Sequence[dict[str, Any]], dense: float) -> None:
+    """Draw the curves, and the levels that were searched, over the density's logarithm."""
     from matplotlib.figure import Figure  # noqa: PLC0415 (`--help` does without)
 
     figure = Figure(figsize=(6, 4), layout="constrained")
@@ -115,6 +146,9 @@ def draw(path: Path, rows: Sequence[dict[str, float | str]], dense: float) -> No
         if points:
             places = [-math.log10(1 - level) for level, _ in points]
             axes.plot(places, [y for _, y in points], "o-", color=f"C{number}", label=method)
+        for row in rows:
+            if row["method"] == method and "trials" in row:
+                axes.axvline(-math.log10(1 - row["level"]), color=f"C{number}", linestyle="--")
     axes.axhline(dense, color="grey", linestyle=":", label="dense")
     # levels that would be written over each other are written once
     ticks = {round(-math.log10(1 - row["level"]), 1): row["level"] for row in rows}
@@ -130,7 +164,7 @@ def stepping_stone(path: Path, level: float) -> Path:
 
 
 def before(
-    path: Path, model: torch.nn.Module, rows: Sequence[dict[str, float | str]], level: float
+    path: Path, model: torch.nn.Module, rows: Sequence[dict[str, Any]], level: float
 ) -> torch.nn.Module:
     """Return `model` as it was left at the highest level below `level` that was reached."""
     reached = [float(row["level"]) for row in rows if row["method"] == GRADUAL]
@@ -147,41 +181,62 @@ def replace(path: Path, content: bytes) -> None:
     path.with_suffix(".part").replace(path)
 
 
+def tried(
+    options: argparse.Namespace, model: torch.nn.Module, scheme: Scheme, name: str, level: float
+) -> tuple[dict[str, Any], torch.nn.Module]:
+    """Return what one way of recovery reaches at one level, and the model."""
+    train, chosen, test = parts(options)
+    recovery = RecoveryData(
+        train=train, validate=lambda m: accuracy(m, chosen), criterion=cross_entropy
+    )
+    result = methods(options)[name].recover(model, scheme, level, recovery)
+    times = footprint_bytes(model) / footprint_bytes(result.compressed)
+    with torch.no_grad():
+        reached = accuracy(result.model, test)
+    row = {"level": level, "method": name, "accuracy": reached, "footprint": times}
+    return row, result.model
+
+
 def main() -> None:
     """Recover the network in every way at every level; write JSON and the picture as it goes."""
     options = arguments()
     options.output.mkdir(parents=True, exist_ok=True)
     model = networks.pretrained(options.network, options.data).to(options.device)
     model.to(memory_format=torch.channels_last)  # a step of VGG-19 takes a sixth less on a CPU
-    recovery, test = task(options)
+    _, _, test = parts(options)
     with torch.no_grad():
         dense = accuracy(model, test)
-    size = footprint_bytes(model)
     scheme = Compose([PRUNE[options.criterion], Quantize("float16")])
     path = options.output / f"{options.network}-{options.criterion}.json"
-    rows = json.loads(path.read_text()) if path.exists() else []
-    print(f"{options.network}: {dense:.4f} of {test.count} test images, {size:,} bytes\n")
+    rows: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
+    print(f"{options.network}: {dense:.4f} of {test.count} test images\n")
     print("| level | method | accuracy | change | footprint |\n|---|---|---|---|---|")
+
+    def keep(row: dict[str, Any]) -> None:
+        name = row["method"] + (f", found in {row['trials']} trials" if "trials" in row else "")
+        print(
+            f"| {row['level']:.3g} | {name} | {row['accuracy']:.4f} "
+            f"| {100 * (row['accuracy'] - dense):+.2f} | {row['footprint']:.1f}x |",
+            flush=True,
+        )
+        rows.append(row)
+        replace(path, json.dumps(rows, indent=1).encode())
+        draw(path.with_suffix(".svg"), rows, dense)
+
     for level in sorted(options.levels):
         for name in options.methods:
             if any((row["level"], row["method"]) == (level, name) for row in rows):
                 continue
             start = before(path, model, rows, level) if name == GRADUAL else model
-            found = methods(options)[name].recover(start, scheme, level, recovery)
-            times = size / footprint_bytes(found.compressed)
-            with torch.no_grad():
-                reached = accuracy(found.model, test)
-            change = 100 * (reached - dense)
-            print(
-                f"| {level:g} | {name} | {reached:.4f} | {change:+.2f} | {times:.1f}x |",
-                flush=True,
-            )
+            row, reached = tried(options, start, scheme, name, level)
             if name == GRADUAL:
-                state = {name: one.contiguous() for name, one in found.model.state_dict().items()}
+                state = {name: one.contiguous() for name, one in reached.state_dict().items()}
                 replace(stepping_stone(path, level), save(state))
-            rows.append({"level": level, "method": name, "accuracy": reached, "footprint": times})
-            replace(path, json.dumps(rows, indent=1).encode())
-            draw(path.with_suffix(".svg"), rows, dense)
+            keep(row)
+    searched = {GRADUAL, *(row["method"] for row in rows if "trials" in row)}
+    for name in options.methods if options.search is not None else ():
+        if name not in searched:
+            keep(found(options, model, scheme, name))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from nncfx.quantization.ranges.calibration import (
 )
 from nncfx.quantization.rounding.layer_rounding import round_weights
 from nncfx.quantization.signal_error import warn_large_errors
+from nncfx.quantization.stored_weights import without_harmful_storage
 from nncfx.targets import DTYPES, Hardware, Target, hardware_named
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.model_copy import own_model
@@ -242,6 +243,8 @@ def _quantize(
 ) -> None:
     """Insert, observe, set ranges, round and correct."""
     warn_unread_weights(model)
+    if methods.correct_biases:
+        plan = without_harmful_storage(model, plan, methods.weight_range_of, _few(inputs))
     hooks = place_quantizers(model, plan)
     set_weight_ranges(model, hooks, methods.weight_range_of)
     noting = noting_means(model) if methods.correct_biases else nullcontext()
@@ -258,9 +261,13 @@ def _quantize(
         was_asked = "correct_biases" in methods.asked
         some = first_examples(inputs, _CORRECTED)
         correct_biases(model, some, float_means=means, was_asked=was_asked)
-        first = next(iter(inputs))
-        few = first[:_LOOKED_AT] if isinstance(first, Tensor) else first
-        warn_large_errors(model, few, exact)
+        warn_large_errors(model, _few(inputs), exact)
+
+
+def _few(inputs: Iterable[ExampleInputs]) -> ExampleInputs:
+    """Return some examples of the first batch; all of those that are no single tensor."""
+    first = next(iter(inputs))
+    return first[:_LOOKED_AT] if isinstance(first, Tensor) else first
 
 
 def _warn_slow_weights(plan: QuantizationPlan, hardware: Hardware) -> None:

@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from torch import Tensor
@@ -20,7 +21,7 @@ from nncfx.quantization.ranges.observation import (
 )
 from nncfx.tracing import ExampleInputs, PostSite, PreSite, Site, WeightSite
 
-__all__ = ["Energies", "quantizers_by_layer", "warn_large_errors"]
+__all__ = ["Energies", "layer_errors", "quantizers_by_layer", "warn_large_errors"]
 
 _FEW_DB: Final = 10.0
 """Of signal over error: a tenth of the energy is error."""
@@ -63,10 +64,12 @@ class Energies:
         return 10 * math.log10(self.signal / self.error) if self.signal else -math.inf
 
 
-def warn_large_errors(
-    model: NNCFNetwork, batch: ExampleInputs, float_values: Mapping[str, Tensor]
-) -> None:
-    """Log the layers whose output is hardly larger than its error, the worst first.
+def layer_errors(
+    model: NNCFNetwork,
+    batch: ExampleInputs,
+    float_values: Mapping[str, Tensor] = MappingProxyType({}),
+) -> dict[str, float]:
+    """Return by address the SQNR of each layer's output in dB, all of `model` being quantized.
 
     Args:
         model: With quantizers, calibrated.
@@ -77,7 +80,21 @@ def warn_large_errors(
     notes: dict[Site, Note] = {PostSite(address): one.note for address, one in layers.items()}
     with probing(model, notes):
         run_batches(model, in_float_first(model, [batch], float_values))
-    found = {address: one.sqnr_db for address, one in layers.items() if one.sqnr_db < _FEW_DB}
+    return {address: one.sqnr_db for address, one in layers.items()}
+
+
+def warn_large_errors(
+    model: NNCFNetwork, batch: ExampleInputs, float_values: Mapping[str, Tensor]
+) -> None:
+    """Log the layers whose output is hardly larger than its error, the worst first.
+
+    Args:
+        model: With quantizers, calibrated.
+        batch: Some inputs.
+        float_values: Parameters by name as they were before they were changed in place.
+    """
+    layers = layer_errors(model, batch, float_values)
+    found = {address: one for address, one in layers.items() if one < _FEW_DB}
     if found:
         worst = sorted(found, key=lambda one: found[one])[:_NAMED]
         _LOGGER.warning(
