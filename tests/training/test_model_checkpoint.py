@@ -2,6 +2,7 @@
 
 import json
 import runpy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -277,6 +278,33 @@ def test_a_finished_model_has_integers_and_one_in_training_its_floats(tmp_path: 
     _, again = load(values["finished"], lambda: unwrap(quantized()))
     assert not torch.equal(raw(again, "0.weight"), raw(model, "0.weight"))
     assert torch.equal(again(torch.ones(1, 64)), model(torch.ones(1, 64)))
+
+
+class TwiceNamed(nn.Module):
+    """A module under two names, as MONAI's DynUNet has all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(64, 64)
+        self.skip = nn.ModuleList([self.first])
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.skip[0](x)
+        return found
+
+
+@pytest.mark.parametrize("write", [save, storage.save])
+def test_integers_of_a_shared_weight_are_written_once(
+    tmp_path: Path, write: Callable[[Path, nn.Module], object]
+) -> None:
+    inputs = torch.linspace(-1, 1, 8 * 64).view(8, 64)
+    model = nncfx.quantize(TwiceNamed().eval(), [inputs])
+    write(tmp_path / "x", model)
+    bytes_, weights = (tmp_path / "x").stat().st_size, 64 * 64
+    assert bytes_ < 2 * weights + 4000  # a byte a weight; with the floats beside it five
+    _, again = nncfx.load(tmp_path / "x", TwiceNamed().eval())
+    assert torch.equal(again(inputs), model(inputs))
+    assert again.get_parameter("skip.0.weight") is again.get_parameter("first.weight")
 
 
 def raw(model: nn.Module, name: str) -> Tensor:

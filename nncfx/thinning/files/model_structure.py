@@ -180,16 +180,19 @@ def _narrow(zeros: Tensor) -> Tensor:
 
 def _with_integers(state: dict[str, Any], model: NNCFNetwork) -> dict[str, Any]:
     """Put integers in the place of quantized weights; return what is to be said of each."""
-    named: dict[int, str] = {}
-    for key, value in model.state_dict(keep_vars=True).items():
-        named.setdefault(id(value), key)  # a file holds what is shared under its first name
+    tensors = model.state_dict(keep_vars=True)
+    names: dict[int, list[str]] = {}
+    for key, value in tensors.items():
+        names.setdefault(id(value), []).append(key)
     entries = {}
     for name, (stored, hook) in integer_weights(model).items():
         if name in state:
-            state[name] = stored.values
-            entries[name] = stored.described() | {"scale": named[id(hook.step)]}
-            if named[id(hook.zero)] in state:
-                entries[name]["zero_point"] = named[id(hook.zero)]
+            for same in names[id(tensors[name])]:
+                state[same] = stored.values  # once in the file, as it is once in the model
+            # a file holds what is shared under its first name
+            entries[name] = stored.described() | {"scale": names[id(hook.step)][0]}
+            if names[id(hook.zero)][0] in state:
+                entries[name]["zero_point"] = names[id(hook.zero)][0]
     return entries
 
 
