@@ -26,6 +26,8 @@ from nncfx.tracing.calls.tensor_table import TensorTable
 
 __all__ = ["ChannelState", "Split"]
 
+_LEFT = "would divide what is left by the number in its code"
+
 
 @dataclass(frozen=True, eq=False)
 class Split:
@@ -259,6 +261,9 @@ class ChannelState:
                     self.ledger.count(*split.widths[axis], ids)
                 if axis in split.literals and ids is not None:
                     self.ledger.hold(split.place, ids)
+                    # an axis of channels that takes what is left would fall in its place
+                    if not set(split.free).isdisjoint(varying_axes(split.grid)):
+                        self.ledger.fix(ids, f"'{split.place}' {_LEFT}", split.place)
         self.ledger.count_bounds()
 
     def fix(self, grid: torch.Tensor, reason: str) -> None:

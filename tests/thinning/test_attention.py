@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from einops import rearrange
+from einops.layers.torch import Rearrange
 from torch import nn
 from torch.nn import functional as F
 
@@ -52,6 +54,49 @@ class Separate(nn.Module):
         return self.out(y.transpose(1, 2).flatten(2))
 
 
+class Rearranged(nn.Module):
+    """Attention of 4 heads of 3 whose code lays out heads by einops, as vit-pytorch does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = 4
+        self.qkv = nn.Linear(8, 36)
+        self.proj = nn.Linear(12, 8)
+
+    def laid_out(self, x: torch.Tensor) -> torch.Tensor:
+        return rearrange(x, "b n (h d) -> b h n d", h=self.heads)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = map(self.laid_out, self.qkv(x).chunk(3, -1))
+        weights = (q @ k.transpose(-2, -1) * 3**-0.5).softmax(-1)
+        return self.proj(self.joined(weights @ v))
+
+    def joined(self, x: torch.Tensor) -> torch.Tensor:
+        return rearrange(x, "b h n d -> b n (h d)")
+
+
+class Fixed(Rearranged):
+    """The number of heads stands in the code; their width is what is left."""
+
+    def laid_out(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(2, 5, 4, -1).transpose(1, 2)
+
+    def joined(self, x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(1, 2).flatten(2)
+
+
+class FixedByEinops(Rearranged):
+    """The number of heads stands in a layer of einops, as in MONAI."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = Rearrange("b n (h d) -> b h n d", h=4)
+
+    def laid_out(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.layer(x)
+        return found
+
+
 def seeded(build: Callable[[], nn.Module]) -> nn.Module:
     torch.manual_seed(0)
     return build().double().eval()
@@ -77,6 +122,40 @@ def test_half_a_head_stays() -> None:
     model = seeded(Fused)
     model.proj.weight.data[:, 3:5] = 0
     assert thin(model, TOKENS).removed == {}
+
+
+def test_heads_that_einops_lays_out_go_also_where_its_cache_knows_the_sizes() -> None:
+    model = seeded(Rearranged)
+    model.proj.weight.data[:, 3:6] = 0
+    before = model(TOKENS)  # from now on einops knows what these sizes give
+    result = thin(model, TOKENS)
+    assert result.entries["qkv.weight", 0] == (*range(3, 6), *range(15, 18), *range(27, 30))
+    assert result.model.heads == 3
+    torch.testing.assert_close(result.model(TOKENS), before)
+    model(TOKENS)
+    sizes = rearrange(TOKENS, "b n (h d) -> b h n d", h=4).shape
+    assert {type(one) for one in sizes} == {int}  # none with a name is left in its cache
+
+
+@pytest.mark.parametrize("build", [Fixed, FixedByEinops])
+def test_no_head_goes_where_code_would_divide_the_rest_by_their_number(
+    build: Callable[[], nn.Module],
+) -> None:
+    model = seeded(build)
+    model.proj.weight.data[:, 3:6] = 0
+    assert thin(model, TOKENS, form="class").removed == {}
+    qkv = next(one for one in prunable_channels(model, TOKENS) if one.name == "qkv")
+    assert qkv.fixed is not None
+    assert "would divide what is left by the number in its code" in qkv.fixed
+
+
+def test_a_number_of_heads_in_the_code_falls_in_a_graph() -> None:
+    model = seeded(Fixed)
+    model.proj.weight.data[:, 3:6] = 0
+    result = thin(model, TOKENS)
+    assert result.exchanged.keys() == {""}
+    assert result.entries["proj.weight", 1] == (3, 4, 5)
+    torch.testing.assert_close(result.model(TOKENS), model(TOKENS))
 
 
 def test_heads_of_separate_projections_are_groups_of_their_rows() -> None:

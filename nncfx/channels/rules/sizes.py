@@ -53,7 +53,7 @@ def note_sizes(state: ChannelState, call: TracedCall) -> None:
     offset = argument(call, 1, "dim", 0) % call.args[0].dim() if name == "unflatten" else 0
     places = range(offset, offset + len(sizes))
     given = dict(zip(places, sizes, strict=True))
-    free = tuple(axis for axis, size in given.items() if size == -1)
+    free = tuple(axis for axis, size in given.items() if size == -1 or _is_rest(size))
     widths = {
         axis: (size.module, size.attribute)
         for axis, size in given.items()
@@ -101,6 +101,11 @@ def _note_size(state: ChannelState, call: TracedCall, axis: int, size: NamedSize
         if there and math.prod(grid.shape[a] for a in axes) == whole:
             return state.tie_axes(grid, axes, size.ids, place_of(call))
     return None
+
+
+def _is_rest(size: object) -> bool:
+    """Return whether a size follows from the others: the width of all, divided by a constant."""
+    return isinstance(size, NamedSize) and size.is_rest
 
 
 def _note_heads(state: ChannelState, call: TracedCall, grid: torch.Tensor) -> None:

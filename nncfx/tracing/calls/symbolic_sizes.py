@@ -1,8 +1,10 @@
 """Integers that remember which attribute of which module they are, or which axis's width."""
 
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -20,6 +22,10 @@ __all__ = [
     "named_integers",
     "named_size",
 ]
+
+_CACHES: Final = {"einops.einops": "_reconstruct_from_shape"}
+"""By module, a cached function that computes sizes of sizes. An integer with a name equals one
+without: the cache loses the name where it knows the sizes, and keeps it for later calls else."""
 
 
 class Countable(int):
@@ -131,10 +137,12 @@ class NamedSize(Countable):
     Attributes:
         ids: the channels along the axis.
         computed: is told the channels if code computes with the width as with any number.
+        is_rest: whether it is that width divided by a number that does not fall.
     """
 
     ids: Ids
     computed: Callable[[Ids], None]
+    is_rest: bool = False
 
     @classmethod
     def named(cls, value: int, ids: Ids, computed: Callable[[Ids], None]) -> "NamedSize":
@@ -151,7 +159,9 @@ class NamedSize(Countable):
             return value
         # by a number of heads, say, that falls with the width: it stays what it is
         is_constant = isinstance(other, NamedInteger)
-        return NamedSize.named(value, self.ids, _ignored if is_constant else self.computed)
+        made = NamedSize.named(value, self.ids, _ignored if is_constant else self.computed)
+        made.is_rest = not is_constant and value != int(self)
+        return made
 
     @override
     def used(self) -> int:
@@ -214,9 +224,21 @@ def named_integers(
     for module, name, key, value in plain:
         vars(module)[key] = NamedInteger.named(value, name, key, value, computed)
     try:
-        yield
+        with _without_caches():
+            yield
     finally:
         for module, _, key, value in plain:
             vars(module)[key] = value
         for norm, shape in norms:
             norm.normalized_shape = shape
+
+
+@contextmanager
+def _without_caches() -> Iterator[None]:
+    """Let libraries that are imported compute sizes anew in each call."""
+    with ExitStack() as stack:
+        for name, function in _CACHES.items():
+            cached = getattr(sys.modules.get(name), function, None)
+            if hasattr(cached, "__wrapped__"):
+                stack.enter_context(patch(f"{name}.{function}", cached.__wrapped__))
+        yield
