@@ -23,8 +23,8 @@ def writable_outputs(model: nn.Module, *, numbers: bool = True) -> Iterator[None
     """Leave out, while it lasts, those outputs of `model` that torch cannot take apart.
 
     A language model returns its cache of keys and values beside the logits, an object of a class
-    of its own. What is left out is logged. A dataclass counts as a mapping of its
-    fields. Where torch can take all outputs apart, they stay as they are; without `numbers`,
+    of its own. What is left out is logged. A dataclass counts as a mapping of its fields. Where
+    torch can take all outputs apart and name them, they stay as they are; without `numbers`,
     numbers and texts among them are left out and logged.
 
     Raises:
@@ -78,7 +78,11 @@ def writable_outputs(model: nn.Module, *, numbers: bool = True) -> Iterator[None
 
 
 def _is_writable(value: object) -> bool:
-    return all(isinstance(one, _LEAVES) for one in pytree.tree_leaves(value))
+    try:
+        leaves = pytree.tree_flatten_with_path(value)[0]
+    except ValueError:  # a class that was registered without names, as those of diffusers
+        return False
+    return all(isinstance(one, _LEAVES) for _, one in leaves)
 
 
 def _named(output: object) -> bool:

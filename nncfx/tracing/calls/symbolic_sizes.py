@@ -2,9 +2,8 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final
-from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -236,9 +235,15 @@ def named_integers(
 @contextmanager
 def _without_caches() -> Iterator[None]:
     """Let libraries that are imported compute sizes anew in each call."""
-    with ExitStack() as stack:
-        for name, function in _CACHES.items():
-            cached = getattr(sys.modules.get(name), function, None)
-            if hasattr(cached, "__wrapped__"):
-                stack.enter_context(patch(f"{name}.{function}", cached.__wrapped__))
+    cached = [
+        (module, name, vars(module)[name])
+        for module, name in ((sys.modules.get(one), name) for one, name in _CACHES.items())
+        if module is not None and hasattr(vars(module).get(name), "__wrapped__")
+    ]
+    for module, name, function in cached:
+        setattr(module, name, function.__wrapped__)
+    try:
         yield
+    finally:
+        for module, name, function in cached:
+            setattr(module, name, function)

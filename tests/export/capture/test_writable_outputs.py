@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 from transformers import BartConfig, BartModel, GPT2Config, GPT2LMHeadModel
 from typing_extensions import override
 
@@ -30,6 +31,17 @@ class Found:
     cache: Cache
 
 
+class Sample(dict[str, Tensor]):
+    """A mapping that is registered without names, as the outputs of diffusers are."""
+
+
+pytree.register_pytree_node(
+    Sample,
+    lambda one: (list(one.values()), list(one)),
+    lambda values, names: Sample(zip(names, values, strict=True)),
+)
+
+
 class Net(nn.Module):
     """A linear layer that returns its result in one of several ways."""
 
@@ -45,6 +57,7 @@ class Net(nn.Module):
             "tuple": (y, Cache(), y + 1),
             "dataclass": Found(y, Cache()),
             "object": Cache(),
+            "registered": Sample(sample=y, more=y + 1),
             "numbers": {"count": 3, "deep": [y, "text", None, y + 1]},
         }[self.way]
 
@@ -75,6 +88,11 @@ def test_what_no_file_can_hold_is_left_out_and_told_once(
     assert result.outputs == names
     assert [f"Output '{left_out}' of Net is a Cache" in one for one in caplog.messages] == [True]
     torch.testing.assert_close(executed(result.path, X)[0], model.layer(X))
+
+
+def test_a_class_that_was_registered_without_names_counts_as_a_mapping(tmp_path: Path) -> None:
+    result = nncfx.export_onnx(Net("registered"), tmp_path / "x.onnx", X)
+    assert result.outputs == ("sample", "more")
 
 
 def test_numbers_and_texts_are_left_out_and_told_once(
