@@ -162,8 +162,7 @@ _OVER_AXES: Final = (
 )  # fmt: skip
 
 _VIEWS: Final = (
-    "clone contiguous detach expand_as flatten ravel repeat reshape squeeze unflatten unsqueeze "
-    "view view_as"
+    "clone contiguous detach flatten ravel repeat reshape squeeze unflatten unsqueeze view view_as"
 )
 _TURNS: Final = "T mT movedim permute swapaxes t transpose"
 _RESHAPES: Final = (
@@ -185,7 +184,7 @@ def _moving(functions: str, *, channels: str, kind: str = "other") -> tuple[Oper
 
 _MOVEMENTS: Final = (
     *_moving(_VIEWS, kind="view", channels="reshape"),
-    *_moving("expand", kind="view", channels="repeated"),
+    *_moving("expand expand_as", kind="view", channels="repeated"),
     *_moving(_TURNS, kind="transpose", channels="reshape"),
     *_moving("flip pixel_unshuffle roll", kind="transpose", channels="select"),
     *_moving("pixel_shuffle", kind="transpose", channels="pixel_shuffle"),

@@ -100,6 +100,8 @@ def repeated(
 
     def follow(state: ChannelState, call: TracedCall) -> None:
         grid = state.grid(call.args[0])
+        if call.func.__name__ == "expand_as":
+            return None if _repeated_over_channels(state, call) else rule(state, call)
         found = None if grid is None or varying_axes(grid) else _width(call, grid)
         if grid is None:
             return rule(state, call)
@@ -117,6 +119,26 @@ def repeated(
         return state.split(Split(copies, place, (), {axis: (size.module, size.attribute)}))
 
     return follow
+
+
+def _repeated_over_channels(state: ChannelState, call: TracedCall) -> bool:
+    """Follow `expand_as` where numbers are repeated over the channels of the other tensor.
+
+    Each copy goes with the channel it meets. Indices stay what they are.
+    """
+    tensor, other = call.args[0], state.grid(argument(call, 1, "other"))
+    grid = state.grid(tensor)
+    if other is None or state.source(tensor) is not None or not tensor.is_floating_point():
+        return False
+    shape = (*[1] * (other.dim() - tensor.dim()), *tensor.shape)
+    moving = [axis for axis in varying_axes(other) if shape[axis] == 1]
+    ids = sequence(other, moving[0]) if len(moving) == 1 else None
+    if ids is None or (grid is not None and varying_axes(grid)):
+        return False
+    if grid is not None:
+        state.fix(grid, f"'{place_of(call)}' repeats it")
+    state.lay(call.result, ids, moving[0])
+    return True
 
 
 def _tell(state: ChannelState, call: TracedCall, grid: torch.Tensor) -> None:

@@ -279,7 +279,11 @@ def _join(state: ChannelState, call: TracedCall, parts: list[torch.Tensor], axis
         return unknown(state, call, "joins channels of different axes")
     if not elsewhere:
         small = [_only(grid, axis) for grid in grids]
-        return state.set_grid(result, torch.cat(small, axis).expand(result.shape))
+        joined = torch.cat(small, axis)
+        if not along_axis and state.ledger.are_fixed(joined[joined != NO_CHANNEL].numpy()):
+            # no channels lie here, such as in the indices of a graph's edges and its loops
+            joined = joined.amax().expand(joined.shape)
+        return state.set_grid(result, joined.expand(result.shape))
     shape = [1 if other == axis else size for other, size in enumerate(result.shape)]
     sources = [state.source(part) for part in parts]
     activations = [

@@ -14,6 +14,7 @@ from nncfx.channels.rules.movement import select
 from nncfx.channels.state import ChannelState
 from nncfx.channels.trace import analyze_channels
 from nncfx.graph.channels import Channels
+from nncfx.thinning import thin
 from nncfx.tracing.record.function_mode import TracedCall
 
 Operation = Callable[[torch.Tensor], torch.Tensor]
@@ -129,10 +130,6 @@ FIXED: dict[str, tuple[Operation, str]] = {
     ),
     "bytes": (lambda x: x.view(torch.int64).float(), "cannot be repeated on channels"),
     "format": (lambda x: x.double().view(torch.float64).float(), "cannot be repeated on channels"),
-    "constant of its shape": (
-        lambda x: x + torch.ones(1, 1, 1, 1).expand_as(x),
-        "a constant of the model's code takes the place of such a channel",
-    ),
     "stack with a constant": (
         lambda x: torch.stack([x, torch.ones(2, 4, 6, 6)]).sum(0),
         "a constant of the model's code takes the place of such a channel",
@@ -458,3 +455,54 @@ def test_ids_that_cannot_be_moved_are_fixed_but_for_faults_of_the_machine(
 def test_the_modules_are_named_whose_code_gives_the_size_of_parts() -> None:
     assert analyse_own(lambda _, x: turned(x.split(4, -1))).literals == {"": ("Own/split_0",)}
     assert analyse_own(lambda m, x: turned(x.split(m.half, -1))).literals == {}
+
+
+class Neighbours(nn.Module):
+    """Two layers over the edges of a graph, as PyTorch Geometric lays them out."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.first, self.second, self.kind = nn.Linear(3, 4), nn.Linear(4, 2), kind
+
+    def forward(self, x: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+        apart = edges[:, edges[0] != edges[1]]
+        loops = torch.arange(len(x)).expand(2, -1)
+        ends = torch.cat([apart, loops], 1)
+        return self.gathered(self.second, self.gathered(self.first, x, *ends), *ends)
+
+    def gathered(self, layer: nn.Module, x: torch.Tensor, *ends: torch.Tensor) -> torch.Tensor:
+        sources, targets = ends
+        y = layer(x).relu()
+        parts = y.index_select(-2, sources)
+        found = torch.zeros_like(y).scatter_add_(-2, targets.view(-1, 1).expand_as(parts), parts)
+        if self.kind == "sum":
+            return found
+        count = torch.zeros(len(x)).scatter_add_(0, targets, torch.ones(len(targets)))
+        return found / count.view(-1, 1).expand_as(found)
+
+
+@pytest.mark.parametrize("kind", ["sum", "mean"])
+def test_layers_over_the_edges_of_a_graph_lose_channels(kind: str) -> None:
+    torch.manual_seed(0)
+    model = Neighbours(kind).eval()
+    inputs = (torch.randn(5, 3), torch.tensor([[0, 1, 2, 3, 3], [1, 1, 4, 0, 2]]))
+    first = next(one for one in analyze_channels(model, inputs) if one.name == "first")
+    assert (first.size, first.fixed) == (4, None)
+    model.second.weight.data[:, 1:3] = 0
+    before = model(*inputs)
+    result = thin(model, inputs)
+    assert result.entries["first.weight", 0] == (1, 2)
+    torch.testing.assert_close(result.model(*inputs), before)
+
+
+def test_numbers_repeated_over_channels_go_with_them() -> None:
+    torch.manual_seed(0)
+    model = Between(lambda x: x + torch.ones(1, 1, 1, 1).expand_as(x)).eval()
+    image = torch.randn(2, 3, 6, 6)
+    model(image)
+    model.stem.weight.data[1] = 0  # zero where it is made, and not where it is read
+    model.head.weight.data[:, 2] = 0
+    before = model(image)
+    result = thin(model, image)
+    assert 2 in result.entries["stem.weight", 0]
+    torch.testing.assert_close(result.model(image), before)
