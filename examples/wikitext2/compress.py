@@ -4,7 +4,8 @@
 
 valid.txt trains (its last tenth is held out to choose by), test.txt tests. With
 `--corpus shakespeare` it reads Tiny Shakespeare by characters. What is finished is kept: the same
-command goes on after a kill.
+command goes on after a kill. With `--search EPS` a `Compressor` looks for the level of each method
+as well, the dashed lines of Condensa's Figure 4, which is drawn where matplotlib is installed.
 """
 
 import argparse
@@ -13,13 +14,16 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import text
 import torch
 from model import WordLSTM
 from safetensors.torch import load_file, save_file
 
+import nncfx
 from nncfx.lc import DC, LC, DCFineTuned, Recovery, RecoveryData
+from nncfx.objectives import Minimize, footprint
 from nncfx.schemes import (
     BlockPrune,
     Compose,
@@ -31,6 +35,9 @@ from nncfx.schemes import (
 
 LAYERS = ("embedding", "lstm", "linear")
 METHODS = ("DC", "DC fine-tuned", "L-C")
+Row = dict[str, Any]
+What = tuple[str, SchemeLike, str]
+"""A scheme's name, the scheme, and the way of recovery."""
 
 
 def arguments() -> argparse.Namespace:
@@ -44,9 +51,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=12, help="of dense training; 12")
     parser.add_argument("--steps", type=int, default=6, help="L-C iterations; 6")
     parser.add_argument("--iterations", type=int, default=300, help="minibatches of an L step")
-    parser.add_argument("--levels", type=float, nargs="+", default=[0.5, 0.7, 0.8])
+    parser.add_argument("--levels", type=float, nargs="*", default=[0.5, 0.7, 0.8])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--blocks", type=int, nargs="*", help="widths; gcd of --hidden and 10")
+    parser.add_argument("--search", type=float, metavar="EPS", help="log perplexity to lose")
     parser.add_argument("--amp", choices=("bfloat16",), help="mixed precision in training")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser.parse_args()
@@ -76,7 +84,16 @@ def train(model: torch.nn.Module, data: RecoveryData, epochs: int, amp: str | No
     model.load_state_dict(state)
 
 
-def trained(options: argparse.Namespace, words: text.Words, data: RecoveryData) -> torch.nn.Module:
+def data_of(words: text.Words) -> RecoveryData:
+    """Return what training and recovery work with; higher is better for `validate`."""
+    return RecoveryData(
+        train=words.train,
+        validate=lambda m: -text.log_perplexity(m, words.held_out),
+        criterion=text.loss,
+    )
+
+
+def trained(options: argparse.Namespace, words: text.Words) -> torch.nn.Module:
     """Return the dense model, from the output folder if an earlier run left it there."""
     torch.manual_seed(0)
     model = WordLSTM(words.vocabulary, options.hidden).to(options.device)
@@ -84,7 +101,7 @@ def trained(options: argparse.Namespace, words: text.Words, data: RecoveryData) 
     if kept.exists():
         model.load_state_dict(load_file(kept))
     else:
-        train(model, data, options.epochs, options.amp)
+        train(model, data_of(words), options.epochs, options.amp)
         # copies: on a GPU, cuDNN keeps the weights of an LSTM in one piece
         save_file({name: one.clone() for name, one in model.state_dict().items()}, kept)
     return model.eval()
@@ -122,40 +139,114 @@ def schemes(widths: Sequence[int]) -> dict[str, SchemeLike]:
     return found
 
 
+def found(
+    options: argparse.Namespace, words: text.Words, model: torch.nn.Module, what: What
+) -> Row:
+    """Return the smallest model that a search finds with one way of recovery."""
+    name, scheme, method = what
+    result = nncfx.Compressor(
+        model=model,
+        objective=Minimize(footprint),
+        scheme=scheme,
+        optimizer=methods(options, len(words.train))[method],
+        trainloader=words.train,
+        valloader=words.held_out,
+        testloader=words.test,
+        criterion=text.loss,
+        metric=lambda m, batches: -text.log_perplexity(m, batches),
+        eps=options.search,
+        folder=options.output / "search" / f"{name}, {method}",
+    ).run()
+    dense, small = result.evidence.dense, result.evidence.compressed
+    return {
+        "scheme": name,
+        "level": result.level,
+        "method": method,
+        "log perplexity": -small.accuracy,
+        "footprint": dense.footprint_bytes / small.footprint_bytes,
+        "trials": len(result.search.trials) - 1,
+    }
+
+
+def tried(
+    options: argparse.Namespace,
+    words: text.Words,
+    model: torch.nn.Module,
+    what: What,
+    level: float,
+) -> Row:
+    """Return what one way of recovery reaches at one level."""
+    name, scheme, method = what
+    recovery = methods(options, len(words.train))[method]
+    result = recovery.recover(model, scheme, level, data_of(words))
+    return {
+        "scheme": name,
+        "level": level,
+        "method": method,
+        "log perplexity": text.log_perplexity(result.model, words.test),
+        "footprint": footprint_bytes(model) / footprint_bytes(result.compressed),
+    }
+
+
+def draw(path: Path, rows: Sequence[Row], dense: float) -> None:
+    """Draw log perplexity over the level, a panel for each scheme; searched levels are dashed."""
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415 (the table does without)
+    except ImportError:
+        return
+    names = list(dict.fromkeys(row["scheme"] for row in rows))
+    figure = Figure(figsize=(4 * len(names), 3.5), layout="constrained")
+    for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+        for number, method in enumerate(METHODS):
+            own = [row for row in rows if (row["scheme"], row["method"]) == (name, method)]
+            points = sorted((row["level"], row["log perplexity"]) for row in own)
+            places, heights = [x for x, _ in points], [y for _, y in points]
+            axes.plot(places, heights, "o-", color=f"C{number}", label=method)
+            for row in own:
+                if "trials" in row:
+                    axes.axvline(row["level"], color=f"C{number}", linestyle="--")
+        axes.axhline(dense, color="grey", linestyle=":", label="dense")
+        axes.set(title=name, xlabel="level", ylabel="log perplexity")
+        axes.legend()
+    figure.savefig(path)
+
+
 def main() -> None:
-    """Train, compress in every way, and write what came out as JSON and as a table."""
+    """Train, compress in every way, and write what came out as JSON, a table and a picture."""
     options = arguments()
     options.output.mkdir(parents=True, exist_ok=True)
     words = text.load(options.data / "data", options.corpus, options.vocabulary)
-    data = RecoveryData(
-        train=text.batches(words.train),
-        validate=lambda m: -text.log_perplexity(m, words.held_out),
-        criterion=text.loss,
-    )
-    model = trained(options, words, data)
+    model = trained(options, words)
     dense = text.log_perplexity(model, words.test)
     size = footprint_bytes(model)
     print(f"dense: log perplexity {dense:.4f} on the test words, {size:,} bytes\n")
     print("| scheme | level | method | log perplexity | change | footprint |")
     print("|---|---|---|---|---|---|", flush=True)
     path = options.output / "results.json"
-    rows = json.loads(path.read_text()) if path.exists() else []
-    widths = [math.gcd(options.hidden, 10)] if options.blocks is None else options.blocks
-    compared = schemes(widths)
-    for name, level, method in itertools.product(compared, options.levels, options.methods):
-        if any(row[:3] == [name, level, method] for row in rows):
-            continue
-        recovery = methods(options, len(data.train))[method]
-        found = recovery.recover(model, compared[name], level, data)
-        loss = text.log_perplexity(found.model, words.test)
-        times = size / footprint_bytes(found.compressed)
+    rows: list[Row] = json.loads(path.read_text()) if path.exists() else []
+
+    def keep(row: Row) -> None:
+        name = row["method"] + (f", found in {row['trials']} trials" if "trials" in row else "")
+        loss = row["log perplexity"]
         print(
-            f"| {name} | {level} | {method} | {loss:.4f} | {loss - dense:+.4f} | {times:.2f}x |",
+            f"| {row['scheme']} | {row['level']:.3g} | {name} | {loss:.4f} | {loss - dense:+.4f} "
+            f"| {row['footprint']:.2f}x |",
             flush=True,
         )
-        rows.append([name, level, method, loss, loss - dense, times])
+        rows.append(row)
         path.with_suffix(".part").write_text(json.dumps(rows, indent=1))
         path.with_suffix(".part").replace(path)
+        draw(path.with_suffix(".svg"), rows, dense)
+
+    widths = [math.gcd(options.hidden, 10)] if options.blocks is None else options.blocks
+    for (name, scheme), method in itertools.product(schemes(widths).items(), options.methods):
+        what = name, scheme, method
+        done = [row for row in rows if (row["scheme"], row["method"]) == (name, method)]
+        for level in options.levels:
+            if level not in [row["level"] for row in done if "trials" not in row]:
+                keep(tried(options, words, model, what, level))
+        if options.search is not None and not any("trials" in row for row in done):
+            keep(found(options, words, model, what))
 
 
 if __name__ == "__main__":

@@ -11,15 +11,16 @@ from torch.nn import functional as F
 STEPS = 35
 BATCH = 20
 UNKNOWN = "<unk>"
+Batches = list[tuple[torch.Tensor, torch.Tensor]]
 
 
 @dataclass(frozen=True)
 class Words:
-    """Word numbers of the three parts, one long row each, and how many different words."""
+    """Minibatches of word numbers of the three parts, and how many different words there are."""
 
-    train: torch.Tensor
-    held_out: torch.Tensor
-    test: torch.Tensor
+    train: Batches
+    held_out: Batches
+    test: Batches
     vocabulary: int
 
 
@@ -43,10 +44,10 @@ def load(folder: Path, corpus: str, most: int) -> Words:
     numbers = {word: i for i, word in enumerate([UNKNOWN, *common[: most - 1]])}
     parts = (tokens[:cut], tokens[cut:], test)
     rows = (torch.tensor([numbers.get(word, 0) for word in part]) for part in parts)
-    return Words(*rows, len(numbers))
+    return Words(*map(batches, rows), len(numbers))
 
 
-def batches(words: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def batches(words: torch.Tensor) -> Batches:
     """Return minibatches of `BATCH x STEPS` words, each with the words that follow."""
     width = (len(words) - 1) // BATCH
     inputs, targets = (words[i : i + BATCH * width].view(BATCH, width) for i in (0, 1))
@@ -59,11 +60,11 @@ def loss(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def log_perplexity(model: torch.nn.Module, words: torch.Tensor) -> float:
-    """Return the mean cross-entropy over all of `words`, in nats."""
+def log_perplexity(model: torch.nn.Module, batches: Batches) -> float:
+    """Return the mean cross-entropy over all words of `batches`, in nats."""
     device = next(model.parameters()).device
     total, count = 0.0, 0
-    for inputs, targets in batches(words):
+    for inputs, targets in batches:
         total += float(loss(model(inputs.to(device)), targets.to(device))) * targets.numel()
         count += targets.numel()
     return total / count
