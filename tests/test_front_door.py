@@ -193,3 +193,10 @@ def test_every_function_that_takes_a_model_leaves_it_alone_or_says_otherwise() -
                 if name in WORKS_IN_PLACE:
                     assert WORKS_IN_PLACE[name] in inspect.getdoc(one)
     assert found == set(LEAVES_ALONE) | set(WORKS_IN_PLACE)
+
+
+def test_a_script_beside_a_clone_of_that_name_imports_the_package(tmp_path: Path) -> None:
+    (tmp_path / "nncfx" / "nncfx").mkdir(parents=True)  # as `git clone` leaves it
+    script = tmp_path / "script.py"
+    script.write_text("import nncfx\nnncfx.quantize\n")
+    subprocess.run([sys.executable, script], check=True)
