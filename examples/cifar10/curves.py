@@ -36,6 +36,8 @@ PRUNE: dict[str, Scheme] = {
     # single weights as blocks of one: ranked within their layer first, so that none runs empty
     "lamp": BlockPrune("lamp", bs=1, layers=("conv2d", "linear")),
 }
+Parts = tuple[data.Batches, data.Batches, data.Batches]
+"""Images to train on, to choose steps by, and to report on."""
 
 
 def arguments() -> argparse.Namespace:
@@ -100,7 +102,7 @@ def accuracy(model: torch.nn.Module, batches: data.Batches) -> float:
     return right / batches.count
 
 
-def parts(options: argparse.Namespace) -> tuple[data.Batches, data.Batches, data.Batches]:
+def parts(options: argparse.Namespace) -> Parts:
     """Return images to train on, to choose steps by, and to report on."""
     return data.parts(
         options.data, options.images, (options.chosen, options.tested), options.batch
@@ -108,10 +110,10 @@ def parts(options: argparse.Namespace) -> tuple[data.Batches, data.Batches, data
 
 
 def found(
-    options: argparse.Namespace, model: torch.nn.Module, scheme: Scheme, name: str
+    options: argparse.Namespace, images: Parts, model: torch.nn.Module, scheme: Scheme, name: str
 ) -> dict[str, Any]:
     """Return the smallest network that a search finds with one way of recovery."""
-    train, chosen, test = parts(options)
+    train, chosen, test = images
     result = nncfx.Compressor(
         model=model,
         objective=Minimize(footprint),
@@ -182,19 +184,17 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def tried(
-    options: argparse.Namespace, model: torch.nn.Module, scheme: Scheme, name: str, level: float
-) -> tuple[dict[str, Any], torch.nn.Module]:
-    """Return what one way of recovery reaches at one level, and the model."""
-    train, chosen, test = parts(options)
-    recovery = RecoveryData(
+    recovery: Recovery, images: Parts, model: torch.nn.Module, scheme: Scheme, level: float
+) -> tuple[float, float, torch.nn.Module]:
+    """Return accuracy, how often smaller, and the model that a recovery reaches at one level."""
+    train, chosen, test = images
+    seen = RecoveryData(
         train=train, validate=lambda m: accuracy(m, chosen), criterion=cross_entropy
     )
-    result = methods(options)[name].recover(model, scheme, level, recovery)
+    result = recovery.recover(model, scheme, level, seen)
     times = footprint_bytes(model) / footprint_bytes(result.compressed)
     with torch.no_grad():
-        reached = accuracy(result.model, test)
-    row = {"level": level, "method": name, "accuracy": reached, "footprint": times}
-    return row, result.model
+        return accuracy(result.model, test), times, result.model
 
 
 def main() -> None:
@@ -203,13 +203,13 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     model = networks.pretrained(options.network, options.data).to(options.device)
     model.to(memory_format=torch.channels_last)  # a step of VGG-19 takes a sixth less on a CPU
-    _, _, test = parts(options)
+    images = parts(options)
     with torch.no_grad():
-        dense = accuracy(model, test)
+        dense = accuracy(model, images[2])
     scheme = Compose([PRUNE[options.criterion], Quantize("float16")])
     path = options.output / f"{options.network}-{options.criterion}.json"
     rows: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
-    print(f"{options.network}: {dense:.4f} of {test.count} test images\n")
+    print(f"{options.network}: {dense:.4f} of {images[2].count} test images\n")
     print("| level | method | accuracy | change | footprint |\n|---|---|---|---|---|")
 
     def keep(row: dict[str, Any]) -> None:
@@ -228,15 +228,15 @@ def main() -> None:
             if any((row["level"], row["method"]) == (level, name) for row in rows):
                 continue
             start = before(path, model, rows, level) if name == GRADUAL else model
-            row, reached = tried(options, start, scheme, name, level)
+            reached, times, tuned = tried(methods(options)[name], images, start, scheme, level)
             if name == GRADUAL:
-                state = {name: one.contiguous() for name, one in reached.state_dict().items()}
+                state = {name: one.contiguous() for name, one in tuned.state_dict().items()}
                 replace(stepping_stone(path, level), save(state))
-            keep(row)
+            keep({"level": level, "method": name, "accuracy": reached, "footprint": times})
     searched = {GRADUAL, *(row["method"] for row in rows if "trials" in row)}
     for name in options.methods if options.search is not None else ():
         if name not in searched:
-            keep(found(options, model, scheme, name))
+            keep(found(options, images, model, scheme, name))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from nncfx.controllers.base.unread_weights import warn_unread_weights
 from nncfx.errors import ArgumentError, CompressionError, TracingError
 from nncfx.network import NNCFNetwork, unwrap, wrap
 from nncfx.quantization.grid.plan import QuantizationPlan
+from nncfx.quantization.harmful_storage import without_harmful_storage
 from nncfx.quantization.options import (
     Methods,
     Preset,
@@ -36,7 +37,6 @@ from nncfx.quantization.ranges.calibration import (
 )
 from nncfx.quantization.rounding.layer_rounding import round_weights
 from nncfx.quantization.signal_error import warn_large_errors
-from nncfx.quantization.stored_weights import without_harmful_storage
 from nncfx.targets import DTYPES, Hardware, Target, hardware_named
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.model_copy import own_model
