@@ -47,6 +47,8 @@ class Run:
         filters: Fraction of MACs whose filters are taken out before the first step; what is
             trained is the thin network, whose steps cost as much less.
         branches: The same of residual branches, in place of filters.
+        lasso: Of "filters": the weight of the group lasso until the level is reached.
+        wait: Of "filters": fraction of the steps without a level, at the beginning.
         precision: As `Recipe.precision`: narrow networks may train faster in float32 even where
             the processor multiplies in bfloat16.
     """
@@ -73,6 +75,8 @@ class Run:
     filters: float = 0.0
     precision: Precision = "auto"
     branches: float = 0.0
+    lasso: float = 0.0
+    wait: float = 0.0
 
     def recipe(self) -> Recipe:
         """Return how to train."""
@@ -133,7 +137,9 @@ class Run:
         Names, budgets and what is made of the trained weights can change without a new training.
         """
         no_matter = {"name", "minutes", "bits"}
-        younger = {"filters": 0.0, "precision": "auto", "branches": 0.0}  # than the first results
+        # than the first results
+        younger = dict.fromkeys(("filters", "branches", "lasso", "wait"), 0.0)
+        younger |= {"precision": "auto"}
         settings = {
             key: value
             for key, value in asdict(self).items()
@@ -162,8 +168,10 @@ def _filters(run: Run) -> dict[str, Any]:
         "params": {
             "schedule": "exponential",
             "pruning_flops_target": run.level,
-            "pruning_steps": max(1, run.epoch(run.reach)),
+            "num_init_steps": run.epoch(run.wait),
+            "pruning_steps": max(1, run.epoch(run.reach) - run.epoch(run.wait)),
             "prune_downsample_convs": True,
+            "group_lasso": run.lasso,
         },
     }
 

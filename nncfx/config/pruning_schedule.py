@@ -99,6 +99,12 @@ class PruningParams(Section):
         "how many examples of calibration_batches mean_activation, APoZ and HRank see",
         limits=Limits(minimum=1),
     )
+    group_lasso: float = option(
+        0.0,
+        "what the loss adds for the norm of each group that may go, until the target is reached: "
+        "groups shrink before they are removed (ours)",
+        limits=Limits(minimum=0),
+    )
     prune_batch_norms: bool = option(
         default=True,
         doc="whether the norm layers after a removed channel are zeroed as well",

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +41,7 @@ class LCController(Controller):
         hooks: The compressed weights by parameter.
     """
 
-    needs_loss: ClassVar[bool] = True
+    needs_loss: bool = True
 
     def __init__(
         self,

@@ -73,6 +73,12 @@ class ChannelPruningParams(PruningParams):
                 problem="is of widths that all layers share, and where 'constrained' is false "
                 "each has its own. Use 'pruning_flops_target', or set 'constrained' to true.",
             )
+        if not self.constrained and self.group_lasso:
+            yield Fault(
+                path="group_lasso",
+                problem="is of channels that all layers lose together, and where 'constrained' is "
+                "false each chooses its own. Leave it out, or set 'constrained' to true.",
+            )
         if not self.constrained and self.living_norms:
             yield Fault(
                 path="living_norms",

@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from nncfx.algorithms.channel_pruning.activity import channel_activity
 from nncfx.algorithms.channel_pruning.choice import ChannelChoice, weight_scores
+from nncfx.algorithms.channel_pruning.group_lasso import GroupLasso
 from nncfx.algorithms.channel_pruning.masked_norm_statistics import LivingNorms, without_loners
 from nncfx.algorithms.channel_pruning.statistics import ChannelPruningStatistics, PrunedChannels
 from nncfx.config import PruningConfig, PruningParams
@@ -30,6 +31,7 @@ from nncfx.controllers.base.schedules import (
     Schedule,
     WarmUp,
 )
+from nncfx.controllers.base.stage import CompressionStage
 from nncfx.controllers.base.states import check_keys
 from nncfx.controllers.base.weights import raw_parameters
 from nncfx.controllers.masks.costs import Costs
@@ -109,8 +111,9 @@ class ChannelPruningController(Controller):
         hooks: tuple[MaskSet, LivingNorms],
         subject: PruningSubject,
     ) -> None:
-        super().__init__(model, config.algorithm, [config])
         params = config.params
+        self.needs_loss = params.group_lasso > 0
+        super().__init__(model, config.algorithm, [config])
         self.config = config
         self.masks, self._norms = hooks
         self.channels = subject.channels
@@ -134,6 +137,13 @@ class ChannelPruningController(Controller):
             )
         schedule = pruning_schedule(min(config.pruning_init, params.target), params)
         self.scheduler = EpochScheduler(self, schedule, frozen)
+        if params.group_lasso:
+            self.compression_loss = GroupLasso(
+                model, subject.channels, params.group_lasso, is_over=self._is_reached
+            )
+
+    def _is_reached(self) -> bool:
+        return self.compression_stage() is CompressionStage.FULLY_COMPRESSED
 
     def _warn_missed_target(self) -> None:
         """Log a warning where the target takes nothing away, or alignment stops short of it.

@@ -57,7 +57,7 @@ class KnowledgeDistillationController(Controller):
     """
 
     has_level: ClassVar[bool] = False
-    needs_loss: ClassVar[bool] = True
+    needs_loss: bool = True
 
     def __init__(
         self,

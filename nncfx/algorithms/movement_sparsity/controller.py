@@ -150,7 +150,7 @@ class MovementSparsityController(Controller):
     """
 
     has_level: ClassVar[bool] = False
-    needs_loss: ClassVar[bool] = True
+    needs_loss: bool = True
 
     def __init__(
         self,

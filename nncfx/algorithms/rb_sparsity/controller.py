@@ -9,7 +9,7 @@ regularization", 2017, from which it takes the idea.
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -76,7 +76,7 @@ class RBSparsityController(Controller):
         masks: The learned masks by parameter.
     """
 
-    needs_loss: ClassVar[bool] = True
+    needs_loss: bool = True
 
     def __init__(
         self,

@@ -41,11 +41,11 @@ class Controller(abc.ABC):
         configs: The configs of the algorithms behind this handle, scopes merged in.
         scheduler: Sets the level while training goes on; each algorithm puts its own here.
         compression_loss: What the algorithm adds to the loss of the task.
-        has_level: Whether the algorithm has a level that can be set.
+        has_level, needs_loss: Whether a level can be set; whether training has to add the loss.
     """
 
     has_level: ClassVar[bool] = True
-    needs_loss: ClassVar[bool] = False
+    needs_loss: bool = False
     _scheduler: Scheduler
 
     def __init__(

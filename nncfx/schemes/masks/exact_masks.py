@@ -25,6 +25,7 @@ __all__ = [
     "comparable",
     "group_masks",
     "group_scores",
+    "group_slices",
     "keep_largest",
     "keep_together",
     "kept_count",
@@ -275,12 +276,12 @@ def _producer_slices(group_set: GroupSet, weights: Mapping[str, Tensor]) -> list
             f"No parameter produces the channels of '{group_set.name}', so its groups have no "
             "score. Mark the set as fixed, or ignore it.",
         )
-    return [_slices(member, tensor) for member, tensor in matrices]
+    return [group_slices(member, tensor.detach()) for member, tensor in matrices]
 
 
-def _slices(member: Member, tensor: Tensor) -> Tensor:
+def group_slices(member: Member, tensor: Tensor) -> Tensor:
     """Return the entries of `tensor` that belong to each group, as a `g x m` matrix."""
-    rows, width = tensor.detach(), tensor.shape[member.axis]
+    rows, width = tensor, tensor.shape[member.axis]
     entries = member.indices.ravel()
     # mostly they are the tensor
     if len(entries) != width or np.count_nonzero(entries != np.arange(width)):

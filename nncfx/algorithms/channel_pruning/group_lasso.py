@@ -1,0 +1,70 @@
+"""Group lasso: a loss under which whole channel groups shrink before they are removed.
+
+Source: Wen et al. 2016, "Learning structured sparsity in deep neural networks", equation 3; over
+all layers that share a channel, as Fang et al. 2023, "DepGraph: towards any structural pruning",
+section 3.3.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.controllers import CompressionLoss
+from nncfx.controllers.base.weights import raw_parameters
+from nncfx.graph.channels import Channels, Member
+from nncfx.schemes.masks.exact_masks import group_slices
+from nncfx.storage.models.sharded_models import whole
+
+__all__ = ["GroupLasso"]
+
+_LEAST: Final = 1e-12
+"""Added to squared norms: the root has no gradient at 0."""
+
+
+@final
+class GroupLasso(CompressionLoss):
+    """A weight times the sum of the norms of all channel groups that may go.
+
+    The norm of a group is that of everything in it as stored, before masks: the rows and biases
+    that produce the channel, the norms behind it, the columns that read it.
+
+    Attributes:
+        model: Whose raw parameters are measured.
+        weight: What a norm of 1 adds to the loss.
+        is_over: Whether what should go is gone; the loss is 0 from then on.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        channels: Channels,
+        weight: float,
+        is_over: Callable[[], bool],
+    ) -> None:
+        self.model = model
+        self.weight = weight
+        self.is_over = is_over
+        self._sets = [
+            [one for one in group_set.members if not (one.is_buffer or one.is_divided)]
+            for group_set in channels.prunable
+        ]
+
+    @override
+    def __call__(self) -> Tensor:
+        """Return `weight * sum over groups of ||group||_2`, with a gradient to all of them."""
+        parameters = raw_parameters(self.model)
+        total = next(iter(parameters.values())).new_zeros(())
+        if self.is_over():
+            return total
+        for members in self._sets:
+            squares = [_squares(one, whole(parameters[one.parameter])) for one in members]
+            total = total + torch.stack(squares).sum(dim=0).add(_LEAST).sqrt().sum()
+        return self.weight * total
+
+
+def _squares(member: Member, parameter: Tensor) -> Tensor:
+    """Return the sum of the squares of each group's entries, `g` numbers."""
+    return group_slices(member, parameter).square().sum(dim=1)
