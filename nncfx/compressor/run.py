@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast, final
 
+import torch
 from torch import nn
 
 from nncfx.compressor.build_evidence import EvidenceInputs, StudyWords, build_evidence, study
@@ -38,6 +39,7 @@ from nncfx.evidence.evidence import Evidence
 from nncfx.evidence.formatting import candidate_words, spelt
 from nncfx.evidence.judgement import Judgement
 from nncfx.lc import DC, RecoveryData
+from nncfx.lc.training import on_device
 from nncfx.narration import Narrator
 from nncfx.schemes import Scheme, SchemeLike
 from nncfx.search import (
@@ -177,13 +179,15 @@ def prepare(settings: CompressorSettings, narrator: Narrator) -> Prepared:
     if settings.testloader is not None:
         first_batch("testloader", settings.testloader)
     narrator.now("judging the dense model")
+    device = next((one.device for one in model.parameters()), torch.device("cpu"))
+    examples = inputs if settings.example_inputs is None else settings.example_inputs
     return Prepared(
         settings=settings,
         narrator=narrator,
         executor=executor,
         model=model,
         dense=dense,
-        example_inputs=inputs if settings.example_inputs is None else settings.example_inputs,
+        example_inputs=on_device(device, examples),
         validation=validation,
         judge=judge_against(dense, settings.metric, validation, settings.eps),
         sample_note=sample_note,

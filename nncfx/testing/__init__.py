@@ -4,6 +4,7 @@ They are those of nncfx's own tests, for the tests of who writes one. They need 
 """
 
 from nncfx.testing.algorithms import ALGORITHM_PROMISES, PARTNERS, AlgorithmSubject
+from nncfx.testing.other_device import other_device
 from nncfx.testing.passes import PASS_PROMISES, PassSubject
 from nncfx.testing.runtimes import RUNTIME_PROMISES, RuntimeSubject
 from nncfx.testing.schemes import SCHEME_PROMISES, SchemeSubject
@@ -18,4 +19,5 @@ __all__ = [
     "PassSubject",
     "RuntimeSubject",
     "SchemeSubject",
+    "other_device",
 ]

@@ -28,6 +28,7 @@ from nncfx.controllers import CompositeController, CompressionStage, Controller,
 from nncfx.errors import ArgumentError, TracingError
 from nncfx.network import NNCFNetwork, strip, unwrap, wrap
 from nncfx.testing.models import ConvAttentionNet, example_inputs
+from nncfx.testing.other_device import moved_with
 from nncfx.testing.refusals import check_refused
 from nncfx.tracing import Insertion, WeightSite
 from nncfx.training.create import create_compressed_model
@@ -36,6 +37,8 @@ __all__ = ["ALGORITHM_PROMISES", "PARTNERS", "AlgorithmSubject"]
 
 _SMALL_LOSS: Final = 0.05
 _MOST_STEPS: Final = 200
+_SAME: Final = 1e-3
+"""By how much outputs may differ where sums are rounded otherwise; learned scores make it more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,12 +69,15 @@ class AlgorithmSubject:
         return str(self.item["algorithm"])
 
     def applied(
-        self, *others: "AlgorithmSubject", first: bool = True
+        self,
+        *others: "AlgorithmSubject",
+        first: bool = True,
+        device: torch.device = torch.device("cpu"),  # noqa: B008 (immutable)
     ) -> tuple[Controller, NNCFNetwork]:
         """Return controller and model with this algorithm in it, before or after `others`."""
         items = [self.item, *(other.item for other in others)]
         config = {"compression": items if first else items[::-1]}
-        return create_compressed_model(_fresh(), config, example_inputs())
+        return create_compressed_model(_fresh().to(device), config, example_inputs().to(device))
 
 
 PARTNERS: Final = (
@@ -295,6 +301,25 @@ def mode_and_dtype_change_nothing(subject: AlgorithmSubject) -> None:
     assert _equal(_baked(model).state_dict(), before)
 
 
+def another_device_computes_the_same(subject: AlgorithmSubject) -> None:
+    """What is computed beside the model, such as a score, a range or a loss, moves with it."""
+    seen = []
+    with moved_with() as there:
+        for device in (torch.device("cpu"), there):
+            controller, model = subject.applied(device=device)
+            torch.manual_seed(0)
+            controller.scheduler.epoch_step()
+            controller.scheduler.step()
+            _reach(controller, 0.5)
+            images = example_inputs().to(device)
+            torch.autograd.backward(model.train()(images).square().sum() + controller.loss())
+            output = _baked(model.eval())(images).cpu()
+            seen.append((output, controller.statistics().to_dict()))
+    (here, counted), (elsewhere, counted_there) = seen
+    torch.testing.assert_close(elsewhere, here, rtol=0, atol=_SAME)
+    assert counted == counted_there
+
+
 def removing_restores_the_original(subject: AlgorithmSubject) -> None:
     controller, model = subject.applied()
     _reach(controller, 0.5)
@@ -320,6 +345,7 @@ ALGORITHM_PROMISES: Final[tuple[Callable[[AlgorithmSubject], None], ...]] = (
     it_composes_with_others,
     strip_agrees,
     mode_and_dtype_change_nothing,
+    another_device_computes_the_same,
     removing_restores_the_original,
 )
 """All of them; each is named after what it promises."""

@@ -17,6 +17,7 @@ from nncfx.errors import ArgumentError
 from nncfx.network import unwrap, wrap
 from nncfx.schemes import Scheme
 from nncfx.testing.models import ConvAttentionNet, example_inputs
+from nncfx.testing.other_device import moved_with
 from nncfx.testing.refusals import check_refused
 
 __all__ = ["SCHEME_PROMISES", "SchemeSubject"]
@@ -136,6 +137,18 @@ def parameters_stay_themselves(subject: SchemeSubject) -> None:
         assert one.grad_fn is None, f"autograd has seen what was done to '{name}'"
 
 
+def another_device_gives_the_same_weights(subject: SchemeSubject) -> None:
+    """What is computed beside the weights, such as a mask or a codebook, is where they are."""
+    expected = subject.compressed(0.5)
+    with moved_with() as device:
+        model = ConvAttentionNet.fresh().to(device)
+        scheme = subject.ready(ConvAttentionNet.fresh())
+        scheme.compress(model, 0.5)
+        scheme.decompress(model)
+        model.cpu()
+    _check_equal(model, expected)
+
+
 SCHEME_PROMISES: Final[tuple[Callable[[SchemeSubject], None], ...]] = (
     level_zero_is_the_identity_bitwise,
     projecting_twice_is_projecting_once,
@@ -144,6 +157,7 @@ SCHEME_PROMISES: Final[tuple[Callable[[SchemeSubject], None], ...]] = (
     a_percentage_is_refused,
     it_holds_settings_only,
     parameters_stay_themselves,
+    another_device_gives_the_same_weights,
 )
 """All of them; each is named after what it promises."""
 

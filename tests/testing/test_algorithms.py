@@ -153,6 +153,10 @@ def _outside_the_state(hook: ToyHook, weight: Tensor) -> None:
     hook.__dict__["scale"] = torch.ones_like(weight)
 
 
+def _on_the_cpu(hook: ToyHook, level: float) -> None:
+    hook.scale.mul_(torch.full(hook.scale.shape, 1 - level))
+
+
 def _captured(hook: ToyHook, weight: Tensor) -> None:
     ToyHook.__init__(hook, weight)
     hook.__dict__["captured"] = weight.clone()
@@ -211,6 +215,7 @@ TEETH: dict[str, type[ToyBuilder]] = {
     ),
     "strip_agrees": _with_hook(forward=lambda _, weight: weight * next(_CALLS)),
     "mode_and_dtype_change_nothing": _with_hook(train=_forgets),
+    "another_device_computes_the_same": _with_hook(set=_on_the_cpu),
     "removing_restores_the_original": _with_controller(_apply=_in_place),
 }
 

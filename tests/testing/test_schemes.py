@@ -91,6 +91,15 @@ class Replaces(Toy):
         super().compress(model, level)
 
 
+@dataclass(frozen=True)
+class OnTheCpu(Toy):
+    @override
+    def compress(self, model: nn.Module, level: float) -> None:
+        super().compress(model, level)
+        with torch.no_grad():
+            model.fc1.weight.mul_(torch.ones(model.fc1.weight.shape))
+
+
 TEETH: dict[str, Scheme] = {
     "level_zero_is_the_identity_bitwise": RoundsAtZero(),
     "projecting_twice_is_projecting_once": Shrinks(),
@@ -99,6 +108,7 @@ TEETH: dict[str, Scheme] = {
     "a_percentage_is_refused": Unchecked(),
     "it_holds_settings_only": Remembers(),
     "parameters_stay_themselves": Replaces(),
+    "another_device_gives_the_same_weights": OnTheCpu(),
 }
 
 

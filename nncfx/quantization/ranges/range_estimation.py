@@ -187,7 +187,8 @@ def _least_squares(
     kept = counts > 0
     counts, centers = counts[kept], centers[kept]
     factors = _SHARES[request.method]
-    lows, highs = statistic.low.double() * factors, statistic.high.double() * factors
+    # histograms are counted on the CPU, wherever the tensors were
+    lows, highs = (end.double().cpu() * factors for end in (statistic.low, statistic.high))
     tried = centers.expand(len(factors), -1)
     errors = squared_errors(tried, (lows, highs), spec.replace(axis=0), counts)
     # of equal ones the widest

@@ -203,7 +203,8 @@ def _compensate(one: _Rounded, moments: list[Tensor]) -> float:
         moments: Of each part of the inputs: groups x i x i.
     """
     weight = one.layer.rows.contiguous()
-    matrix, errors = weight.flatten(1), torch.zeros(2, dtype=torch.float64)
+    matrix = weight.flatten(1)
+    errors = torch.zeros(2, dtype=torch.float64, device=matrix.device)
     new, count = torch.empty_like(matrix), len(weight) // len(moments[0])
     for number, (part, moment) in itertools.product(range(len(moments[0])), enumerate(moments)):
         rows = slice(number * count, (number + 1) * count)

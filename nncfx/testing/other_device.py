@@ -1,0 +1,176 @@
+"""A device that is none: its tensors lie in memory, and refuse to meet the CPU's, as a GPU's do.
+
+What forgets to move a tensor then fails on any machine, not beside a GPU only::
+
+    with other_device() as device:
+        quantize(model.to(device), [images.to(device)])
+"""
+
+import contextlib
+import unittest.mock
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+from typing_extensions import override
+
+__all__ = ["moved_with", "other_device"]
+
+Function: TypeAlias = Callable[..., object]
+
+# a type that torch knows, for which no package of its own is asked
+_DEVICE: Final = torch.device("lazy", 0)
+_ATEN: Final = torch.ops.aten
+_DATA: Final[Any] = Tensor.data
+_COPIES: Final = {_ATEN.copy_.default, _ATEN._to_copy.default}  # noqa: SLF001 (as torch calls it)
+# what is on a GPU may be indexed by what is on the CPU
+_INDEXED: Final = {
+    _ATEN.index.Tensor,
+    _ATEN.index_put.default,
+    _ATEN.index_put_.default,
+    _ATEN._index_put_impl_.default,
+}
+
+
+class _Elsewhere(Tensor):
+    """A tensor that says it is on the device, around one in memory."""
+
+    _inner: Tensor
+    # operations only, not the functions that are made of them
+    __torch_function__: Any = torch._C._disabled_torch_function_impl  # noqa: SLF001 (no other name)
+
+    @staticmethod
+    def of(inner: Tensor) -> "_Elsewhere":
+        made: Any = Tensor._make_wrapper_subclass(  # noqa: SLF001 (its name)
+            _Elsewhere,
+            inner.size(),
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            device=_DEVICE,
+        )
+        made._inner = inner  # noqa: SLF001 (its own class)
+        found: _Elsewhere = made
+        return found
+
+    @override
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]  # torch declares it as no method
+        cls,
+        func: Function,
+        _: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        return _computed(func, args, kwargs or {})
+
+    def _set_data(self, value: Tensor) -> None:
+        _DATA.__set__(self, value)
+        if isinstance(value, _Elsewhere):
+            self._inner = value._inner  # noqa: SLF001 (its own class)
+
+    data = property(Tensor.detach, _set_data)
+
+    @override
+    def data_ptr(self) -> int:
+        return self._inner.data_ptr()
+
+    @override
+    def untyped_storage(self) -> torch.UntypedStorage:
+        return self._inner.untyped_storage()
+
+    @override
+    def tolist(self) -> Any:
+        return self._inner.tolist()
+
+
+class _Placing(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it so
+    """Sees what no tensor of the device takes part in, and may make one."""
+
+    @override
+    def __torch_dispatch__(
+        self,
+        func: Function,
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        return _computed(func, args, kwargs or {})
+
+
+@contextlib.contextmanager
+def other_device() -> Iterator[torch.device]:
+    """Yield a device to which tensors and modules can be moved, inside the block.
+
+    It computes as the CPU does, to rounding, and raises torch's RuntimeError where tensors of
+    both meet. Autocast does nothing there; files and exporters need the tensors moved back.
+    """
+    lifted = torch._C._only_lift_cpu_tensors()  # noqa: SLF001 (as torch's FakeTensorMode does)
+    plain = torch.autocast, torch.is_autocast_enabled
+    with (
+        unittest.mock.patch.object(torch, "autocast", _but_there(plain[0], nullcontext())),
+        unittest.mock.patch.object(torch, "is_autocast_enabled", _but_there(plain[1], False)),
+        _Placing(),  # type: ignore[no-untyped-call]  # torch leaves it so
+    ):
+        torch._C._set_only_lift_cpu_tensors(True)  # noqa: SLF001 (as above)
+        try:
+            yield _DEVICE
+        finally:
+            torch._C._set_only_lift_cpu_tensors(lifted)  # noqa: SLF001 (as above)
+
+
+@contextlib.contextmanager
+def moved_with() -> Iterator[torch.device]:
+    """Yield such a device; where tensors of both meet, raise AssertionError, as promises do."""
+    try:
+        with other_device() as device:
+            yield device
+    except RuntimeError as error:
+        raise AssertionError(str(error)) from error
+
+
+def _but_there(function: Function, instead: AbstractContextManager[None] | bool) -> Function:
+    """Return `function` of a device's type, but for the one of this module."""
+
+    def called(*args: object, **kwargs: object) -> object:
+        kind = args[0] if args else kwargs.get("device_type")
+        return instead if kind == _DEVICE.type else function(*args, **kwargs)
+
+    return called
+
+
+def _computed(func: Function, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+    """Call an operation on the tensors in memory; wrap what is on the device."""
+    tensors = [one for one in pytree.tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
+    is_there = any(isinstance(one, _Elsewhere) for one in tensors)
+    # numbers mix, as they do with a GPU's
+    is_here = any(one.ndim and not isinstance(one, _Elsewhere) for one in tensors)
+    may_mix = func in _COPIES or (func in _INDEXED and isinstance(args[0], _Elsewhere))
+    if is_there and is_here and not may_mix:
+        raise RuntimeError(
+            "Expected all tensors to be on the same device, but found at least two devices, "
+            f"{_DEVICE} and cpu! (in {func})",
+        )
+    device: Any = kwargs.get("device")
+    if func is _ATEN.copy_.default:
+        is_there = isinstance(args[0], _Elsewhere)
+    elif device is not None:
+        is_there = torch.device(device).type == _DEVICE.type
+        kwargs = {**kwargs, "device": torch.device("cpu")}
+    known = {id(_in_memory(one)): one for one in tensors}
+
+    def placed(value: object) -> object:
+        if id(value) in known:  # what is written in place is returned itself
+            return known[id(value)]
+        return _Elsewhere.of(value) if is_there and isinstance(value, Tensor) else value
+
+    inner_args, inner_kwargs = pytree.tree_map(_in_memory, (args, dict(kwargs)))
+    return pytree.tree_map(placed, func(*inner_args, **inner_kwargs))
+
+
+def _in_memory(value: object) -> object:
+    return value._inner if isinstance(value, _Elsewhere) else value  # noqa: SLF001 (its own class)
