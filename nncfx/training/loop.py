@@ -16,7 +16,7 @@ from nncfx.controllers import Controller
 from nncfx.errors import CompressionError
 from nncfx.runtimes.protocol.named_inputs import examples_in
 from nncfx.tracing import run
-from nncfx.training.loop_checkpoint import HasState, TrainingFile
+from nncfx.training.loop_checkpoint import HasState, TrainingFile, settings_text
 from nncfx.training.recipe import Recipe
 
 __all__ = ["Batches", "Criterion", "Training", "TrainingProgress"]
@@ -100,7 +100,7 @@ class Training:
         }
         self._checkpoint_seconds = checkpoint_seconds
         file = None if checkpoint is None else Path(checkpoint)
-        self._file = TrainingFile(file, repr((recipe, controller.configs)))
+        self._file = TrainingFile(file, settings_text((recipe, controller.configs)))
         self.step = self._file.restore(self._parts)
         self._loss = torch.zeros((), device=self._device)
         self._counted, self._examples = 0, 0

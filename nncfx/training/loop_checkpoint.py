@@ -1,5 +1,6 @@
 """The file of an unfinished training: what the next step depends on, bit by bit."""
 
+import dataclasses
 import io
 import pickle
 import random
@@ -13,12 +14,10 @@ import torch
 from nncfx.errors import StorageError, error_text
 from nncfx.storage.formats.whole_file import write_whole
 
-__all__ = ["HasState", "TrainingFile"]
+__all__ = ["HasState", "TrainingFile", "settings_text"]
 
 _FORMAT: Final = "nncfx.training"
 _VERSION: Final = 1
-_WORDS: Final = 40
-"""Characters of a difference that are shown."""
 
 
 class HasState(Protocol):
@@ -31,6 +30,38 @@ class HasState(Protocol):
         """Take up a state."""
 
 
+def settings_text(value: object, place: str = "") -> str:
+    """Return a line for each setting in `value` that is not at its default.
+
+    So a training goes on under a later version, whose settings are more.
+
+    >>> from nncfx.training import Recipe
+    >>> print(settings_text((Recipe(steps=9, momentum=0.9),)))
+    [0] = Recipe
+    [0].steps = 9
+    """
+    if isinstance(value, tuple | list):
+        lines = [settings_text(one, f"{place}[{n}]") for n, one in enumerate(value)]
+        return "\n".join(lines) or f"{place} = []"
+    if not dataclasses.is_dataclass(value):
+        return f"{place} = {value!r}"
+    given = {one: getattr(value, one.name) for one in dataclasses.fields(value)}
+    lines = [
+        settings_text(setting, f"{place}.{field.name}")
+        for field, setting in given.items()
+        if setting != _default(field)
+    ]
+    # what a field holds is known by the class around it
+    kind = [] if "." in place else [f"{place} = {type(value).__name__}"]
+    return "\n".join(kind + lines)
+
+
+def _default(field: "dataclasses.Field[Any]") -> object:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
 def _numpy_state() -> tuple[str, list[int], int, int, float]:
     """Return the state of numpy's global generator, the key as what any file may hold."""
     name, key, *rest = np.random.get_state()  # noqa: NPY002 (what people's augmentations use)
@@ -38,12 +69,11 @@ def _numpy_state() -> tuple[str, list[int], int, int, float]:
 
 
 def _difference(before: str, now: str) -> str:
-    """Return where two texts begin to differ, with some words around."""
-    pairs = zip(before, now, strict=False)
-    at = next((place for place, (one, other) in enumerate(pairs) if one != other), 0)
-    begin = max(0, before.rfind(",", 0, at) + 1)
-    texts = (text[begin : at + _WORDS].strip() for text in (before, now))
-    return "it had '{}', and now there is '{}'".format(*texts)
+    """Return the first lines of two texts that the other has not."""
+    lines, others = before.splitlines(), now.splitlines()
+    was = next((repr(one) for one in lines if one not in others), "its default")
+    is_ = next((repr(one) for one in others if one not in lines), "its default")
+    return f"it had {was}, and now there is {is_}"
 
 
 def _restore_generators(content: Mapping[str, Any]) -> None:

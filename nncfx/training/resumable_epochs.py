@@ -12,7 +12,7 @@ from typing_extensions import override
 from nncfx.controllers import Controller
 from nncfx.errors import ArgumentError
 from nncfx.narration import narrated
-from nncfx.training.loop_checkpoint import HasState, TrainingFile
+from nncfx.training.loop_checkpoint import HasState, TrainingFile, settings_text
 
 __all__ = ["resumable_epochs"]
 
@@ -72,7 +72,7 @@ def resumable_epochs(
         )
     known: dict[str, HasState] = {"model": controller.model, "controller": controller}
     known |= {name: _with_state(name, part) for name, part in parts.items()}
-    return _epochs(Path(path), epochs, known, repr(controller.configs))
+    return _epochs(Path(path), epochs, known, settings_text(controller.configs))
 
 
 def _with_state(name: str, part: HasState | torch.Generator) -> HasState:

@@ -1,12 +1,13 @@
 """The file of an unfinished training."""
 
+from dataclasses import make_dataclass
 from pathlib import Path
 
 import pytest
 import torch
 
 from nncfx.errors import StorageError
-from nncfx.training.loop_checkpoint import TrainingFile
+from nncfx.training.loop_checkpoint import TrainingFile, settings_text
 
 
 class Ran:
@@ -41,6 +42,15 @@ def test_the_file_of_another_training_is_refused(tmp_path: Path) -> None:
     TrainingFile(tmp_path / "t", "a").save(1, {})
     with pytest.raises(StorageError, match="another training"):
         TrainingFile(tmp_path / "t", "b").restore({})
+
+
+def test_a_setting_that_a_later_version_adds_is_no_other_training(tmp_path: Path) -> None:
+    earlier = make_dataclass("Settings", [("level", float)])
+    later = make_dataclass("Settings", [("level", float), ("lasso", float, 0.0)])
+    TrainingFile(tmp_path / "t", settings_text([earlier(0.5)])).save(1, {})
+    assert TrainingFile(tmp_path / "t", settings_text([later(0.5)])).restore({}) == 1
+    with pytest.raises(StorageError, match=r"its default.*lasso = 0\.1"):
+        TrainingFile(tmp_path / "t", settings_text([later(0.5, 0.1)])).restore({})
 
 
 @pytest.mark.parametrize("other", [torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(3)])
