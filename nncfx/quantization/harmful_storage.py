@@ -58,11 +58,12 @@ def without_harmful_storage(
     kept = tuple(one for one in plan.quantizers if not harmed.keys() & set(one.operations))
     if not kept:
         return plan
+    bits = {address: one.spec.bits for one in stored for address in one.operations}
     for address, db in harmed.items():
         _LOGGER.warning(
-            "%s stays in float: 8 bits would only make its weights smaller, %s computes it in "
+            "%s stays in float: %d bits would only make its weights smaller, %s computes it in "
             "float, and leave %.1f dB of signal over error. preset='fast' stores it all the same.",
-            *(address, plan.hardware, db),
+            *(address, bits[address], plan.hardware, db),
         )
     reason = "its weights would only be stored in integers, and are harmed by them"
     left = {address: FloatOperation(address, "recurrent", reason) for address in harmed}
