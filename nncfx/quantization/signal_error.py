@@ -8,6 +8,7 @@ from typing import Final
 
 from torch import Tensor
 
+from nncfx.float64 import in_float64
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.network import NNCFNetwork
 from nncfx.operators import CONTRACTIONS, operation_kind
@@ -45,8 +46,9 @@ class Energies:
 
     def add(self, exact: Tensor, changed: Tensor) -> None:
         """Count a tensor, and what it should be."""
-        self.signal += float(exact.detach().double().square().sum())
-        self.error += float((changed.detach().double() - exact.detach().double()).square().sum())
+        wanted = in_float64(exact.detach())
+        self.signal += float(wanted.square().sum())
+        self.error += float((in_float64(changed.detach()) - wanted).square().sum())
 
     def note(self, output: Tensor) -> None:
         """See a tensor in float, and then quantized."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from nncfx.errors import CompressionError
+from nncfx.float64 import in_float64
 from nncfx.schemes.masks.exact_masks import check_at_least
 
 __all__ = ["KMeansInit", "kmeans_1d", "nearest"]
@@ -50,7 +51,7 @@ def kmeans_1d(
     """
     check_at_least("k", k, 1)
     check_at_least("max_steps", max_steps, 1)
-    ordered: Tensor = torch.sort(values.detach().flatten()).values.to(torch.float64)
+    ordered: Tensor = in_float64(torch.sort(values.detach().flatten()).values)
     if ordered.numel() == 0 or not torch.isfinite(ordered[[0, -1]]).all():
         raise CompressionError(
             f"{ordered.numel()} weights cannot be clustered; it takes at least one, and all "
@@ -58,7 +59,7 @@ def kmeans_1d(
         )
     distinct: Tensor = torch.unique_consecutive(ordered)
     if distinct.numel() <= k:
-        return distinct.to(values.dtype)
+        return distinct.to(values)
     centroids = _start(ordered, k, init, seed)
     before = torch.cat([ordered.new_zeros(1), ordered.cumsum(0)])
     for _ in range(max_steps):
@@ -67,7 +68,7 @@ def kmeans_1d(
             break
         centroids = moved
     borders = _borders(ordered, centroids)
-    centroids = centroids[borders.diff() > 0].to(values.dtype)
+    centroids = centroids[borders.diff() > 0].to(values)
     codebook: Tensor = torch.unique_consecutive(centroids)
     return codebook
 
@@ -80,8 +81,9 @@ def nearest(values: Tensor, centroids: Tensor) -> Tensor:
     >>> nearest(torch.tensor([0.4, 0.5, 0.6]), torch.tensor([0.0, 1.0]))
     tensor([0, 0, 1])
     """
-    wide = centroids.to(torch.float64)
-    return torch.searchsorted((wide[1:] + wide[:-1]) / 2, values.to(torch.float64).contiguous())
+    wide = in_float64(centroids)
+    found = torch.searchsorted((wide[1:] + wide[:-1]) / 2, in_float64(values).contiguous())
+    return found.to(values.device)
 
 
 def _start(ordered: Tensor, k: int, init: KMeansInit, seed: int) -> Tensor:

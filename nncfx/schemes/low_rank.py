@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from nncfx.errors import ArgumentError, CompressionError
+from nncfx.float64 import in_float64
 from nncfx.schemes.layers import (
     CONDENSA_LAYERS,
     Layer,
@@ -95,7 +96,7 @@ class LowRank(Scheme):
         if self.rank is not None:
             return self.rank
         if self.energy is not None:
-            return rank_of_energy(torch.linalg.svdvals(matrix.double()), self.energy)
+            return rank_of_energy(torch.linalg.svdvals(in_float64(matrix)), self.energy)
         return rank_of_level((matrix.shape[0], matrix.shape[1]), level)
 
 
@@ -121,7 +122,7 @@ def rank_of_energy(singular_values: Tensor, energy: float) -> int:
     >>> rank_of_energy(torch.tensor([3.0, 2.0, 1.0]), 0.9)
     2
     """
-    squares = singular_values.double().square().cumsum(0)
+    squares = in_float64(singular_values).square().cumsum(0)
     if energy == 1:
         return max(1, int(torch.count_nonzero(singular_values)))
     return 1 + int((squares < energy * squares[-1]).sum())
@@ -135,7 +136,7 @@ def truncate_rank(matrix: Tensor, rank: int) -> Tensor:
     if rank >= min(matrix.shape):
         return matrix
     left, values, right = _svd(matrix)
-    return (left[:, :rank] * values[:rank] @ right[:rank]).to(matrix.dtype)
+    return (left[:, :rank] * values[:rank] @ right[:rank]).to(matrix)
 
 
 def factorize(
@@ -213,5 +214,5 @@ def _thin_layers(
 
 def _svd(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     # double precision, so that what was cut off stays below the rounding of the weights
-    left, values, right = torch.linalg.svd(matrix.double(), full_matrices=False)
+    left, values, right = torch.linalg.svd(in_float64(matrix), full_matrices=False)
     return left, values, right

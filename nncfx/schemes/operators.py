@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from nncfx.errors import ArgumentError, CompressionError, did_you_mean
+from nncfx.float64 import in_float64
 from nncfx.schemes.masks.criteria import Criterion, resolve_criterion
 from nncfx.schemes.masks.exact_masks import check_level
 
@@ -295,10 +296,10 @@ def int8_grid(weight: Tensor) -> Tensor:
             "to finite weights first.",
         )
     # double precision, so that the step found in rounded weights is the one they were rounded to
-    rows = weight.detach().double().flatten(1)
+    rows = in_float64(weight.detach()).flatten(1)
     step = rows.abs().amax(1, keepdim=True) / _INT8_CODES
     codes = torch.where(step > 0, rows / step, 0.0).round()
-    return (codes * step).view(weight.shape).to(weight.dtype)
+    return (codes * step).view(weight.shape).to(weight)
 
 
 def dequantize(tensor: Tensor, dtype: str | torch.dtype = torch.float32) -> Tensor:

@@ -303,21 +303,26 @@ def mode_and_dtype_change_nothing(subject: AlgorithmSubject) -> None:
 
 def another_device_computes_the_same(subject: AlgorithmSubject) -> None:
     """What is computed beside the model, such as a score, a range or a loss, moves with it."""
-    seen = []
-    with moved_with() as there:
-        for device in (torch.device("cpu"), there):
-            controller, model = subject.applied(device=device)
-            torch.manual_seed(0)
-            controller.scheduler.epoch_step()
-            controller.scheduler.step()
-            _reach(controller, 0.5)
-            images = example_inputs().to(device)
-            torch.autograd.backward(model.train()(images).square().sum() + controller.loss())
-            output = _baked(model.eval())(images).cpu()
-            seen.append((output, controller.statistics().to_dict()))
-    (here, counted), (elsewhere, counted_there) = seen
-    torch.testing.assert_close(elsewhere, here, rtol=0, atol=_SAME)
-    assert counted == counted_there
+    here, counted = _after_a_step(subject, torch.device("cpu"))
+    for float64 in (True, False):
+        with moved_with(float64=float64) as device:
+            elsewhere, counted_there = _after_a_step(subject, device)
+        torch.testing.assert_close(elsewhere, here, rtol=0, atol=_SAME)
+        assert counted_there == counted
+
+
+def _after_a_step(
+    subject: AlgorithmSubject, device: torch.device
+) -> tuple[Tensor, dict[str, Any]]:
+    """Return the outputs and the statistics after an epoch's begin, a level and a backward."""
+    torch.manual_seed(0)
+    controller, model = subject.applied(device=device)
+    controller.scheduler.epoch_step()
+    controller.scheduler.step()
+    _reach(controller, 0.5)
+    images = example_inputs().to(device)
+    torch.autograd.backward(model.train()(images).square().sum() + controller.loss())
+    return _baked(model.eval())(images).cpu(), controller.statistics().to_dict()
 
 
 def removing_restores_the_original(subject: AlgorithmSubject) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import unittest.mock
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import torch
 from torch import Tensor
@@ -89,7 +89,13 @@ class _Elsewhere(Tensor):
 
 
 class _Placing(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it so
-    """Sees what no tensor of the device takes part in, and may make one."""
+    """Sees what no tensor of the device takes part in, and may make one.
+
+    Attributes:
+        has_float64: Whether the device of all blocks has this type.
+    """
+
+    has_float64: ClassVar[bool] = True
 
     @override
     def __torch_dispatch__(
@@ -103,15 +109,17 @@ class _Placing(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
 
 @contextlib.contextmanager
-def other_device() -> Iterator[torch.device]:
+def other_device(*, float64: bool = True) -> Iterator[torch.device]:
     """Yield a device to which tensors and modules can be moved, inside the block.
 
     It computes as the CPU does, to rounding, and raises torch's RuntimeError where tensors of
     both meet. Autocast does nothing there; files and exporters need the tensors moved back.
+    Without `float64` it has no such type, as Apple's GPUs have none.
     """
     lifted = torch._C._only_lift_cpu_tensors()  # noqa: SLF001 (as torch's FakeTensorMode does)
     plain = torch.autocast, torch.is_autocast_enabled
     with (
+        unittest.mock.patch.object(_Placing, "has_float64", float64),
         unittest.mock.patch.object(torch, "autocast", _but_there(plain[0], nullcontext())),
         unittest.mock.patch.object(torch, "is_autocast_enabled", _but_there(plain[1], False)),
         _Placing(),  # type: ignore[no-untyped-call]  # torch leaves it so
@@ -124,12 +132,12 @@ def other_device() -> Iterator[torch.device]:
 
 
 @contextlib.contextmanager
-def moved_with() -> Iterator[torch.device]:
+def moved_with(*, float64: bool = True) -> Iterator[torch.device]:
     """Yield such a device; where tensors of both meet, raise AssertionError, as promises do."""
     try:
-        with other_device() as device:
+        with other_device(float64=float64) as device:
             yield device
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         raise AssertionError(str(error)) from error
 
 
@@ -166,7 +174,11 @@ def _computed(func: Function, args: Sequence[object], kwargs: Mapping[str, objec
     def placed(value: object) -> object:
         if id(value) in known:  # what is written in place is returned itself
             return known[id(value)]
-        return _Elsewhere.of(value) if is_there and isinstance(value, Tensor) else value
+        if not (is_there and isinstance(value, Tensor)):
+            return value
+        if value.dtype is torch.float64 and not _Placing.has_float64:
+            raise TypeError(f"{_DEVICE} has no float64. Use float32. (in {func})")
+        return _Elsewhere.of(value)
 
     inner_args, inner_kwargs = pytree.tree_map(_in_memory, (args, dict(kwargs)))
     return pytree.tree_map(placed, func(*inner_args, **inner_kwargs))

@@ -140,13 +140,14 @@ def parameters_stay_themselves(subject: SchemeSubject) -> None:
 def another_device_gives_the_same_weights(subject: SchemeSubject) -> None:
     """What is computed beside the weights, such as a mask or a codebook, is where they are."""
     expected = subject.compressed(0.5)
-    with moved_with() as device:
-        model = ConvAttentionNet.fresh().to(device)
-        scheme = subject.ready(ConvAttentionNet.fresh())
-        scheme.compress(model, 0.5)
-        scheme.decompress(model)
-        model.cpu()
-    _check_equal(model, expected)
+    for float64 in (True, False):
+        with moved_with(float64=float64) as device:
+            model = ConvAttentionNet.fresh().to(device)
+            scheme = subject.ready(ConvAttentionNet.fresh())
+            scheme.compress(model, 0.5)
+            scheme.decompress(model)
+            model.cpu()
+        _check_equal(model, expected)
 
 
 SCHEME_PROMISES: Final[tuple[Callable[[SchemeSubject], None], ...]] = (

@@ -12,6 +12,7 @@ from torch import nn
 from nncfx.channels.masked_norms import LivingChannels
 from nncfx.channels.trace import CALLS_OF_A_PATH
 from nncfx.errors import ThinningError, TracingError, error_text, machine_fault
+from nncfx.float64 import float64_device, in_float64
 from nncfx.graph.union_find import Ids
 from nncfx.thinning.copying import copied
 from nncfx.thinning.proof_inputs import EmbeddingRows, random_inputs
@@ -112,8 +113,7 @@ def relative_error(expected: torch.Tensor, actual: torch.Tensor) -> float:
     """
     if expected.shape != actual.shape:
         return float("inf")
-    wide = torch.complex128 if expected.is_complex() else torch.float64
-    expected, actual = expected.detach().to(wide), actual.detach().to(wide)
+    expected, actual = in_float64(expected.detach()), in_float64(actual.detach())
     same = (expected == actual) | (expected.isnan() & actual.isnan())
     difference = (actual - expected).abs().masked_fill(same, 0.0)
     largest = difference.max().item() if difference.numel() else 0.0
@@ -185,6 +185,10 @@ def _verified(
     return worst
 
 
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
 def _check_in_double(
     masked: nn.Module,
     thinned: nn.Module,
@@ -193,9 +197,11 @@ def _check_in_double(
     tolerance: float,
 ) -> None:
     """Raise what `verify` does if copies in float64 differ, or what they fail with."""
-    models = [copied(one, {}).double() for one in (masked, thinned)]
+    first = next(iter(masked.parameters()), torch.zeros(()))
+    device = float64_device(first)
+    models = [copied(one, {}).to(device).double() for one in (masked, thinned)]
     in_double = [
-        replaced(one, lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
+        replaced(one, lambda tensor: _wide(tensor.to(device)))  # where the models are
         for one in inputs
     ]
     _verified(models[0], models[1], in_double, dead, tolerance)

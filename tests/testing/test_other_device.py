@@ -41,9 +41,9 @@ def network() -> nn.Module:
     ).eval()
 
 
-@pytest.fixture
-def device() -> Iterator[torch.device]:
-    with other_device() as there:
+@pytest.fixture(params=[True, False], ids=["with float64", "without"])
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    with other_device(float64=request.param) as there:
         yield there
 
 
@@ -74,6 +74,11 @@ def test_numbers_copies_and_indices_meet(device: torch.device) -> None:
     here = torch.zeros(2, 3).copy_(there)
     assert here.device.type == "cpu"
     assert there.cpu().numpy().sum() == float(there.sum()) == 15
+
+
+def test_apples_gpus_have_no_float64() -> None:
+    with other_device(float64=False) as device, pytest.raises(TypeError, match="float64"):
+        torch.ones(2, device=device).double()
 
 
 def test_a_module_trains_as_on_the_cpu(device: torch.device) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from nncfx.config.pruning_schedule import PruningParams
 from nncfx.controllers.base.weights import aliases, own_parameters, raw_parameters
 from nncfx.controllers.masks.costs import register_costs
+from nncfx.float64 import in_float64
 from nncfx.graph import NNCFGraph, macs
 from nncfx.graph.channels import Channels
 from nncfx.network import NNCFNetwork
@@ -83,7 +84,7 @@ class WeightCosts:
         gone = 0.0
         for name, cost in self.by_weight.items():
             own = (masks.get(name), masks.get(self.lengths.get(name, "")))
-            there = [mask.double() for mask in own if mask is not None]
+            there = [in_float64(mask) for mask in own if mask is not None]
             if there:
                 gone += cost * (1 - float(math.prod(there[1:], start=there[0]).mean()))
         return gone / self.total if self.total else 0.0

@@ -160,7 +160,7 @@ def prune_blocks(
             (moments,) = group_moments(block, [group], calls, counted)
             known = curvature(moments, by_energy=settings.pattern is None)
             for layer in group.layers:
-                weight = layer.rows.float().contiguous()
+                weight = layer.rows.to(known.factor.device).float().contiguous()
                 layer.take(PRUNINGS[settings.method](weight, known, settings).to(layer.weight))
 
     run_blocks(own, find_blocks(own, blocks), batches, work)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from nncfx.errors import StorageError, did_you_mean
+from nncfx.float64 import in_float64
 from nncfx.graph import NNCFGraph
 from nncfx.network import NNCFNetwork, unwrap, wrap
 from nncfx.quantization.preparation.layer_chains import (
@@ -147,12 +148,12 @@ def folded(
         transposed: 0, or the groups g of a transposed convolution.
     """
     mean, variance = (norm.get_buffer(f"running_{one}") for one in ("mean", "var"))
-    mean = mean if bias is None else mean.double() - bias.double()
+    mean = mean if bias is None else in_float64(mean) - in_float64(bias)
     scale, shift = norm_affine((mean, variance), norm.eps, norm.weight, norm.bias)
     if transposed:
-        parts = weight.double().view(transposed, -1, *weight.shape[1:])
+        parts = in_float64(weight).view(transposed, -1, *weight.shape[1:])
         factors = scale.view(transposed, 1, -1, *[1] * (weight.ndim - 2))
         scaled = (parts * factors).flatten(0, 1)
     else:
-        scaled = weight.double() * scale.view(-1, *[1] * (weight.ndim - 1))
-    return scaled.to(weight.dtype), shift.to(weight.dtype)
+        scaled = in_float64(weight) * scale.view(-1, *[1] * (weight.ndim - 1))
+    return scaled.to(weight), shift.to(weight)

@@ -188,7 +188,7 @@ def _least_squares(
     counts, centers = counts[kept], centers[kept]
     factors = _SHARES[request.method]
     # histograms are counted on the CPU, wherever the tensors were
-    lows, highs = (end.double().cpu() * factors for end in (statistic.low, statistic.high))
+    lows, highs = (end.cpu().double() * factors for end in (statistic.low, statistic.high))
     tried = centers.expand(len(factors), -1)
     errors = squared_errors(tried, (lows, highs), spec.replace(axis=0), counts)
     # of equal ones the widest

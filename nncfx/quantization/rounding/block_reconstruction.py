@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from nncfx.float64 import in_float64
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.preparation.layer_chains import shared_parameters
@@ -152,7 +153,7 @@ def _error(block: Block, entering: Tensor, wanted: Tensor) -> float:
     total = 0.0
     with torch.no_grad():
         for x, y in zip(_parts(entering), _parts(wanted), strict=True):
-            total += float((block(x) - y).double().square().sum())
+            total += float(in_float64(block(x) - y).square().sum())
     return total / wanted.numel()
 
 

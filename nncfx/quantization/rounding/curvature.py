@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from nncfx.errors import CompressionError
+from nncfx.float64 import float64_device
 
 __all__ = [
     "Choice",
@@ -76,7 +77,7 @@ def check_finite(moments: Tensor) -> None:
     Raises:
         CompressionError: so they are.
     """
-    if not moments.sum(dtype=torch.float64).isfinite():
+    if not moments.to(float64_device(moments)).sum(dtype=torch.float64).isfinite():
         raise CompressionError(
             "The second moments of a layer's inputs are not finite, so its weights cannot be "
             "rounded by them. Look for NaN or infinity in the calibration data.",
@@ -97,6 +98,7 @@ def curvature(moments: Tensor, *, by_energy: bool = True) -> Curvature:
     Source: Frantar et al. 2023, GPTQ, section 3; the order is the "act-order" of their code.
     """
     check_finite(moments)
+    moments = moments.to(float64_device(moments))
     energy = moments.diagonal().double()
     order = energy.argsort(descending=True, stable=True)
     if not by_energy:

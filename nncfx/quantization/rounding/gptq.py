@@ -77,6 +77,11 @@ def round_matrix(
     spec: QuantizerSpec,
 ) -> RoundedMatrix:
     """Do as `gptq` does, with moments that were factored before; return the errors as well."""
+    place = weight.device
+    # what needs float64 is where that is
+    weight, scale, zero_point = (
+        one.to(known.factor.device) for one in (weight, scale, zero_point)
+    )
     nearest = fake_quantize(weight, scale, zero_point, spec)
     choice = _rounding(weight, known, (scale, zero_point, spec))
     run = _compiled_rounding(weight, known, (scale, zero_point, spec))
@@ -86,7 +91,7 @@ def round_matrix(
     nearest_errors = reconstruction_errors(weight, nearest, known.moments)
     is_better = errors < nearest_errors
     return RoundedMatrix(
-        torch.where(is_better.unsqueeze(1), back, nearest),
+        torch.where(is_better.unsqueeze(1), back, nearest).to(place),
         torch.where(is_better, errors, nearest_errors),
         nearest_errors,
     )

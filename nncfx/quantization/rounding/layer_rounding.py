@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.float64 import float64_device
 from nncfx.network import NNCFNetwork
 from nncfx.operators import LINEAR_LAYERS, functions_of
 from nncfx.quantization.grid.quantizer import Quantizer
@@ -204,7 +205,7 @@ def _compensate(one: _Rounded, moments: list[Tensor]) -> float:
     """
     weight = one.layer.rows.contiguous()
     matrix = weight.flatten(1)
-    errors = torch.zeros(2, dtype=torch.float64, device=matrix.device)
+    errors = torch.zeros(2, dtype=torch.float64, device=float64_device(matrix))
     new, count = torch.empty_like(matrix), len(weight) // len(moments[0])
     for number, (part, moment) in itertools.product(range(len(moments[0])), enumerate(moments)):
         rows = slice(number * count, (number + 1) * count)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from nncfx.errors import CompressionError
+from nncfx.float64 import in_float64
 from nncfx.graph.channels import Channels, GroupSet, Role
 from nncfx.schemes.masks.exact_masks import comparable, group_scores, named
 from nncfx.schemes.wide_floats import wide
@@ -126,7 +127,7 @@ def nonzero_share(activation: Tensor, axis: int = 1) -> Tensor:
     """
     dtype = torch.promote_types(activation.dtype, torch.float32)
     found = activation.detach() != 0
-    return found.movedim(axis, 0).flatten(1).double().mean(dim=1).to(dtype)
+    return in_float64(found.movedim(axis, 0).flatten(1)).mean(dim=1).to(activation.device, dtype)
 
 
 def mean_rank(activation: Tensor, axis: int = 1) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from nncfx.errors import ArgumentError
+from nncfx.float64 import in_float64
 from nncfx.schemes.rate_distortion.rounding import short_step
 
 __all__ = ["DENSE_BITS", "TABLE", "EntropyGrid", "bits_of_level", "entropy_grids", "grid_step"]
@@ -98,7 +99,7 @@ def entropy_grids(weights: Mapping[str, Tensor], bits: float) -> dict[str, Entro
         raise ArgumentError(f"bits is {bits!r}: integers take more than 0 bits each, such as 2.")
     flat = {name: one.detach().abs().flatten().float() for name, one in weights.items()}
     energies = {
-        name: float(one.double().square().sum()) / math.sqrt(max(1, one.numel()))
+        name: float(in_float64(one).square().sum()) / math.sqrt(max(1, one.numel()))
         for name, one in flat.items()
     }
     budget = bits * sum(one.numel() for one in flat.values())
@@ -144,7 +145,7 @@ def grid_step(values: Tensor) -> float | None:
 
 def _distinct(values: Tensor) -> Tensor:
     """Return the magnitudes of `values` above 0, each once, ascending, float64."""
-    ordered = values.double().abs().sort().values
+    ordered = in_float64(values).abs().sort().values
     is_new = torch.ones_like(ordered, dtype=torch.bool)
     is_new[1:] = ordered.diff() > 0
     return ordered[is_new & (ordered > 0)]
@@ -171,16 +172,16 @@ def _grid(sizes: Tensor, energy: float, rate: float) -> tuple[EntropyGrid, float
 
 def _lengths(integers: Tensor) -> tuple[Tensor, Tensor, float]:
     """Return bits of magnitudes 0 to 64, bits of each step beyond, and those of all in all."""
-    counts = torch.bincount(integers.clamp(max=TABLE).long(), minlength=TABLE + 1).double()
+    counts = in_float64(torch.bincount(integers.clamp(max=TABLE).long(), minlength=TABLE + 1))
     largest = int(integers.max())
     seen = counts + _LEAST * (torch.arange(TABLE + 1, device=counts.device) <= largest + 1)
     bits = -(seen.clamp(min=_LEAST / 2) / seen.sum()).log2()
     bits[1:] += 1  # the sign
     # the last magnitude stands for all from it on, which fall off geometrically
-    beyond = (integers - TABLE).clamp(min=0).double().sum()
+    beyond = in_float64((integers - TABLE).clamp(min=0)).sum()
     stop = counts[-1] / (counts[-1] + beyond) if counts[-1] else counts.new_ones(())
     going_on = (1 - stop).clamp(min=1e-9)
     bits[-1] -= stop.clamp(min=1e-9).log2()
     slope = -going_on.log2()
     total = float((counts * bits).sum() + beyond * slope)
-    return bits.float(), slope.float(), total
+    return bits.float().to(integers.device), slope.float().to(integers.device), total

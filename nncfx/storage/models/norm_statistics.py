@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from nncfx.float64 import in_float64
+
 __all__ = ["absorb_norm_statistics", "norm_affine"]
 
 
@@ -27,11 +29,11 @@ def norm_affine(
         weight: c, or None for 1.
         bias: c, or None for 0.
     """
-    mean, variance = (one.double() for one in statistics)
+    mean, variance = (in_float64(one) for one in statistics)
     root = (variance + epsilon).sqrt()
-    factor = 1 / root if weight is None else weight.double() / root
+    factor = 1 / root if weight is None else in_float64(weight) / root
     shift = -mean * factor
-    return factor, shift if bias is None else bias.double() + shift
+    return factor, shift if bias is None else in_float64(bias) + shift
 
 
 @torch.no_grad()
