@@ -141,7 +141,9 @@ class MovementScheduler(Scheduler):
 
 @final
 class MovementSparsityController(Controller):
-    """Raises threshold and loss during the warm-up, then settles the masks; it has no level.
+    """Raises threshold and loss during the warm-up, then settles the masks.
+
+    Its level, the fraction of zeros, can be read and not set.
 
     Attributes:
         config: The algorithm's config.
@@ -169,7 +171,15 @@ class MovementSparsityController(Controller):
 
     @override
     def _apply(self, level: float) -> None:
-        """Do nothing: there is no level."""
+        """Do nothing: no level can be set."""
+
+    @override
+    def _level_now(self) -> float:
+        sizes = sum(one.effective().numel() for one in self.masks.values())
+        return sum(self._gone().values()) / sizes
+
+    def _gone(self) -> dict[str, int]:
+        return {name: int((one.effective() == 0).sum()) for name, one in self.masks.items()}
 
     @override
     def compression_stage(self) -> CompressionStage:
@@ -180,8 +190,7 @@ class MovementSparsityController(Controller):
 
     @override
     def statistics(self) -> SparsityStatistics:
-        gone = {name: int((one.effective() == 0).sum()) for name, one in self.masks.items()}
-        return sparsity_statistics(self.model, gone, self.level)
+        return sparsity_statistics(self.model, self._gone(), self.target_level)
 
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
