@@ -28,7 +28,7 @@ from nncfx.controllers import CompositeController, CompressionStage, Controller,
 from nncfx.errors import ArgumentError, TracingError
 from nncfx.network import NNCFNetwork, strip, unwrap, wrap
 from nncfx.testing.models import ConvAttentionNet, example_inputs
-from nncfx.testing.other_device import moved_with
+from nncfx.testing.other_device import checked_device
 from nncfx.testing.refusals import check_refused
 from nncfx.tracing import Insertion, WeightSite
 from nncfx.training.create import create_compressed_model
@@ -305,7 +305,7 @@ def another_device_computes_the_same(subject: AlgorithmSubject) -> None:
     """What is computed beside the model, such as a score, a range or a loss, moves with it."""
     here, counted = _after_a_step(subject, torch.device("cpu"))
     for float64 in (True, False):
-        with moved_with(float64=float64) as device:
+        with checked_device(float64=float64) as device:
             elsewhere, counted_there = _after_a_step(subject, device)
         torch.testing.assert_close(elsewhere, here, rtol=0, atol=_SAME)
         assert counted_there == counted

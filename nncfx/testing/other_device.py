@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
-__all__ = ["moved_with", "other_device"]
+__all__ = ["checked_device", "other_device"]
 
 Function: TypeAlias = Callable[..., object]
 
@@ -132,7 +132,7 @@ def other_device(*, float64: bool = True) -> Iterator[torch.device]:
 
 
 @contextlib.contextmanager
-def moved_with(*, float64: bool = True) -> Iterator[torch.device]:
+def checked_device(*, float64: bool = True) -> Iterator[torch.device]:
     """Yield such a device; where tensors of both meet, raise AssertionError, as promises do."""
     try:
         with other_device(float64=float64) as device:

@@ -17,7 +17,7 @@ from nncfx.errors import ArgumentError
 from nncfx.network import unwrap, wrap
 from nncfx.schemes import Scheme
 from nncfx.testing.models import ConvAttentionNet, example_inputs
-from nncfx.testing.other_device import moved_with
+from nncfx.testing.other_device import checked_device
 from nncfx.testing.refusals import check_refused
 
 __all__ = ["SCHEME_PROMISES", "SchemeSubject"]
@@ -141,7 +141,7 @@ def another_device_gives_the_same_weights(subject: SchemeSubject) -> None:
     """What is computed beside the weights, such as a mask or a codebook, is where they are."""
     expected = subject.compressed(0.5)
     for float64 in (True, False):
-        with moved_with(float64=float64) as device:
+        with checked_device(float64=float64) as device:
             model = ConvAttentionNet.fresh().to(device)
             scheme = subject.ready(ConvAttentionNet.fresh())
             scheme.compress(model, 0.5)

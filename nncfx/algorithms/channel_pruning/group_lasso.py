@@ -1,8 +1,8 @@
 """Group lasso: a loss under which whole channel groups shrink before they are removed.
 
-Source: Wen et al. 2016, "Learning structured sparsity in deep neural networks", equation 3; over
+Source: Wen et al. 2016, "Learning structured sparsity in deep neural networks", section 3; over
 all layers that share a channel, as Fang et al. 2023, "DepGraph: towards any structural pruning",
-section 3.3.
+group-level pruning.
 """
 
 from collections.abc import Callable

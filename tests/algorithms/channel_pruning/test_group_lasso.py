@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from pytorchcv.models.resnet_cifar import resnet20_cifar10
 from torch import Tensor, nn
 
 import nncfx
@@ -112,6 +113,22 @@ def test_channels_that_the_task_does_not_need_shrink() -> None:
         return float(norms.min() / norms.max())
 
     assert smallest(0.05) < 0.2 * smallest(0.0)
+
+
+def test_of_branches_it_measures_what_goes_with_them_alone() -> None:
+    item = {
+        "algorithm": "branch_pruning",
+        "params": {"pruning_target": 0.3, "group_lasso": WEIGHT},
+    }
+    controller, model = nncfx.create_compressed_model(
+        resnet20_cifar10(), {"compression": item}, torch.zeros(1, 3, 32, 32)
+    )
+    controller.loss().backward()
+    reached = {name for name, one in model.named_parameters() if one.grad is not None}
+    # the second convolution of a block reads the branch, and writes to the stream
+    assert "features.stage1.unit1.body.conv2.conv.weight" in reached
+    assert "features.stage1.unit1.body.conv2.bn.weight" not in reached
+    assert not any(name.startswith(("features.init_block", "output")) for name in reached)
 
 
 def test_a_loop_without_the_loss_is_told() -> None:
