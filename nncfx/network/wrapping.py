@@ -1,7 +1,10 @@
 """Wrap a model and unwrap it again: `wrap`, `unwrap`."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import replace
+from itertools import chain
 from typing import cast
 
 import torch
@@ -13,7 +16,13 @@ from nncfx.storage.models.sharded_models import gathered
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.inputs import ExampleInputs
 from nncfx.tracing.calls.module_check import require_module
-from nncfx.tracing.hooks.dynamic_class import ClassSpec, change_class, restore_class
+from nncfx.tracing.calls.module_walk import named_modules
+from nncfx.tracing.hooks.dynamic_class import (
+    ClassSpec,
+    HookedModule,
+    change_class,
+    restore_class,
+)
 from nncfx.tracing.hooks.installation import unhooked, uninstall
 from nncfx.tracing.hooks.sites import Insertion
 from nncfx.tracing.hooks.store import STORE, HookStore
@@ -44,9 +53,12 @@ def wrap(
 
     Raises:
         ArgumentError: `model` is no module, or `example_inputs` are not in an accepted form.
-        TracingError: the model, or a part of it, is wrapped already, compiled, scripted, sharded
-            or offloaded; it refuses the inputs; it returns no tensor; its class cannot be
-            extended. The model is left as it was.
+        TracingError: the model, or a part of it, is wrapped already, in another model too, or
+            compiled, scripted, sharded or offloaded; it refuses the inputs; it returns no tensor;
+            its class cannot be extended. The model is left as it was.
+
+    Modules without weights that stand in several places, such as the one activation of all of
+    Ultralytics' networks, may stand in other models as well: `model` gets copies of its own.
 
     >>> import torch
     >>> model = wrap(nn.Sequential(nn.Linear(2, 3)), torch.zeros(1, 2))
@@ -64,6 +76,7 @@ def _wrapped(
     require_whole(model, "wrapped")
     for name, module in model.named_modules():
         _check_wrappable(model, name, module)
+    _own_stateless(model)
     traces = [trace_of_shapes(model, one) for one in (example_inputs, *further_inputs)]
     graph = merged_graphs([one.graph for one in traces]) if further_inputs else traces[0].graph
     wiring = merged_wirings([one.wiring for one in traces]) if further_inputs else traces[0].wiring
@@ -87,6 +100,12 @@ def _check_wrappable(model: nn.Module, name: str, module: nn.Module) -> None:
             f"{type(model).__name__} cannot be wrapped: {where} wrapped already. "
             "Use model.nncf of the wrapped one, or nncfx.unwrap it first.",
         )
+    if isinstance(module, HookedModule) and not _is_stateless(module):
+        raise TracingError(
+            f"{type(model).__name__} cannot be wrapped: {where} part of another wrapped model too "
+            "and carries its hooks. Wrap one model that holds both, or copy.deepcopy this one "
+            "before either is wrapped.",
+        )
     # by the module's name, since importing torch._dynamo takes a second
     is_made = type(module).__module__.startswith("torch._dynamo.eval_frame")
     if is_made or module._compiled_call_impl is not None:  # noqa: SLF001 (what nn.Module.compile sets)
@@ -104,6 +123,34 @@ def _check_wrappable(model: nn.Module, name: str, module: nn.Module) -> None:
             f"{type(model).__name__} cannot be wrapped: {where} TorchScript, whose calls are not "
             "seen. Wrap the Python module that it was made from.",
         )
+
+
+def _own_stateless(model: nn.Module) -> None:
+    """Replace modules without weights that may stand in other models by copies of them.
+
+    Hooks stand on modules: one model's would run in all that have the module.
+    """
+    names = Counter(id(one) for _, one in named_modules(model))
+    own: dict[int, nn.Module] = {}
+    for module in model.modules():
+        for key, part in module._modules.items():  # noqa: SLF001 (a class may override its setattr)
+            if part is None or not _is_stateless(part):
+                continue
+            if names[id(part)] > 1 or isinstance(part, HookedModule):
+                module._modules[key] = own.setdefault(id(part), _stateless_copy(part))  # noqa: SLF001 (as above)
+
+
+def _is_stateless(module: nn.Module) -> bool:
+    return next(chain(module.children(), module.parameters(), module.buffers()), None) is None
+
+
+def _stateless_copy(module: nn.Module) -> nn.Module:
+    """Return a module that does what `module` does without our hooks, and shares no table."""
+    copied: nn.Module = object.__new__(type(module))
+    own = {name: copy(one) if isinstance(one, dict) else one for name, one in vars(module).items()}
+    object.__setattr__(copied, "__dict__", own)
+    uninstall(copied)
+    return copied
 
 
 def unwrap(model: nn.Module) -> nn.Module:

@@ -1,5 +1,6 @@
 """Promises of nncfx.network.wrapping."""
 
+import copy
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -9,7 +10,7 @@ from torch import nn
 
 from nncfx.errors import ArgumentError, TracingError
 from nncfx.network import NNCFNetwork, unwrap, wrap
-from nncfx.tracing import run, trace
+from nncfx.tracing import Insertion, PostSite, WeightSite, run, trace
 from nncfx.tracing.calls.tensors import tensors_in
 
 Case: TypeAlias = Any  # of conftest, which a test module cannot import
@@ -103,6 +104,49 @@ def test_a_model_with_a_wrapped_part_is_refused(make: Make, inputs: Inputs) -> N
     model = nn.Sequential(wrap(make("Shared"), inputs("Shared")))
     with pytest.raises(TracingError, match="its module '0' is wrapped already"):
         wrap(model, inputs("Shared"))
+
+
+SHARED = nn.SiLU()
+
+
+def activated() -> nn.Sequential:
+    """A network of a library whose networks all call one activation, as Ultralytics' do."""
+    return nn.Sequential(nn.Linear(4, 4), SHARED, nn.Linear(4, 4), SHARED).eval()
+
+
+def hooked(model: nn.Module, inputs: torch.Tensor, hook: nn.Module) -> NNCFNetwork:
+    network = wrap(model, inputs)
+    sites = [
+        PostSite(one.address) for one in network.nncf.graph.operations if "silu" in one.address
+    ]
+    network.nncf.register([Insertion(one, hook, 0, "test") for one in sites])
+    network.nncf.commit()
+    return network
+
+
+def test_models_that_share_an_activation_have_hooks_of_their_own(
+    halve: nn.Module, add_one: nn.Module
+) -> None:
+    inputs = torch.randn(8, 4)
+    plain, one, two = activated(), activated(), activated()
+    expected = plain(inputs)
+    alone = hooked(copy.deepcopy(two), inputs, add_one)(inputs)
+    first = hooked(one, inputs, halve)
+    before = first(inputs)
+    assert torch.equal(hooked(two, inputs, add_one)(inputs), alone)
+    assert torch.equal(first(inputs), before)
+    assert torch.equal(plain(inputs), expected)
+    assert one[1] is one[3]
+
+
+def test_a_module_that_carries_hooks_of_another_model_is_refused(halve: nn.Module) -> None:
+    encoder = nn.Linear(4, 4)
+    inputs = torch.randn(8, 4)
+    network = wrap(nn.Sequential(encoder, nn.Linear(4, 4)), inputs)
+    network.nncf.register([Insertion(WeightSite("0", "weight"), halve, 0, "test")])
+    network.nncf.commit()
+    with pytest.raises(TracingError, match="its module '0' is part of another wrapped model too"):
+        wrap(nn.Sequential(encoder, nn.Linear(4, 2)), inputs)
 
 
 def test_what_is_no_module_is_refused() -> None:

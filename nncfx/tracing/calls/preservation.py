@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from nncfx.tracing.calls.module_walk import all_modules
-from nncfx.tracing.calls.tensors import tensors_in
 
 __all__ = ["preserved", "without_keeping"]
 
@@ -64,10 +63,10 @@ def preserved(model: nn.Module, *, train: bool = False) -> Iterator[None]:
 
 @contextmanager
 def without_keeping(model: nn.Module) -> Iterator[None]:
-    """Let go, at the end, of tensors that a forward keeps in attributes of modules.
+    """Put back, at the end, what a forward keeps in attributes of modules, lists and dicts too.
 
-    Some models compute a value in their first forward and use it ever after. What they keep in
-    an attribute, or in a list or dict that is one, is put back as it was.
+    Some models compute a value in their first forward and use it ever after. What says that it
+    is there (a flag, the shape that it is for) goes with it.
     """
     modules = [module for _, module in all_modules(model)]
     before = [_attributes(module) for module in modules]
@@ -90,23 +89,15 @@ def _attributes(module: nn.Module) -> dict[str, tuple[Any, Any]]:
 def _put_back(module: nn.Module, held: dict[str, tuple[Any, Any]]) -> None:
     own = module.__dict__
     for name in own.keys() - _TORCHS:
-        value = own[name]
         if name not in held:
-            if _holds_tensors(value):
-                del own[name]
+            del own[name]
             continue
         old, content = held[name]
-        if value is not old and _holds_tensors(value):
+        if own[name] is not old:
             own[name] = old
-        if content is None or not (old or content) or _is_same(old, content):
-            continue
-        if _holds_tensors(old):
+        if content is not None and (old or content) and not _is_same(old, content):
             old.clear()
             (old.update if isinstance(old, dict) else old.extend)(content)
-
-
-def _holds_tensors(value: Any) -> bool:
-    return bool(tensors_in(value))
 
 
 def _is_same(one: Any, other: Any) -> bool:

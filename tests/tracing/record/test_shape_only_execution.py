@@ -151,6 +151,27 @@ def test_a_value_that_a_model_keeps_is_computed_in_the_first_real_forward(way: s
     assert torch.equal(nncfx.wrap(model, INPUTS)(INPUTS), expected)
 
 
+class KeepingForShape(nn.Module):
+    """Keeps a value and the shape that it is for, as YOLO's heads keep their anchors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.position = nn.Linear(SIDE, SIDE)
+        self.shape: torch.Size | None = None
+        self.cached = torch.empty(0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.shape != x.shape:
+            self.shape, self.cached = x.shape, self.position(torch.ones(SIDE, SIDE))
+        return x @ self.cached
+
+
+def test_what_says_that_a_value_is_kept_goes_with_the_value() -> None:
+    model = KeepingForShape()
+    expected = INPUTS @ model.position(torch.ones(SIDE, SIDE))
+    assert torch.equal(nncfx.wrap(model, INPUTS)(INPUTS), expected)
+
+
 def test_a_value_that_was_kept_before_wrapping_stays() -> None:
     model = Keeping("dict")
     model(INPUTS)
