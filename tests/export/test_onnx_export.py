@@ -367,6 +367,23 @@ def test_inputs_on_which_the_model_does_not_run_are_refused(tmp_path: Path) -> N
         export_onnx(nn.Linear(4, 3), tmp_path / "m.onnx", torch.randn(2, 5))
 
 
+class Folding(nn.Module):
+    """Two branches that each forward in eval mode folds into one weight, as those of SPAN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.narrow, self.folded = (nn.Conv2d(3, 3, 1) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.folded.weight.data = self.wide.weight + self.narrow.weight
+        return self.folded(x)
+
+
+def test_a_forward_that_sets_a_weight_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"Folding sets the data of 'folded\.weight'"):
+        export_onnx(Folding(), tmp_path / "m.onnx", torch.randn(1, 3, 4, 4))
+
+
 def test_an_lstm_that_projects_its_state_is_refused_before_anything_is_written(
     tmp_path: Path,
 ) -> None:

@@ -104,12 +104,13 @@ def run_once(model: nn.Module, call: Call) -> object:
     """Return what `model` returns for `call`, in eval mode; its buffers stay as they were.
 
     Raises:
-        ExportError: it does not run.
+        ExportError: it does not run, or cannot be followed.
     """
     args, kwargs = call
+    before = _places(model)
     try:
         with preserved(model):
-            return model(*args, **kwargs)
+            result = model(*args, **kwargs)
     except ExportError:
         raise
     except Exception as error:
@@ -117,3 +118,17 @@ def run_once(model: nn.Module, call: Call) -> object:
             f"{type(model).__name__} does not run on the example inputs, so there is nothing to "
             f"export: {error_text(error)}",
         ) from error
+    for name, place in _places(model).items():
+        if place != before.get(name):
+            # torch.export would put a tensor without data there, and crash
+            raise ExportError(
+                f"{type(model).__name__} sets the data of '{name}' in its forward, as networks do "
+                "that fold their branches into one weight, and torch.export cannot follow that. "
+                "The weight is there now: let the forward use it without setting it again.",
+            )
+    return result
+
+
+def _places(model: nn.Module) -> dict[str, int]:
+    plain = {n: one for n, one in model.named_parameters() if type(one) is nn.Parameter}
+    return {name: one.data_ptr() for name, one in plain.items()}
