@@ -83,7 +83,7 @@ def export_causal_lm(
             f"accuracy_level is {accuracy_level}, and the target '{runtime.name}' has no packed "
             "products that could round their inputs. Leave it out.",
         )
-    lean = plain(model)
+    lean = plain(model, {"input_ids": torch.zeros(_BATCH, _LENGTH, dtype=torch.int64)})
     past = _example_past(lean)
     parts = _PARTS[cache]
     names = [f"{layer}.{part}" for layer in range(len(past)) for part in parts]

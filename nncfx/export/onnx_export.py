@@ -138,7 +138,7 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
     call = as_call(inputs_for(model, example_inputs))
     _require_packages()
     with narrated("export") as narrator:
-        model = plain(model)
+        model = plain(model, call)
         check_writable(model)
         warn_idle_quantizers(model)
         with inferring(model), writable_outputs(model, numbers=False):

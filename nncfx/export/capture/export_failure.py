@@ -13,6 +13,11 @@ _OPERATION: Final = (
     re.compile(r"OpOverload\(op='([\w.:]+)'"),
     re.compile(r"target=torch\.ops\.([\w.]+)"),
 )
+_MENDS: Final = {
+    "transformers.grouped_mm_fallback": "Let experts be computed by products that ONNX has: "
+    "model.set_experts_implementation('batched_mm'), before it is quantized.",
+}
+"""By operation, in place of the general advice."""
 _SOURCE_LINE: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)(?:\n {4}(\S[^\n]*))?')
 _OWN: Final = str(Path(__file__).parents[2])
 _COLOUR: Final = re.compile(r"\x1b?\[\d+m")
@@ -37,9 +42,10 @@ def as_export_error(error: BaseException, *, model: str) -> ExportError:
             "holds that number as a constant. Pass dynamic_batch=False.",
         )
     if operation:
+        mend = "Write it with other operations, or compute it outside of the model."
         return ExportError(
             f"{model} cannot be exported: operation '{operation}'{where} has no ONNX form "
-            f"({reason}). Write it with other operations, or compute it outside of the model.",
+            f"({reason}). {_MENDS.get(operation, mend)}",
         )
     if any(type(link).__name__.startswith("GuardOnDataDependent") for link in chain):
         return ExportError(

@@ -12,8 +12,11 @@ from nncfx.errors import ExportError, error_text
 from nncfx.export.capture.dynamic_batch import Call
 from nncfx.network import NNCFNetwork, strip
 from nncfx.quantization import Quantizer
+from nncfx.quantization.packing.layers import PackedWeight
+from nncfx.quantization.packing.pack_weights import unpack_weights
 from nncfx.storage.models.whole_models import require_whole
-from nncfx.tracing import Priority, WeightSite
+from nncfx.tracing import ExampleInputs, Priority, WeightSite
+from nncfx.tracing.calls.inputs import own_tensors
 from nncfx.tracing.calls.preservation import preserved, without_keeping
 from nncfx.tracing.hooks.dynamic_class import change_class, spec_of
 
@@ -22,17 +25,19 @@ __all__ = ["check_writable", "inferring", "plain", "run_once", "warn_idle_quanti
 _LOGGER = logging.getLogger(__name__)
 
 
-def plain(model: nn.Module) -> nn.Module:
+def plain(model: nn.Module, example_inputs: ExampleInputs) -> nn.Module:
     """Return a wrapped model without its wrapping, where a plain module can compute the same.
 
     Quantizers stay: a weight that they have rounded is, in a plain module, a float like any other.
+    Layers of codes become float layers with quantizers.
 
     Raises:
         ExportError: `model` is sharded or offloaded.
     """
     require_whole(model, "exported", ExportError)
     if not isinstance(model, NNCFNetwork):
-        return model
+        is_packed = any(isinstance(one, PackedWeight) for one in model.modules())
+        return unpack_weights(model, example_inputs) if is_packed else model
     if any(
         not isinstance(insertion.site, WeightSite) or insertion.priority >= Priority.QUANTIZATION
         for insertion in model.nncf.hooks
@@ -106,7 +111,7 @@ def run_once(model: nn.Module, call: Call) -> object:
     Raises:
         ExportError: it does not run, or cannot be followed.
     """
-    args, kwargs = call
+    args, kwargs = own_tensors(call)
     before = _places(model)
     try:
         with preserved(model):

@@ -65,7 +65,7 @@ def export_program(
     import torch.ao.quantization.fx._decomposed
 
     args, kwargs = as_call(example_inputs)
-    model = plain(model)
+    model = plain(model, example_inputs)
     warn_idle_quantizers(model)
     with inferring(model), writable_outputs(model):
         run_once(model, (args, kwargs))

@@ -20,6 +20,7 @@ from nncfx.quantization.grid.records import (
     quantizer_records,
 )
 from nncfx.quantization.grid.stored_weights import integer_weights
+from nncfx.quantization.packing.records import packed_again, packed_records, packed_shapes
 from nncfx.quantization.preparation.batch_norm_folding import folded_norms, without_norms
 from nncfx.storage.models.module_sizes import ModuleSizes, apply_sizes, read_sizes
 from nncfx.storage.models.stored_model import StoredModel, check_fit, fill, restored_on_error
@@ -128,6 +129,9 @@ def describe(
     folded = folded_norms(model)
     if folded:
         structure["folded"] = folded
+    packed = packed_records(model)
+    if packed:
+        structure["packed_layers"] = packed
     if isinstance(model, NNCFNetwork) and model.nncf.hooks:
         structure["quantizers"] = quantizer_records(model, without=without)
         plans = plan_records(model, without=without)
@@ -252,7 +256,7 @@ def restored(
 
 
 def reshaped(model: nn.Module, stored: StoredModel) -> nn.Module:
-    """Return `model` with the sizes of a file, its graphs and without norms that are folded."""
+    """Return `model` with a file's sizes, graphs and layers of codes, its batch norms folded."""
     structure = stored.structure
     recipes = [ThinRecipe.from_json(json.dumps(one)) for one in _list(structure, "thin_recipes")]
     folded = structure.get("folded", {})
@@ -260,6 +264,9 @@ def reshaped(model: nn.Module, stored: StoredModel) -> nn.Module:
         raise StorageError(
             "The file is damaged: what it says of batch norms is no table of names."
         )
+    packed = structure.get("packed_layers", {})
+    if not isinstance(packed, dict):
+        raise StorageError("The file is damaged: its packed layers are no table. Save it anew.")
     seen = {name.rpartition(".")[0] for one in recipes for name, _ in one.removed}
     if recipes:
         model = copy_of(model)
@@ -267,17 +274,18 @@ def reshaped(model: nn.Module, stored: StoredModel) -> nn.Module:
     for recipe in recipes:
         model = rebuild(model, recipe)
     without_norms(model, folded)
+    shapes = stored.shapes
     if not recipes:
-        _resize(model, stored)
-    return model
+        _resize(model, stored, shapes | packed_shapes(model, packed))
+    return packed_again(model, packed, shapes)
 
 
-def _resize(model: nn.Module, stored: StoredModel) -> None:
+def _resize(model: nn.Module, stored: StoredModel, found: Mapping[str, tuple[int, ...]]) -> None:
     """Apply the sizes of a file; what does not fit at all is left to `check_fit`."""
     state = model.state_dict(keep_vars=True)
     shapes = {
         name: shape
-        for name, shape in stored.shapes.items()
+        for name, shape in found.items()
         if isinstance(state.get(name), Tensor) and not name.startswith(_HOOKS)
     }
     grown = [

@@ -1,13 +1,16 @@
 """Example inputs: one spelling for every function that runs a model once."""
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias, TypeGuard
+from typing import Any, Final, TypeAlias, TypeGuard, TypeVar
 
 import torch
+from torch.utils import _pytree as pytree
 
 from nncfx.errors import ArgumentError
 
-__all__ = ["INPUT_FORMS", "ExampleInputs", "as_call", "run"]
+__all__ = ["INPUT_FORMS", "ExampleInputs", "as_call", "own_tensors", "run"]
+
+C = TypeVar("C")
 
 ExampleInputs: TypeAlias = torch.Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 """A tensor (the only positional input), a tuple or list of positional inputs, a mapping of keyword
@@ -57,7 +60,13 @@ def _is_both(inputs: object) -> TypeGuard[tuple[tuple[Any, ...], Mapping[str, An
     )
 
 
+def own_tensors(call: C) -> C:
+    """Return arguments with copies of the tensors, for a forward that writes to its inputs."""
+    copied: C = pytree.tree_map_only(torch.Tensor, torch.clone, call)
+    return copied
+
+
 def run(model: torch.nn.Module, example_inputs: ExampleInputs) -> Any:
-    """Return the model's output on `example_inputs`, in the model's present mode."""
-    args, kwargs = as_call(example_inputs)
+    """Return the model's output on `example_inputs`, which stay, in the model's present mode."""
+    args, kwargs = own_tensors(as_call(example_inputs))
     return model(*args, **kwargs)

@@ -12,8 +12,8 @@ from nncfx.tracing.calls.module_walk import all_modules
 
 __all__ = ["preserved", "without_keeping"]
 
-_TORCHS: Final = frozenset(vars(nn.Module()))
-"""Attributes that every module has: tables of tensors, of modules and of hooks, and flags."""
+_APART: Final = frozenset(("training", "_parameters", "_buffers", "_modules"))
+"""What `preserved` puts back, and what a forward is not expected to change."""
 _TABLES: Final = (list, dict)
 
 
@@ -65,8 +65,8 @@ def preserved(model: nn.Module, *, train: bool = False) -> Iterator[None]:
 def without_keeping(model: nn.Module) -> Iterator[None]:
     """Put back, at the end, what a forward keeps in attributes of modules, lists and dicts too.
 
-    Some models compute a value in their first forward and use it ever after. What says that it
-    is there (a flag, the shape that it is for) goes with it.
+    Some models compute a value or register hooks in their first forward. What says that these
+    are there (a flag, the shape that a value is for) goes with them.
     """
     modules = [module for _, module in all_modules(model)]
     before = [_attributes(module) for module in modules]
@@ -82,13 +82,13 @@ def _attributes(module: nn.Module) -> dict[str, tuple[Any, Any]]:
     return {
         name: (value, (value.copy() if value else ()) if isinstance(value, _TABLES) else None)
         for name, value in module.__dict__.items()
-        if name not in _TORCHS
+        if name not in _APART
     }
 
 
 def _put_back(module: nn.Module, held: dict[str, tuple[Any, Any]]) -> None:
     own = module.__dict__
-    for name in own.keys() - _TORCHS:
+    for name in own.keys() - _APART:
         if name not in held:
             del own[name]
             continue

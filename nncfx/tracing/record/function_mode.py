@@ -16,7 +16,7 @@ from nncfx.graph import Operation, TensorInfo
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.composite_functions import COMPOSITE, composite_apart
 from nncfx.tracing.calls.function_names import Kind, kind, spelling
-from nncfx.tracing.calls.inputs import INPUT_FORMS, ExampleInputs, as_call
+from nncfx.tracing.calls.inputs import INPUT_FORMS, ExampleInputs, as_call, own_tensors
 from nncfx.tracing.calls.module_stack import ModuleStack
 from nncfx.tracing.calls.module_walk import first_names
 from nncfx.tracing.calls.no_trace import is_left_out
@@ -157,7 +157,7 @@ def forward(
 ) -> None:
     """Run `model` once under `mode`, and leave it as it was; arguments are those of `trace`."""
     require_whole(model, "traced")
-    args, kwargs = as_call(example_inputs)
+    args, kwargs = own_tensors(as_call(example_inputs))
     if mode.is_by_shapes:
         args, kwargs = with_values(model, (args, kwargs))
     with torch.no_grad(), preserved(model, train=train):

@@ -94,3 +94,17 @@ def test_a_reason_does_not_end_where_a_colon_announces_it() -> None:
     text = str(as_export_error(error, model="Net"))
     assert "Found the following conflicts: - axis 1 is static. Change" in text
     assert "no reason given" in str(as_export_error(chained("outer", ""), model="Net"))
+
+
+def test_experts_that_onnx_cannot_compute_are_told_of(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.Qwen3MoeConfig(
+        vocab_size=32, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, head_dim=8,
+        num_key_value_heads=2, moe_intermediate_size=16, num_experts=2, num_experts_per_tok=1,
+        use_cache=False,
+    )  # fmt: skip
+    model, tokens = transformers.Qwen3MoeForCausalLM(config).eval(), torch.ones(1, 4).long()
+    with pytest.raises(ExportError, match=r"model\.set_experts_implementation\('batched_mm'\)"):
+        export_onnx(model, tmp_path / "m.onnx", tokens)
+    model.set_experts_implementation("batched_mm")
+    export_onnx(model, tmp_path / "m.onnx", tokens)

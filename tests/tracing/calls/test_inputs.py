@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import nncfx
-from nncfx.tracing import as_call
+from nncfx.tracing import as_call, run
 
 
 class Masked(nn.Module):
@@ -45,3 +45,27 @@ def test_both_together_are_traced_exported_saved_and_timed(tmp_path: Path) -> No
     nncfx.save(tmp_path / "m.safetensors", nncfx.wrap(model, BOTH))
     read = nncfx.load(tmp_path / "m.safetensors", Masked())[1]
     assert torch.equal(read.eval()(*BOTH[0], **BOTH[1]), expected)
+
+
+class Scaling(nn.Module):
+    """Writes to its input, as networks for super-resolution scale their images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x *= 255
+        return self.layer(x)
+
+
+def test_inputs_that_a_forward_writes_to_stay_as_they_are(tmp_path: Path) -> None:
+    inputs, model = torch.rand(2, 4), Scaling()
+    before, expected = inputs.clone(), model(inputs.clone())
+    small = nncfx.quantize(model, [inputs])
+    assert torch.equal(inputs, before)
+    torch.testing.assert_close(small(inputs.clone()), expected, rtol=0.1, atol=1.0)
+    nncfx.export_onnx(small, tmp_path / "small.onnx", inputs)
+    assert torch.equal(inputs, before)
+    assert torch.equal(run(model, inputs), expected)
+    assert torch.equal(inputs, before)

@@ -172,6 +172,30 @@ def test_what_says_that_a_value_is_kept_goes_with_the_value() -> None:
     assert torch.equal(nncfx.wrap(model, INPUTS)(INPUTS), expected)
 
 
+class Recording(nn.Module):
+    """Registers a hook in its first forward, as models of transformers do, and tells so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.position = nn.Linear(SIDE, SIDE)
+        self.is_recording = False
+        self.recorded: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.is_recording:
+            self.is_recording = True
+            self.position.register_forward_hook(lambda *call: self.recorded.append(call[2]))
+        self.recorded.clear()
+        self.position(x)
+        return torch.cat(self.recorded)
+
+
+def test_hooks_that_a_model_registers_go_with_what_says_that_they_are_there() -> None:
+    model = Recording()
+    nncfx.wrap(model, INPUTS)
+    assert model(INPUTS).shape == INPUTS.shape
+
+
 def test_a_value_that_was_kept_before_wrapping_stays() -> None:
     model = Keeping("dict")
     model(INPUTS)

@@ -1,0 +1,131 @@
+"""Models of packed layers go into files, and come back of fresh ones."""
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import nncfx
+from nncfx.errors import StorageError
+from nncfx.quantization.blocks.block_engine import WeightSettings, quantize_blocks
+from nncfx.quantization.blocks.weight_formats import WeightFormat
+from nncfx.quantization.packing.records import packed_again, packed_records
+from nncfx.quantization.weight_only import quantize_weights
+from nncfx.schemes import group_scores, keep_groups, zero_groups
+from nncfx.thinning import prunable_channels, thin
+
+transformers = pytest.importorskip("transformers")
+
+TOKENS = torch.randint(90, (2, 9), generator=torch.Generator().manual_seed(0))
+SAVES: dict[str, Callable[[Path, nn.Module], object]] = {
+    "safetensors": nncfx.save,
+    "nncfx": nncfx.storage.save,
+}
+
+
+def gpt2() -> nn.Module:
+    """A language model of turned linear layers (Conv1D), whose head is its table of tokens."""
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        vocab_size=90, n_embd=64, n_layer=1, n_head=2, n_positions=32, bos_token_id=1,
+        eos_token_id=1, initializer_range=0.2,
+    )  # fmt: skip
+    return transformers.GPT2LMHeadModel(config).eval()
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 48), nn.ReLU(), nn.Linear(48, 33)).eval()
+
+
+def logits(model: nn.Module) -> torch.Tensor:
+    with torch.no_grad():
+        return model(TOKENS).logits
+
+
+@pytest.mark.parametrize("kind", SAVES)
+@pytest.mark.parametrize("weights", ["int8", "int4", "uint4", "nf4", "float8_e4m3", "mxfp4"])
+def test_a_language_model_of_codes_comes_back_with_its_ties(
+    tmp_path: Path, kind: str, weights: WeightFormat
+) -> None:
+    settings = WeightSettings(weights=weights, group_size=32, method="round")
+    small = quantize_blocks(gpt2(), [{"input_ids": TOKENS}], settings, rest="int8")
+    SAVES[kind](tmp_path / "small", small)
+    _, again = nncfx.load(tmp_path / "small", gpt2)
+    assert torch.equal(logits(again), logits(small))
+    assert again.lm_head.codes.data_ptr() == again.transformer.wte.codes.data_ptr()
+    assert packed_records(again) == packed_records(small)
+    assert all(
+        one.dtype == again.state_dict()[name].dtype for name, one in small.state_dict().items()
+    )
+
+
+@pytest.mark.parametrize("kind", SAVES)
+def test_what_was_thinned_and_then_packed_comes_back(tmp_path: Path, kind: str) -> None:
+    model, inputs = network(), torch.randn(4, 8)
+    channels, weights = prunable_channels(model, inputs), dict(model.named_parameters())
+    zero_groups(channels, keep_groups(group_scores(channels, weights, "l1norm"), 0.5), weights)
+    thinned = thin(model, inputs, channels=channels).model
+    small = quantize_weights(thinned, example_inputs=inputs, bits=4, pack=True)
+    SAVES[kind](tmp_path / "small", small)
+    _, again = nncfx.load(tmp_path / "small", network)
+    assert torch.equal(again(inputs), small(inputs))
+
+
+def test_a_layer_alone_comes_back(tmp_path: Path) -> None:
+    inputs = torch.randn(4, 8)
+    small = quantize_weights(nn.Linear(8, 3), example_inputs=inputs, bits=8, pack=True)
+    nncfx.save(tmp_path / "small", small)
+    assert torch.equal(nncfx.load(tmp_path / "small", nn.Linear(8, 3))[1](inputs), small(inputs))
+
+
+def test_a_file_of_another_model_leaves_that_model_as_it_was(tmp_path: Path) -> None:
+    inputs = torch.randn(4, 8)
+    small = quantize_weights(network(), example_inputs=inputs, bits=8, pack=True)
+    nncfx.save(tmp_path / "small", small)
+    other = nn.Sequential(nn.Linear(8, 48), nn.ReLU(), nn.Linear(48, 5)).eval()
+    before = copy.deepcopy(other)
+    with pytest.raises(StorageError, match=r"codes for a layer '2', .* Build the model as it was"):
+        nncfx.load(tmp_path / "small", other)
+    assert torch.equal(other(inputs), before(inputs))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shape": [2**40, 2**40]},
+        {"shape": "48"},
+        {"shape": [48, -8]},
+        {"group": 0},
+        {"group": 2**62},
+        {"codes": "F7"},
+        {"bits": "many"},
+        {"bits": 99},
+        {"codebook": "secret"},
+        {"dtype": None},
+    ],
+)
+def test_damaged_records_are_refused(change: dict[str, Any]) -> None:
+    small = quantize_weights(network(), example_inputs=torch.randn(4, 8), bits=8, pack=True)
+    records = json.loads(json.dumps(packed_records(small)))
+    records["0"] |= change
+    with pytest.raises(StorageError):
+        packed_again(network(), records, {})
+
+
+def test_a_packed_model_is_exported_as_one_with_quantizers_is(tmp_path: Path) -> None:
+    inputs = torch.randn(4, 8)
+    files = [
+        nncfx.export_onnx(
+            quantize_weights(network(), example_inputs=inputs, bits=8, pack=pack),
+            tmp_path / f"{pack}.onnx",
+            inputs,
+        ).path.read_bytes()
+        for pack in (False, True)
+    ]
+    assert files[0] == files[1]
