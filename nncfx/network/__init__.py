@@ -1,5 +1,6 @@
 """The wrapped model, which knows its graph, its hooks and its channels."""
 
+from nncfx.network.batches import inputs_in
 from nncfx.network.network import InsertionHandle, NNCFInterface, NNCFNetwork, inputs_for
 from nncfx.network.strip import bake, is_strippable, strip
 from nncfx.network.wrapping import unwrap, wrap
@@ -10,6 +11,7 @@ __all__ = [
     "NNCFNetwork",
     "bake",
     "inputs_for",
+    "inputs_in",
     "is_strippable",
     "strip",
     "unwrap",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from nncfx.controllers.base.unread_weights import warn_unread_weights
 from nncfx.errors import ArgumentError, CompressionError, TracingError
-from nncfx.network import NNCFNetwork, unwrap, wrap
+from nncfx.network import NNCFNetwork, inputs_in, unwrap, wrap
 from nncfx.quantization.grid.plan import QuantizationPlan
 from nncfx.quantization.harmful_storage import without_harmful_storage
 from nncfx.quantization.options import (
@@ -128,8 +128,7 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
     was_wrapped = isinstance(model, NNCFNetwork)
     network, batches = _wrapped(model, calibration_batches)
     try:
-        device = next((one.device for one in network.parameters()), torch.device("cpu"))
-        inputs: Iterable[ExampleInputs] = calibration_inputs(batches, network, samples, device)
+        inputs: Iterable[ExampleInputs] = calibration_inputs(batches, network, samples)
         per_tensor = not hardware.per_channel_weights or placement.weights.per_channel is False
         methods = resolved(options, preset, per_tensor=per_tensor)
         if methods.may_see_data_again:
@@ -203,7 +202,7 @@ def _wrapped(model: nn.Module, batches: Iterable[Any]) -> tuple[NNCFNetwork, Ite
             "There are no batches to calibrate with. Pass an iterable with at least one; a "
             "generator that was read before is empty.",
         ) from error
-    example = _traceable(first, model)
+    example = inputs_in(first, model)
     try:
         network = wrap(model, example)
     except TracingError as error:
@@ -304,8 +303,3 @@ def _report(plan: QuantizationPlan, hardware: Hardware) -> None:
     warn_of_plan(plan)
     _warn_slow_weights(plan, hardware)
     _LOGGER.info("%s", plan)
-
-
-def _traceable(batch: Any, model: nn.Module) -> ExampleInputs:  # noqa: ANN401 (as a loader gives)
-    device = next((one.device for one in model.parameters()), torch.device("cpu"))
-    return next(iter(calibration_inputs([batch], model, 1, device)))

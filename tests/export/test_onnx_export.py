@@ -367,6 +367,25 @@ def test_inputs_on_which_the_model_does_not_run_are_refused(tmp_path: Path) -> N
         export_onnx(nn.Linear(4, 3), tmp_path / "m.onnx", torch.randn(2, 5))
 
 
+class Scaled(nn.Module):
+    """Returns a constant beside what it computes, as CLIP its temperature."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.temperature = nn.Linear(4, 3), nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"scores": self.layer(x), "scale": self.temperature.exp()}
+
+
+def test_an_output_that_is_a_constant_is_written(tmp_path: Path) -> None:
+    model, inputs = Scaled().eval(), torch.randn(2, 4)
+    found = export_onnx(model, tmp_path / "m.onnx", inputs)
+    assert found.outputs == ("scores", "scale")
+    _, scale = onnxruntime.InferenceSession(found.path).run(None, {"x": inputs.numpy()})
+    torch.testing.assert_close(torch.from_numpy(scale), torch.tensor(0.5).exp())
+
+
 class Folding(nn.Module):
     """Two branches that each forward in eval mode folds into one weight, as those of SPAN."""
 

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, final
 
-import torch
 from typing_extensions import override
 
 from nncfx.algorithms.quantization.config import QuantizationConfig, StagedQuantization
@@ -65,9 +64,8 @@ class QuantizationController(Controller):
             CompressionError: an activation is NaN or infinite.
         """
         assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
-        device = next((one.device for one in self.model.parameters()), torch.device("cpu"))
         samples = max(self.config.calibration_samples, 1)
-        inputs = calibration_inputs(batches, self.model, samples, device)
+        inputs = calibration_inputs(batches, self.model, samples)
         ranges = ranges_of_config(self.config, self.model.nncf.graph)
         calibrate(self.model, self.hooks, inputs, ranges)
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from nncfx.errors import ArgumentError
-from nncfx.network import NNCFNetwork
+from nncfx.network import NNCFNetwork, inputs_in
 from nncfx.schemes.masks.exact_masks import check_at_least
 from nncfx.schemes.wide_floats import NARROW, wide
 from nncfx.storage.models.sharded_models import several_processes
+from nncfx.tracing import run
 
 __all__ = ["adapt_batch_norms", "examples_in", "run_batch"]
 
@@ -38,8 +38,8 @@ def adapt_batch_norms(
         batches: Any iterable, such as a loader. It is read until `samples` examples have been
             seen, or to its end.
         samples: How many examples to see, rounded up to whole batches.
-        forward: Calls the model with a batch. Without it, a tensor is the input, a mapping holds
-            keyword inputs, and the first of a tuple or list is the input (the others are labels).
+        forward: Calls the model with a batch; without it, the inputs are what
+            `nncfx.network.inputs_in` finds in one.
         progress: Is called after each batch with the examples seen and `samples`.
 
     Raises:
@@ -112,27 +112,12 @@ def _own_modules(model: nn.Module) -> list[nn.Module]:
 
 
 def run_batch(model: nn.Module, batch: object) -> object:
-    """Call `model` with a batch: a tensor, the first of a tuple or list, or keyword inputs.
+    """Call `model` with the inputs in a batch, as `nncfx.network.inputs_in` finds them.
 
     Raises:
-        ArgumentError: `batch` is none of these.
+        ArgumentError: `batch` is no form of inputs.
     """
-    device = next((one.device for one in model.parameters()), torch.device("cpu"))
-    if isinstance(batch, Tensor):
-        return model(batch.to(device))
-    if isinstance(batch, Mapping):
-        return model(**{name: _moved(one, device) for name, one in batch.items()})
-    if isinstance(batch, tuple | list) and batch and isinstance(batch[0], Tensor):
-        return model(batch[0].to(device))
-    raise ArgumentError(
-        f"A batch is a {type(batch).__name__}; the model is called with a tensor, with the first "
-        "tensor of a tuple, or with a mapping of keywords. Pass forward=lambda model, batch: ... "
-        "to say how to call it.",
-    )
-
-
-def _moved(value: object, device: torch.device) -> object:
-    return value.to(device) if isinstance(value, Tensor) else value
+    return run(model, inputs_in(batch, model))
 
 
 def examples_in(batch: object) -> int:

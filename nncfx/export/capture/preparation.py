@@ -12,8 +12,7 @@ from nncfx.errors import ExportError, error_text
 from nncfx.export.capture.dynamic_batch import Call
 from nncfx.network import NNCFNetwork, strip
 from nncfx.quantization import Quantizer
-from nncfx.quantization.packing.layers import PackedWeight
-from nncfx.quantization.packing.pack_weights import unpack_weights
+from nncfx.quantization.packing.pack_weights import is_packed, unpack_weights
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing import ExampleInputs, Priority, WeightSite
 from nncfx.tracing.calls.inputs import own_tensors
@@ -36,8 +35,7 @@ def plain(model: nn.Module, example_inputs: ExampleInputs) -> nn.Module:
     """
     require_whole(model, "exported", ExportError)
     if not isinstance(model, NNCFNetwork):
-        is_packed = any(isinstance(one, PackedWeight) for one in model.modules())
-        return unpack_weights(model, example_inputs) if is_packed else model
+        return unpack_weights(model, example_inputs) if is_packed(model) else model
     if any(
         not isinstance(insertion.site, WeightSite) or insertion.priority >= Priority.QUANTIZATION
         for insertion in model.nncf.hooks

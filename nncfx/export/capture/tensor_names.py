@@ -44,7 +44,7 @@ def name_outputs(graph: "ir.Graph", names: list[str]) -> None:
     if len(names) != len(graph.outputs):
         return
     for value, name in zip(graph.outputs, names, strict=True):
-        if value.producer() is not None and name not in taken:
+        if not value.is_graph_input() and name not in taken:
             value.name = name
             taken.add(name)
 

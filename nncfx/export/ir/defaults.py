@@ -50,7 +50,8 @@ def _leave_out_types(model: "ir.Model") -> None:
         is_inferred = one.type == kind and one.shape == shape
         one.type, one.shape = (None, None) if is_inferred else (kind, shape)
     for constant in model.graph.initializers.values():
-        constant.type = constant.shape = None  # both stand in what is stored
+        if id(constant) not in kept:
+            constant.type = constant.shape = None  # both stand in what is stored
 
 
 def _leave_out_attributes(node: "ir.Node", opset: int) -> None:

@@ -14,7 +14,6 @@ from nncfx.quantization.analysis.layer_error import layer_sensitivities
 from nncfx.quantization.budgets import Evaluate, metric_of
 from nncfx.quantization.quantize import quantize
 from nncfx.quantization.ranges.calibration import calibration_inputs
-from nncfx.quantization.ranges.observation import quantizers_of
 
 __all__ = ["AccuracyControl", "Attempt", "quantize_with_accuracy_control"]
 
@@ -139,8 +138,7 @@ def quantize_with_accuracy_control(
 
 def _ranked(network: NNCFNetwork, batches: Iterable[Any]) -> dict[str, float]:
     """Return the SQNR of the output with each layer alone quantized, the worst first."""
-    device = next(iter(quantizers_of(network).values())).step.device
-    inputs = calibration_inputs(batches, network, _RANKING_SAMPLES, device)
+    inputs = calibration_inputs(batches, network, _RANKING_SAMPLES)
     found = layer_sensitivities(network, inputs)
     return dict(sorted(found.items(), key=lambda item: item[1]))
 

@@ -116,8 +116,7 @@ def quantization_errors(
             parameters.
     """
     values = {} if reference is None else _values_of(reference, model)
-    device = next((one.device for one in model.parameters()), torch.device("cpu"))
-    inputs = calibration_inputs(batches, model, sys.maxsize, device)
+    inputs = calibration_inputs(batches, model, sys.maxsize)
     sites: dict[Quantizer, Site] = {}
     for site, quantizer in quantizers_of(model).items():
         sites.setdefault(quantizer, site)

@@ -95,7 +95,7 @@ def measure_widths(
             sizes.setdefault(name, {})[bits] = _stored_bytes(network, name, ones)
             addresses[name] = frozenset(each for one in ones for each in one.planned.operations)
         fixed = parameter_bytes(network) - sum(one[bits] for one in sizes.values())
-        inputs = calibration_inputs(batches, network, _SAMPLES, next(network.parameters()).device)
+        inputs = calibration_inputs(batches, network, _SAMPLES)
         for name, energies in output_errors(network, inputs, hooks).items():
             harms.setdefault(name, {})[bits] = energies.error / (energies.signal or 1)
     weights = {

@@ -1,6 +1,8 @@
 """Replace layers on grids by layers of codes, and back."""
 
 import logging
+from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 import torch
@@ -13,11 +15,17 @@ from nncfx.quantization.grid.spec import Mode, QuantizerSpec
 from nncfx.quantization.grid.stored_weights import integer_weights
 from nncfx.quantization.packing.codes import as_rows
 from nncfx.quantization.packing.layers import PackedEmbedding, PackedLinear, PackedWeight
+from nncfx.quantization.packing.parameters import (
+    PackedParameter,
+    pack_parameter,
+    unpack_parameters,
+)
 from nncfx.quantization.placement.insertions import insert_quantizers, place_quantizers
 from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.tracing import ExampleInputs, WeightSite
 
 __all__ = [
+    "is_packed",
     "is_turned",
     "pack_weights",
     "packed_layer",
@@ -32,14 +40,16 @@ _TURNED: Final = "Conv1D"
 
 _ALGORITHM: Final = "weight_quantization"
 _NAMED: Final = 3
+_BYTE: Final = 8
 
 
 def pack_weights(model: NNCFNetwork) -> nn.Module:
-    """Return a plain copy of `model` whose linear layers and embeddings hold codes in memory.
+    """Return a plain copy of `model` that holds the codes of quantized weights in memory.
 
-    Packed are matrices of `nn.Linear`, transformers' `Conv1D` and `nn.Embedding` that one
-    quantizer alone changes; tied ones stay tied. What else hooks change becomes the float weight,
-    as `nncfx.strip` has it, and the log names the quantized ones of them.
+    Matrices of `nn.Linear`, transformers' `Conv1D` and `nn.Embedding` that one quantizer alone
+    changes become layers of codes; tied ones stay tied. Others (experts, convolutions) are decoded
+    whole when they are read. What else hooks change becomes the float weight, as `nncfx.strip`
+    has it, and the log names the quantized ones of them.
 
     Raises:
         TracingError: a hook changes an activation.
@@ -48,9 +58,33 @@ def pack_weights(model: NNCFNetwork) -> nn.Module:
     plain = strip(model)
     stored = dict(plain.named_parameters(remove_duplicate=False))
     grids = {id(stored[name]): one for name, (one, _) in found.items() if name in stored}
+    plain, packed = _with_layers(plain, grids)
+    names = Counter(id(one) for one in stored.values())
+    left = []
+    for name, (one, _) in found.items():
+        key = id(stored.get(name))
+        if key in packed or key not in grids:
+            continue
+        is_alone = names[key] == 1 and one.bits <= _BYTE
+        if not (is_alone and pack_parameter(plain, name, one)):
+            left.append(name)
+    if left:
+        _LOGGER.warning(
+            "%d quantized weights are rounded, but stay in float in memory: %s%s. Taken are those "
+            "of at most 8 bits in one module; .nncfx files hold the others as integers, too.",
+            *(len(left), ", ".join(map(repr, left[:_NAMED]))),
+            f" and {len(left) - _NAMED} more" if len(left) > _NAMED else "",
+        )
+    return plain
+
+
+def _with_layers(
+    model: nn.Module, grids: Mapping[int, IntegerTensor]
+) -> tuple[nn.Module, set[int]]:
+    """Return `model` with layers of codes, and the `id` of each weight that they replace."""
     shared: dict[tuple[int, type], nn.Module] = {}
     packed = set()
-    for name, module in list(plain.named_modules(remove_duplicate=False)):
+    for name, module in list(model.named_modules(remove_duplicate=False)):
         weight = module._parameters.get("weight")  # noqa: SLF001 (of any module)
         if weight is None or id(weight) not in grids:
             continue
@@ -60,17 +94,14 @@ def pack_weights(model: NNCFNetwork) -> nn.Module:
         first = shared.setdefault((id(weight), PackedWeight), layer)
         for key in ("codes", "scale", "zero_point"):
             setattr(layer, key, getattr(first, key))
-        plain = replace_module(plain, name, layer)
+        model = replace_module(model, name, layer)
         packed.add(id(weight))
-    left = [name for name in found if name in stored and id(stored[name]) not in packed]
-    if left:
-        _LOGGER.warning(
-            "%d quantized weights are rounded, but stay in float in memory: %s%s. Linear layers "
-            "and embeddings are packed; .nncfx files hold the others as integers, too.",
-            *(len(left), ", ".join(map(repr, left[:_NAMED]))),
-            f" and {len(left) - _NAMED} more" if len(left) > _NAMED else "",
-        )
-    return plain
+    return model, packed
+
+
+def is_packed(model: nn.Module) -> bool:
+    """Return whether `model` holds codes of weights in memory."""
+    return any(isinstance(one, PackedWeight | PackedParameter) for one in model.modules())
 
 
 def packed_layer(
@@ -83,7 +114,7 @@ def packed_layer(
         stored: Its weight, on a grid.
         is_by_rows: Whether `stored` has the outputs on axis 0, however the module's weight lies.
     """
-    if stored.values.ndim != 2 or stored.bits > 8:  # noqa: PLR2004 (a matrix; a byte)
+    if stored.values.ndim != 2 or stored.bits > _BYTE:  # noqa: PLR2004 (a matrix)
         return None
     if isinstance(module, nn.Embedding):
         if module.max_norm is not None:
@@ -157,6 +188,7 @@ def unpack_weights(model: nn.Module, example_inputs: ExampleInputs) -> NNCFNetwo
                 shared[key] = nn.Parameter(integers.dequantize(), requires_grad=False)
             plain = replace_module(plain, name, _float_layer(module, shared[key]))
             stored[f"{name}.weight".lstrip(".")] = integers
+    stored |= unpack_parameters(plain)
     if not stored:
         raise ArgumentError(
             f"{type(model).__name__} has no packed layer, so there is nothing to unpack. Pass "

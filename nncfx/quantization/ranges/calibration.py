@@ -1,6 +1,5 @@
 """Show data to a model, and give its quantizers their ranges."""
 
-import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from nncfx.controllers.base.weights import constants_of
 from nncfx.errors import ArgumentError, CompressionError
-from nncfx.network import NNCFNetwork
+from nncfx.network import NNCFNetwork, inputs_in
 from nncfx.quantization.grid.fake_quantize import rows_of
 from nncfx.quantization.grid.plan import PlannedQuantizer
 from nncfx.quantization.grid.quantizer import Quantizer
@@ -23,7 +22,6 @@ from nncfx.quantization.ranges.range_shares import best_shares
 from nncfx.quantization.ranges.statistics import TensorStatistic
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs, Site
-from nncfx.tracing.calls.tensors import replaced
 
 __all__ = [
     "calibrate",
@@ -41,28 +39,22 @@ def calibration_inputs(
     batches: Iterable[Any],
     model: nn.Module,
     samples: int,
-    device: torch.device,
 ) -> Iterator[ExampleInputs]:
     """Yield the model's inputs in each of `batches`, until `samples` examples have come.
 
     A batch of no examples is passed over.
 
     Args:
-        batches: Tensors; mappings of keyword inputs; tuples that begin with all positional
-            inputs, if the forward needs several; or other tuples and lists, such as of input
-            and label, whose first element is the input (itself one of the former).
-        model: Its forward tells how many positional inputs it needs.
+        batches: As `nncfx.network.inputs_in` takes them.
+        model: Tells how many inputs it has.
         samples: How many examples to give, rounded up to whole batches.
-        device: Where the model is.
 
     Raises:
         ArgumentError: a batch is none of these, or `samples` is not positive.
     """
     if samples < 1:
         raise ArgumentError(f"samples is {samples}; calibration sees at least 1 example.")
-    needed = _needed_inputs(model)
-    for inputs in first_examples((_inputs(batch, needed) for batch in batches), samples):
-        yield replaced(inputs, lambda one: one.to(device))
+    yield from first_examples((inputs_in(batch, model) for batch in batches), samples)
 
 
 def first_examples(inputs: Iterable[ExampleInputs], count: int) -> Iterator[ExampleInputs]:
@@ -76,31 +68,6 @@ def first_examples(inputs: Iterable[ExampleInputs], count: int) -> Iterator[Exam
         seen += examples
         if seen >= count:
             return
-
-
-def _needed_inputs(model: nn.Module) -> int:
-    """Return how many positional arguments without a default the forward has."""
-    if isinstance(model, torch.jit.ScriptModule):  # which has no signature
-        return 1
-    parameters = inspect.signature(model.forward).parameters.values()
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(
-        one.kind in positional and one.default is inspect.Parameter.empty for one in parameters
-    )
-
-
-def _inputs(batch: Any, count: int) -> ExampleInputs:  # noqa: ANN401 (whatever a loader gives)
-    if isinstance(batch, Tensor | Mapping):
-        return batch
-    if isinstance(batch, tuple | list) and batch:
-        if len(batch) >= count > 1 and all(isinstance(one, Tensor) for one in batch[:count]):
-            return tuple(batch[:count])
-        if isinstance(batch[0], Tensor | Mapping | tuple | list):
-            return batch[0]
-    raise ArgumentError(
-        f"A calibration batch is a {type(batch).__name__}; it must be a tensor, a mapping of "
-        "keyword inputs, or a tuple that begins with one of them. Map your loader to the inputs.",
-    )
 
 
 def _examples(inputs: ExampleInputs) -> int:

@@ -186,13 +186,16 @@ def read_sizes(model: nn.Module) -> dict[str, ModuleSizes]:
 
     Those of its torch.nn type, and whatever other integers above 0 it keeps. The root module has
     the name "". A module that occurs twice is listed once, under its first name, and one without
-    any is not listed. `normalized_shape` is a tuple; every other value is an int.
+    any is not listed, nor what parametrizations keep, which a fresh model may have none of.
+    `normalized_shape` is a tuple; every other value is an int.
 
     >>> read_sizes(nn.Sequential(nn.Linear(4, 3), nn.ReLU()))
     {'0': {'in_features': 4, 'out_features': 3}}
     """
     found = {}
     for name, module in model.named_modules():
+        if "parametrizations" in name.split("."):
+            continue
         kind = _kind_of(module)
         found[name] = {**({} if kind is None else _read(module, kind)), **_further(module)}
     return {name: sizes for name, sizes in found.items() if sizes}

@@ -20,6 +20,11 @@ from nncfx.quantization.grid.records import (
     quantizer_records,
 )
 from nncfx.quantization.grid.stored_weights import integer_weights
+from nncfx.quantization.packing.parameters import (
+    parameter_records,
+    parameters_again,
+    weight_shapes,
+)
 from nncfx.quantization.packing.records import packed_again, packed_records, packed_shapes
 from nncfx.quantization.preparation.batch_norm_folding import folded_norms, without_norms
 from nncfx.storage.models.module_sizes import ModuleSizes, apply_sizes, read_sizes
@@ -132,6 +137,9 @@ def describe(
     packed = packed_records(model)
     if packed:
         structure["packed_layers"] = packed
+    codes = parameter_records(model)
+    if codes:
+        structure["packed_parameters"] = codes
     if isinstance(model, NNCFNetwork) and model.nncf.hooks:
         structure["quantizers"] = quantizer_records(model, without=without)
         plans = plan_records(model, without=without)
@@ -264,8 +272,8 @@ def reshaped(model: nn.Module, stored: StoredModel) -> nn.Module:
         raise StorageError(
             "The file is damaged: what it says of batch norms is no table of names."
         )
-    packed = structure.get("packed_layers", {})
-    if not isinstance(packed, dict):
+    packed, codes = (structure.get(name, {}) for name in ("packed_layers", "packed_parameters"))
+    if not (isinstance(packed, dict) and isinstance(codes, dict)):
         raise StorageError("The file is damaged: its packed layers are no table. Save it anew.")
     seen = {name.rpartition(".")[0] for one in recipes for name, _ in one.removed}
     if recipes:
@@ -276,8 +284,8 @@ def reshaped(model: nn.Module, stored: StoredModel) -> nn.Module:
     without_norms(model, folded)
     shapes = stored.shapes
     if not recipes:
-        _resize(model, stored, shapes | packed_shapes(model, packed))
-    return packed_again(model, packed, shapes)
+        _resize(model, stored, shapes | packed_shapes(model, packed) | weight_shapes(codes))
+    return parameters_again(packed_again(model, packed, shapes), codes)
 
 
 def _resize(model: nn.Module, stored: StoredModel, found: Mapping[str, tuple[int, ...]]) -> None:

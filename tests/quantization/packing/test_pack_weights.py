@@ -117,9 +117,7 @@ def test_unpacked_is_the_simulation_again_to_the_last_bit() -> None:
     assert all(torch.equal(one, before[name]) for name, one in packed.state_dict().items())
 
 
-def test_what_cannot_be_packed_stays_rounded_and_is_told(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_recurrent_layers_are_decoded_when_they_are_read() -> None:
     class Recurrent(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -133,10 +131,21 @@ def test_what_cannot_be_packed_stays_rounded_and_is_told(
     x = torch.randn(5, 2, 8)
     model = Recurrent().eval()
     packed = quantize_weights(model, example_inputs=x, pack=True)
-    assert "2 quantized weights are rounded, but stay in float in memory" in caplog.text
     simulated = quantize_weights(model, example_inputs=x)
     torch.testing.assert_close(packed(x), simulated(x), rtol=1e-5, atol=1e-6)
     assert isinstance(packed.head, PackedLinear)
+    assert not dict(packed.memory.named_parameters(recurse=False)).keys() & {"weight_ih_l0"}
+
+
+def test_what_cannot_be_packed_stays_rounded_and_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = nn.Sequential(nn.Conv1d(4, 4, 3), nn.ReLU(), nn.Conv1d(4, 4, 3)).eval()
+    model[2].weight = model[0].weight
+    x = torch.randn(2, 4, 9)
+    packed = quantize_weights(model, example_inputs=x, pack=True)
+    assert "1 quantized weights are rounded, but stay in float in memory" in caplog.text
+    torch.testing.assert_close(packed(x), quantize_weights(model, example_inputs=x)(x))
 
 
 def test_a_model_without_packed_layers_is_not_unpacked() -> None:

@@ -1,0 +1,195 @@
+"""Weights of any shape as codes in memory, decoded at each reading: experts, convolutions."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias, cast, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from typing_extensions import override
+
+from nncfx.errors import StorageError
+from nncfx.storage.models.integer_tensor import IntegerTensor, pack_integers, unpack_integers
+from nncfx.storage.models.torch_bits import DTYPES, NAMES
+
+__all__ = [
+    "PackedParameter",
+    "pack_parameter",
+    "packed_parameters",
+    "parameter_records",
+    "parameters_again",
+    "unpack_parameters",
+    "weight_shapes",
+]
+
+Record: TypeAlias = Any
+"""What a file says of a weight; anything, until it is checked."""
+
+_WITH_ZERO: Final = 3
+_NIBBLE: Final = 4
+
+
+@final
+class PackedParameter(nn.Module):
+    """A parametrization of torch: the module has codes, a scale and maybe a zero point instead."""
+
+    def __init__(self, stored: IntegerTensor) -> None:
+        """Take a weight on a grid."""
+        super().__init__()
+        self.shape = tuple(stored.values.shape)
+        self.codes_dtype = stored.values.dtype
+        self.described = stored.described()
+        codes = pack_integers(stored.values, stored.bits)
+        if codes is None:  # bytes, so that no cast of the model touches float8
+            codes = stored.values.contiguous().view(torch.uint8)
+        zero = stored.zero_point
+        narrow = zero.to(torch.uint8)
+        zero = narrow if torch.equal(narrow.to(zero.dtype), zero) else zero.to(torch.int16)
+        self._parts = (codes, stored.scale, *([zero] if bool(zero.any()) else []))
+
+    def right_inverse(self, weight: Tensor) -> tuple[Tensor, ...]:
+        """Return what the module is to have in place of `weight`."""
+        del weight
+        parts, self._parts = self._parts, ()
+        return parts
+
+    @override
+    def forward(self, *parts: Tensor) -> Tensor:
+        return self.integers(*parts).dequantize()
+
+    def integers(self, codes: Tensor, scale: Tensor, zero: Tensor | None = None) -> IntegerTensor:
+        """Return the weight on its grid, of what the module has."""
+        if self.described["bits"] <= _NIBBLE and not self.codes_dtype.is_floating_point:
+            signed = self.codes_dtype == torch.int8
+            values = unpack_integers(codes, self.described["bits"], self.shape, signed=signed)
+        else:
+            values = codes.view(self.codes_dtype).view(self.shape)
+        return IntegerTensor.from_parts(values, scale, zero, self.described)
+
+
+class _Place(NamedTuple):
+    """A packed weight in a model."""
+
+    module: nn.Module
+    attribute: str
+    packed: PackedParameter
+    parts: tuple[Tensor, ...]
+
+
+def pack_parameter(model: nn.Module, name: str, stored: IntegerTensor) -> bool:
+    """Put codes in the place of the parameter of that dotted `name`; return whether it can be.
+
+    A module with other parametrizations keeps its weights.
+    """
+    owner, _, attribute = name.rpartition(".")
+    module = model.get_submodule(owner)
+    taken = {one for one, place in packed_parameters(module) if "." not in one}
+    if parametrize.is_parametrized(module) and set(_lists(module)) != taken:
+        return False
+    module.get_parameter(attribute).requires_grad_(False)
+    parametrize.register_parametrization(
+        module, attribute, PackedParameter(stored), unsafe=True
+    )  # unsafe: codes have another type than the weight
+    return True
+
+
+def packed_parameters(model: nn.Module) -> Iterator[tuple[str, _Place]]:
+    """Yield each weight of codes by its dotted name."""
+    for name, module in model.named_modules():
+        if not parametrize.is_parametrized(module):
+            continue
+        for attribute, held in _lists(module).items():
+            packed = held[0]
+            if isinstance(packed, PackedParameter):
+                parts = tuple(held.parameters(recurse=False))
+                yield f"{name}.{attribute}".lstrip("."), _Place(module, attribute, packed, parts)
+
+
+def _lists(module: nn.Module) -> Mapping[str, parametrize.ParametrizationList]:
+    return cast("Mapping[str, parametrize.ParametrizationList]", module.parametrizations)
+
+
+def unpack_parameters(model: nn.Module) -> dict[str, IntegerTensor]:
+    """Put weights in the places of their codes; return these on their grids, by name."""
+    places = dict(packed_parameters(model))
+    found = {name: one.packed.integers(*one.parts) for name, one in places.items()}
+    for name, (module, attribute, _, _) in places.items():
+        if "parametrizations" in module._modules:  # noqa: SLF001 (no public way)
+            # torch's own way changes the class, which copies of a model share
+            del module._modules["parametrizations"]  # noqa: SLF001 (as above)
+            module.__class__ = type(module).__bases__[0]
+        weight = nn.Parameter(found[name].dequantize(), requires_grad=False)
+        module.register_parameter(attribute, weight)
+    return found
+
+
+def parameter_records(model: nn.Module) -> dict[str, dict[str, Any]]:
+    """Return what JSON needs to hold of each weight of codes beside its tensors, by name."""
+    return {
+        name: place.packed.described
+        | {
+            "shape": list(place.packed.shape),
+            "codes": NAMES[place.packed.codes_dtype],
+            "has_zeros": len(place.parts) == _WITH_ZERO,
+        }
+        for name, place in packed_parameters(model)
+    }
+
+
+def weight_shapes(records: Mapping[str, Record]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the weights in whose place `records` has codes.
+
+    Raises:
+        StorageError: a record is damaged.
+    """
+    found = {}
+    for name, record in records.items():
+        shape = record.get("shape") if isinstance(record, Mapping) else None
+        if not (isinstance(shape, list) and all(isinstance(one, int) for one in shape)):
+            raise StorageError(
+                f"The file is damaged: what it says of the codes of '{name}' is no record. Save "
+                "the model anew."
+            )
+        found[name] = tuple(shape)
+    return found
+
+
+def parameters_again(model: nn.Module, records: Mapping[str, Record]) -> nn.Module:
+    """Return `model`, in which codes, yet to be filled, replace the weights of `records`.
+
+    Args:
+        model: Changed in place.
+        records: What `parameter_records` returned.
+
+    Raises:
+        StorageError: a record is damaged, or of another model.
+    """
+    stored = dict(model.named_parameters(remove_duplicate=False))
+    for name, shape in weight_shapes(records).items():
+        weight = stored.get(name)
+        if weight is None or tuple(weight.shape) != shape:
+            raise StorageError(
+                f"The file has codes for a weight '{name}' of shape {shape}, and this "
+                f"{type(model).__name__} has none. Build the model as it was before it was packed."
+            )
+        pack_parameter(model, name, _unfilled(name, weight.shape, records[name]))
+    return model
+
+
+def _unfilled(name: str, shape: torch.Size, record: Mapping[str, Any]) -> IntegerTensor:
+    axis, group = record.get("axis"), record.get("group")
+    if isinstance(axis, int) and -len(shape) <= axis < len(shape):
+        scales: tuple[int, ...] = (shape[axis],)
+    elif isinstance(group, int) and 0 < group <= shape.numel():
+        scales = (shape.numel() // group,)
+    else:
+        scales = ()
+    if record.get("codes") not in NAMES.values():
+        raise StorageError(
+            f"The file is damaged: weight '{name}' has codes of type {record.get('codes')!r}, "
+            "which there is not. Save the model anew."
+        )
+    values = torch.zeros(shape, dtype=DTYPES[record["codes"]])
+    scale = torch.zeros(scales)
+    zero = torch.ones_like(scale) if record.get("has_zeros") else None
+    return IntegerTensor.from_parts(values, scale, zero, record)

@@ -1,0 +1,66 @@
+"""Which part of what a loader gives the model takes."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import nncfx
+from nncfx.controllers.loops.batch_norm_adaptation import adapt_batch_norms
+from nncfx.errors import ArgumentError
+from nncfx.network import inputs_in
+
+ONE, TWO, LABELS = torch.rand(3, 4), torch.rand(3, 4), torch.tensor([0, 1, 0])
+
+
+class Pair(nn.Module):
+    """Needs two inputs, as a network that compares two images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+    def forward(self, one: Tensor, two: Tensor) -> Tensor:
+        return self.norm(self.layer(one)) - self.norm(self.layer(two))
+
+
+class Towers(nn.Module):
+    """Needs neither of its two inputs, as CLIP has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.image, self.text = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, image: Tensor | None = None, text: Tensor | None = None) -> list[Tensor]:
+        pairs = ((self.image, image), (self.text, text))
+        return [tower(given) for tower, given in pairs if given is not None]
+
+
+def test_labels_behind_the_inputs_are_left_out() -> None:
+    assert inputs_in((ONE, LABELS), nn.Linear(4, 2)) is not LABELS
+    assert torch.equal(inputs_in((ONE, LABELS), nn.Linear(4, 2)), ONE)
+    found = inputs_in([ONE, TWO, LABELS], Pair())
+    assert len(found) == 2
+    assert torch.equal(found[1], TWO)
+
+
+def test_inputs_that_are_a_structure_stay_one() -> None:
+    assert set(inputs_in(({"x": ONE, "y": TWO}, LABELS), Pair())) == {"x", "y"}
+    assert len(inputs_in(((ONE, TWO), LABELS), Pair())) == 2
+
+
+def test_a_model_takes_as_many_inputs_as_it_was_wrapped_with() -> None:
+    model = nncfx.wrap(Towers(), (ONE, TWO))
+    assert len(inputs_in((ONE, TWO, LABELS), model)) == 2
+    quantizers = nncfx.quantize(model, [(ONE, TWO)]).nncf.hooks
+    assert {"image.weight", "text.weight"} <= {str(one.site) for one in quantizers}
+
+
+def test_what_is_no_batch_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="A batch is a str; it must be a tensor"):
+        inputs_in("images", Pair())
+
+
+def test_batch_norms_adapt_to_the_data_of_a_model_of_two_inputs() -> None:
+    model = Pair()
+    assert adapt_batch_norms(model, [(ONE, TWO, LABELS)], samples=3) == 3
+    assert not torch.equal(model.norm.running_mean, torch.zeros(4))
