@@ -118,6 +118,15 @@ def test_the_number_of_heads_falls_with_the_heads() -> None:
     assert (thinned.num_heads, thinned.head_dim) == (3, 3)
 
 
+def test_a_class_that_is_called_as_torchs_attention_is_followed_as_any_other() -> None:
+    model = seeded(type("MultiheadAttention", (Fused,), {}))
+    model.proj.weight.data[:, 3:6] = 0
+    before = model(TOKENS)
+    thinned = thin(model, TOKENS).model
+    assert (thinned.num_heads, thinned.head_dim) == (3, 3)
+    torch.testing.assert_close(thinned(TOKENS), before)
+
+
 def test_half_a_head_stays() -> None:
     model = seeded(Fused)
     model.proj.weight.data[:, 3:5] = 0

@@ -2,15 +2,23 @@
 
 from typing import Any
 
+from torch import nn
+
 from nncfx.channels.state import ChannelState
 from nncfx.tracing.record.function_mode import TracedCall
 
-__all__ = ["argument", "place_of", "unknown"]
+__all__ = ["argument", "is_in_torch_attention", "place_of", "unknown"]
 
 
 def place_of(call: TracedCall) -> str:
     """Return the address of a call, or its function's name where it has none."""
     return call.address or call.func.__name__
+
+
+def is_in_torch_attention(call: TracedCall) -> bool:
+    """Return whether `nn.MultiheadAttention` makes a call; no class that is only called so."""
+    kind = call.module_class  # a subclass of ours where hooks stand, of the same name
+    return issubclass(kind, nn.MultiheadAttention) and kind.__name__ == "MultiheadAttention"
 
 
 def argument(call: TracedCall, position: int, name: str, default: Any = None) -> Any:

@@ -15,7 +15,7 @@ from nncfx.channels.ids import (
     varying_axes,
 )
 from nncfx.channels.masked_norms import AVERAGES, LAYER_NORMS
-from nncfx.channels.rules.calls import argument, place_of, unknown
+from nncfx.channels.rules.calls import argument, is_in_torch_attention, place_of, unknown
 from nncfx.channels.rules.registry import channel_rule
 from nncfx.channels.rules.sizes import note_literal, note_width
 from nncfx.channels.source import Source
@@ -141,7 +141,7 @@ def reduction(state: ChannelState, call: TracedCall) -> None:
     axes = {axis % grid.dim() for axis in given} if given else set(range(grid.dim()))
     if living(state, call, grid, axes):
         return state.set_grid(call.result, _constant(call.result))
-    if call.module_type == "MultiheadAttention":
+    if is_in_torch_attention(call):
         # the mean weights over all heads, computed for every caller and used by few
         return state.fix_if_read(call.result, grid, f"'{place_of(call)}' averages over all heads")
     rest = state.mix(grid, axes, (place_of(call), "computes across its channels"))

@@ -7,7 +7,7 @@ from typing import Any, Final
 import torch
 
 from nncfx.channels.ids import in_order, varying_axes
-from nncfx.channels.rules.calls import argument, place_of
+from nncfx.channels.rules.calls import argument, is_in_torch_attention, place_of
 from nncfx.channels.state import ChannelState, Split
 from nncfx.graph.channels import Role
 from nncfx.tracing.calls.symbolic_sizes import NamedInteger, NamedSize
@@ -45,7 +45,7 @@ def note_sizes(state: ChannelState, call: TracedCall) -> None:
     if not varying_axes(grid):
         return None
     name = call.func.__name__
-    if call.module_type == "MultiheadAttention":
+    if is_in_torch_attention(call):
         _note_heads(state, call, grid)
         if not _has_bias_tokens(call):
             return None

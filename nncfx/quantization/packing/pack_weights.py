@@ -129,7 +129,8 @@ def packed_layer(
 
 def is_turned(module: nn.Module) -> bool | None:
     """Return whether the columns of a linear layer's matrix make the outputs; else `None`."""
-    if type(module).__name__ == _TURNED:
+    kind = type(module)
+    if kind.__name__ == _TURNED and kind.__module__.startswith("transformers."):
         return True
     return False if type(module) is nn.Linear else None
 

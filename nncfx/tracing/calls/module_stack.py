@@ -94,13 +94,13 @@ class Frame:
     Attributes:
         scope: NNCF's scope of the call.
         module: The dotted name under which the caller reaches the module.
-        module_type: The module's class name.
+        module_class: The module's class.
         key: The first dotted name of the module.
     """
 
     scope: str
     module: str
-    module_type: str
+    module_class: type[nn.Module]
     key: str
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -118,16 +118,16 @@ class ModuleStack:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._names: dict[int, list[str]] = {}
-        self._types: dict[str, str] = {}
+        self._classes: dict[str, type[nn.Module]] = {}
         # name to that of the module around it, and to what it adds to a scope
         self._parents: dict[str, tuple[str, str]] = {}
         self._modules: list[nn.Module] = []
         for name, module in named_modules(model):
             names = self._names.setdefault(id(module), [])
             names.append(name)
-            kind = self._types[name] = _class_name(module)
+            kind = self._classes[name] = type(module)
             parent, _, part = name.rpartition(".")
-            self._parents[name] = (parent, f"/{kind}[{part}]")
+            self._parents[name] = (parent, f"/{kind.__name__}[{part}]")
             if len(names) == 1:
                 self._modules.append(module)
         self._frames: list[Frame] = []
@@ -181,7 +181,7 @@ class ModuleStack:
             if isinstance(module, torch.jit.ScriptModule):
                 name = self._names[id(module)][0]
                 raise TracingError(
-                    f"{repr(name) if name else 'The model'} is a {_class_name(module)}, in which "
+                    f"{repr(name) if name else 'The model'} is a {type(module).__name__}, where "
                     "no operation can be seen. Give the model with the module from which "
                     "torch.jit.script or torch.jit.trace has made it.",
                 )
@@ -214,8 +214,8 @@ class ModuleStack:
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._frames:
-            kind = _class_name(self._model)
-            frame = Frame(kind, "", kind, "", args, kwargs)
+            kind = type(self._model)
+            frame = Frame(kind.__name__, "", kind, "", args, kwargs)
         else:
             caller = self._frames[-1]
             frame = self._frame(module, caller, args, kwargs)
@@ -236,8 +236,8 @@ class ModuleStack:
         else:
             # reached by another way than through its caller: the class name alone, as NNCF does
             name = names[0]
-            scope = f"{caller.scope}/{self._types[name]}"
-        return Frame(scope, name, self._types[name], names[0], args, kwargs)
+            scope = f"{caller.scope}/{self._classes[name].__name__}"
+        return Frame(scope, name, self._classes[name], names[0], args, kwargs)
 
     def _relative(self, path: str, caller: str) -> str:
         """Return the scope of a module below the module `caller`."""
@@ -291,7 +291,3 @@ def _boundary(arguments: tuple[tuple[int, int | str], ...], *, is_result: bool) 
 
 def _is_below(name: str, caller: str) -> bool:
     return name != caller and (not caller or name.startswith(f"{caller}."))
-
-
-def _class_name(module: nn.Module) -> str:
-    return type(module).__name__

@@ -49,7 +49,7 @@ class TracedCall(NamedTuple):
         result: What the call returned; `None` for `x[i] = y`, which changes `args[0]`.
         address: Of the operation; "" if the call is none (constructors, utilities).
         module: Dotted name of the innermost registered module that makes the call.
-        module_type: Class name of that module.
+        module_class: Class of that module.
         operation: The graph's node; `None` if the call is no operation, or no graph is made.
         parameter_names: `id` of every parameter and buffer to its (first) dotted name.
         operands: The tensors in `args` and `kwargs`, in order.
@@ -62,7 +62,7 @@ class TracedCall(NamedTuple):
     result: Any
     address: str
     module: str
-    module_type: str
+    module_class: type[nn.Module]
     operation: Operation | None
     parameter_names: Mapping[int, str]
     operands: Sequence[torch.Tensor]
@@ -284,7 +284,7 @@ class CallMode(TorchFunctionMode):
         operation = self._drawn(spot, inputs, infos, produced)
         if self._observers:
             call = TracedCall(
-                *(func, args, kwargs, result, spot.address, frame.module, frame.module_type),
+                *(func, args, kwargs, result, spot.address, frame.module, frame.module_class),
                 *(operation, self._names, inputs, results),
             )
             for observer in self._observers:

@@ -133,7 +133,7 @@ class _GraphMode(CallMode):
                 call_number=spot.number,
                 index=self.flow.operation_count,
                 module=frame.module,
-                module_type=frame.module_type,
+                module_type=frame.module_class.__name__,
                 inputs=infos,
                 outputs=self._describe(produced),
                 parameters=self.flow.parameters_of(inputs, frame.module),

@@ -446,7 +446,7 @@ def test_ids_that_cannot_be_moved_are_fixed_but_for_faults_of_the_machine(
     state, x = ChannelState(), torch.zeros(2, 4)
     ids = state.ledger.create(4)
     state.lay(x, ids, 1)
-    call = TracedCall(roll, (x,), {}, x, "", "", "", None, {}, [x], [x])
+    call = TracedCall(roll, (x,), {}, x, "", "", nn.Module, None, {}, [x], [x])
     with pytest.raises(type(error)) if is_raised else contextlib.nullcontext():
         select(state, call)
     assert state.ledger.are_fixed(ids) != is_raised

@@ -118,6 +118,28 @@ def test_damaged_records_are_refused(change: dict[str, Any]) -> None:
         packed_again(network(), records, {})
 
 
+class Conv1D(nn.Module):
+    """Called as a layer of transformers is, and another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight.T
+
+
+def test_a_class_of_a_known_name_is_not_taken_for_the_known_one(tmp_path: Path) -> None:
+    inputs = torch.randn(4, 8)
+    model = nn.Sequential(Conv1D(), nn.Linear(6, 3)).eval()
+    small = quantize_weights(model, example_inputs=inputs, bits=8, pack=True)
+    simulated = quantize_weights(model, example_inputs=inputs, bits=8)
+    torch.testing.assert_close(small(inputs), simulated(inputs))
+    nncfx.save(tmp_path / "small", small)
+    fresh = nn.Sequential(Conv1D(), nn.Linear(6, 3)).eval()
+    assert torch.equal(nncfx.load(tmp_path / "small", fresh)[1](inputs), small(inputs))
+
+
 def test_a_packed_model_is_exported_as_one_with_quantizers_is(tmp_path: Path) -> None:
     inputs = torch.randn(4, 8)
     files = [

@@ -80,5 +80,5 @@ def test_modules_are_as_they_were_after_a_trace_that_fails_too() -> None:
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_a_scripted_module_is_refused_by_name() -> None:
     model = nn.Sequential(nn.Linear(2, 2), torch.jit.script(nn.Linear(2, 2)))
-    with pytest.raises(TracingError, match=r"'1' is a RecursiveScriptModule, in which no operat"):
+    with pytest.raises(TracingError, match=r"'1' is a RecursiveScriptModule, where no operat"):
         trace_with_wiring(model, torch.zeros(1, 2))
