@@ -367,7 +367,7 @@ def test_a_traced_script_is_refused_as_one() -> None:
 
 
 def test_a_batch_of_an_unknown_form_is_an_error() -> None:
-    with pytest.raises(ArgumentError, match="calibration batch is a str"):
+    with pytest.raises(ArgumentError, match="A batch is a str"):
         quantize(fresh(), ["x"])
 
 
@@ -435,6 +435,19 @@ def test_a_layer_that_has_to_stay_in_float_is_logged(caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING):
         quantize(Computed(), data())
     assert "Computed/conv2d_0 stays in float: its weight is computed from an input" in caplog.text
+
+
+def test_layers_that_stay_in_float_for_one_reason_are_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    model = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).eval()
+    with caplog.at_level(logging.WARNING):
+        quantize(model, [torch.randn(2, 5, 8)])
+    (told,) = [one for one in caplog.messages if "attention" in one]
+    assert told.startswith("3 operations stay in float, from 'TransformerEncoder/")
+    assert "[2]/" in told
+    assert told.endswith(": onnxruntime has no integer kernel for it")
 
 
 def test_no_samples_are_an_error() -> None:

@@ -64,9 +64,16 @@ def warn_of_plan(plan: QuantizationPlan) -> None:
     Of the first, products, attention and recurrent layers, unless the scopes say so. This is told
     before ranges are taken or anything is trained, since grids may have to change.
     """
+    by_reason: dict[str, list[str]] = {}
     for one in plan.float_operations:
         if one.kind in _LOGGED and "scopes" not in one.reason:
-            _LOGGER.warning("%s stays in float: %s", one.address, one.reason)
+            by_reason.setdefault(one.reason, []).append(one.address)
+    for reason, places in by_reason.items():
+        if len(places) == 1:
+            _LOGGER.warning("%s stays in float: %s", places[0], reason)
+        else:  # one line, not one for each block of a transformer
+            told = (len(places), places[0], places[-1], reason)
+            _LOGGER.warning("%d operations stay in float, from '%s' to '%s': %s", *told)
     if plan.target is not None:
         mend = plan.target.saturation_mend
         warn_saturation(plan.saturating, plan.target.name, "exported file", mend)
