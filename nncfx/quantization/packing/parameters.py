@@ -1,6 +1,7 @@
 """Weights of any shape as codes in memory, decoded at each reading: experts, convolutions."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias, cast, final
 
 import torch
@@ -9,7 +10,8 @@ from torch.nn.utils import parametrize
 from typing_extensions import override
 
 from nncfx.errors import StorageError
-from nncfx.storage.models.integer_tensor import IntegerTensor, pack_integers, unpack_integers
+from nncfx.quantization.packing.codes import CodeFormat
+from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.storage.models.torch_bits import DTYPES, NAMES
 
 __all__ = [
@@ -26,26 +28,36 @@ Record: TypeAlias = Any
 """What a file says of a weight; anything, until it is checked."""
 
 _WITH_ZERO: Final = 3
-_NIBBLE: Final = 4
+_NONE: Final = torch.empty(0)
+_CHUNK: Final = 3 * 2**17
+"""Numbers that are decoded at once: in float32 they stay in a core's second cache."""
 
 
 @final
 class PackedParameter(nn.Module):
-    """A parametrization of torch: the module has codes, a scale and maybe a zero point instead."""
+    """A parametrization of torch: the module has codes, a scale and maybe a zero point instead.
+
+    Codes are bytes in rows: of a group, or of an index of axis 0.
+    """
 
     def __init__(self, stored: IntegerTensor) -> None:
         """Take a weight on a grid."""
         super().__init__()
-        self.shape = tuple(stored.values.shape)
-        self.codes_dtype = stored.values.dtype
-        self.described = stored.described()
-        codes = pack_integers(stored.values, stored.bits)
-        if codes is None:  # bytes, so that no cast of the model touches float8
-            codes = stored.values.contiguous().view(torch.uint8)
+        self.shape, self.codes_dtype = stored.values.shape, stored.values.dtype
+        self.format = CodeFormat.of(stored)
+        # what is not of its size: the tensors are the module's
+        self._grid = replace(stored, values=_NONE, scale=_NONE, zero_point=_NONE)
+        length = stored.group or self.shape.numel() // self.shape[0]
+        self._rows = self.shape.numel() // length
+        self._split = -(-self._rows // 2)
+        self._is_by_rows = not stored.columns and stored.axis in {None, 0}
         zero = stored.zero_point
         narrow = zero.to(torch.uint8)
         zero = narrow if torch.equal(narrow.to(zero.dtype), zero) else zero.to(torch.int16)
-        self._parts = (codes, stored.scale, *([zero] if bool(zero.any()) else []))
+        codes = self.format.pack(stored.values.reshape(self._rows, length), self._split)
+        # bytes, so that no cast of the model touches float8
+        parts = (codes.view(torch.uint8), stored.scale, zero)
+        self._parts: tuple[Tensor, ...] = parts if bool(zero.any()) else parts[:-1]
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, ...]:
         """Return what the module is to have in place of `weight`."""
@@ -55,16 +67,49 @@ class PackedParameter(nn.Module):
 
     @override
     def forward(self, *parts: Tensor) -> Tensor:
+        if self._is_by_rows and not torch.compiler.is_compiling():
+            return self._decoded(*parts)
         return self.integers(*parts).dequantize()
 
     def integers(self, codes: Tensor, scale: Tensor, zero: Tensor | None = None) -> IntegerTensor:
         """Return the weight on its grid, of what the module has."""
-        if self.described["bits"] <= _NIBBLE and not self.codes_dtype.is_floating_point:
-            signed = self.codes_dtype == torch.int8
-            values = unpack_integers(codes, self.described["bits"], self.shape, signed=signed)
-        else:
-            values = codes.view(self.codes_dtype).view(self.shape)
-        return IntegerTensor.from_parts(values, scale, zero, self.described)
+        codes = codes if self.format.is_packed else codes.view(self.codes_dtype)
+        values = self.format.unpack(codes, self._rows).reshape(self.shape)
+        zero = torch.zeros_like(scale, dtype=torch.int32) if zero is None else zero.int()
+        return replace(self._grid, values=values, scale=scale, zero_point=zero)
+
+    def _decoded(self, codes: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+        """Return the weight, decoded in parts that stay in the cache."""
+        codes = codes if self.format.is_packed else codes.view(self.codes_dtype)
+        found = scale.new_empty(self._rows, codes.shape[1], dtype=self._grid.dtype)
+        wide = torch.promote_types(found.dtype, torch.float32)
+        scales = scale.to(wide).reshape(-1, 1).expand(self._rows, 1)
+        shifts = None
+        if self.format.is_integer and not (zero is None and not self.format.lowest):
+            shifts = (0 if zero is None else zero.to(wide).reshape(-1, 1)) - scales.new_full(
+                (self._rows, 1), self.format.lowest
+            )
+        step = max(1, _CHUNK // codes.shape[1])
+        for start in range(0, len(codes), step):
+            for high in (False, True) if self.format.is_packed else (False,):
+                first = start + (self._split if high else 0)
+                rows = slice(first, min(first + step, first + len(codes) - start, self._rows))
+                part = codes[start : start + rows.stop - rows.start]
+                numbers = found[rows] if found.dtype == wide else found[rows].to(wide)
+                self.format.numbers(part, numbers, high=high)
+                if shifts is not None:
+                    numbers.sub_(shifts[rows])
+                numbers.mul_(scales[rows])
+                if found.dtype != wide:
+                    found[rows] = numbers
+        return found.view(self.shape)
+
+    def described(self) -> dict[str, Any]:
+        """Return what JSON needs to hold of the weight beside what the module has."""
+        return self._grid.described() | {
+            "shape": list(self.shape),
+            "codes": NAMES[self.codes_dtype],
+        }
 
 
 class _Place(NamedTuple):
@@ -126,12 +171,7 @@ def unpack_parameters(model: nn.Module) -> dict[str, IntegerTensor]:
 def parameter_records(model: nn.Module) -> dict[str, dict[str, Any]]:
     """Return what JSON needs to hold of each weight of codes beside its tensors, by name."""
     return {
-        name: place.packed.described
-        | {
-            "shape": list(place.packed.shape),
-            "codes": NAMES[place.packed.codes_dtype],
-            "has_zeros": len(place.parts) == _WITH_ZERO,
-        }
+        name: place.packed.described() | {"has_zeros": len(place.parts) == _WITH_ZERO}
         for name, place in packed_parameters(model)
     }
 
