@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import nncfx
 from nncfx import storage
 from nncfx.controllers import Controller
-from nncfx.errors import ArgumentError, StorageError
+from nncfx.errors import ArgumentError, StorageError, TracingError
 from nncfx.network import NNCFNetwork, unwrap
 from nncfx.quantization.weight_only import quantize_weights
 from nncfx.training.create import create_compressed_model
@@ -132,6 +132,31 @@ def test_no_value_of_the_example_inputs_is_written(tmp_path: Path) -> None:
         "shape": [2, 6],
         "dtype": "float32",
     }
+
+
+class Recommender(nn.Module):
+    """Takes rows of a table as columns of floats, as libraries for click-through rates do."""
+
+    def __init__(self, rows: int = 10) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(rows, 4), nn.Linear(5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.cat([self.table(x[:, 0].long()), x[:, 1:]], 1))
+
+
+def test_a_model_that_noise_leads_astray_is_loaded_without_inputs(tmp_path: Path) -> None:
+    x = torch.tensor([[3.0, 0.2], [9.0, -0.1], [0.0, 0.4]])
+    config = {"compression": {"algorithm": "quantization"}}
+    controller, model = create_compressed_model(Recommender(), config, x, calibration_batches=[x])
+    path = save(tmp_path / "m", model.eval(), controller)
+    assert torch.equal(load(path, Recommender())[1].eval()(x), model(x))
+    small = nncfx.quantize(Recommender(1), [torch.zeros(3, 2)])
+    path = save(tmp_path / "small", small)
+    with pytest.raises(TracingError, match="made of the shapes in the file; pass example_inputs"):
+        load(path, Recommender(1))
+    again = load(path, Recommender(1), torch.zeros(3, 2))[1]
+    assert torch.equal(again(torch.zeros(3, 2)), small(torch.zeros(3, 2)))
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(

@@ -5,13 +5,14 @@ Thinned modules, batch norms that were folded, quantizers: tensors alone do not 
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-from nncfx.errors import NNCFXError, StorageError
+from nncfx.errors import NNCFXError, StorageError, TracingError
 from nncfx.network import NNCFNetwork, bake, strip, wrap
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.records import (
@@ -338,10 +339,21 @@ def wrapped(
     """
     first = next(model.parameters(), None)
     device = torch.device("cpu") if first is None else first.device
-    if example_inputs is None:
-        example_inputs = inputs_from(stored.structure.get("example_inputs", {}), device)
-    further = [inputs_from(one, device) for one in _list(stored.structure, "further_inputs")]
-    return wrap(model, example_inputs, further_inputs=further)
+    described = stored.structure.get("example_inputs", {})
+    others = _list(stored.structure, "further_inputs")
+    if example_inputs is not None:
+        further = [inputs_from(one, device) for one in others]
+        return wrap(model, example_inputs, further_inputs=further)
+    try:
+        made, *further = (inputs_from(one, device) for one in (described, *others))
+        return wrap(model, made, further_inputs=further)
+    except TracingError as error:
+        made, *further = (inputs_from(one, device, noise=False) for one in (described, *others))
+        with suppress(TracingError):
+            return wrap(model, made, further_inputs=further)
+        raise TracingError(
+            f"{error} These were made of the shapes in the file; pass example_inputs to load.",
+        ) from error
 
 
 def _list(structure: Mapping[str, Any], name: str) -> Sequence[Any]:

@@ -38,10 +38,13 @@ def describe_inputs(inputs: object) -> dict[str, Any]:
     return {"kind": "other", "type": type(inputs).__name__}
 
 
-def inputs_from(description: Mapping[str, Any], device: torch.device) -> ExampleInputs:
+def inputs_from(
+    description: Mapping[str, Any], device: torch.device, *, noise: bool = True
+) -> ExampleInputs:
     """Return inputs of the described shapes and types on `device`.
 
-    Floating-point tensors are normal noise of a fixed seed, all others are ones.
+    Floating-point tensors are normal noise of a fixed seed, or without `noise` ones, as all others
+    are: floats may be numbers of rows in a table.
 
     Raises:
         ArgumentError: an input could not be described when the file was written.
@@ -55,7 +58,7 @@ def inputs_from(description: Mapping[str, Any], device: torch.device) -> Example
                 f"The file describes example inputs of {asked:,} bytes; at most {MOST_BYTES:,} "
                 "are made. If you trust it, pass example_inputs.",
             )
-        made = _make(description, device)
+        made = _make(description, device, noise=noise)
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise StorageError(
             f"The description of the example inputs is damaged: {error!r}. Pass example_inputs.",
@@ -77,14 +80,16 @@ def _bytes(description: Any) -> int:
     return sum(map(_bytes, items.values() if isinstance(items, Mapping) else items))
 
 
-def _make(description: Mapping[str, Any], device: torch.device) -> Any:
+def _make(description: Mapping[str, Any], device: torch.device, *, noise: bool) -> Any:
     kind = description["kind"]
     if kind == "tensor":
-        return _tensor(description["shape"], getattr(torch, description["dtype"]), device)
+        dtype = getattr(torch, description["dtype"])
+        return _tensor(description["shape"], dtype, device, noise=noise)
     if kind == "mapping":
-        return {key: _make(one, device) for key, one in description["items"].items()}
+        items = description["items"].items()
+        return {key: _make(one, device, noise=noise) for key, one in items}
     if kind in {"tuple", "list"}:
-        items = [_make(one, device) for one in description["items"]]
+        items = [_make(one, device, noise=noise) for one in description["items"]]
         return tuple(items) if kind == "tuple" else items
     if kind == "value":
         return description["value"]
@@ -94,8 +99,10 @@ def _make(description: Mapping[str, Any], device: torch.device) -> Any:
     )
 
 
-def _tensor(shape: list[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    if not dtype.is_floating_point:
+def _tensor(
+    shape: list[int], dtype: torch.dtype, device: torch.device, *, noise: bool
+) -> torch.Tensor:
+    if not (noise and dtype.is_floating_point):
         return torch.ones(shape, dtype=dtype, device=device)
     generator = torch.Generator().manual_seed(0)
     return torch.randn(shape, generator=generator).to(device, dtype)
