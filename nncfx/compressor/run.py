@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast, final
 
-import torch
 from torch import nn
 
 from nncfx.compressor.build_evidence import EvidenceInputs, StudyWords, build_evidence, study
@@ -39,7 +38,6 @@ from nncfx.evidence.evidence import Evidence
 from nncfx.evidence.formatting import candidate_words, spelt
 from nncfx.evidence.judgement import Judgement
 from nncfx.lc import DC, RecoveryData
-from nncfx.lc.training import on_device
 from nncfx.narration import Narrator
 from nncfx.schemes import Scheme, SchemeLike
 from nncfx.search import (
@@ -53,6 +51,7 @@ from nncfx.search import (
 )
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing import ExampleInputs
+from nncfx.tracing.calls.devices import device_of, on_device
 
 __all__ = ["Found", "Prepared", "Rebuilt", "compress", "prepare", "prove", "rebuild", "search"]
 
@@ -179,7 +178,6 @@ def prepare(settings: CompressorSettings, narrator: Narrator) -> Prepared:
     if settings.testloader is not None:
         first_batch("testloader", settings.testloader)
     narrator.now("judging the dense model")
-    device = next((one.device for one in model.parameters()), torch.device("cpu"))
     examples = inputs if settings.example_inputs is None else settings.example_inputs
     return Prepared(
         settings=settings,
@@ -187,7 +185,7 @@ def prepare(settings: CompressorSettings, narrator: Narrator) -> Prepared:
         executor=executor,
         model=model,
         dense=dense,
-        example_inputs=on_device(device, examples),
+        example_inputs=on_device(device_of(model), examples),
         validation=validation,
         judge=judge_against(dense, settings.metric, validation, settings.eps),
         sample_note=sample_note,

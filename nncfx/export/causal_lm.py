@@ -15,6 +15,7 @@ from nncfx.export.capture.preparation import inferring, plain
 from nncfx.export.export_result import ExportResult
 from nncfx.export.onnx_export import export_onnx, export_target
 from nncfx.targets import Target
+from nncfx.tracing.calls.devices import device_of
 
 __all__ = ["export_causal_lm"]
 
@@ -83,12 +84,13 @@ def export_causal_lm(
             f"accuracy_level is {accuracy_level}, and the target '{runtime.name}' has no packed "
             "products that could round their inputs. Leave it out.",
         )
-    lean = plain(model, {"input_ids": torch.zeros(_BATCH, _LENGTH, dtype=torch.int64)})
+    tokens = torch.zeros(_BATCH, _LENGTH, dtype=torch.int64)
+    lean = plain(model, {"input_ids": tokens.to(device_of(model))})
     past = _example_past(lean)
     parts = _PARTS[cache]
     names = [f"{layer}.{part}" for layer in range(len(past)) for part in parts]
     inputs: dict[str, Any] = {
-        "input_ids": torch.zeros(_BATCH, _LENGTH, dtype=torch.int64),
+        "input_ids": tokens,
         "attention_mask": torch.ones(_BATCH, _PAST + _LENGTH, dtype=torch.int64),
         "past_key_values": past if cache == "float" else [_in_bytes(*layer) for layer in past],
     }
@@ -166,7 +168,7 @@ def _dynamic_cache(past: Past) -> object:
 
 def _example_past(model: nn.Module) -> list[tuple[Tensor, ...]]:
     """Return keys and values of each layer: batch x heads x `_PAST` x width."""
-    device = next((one.device for one in model.parameters()), torch.device("cpu"))
+    device = device_of(model)
     ids = torch.zeros(_BATCH, _PAST, dtype=torch.int64, device=device)
     try:
         with inferring(model):

@@ -12,8 +12,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from nncfx.errors import CompressionError
 from nncfx.lc.recovery import Recovered, RecoveryData, StepRecord
-from nncfx.lc.training import minibatches, on_device
+from nncfx.lc.training import minibatches
 from nncfx.schemes import Scheme
+from nncfx.tracing.calls.devices import on_device
 from nncfx.tracing.calls.inputs import as_call
 
 __all__ = ["Best", "Projection", "judge", "project"]

@@ -8,13 +8,14 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.lc.nesterov import Nesterov, OptimizerFactory
 from nncfx.lc.recovery import RecoveryData
 from nncfx.schemes.masks.exact_masks import check_at_least
+from nncfx.tracing.calls.devices import on_device
 from nncfx.tracing.calls.inputs import as_call
 
 __all__ = [
@@ -22,7 +23,6 @@ __all__ = [
     "check_training",
     "clip",
     "minibatches",
-    "on_device",
     "optimizer_for",
     "scale_rate",
     "seeded",
@@ -211,14 +211,3 @@ def seeded(model: nn.Module, seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=cuda):
         torch.manual_seed(seed)
         yield
-
-
-def on_device(device: torch.device, batch: Any) -> Any:  # noqa: ANN401 (a batch is whatever the model takes)
-    """Return `batch` with every tensor inside on `device`."""
-    if isinstance(batch, Tensor):
-        return batch.to(device)
-    if isinstance(batch, Mapping):
-        return {key: on_device(device, value) for key, value in batch.items()}
-    if isinstance(batch, tuple | list):
-        return type(batch)(on_device(device, value) for value in batch)
-    return batch

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from nncfx.errors import ArgumentError
 from nncfx.network.network import NNCFNetwork
 from nncfx.tracing import ExampleInputs
+from nncfx.tracing.calls.devices import device_of, on_device
 from nncfx.tracing.calls.inputs import as_call
-from nncfx.tracing.calls.tensors import replaced
 
 __all__ = ["inputs_in"]
 
@@ -33,8 +33,7 @@ def inputs_in(batch: object, model: nn.Module) -> ExampleInputs:
     Raises:
         ArgumentError: the batch is none of these.
     """
-    device = next((one.device for one in model.parameters()), torch.device("cpu"))
-    inputs: ExampleInputs = replaced(_inputs(batch, model), lambda one: one.to(device))
+    inputs: ExampleInputs = on_device(device_of(model), _inputs(batch, model))
     return inputs
 
 

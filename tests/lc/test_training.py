@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.lc import DC, LC, DCFineTuned, RecoveryData
-from nncfx.lc.training import Stepping, minibatches, on_device, seeded, train_epoch
+from nncfx.lc.training import Stepping, minibatches, seeded, train_epoch
 from nncfx.schemes import Prune
 
 
@@ -23,12 +23,6 @@ def test_minibatches_wrap_around() -> None:
 def test_a_generator_that_has_ended_is_refused() -> None:
     with pytest.raises(ArgumentError, match="a generator can be read only once"):
         list(minibatches((i, i) for i in range(2)))
-
-
-def test_every_structure_of_inputs_is_moved() -> None:
-    one = torch.ones(1)
-    moved = on_device(torch.device("cpu"), {"a": [one, (one, 3)], "b": "text"})
-    assert moved == {"a": [one, (one, 3)], "b": "text"}
 
 
 def test_keyword_and_tuple_inputs_reach_the_model() -> None:

@@ -7,6 +7,7 @@ import torch
 
 from nncfx.errors import ArgumentError, NNCFXError, error_text, machine_fault
 from nncfx.tracing import run
+from nncfx.tracing.calls.devices import device_of, on_device
 
 __all__ = ["Metric", "accuracy", "metric_name", "metric_value", "right_answers"]
 
@@ -44,12 +45,12 @@ def right_answers(model: torch.nn.Module, batch: tuple[Any, Any]) -> torch.Tenso
         ArgumentError: the outputs are no scores of the targets.
     """
     inputs, targets = batch
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    device = device_of(model)
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            scores = run(model, _to(inputs, device))
+            scores = run(model, on_device(device, inputs))
             _check_scores(scores, targets)
             answers: torch.Tensor = scores.argmax(dim=1) == targets.to(device)
             return answers.cpu()
@@ -106,13 +107,3 @@ def _check_scores(scores: object, targets: object) -> None:
             f"Accuracy needs scores of shape n x classes and n class numbers, and the shapes are "
             f"{tuple(scores.shape)} and {tuple(targets.shape)}. {advice}",
         )
-
-
-def _to(inputs: Any, device: torch.device) -> Any:  # noqa: ANN401 (inputs of any form)
-    if isinstance(inputs, torch.Tensor):
-        return inputs.to(device)
-    if isinstance(inputs, dict):
-        return {key: _to(value, device) for key, value in inputs.items()}
-    if isinstance(inputs, tuple | list):
-        return tuple(_to(value, device) for value in inputs)
-    return inputs

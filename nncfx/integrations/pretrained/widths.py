@@ -11,6 +11,7 @@ from torch import nn
 
 from nncfx.network import NNCFNetwork, unwrap
 from nncfx.tracing import ExampleInputs, run
+from nncfx.tracing.calls.devices import device_of
 from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.calls.tensors import tensors_in
 from nncfx.tracing.hooks.dynamic_class import original_class
@@ -96,7 +97,7 @@ def _agreeing(
 ) -> nn.Module | None:
     fresh = kind(config).eval()
     dtype = next((one.dtype for one in model.parameters()), torch.float32)
-    device = next((one.device for one in model.parameters()), torch.device("cpu"))
+    device = device_of(model)
     fresh.to(device, dtype).load_state_dict(model.state_dict())
     modes = {one: one.training for one in model.modules()}
     try:

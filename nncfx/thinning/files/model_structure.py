@@ -33,6 +33,7 @@ from nncfx.storage.models.stored_model import StoredModel, check_fit, fill, rest
 from nncfx.thinning.files.carried_recipes import recipes_of
 from nncfx.thinning.files.recipe import ThinRecipe, rebuild
 from nncfx.tracing import ExampleInputs
+from nncfx.tracing.calls.devices import device_of
 from nncfx.tracing.calls.input_specs import describe_inputs, inputs_from
 from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.hooks.store import STORE
@@ -322,7 +323,7 @@ def hook_again(
         model = wrapped(model, stored, example_inputs)
     model.nncf.register(insertions)
     model.nncf.commit()
-    device = next((one.device for one in model.parameters()), torch.device("cpu"))
+    device = device_of(model)
     for insertion in insertions:
         insertion.hook.to(device)
     return model
@@ -337,8 +338,7 @@ def wrapped(
         ArgumentError: example inputs are needed.
         TracingError: the model cannot be traced.
     """
-    first = next(model.parameters(), None)
-    device = torch.device("cpu") if first is None else first.device
+    device = device_of(model)
     described = stored.structure.get("example_inputs", {})
     others = _list(stored.structure, "further_inputs")
     if example_inputs is not None:
