@@ -105,8 +105,11 @@ def _without_parameter(
     axis = None if port is None or port not in computed else _axis(operation, port)
     if port is not None and axis is not None and computed.isdisjoint(activations[:-1]):
         return Operands(activations[:-1], axis=axis, computed=port)
-    is_unknown = kind in ("conv", "conv_transpose") and port is not None
-    problem = "its weight is computed from an input of the model" if is_unknown else ""
+    problem = ""
+    if kind in ("conv", "conv_transpose") and port is not None:
+        problem = "its weight is computed from an input of the model"
+        if computed >= set(activations):
+            problem = "it multiplies parameters only"
     return Operands(activations, problem=problem)
 
 

@@ -218,6 +218,18 @@ def test_what_an_input_changes_is_no_weight() -> None:
     ]
 
 
+def test_a_product_of_weights_is_told_as_one() -> None:
+    class Folding(nn.Conv2d):
+        def forward(self, x: Tensor) -> Tensor:
+            folded = F.conv2d(self.weight.flip(2, 3), self.weight[:, :, :1, :1] * 2)
+            return F.conv2d(x, folded, self.bias)
+
+    model = nncfx.wrap(Folding(8, 8, 3), torch.randn(1, 8, 6, 6))
+    plan = plan_quantizers(model.nncf.graph, hardware_named("onnxruntime"))
+    reasons = {one.address: one.reason for one in plan.float_operations}
+    assert reasons["Folding/conv2d_0"] == "it multiplies parameters only"
+
+
 def test_what_chance_changes_is_no_weight() -> None:
     class Dropped(nn.Conv2d):
         def forward(self, x: Tensor) -> Tensor:
