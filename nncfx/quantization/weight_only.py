@@ -123,9 +123,8 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
             or `{re}` patterns.
         example_inputs: With which to trace a plain model; by default the first batch.
         inplace: Quantize and return `model` itself, wrapped: no memory for a copy.
-        pack: Return a plain model whose linear layers and embeddings hold integers in memory and
-            decode them as they run (`packing.pack_weights`); else the float weights stay, and
-            each forward rounds them.
+        pack: Return a plain model that holds integers in memory and decodes them as it runs
+            (`packing.pack_weights`); else the float weights stay, and each forward rounds them.
 
     Raises:
         ArgumentError: a value is not admissible, "gptq" has no batches, nothing says how to

@@ -121,8 +121,8 @@ def quantize_blocks(
         inplace: Quantize and return `model` itself: no memory for a copy.
 
     Returns:
-        The model with `PackedLinear` in place of linear layers; `packing.unpack_weights` gives
-        the float layers with quantizers that `export_onnx` takes.
+        The model with `PackedLinear` in place of linear layers, which `nncfx.save` and
+        `export_onnx` take; `packing.unpack_weights` gives float layers with quantizers.
 
     Raises:
         ArgumentError: there are no blocks or batches, or a block cannot run alone.

@@ -16,6 +16,7 @@ from nncfx.storage.models.torch_bits import DTYPES, NAMES
 
 __all__ = [
     "PackedParameter",
+    "Record",
     "pack_parameter",
     "packed_parameters",
     "parameter_records",
@@ -25,7 +26,7 @@ __all__ = [
 ]
 
 Record: TypeAlias = Any
-"""What a file says of a weight; anything, until it is checked."""
+"""What a file says of codes; anything, until it is checked."""
 
 _WITH_ZERO: Final = 3
 _NONE: Final = torch.empty(0)
@@ -37,7 +38,14 @@ _CHUNK: Final = 3 * 2**17
 class PackedParameter(nn.Module):
     """A parametrization of torch: the module has codes, a scale and maybe a zero point instead.
 
-    Codes are bytes in rows: of a group, or of an index of axis 0.
+    They are `original0` to `original2`: bytes, r x c or half as many rows where two codes share
+    one, for r groups or indices of axis 0; the scale, and the integer that stands for 0, as
+    `IntegerTensor` has them.
+
+    Attributes:
+        shape: Of the weight.
+        codes_dtype: Of the codes, before they were bytes.
+        format: How one number is coded.
     """
 
     def __init__(self, stored: IntegerTensor) -> None:

@@ -1,7 +1,7 @@
 """Layers of codes as a file tells of them, and made again in a fresh model."""
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import nn
@@ -9,14 +9,11 @@ from torch import nn
 from nncfx.errors import StorageError
 from nncfx.quantization.packing.layers import PackedWeight
 from nncfx.quantization.packing.pack_weights import is_turned, packed_layer, replace_module
+from nncfx.quantization.packing.parameters import Record
 from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.storage.models.torch_bits import DTYPES, NAMES
 
 __all__ = ["packed_again", "packed_records", "packed_shapes"]
-
-
-Record: TypeAlias = Any
-"""What a file says of a layer; anything, until it is checked."""
 
 
 def packed_records(model: nn.Module) -> dict[str, dict[str, Any]]:

@@ -20,10 +20,7 @@ transformers = pytest.importorskip("transformers")
 
 TOKENS = torch.randint(60, (2, 9), generator=torch.Generator().manual_seed(0))
 IMAGES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-SAVES: dict[str, Callable[[Path, nn.Module], object]] = {
-    "safetensors": nncfx.save,
-    "nncfx": nncfx.storage.save,
-}
+Save = Callable[[Path, nn.Module], object]
 
 
 def experts() -> nn.Module:
@@ -65,19 +62,17 @@ def test_experts_are_codes_that_compute_what_quantizers_do(bits: Literal[4, 8]) 
     )
 
 
-@pytest.mark.parametrize("kind", SAVES)
-def test_experts_come_back_of_a_file(tmp_path: Path, kind: str) -> None:
+def test_experts_come_back_of_a_file(tmp_path: Path, save: Save) -> None:
     small = quantize_weights(experts(), example_inputs=TOKENS, bits=4, group_size=16, pack=True)
-    SAVES[kind](tmp_path / "small", small)
+    save(tmp_path / "small", small)
     _, again = nncfx.load(tmp_path / "small", experts)
     assert torch.equal(logits(again), logits(small))
     assert size(again) == size(small)
 
 
-@pytest.mark.parametrize("kind", SAVES)
-def test_convolutions_come_back_of_a_file(tmp_path: Path, kind: str) -> None:
+def test_convolutions_come_back_of_a_file(tmp_path: Path, save: Save) -> None:
     small = quantize_weights(convolutions(), example_inputs=IMAGES, bits=8, pack=True)
-    SAVES[kind](tmp_path / "small", small)
+    save(tmp_path / "small", small)
     _, again = nncfx.load(tmp_path / "small", convolutions)
     assert torch.equal(again(IMAGES), small(IMAGES))
 

@@ -22,10 +22,7 @@ from nncfx.thinning import prunable_channels, thin
 transformers = pytest.importorskip("transformers")
 
 TOKENS = torch.randint(90, (2, 9), generator=torch.Generator().manual_seed(0))
-SAVES: dict[str, Callable[[Path, nn.Module], object]] = {
-    "safetensors": nncfx.save,
-    "nncfx": nncfx.storage.save,
-}
+Save = Callable[[Path, nn.Module], object]
 
 
 def gpt2() -> nn.Module:
@@ -48,14 +45,13 @@ def logits(model: nn.Module) -> torch.Tensor:
         return model(TOKENS).logits
 
 
-@pytest.mark.parametrize("kind", SAVES)
 @pytest.mark.parametrize("weights", ["int8", "int4", "uint4", "nf4", "float8_e4m3", "mxfp4"])
 def test_a_language_model_of_codes_comes_back_with_its_ties(
-    tmp_path: Path, kind: str, weights: WeightFormat
+    tmp_path: Path, save: Save, weights: WeightFormat
 ) -> None:
     settings = WeightSettings(weights=weights, group_size=32, method="round")
     small = quantize_blocks(gpt2(), [{"input_ids": TOKENS}], settings, rest="int8")
-    SAVES[kind](tmp_path / "small", small)
+    save(tmp_path / "small", small)
     _, again = nncfx.load(tmp_path / "small", gpt2)
     assert torch.equal(logits(again), logits(small))
     assert again.lm_head.codes.data_ptr() == again.transformer.wte.codes.data_ptr()
@@ -65,14 +61,13 @@ def test_a_language_model_of_codes_comes_back_with_its_ties(
     )
 
 
-@pytest.mark.parametrize("kind", SAVES)
-def test_what_was_thinned_and_then_packed_comes_back(tmp_path: Path, kind: str) -> None:
+def test_what_was_thinned_and_then_packed_comes_back(tmp_path: Path, save: Save) -> None:
     model, inputs = network(), torch.randn(4, 8)
     channels, weights = prunable_channels(model, inputs), dict(model.named_parameters())
     zero_groups(channels, keep_groups(group_scores(channels, weights, "l1norm"), 0.5), weights)
     thinned = thin(model, inputs, channels=channels).model
     small = quantize_weights(thinned, example_inputs=inputs, bits=4, pack=True)
-    SAVES[kind](tmp_path / "small", small)
+    save(tmp_path / "small", small)
     _, again = nncfx.load(tmp_path / "small", network)
     assert torch.equal(again(inputs), small(inputs))
 
