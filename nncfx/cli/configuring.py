@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from pprint import pformat
 from typing import Annotated, Any, Final
@@ -73,19 +74,21 @@ def check(
 ) -> None:
     """Say what is wrong in a config, all at once, or that nothing is; no model is made."""
     from nncfx.config import NNCFConfig
+    from nncfx.config.main import read_config_file
     from nncfx.tasks import read_task
 
-    if task or config.suffix == ".py":
-        found: NNCFConfig = read_task(config).config
-    else:
-        found = NNCFConfig.from_json(config)
-        if "model" in found.user_keys and "data" in found.user_keys:
-            found = read_task(config).config
+    task = task or config.suffix == ".py" or _has_code(read_config_file(config))
+    found = read_task(config).config if task else NNCFConfig.from_json(config)
     if as_json:
         sys.stdout.write(json.dumps(found.to_dict(), indent=1) + "\n")
         return
     own = f" Your own keys: {', '.join(found.user_keys)}." if found.user_keys else ""
     sys.stdout.write(f"{config}: no fault.{own}\n")
+
+
+def _has_code(config: object) -> bool:
+    """Say whether a config names model and data, so that 'nncfx compress' is to read it."""
+    return isinstance(config, Mapping) and {"model", "data"} <= config.keys()
 
 
 @configs.command()

@@ -24,6 +24,7 @@ from nncfx.objectives import Objective
 from nncfx.runtimes import Timing
 from nncfx.schemes import footprint_bytes, nonzero_parameters
 from nncfx.search import SearchResult, Trial, posterior_curve
+from nncfx.storage.models.model_state import model_state
 from nncfx.tracing import ExampleInputs, trace
 
 __all__ = ["EvidenceInputs", "StudyWords", "build_evidence", "fingerprint", "model_facts", "study"]
@@ -36,7 +37,7 @@ _GRID = 101
 def fingerprint(model: nn.Module) -> str:
     """Return a digest of the model's class, the names, the shapes and the bits of its state."""
     digest = hashlib.sha256(type(model).__name__.encode())
-    for name, value in model.state_dict().items():
+    for name, value in model_state(model).items():
         tensor = value.detach().cpu().contiguous()
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
@@ -179,7 +180,7 @@ def _facts(inputs: EvidenceInputs, chosen: CandidateModel | None, timing: Timing
 
 
 def _file_bytes(model: nn.Module) -> int:
-    state = {name: one.detach().clone().contiguous() for name, one in model.state_dict().items()}
+    state = {name: one.detach().clone().contiguous() for name, one in model_state(model).items()}
     return len(safetensors_bytes(state))
 
 

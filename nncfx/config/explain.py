@@ -1,6 +1,7 @@
 """From the errors of jsonschema to faults with the reason and the mend."""
 
 import dataclasses
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -122,8 +123,15 @@ def _missing_key(key: str, schema: Mapping[str, Any], strangers: list[str]) -> s
 def _wrong_type(violation: _Violation) -> str:
     return (
         f"{_shown(violation.value)} is {_kind(violation.value)}; it must be "
-        f"{_KINDS[violation.expected]}{violation.doc}. Write {_EXAMPLES[violation.expected]}."
+        f"{_KINDS[violation.expected]}{violation.doc}. Write {_example(violation)}."
     )
+
+
+def _example(violation: _Violation) -> str:
+    needed = violation.schema.get("required", ())
+    if violation.expected == "object" and isinstance(violation.value, str) and len(needed) == 1:
+        return json.dumps({needed[0]: violation.value})
+    return _EXAMPLES[violation.expected]
 
 
 def _wrong_choice(violation: _Violation) -> str:
@@ -201,7 +209,7 @@ def _shown(value: object) -> str:
 def _kind(value: object) -> str:
     if value is None:
         return "null"
-    for python, json in (
+    for python, kind in (
         (bool, "boolean"),
         (int, "integer"),
         (float, "number"),
@@ -210,7 +218,7 @@ def _kind(value: object) -> str:
         (dict, "object"),
     ):
         if isinstance(value, python):
-            return _KINDS[json]
+            return _KINDS[kind]
     return f"a {type(value).__name__}"
 
 

@@ -19,7 +19,7 @@ from nncfx.config.section import Section, read_section
 from nncfx.errors import ConfigError
 from nncfx.untrusted import read_json
 
-__all__ = ["AnyConfig", "InputInfo", "NNCFConfig"]
+__all__ = ["AnyConfig", "InputInfo", "NNCFConfig", "read_config_file"]
 
 _NOT_BUILT = "it is not built"
 
@@ -170,15 +170,7 @@ class NNCFConfig(Section):
             ConfigError: there is no such file, it is not JSON, names a key twice, or has faults;
                 the message lists every fault with its JSON path.
         """
-        file = Path(path)
-        source = f"The config '{file}'"
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"{source} cannot be read: {error}. Give the path of a JSON file in UTF-8.",
-            ) from error
-        return cls._read(_parse(text, source), source)
+        return cls._read(read_config_file(path), _source(path))
 
     @classmethod
     def of(cls, config: "AnyConfig") -> "NNCFConfig":
@@ -226,12 +218,23 @@ _COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _LAST_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
 
 
-def _parse(text: str, source: str) -> object:
-    """Return the JSON value of `text`.
+def _source(path: str | os.PathLike[str]) -> str:
+    return f"The config '{Path(path)}'"
+
+
+def read_config_file(path: str | os.PathLike[str]) -> object:
+    """Return what stands in the JSON file at `path`, with comments and last commas allowed.
 
     Raises:
-        ConfigError: `text` is not JSON, or an object names a key twice.
+        ConfigError: it cannot be read, is not JSON, or an object names a key twice.
     """
+    source = _source(path)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{source} cannot be read: {error}. Give the path of a JSON file in UTF-8.",
+        ) from error
     # blanks for comments, so that a line and column in an error are those of the file
     bare = _COMMENT.sub(lambda m: m[1] or re.sub(r"[^\n]", " ", m[0]), text)
     bare = _LAST_COMMA.sub(lambda m: m[1] or " ", bare)

@@ -1,7 +1,7 @@
 """The inputs of a model in what a loader gives."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import torch
@@ -25,9 +25,10 @@ def inputs_in(batch: object, model: nn.Module) -> ExampleInputs:
     """Return the inputs in a batch, on the model's device; labels behind them are left out.
 
     Args:
-        batch: A tensor; a mapping of keyword inputs; a tuple that begins with all positional
-            inputs, if the forward needs several or the model was wrapped with several; or another
-            tuple or list, such as of input and label, whose first element is one of these.
+        batch: A tensor; a mapping of keyword inputs, or the one input of a forward without these
+            keywords; a tuple that begins with all positional inputs, if the forward needs several
+            or the model was wrapped with several; or another tuple or list, such as of input and
+            label, whose first element is one of these.
         model: Its forward, and what it was wrapped with, tell how many inputs it has.
 
     Raises:
@@ -38,13 +39,17 @@ def inputs_in(batch: object, model: nn.Module) -> ExampleInputs:
 
 
 def _inputs(batch: object, model: nn.Module) -> object:
-    if isinstance(batch, Tensor | Mapping):
+    if isinstance(batch, Tensor):
         return batch
+    if isinstance(batch, Mapping):
+        return batch if _has_keywords(model, batch) else (batch,)
     if isinstance(batch, tuple | list) and batch:
         count = _positional_inputs(model)
         if len(batch) >= count > 1 and all(isinstance(one, Tensor) for one in batch[:count]):
             return tuple(batch[:count])
-        if isinstance(batch[0], Tensor | Mapping | tuple | list):
+        if isinstance(batch[0], Mapping):
+            return _inputs(batch[0], model)
+        if isinstance(batch[0], Tensor | tuple | list):
             return batch[0]
     raise ArgumentError(
         f"A batch is a {type(batch).__name__}; it must be a tensor, a mapping of keyword inputs, "
@@ -52,14 +57,29 @@ def _inputs(batch: object, model: nn.Module) -> object:
     )
 
 
+def _has_keywords(model: nn.Module, names: Collection[str]) -> bool:
+    """Say whether keywords of these `names` are what the forward takes, rather than a mapping."""
+    if isinstance(model, torch.jit.ScriptModule):  # which has no signature
+        return True
+    parameters = inspect.signature(model.forward).parameters
+    is_open = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    needed = _needed(model)
+    return needed > 1 or (is_open and not needed) or not parameters.keys().isdisjoint(names)
+
+
+def _needed(model: nn.Module) -> int:
+    """Return how many positional inputs the forward needs."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    return sum(
+        one.kind in _POSITIONAL and one.default is inspect.Parameter.empty for one in parameters
+    )
+
+
 def _positional_inputs(model: nn.Module) -> int:
     """Return how many positional inputs the forward needs, or has in the model's own example."""
     if isinstance(model, torch.jit.ScriptModule):  # which has no signature
         return 1
-    parameters = inspect.signature(model.forward).parameters.values()
-    needed = sum(
-        one.kind in _POSITIONAL and one.default is inspect.Parameter.empty for one in parameters
-    )
+    needed = _needed(model)
     if isinstance(model, NNCFNetwork):
         needed = max(needed, len(as_call(model.nncf.example_inputs)[0]))
     return needed

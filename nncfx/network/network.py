@@ -87,7 +87,13 @@ class NNCFNetwork(HookedModule):
 
     @property
     def _store(self) -> HookStore:
-        store: HookStore = self.__dict__[STORE]
+        store: HookStore | None = self.__dict__.get(STORE)
+        if store is None:
+            raise TracingError(
+                f"This {type(self).__name__} has no hooks: its class has its own way to be copied "
+                "(__reduce__), which makes a new model. Wrap a model of another class that holds "
+                "the same layers.",
+            )
         return store
 
     @override

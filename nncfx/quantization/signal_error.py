@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from torch import Tensor
+from torch.linalg import vector_norm
 
 from nncfx.float64 import in_float64
 from nncfx.graph import NNCFGraph, Operation
@@ -47,8 +48,9 @@ class Energies:
     def add(self, exact: Tensor, changed: Tensor) -> None:
         """Count a tensor, and what it should be."""
         wanted = in_float64(exact.detach())
-        self.signal += float(wanted.square().sum())
-        self.error += float((in_float64(changed.detach()) - wanted).square().sum())
+        difference = in_float64(changed.detach()) - wanted
+        self.signal += float(vector_norm(wanted)) ** 2
+        self.error += float(vector_norm(difference)) ** 2
 
     def note(self, output: Tensor) -> None:
         """See a tensor in float, and then quantized."""

@@ -14,6 +14,7 @@ from torch import nn
 from nncfx.errors import StorageError
 from nncfx.storage.formats.container import is_container
 from nncfx.storage.models.checkpoint_file import KEY
+from nncfx.storage.models.model_state import model_state
 from nncfx.training import load
 
 __all__ = ["load_weights", "state_in"]
@@ -36,7 +37,7 @@ def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
     if _is_ours(path):
         return load(path, model)[1]
     state = state_in(path)
-    wanted = model.state_dict()
+    wanted = model_state(model)
     shapes = {
         name: (tuple(state[name].shape), tuple(wanted[name].shape))
         for name in wanted

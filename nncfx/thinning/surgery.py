@@ -14,6 +14,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from nncfx.storage.models.narrow_attention import narrow_attention
 from nncfx.thinning.copying import copied
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors
+from nncfx.tracing.calls.preservation import drop_kept
 from nncfx.tracing.record.meta_weights import zeros
 
 __all__ = [
@@ -165,10 +166,9 @@ def resize(model: nn.Module, touched: Collection[int]) -> dict[str, Sizes]:
         model: changed in place.
         touched: `id`s of the tensors.
     """
-    modules = all_modules(model)
-    _forget(model, [module for _, module in modules])
+    drop_kept(model)
     changed = {}
-    for name, module in modules:
+    for name, module in all_modules(model):
         if any(id(tensor) in touched for tensor in _own(module)):
             sizes = _resize(module)
             if sizes:
@@ -229,16 +229,6 @@ def sized_on_the_way(model: nn.Module, sizes: dict[str, Sizes]) -> Iterator[None
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _forget(model: nn.Module, modules: Sequence[nn.Module]) -> None:
-    """Let modules drop what they keep for evaluation, as they do at the start of training."""
-    if all(type(module).train is nn.Module.train for module in modules):
-        return
-    modes = {module: module.training for module in modules}
-    model.train()
-    for module, mode in modes.items():
-        module.training = mode
 
 
 def _own(module: nn.Module) -> list[torch.Tensor]:

@@ -34,6 +34,7 @@ from nncfx.storage.models.checkpoint_file import (
     stored_checkpoint,
 )
 from nncfx.storage.models.model_file import stored_model
+from nncfx.storage.models.model_state import model_state
 from nncfx.storage.models.shard_files import (
     in_first_process,
     read_folder_description,
@@ -54,6 +55,7 @@ from nncfx.thinning.files.model_structure import (
 )
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.input_specs import describe_inputs
+from nncfx.tracing.calls.preservation import drop_kept
 from nncfx.training.create import create_compressed_model
 
 __all__ = ["load", "save"]
@@ -252,6 +254,7 @@ def _loaded(
         zeros = {name: torch.zeros_like(one) for name, one in zero_keys(network).items()}
         _check_fit(network, zeros | tensors, path)
         network.load_state_dict(zeros | tensors)
+        drop_kept(network)
         controller.load_state_dict(description["controller"])
     return controller, network
 
@@ -323,7 +326,7 @@ def _check_fit(
         StorageError: they do not; the message counts what matches and lists what does not.
     """
     carried = network.nncf.carried_names
-    wanted = {name: one for name, one in network.state_dict().items() if name not in carried}
+    wanted = {name: one for name, one in model_state(network).items() if name not in carried}
     both = [name for name in wanted if name in found]
     reshaped = [
         f"{name} {tuple(found[name].shape)} in the file, {tuple(wanted[name].shape)} in the model"

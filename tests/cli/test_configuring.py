@@ -33,6 +33,17 @@ def test_what_init_writes_is_sound_and_runs(
     jsonschema.validate(document, json.loads(run("config", "schema")))
 
 
+def test_check_lists_every_fault_of_a_task(tmp_path: Path) -> None:
+    path = tmp_path / "task.json"
+    path.write_text(
+        '{"model": "net.py:model", "data": "net.py:data", "train": {"batch": 1}, '
+        '"compression": "filter_pruning"}  // read as a task although both are wrong'
+    )
+    faults = r'(?s)Write \{"algorithm": "filter_pruning"\}.*train.batch: unknown key'
+    with pytest.raises(ConfigError, match=faults):
+        run("config", "check", path)
+
+
 def test_check_lists_every_fault(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(

@@ -48,6 +48,36 @@ def test_inputs_that_are_a_structure_stay_one() -> None:
     assert len(inputs_in(((ONE, TWO), LABELS), Pair())) == 2
 
 
+class Windows(nn.Module):
+    """Takes one mapping, as networks that forecast series do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, windows: dict[str, Tensor]) -> Tensor:
+        return self.layer(windows["past"])
+
+
+def test_a_mapping_whose_names_are_no_keywords_is_the_one_input() -> None:
+    batch = {"past": ONE, "mask": TWO}
+    for given in (batch, (batch,), [batch, LABELS]):
+        (found,) = inputs_in(given, Windows())
+        assert found.keys() == batch.keys()
+    model = Windows()
+    small = nncfx.quantize(model, [batch])
+    assert (small(batch) - model(batch)).norm() < 0.02 * model(batch).norm()
+    assert inputs_in({"one": ONE, "labels": LABELS}, Pair()).keys() == {"one", "labels"}
+
+
+def test_keywords_that_a_forward_hands_on_are_keywords() -> None:
+    class Open(Windows):
+        def forward(self, **inputs: Tensor) -> Tensor:
+            return super().forward(inputs)
+
+    assert inputs_in({"past": ONE}, Open()).keys() == {"past"}
+
+
 def test_a_model_takes_as_many_inputs_as_it_was_wrapped_with() -> None:
     model = nncfx.wrap(Towers(), (ONE, TWO))
     assert len(inputs_in((ONE, TWO, LABELS), model)) == 2

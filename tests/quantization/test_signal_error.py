@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from typing_extensions import override
 
 from nncfx.quantization import quantization_errors, quantize
 from nncfx.quantization.signal_error import Energies, warn_large_errors
@@ -24,6 +25,33 @@ def test_a_tenth_of_the_amplitude_is_twenty_decibels() -> None:
     energies.add(torch.ones(4), torch.full((4,), 1.1))
     assert energies.sqnr_db == pytest.approx(20, abs=1e-4)
     assert Energies().sqnr_db == math.inf
+
+
+def test_a_complex_number_counts_by_its_magnitude() -> None:
+    energies = Energies()
+    energies.add(torch.tensor([3 + 4j]), torch.tensor([3 + 4.5j]))
+    assert energies.sqnr_db == pytest.approx(20)
+
+
+def test_a_network_that_multiplies_in_the_domain_of_frequencies_is_quantized() -> None:
+    """Fourier neural operators do."""
+
+    class Spectral(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lift, self.project = nn.Linear(16, 16), nn.Linear(16, 4)
+            self.spectrum = nn.Parameter(torch.randn(9, 9, dtype=torch.complex64))
+
+        @override
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            frequencies = torch.fft.rfft(self.lift(x))
+            return self.project(
+                torch.fft.irfft(torch.einsum("bf,fg->bg", frequencies, self.spectrum))
+            )
+
+    model = Spectral().eval()
+    quantized = quantize(model, [data()])
+    assert (quantized(data()) - model(data())).norm() < 0.05 * model(data()).norm()
 
 
 def test_layers_of_two_bits_are_named_and_those_of_eight_are_not(

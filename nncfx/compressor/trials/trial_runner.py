@@ -18,6 +18,7 @@ from nncfx.narration import Narrator, SilentNarrator
 from nncfx.objectives import Objective
 from nncfx.schemes import nonzero_parameters
 from nncfx.search import Executor, JSONValue, Measurement, Study, should_stop_early
+from nncfx.storage.models.model_state import model_state
 
 __all__ = ["TrialPlan", "Trials"]
 
@@ -145,7 +146,7 @@ class Trials:
         if self.stop_hopeless:
             data = dataclasses.replace(data, stop=lambda steps: self._stop(steps, plan.finished))
         recovered = self.recovery.recover(start, factory.scheme, plan.level, data)
-        self.states.save(plan.name, recovered.compressed.state_dict())
+        self.states.save(plan.name, model_state(recovered.compressed))
         return recovered
 
     def _progress(self, plan: TrialPlan) -> Callable[[str], None]:

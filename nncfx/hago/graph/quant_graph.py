@@ -16,6 +16,7 @@ from nncfx.hago.graph.model_copies import plain_copy
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.operators import operation_kind, operator_of
 from nncfx.quantization.preparation.batch_norm_folding import fold_batch_norms
+from nncfx.storage.models.model_state import model_state
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.module_check import require_module
 
@@ -106,7 +107,7 @@ class QuantGraph:
             digest.update(f"{node.kind.value} {node.name}\n".encode())
         for edge in self.edges:
             digest.update(f"{edge.source} {edge.source_port} {edge.target} {edge.port}\n".encode())
-        for name, tensor in self.model.state_dict().items():
+        for name, tensor in model_state(self.model).items():
             digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
             digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
         return int.from_bytes(digest.digest()[:8], "big") >> 1

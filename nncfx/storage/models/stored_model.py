@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nncfx.errors import StorageError
+from nncfx.storage.models.model_state import model_state
 from nncfx.storage.models.torch_bits import DTYPES
 
 __all__ = ["StoredModel", "StoredTensor", "check_fit", "fill", "restored_on_error"]
@@ -63,7 +64,7 @@ def check_fit(
     Raises:
         StorageError: It has not; the message lists missing, unexpected and reshaped tensors.
     """
-    state = model.state_dict(keep_vars=True)
+    state = model_state(model, keep_vars=True)
     missing = sorted(set(state) - set(stored.tensors) - set(absent))
     unexpected = sorted(set(stored.tensors) - set(state) - set(surplus))
     reshaped = [
@@ -115,7 +116,7 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], dtype: torch.dtype | N
     Raises:
         StorageError: The model refuses them.
     """
-    state = model.state_dict(keep_vars=True)
+    state = model_state(model, keep_vars=True)
     tensors = {name: one for name, one in tensors.items() if name in state}
     if dtype is not None:
         tensors = {k: v.to(dtype) if v.is_floating_point() else v for k, v in tensors.items()}

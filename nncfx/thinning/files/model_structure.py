@@ -28,6 +28,7 @@ from nncfx.quantization.packing.parameters import (
 )
 from nncfx.quantization.packing.records import packed_again, packed_records, packed_shapes
 from nncfx.quantization.preparation.batch_norm_folding import folded_norms, without_norms
+from nncfx.storage.models.model_state import model_state
 from nncfx.storage.models.module_sizes import ModuleSizes, apply_sizes, read_sizes
 from nncfx.storage.models.stored_model import StoredModel, check_fit, fill, restored_on_error
 from nncfx.thinning.files.carried_recipes import recipes_of
@@ -36,6 +37,7 @@ from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.devices import device_of
 from nncfx.tracing.calls.input_specs import describe_inputs, inputs_from
 from nncfx.tracing.calls.model_copy import copy_of
+from nncfx.tracing.calls.preservation import drop_kept
 from nncfx.tracing.hooks.store import STORE
 
 __all__ = [
@@ -128,7 +130,7 @@ def describe(
         StorageError: a part of the model is wrapped, and not the model.
     """
     _check_parts(model)
-    state = dict(model.state_dict())
+    state = model_state(model)
     structure: dict[str, Any] = {}
     recipes = recipes_of(model)
     if any(one.forms for one in recipes):
@@ -262,6 +264,7 @@ def restored(
         # zero points may be stored in a narrower format
         whole = {key: tensors[key].to(one.dtype) for key, one in zeros.items() if key in tensors}
         fill(made, {**tensors, **whole, **absent}, dtype)
+        drop_kept(made)
     return made
 
 

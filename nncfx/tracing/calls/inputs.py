@@ -19,8 +19,8 @@ inputs, or both, as torch.export has them: a tuple and a mapping in a tuple, `((
 
 
 INPUT_FORMS: Final = (
-    "a tensor, a tuple of positional inputs, a mapping of keyword inputs, or ((positional, ...), "
-    "{keyword: ...}) for both"
+    "a tensor, a tuple of positional inputs (of a mapping: ({...},)), a mapping of keyword "
+    "inputs, or ((positional, ...), {keyword: ...}) for both"
 )
 """What example inputs are, for messages."""
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from nncfx.tracing.calls.module_walk import all_modules
 
-__all__ = ["preserved", "without_keeping"]
+__all__ = ["drop_kept", "preserved", "without_keeping"]
 
 _APART: Final = frozenset(("training", "_parameters", "_buffers", "_modules"))
 """What `preserved` puts back, and what a forward is not expected to change."""
@@ -31,7 +31,8 @@ def preserved(model: nn.Module, *, train: bool = False) -> Iterator[None]:
         one for one in chain.from_iterable(each.values() for each in buffers) if one is not None
     ]
     with torch.no_grad():
-        values = [(one, one.clone()) for one in held if not one.is_meta]
+        dense = [one for one in held if one.layout == torch.strided and not one.is_meta]
+        values = [(one, one.clone()) for one in dense]
     tables = [module._parameters.values() for module in modules]  # noqa: SLF001 (as above)
     tensors = chain((one for one in chain.from_iterable(tables) if one is not None), held)
     devices = (
@@ -66,15 +67,30 @@ def without_keeping(model: nn.Module) -> Iterator[None]:
     """Put back, at the end, what a forward keeps in attributes of modules, lists and dicts too.
 
     Some models compute a value or register hooks in their first forward. What says that these
-    are there (a flag, the shape that a value is for) goes with them.
+    are there (a flag, the shape that a value is for) goes with them. What an earlier evaluation
+    kept is not there in the block: the model computes it from its weights again.
     """
     modules = [module for _, module in all_modules(model)]
     before = [_attributes(module) for module in modules]
     try:
+        drop_kept(model)
         yield
     finally:
         for module, held in zip(modules, before, strict=True):
             _put_back(module, held)
+
+
+def drop_kept(model: nn.Module) -> None:
+    """Let modules drop what they keep for evaluation, as they do at the start of training.
+
+    What they computed from weights is of no use any more when these are others.
+    """
+    if all(type(module).train is nn.Module.train for _, module in all_modules(model)):
+        return
+    modes = {module: module.training for module in model.modules()}
+    model.train()
+    for module, mode in modes.items():
+        module.training = mode
 
 
 def _attributes(module: nn.Module) -> dict[str, tuple[Any, Any]]:

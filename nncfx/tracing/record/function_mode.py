@@ -140,7 +140,6 @@ def by_shapes(
     as_call(example_inputs)
     with (
         suppress(TracingError, ValuesNeeded),
-        without_keeping(model),
         zeros_for_meta(model) as without_values,
     ):
         return attempt(Shortcut(without_values))
@@ -160,7 +159,7 @@ def forward(
     args, kwargs = own_tensors(as_call(example_inputs))
     if mode.is_by_shapes:
         args, kwargs = with_values(model, (args, kwargs))
-    with torch.no_grad(), preserved(model, train=train):
+    with torch.no_grad(), without_keeping(model), preserved(model, train=train):
         for tensor in tensors_in((args, kwargs)):
             mode.take_input(tensor)
         with _explained(model, (args, kwargs)), mode.stack.listening(), mode:

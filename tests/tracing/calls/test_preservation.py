@@ -1,10 +1,15 @@
 """Promises of nncfx.tracing.calls.preservation."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
+from typing_extensions import override
 
-from nncfx.tracing.calls.preservation import preserved
+import nncfx
+from nncfx.tracing import trace
+from nncfx.tracing.calls.preservation import drop_kept, preserved
 
 
 def test_buffers_come_back_by_value_and_by_identity() -> None:
@@ -34,3 +39,81 @@ def test_all_is_restored_when_the_forward_fails() -> None:
         drop(torch.rand(3))
     assert drop[0].training
     assert torch.equal(torch.get_rng_state(), random)
+
+
+def test_a_sparse_buffer_stays_what_it_is() -> None:
+    """OpenAI's Whisper marks the heads that align words with sound in one."""
+    model = nn.Linear(2, 2)
+    model.register_buffer("heads", torch.eye(2).to_sparse(), persistent=False)
+    heads = model.heads
+    with preserved(model):
+        model(torch.zeros(1, 2))
+    assert model.heads is heads
+
+
+class _Biased(nn.Module):
+    """Keeps what it computes of its parameter while it evaluates, as timm's attentions do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.ones(2))
+        self.layer = nn.Linear(2, 2)
+        self.kept: dict[str, torch.Tensor] = {}
+
+    @override
+    def train(self, mode: bool = True) -> "_Biased":
+        self.kept = {}
+        return super().train(mode)
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            return self.layer(x) + 2 * self.bias
+        if not self.kept:
+            self.kept["cpu"] = 2 * self.bias
+        return self.layer(x) + self.kept["cpu"]
+
+
+def _evaluated() -> _Biased:
+    model = _Biased().eval()
+    with torch.no_grad():
+        model(torch.zeros(1, 2))
+    return model
+
+
+def test_a_trace_sees_the_weights_of_what_an_evaluation_kept() -> None:
+    model = _evaluated()
+    kept = model.kept["cpu"]
+    graph = trace(model, torch.zeros(1, 2))
+    assert "bias" in {name for one in graph.operations for name in one.parameters.values()}
+    assert model.kept["cpu"] is kept
+    assert not model.training
+
+
+def test_a_dropout_that_is_on_in_evaluation_stays_on() -> None:
+    model = nn.Sequential(_evaluated(), nn.Dropout().train())
+    drop_kept(model)
+    assert model[0].kept == {}
+    assert [one.training for one in model] == [False, True]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.nncfx"])
+def test_a_model_that_has_evaluated_computes_with_the_weights_of_a_file(
+    tmp_path: Path, name: str
+) -> None:
+    x, model = torch.ones(1, 2), _evaluated()
+    trained = _Biased().eval()
+    trained.bias.data = torch.tensor([3.0, 4.0])
+    (nncfx.storage.save if name.endswith("nncfx") else nncfx.save)(tmp_path / name, trained)
+    _, loaded = nncfx.load(tmp_path / name, model)
+    assert torch.equal(loaded(x), trained(x))
+
+
+def test_so_does_one_whose_training_goes_on(tmp_path: Path) -> None:
+    x = torch.ones(1, 2)
+    config = {"compression": {"algorithm": "magnitude_sparsity", "sparsity_init": 0.5}}
+    controller, trained = nncfx.create_compressed_model(_Biased().eval(), config, x)
+    trained.bias.data = torch.tensor([3.0, 4.0])
+    nncfx.save(tmp_path / "training.safetensors", trained, controller)
+    _, loaded = nncfx.load(tmp_path / "training.safetensors", _evaluated())
+    assert torch.equal(loaded.eval()(x), trained.eval()(x))

@@ -1,0 +1,28 @@
+"""What a file holds of the state of a model."""
+
+from typing import Any, Final
+
+from torch import Tensor, nn
+
+__all__ = ["model_state"]
+
+_EXTRA: Final = "_extra_state"
+"""The last part of the key of what a module's `get_extra_state` returns."""
+
+
+def model_state(model: nn.Module, *, keep_vars: bool = False) -> dict[str, Any]:
+    """Return the `state_dict` of `model`, without what its class notes there for its own loader.
+
+    A class that overrides `state_dict` may add values of no module, such as the settings that it
+    was built with. Extra state of modules stays, whatever it is.
+
+    Args:
+        model: Any model.
+        keep_vars: Return parameters and buffers themselves in place of detached tensors.
+    """
+    state = model.state_dict(keep_vars=keep_vars)
+    return {
+        name: value
+        for name, value in state.items()
+        if isinstance(value, Tensor) or name.rpartition(".")[2] == _EXTRA
+    }
