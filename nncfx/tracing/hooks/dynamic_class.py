@@ -5,6 +5,7 @@ import copyreg
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from types import new_class
 from typing import Any, Final, SupportsIndex
 from weakref import WeakValueDictionary
@@ -202,11 +203,47 @@ def _dynamic_class(spec: ClassSpec) -> type[nn.Module]:
         body[_DEEPCOPY] = _copied_as_original
     for name in spec.entries:
         body[name] = reading_hooked(body.get(name, getattr(original, name)))
-    made = new_class(
-        original.__name__, (spec.mixin, original), {}, lambda names: names.update(body)
-    )
+    bases: tuple[type, ...] = (spec.mixin, original)
+    keywords: dict[str, Any] = {}
+    if not _has_layout_of_modules(original):
+        bases, keywords = (original,), {"metaclass": _mixin_first(type(original))}
+    made = new_class(original.__name__, bases, keywords, lambda names: names.update(body))
     _CLASSES[spec] = made
     return made
+
+
+class _MixinFirst(type):
+    """Looks methods of a dynamic class up in its mixin first, though that is no base of it.
+
+    A class has the memory layout of its first base, and `__class__` takes a class of the same
+    layout alone.
+    """
+
+    @override
+    def mro(cls) -> list[type]:
+        order = super().mro()
+        spec = vars(cls).get(_SPEC)
+        if spec is None:
+            return order
+        first = [one for one in spec.mixin.__mro__ if one not in order]
+        return [cls, *first, *order[1:]]
+
+
+@cache
+def _mixin_first(metaclass: type[type]) -> type[type]:
+    return type(metaclass.__name__, (_MixinFirst, metaclass), {})
+
+
+def _has_layout_of_modules(original: type[nn.Module]) -> bool:
+    """Say whether instances lie in memory as those of nn.Module do.
+
+    They do not where a first base without attributes, `abc.ABC` or `typing.Generic`, stands
+    before it.
+    """
+    last: type = original
+    while last.__base__ is not None and last.__base__ is not object:
+        last = last.__base__
+    return "__dict__" in vars(last)
 
 
 def change_class(module: nn.Module, spec: ClassSpec) -> None:

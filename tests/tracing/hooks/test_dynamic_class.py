@@ -3,11 +3,16 @@
 import copy
 import gc
 import io
+import pickle
 import weakref
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Generic, TypeVar
 
 import pytest
 import torch
 from torch import nn
+from typing_extensions import override
 
 import nncfx
 from nncfx.errors import TracingError
@@ -139,3 +144,78 @@ def test_channels_of_a_module_of_fx_are_thinned() -> None:
     thin = nncfx.thin(model).model
     assert thin.get_submodule("0").out_channels == 4
     torch.testing.assert_close(thin(images), model.eval()(images))
+
+
+class Scored(ABC, nn.Module):
+    """As many models are: its first base has no attributes of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(4, 8), Normed(8), nn.Linear(8, 2)
+
+    @abstractmethod
+    def score(self, x: torch.Tensor) -> torch.Tensor: ...
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.score(self.norm(self.first(x).relu()))
+
+    @override
+    def train(self, mode: bool = True) -> "Scored":
+        self.trained = mode
+        return super().train(mode)
+
+
+T = TypeVar("T")
+
+
+class Normed(Generic[T], nn.LayerNorm):  # noqa: PYI059 (as some models are)
+    """A part of it, for another reason."""
+
+
+class Classifier(Scored):
+    @override
+    def score(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(x)
+
+
+def test_models_whose_first_base_is_no_module_are_compressed_as_others(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x, model = torch.randn(16, 4), Classifier().eval()
+    pruning = {"align": 1, "living_norms": True}
+    items = [
+        {"algorithm": "neuron_pruning", "pruning_init": 0.5, "params": pruning},
+        {"algorithm": "quantization"},
+    ]
+    controller, network = nncfx.create_compressed_model(
+        model, {"compression": items}, x, calibration_batches=[x]
+    )
+    assert isinstance(network, NNCFNetwork)
+    assert isinstance(network, Classifier)
+    assert network.train().trained
+    assert all(hook.hook.training for hook in network.nncf.hooks)
+    assert not network.eval().trained
+    expected = network(x)
+    assert torch.equal(copy.deepcopy(network)(x), expected)
+    again = pickle.loads(pickle.dumps(network))  # noqa: S301 (what was just pickled)
+    assert torch.equal(again(x), expected)
+    nncfx.save(tmp_path / "training.safetensors", network, controller)
+    _, loaded = nncfx.load(tmp_path / "training.safetensors", Classifier().eval())
+    assert torch.equal(loaded(x), expected)
+    stripped = controller.strip()
+    assert torch.allclose(nncfx.thin(stripped, living_norms=True).model(x), stripped(x), atol=1e-6)
+    assert type(nncfx.unwrap(network)) is Classifier
+
+
+def test_such_a_class_finds_methods_in_the_mixin_and_then_in_its_own_order() -> None:
+    model = Classifier()
+    order = type(model).__mro__
+    change_class(model, ClassSpec(Classifier, NNCFNetwork))
+    assert type(model).__mro__[1:] == (NNCFNetwork, HookedModule, *order)
+
+    class Derived(type(model)):  # type: ignore[misc]  # a class that is made at run time
+        pass
+
+    assert Derived.__mro__ == (Derived, *type(model).__mro__)
+    with pytest.raises(TypeError, match="abstract"):
+        Scored()
