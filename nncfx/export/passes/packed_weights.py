@@ -93,7 +93,9 @@ def _matrix(layer: "ir.Node", weight: IntegerWeight) -> _Matrix | None:
     integers = weight.integers if by_row else weight.integers.T
     outputs, length = integers.shape
     block = weight.block or min(_LONGEST, max(_BLOCKS[0], 2 ** int(np.log2(length))))
-    if block not in _BLOCKS or (weight.block and grid.axis != int(by_row)):
+    # along the inputs if they are in blocks, else along the outputs
+    lies_so = grid.scale.size == 1 or grid.axis == int(by_row == bool(weight.block))
+    if block not in _BLOCKS or not lies_so:
         return None
     blocks = (outputs, -(-length // block))
     scale, zero_point = (

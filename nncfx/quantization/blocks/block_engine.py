@@ -26,7 +26,7 @@ from nncfx.quantization.blocks.weight_formats import (
 )
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.grid.stored_weights import on_grid
-from nncfx.quantization.packing.pack_weights import is_turned, packed_layer, replace_module
+from nncfx.quantization.packing.pack_weights import become, is_turned, packed_layer
 from nncfx.quantization.ranges.observation import tracked
 from nncfx.quantization.rounding.curvature import Curvature, check_finite, curvature
 from nncfx.quantization.rounding.gptq import round_matrix
@@ -315,13 +315,13 @@ def pack_block(block: nn.Module, stored: Mapping[str, IntegerTensor]) -> None:
         module = block.get_submodule(name)
         layer = packed_layer(module, one, is_by_rows=True)
         if layer is not None:
-            replace_module(block, name, layer)
+            become(module, layer)
 
 
 def _quantize_rest(model: nn.Module, weights: WeightFormat, group_size: int | None) -> None:
     """Replace the linear layers and embeddings that are still in float."""
     made: dict[int, IntegerTensor] = {}
-    for name, module in list(model.named_modules(remove_duplicate=False)):
+    for module in list(model.modules()):
         weight = module._parameters.get("weight")  # noqa: SLF001 (of any module)
         if not (isinstance(module, nn.Linear | nn.Embedding) and isinstance(weight, Tensor)):
             continue
@@ -331,4 +331,4 @@ def _quantize_rest(model: nn.Module, weights: WeightFormat, group_size: int | No
             made[id(weight)] = on_grid(own, *fitted_grid(own, spec), spec)
         layer = packed_layer(module, made[id(weight)])
         if layer is not None:
-            replace_module(model, name, layer)
+            become(module, layer)

@@ -25,11 +25,11 @@ from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.tracing import ExampleInputs, WeightSite
 
 __all__ = [
+    "become",
     "is_packed",
     "is_turned",
     "pack_weights",
     "packed_layer",
-    "replace_module",
     "spec_of",
     "unpack_weights",
 ]
@@ -58,7 +58,7 @@ def pack_weights(model: NNCFNetwork) -> nn.Module:
     plain = strip(model)
     stored = dict(plain.named_parameters(remove_duplicate=False))
     grids = {id(stored[name]): one for name, (one, _) in found.items() if name in stored}
-    plain, packed = _with_layers(plain, grids)
+    packed = _make_layers(plain, grids)
     names = Counter(id(one) for one in stored.values())
     left = []
     for name, (one, _) in found.items():
@@ -78,13 +78,11 @@ def pack_weights(model: NNCFNetwork) -> nn.Module:
     return plain
 
 
-def _with_layers(
-    model: nn.Module, grids: Mapping[int, IntegerTensor]
-) -> tuple[nn.Module, set[int]]:
-    """Return `model` with layers of codes, and the `id` of each weight that they replace."""
+def _make_layers(model: nn.Module, grids: Mapping[int, IntegerTensor]) -> set[int]:
+    """Make layers of codes in place; return the `id` of each weight that they replace."""
     shared: dict[tuple[int, type], nn.Module] = {}
     packed = set()
-    for name, module in list(model.named_modules(remove_duplicate=False)):
+    for module in list(model.modules()):
         weight = module._parameters.get("weight")  # noqa: SLF001 (of any module)
         if weight is None or id(weight) not in grids:
             continue
@@ -94,9 +92,9 @@ def _with_layers(
         first = shared.setdefault((id(weight), PackedWeight), layer)
         for key in ("codes", "scale", "zero_point"):
             setattr(layer, key, getattr(first, key))
-        model = replace_module(model, name, layer)
+        become(module, layer)
         packed.add(id(weight))
-    return model, packed
+    return packed
 
 
 def is_packed(model: nn.Module) -> bool:
@@ -135,13 +133,12 @@ def is_turned(module: nn.Module) -> bool | None:
     return False if type(module) is nn.Linear else None
 
 
-def replace_module(model: nn.Module, name: str, module: nn.Module) -> nn.Module:
-    """Put `module` at the dotted `name`, in place; return the model, or `module` for ''."""
-    if not name:
-        return module
-    parent, _, own = name.rpartition(".")
-    setattr(model.get_submodule(parent), own, module.train(model.training))
-    return model
+def become(module: nn.Module, made: nn.Module) -> None:
+    """Make of `module` what `made` is, so that whatever holds it, a list too, holds that."""
+    made.train(module.training)
+    module.__class__ = type(made)
+    vars(module).clear()
+    vars(module).update(vars(made))
 
 
 def spec_of(stored: IntegerTensor) -> QuantizerSpec:
@@ -187,7 +184,7 @@ def unpack_weights(model: nn.Module, example_inputs: ExampleInputs) -> NNCFNetwo
             integers = module.integers()
             if key not in shared:
                 shared[key] = nn.Parameter(integers.dequantize(), requires_grad=False)
-            plain = replace_module(plain, name, _float_layer(module, shared[key]))
+            become(module, _float_layer(module, shared[key]))
             stored[f"{name}.weight".lstrip(".")] = integers
     stored |= unpack_parameters(plain)
     if not stored:

@@ -8,7 +8,7 @@ from torch import nn
 
 from nncfx.errors import StorageError
 from nncfx.quantization.packing.layers import PackedWeight
-from nncfx.quantization.packing.pack_weights import is_turned, packed_layer, replace_module
+from nncfx.quantization.packing.pack_weights import become, is_turned, packed_layer
 from nncfx.quantization.packing.parameters import Record
 from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.storage.models.torch_bits import DTYPES, NAMES
@@ -48,8 +48,8 @@ def packed_shapes(model: nn.Module, records: Mapping[str, Record]) -> dict[str, 
 
 def packed_again(
     model: nn.Module, records: Mapping[str, Record], shapes: Mapping[str, tuple[int, ...]]
-) -> nn.Module:
-    """Return `model`, in which layers of codes, yet to be filled, replace those of `records`.
+) -> None:
+    """Make layers of codes, yet to be filled, of those of `records`.
 
     Args:
         model: Changed in place. Layers that share a weight share the codes.
@@ -63,6 +63,8 @@ def packed_again(
     layers = {name: _layer(model, name) for name in records}
     weights = {name: layer._parameters.get("weight") for name, layer in layers.items()}  # noqa: SLF001 (may be missing)
     for name, record in records.items():
+        if isinstance(layers[name], PackedWeight):  # a layer that has two names
+            continue
         outputs, inputs = _shape(name, record)
         weight = weights[name]
         if weight is None or weight.numel() != outputs * inputs:  # before it is made
@@ -75,8 +77,7 @@ def packed_again(
         first = shared.setdefault(id(weight), packed)
         for key in ("codes", "scale", "zero_point"):
             setattr(packed, key, getattr(first, key))
-        model = replace_module(model, name, packed)
-    return model
+        become(layers[name], packed)
 
 
 def _unfilled(name: str, record: Record, *, has_zeros: bool) -> IntegerTensor:

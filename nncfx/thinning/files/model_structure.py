@@ -290,7 +290,8 @@ def reshaped(model: nn.Module, stored: StoredModel) -> nn.Module:
     shapes = stored.shapes
     if not recipes:
         _resize(model, stored, shapes | packed_shapes(model, packed) | weight_shapes(codes))
-    return parameters_again(packed_again(model, packed, shapes), codes)
+    packed_again(model, packed, shapes)
+    return parameters_again(model, codes)
 
 
 def _resize(model: nn.Module, stored: StoredModel, found: Mapping[str, tuple[int, ...]]) -> None:

@@ -139,7 +139,17 @@ class ModuleStack:
 
     @property
     def top(self) -> Frame:
-        """The innermost module call in progress."""
+        """The innermost module call in progress.
+
+        Raises:
+            TracingError: there is none, as in a `__call__` that computes around the forward.
+        """
+        if not self._frames:
+            name = type(self._model).__name__
+            raise TracingError(
+                f"{name} computes in its __call__, outside of its forward, where no hook can be. "
+                f"Move that to the forward, or put {name} into a module that calls it.",
+            )
         return self._frames[-1]
 
     @contextmanager

@@ -26,10 +26,9 @@ def preserved(model: nn.Module, *, train: bool = False) -> Iterator[None]:
     """
     modules = [module for _, module in all_modules(model)]
     flags = [module.training for module in modules]
-    buffers = [dict(module._buffers) for module in modules]  # noqa: SLF001 (rebinding must be seen)
-    held = [
-        one for one in chain.from_iterable(each.values() for each in buffers) if one is not None
-    ]
+    buffers = [(module._buffers, dict(module._buffers)) for module in modules]  # noqa: SLF001 (rebinding must be seen)
+    every = chain.from_iterable(own.values() for _, own in buffers)
+    held = [one for one in every if one is not None]
     with torch.no_grad():
         dense = [one for one in held if one.layout == torch.strided and not one.is_meta]
         values = [(one, one.clone()) for one in dense]
@@ -47,13 +46,12 @@ def preserved(model: nn.Module, *, train: bool = False) -> Iterator[None]:
                     module.training = train
             yield
         finally:
-            for module, flag, own in zip(modules, flags, buffers, strict=True):
+            for module, flag, (table, own) in zip(modules, flags, buffers, strict=True):
                 if module.training is not flag:
                     module.training = flag
-                now = module._buffers  # noqa: SLF001 (as above)
-                if (own or now) and not _is_same(own, now):
-                    now.clear()
-                    now.update(own)
+                # else it became another module, such as a layer of codes
+                if module._buffers is table:  # noqa: SLF001 (as above)
+                    _fill(table, own)
             with torch.no_grad():
                 for buffer, value in values:
                     # versions do not tell (batch norm leaves them alone), and writing to a buffer
@@ -111,9 +109,15 @@ def _put_back(module: nn.Module, held: dict[str, tuple[Any, Any]]) -> None:
         old, content = held[name]
         if own[name] is not old:
             own[name] = old
-        if content is not None and (old or content) and not _is_same(old, content):
-            old.clear()
-            (old.update if isinstance(old, dict) else old.extend)(content)
+        if content is not None:
+            _fill(old, content)
+
+
+def _fill(table: Any, content: Any) -> None:
+    """Let a list or dict hold `content` again, the very objects."""
+    if (table or content) and not _is_same(table, content):
+        table.clear()
+        (table.update if isinstance(table, dict) else table.extend)(content)
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from nncfx.export import export_onnx
+from nncfx.quantization import quantize_weights
 from nncfx.runtimes import BuildOptions, runtime_named
 
 LENGTH, OUTPUTS = 64, 24
@@ -192,6 +193,23 @@ def test_blocks_have_zero_points_of_their_own(
     kinds, error = products(Blocks(rounding), x, tmp_path)
     assert kinds == ["MatMulNBits"]
     assert error < 1e-5
+
+
+def test_a_weight_that_is_read_both_ways_is_packed_where_its_scales_fit(tmp_path: Path) -> None:
+    class Autoencoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.encode = nn.Linear(64, 32)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.linear(self.encode(x).relu(), self.encode.weight.t())
+
+    x = torch.randn(8, 64)
+    model = quantize_weights(Autoencoder(), example_inputs=x, bits=8)
+    kinds, error = products(model, x, tmp_path)
+    assert kinds == ["MatMulNBits", "Gemm"]
+    assert error < 0.02
 
 
 def test_blocks_of_outputs_are_not_packed(

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from typing_extensions import override
 
 import nncfx
 from nncfx.errors import StorageError
 from nncfx.quantization.blocks.block_engine import WeightSettings, quantize_blocks
 from nncfx.quantization.blocks.weight_formats import WeightFormat
+from nncfx.quantization.packing.pack_weights import unpack_weights
 from nncfx.quantization.packing.records import packed_again, packed_records
 from nncfx.quantization.weight_only import quantize_weights
 from nncfx.schemes import group_scores, keep_groups, zero_groups
@@ -146,3 +148,36 @@ def test_a_packed_model_is_exported_as_one_with_quantizers_is(tmp_path: Path) ->
         for pack in (False, True)
     ]
     assert files[0] == files[1]
+
+
+class Listed(nn.Module):
+    """Calls its layers from a plain list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.steps = [nn.Linear(32, 32) for _ in range(2)]
+        self.one, self.two = self.steps
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for step in self.steps:
+            x = step(x).relu()
+        return x
+
+
+def test_layers_that_a_list_holds_are_those_of_codes(tmp_path: Path, save: Save) -> None:
+    x, model = torch.randn(4, 32), Listed().eval()
+    small = quantize_weights(model, example_inputs=x, bits=4, pack=True)
+    assert not list(small.parameters())
+    assert small.steps[0] is small.one
+    assert small.steps[1] is small.two
+    save(tmp_path / "small", small)
+    fresh = Listed().eval()
+    for one in fresh.parameters():
+        one.data.zero_()
+    _, again = nncfx.load(tmp_path / "small", fresh)
+    assert torch.equal(again(x), small(x))
+    assert (small(x) - model(x)).norm() < 0.2 * model(x).norm()
+    unpacked = unpack_weights(small, x)
+    assert torch.equal(unpacked(x), quantize_weights(model, example_inputs=x, bits=4)(x))

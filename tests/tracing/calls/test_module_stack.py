@@ -82,3 +82,14 @@ def test_a_scripted_module_is_refused_by_name() -> None:
     model = nn.Sequential(nn.Linear(2, 2), torch.jit.script(nn.Linear(2, 2)))
     with pytest.raises(TracingError, match=r"'1' is a RecursiveScriptModule, where no operat"):
         trace_with_wiring(model, torch.zeros(1, 2))
+
+
+def test_what_a_model_computes_around_its_forward_is_named() -> None:
+    class Doubling(nn.Linear):
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            return 2 * super().__call__(x)
+
+    with pytest.raises(TracingError, match="Doubling computes in its __call__"):
+        trace_with_wiring(Doubling(2, 2), torch.zeros(1, 2))
+    inside = trace_with_wiring(nn.Sequential(Doubling(2, 2)), torch.zeros(1, 2)).graph
+    assert inside.addresses[-1].startswith("Sequential/__")
