@@ -5,7 +5,6 @@ import copyreg
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from functools import cache
 from types import new_class
 from typing import Any, Final, SupportsIndex
 from weakref import WeakValueDictionary
@@ -206,7 +205,10 @@ def _dynamic_class(spec: ClassSpec) -> type[nn.Module]:
     bases: tuple[type, ...] = (spec.mixin, original)
     keywords: dict[str, Any] = {}
     if not _has_layout_of_modules(original):
-        bases, keywords = (original,), {"metaclass": _mixin_first(type(original))}
+        metaclass = type(original)
+        # of the class's own metaclass as well, such as abc.ABCMeta
+        mixin_first = type(metaclass.__name__, (_MixinFirst, metaclass), {})
+        bases, keywords = (original,), {"metaclass": mixin_first}
     made = new_class(original.__name__, bases, keywords, lambda names: names.update(body))
     _CLASSES[spec] = made
     return made
@@ -227,11 +229,6 @@ class _MixinFirst(type):
             return order
         first = [one for one in spec.mixin.__mro__ if one not in order]
         return [cls, *first, *order[1:]]
-
-
-@cache
-def _mixin_first(metaclass: type[type]) -> type[type]:
-    return type(metaclass.__name__, (_MixinFirst, metaclass), {})
 
 
 def _has_layout_of_modules(original: type[nn.Module]) -> bool:
