@@ -1,7 +1,7 @@
 """The inputs of a model in what a loader gives."""
 
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import torch
@@ -28,7 +28,7 @@ def inputs_in(batch: object, model: nn.Module) -> ExampleInputs:
         batch: A tensor; a mapping of keyword inputs, or the one input of a forward without these
             keywords; a tuple that begins with all positional inputs, if the forward needs several
             or the model was wrapped with several; or another tuple or list, such as of input and
-            label, whose first element is one of these.
+            label, whose first element is one of these, or a tuple or list that is the one input.
         model: Its forward, and what it was wrapped with, tell how many inputs it has.
 
     Raises:
@@ -49,7 +49,9 @@ def _inputs(batch: object, model: nn.Module) -> object:
             return tuple(batch[:count])
         if isinstance(batch[0], Mapping):
             return _inputs(batch[0], model)
-        if isinstance(batch[0], Tensor | tuple | list):
+        if isinstance(batch[0], tuple | list):
+            return batch[0] if _takes(model, batch[0]) else (batch[0],)
+        if isinstance(batch[0], Tensor):
             return batch[0]
     raise ArgumentError(
         f"A batch is a {type(batch).__name__}; it must be a tensor, a mapping of keyword inputs, "
@@ -65,6 +67,21 @@ def _has_keywords(model: nn.Module, names: Collection[str]) -> bool:
     is_open = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
     needed = _needed(model)
     return needed > 1 or (is_open and not needed) or not parameters.keys().isdisjoint(names)
+
+
+def _takes(model: nn.Module, inputs: Sequence[object]) -> bool:
+    """Say whether the forward takes `inputs` one by one, rather than as one tuple or list."""
+    if isinstance(model, torch.jit.ScriptModule):
+        return True
+    if isinstance(model, NNCFNetwork):
+        known, _ = as_call(model.nncf.example_inputs)
+        if len(known) == 1 and isinstance(known[0], tuple | list):
+            return False
+    try:
+        inspect.signature(model.forward).bind(*inputs)
+    except TypeError:
+        return False
+    return True
 
 
 def _needed(model: nn.Module) -> int:

@@ -70,6 +70,27 @@ def test_a_mapping_whose_names_are_no_keywords_is_the_one_input() -> None:
     assert inputs_in({"one": ONE, "labels": LABELS}, Pair()).keys() == {"one", "labels"}
 
 
+class Images(nn.Module):
+    """Takes a list, and targets that inference has none of, as detectors of torchvision do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, images: list[Tensor], targets: Tensor | None = None) -> Tensor:
+        del targets
+        return sum(self.layer(one) for one in images)
+
+
+def test_a_list_that_is_the_one_input_stays_one() -> None:
+    (found,) = inputs_in(([ONE, TWO, ONE], LABELS), Images())
+    assert len(found) == 3
+    model = nncfx.wrap(Images(), ([ONE, TWO],))
+    (found,) = inputs_in(([TWO, ONE], LABELS), model)
+    assert torch.equal(found[0], TWO)
+    nncfx.quantize(model, [([TWO, ONE], LABELS)])
+
+
 def test_keywords_that_a_forward_hands_on_are_keywords() -> None:
     class Open(Windows):
         def forward(self, **inputs: Tensor) -> Tensor:
