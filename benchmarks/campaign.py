@@ -324,17 +324,20 @@ def table_command(_: argparse.Namespace, runs: list[Run]) -> None:
 
 
 def draw(runs: list[Run]) -> None:
-    """Draw what each result costs, beside the losses of the trainings: `results.svg`.
+    """Draw what each result costs, beside the losses of trainings that are here: `results.svg`.
 
     Raises:
         ImportError: matplotlib is not there.
     """
     from matplotlib.figure import Figure  # noqa: PLC0415 (the table does without)
 
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    results, losses = figure.subplots(1, 2)
-    results.set(xlabel="times smaller on disk", ylabel="points against the dense network")
-    losses.set(xlabel="step", ylabel="training loss")
+    progress = {f"{run.name}, seed {run.seed}": Place(run).progress() for run in runs}
+    trained = {name: rows for name, rows in progress.items() if rows}
+    panels = 2 if trained else 1
+    figure = Figure(figsize=(5 * panels, 4), layout="constrained")
+    results, *others = figure.subplots(1, panels, squeeze=False)[0]
+    results.set(xlabel="times smaller on disk", xscale="log")
+    results.set(ylabel="points against the dense network")
     for network in sorted({one["network"] for one in claims()}):
         mine = [one for one in claims() if one["network"] == network]
         times = [one["disk_times"] for one in mine]
@@ -342,12 +345,13 @@ def draw(runs: list[Run]) -> None:
         results.scatter(times, points, label=network)
     results.axhline(0, color="0.7", linewidth=1)
     results.legend()
-    for run in runs:
-        if rows := Place(run).progress():
+    for losses in others:
+        losses.set(xlabel="step", ylabel="training loss", yscale="log")
+        for name, rows in trained.items():
             steps, values = [row["step"] for row in rows], [row["loss"] for row in rows]
-            losses.plot(steps, values, linewidth=0.8, label=f"{run.name}, seed {run.seed}")
-    losses.set_yscale("log")
-    losses.legend(fontsize=5)
+            losses.plot(steps, values, linewidth=0.8, label=name)
+        losses.legend(fontsize=5)
+    FOLDER.mkdir(parents=True, exist_ok=True)
     figure.savefig(FOLDER / "results.svg")
 
 
