@@ -26,7 +26,13 @@ from nncfx.quantization.blocks.weight_formats import (
 )
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.grid.stored_weights import on_grid
-from nncfx.quantization.packing.pack_weights import become, is_turned, packed_layer
+from nncfx.quantization.packing.pack_weights import (
+    become,
+    become_packed,
+    is_turned,
+    owners_of_weights,
+    packed_layer,
+)
 from nncfx.quantization.ranges.observation import tracked
 from nncfx.quantization.rounding.curvature import Curvature, check_finite, curvature
 from nncfx.quantization.rounding.gptq import round_matrix
@@ -320,15 +326,15 @@ def pack_block(block: nn.Module, stored: Mapping[str, IntegerTensor]) -> None:
 
 def _quantize_rest(model: nn.Module, weights: WeightFormat, group_size: int | None) -> None:
     """Replace the linear layers and embeddings that are still in float."""
-    made: dict[int, IntegerTensor] = {}
-    for module in list(model.modules()):
-        weight = module._parameters.get("weight")  # noqa: SLF001 (of any module)
-        if not (isinstance(module, nn.Linear | nn.Embedding) and isinstance(weight, Tensor)):
-            continue
-        if id(weight) not in made:
+    for modules in owners_of_weights(model).values():
+        weight = modules[0].get_parameter("weight").detach()
+        if all(isinstance(one, nn.Linear | nn.Embedding) for one in modules):
             spec = format_spec(weights, group_size, weight.shape[1])
-            own = weight.detach()
-            made[id(weight)] = on_grid(own, *fitted_grid(own, spec), spec)
-        layer = packed_layer(module, made[id(weight)])
-        if layer is not None:
-            become(module, layer)
+            become_packed(modules, on_grid(weight, *fitted_grid(weight, spec), spec))
+    left = [name for name, one in model.named_modules() if isinstance(one, nn.Embedding)]
+    if left:
+        _LOGGER.warning(
+            "Tables stay in float: %s. Taken are those that are looked up as torch.nn.Embedding "
+            "does it, and that no other layer shares which is not taken.",
+            ", ".join(map(repr, left[:_NAMED])) + " and more" * (len(left) > _NAMED),
+        )

@@ -2,8 +2,8 @@
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +26,10 @@ from nncfx.tracing import ExampleInputs, WeightSite
 
 __all__ = [
     "become",
+    "become_packed",
     "is_packed",
     "is_turned",
+    "owners_of_weights",
     "pack_weights",
     "packed_layer",
     "spec_of",
@@ -80,21 +82,31 @@ def pack_weights(model: NNCFNetwork) -> nn.Module:
 
 def _make_layers(model: nn.Module, grids: Mapping[int, IntegerTensor]) -> set[int]:
     """Make layers of codes in place; return the `id` of each weight that they replace."""
-    shared: dict[tuple[int, type], nn.Module] = {}
-    packed = set()
-    for module in list(model.modules()):
+    owners = owners_of_weights(model)
+    return {key for key in grids.keys() & owners if become_packed(owners[key], grids[key])}
+
+
+def owners_of_weights(model: nn.Module) -> dict[int, list[nn.Module]]:
+    """Return the modules whose `weight` is a parameter, by the `id` of that."""
+    owners: dict[int, list[nn.Module]] = {}
+    for module in model.modules():
         weight = module._parameters.get("weight")  # noqa: SLF001 (of any module)
-        if weight is None or id(weight) not in grids:
-            continue
-        layer = packed_layer(module, grids[id(weight)])
-        if layer is None:
-            continue
-        first = shared.setdefault((id(weight), PackedWeight), layer)
+        if weight is not None:
+            owners.setdefault(id(weight), []).append(module)
+    return owners
+
+
+def become_packed(modules: Sequence[nn.Module], stored: IntegerTensor) -> bool:
+    """Make layers of codes of `modules`, which share a weight; of all, or of none.
+
+    Were one of them left, the weight would be in memory twice.
+    """
+    layers = [packed_layer(one, stored) for one in modules]
+    for module, layer in zip(modules, layers, strict=True) if None not in layers else ():
         for key in ("codes", "scale", "zero_point"):
-            setattr(layer, key, getattr(first, key))
-        become(module, layer)
-        packed.add(id(weight))
-    return packed
+            setattr(layer, key, getattr(layers[0], key))
+        become(module, cast("PackedWeight", layer))
+    return None not in layers
 
 
 def is_packed(model: nn.Module) -> bool:
@@ -115,7 +127,8 @@ def packed_layer(
     if stored.values.ndim != 2 or stored.bits > _BYTE:  # noqa: PLR2004 (a matrix)
         return None
     if isinstance(module, nn.Embedding):
-        if module.max_norm is not None:
+        # some classes of transformers scale what they look up, or count positions themselves
+        if module.max_norm is not None or type(module).forward is not nn.Embedding.forward:
             return None
         return PackedEmbedding(stored, module.padding_idx)
     turned = is_turned(module)

@@ -181,3 +181,44 @@ def test_layers_that_a_list_holds_are_those_of_codes(tmp_path: Path, save: Save)
     assert (small(x) - model(x)).norm() < 0.2 * model(x).norm()
     unpacked = unpack_weights(small, x)
     assert torch.equal(unpacked(x), quantize_weights(model, example_inputs=x, bits=4)(x))
+
+
+def gemma3() -> nn.Module:
+    """Its table of tokens, which is its head as well, is scaled where it is looked up."""
+    torch.manual_seed(0)
+    config = transformers.Gemma3TextConfig(
+        vocab_size=90, hidden_size=64, intermediate_size=96, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=1, head_dim=32, max_position_embeddings=32,
+    )  # fmt: skip
+    return transformers.Gemma3ForCausalLM(config).eval()
+
+
+def opt() -> nn.Module:
+    """It counts positions in its table of them."""
+    torch.manual_seed(0)
+    config = transformers.OPTConfig(
+        vocab_size=90, hidden_size=64, ffn_dim=96, num_hidden_layers=1, num_attention_heads=2,
+        max_position_embeddings=32, word_embed_proj_dim=64,
+    )  # fmt: skip
+    return transformers.OPTForCausalLM(config).eval()
+
+
+@pytest.mark.parametrize("make", [gemma3, opt])
+def test_tables_with_a_forward_of_their_own_keep_it(
+    tmp_path: Path, save: Save, make: Callable[[], nn.Module]
+) -> None:
+    rounded = quantize_weights(make(), example_inputs=TOKENS, bits=8)
+    small = quantize_weights(make(), example_inputs=TOKENS, bits=8, pack=True)
+    assert torch.allclose(logits(small), logits(rounded), atol=1e-5)
+    save(tmp_path / "small", small)
+    _, again = nncfx.load(tmp_path / "small", make)
+    assert torch.equal(logits(again), logits(small))
+
+
+def test_a_table_that_stays_in_float_beside_blocks_of_codes_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings = WeightSettings(weights="int8", group_size=32, method="round")
+    small = quantize_blocks(gemma3(), [{"input_ids": TOKENS}], settings, rest="int8")
+    assert "Tables stay in float: 'model.embed_tokens'" in caplog.text
+    assert (logits(small) - logits(gemma3())).norm() < 0.05 * logits(gemma3()).norm()
