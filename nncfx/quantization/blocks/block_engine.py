@@ -5,6 +5,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, Literal
 
 import torch
@@ -296,10 +297,23 @@ def _apply_scales(
     settings: WeightSettings,
 ) -> None:
     scalable = scalable_groups(block, found)
+    if not scalable:
+        _warn_unscaled(type(block).__name__)
     all_moments = group_moments(block, [group for group, _ in scalable], calls, counted)
     for (group, producers), moments in zip(scalable, all_moments, strict=True):
         scales = best_scales(group.layers, moments, settings.weights, settings.group_size)
         scale_group(group, producers, scales)
+
+
+@cache
+def _warn_unscaled(kind: str) -> None:
+    """Say, once for all blocks of a kind, that scales were asked for and are none."""
+    _LOGGER.warning(
+        "No layer of %s takes scales of 'awq', so that it is rounded as without: nothing that "
+        "makes the layers' inputs alone has a weight to divide (Gemma's norms multiply by "
+        "1 + weight).",
+        kind,
+    )
 
 
 def _warn_float_layers(block: nn.Module, found: BlockLayers) -> None:

@@ -215,10 +215,11 @@ def test_tables_with_a_forward_of_their_own_keep_it(
     assert torch.equal(logits(again), logits(small))
 
 
-def test_a_table_that_stays_in_float_beside_blocks_of_codes_is_told(
+def test_what_of_gemma_stays_as_it_is_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    settings = WeightSettings(weights="int8", group_size=32, method="round")
+    settings = WeightSettings(weights="int8", group_size=32, method="round", scales="awq")
     small = quantize_blocks(gemma3(), [{"input_ids": TOKENS}], settings, rest="int8")
+    assert caplog.text.count("No layer of Gemma3DecoderLayer takes scales of 'awq'") == 1
     assert "Tables stay in float: 'model.embed_tokens'" in caplog.text
     assert (logits(small) - logits(gemma3())).norm() < 0.05 * logits(gemma3()).norm()
