@@ -299,6 +299,7 @@ def _apply_scales(
     scalable = scalable_groups(block, found)
     if not scalable:
         _warn_unscaled(type(block).__name__)
+        return  # without running the block for nothing
     all_moments = group_moments(block, [group for group, _ in scalable], calls, counted)
     for (group, producers), moments in zip(scalable, all_moments, strict=True):
         scales = best_scales(group.layers, moments, settings.weights, settings.group_size)

@@ -3,7 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -101,12 +101,15 @@ def become_packed(modules: Sequence[nn.Module], stored: IntegerTensor) -> bool:
 
     Were one of them left, the weight would be in memory twice.
     """
-    layers = [packed_layer(one, stored) for one in modules]
-    for module, layer in zip(modules, layers, strict=True) if None not in layers else ():
+    found = (packed_layer(one, stored) for one in modules)
+    layers = [layer for layer in found if layer is not None]
+    if len(layers) < len(modules):
+        return False
+    for module, layer in zip(modules, layers, strict=True):
         for key in ("codes", "scale", "zero_point"):
             setattr(layer, key, getattr(layers[0], key))
-        become(module, cast("PackedWeight", layer))
-    return None not in layers
+        become(module, layer)
+    return True
 
 
 def is_packed(model: nn.Module) -> bool:

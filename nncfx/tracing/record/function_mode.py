@@ -138,10 +138,7 @@ def by_shapes(
     model would keep for later forwards are let go. Weights on "meta" are zeros meanwhile.
     """
     as_call(example_inputs)
-    with (
-        suppress(TracingError, ValuesNeeded),
-        zeros_for_meta(model) as without_values,
-    ):
+    with suppress(TracingError, ValuesNeeded), zeros_for_meta(model) as without_values:
         return attempt(Shortcut(without_values))
     # zeros may lead astray; if the inputs are at fault, the same happens again with values
     return attempt(None)

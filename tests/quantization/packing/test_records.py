@@ -13,7 +13,11 @@ from typing_extensions import override
 
 import nncfx
 from nncfx.errors import StorageError
-from nncfx.quantization.blocks.block_engine import WeightSettings, quantize_blocks
+from nncfx.quantization.blocks.block_engine import (
+    WeightSettings,
+    _warn_unscaled,
+    quantize_blocks,
+)
 from nncfx.quantization.blocks.weight_formats import WeightFormat
 from nncfx.quantization.packing.pack_weights import unpack_weights
 from nncfx.quantization.packing.records import packed_again, packed_records
@@ -187,7 +191,7 @@ def gemma3() -> nn.Module:
     """Its table of tokens, which is its head as well, is scaled where it is looked up."""
     torch.manual_seed(0)
     config = transformers.Gemma3TextConfig(
-        vocab_size=90, hidden_size=64, intermediate_size=96, num_hidden_layers=1,
+        vocab_size=90, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
         num_attention_heads=2, num_key_value_heads=1, head_dim=32, max_position_embeddings=32,
     )  # fmt: skip
     return transformers.Gemma3ForCausalLM(config).eval()
@@ -218,6 +222,7 @@ def test_tables_with_a_forward_of_their_own_keep_it(
 def test_what_of_gemma_stays_as_it_is_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    _warn_unscaled.cache_clear()  # it speaks once
     settings = WeightSettings(weights="int8", group_size=32, method="round", scales="awq")
     small = quantize_blocks(gemma3(), [{"input_ids": TOKENS}], settings, rest="int8")
     assert caplog.text.count("No layer of Gemma3DecoderLayer takes scales of 'awq'") == 1
