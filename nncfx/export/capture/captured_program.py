@@ -1,5 +1,6 @@
 """Capture a model as a program that torch's ONNX exporter takes, as it would itself."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from nncfx.export.capture.attention_axes import ATTENTION_AXES
 from nncfx.export.capture.decomposition import QuicklyDecomposed
 from nncfx.export.capture.dynamic_batch import Call
 from nncfx.export.capture.exportable_calls import ExportableCalls
+from nncfx.network import NNCFNetwork
 
 __all__ = ["captured_program"]
 
@@ -23,7 +25,9 @@ def captured_program(
     """Return `model` as a program that is decomposed quickly; None if torch has to try harder.
 
     `ExportableCalls` are on for the capture alone, and for none that needs no other form: a mode
-    is entered some hundred times for each operation that torch captures or decomposes.
+    is entered some hundred times for each operation that torch captures or decomposes. A wrapped
+    model is not told that ONNX is written (`torch.onnx.is_in_onnx_export`): its hooks stand at
+    the calls that it makes otherwise.
 
     Args:
         model: in the mode in which it is exported.
@@ -31,7 +35,9 @@ def captured_program(
         axes: which of their axes stay open, by argument of the forward.
     """
     opened, _ = dynamic_shapes.convert_str_to_export_dim(axes)
-    capture = set_onnx_exporting_flag(TorchExportNonStrictStrategy(verbose=False))
+    capture: Callable[..., Any] = TorchExportNonStrictStrategy(verbose=False)
+    if not any(isinstance(module, NNCFNetwork) for module in model.modules()):
+        capture = set_onnx_exporting_flag(capture)
     program = capture(model, call[0], call[1], dynamic_shapes=opened).exported_program
     if program is None or any(map(_has_other_form, program.graph.nodes)):
         with ExportableCalls():

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 __all__ = ["model_state"]
 
@@ -14,15 +15,22 @@ def model_state(model: nn.Module, *, keep_vars: bool = False) -> dict[str, Any]:
     """Return the `state_dict` of `model`, without what its class notes there for its own loader.
 
     A class that overrides `state_dict` may add values of no module, such as the settings that it
-    was built with. Extra state of modules stays, whatever it is.
+    was built with; one that writes its weight there by its name writes a parametrized weight a
+    second time. Extra state of modules stays, whatever it is.
 
     Args:
         model: Any model.
         keep_vars: Return parameters and buffers themselves in place of detached tensors.
     """
     state = model.state_dict(keep_vars=keep_vars)
+    computed = {
+        f"{address}.{name}".lstrip(".")
+        for address, module in model.named_modules()
+        if is_parametrized(module)
+        for name in module.parametrizations
+    }
     return {
         name: value
         for name, value in state.items()
-        if isinstance(value, Tensor) or name.rpartition(".")[2] == _EXTRA
+        if name.rpartition(".")[2] == _EXTRA or (isinstance(value, Tensor) and name not in computed)
     }

@@ -38,6 +38,15 @@ class Noted(nn.Module):
         return super().load_state_dict(state_dict, *args, **kwargs)
 
 
+class Writing(nn.Linear):
+    """Writes its weight to its state itself, as the layers of torch_geometric do."""
+
+    @override
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[f"{prefix}weight"] = self.weight.detach()
+
+
 class Counting(nn.Module):
     """Has extra state, by the interface that torch has for it."""
 
@@ -61,6 +70,19 @@ def test_a_model_that_notes_its_settings_comes_back(tmp_path: Path, name: str) -
     _, again = nncfx.load(tmp_path / name, Noted())
     assert torch.equal(again(x), quantized(x))
     assert list(model_state(again)) == list(model_state(quantized))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.nncfx"])
+def test_a_layer_that_writes_its_own_weight_comes_back_packed(tmp_path: Path, name: str) -> None:
+    x = torch.randn(8, 128)
+    model = nn.Sequential(Writing(128, 16), nn.ReLU(), Writing(16, 4))
+    packed = nncfx.quantize_weights(model, bits=4, pack=True, example_inputs=x)
+    assert "0.weight" not in model_state(packed)
+    save = nncfx.save if name.endswith("safetensors") else nncfx.storage.save
+    save(tmp_path / name, packed)
+    fresh = nn.Sequential(Writing(128, 16), nn.ReLU(), Writing(16, 4))
+    _, again = nncfx.load(tmp_path / name, fresh)
+    assert torch.equal(again(x), packed(x))
 
 
 def test_its_training_comes_back(tmp_path: Path) -> None:
