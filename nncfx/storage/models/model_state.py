@@ -32,5 +32,6 @@ def model_state(model: nn.Module, *, keep_vars: bool = False) -> dict[str, Any]:
     return {
         name: value
         for name, value in state.items()
-        if name.rpartition(".")[2] == _EXTRA or (isinstance(value, Tensor) and name not in computed)
+        if name.rpartition(".")[2] == _EXTRA
+        or (isinstance(value, Tensor) and name not in computed)
     }

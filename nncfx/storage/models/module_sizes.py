@@ -227,6 +227,8 @@ def apply_sizes(
     """
     modules = dict(model.named_modules(remove_duplicate=False))
     new = {name: _checked(name, given, modules) for name, given in sizes.items()}
+    # a module in two places is listed under its first name
+    by_module = {id(modules[name]): values for name, values in new.items()}
     state = model.state_dict(keep_vars=True)
     tensors = {key: value for key, value in state.items() if isinstance(value, torch.Tensor)}
     for key in shapes:
@@ -237,7 +239,7 @@ def apply_sizes(
             )
     for key, tensor in tensors.items():
         old = tuple(tensor.shape)
-        _check_shape(key, (old, tuple(shapes.get(key, old))), modules, new)
+        _check_shape(key, (old, tuple(shapes.get(key, old))), modules, by_module)
     for name, values in new.items():
         for attribute, value in values.items():
             setattr(modules[name], attribute, value)
@@ -299,7 +301,7 @@ def _check_shape(
     key: str,
     shapes: tuple[Shape, Shape],
     modules: Mapping[str, nn.Module],
-    new: Mapping[str, ModuleSizes],
+    new: Mapping[int, ModuleSizes],
 ) -> None:
     old, shape = shapes
     grows = len(old) != len(shape) or any(a < b for a, b in zip(old, shape, strict=True))
@@ -313,7 +315,7 @@ def _check_shape(
     if kind is None:
         return
     present = _read(modules[owner], kind)
-    wanted = new.get(owner, present)
+    wanted = new.get(id(modules[owner]), present)
     if shape == old and wanted == present:
         return
     try:

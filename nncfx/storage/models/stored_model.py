@@ -108,6 +108,9 @@ def _fits(stored: StoredTensor, value: object) -> bool:
 def fill(model: nn.Module, tensors: Mapping[str, Tensor], dtype: torch.dtype | None) -> None:
     """Put `tensors` into the tensors of `model`, which take their dtype but keep their device.
 
+    A parameter that modules share is split where `tensors` differ: compressed by the hooks of one
+    reader alone, it is two in the file.
+
     Args:
         model: Has tensors of these names and shapes.
         tensors: By `state_dict` key; others than those of the model are left out.
@@ -118,6 +121,8 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], dtype: torch.dtype | N
     """
     state = model_state(model, keep_vars=True)
     tensors = {name: one for name, one in tensors.items() if name in state}
+    if _untied(model, state, tensors):
+        state = model_state(model, keep_vars=True)
     if dtype is not None:
         tensors = {k: v.to(dtype) if v.is_floating_point() else v for k, v in tensors.items()}
     for name, value in tensors.items():
@@ -128,6 +133,39 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], dtype: torch.dtype | N
         model.load_state_dict(tensors)
     except RuntimeError as error:
         raise StorageError(f"{type(model).__name__} refuses its own state: {error}") from error
+
+
+def _untied(model: nn.Module, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bool:
+    """Give names of one parameter whose `tensors` differ one each; return whether any do."""
+    names: dict[int, list[str]] = {}
+    for name in tensors:
+        if isinstance(state[name], nn.Parameter):
+            names.setdefault(id(state[name]), []).append(name)
+    shared = [each for each in names.values() if len(each) > 1]
+    modules = dict(model.named_modules(remove_duplicate=False)) if shared else {}
+    found = False
+    for first, *others in shared:
+        made = {first: state[first]}
+        for name in others:
+            same = next((one for one in made if _equal(tensors[one], tensors[name])), None)
+            if same == first:
+                continue
+            address, _, own = name.rpartition(".")
+            if modules[address] is modules[first.rpartition(".")[0]]:
+                raise StorageError(
+                    f"The file holds two tensors, {first!r} and {name!r}, which are one of this "
+                    f"{type(model).__name__}. Build the model as it was before it was compressed.",
+                )
+            if same is None:
+                held = state[name]
+                made[name] = nn.Parameter(torch.empty_like(held), requires_grad=held.requires_grad)
+            setattr(modules[address], own, made[same or name])
+            found = True
+    return found
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one is other or torch.equal(one, other)
 
 
 @contextmanager
