@@ -316,9 +316,10 @@ def _again(
 ) -> torch.Tensor | list[torch.Tensor] | None:
     """Return what a call makes of the ids (or elements) of its first tensor; None if nothing.
 
-    `grid` stands in for its ids.
+    `grid` stands in for its ids. Of an operand on "meta", such as the rows that a router chooses,
+    no value is known: what two values do not make alike is nothing.
     """
-    first = call.operands[0]
+    first, *others = call.operands
     data = _data(state, call) if grid is None else grid
     if data is None:
         return None
@@ -326,8 +327,23 @@ def _again(
     # not expanded, as view asks; a tensor of its own, as squeeze_ and the like change it
     ids = ids.contiguous() if call.func in _VIEWS else ids.view_as(ids)
 
+    made = _called(call, first, ids, 0)
+    if made is None or not any(one.is_meta for one in others):
+        return made
+    again = _called(call, first, ids, 1)
+    known = again is not None and all(map(torch.equal, tensors_in(made), tensors_in(again)))
+    return made if known else None
+
+
+def _called(
+    call: TracedCall, first: torch.Tensor, ids: torch.Tensor, filling: int
+) -> torch.Tensor | list[torch.Tensor] | None:
+    """Return what a call makes of `ids` in place of `first`; others on "meta" are `filling`."""
+
     def change(tensor: torch.Tensor) -> torch.Tensor:
-        return ids if tensor is first else tensor
+        if tensor is first:
+            return ids
+        return torch.full_like(tensor, filling, device="cpu") if tensor.is_meta else tensor
 
     args: tuple[Any, ...] = replaced(call.args, change)
     kwargs: Mapping[str, Any] = replaced(call.kwargs, change)

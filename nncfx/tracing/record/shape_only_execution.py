@@ -107,9 +107,12 @@ class Shortcut:
         kwargs: Mapping[str, Any],
         inputs: Sequence[torch.Tensor],
     ) -> Any:
+        skipped = None
         if name in _CONTRACTIONS and _can_skip(func, inputs):
+            skipped = _skipped(func, args, kwargs, inputs)
+        if skipped is not None:
             self._has_skipped = True
-            return self._uncomputed(_skipped(func, args, kwargs, inputs))
+            return self._uncomputed(skipped)
         if self._has_skipped:
             made = self._by_shape(func, args, kwargs, inputs)
             if made is not None:
@@ -160,6 +163,7 @@ def _skipped(
     kwargs: Mapping[str, Any],
     inputs: Sequence[torch.Tensor],
 ) -> Any:
+    """Return zeros as `func` shapes them; None where torch refuses on "meta", alone or not."""
     device = inputs[0].device
     shape = _convolved(*args, **kwargs) if func is F.conv2d else None
     if shape is not None:
@@ -169,7 +173,11 @@ def _skipped(
         shape = (*inputs[0].shape[:-1], *inputs[1].shape[:-1])
         return torch.zeros(shape, dtype=inputs[0].dtype, device=device)
     shapes = replaced((args, dict(kwargs)), _shape_of)
-    return replaced(func(*shapes[0], **shapes[1]), lambda one: _zeros(one, device))
+    try:
+        made = func(*shapes[0], **shapes[1])
+    except RuntimeError:  # torch._grouped_mm takes bfloat16 alone there
+        return None
+    return replaced(made, lambda one: _zeros(one, device))
 
 
 def _convolved(

@@ -506,3 +506,21 @@ def test_numbers_repeated_over_channels_go_with_them() -> None:
     result = thin(model, image)
     assert 2 in result.entries["stem.weight", 0]
     torch.testing.assert_close(result.model(image), before)
+
+
+@pytest.mark.parametrize(("axis", "are_fixed"), [(1, True), (0, False)])
+def test_an_index_without_values_takes_rows_but_no_channels(axis: int, are_fixed: bool) -> None:
+    state, x = ChannelState(), torch.zeros(3, 4)
+    ids = state.ledger.create(4)
+    state.lay(x, ids, 1)
+    order = torch.zeros(3, dtype=torch.int64, device="meta")
+    chosen = (slice(None), order) if axis else (order,)
+    result = x.new_zeros(3, 3) if axis else x.new_zeros(3, 4)
+    index = torch.Tensor.__getitem__
+    call = TracedCall(
+        index, (x, chosen), {}, result, "", "", nn.Module, None, {}, [x, order], [result]
+    )
+    select(state, call)
+    assert state.ledger.are_fixed(ids) == are_fixed
+    if not are_fixed:
+        assert state.ids(result).tolist() == [ids.tolist()] * 3

@@ -318,3 +318,22 @@ def test_a_pool_of_what_was_not_computed_has_the_shape_of_a_computed_one(
     model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.AdaptiveAvgPool2d(size), nn.Hardsigmoid())
     model, inputs = model.eval(), torch.rand(2, 3, 130, 130)
     assert trace_of_shapes(model, inputs) == trace_with_wiring(model, inputs)
+
+
+class Grouped(nn.Module):
+    """Experts of transformers in float32, which torch's product takes on a device alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 64, 512))
+        self.register_buffer("ends", torch.tensor([2, 4, 6, 8], dtype=torch.int32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch._grouped_mm(x, self.weight, offs=self.ends)
+
+
+def test_a_product_that_torch_refuses_on_meta_is_computed() -> None:
+    with torch.device("meta"):
+        model = Grouped()
+    graph = trace_of_shapes(model, torch.randn(8, 64)).graph
+    assert graph.operations[-1].outputs[0].shape == (8, 512)
