@@ -98,6 +98,78 @@ def test_nested_inputs_and_outputs_reach_the_teacher_as_they_were() -> None:
     assert controller.statistics().to_dict()["outputs"] == 2
 
 
+class Masked(nn.Module):
+    """Takes a mask and a number if the caller has them; with labels it returns a loss first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        scale: float = 1.0,
+        labels: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
+        hidden = self.a(x).relu() * scale
+        y = self.b(hidden if mask is None else hidden * mask)
+        return (y,) if labels is None else (nn.functional.cross_entropy(y, labels), y)
+
+
+X, MASK = torch.randn(2, 4), torch.tensor([1.0, 0, 1, 0, 1, 0])
+CALLS: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "number": {"scale": 3.0},
+    "mask": {"mask": MASK},
+    "labels": {"labels": torch.tensor([0, 2])},
+}
+
+
+@pytest.mark.parametrize("example", ["nothing", "number", "mask"])
+def test_the_teacher_is_called_as_the_student_is(example: str) -> None:
+    controller, model = applied(Masked(), ((X,), CALLS[example]))
+    model.train()
+    for call in (*CALLS.values(), {}):
+        model(X, **call)
+        assert float(controller.compression_loss().detach()) == 0
+    with torch.no_grad():
+        model.b.bias += 0.5
+    for call in CALLS.values():
+        model(X, **call)
+        assert float(controller.compression_loss().detach()) == pytest.approx(0.25)
+
+
+def test_a_model_that_is_not_called_as_a_whole_is_refused() -> None:
+    controller, model = applied(Masked(), X)
+    model.train().b(model.a(X).relu())
+    with pytest.raises(CompressionError, match="Call the wrapped model, not its parts"):
+        controller.loss()
+
+
+def test_each_loss_is_that_of_the_call_before_it() -> None:
+    controller, model = applied(Masked(), X)
+    with torch.no_grad():
+        model.b.bias += 0.5
+    losses = []
+    for view in (X, -X):
+        model.train()(view)
+        losses.append(controller.loss())
+    (found,) = torch.autograd.grad(sum(losses), [model.b.bias])
+    # of the mean of 0.5^2 over three outputs, twice
+    torch.testing.assert_close(found, torch.full((3,), 2 * 2 * 0.5 / 3))
+
+
+def test_a_compiled_model_is_called_as_the_student_is() -> None:
+    controller, model = applied(Masked(), X)
+    compiled = torch.compile(model.train(), backend="eager", fullgraph=True)
+    with torch.no_grad():
+        model.b.bias += 0.5
+    for scale in (1.0, 3.0):
+        compiled(X, MASK, scale)
+        assert float(controller.compression_loss().detach()) == pytest.approx(0.25)
+
+
 def test_the_teacher_is_no_parameter_and_never_trains() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
     controller, model = applied(model, torch.ones(2, 3))

@@ -1,4 +1,4 @@
-"""Knowledge distillation: taps on the inputs and outputs of the model."""
+"""Knowledge distillation: taps on the outputs of the model, and a teacher."""
 
 import copy
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from nncfx.algorithms.knowledge_distillation.controller import (
 from nncfx.algorithms.knowledge_distillation.loss import DistillationLoss, Tap, Teacher
 from nncfx.controllers import Builder, register_algorithm
 from nncfx.errors import CompressionError
-from nncfx.graph import NNCFGraph, input_address, output_address
+from nncfx.graph import NNCFGraph, output_address
 from nncfx.network import NNCFNetwork, unwrap
-from nncfx.tracing import Insertion, PostSite, PreSite, Priority
+from nncfx.tracing import Insertion, PostSite
 
 __all__ = ["KnowledgeDistillationBuilder"]
 
@@ -28,32 +28,20 @@ _LAST = 100
 @final
 @register_algorithm(KnowledgeDistillationConfig)
 class KnowledgeDistillationBuilder(Builder[KnowledgeDistillationConfig]):
-    """Plans taps on the model's inputs and outputs; the first output's tap carries the teacher."""
+    """Plans taps on the model's outputs; the last one carries the teacher."""
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
-        graph = model.nncf.graph
-        outputs = _output_sites(graph)
+        outputs = list(_output_sites(model.nncf.graph).values())
         if not outputs:
             raise CompressionError(
                 "knowledge_distillation finds no floating-point output that an operation makes, "
                 "so there is nothing to compare. Take the item out of the config.",
             )
-        sites: list[tuple[PreSite | PostSite, Tap]] = [
-            (site, Tap(copies=graph.find(site.address).function.endswith("_")))
-            for site in _input_sites(graph).values()
-        ]
-        sites += [(site, Tap()) for site in outputs.values()]
         teacher = Teacher(unwrap(copy.deepcopy(model)))
-        sites[-1][1].add_module("teacher", teacher)
+        taps = [*(Tap() for _ in outputs[1:]), Tap(teacher)]
         return [
-            Insertion(
-                site,
-                tap,
-                Priority.DEFAULT if isinstance(site, PreSite) else _LAST,
-                ALGORITHM,
-            )
-            for site, tap in sites
+            Insertion(site, tap, _LAST, ALGORITHM) for site, tap in zip(outputs, taps, strict=True)
         ]
 
     @override
@@ -63,33 +51,11 @@ class KnowledgeDistillationBuilder(Builder[KnowledgeDistillationConfig]):
         insertions: Sequence[Insertion],
     ) -> KnowledgeDistillationController:
         taps = {one.site: one.hook for one in insertions if isinstance(one.hook, Tap)}
-        inputs = {n: taps[site] for n, site in _input_sites(model.nncf.graph).items()}
-        outputs = {n: taps[site] for n, site in _output_sites(model.nncf.graph).items()}
-        teacher = next(
-            child
-            for tap in taps.values()
-            for child in tap.children()
-            if isinstance(child, Teacher)
-        )
-        loss = DistillationLoss(
-            self.config,
-            teacher,
-            (inputs, outputs),
-            model.nncf.example_inputs,
-        )
+        graph = model.nncf.graph
+        outputs = {n: taps[site] for n, site in _output_sites(graph).items()}
+        teacher = next(tap.teacher for tap in taps.values() if tap.teacher is not None)
+        loss = DistillationLoss(self.config, teacher, outputs, len(graph.outputs))
         return KnowledgeDistillationController(model, self.config, loss)
-
-
-def _input_sites(graph: NNCFGraph) -> dict[int, PreSite]:
-    """Return where each input is read first, by number; an input that nothing reads is absent."""
-    sites = {}
-    operations = set(graph.addresses)
-    for number in range(len(graph.inputs)):
-        readers = graph.outgoing(input_address(number))
-        first = next((edge for edge in readers if edge.target in operations), None)
-        if first is not None:
-            sites[number] = PreSite(first.target, first.target_port)
-    return sites
 
 
 def _output_sites(graph: NNCFGraph) -> dict[int, PostSite]:

@@ -16,7 +16,7 @@ from nncfx.algorithms.knowledge_distillation.config import KnowledgeDistillation
 from nncfx.algorithms.knowledge_distillation.loss import DistillationLoss
 from nncfx.controllers import BaselineSchedule, Controller, EpochScheduler, Statistics, table
 from nncfx.errors import ArgumentError
-from nncfx.network import NNCFNetwork, unwrap
+from nncfx.network import NNCFNetwork, inputs_for, unwrap
 from nncfx.tracing import as_call
 from nncfx.tracing.calls.tensors import tensors_in
 
@@ -77,8 +77,8 @@ class KnowledgeDistillationController(Controller):
         before a checkpoint is loaded, which holds the weights of the teacher.
 
         Args:
-            teacher: Takes the inputs of the model, and returns as many outputs of the same shapes;
-                a copy is kept.
+            teacher: Takes whatever the model is called with in training, and returns as many
+                outputs of the same shapes; a copy is kept.
 
         Raises:
             ArgumentError: it does not.
@@ -88,7 +88,7 @@ class KnowledgeDistillationController(Controller):
         if isinstance(network, NNCFNetwork):
             network = unwrap(network)
         first = next(self.model.parameters())
-        args, kwargs = as_call(loss.example_inputs)
+        args, kwargs = as_call(inputs_for(self.model, None))
         with torch.no_grad():
             found = tensors_in(network.to(first.device)(*args, **kwargs))
             wanted = tensors_in(loss.teacher(*args, **kwargs))

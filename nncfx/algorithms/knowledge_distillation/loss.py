@@ -1,7 +1,6 @@
-"""The loss that pulls outputs towards the teacher's, and the hooks that see both."""
+"""The loss that pulls outputs towards the teacher's, and the taps that see both."""
 
-import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, final
 
 import torch
@@ -13,8 +12,9 @@ from nncfx.controllers import CompressionLoss
 from nncfx.errors import CompressionError
 from nncfx.schemes.wide_floats import wide
 from nncfx.storage.models.sharded_models import whole
-from nncfx.tracing import ExampleInputs, as_call
+from nncfx.tracing.calls.inputs import own_tensors as tensor_copies
 from nncfx.tracing.calls.tensors import own_tensors, tensors_in
+from nncfx.tracing.hooks.call_hooks import CallHook
 
 __all__ = ["DistillationLoss", "Tap", "Teacher", "squared_distance", "tempered_cross_entropy"]
 
@@ -52,10 +52,16 @@ class Teacher(nn.Module):
 
     Its weights are buffers: they are saved with the model, so that training resumes under the
     same teacher, and no optimizer sees them.
+
+    Attributes:
+        call: How the student was called last in training mode; not part of copies and files.
     """
+
+    call: tuple[tuple[Any, ...], dict[str, Any]] | None
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
+        self.call = None
         self.take_over(network)
 
     def take_over(self, network: nn.Module) -> None:
@@ -70,6 +76,20 @@ class Teacher(nn.Module):
                     module.register_buffer(name, kept)
         network.eval()
 
+    def taught(self) -> list[Tensor]:
+        """Return the tensors of its answer to the call that the student had.
+
+        Raises:
+            CompressionError: there was none.
+        """
+        if self.call is None:
+            raise CompressionError(
+                "knowledge_distillation has seen outputs of the model and no call of it, so that "
+                "the teacher cannot be called alike. Call the wrapped model, not its parts.",
+            )
+        args, kwargs = tensor_copies(self.call)
+        return tensors_in(self(*args, **kwargs))
+
     @override
     def train(self, mode: bool = True) -> Self:
         """Stay in evaluation mode, whatever `mode`."""
@@ -80,27 +100,41 @@ class Teacher(nn.Module):
         with torch.no_grad():
             return self.network(*args, **kwargs)
 
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"call": None}
+
 
 @final
-class Tap(nn.Identity):
-    """Passes a tensor on, and in training mode keeps it until the next forward.
+class Tap(CallHook, nn.Identity):
+    """Passes an output of the model on, and in training mode keeps it until the next call.
 
     Attributes:
-        seen: The last tensor of training; not part of copies and files.
-        copies: Whether to keep a copy, because the operation that follows writes over it.
+        seen: The output of the last call in training mode; not part of copies and files.
+        teacher: Learns how the model is called; one of the taps has it.
     """
 
     seen: Tensor | None
 
-    def __init__(self, *, copies: bool = False) -> None:
+    def __init__(self, teacher: Teacher | None = None) -> None:
         super().__init__()
         self.seen = None
-        self.copies = copies
+        self.teacher = teacher
+
+    @override
+    def before_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        if not self.training:
+            return
+        self.seen = None
+        if self.teacher is not None:
+            # copies: a forward may write to its inputs
+            with torch.no_grad():
+                self.teacher.call = tensor_copies((args, dict(kwargs)))
 
     @override
     def forward(self, input: Tensor) -> Tensor:
         if self.training:
-            self.seen = input.clone() if self.copies else input
+            self.seen = input
         return input
 
     @override
@@ -110,74 +144,64 @@ class Tap(nn.Identity):
 
 @final
 class DistillationLoss(CompressionLoss):
-    """The distance between the outputs of the last forward in training mode and the teacher's.
+    """The distance between the outputs of the last call in training mode and the teacher's.
 
     Attributes:
         config: The algorithm's config.
         teacher: The model before compression.
-        inputs: The taps on the model's inputs, by number; an input that nothing reads has none.
         outputs: The taps on the model's floating-point outputs, by number.
-        example_inputs: How the teacher is called; their tensors are replaced by those seen.
+        count: How many tensors the model returned when it was traced.
     """
 
     def __init__(
         self,
         config: KnowledgeDistillationConfig,
         teacher: Teacher,
-        taps: tuple[Mapping[int, Tap], Mapping[int, Tap]],
-        example_inputs: ExampleInputs,
+        outputs: Mapping[int, Tap],
+        count: int,
     ) -> None:
         self.config = config
         self.teacher = teacher
-        self.inputs, self.outputs = taps
-        self.example_inputs = example_inputs
+        self.outputs = outputs
+        self.count = count
 
     @override
     def __call__(self) -> Tensor:
-        """Return the scaled sum over all outputs; zero before any forward in training mode."""
-        seen = {number: tap.seen for number, tap in self.outputs.items() if tap.seen is not None}
+        """Return the scaled sum over all outputs; zero before any call in training mode.
+
+        Raises:
+            CompressionError: the teacher returns nothing like an output.
+        """
+        seen = {n: whole(tap.seen) for n, tap in self.outputs.items() if tap.seen is not None}
         if not seen:
             first = next(iter(self.teacher.buffers()))
             return torch.zeros((), device=first.device)
-        expected = tensors_in(self._taught())
-        losses = [self._distance(one, expected[number]) for number, one in seen.items()]
+        taught = self.teacher.taught()
+        if len(taught) == self.count:
+            taught = [taught[number] for number in seen]
+        losses = [self._distance(*pair) for pair in _pairs(seen.values(), taught)]
         return self.config.scale * torch.stack(losses).sum()
-
-    def _taught(self) -> Any:  # noqa: ANN401 (what the model returns)
-        args, kwargs = as_call(self.example_inputs)
-        examples = tensors_in((args, kwargs))
-        taps = (self.inputs.get(number) for number in range(len(examples)))
-        pairs = zip(taps, examples, strict=True)
-        actual = iter([example if tap is None else _seen(tap) for tap, example in pairs])
-        args, kwargs = _rebuilt((args, kwargs), actual)
-        return self.teacher(*args, **kwargs)
 
     def _distance(self, student: Tensor, teacher: Tensor) -> Tensor:
         if self.config.type == "mse":
-            return squared_distance(whole(student), teacher)
-        return tempered_cross_entropy(whole(student), teacher, self.config.temperature)
+            return squared_distance(student, teacher)
+        return tempered_cross_entropy(student, teacher, self.config.temperature)
 
 
-def _seen(tap: Tap) -> Tensor:
-    assert tap.seen is not None  # noqa: S101 (an output was seen, so the inputs were before)
-    return tap.seen.detach()
+def _pairs(
+    students: Iterable[Tensor], teachers: Iterable[Tensor]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield each of `students` with the next of `teachers` that has its shape.
 
-
-def _rebuilt(value: Any, tensors: Iterator[Tensor]) -> Any:  # noqa: ANN401 (any inputs)
-    """Return `value` with its tensors replaced, in the order of `tensors_in`."""
-    if isinstance(value, Tensor):
-        return next(tensors)
-    if isinstance(value, Mapping):
-        return {key: _rebuilt(one, tensors) for key, one in value.items()}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in dataclasses.fields(value)]
-        return dataclasses.replace(
-            value,
-            **{name: _rebuilt(getattr(value, name), tensors) for name in names},
-        )
-    if isinstance(value, list | tuple):
-        parts = [_rebuilt(one, tensors) for one in value]
-        if type(value) in {list, tuple}:
-            return type(value)(parts)
-        return type(value)(*parts)
-    return value
+    Some calls return more than the traced one did, such as a loss of the labels that they bring.
+    """
+    waiting = iter(teachers)
+    for one in students:
+        match = next((other for other in waiting if other.shape == one.shape), None)
+        if match is None:
+            raise CompressionError(
+                f"The teacher returns no tensor of the shape {tuple(one.shape)}, which an output "
+                "of the model has in the last call. Take another teacher, or make the model "
+                "return the same in training and in evaluation mode.",
+            )
+        yield one, match

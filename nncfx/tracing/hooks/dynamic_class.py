@@ -23,6 +23,7 @@ from nncfx.storage.models.whole_models import (
 )
 from nncfx.tracing.hooks.activation_hooks import planned_forward
 from nncfx.tracing.hooks.boundary_hooks import Around, direct_forward
+from nncfx.tracing.hooks.call_hooks import telling_calls
 from nncfx.tracing.hooks.hooked_reads import are_hooked, reading_hooked
 from nncfx.tracing.hooks.weight_hooks import raise_replacing, weight_properties
 
@@ -161,6 +162,7 @@ class ClassSpec:
         weights: Names of the parameters and buffers that are read through hooks.
         around: What happens around `forward`.
         entries: Names of the methods while which weights are read hooked.
+        tells_calls: Whether hooks are told of each call.
     """
 
     original: type[nn.Module]
@@ -168,6 +170,7 @@ class ClassSpec:
     weights: frozenset[str] = frozenset()
     around: Around = Around.NOTHING
     entries: tuple[str, ...] = ()
+    tells_calls: bool = False
 
     @property
     def is_hooked(self) -> bool:
@@ -202,6 +205,8 @@ def _dynamic_class(spec: ClassSpec) -> type[nn.Module]:
         body[_DEEPCOPY] = _copied_as_original
     for name in spec.entries:
         body[name] = reading_hooked(body.get(name, getattr(original, name)))
+    if spec.tells_calls:
+        body["forward"] = telling_calls(body.get("forward", original.forward))
     bases: tuple[type, ...] = (spec.mixin, original)
     keywords: dict[str, Any] = {}
     if not _has_layout_of_modules(original):

@@ -14,6 +14,7 @@ from nncfx.tracing.calls.module_stack import Place, Wiring
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 from nncfx.tracing.hooks.activation_hooks import CALLS, CallHooks, CallPlan
 from nncfx.tracing.hooks.boundary_hooks import Around, BoundaryHooks
+from nncfx.tracing.hooks.call_hooks import CALL_HOOKS, CallHook
 from nncfx.tracing.hooks.chain import HookChain, carry, drop
 from nncfx.tracing.hooks.dynamic_class import (
     ClassSpec,
@@ -82,6 +83,10 @@ def install(
         _equip(modules[name], weights, plans.get(name))
     for module in _around(modules, [modules[name] for name in names]):
         _change(module, entries=_entries(module))
+    told = [one.hook for one in insertions if isinstance(one.hook, CallHook)]
+    if told:
+        model.__dict__[CALL_HOOKS] = tuple(dict.fromkeys(told))
+        _change(model, tells_calls=True)
     _keep_visible(modules, plans)
 
 
@@ -224,7 +229,8 @@ def _entries(module: nn.Module) -> tuple[str, ...]:
 
 def _strip_attributes(module: nn.Module) -> None:
     drop(module)
-    module.__dict__.pop(CALLS, None)
+    for attribute in (CALLS, CALL_HOOKS):
+        module.__dict__.pop(attribute, None)
     module._forward_pre_hooks.pop(_VISIBLE, None)  # type: ignore[call-overload]  # noqa: SLF001 (our own key)
 
 

@@ -1,0 +1,34 @@
+"""Hooks that are told how the whole model is called, before its forward begins."""
+
+import abc
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, Final
+
+from torch import nn
+
+__all__ = ["CALL_HOOKS", "CallHook", "telling_calls"]
+
+CALL_HOOKS: Final = "_nncf_call_hooks"
+"""The instance attribute of a root: the hooks that are told of its calls."""
+
+
+class CallHook(nn.Module, abc.ABC):
+    """A hook that is told, wherever it stands, of each call of the model that it stands in."""
+
+    @abc.abstractmethod
+    def before_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Note what the forward of the model is about to be given; change none of it."""
+
+
+def telling_calls(own: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the `forward` of a root that tells its call hooks, then does what `own` does."""
+
+    @wraps(own)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        hooks: tuple[CallHook, ...] = args[0].__dict__[CALL_HOOKS]
+        for hook in hooks:
+            hook.before_call(args[1:], kwargs)
+        return own(*args, **kwargs)
+
+    return forward

@@ -1,0 +1,75 @@
+"""Hooks that are told of each call of the model they stand in."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from nncfx.network import NNCFNetwork, unwrap, wrap
+from nncfx.tracing import Insertion, PostSite
+from nncfx.tracing.hooks.call_hooks import CallHook
+
+X = torch.ones(1, 2)
+
+
+class Noting(CallHook, nn.Identity):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[tuple[Any, ...]] = []
+
+    @override
+    def before_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        self.told.append((*args, dict(kwargs)))
+
+
+class Net(nn.Module):
+    """Takes a number beside its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(2, 2)
+
+    def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
+        return self.fc(x).relu() * scale
+
+
+def noted() -> tuple[NNCFNetwork, Noting]:
+    model, hook = wrap(Net(), X), Noting()
+    sites = [PostSite("Net/relu_0"), PostSite("Net/Linear[fc]/linear_0")]
+    model.nncf.register(Insertion(site, hook, 0, "test") for site in sites)
+    model.nncf.commit()
+    return model, hook
+
+
+def test_a_hook_is_told_once_of_each_call_as_it_is_made() -> None:
+    model, hook = noted()
+    model(X, scale=2.0)
+    model.forward(X, 3.0)
+    model.fc(X)
+    assert hook.told == [(X, {"scale": 2.0}), (X, 3.0, {})]
+
+
+def test_a_copy_tells_its_own_hooks() -> None:
+    model, hook = noted()
+    copied = copy.deepcopy(model)
+    copied(X)
+    own = copied.nncf.hooks[0].hook
+    assert isinstance(own, Noting)
+    assert (len(own.told), len(hook.told)) == (1, 0)
+
+
+def test_a_removed_hook_is_told_of_nothing() -> None:
+    model, hook = noted()
+    model.nncf.remove("test")
+    model(X)
+    assert not hook.told
+    model, hook = noted()
+    plain = unwrap(model)
+    plain(X)
+    assert not hook.told
+    assert not any(name.startswith("_nncf") for name in vars(plain))
