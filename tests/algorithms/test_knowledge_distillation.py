@@ -62,6 +62,24 @@ def test_another_teacher_may_teach() -> None:
     assert [tuple(one.shape) for one in kept] == [(8, 3), (8,), (2, 8), (2,)]
 
 
+@pytest.mark.parametrize(
+    "item",
+    [{"algorithm": "magnitude_sparsity", "sparsity_init": 0.5}, {"algorithm": "quantization"}],
+)
+def test_a_compressed_teacher_teaches_as_it_computes(item: dict[str, Any]) -> None:
+    inputs = torch.randn(16, 3)
+    teacher = create_compressed_model(
+        nn.Linear(3, 2), {"compression": item}, inputs, calibration_batches=[inputs.repeat(16, 1)]
+    )[1]
+    controller, model = applied(nn.Linear(3, 2), torch.ones(1, 3))
+    assert isinstance(controller, KnowledgeDistillationController)
+    controller.learn_from(teacher)
+    with torch.no_grad():
+        expected = (model.train()(inputs) - teacher.eval()(inputs)).square().mean()
+    assert float(controller.loss().detach()) == pytest.approx(float(expected))
+    assert len(list(model.parameters())) == 2
+
+
 def test_a_teacher_of_other_outputs_is_refused() -> None:
     controller, _ = applied(nn.Linear(3, 2), torch.ones(1, 3))
     assert isinstance(controller, KnowledgeDistillationController)

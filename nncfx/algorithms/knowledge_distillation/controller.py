@@ -4,7 +4,6 @@ Source: NNCF 2.19, "Knowledge distillation"; Hinton et al., "Distilling the know
 network", 2015, section 2.
 """
 
-import copy
 import dataclasses
 from typing import ClassVar, final
 
@@ -16,8 +15,9 @@ from nncfx.algorithms.knowledge_distillation.config import KnowledgeDistillation
 from nncfx.algorithms.knowledge_distillation.loss import DistillationLoss
 from nncfx.controllers import BaselineSchedule, Controller, EpochScheduler, Statistics, table
 from nncfx.errors import ArgumentError
-from nncfx.network import NNCFNetwork, inputs_for, unwrap
+from nncfx.network import NNCFNetwork, bake, inputs_for, is_strippable, strip
 from nncfx.tracing import as_call
+from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.calls.tensors import tensors_in
 
 __all__ = ["DistillationStatistics", "KnowledgeDistillationController"]
@@ -78,15 +78,16 @@ class KnowledgeDistillationController(Controller):
 
         Args:
             teacher: Takes whatever the model is called with in training, and returns as many
-                outputs of the same shapes; a copy is kept.
+                outputs of the same shapes; a copy is kept, which computes as it does in evaluation
+                mode, compressed or not.
 
         Raises:
             ArgumentError: it does not.
         """
         loss = self._distillation
-        network = copy.deepcopy(teacher).eval()
+        network = copy_of(teacher).eval()
         if isinstance(network, NNCFNetwork):
-            network = unwrap(network)
+            network = strip(network, inplace=True) if is_strippable(network) else bake(network)
         first = next(self.model.parameters())
         args, kwargs = as_call(inputs_for(self.model, None))
         with torch.no_grad():

@@ -71,9 +71,10 @@ class Teacher(nn.Module):
         for module in list(network.modules()):
             for name, tensor in own_tensors(module).items():
                 if isinstance(tensor, nn.Parameter):
-                    delattr(module, name)
                     kept = frozen.setdefault(id(tensor), tensor.detach().clone())
-                    module.register_buffer(name, kept)
+                    # hooks on a weight, as those of a quantized teacher, let nobody delete it
+                    del module._parameters[name]  # noqa: SLF001 (as above)
+                    module._buffers[name] = kept  # noqa: SLF001 (as above)
         network.eval()
 
     def taught(self) -> list[Tensor]:
