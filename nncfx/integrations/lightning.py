@@ -125,7 +125,8 @@ class CompressionCallback(pl.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Set the level of the step."""
+        """Set the level of the step, and of an epoch that a restarted Trainer did not begin."""
+        self._begun().begin_epoch(trainer.current_epoch, trainer.global_step)
         self._begun().begin_step(trainer.global_step)
 
     @override

@@ -39,11 +39,10 @@ class LoopCompression:
         self._loss: Tensor | None = None
 
     def begin_epoch(self, epoch: int, step: int) -> None:
-        """Begin `epoch`, counted from 0, unless a checkpoint was taken in the middle of it."""
-        scheduler = self.controller.scheduler
-        if epoch > scheduler.current_epoch:
-            scheduler.epoch_step(epoch)
-        self.log(step)
+        """Begin `epoch`, counted from 0, unless it has begun, as before a checkpoint within it."""
+        if epoch > self.controller.scheduler.current_epoch:
+            self.controller.scheduler.epoch_step(epoch)
+            self.log(step)
 
     def begin_step(self, step: int) -> None:
         """Begin optimizer step `step`, counted from 0."""

@@ -77,6 +77,33 @@ def test_a_fit_that_was_stopped_ends_with_the_same_bits(tmp_path: Path) -> None:
     assert kept.best_model_path.endswith(("epoch=1.ckpt", "epoch=2.ckpt", "epoch=3.ckpt"))
 
 
+@pytest.mark.parametrize("step", [4, 8])  # of four an epoch
+def test_a_fit_goes_on_from_the_last_step_of_an_epoch(tmp_path: Path, step: int) -> None:
+    params = {
+        "schedule": "multistep", "multistep_steps": [1, 2],
+        "multistep_sparsity_levels": [0.1, 0.3, 0.7],
+    }  # fmt: skip
+    config = {"compression": {"algorithm": "magnitude_sparsity", "params": params}}
+
+    def fitted(*callbacks: pl.Callback, **more: object) -> dict[str, Any]:
+        compression = CompressionCallback(config, loader())
+        trainer = pl.Trainer(
+            max_epochs=3, callbacks=[compression, *callbacks], default_root_dir=tmp_path,
+            accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
+        )  # fmt: skip
+        module = Net()
+        trainer.fit(module, loader(), **more)
+        assert compression.controller.level == 0.7
+        return module.state_dict()
+
+    kept = pl.callbacks.ModelCheckpoint(
+        tmp_path, filename="{step}", every_n_train_steps=4, save_top_k=-1
+    )
+    expected = fitted(kept)
+    found = fitted(ckpt_path=tmp_path / f"step={step}.ckpt")
+    assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
+
+
 def test_mistakes_are_told(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="nothing to trace"):
         CompressionCallback(CONFIG)
