@@ -229,6 +229,12 @@ def config_survives_json(subject: AlgorithmSubject) -> None:
     assert NNCFConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
+def statistics_survive_json(subject: AlgorithmSubject) -> None:
+    controller, _ = subject.applied()
+    told = controller.statistics().to_dict()
+    assert json.loads(json.dumps(told)).keys() == told.keys()
+
+
 def statistics_are_in_range_and_monotone(subject: AlgorithmSubject) -> None:
     controller, _ = subject.applied()
     assert str(controller.statistics())
@@ -345,6 +351,7 @@ ALGORITHM_PROMISES: Final[tuple[Callable[[AlgorithmSubject], None], ...]] = (
     the_models_state_dict_alone_resumes_the_schedule,
     pickle_and_deepcopy_keep_the_output,
     config_survives_json,
+    statistics_survive_json,
     statistics_are_in_range_and_monotone,
     the_schedule_rises_to_its_target,
     it_composes_with_others,

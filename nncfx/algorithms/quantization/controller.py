@@ -129,6 +129,7 @@ class QuantizationController(Controller):
     def statistics(self) -> QuantizationStatistics:
         plan = self.hooks[0].plan
         in_float = () if plan is None else plan.float_operations
+        kinds = Counter(f"{_called(one)}: {one.reason}" for one in in_float)
         return QuantizationStatistics(
             target="" if plan is None else plan.hardware,
             quantizers=tuple(
@@ -142,7 +143,7 @@ class QuantizationController(Controller):
                 )
                 for one in self.hooks
             ),
-            float_operations=Counter(f"{_called(one)}: {one.reason}" for one in in_float),
+            float_operations=dict(kinds),  # asdict would take a Counter's items for what to count
             unread=self.unread,
         )
 

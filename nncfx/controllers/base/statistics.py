@@ -29,7 +29,7 @@ class Statistics(abc.ABC):
         """Return a table to read."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all numbers as plain values, nested as the dataclass is."""
+        """Return all numbers as plain values that JSON can hold, nested as the dataclass is."""
         return dataclasses.asdict(self)
 
     @override
