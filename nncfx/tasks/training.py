@@ -92,9 +92,9 @@ def train_task(task: Task, folder: Path, say: Say) -> Trained:
     network.eval()
     if controller.compression_stage() is not CompressionStage.FULLY_COMPRESSED:
         say(
-            f"the schedule has not come to its end: the level is {controller.target_level:.3g} of "
-            f"{controller.scheduler.final_level:.3g}. Give 'train' more epochs, or the schedule "
-            "fewer"
+            f"the schedule has not come to its end: the level is {controller.level:.3g}, its last "
+            f"{controller.scheduler.final_level:.3g}. Give 'train' more epochs, the schedule "
+            "fewer, or masks that are learned a higher 'compression_lr_multiplier'"
         )
     if any(one.removes_channels for one in task.config.compression):
         thinned = thin(network, task.example_inputs)

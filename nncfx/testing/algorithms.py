@@ -261,6 +261,8 @@ def the_schedule_rises_to_its_target(subject: AlgorithmSubject) -> None:
     assert all(a <= b for a, b in itertools.pairwise(seen))
     assert seen[-1] == seen[-2] == controller.scheduler.level == controller.scheduler.final_level
     assert seen[-1] > seen[0] or not subject.has_level
+    if subject.has_level:
+        _reach(controller, controller.scheduler.final_level)
     assert controller.compression_stage() is CompressionStage.FULLY_COMPRESSED
 
 

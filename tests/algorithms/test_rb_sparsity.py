@@ -199,6 +199,25 @@ def test_masks_freeze_at_the_level_asked_by_the_order_of_their_scores(
     assert controller.statistics().level == pytest.approx(0.4)
 
 
+def test_level_and_stage_are_what_holds_not_what_was_asked_for() -> None:
+    params = {"sparsity_target": 0.4, "sparsity_target_epoch": 0}
+    controller = applied(sparsity_init=0.1, params=params)
+    (mask,) = controller.masks.values()
+    controller.scheduler.epoch_step()
+    told = []
+    for removed in (0, 40, 72, 80):  # of 200 weights
+        with torch.no_grad():
+            mask.scores.view(-1)[:removed] = -1.0
+        told.append((controller.level, controller.compression_stage().name))
+    assert told == [
+        (0.0, "UNCOMPRESSED"),
+        (0.2, "PARTIALLY_COMPRESSED"),
+        (0.36, "FULLY_COMPRESSED"),  # within 0.05
+        (0.4, "FULLY_COMPRESSED"),
+    ]
+    assert controller.target_level == 0.4
+
+
 @pytest.mark.filterwarnings("ignore:The masks of rb_sparsity:UserWarning")
 def test_from_the_freeze_epoch_on_nothing_moves_the_scores() -> None:
     controller = applied(sparsity_init=0.3, params={"sparsity_freeze_epoch": 1})

@@ -19,6 +19,7 @@ from nncfx.algorithms.rb_sparsity.config import RBSparsityConfig
 from nncfx.algorithms.rb_sparsity.mask import LearnedMask
 from nncfx.controllers import (
     CompressionLoss,
+    CompressionStage,
     Controller,
     SparsityStatistics,
     TrainingLoopWarning,
@@ -32,7 +33,7 @@ __all__ = ["RBLoss", "RBSparsityController"]
 
 ALGORITHM = RBSparsityConfig.algorithm
 _WIDTH = 0.05
-"""The distance from the level at which the loss is 1 (NNCF's p)."""
+"""The distance from the level at which the loss is 1 (NNCF's p), and within which it is met."""
 
 
 @final
@@ -71,6 +72,9 @@ class RBLoss(CompressionLoss):
 class RBSparsityController(Controller):
     """Asks, by its loss, for the level that its scheduler sets; training then brings it about.
 
+    Its level is the fraction of zeros, as training has brought it about; `target_level` is what
+    was asked for, and the stage is full only once the level is within 0.05 of it.
+
     Attributes:
         config: The algorithm's config.
         masks: The learned masks by parameter.
@@ -91,7 +95,7 @@ class RBSparsityController(Controller):
         self._rb_loss = RBLoss(list(self.masks.values()), is_local=is_local)
         self.compression_loss = self._rb_loss
         self.level = config.sparsity_init
-        self.scheduler = sparsity_scheduler(self, config.params, reached=self._reached)
+        self.scheduler = sparsity_scheduler(self, config.params, reached=self._level_now)
 
     @override
     def _apply(self, level: float) -> None:
@@ -100,20 +104,36 @@ class RBSparsityController(Controller):
             mask.set_active(is_active=level > 0)
 
     @override
+    def _level_now(self) -> float:
+        sizes = sum(one.scores.numel() for one in self.masks.values())
+        return sum(self._gone().values()) / sizes
+
+    def _gone(self) -> dict[str, int]:
+        return {name: one.removed() for name, one in self.masks.items()}
+
+    def _is_met(self) -> bool:
+        return self.level >= self.target_level - _WIDTH
+
+    @override
+    def compression_stage(self) -> CompressionStage:
+        holds = self.target_level if self._is_met() else self.level
+        return CompressionStage.of(holds, self.scheduler.final_level)
+
+    @override
     def _epoch_begun(self, epoch: int) -> None:
         was_learning = any(mask.is_noisy for mask in self.masks.values())
         self._freeze_when_due(epoch)
         if not was_learning or epoch < self.config.params.sparsity_freeze_epoch:
             return
         warn_unused_scores(self.model, ALGORITHM)
-        if (reached := self._reached()) >= self.level - _WIDTH:
+        if self._is_met():
             self._meet_level()
         else:
             warnings.warn(
-                f"The masks of rb_sparsity stand still from now on, at {reached:.0%} of the "
-                f"weights in place of {self.level:.0%}: the scores moved too little. The gradient "
-                "of a score falls with the number of weights, and SGD does not make up for it. "
-                "Raise 'compression_lr_multiplier' (to 100, say), or train with Adam.",
+                f"The masks of rb_sparsity stand still from now on, at {self.level:.0%} of "
+                f"the weights in place of {self.target_level:.0%}: the scores moved too little. "
+                "The gradient of a score falls with the number of weights, and SGD does not make "
+                "up for it. Raise 'compression_lr_multiplier' (to 100, say), or train with Adam.",
                 TrainingLoopWarning,
                 stacklevel=2,
             )
@@ -125,7 +145,7 @@ class RBSparsityController(Controller):
         """
         probabilities = {name: one.scores.sigmoid() for name, one in self.masks.items()}
         scope = self.config.params.sparsity_level_setting_mode
-        for name, stays in MagnitudeMasks(probabilities, self.level, scope=scope).items():
+        for name, stays in MagnitudeMasks(probabilities, self.target_level, scope=scope).items():
             self.masks[name].settle(stays)
 
     def _freeze_when_due(self, epoch: int) -> None:
@@ -136,13 +156,9 @@ class RBSparsityController(Controller):
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self._rb_loss.level = self.level
+        self._rb_loss.level = self.target_level
         self._freeze_when_due(self.scheduler.schedule_epoch)
 
     @override
     def statistics(self) -> SparsityStatistics:
-        gone = {name: one.removed() for name, one in self.masks.items()}
-        return sparsity_statistics(self.model, gone, self.level)
-
-    def _reached(self) -> float:
-        return self.statistics().level
+        return sparsity_statistics(self.model, self._gone(), self.target_level)

@@ -189,7 +189,7 @@ class Controller(abc.ABC):
         if not isinstance(self.model, NNCFNetwork):  # as nncfx.load returns a finished one
             return copy_of(self.model)
         if self.compression_stage() != CompressionStage.FULLY_COMPRESSED:
-            levels = (self.target_level, self.scheduler.final_level)
+            levels = (self.level, self.scheduler.final_level)
             self._watch.is_stripped(self.scheduler.current_epoch, levels)
         with gathered(self.model):
             self._before_strip()

@@ -9,6 +9,7 @@ from nncfx.controllers.base.schedulers import (
     HasLevel,
     Scheduler,
     StepScheduler,
+    asked_of,
 )
 from nncfx.controllers.base.schedules import (
     BaselineSchedule,
@@ -29,7 +30,7 @@ def sparsity_scheduler(
     """Return the scheduler that moves `target` from its present level as `params` say.
 
     Args:
-        target: What is driven; its level at the call is the initial one.
+        target: What is driven; the level asked of it at the call is the initial one.
         params: The schedule and its numbers.
         reached: Returns the sparsity that holds at present, for an adaptive schedule.
     """
@@ -43,7 +44,7 @@ def sparsity_scheduler(
             eps=params.eps,
             freeze_epoch=params.sparsity_freeze_epoch,
         )
-    schedule = sparsity_schedule(target.level, params)
+    schedule = sparsity_schedule(asked_of(target), params)
     freeze = params.sparsity_freeze_epoch
     if params.update_per_optimizer_step:
         return StepScheduler(target, schedule, freeze, params.steps_per_epoch)

@@ -22,6 +22,7 @@ __all__ = [
     "HasLevel",
     "Scheduler",
     "StepScheduler",
+    "asked_of",
 ]
 
 
@@ -159,7 +160,7 @@ class EpochScheduler(Scheduler):
     @override
     def level(self) -> float:
         if self.current_epoch < 0:
-            return _asked_of(self.target)
+            return asked_of(self.target)
         return self.schedule.level(min(self.current_epoch, self.freeze_epoch))
 
     @property
@@ -169,7 +170,7 @@ class EpochScheduler(Scheduler):
 
     @override
     def _on_epoch(self) -> None:
-        if self.current_epoch < self.freeze_epoch or _asked_of(self.target) != self.level:
+        if self.current_epoch < self.freeze_epoch or asked_of(self.target) != self.level:
             self.target.level = self.level
 
 
@@ -217,7 +218,7 @@ class StepScheduler(Scheduler):
     @override
     def level(self) -> float:
         if self.current_epoch < 0:
-            return _asked_of(self.target)
+            return asked_of(self.target)
         epoch = self.schedule_epoch + self.steps.fraction
         return self.schedule.level(min(epoch, self.freeze_epoch))
 
@@ -246,7 +247,7 @@ class StepScheduler(Scheduler):
         self._update()
 
     def _update(self) -> None:
-        if 0 <= self.schedule_epoch < self.freeze_epoch or _asked_of(self.target) != self.level:
+        if 0 <= self.schedule_epoch < self.freeze_epoch or asked_of(self.target) != self.level:
             self.target.level = self.level
 
 
@@ -286,7 +287,7 @@ class AdaptiveScheduler(Scheduler):
         self.patience = patience
         self.eps = eps
         self.freeze_epoch = freeze_epoch
-        self._level = target.level
+        self._level = asked_of(target)
         self._epochs_at_level = 0
 
     @property
@@ -324,7 +325,8 @@ class AdaptiveScheduler(Scheduler):
         self.target.level = self._level
 
 
-def _asked_of(target: HasLevel) -> float:
+def asked_of(target: HasLevel) -> float:
+    """Return the level that `target` was set to last, of which less may hold."""
     return target.target_level if isinstance(target, HasTargetLevel) else target.level
 
 

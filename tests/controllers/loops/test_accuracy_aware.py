@@ -73,6 +73,17 @@ def test_early_exit_without_success_puts_the_best_full_epoch_back() -> None:
     assert controller.level == 0.4
 
 
+@pytest.mark.filterwarnings("ignore:The model was trained for an epoch without:UserWarning")
+def test_a_level_that_training_does_not_bring_about_is_not_claimed() -> None:
+    item = {
+        "algorithm": "rb_sparsity",
+        "params": {"sparsity_target": 0.4, "sparsity_target_epoch": 1},
+    }
+    made = create_compressed_model(nn.Linear(10, 10), {"compression": item}, torch.ones(1, 10))
+    result = trained(made[0], lambda *_: 1.0, "early_exit", EARLY)  # its scores never move
+    assert (result.level, result.is_within_budget) == (0.0, False)
+
+
 @pytest.mark.parametrize("highest", [0.25, 0.55, 0.83])
 def test_the_adaptive_mode_finds_the_highest_level_that_the_accuracy_allows(
     highest: float,
