@@ -125,7 +125,7 @@ class MovementScheduler(Scheduler):
 
     @override
     def _on_epoch(self) -> None:
-        self.steps.begin_epoch()
+        self.steps.begin_epoch(is_restarted=self.is_restarted)
         self._update()
 
     @override

@@ -48,6 +48,8 @@ class Scheduler(abc.ABC):
         current_epoch: Epochs begun, minus one: -1 before the first.
         current_step: Optimizer steps begun, minus one: -1 before the first.
         watch: Is told of every call; None where nobody watches.
+        is_restarted: Whether the current epoch has begun before, as in a training that was killed
+            within it: it counts once, and its steps anew.
         is_held: Whether epochs and steps are only counted, and the level stays as it is.
         on_epoch: Is called with `schedule_epoch`, after the level is set.
         before: Is called before an epoch or a step is counted, and may refuse it.
@@ -56,6 +58,7 @@ class Scheduler(abc.ABC):
     def __init__(self) -> None:
         self.current_epoch = -1
         self.current_step = -1
+        self.is_restarted = False
         self.is_held = False
         self.watch: LoopWatch | None = None
         self.on_epoch: Callable[[int], None] | None = None
@@ -79,6 +82,8 @@ class Scheduler(abc.ABC):
     def epoch_step(self, next_epoch: int | None = None) -> None:
         """Begin an epoch: the next one, or `next_epoch`, and set its level.
 
+        The current one begins anew, as after a checkpoint within it.
+
         Raises:
             ArgumentError: `next_epoch` is negative.
         """
@@ -86,7 +91,9 @@ class Scheduler(abc.ABC):
             self.before()
         if self.watch is not None:
             self.watch.epoch_begins()
-        self.current_epoch = _count("next_epoch", next_epoch, self.current_epoch + 1)
+        epoch = _count("next_epoch", next_epoch, self.current_epoch + 1)
+        self.is_restarted = epoch == self.current_epoch
+        self.current_epoch = epoch
         if not self.is_held:
             self._on_epoch()
         if self.on_epoch is not None:
@@ -238,7 +245,7 @@ class StepScheduler(Scheduler):
 
     @override
     def _on_epoch(self) -> None:
-        self.steps.begin_epoch()
+        self.steps.begin_epoch(is_restarted=self.is_restarted)
         self._update()
 
     @override
@@ -317,7 +324,7 @@ class AdaptiveScheduler(Scheduler):
     def _on_epoch(self) -> None:
         if self.current_epoch >= self.freeze_epoch:
             return
-        if self.reached() >= self._level - self.eps:
+        if not self.is_restarted and self.reached() >= self._level - self.eps:
             self._epochs_at_level += 1
         if self._epochs_at_level >= self.patience:
             self._epochs_at_level = 0

@@ -27,9 +27,9 @@ class StepCounter:
             return 0.0
         return min(max(self._begun - 1, 0) / self.steps_per_epoch, 1.0)
 
-    def begin_epoch(self) -> None:
-        """Count anew; a whole epoch of steps tells how many make one."""
-        if self.steps_per_epoch is None and self._begun > 0:
+    def begin_epoch(self, *, is_restarted: bool = False) -> None:
+        """Count anew; a whole epoch of steps, not a restarted one, tells how many make one."""
+        if self.steps_per_epoch is None and self._begun > 0 and not is_restarted:
             self.steps_per_epoch = self._begun
         self._begun = 0
 

@@ -253,6 +253,21 @@ def test_a_resumed_scheduler_goes_on_as_if_never_stopped(index: int) -> None:
     assert resumed.state_dict() == whole.state_dict()
 
 
+@pytest.mark.parametrize("killed", [0, 1, 2])
+@pytest.mark.parametrize("index", range(4))
+def test_an_epoch_that_begins_again_counts_once(index: int, killed: int) -> None:
+    whole, restarted = schedulers()[index], schedulers()[index]
+    for epoch in range(6):
+        for one in (whole, restarted):
+            one.epoch_step(epoch)
+            one.step()
+            if one is restarted and epoch == killed:
+                one.epoch_step(epoch)
+                one.step()
+            one.step()
+        assert restarted.level == whole.level
+
+
 def test_a_negative_epoch_is_refused() -> None:
     with pytest.raises(ArgumentError, match="next_epoch is -1; epochs and steps are counted"):
         EpochScheduler(Target(), LINE, freeze_epoch=1).epoch_step(-1)
