@@ -3,7 +3,7 @@
 Source: NNCF 2.19, "Constant sparsity".
 """
 
-from typing import ClassVar, final
+from typing import final
 
 from torch import nn
 from typing_extensions import override
@@ -31,7 +31,7 @@ class ConstSparsityController(Controller):
         masks: The masks by parameter.
     """
 
-    has_level: ClassVar[bool] = False
+    has_level: bool = False
 
     def __init__(self, model: nn.Module, config: ConstSparsityConfig, masks: MaskSet) -> None:
         super().__init__(model, ALGORITHM, [config])

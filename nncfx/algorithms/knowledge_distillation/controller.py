@@ -5,7 +5,7 @@ network", 2015, section 2.
 """
 
 import dataclasses
-from typing import ClassVar, final
+from typing import final
 
 import torch
 from torch import nn
@@ -56,7 +56,7 @@ class KnowledgeDistillationController(Controller):
         config: The algorithm's config.
     """
 
-    has_level: ClassVar[bool] = False
+    has_level: bool = False
     needs_loss: bool = True
 
     def __init__(

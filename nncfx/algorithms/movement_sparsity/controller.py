@@ -12,7 +12,7 @@ have no scores, since a channel is only masked as a whole where nothing reads it
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -151,7 +151,7 @@ class MovementSparsityController(Controller):
         is_settled: Whether the masks stand still.
     """
 
-    has_level: ClassVar[bool] = False
+    has_level: bool = False
     needs_loss: bool = True
 
     def __init__(

@@ -6,7 +6,7 @@ efficient integer-arithmetic-only inference", 2018.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final, final
+from typing import Any, Final, final
 
 from typing_extensions import override
 
@@ -41,7 +41,7 @@ class QuantizationController(Controller):
         hooks: The quantizers, placed by one plan.
     """
 
-    has_level: ClassVar[bool] = False
+    has_level: bool = False
 
     def __init__(
         self,

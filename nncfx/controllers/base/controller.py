@@ -4,7 +4,7 @@ import abc
 import functools
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +44,7 @@ class Controller(abc.ABC):
         has_level, needs_loss: Whether a level can be set; whether training has to add the loss.
     """
 
-    has_level: ClassVar[bool] = True
+    has_level: bool = True
     needs_loss: bool = False
     _scheduler: Scheduler
 
@@ -323,12 +323,12 @@ class CompositeController(Controller):
     def __init__(self, model: nn.Module, parts: Sequence[Controller]) -> None:
         super().__init__(model, "composite", [one for part in parts for one in part.configs])
         self.parts = {part.algorithm: part for part in parts}
+        self.has_level = any(part.has_level for part in parts)
         self._watch.algorithm = ", ".join(one.algorithm for one in parts if one.needs_loss)
+        composite = CompositeScheduler({one.algorithm: one.scheduler for one in parts})
         for part in parts:
             # what a part sees is a call of the whole
             part._watch = self._watch  # noqa: SLF001 (its own class)
-        composite = CompositeScheduler({one.algorithm: one.scheduler for one in parts})
-        for part in parts:
             part._composite = composite  # noqa: SLF001 (its own class)
         self.scheduler = composite
 

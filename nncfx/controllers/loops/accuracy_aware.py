@@ -75,8 +75,8 @@ def train_to_accuracy(
     highest accuracy.
 
     Raises:
-        ArgumentError: the algorithms have no level to adapt, or an accuracy is not finite, or
-            `lr_reduction_factor` is set and the task cannot scale its learning rate.
+        ArgumentError: the algorithms have no level to adapt, or an accuracy is no finite number,
+            or `lr_reduction_factor` is set and the task cannot scale its learning rate.
 
     Source: NNCF 2.19, "Accuracy-aware training".
     """
@@ -175,7 +175,14 @@ class _Run:
 
     def _epoch(self, counts: Callable[[], bool] = lambda: True) -> float:
         self._task.train_epoch(len(self._epochs))
-        accuracy = float(self._task.validate())
+        found = self._task.validate()
+        try:
+            accuracy = float(found)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ArgumentError(
+                f"validate returned {found!r} after epoch {len(self._epochs)}; an accuracy is one "
+                "number, higher is better. Return that number alone.",
+            ) from error
         if not math.isfinite(accuracy):
             raise ArgumentError(
                 f"validate returned {accuracy} after epoch {len(self._epochs)}; an accuracy is a "

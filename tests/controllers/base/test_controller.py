@@ -98,6 +98,14 @@ def test_the_level_of_several_is_the_highest_and_sets_all() -> None:
     assert [part.level for part in controller.parts.values()] == [0.4, 0.4]
 
 
+def test_several_have_a_level_where_one_of_them_has() -> None:
+    assert CompositeController(nn.Linear(1, 1), [Fixed("a"), Recorder("b")]).has_level
+    none = CompositeController(nn.Linear(1, 1), [Fixed("a"), Fixed("b")])
+    assert not none.has_level
+    with pytest.raises(ArgumentError, match="'composite' has no level"):
+        none.level = 0.5
+
+
 def test_the_scheduler_of_several_drives_all() -> None:
     controller = composite()
     controller.scheduler.epoch_step()

@@ -84,6 +84,12 @@ def test_a_level_that_training_does_not_bring_about_is_not_claimed() -> None:
     assert (result.level, result.is_within_budget) == (0.0, False)
 
 
+@pytest.mark.parametrize("found", [None, (0.5, 0.1), torch.ones(2)])
+def test_what_validate_returns_has_to_be_a_number(found: Any) -> None:  # noqa: ANN401 (anything)
+    with pytest.raises(ArgumentError, match=r"validate returned .* after epoch 0; an accuracy is"):
+        trained(applied(), lambda *_: found, "early_exit", EARLY)
+
+
 @pytest.mark.parametrize("highest", [0.25, 0.55, 0.83])
 def test_the_adaptive_mode_finds_the_highest_level_that_the_accuracy_allows(
     highest: float,
