@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from typing_extensions import override
 
@@ -23,6 +23,9 @@ SparsityScheduleName: TypeAlias = Literal[
 ]
 """NNCF's schedules, and two of ours: cubic is polynomial, concave, of power 3 (Zhu and Gupta,
 2017); constant is the target from the first epoch."""
+
+_FREEZE_EPOCH: Final = 100
+"""NNCF's default."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,9 +53,10 @@ class SparsityParams(Section):
         "the epoch, counted from 0, from which the target holds",
         limits=Limits(minimum=0),
     )
-    sparsity_freeze_epoch: int = option(
-        100,
-        "the epoch, counted from 0, from which the masks stand still",
+    sparsity_freeze_epoch: int | None = option(
+        None,
+        "the epoch, counted from 0, from which the masks stand still; without it, 100, or the end "
+        "of the schedule if that is later",
         limits=Limits(minimum=0),
     )
     update_per_optimizer_step: bool = option(
@@ -95,6 +99,18 @@ class SparsityParams(Section):
         default=True,
         doc="whether a polynomial schedule rises fast first (concave) or last (convex)",
     )
+
+    @property
+    def freeze_epoch(self) -> int:
+        """The epoch from which the masks stand still; by default, the schedule has ended then."""
+        if self.sparsity_freeze_epoch is not None:
+            return self.sparsity_freeze_epoch
+        ends = {
+            "multistep": max(self.multistep_steps, default=0),
+            "adaptive": 0,  # no epoch is known
+            "constant": 0,
+        }
+        return max(_FREEZE_EPOCH, ends.get(self.schedule, self.sparsity_target_epoch))
 
     @override
     def rules(self) -> Iterator[Fault]:

@@ -113,7 +113,7 @@ class LCController(Controller):
     @override
     def _epoch_begun(self, epoch: int) -> None:
         params = self.config.params
-        if epoch < params.sparsity_freeze_epoch and epoch % params.epochs_per_step == 0:
+        if epoch < params.freeze_epoch and epoch % params.epochs_per_step == 0:
             self._compression_step()
 
     @torch.no_grad()

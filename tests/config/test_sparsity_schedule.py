@@ -43,6 +43,22 @@ def test_the_initial_level_is_not_above_the_target() -> None:
         MagnitudeSparsityConfig(sparsity_init=0.6)
 
 
+@pytest.mark.parametrize(
+    ("params", "epoch"),
+    [
+        (SparsityParams(), 100),  # NNCF's default
+        (SparsityParams(sparsity_target_epoch=150), 150),
+        (SparsityParams(sparsity_target_epoch=150, sparsity_freeze_epoch=120), 120),
+        (SparsityParams(schedule="constant", sparsity_target_epoch=150), 100),
+        (SparsityParams(schedule="multistep", multistep_steps=(120,)), 120),
+    ],
+)
+def test_masks_freeze_after_the_schedule_unless_an_epoch_is_given(
+    params: SparsityParams, epoch: int
+) -> None:
+    assert params.freeze_epoch == epoch
+
+
 def test_a_list_becomes_a_tuple() -> None:
     params = MagnitudeSparsityParams(multistep_steps=[5])  # type: ignore[arg-type]
     assert params.multistep_steps == (5,)

@@ -123,7 +123,7 @@ class RBSparsityController(Controller):
     def _epoch_begun(self, epoch: int) -> None:
         was_learning = any(mask.is_noisy for mask in self.masks.values())
         self._freeze_when_due(epoch)
-        if not was_learning or epoch < self.config.params.sparsity_freeze_epoch:
+        if not was_learning or epoch < self.config.params.freeze_epoch:
             return
         warn_unused_scores(self.model, ALGORITHM)
         if self._is_met():
@@ -149,7 +149,7 @@ class RBSparsityController(Controller):
             self.masks[name].settle(stays)
 
     def _freeze_when_due(self, epoch: int) -> None:
-        if epoch >= self.config.params.sparsity_freeze_epoch:
+        if epoch >= self.config.params.freeze_epoch:
             for mask in self.masks.values():
                 mask.freeze()
 

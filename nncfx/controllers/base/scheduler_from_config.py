@@ -42,10 +42,10 @@ def sparsity_scheduler(
             increment=params.step,
             patience=params.patience,
             eps=params.eps,
-            freeze_epoch=params.sparsity_freeze_epoch,
+            freeze_epoch=params.freeze_epoch,
         )
     schedule = sparsity_schedule(asked_of(target), params)
-    freeze = params.sparsity_freeze_epoch
+    freeze = params.freeze_epoch
     if params.update_per_optimizer_step:
         return StepScheduler(target, schedule, freeze, params.steps_per_epoch)
     return EpochScheduler(target, schedule, freeze)

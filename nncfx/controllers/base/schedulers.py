@@ -5,12 +5,13 @@ step, as in NNCF since 1.6.
 """
 
 import abc
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, final, runtime_checkable
 
 from typing_extensions import override
 
-from nncfx.controllers.base.loop_watch import LoopWatch
+from nncfx.controllers.base.loop_watch import LoopWatch, TrainingLoopWarning
 from nncfx.controllers.base.schedules import Schedule
 from nncfx.controllers.base.states import check_keys
 from nncfx.controllers.base.step_counter import StepCounter
@@ -323,6 +324,15 @@ class AdaptiveScheduler(Scheduler):
     @override
     def _on_epoch(self) -> None:
         if self.current_epoch >= self.freeze_epoch:
+            if self.current_epoch == self.freeze_epoch and self._level < self.maximum:
+                warnings.warn(
+                    f"The adaptive schedule stands still from now on, at level {self._level:.3g} "
+                    f"in place of {self.maximum:.3g}: epoch {self.freeze_epoch} is its "
+                    "'sparsity_freeze_epoch'. Give a later one, a larger 'step' or less "
+                    "'patience'.",
+                    TrainingLoopWarning,
+                    stacklevel=3,
+                )
             return
         if not self.is_restarted and self.reached() >= self._level - self.eps:
             self._epochs_at_level += 1

@@ -12,6 +12,7 @@ from nncfx.controllers import (
     PolynomialSchedule,
     Scheduler,
     StepScheduler,
+    TrainingLoopWarning,
 )
 from nncfx.errors import ArgumentError, StorageError
 
@@ -158,8 +159,10 @@ def test_the_adaptive_level_takes_nncfs_published_values() -> None:
 def test_the_adaptive_level_stands_from_the_freeze_epoch_on() -> None:
     target = Target()
     scheduler = adaptive(target, [0] * 9, patience=1, freeze_epoch=1)
-    for _ in range(3):
+    scheduler.epoch_step()
+    with pytest.warns(TrainingLoopWarning, match="now on, at level 0.2 in place of 0.5"):
         scheduler.epoch_step()
+    scheduler.epoch_step()  # told once
     assert target.seen == pytest.approx([0.2])
 
 
