@@ -14,7 +14,7 @@ from nncfx.algorithms.movement_sparsity.controller import (
     MovementSparsityController,
 )
 from nncfx.algorithms.movement_sparsity.mask import MovementMask, above, threshold_at
-from nncfx.controllers import CompressionStage
+from nncfx.controllers import CompressionStage, TrainingLoopWarning
 from nncfx.errors import CompressionError, ConfigError
 from nncfx.tracing import ExampleInputs
 
@@ -92,6 +92,21 @@ def test_a_level_that_is_asked_for_rises_as_a_cubic_and_is_met_exactly() -> None
     risen = [int(72 * 0.75 * (1 - (1 - share) ** 3)) for share in (0, 0.25, 0.5, 0.75)]
     assert masked == [0, 0, *risen, 54, 54]
     assert controller.statistics().level == 0.75
+
+
+def test_a_level_that_whole_channels_give_back_is_told() -> None:
+    controller, _ = applied(params={"sparsity_target": 0.5})  # single weights have scores
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for one in controller.masks.values():
+            one.importance.copy_(torch.rand(one.importance.shape, generator=generator))
+    for _ in range(3):
+        controller.scheduler.epoch_step()
+        controller.scheduler.step()
+        controller.scheduler.step()
+    with pytest.warns(TrainingLoopWarning, match="at 0% of the weights in place of 50%"):
+        controller.scheduler.epoch_step()
+    assert controller.level == 0
 
 
 def test_untrained_scores_mask_nothing_when_the_warm_up_begins_at_once() -> None:

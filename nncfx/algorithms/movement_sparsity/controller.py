@@ -11,6 +11,7 @@ have no scores, since a channel is only masked as a whole where nothing reads it
 """
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
@@ -31,6 +32,7 @@ from nncfx.controllers import (
     Scheduler,
     SparsityStatistics,
     StepCounter,
+    TrainingLoopWarning,
     sparsity_statistics,
 )
 from nncfx.controllers.base.shared_gradients import warn_unused_scores
@@ -41,6 +43,8 @@ __all__ = ["ImportanceLoss", "MovementScheduler", "MovementSparsityController"]
 
 ALGORITHM = MovementSparsityConfig.algorithm
 _LAYER_WEIGHT = 0.5
+_LITTLE = 0.05
+"""How far below its target a level may end without a warning."""
 _INITIAL_SPARSITY = 0.001
 """What the first threshold masks, unless one is given."""
 
@@ -246,3 +250,18 @@ class MovementSparsityController(Controller):
             one.freeze(masks[name])
         self.is_settled = True
         warn_unused_scores(self.model, ALGORITHM)
+        target = self.config.params.sparsity_target
+        if self.config.params.enable_structured_masking and target is not None:
+            _warn_given_back(self.level, target)
+
+
+def _warn_given_back(level: float, target: float) -> None:
+    if level < target - _LITTLE:
+        warnings.warn(
+            f"The masks of movement_sparsity stand still from now on, at {level:.0%} of the "
+            f"weights in place of {target:.0%}: only channels that were masked as a whole stay "
+            "masked. Set 'enable_structured_masking' to false, or let "
+            "'sparse_structure_by_scopes' give whole rows a score.",
+            TrainingLoopWarning,
+            stacklevel=2,
+        )
