@@ -56,7 +56,7 @@ class GroupLasso(CompressionLoss):
     def __call__(self) -> Tensor:
         """Return `weight * sum over groups of ||group||_2`, with a gradient to all of them."""
         parameters = raw_parameters(self.model)
-        total = next(iter(parameters.values())).new_zeros(())
+        total = whole(next(iter(parameters.values())).new_zeros(()))
         if self.is_over():
             return total
         for members in self._sets:

@@ -30,6 +30,7 @@ from nncfx.controllers.base.statistics import table
 from nncfx.controllers.base.weights import raw_parameters
 from nncfx.network import NNCFNetwork
 from nncfx.schemes.rate_distortion.entropy_grid import DENSE_BITS, bits_of_level, entropy_grids
+from nncfx.storage.models.sharded_models import whole
 
 __all__ = [
     "CodeLengthLoss",
@@ -62,12 +63,12 @@ class CodeLengthLoss(CompressionLoss):
         """Return `rate * bits / weights`; 0 as long as there are no grids."""
         parameters = raw_parameters(self.model)
         weights = {name: parameters[name] for name in self.hooks}
-        total = next(iter(weights.values())).new_zeros(())
+        total = whole(next(iter(weights.values())).new_zeros(()))
         if not self.rate:
             return total
         for name, hook in self.hooks.items():
             if hook.is_active:
-                total = total + hook.grid.code_length(weights[name])
+                total = total + hook.grid.code_length(whole(weights[name]))
         return self.rate * total / sum(one.numel() for one in weights.values())
 
 
@@ -157,7 +158,7 @@ class EntropyConstraintController(Controller):
 
     def _weights(self) -> dict[str, Tensor]:
         parameters = raw_parameters(self.model)
-        return {name: parameters[name].detach() for name in self.hooks}
+        return {name: whole(parameters[name].detach()) for name in self.hooks}
 
     @override
     @torch.no_grad()
@@ -166,8 +167,8 @@ class EntropyConstraintController(Controller):
             _layer(name, weight, self.hooks[name]) for name, weight in self._weights().items()
         )
         sizes = [math.prod(one.shape) for one in layers]
-        whole = sum(one.bits * size for one, size in zip(layers, sizes, strict=True))
-        bits = whole / max(1, sum(sizes))
+        total = sum(one.bits * size for one, size in zip(layers, sizes, strict=True))
+        bits = total / max(1, sum(sizes))
         return EntropyStatistics(
             target_level=self.level,
             level=max(0.0, 1 - bits / DENSE_BITS),

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -111,6 +112,33 @@ def test_each_hook_on_a_weight_runs_once_in_a_step() -> None:
     network(X).sum().backward()
     assert len(calls) == 2
     assert set(calls.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"algorithm": "entropy_constraint"},
+        {"algorithm": "neuron_pruning", "params": {"align": 1, "group_lasso": 0.01}},
+    ],
+    ids=lambda item: item["algorithm"],
+)
+def test_a_loss_of_weights_is_that_of_the_plain_model(item: dict[str, Any]) -> None:
+    plain, parted = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)), sharded()
+    plain.load_state_dict({name: whole(one) for name, one in parted.state_dict().items()})
+    losses, statistics = [], []
+    for model in (plain, parted):
+        controller, _ = nncfx.create_compressed_model(model, {"compression": item}, X)
+        controller.scheduler.epoch_step()
+        losses.append(controller.loss())
+        losses[-1].backward()
+        statistics.append(controller.statistics().to_dict())
+    assert losses[0] > 0
+    torch.testing.assert_close(losses[1], losses[0])
+    assert statistics[0] == statistics[1]
+    for one, other in zip(plain.parameters(), parted.parameters(), strict=True):
+        assert (one.grad is None) == (other.grad is None)
+        if one.grad is not None:
+            torch.testing.assert_close(whole(other.grad), one.grad)
 
 
 @pytest.mark.slow  # starts processes
