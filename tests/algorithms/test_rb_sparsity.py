@@ -2,10 +2,13 @@
 
 import math
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from nncfx.algorithms.rb_sparsity.controller import RBSparsityController
 from nncfx.algorithms.rb_sparsity.mask import (
@@ -140,6 +143,41 @@ def test_gradients_in_training_are_those_of_the_sigmoid_of_the_noisy_scores() ->
     torch.manual_seed(1)
     found = torch.autograd.grad(hook(weight), (weight, hook.scores), upstream)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_inactive_mask_keeps_every_bit_and_gives_its_scores_zeros(dtype: torch.dtype) -> None:
+    weight = torch.tensor([[-0.0, 0.0, math.inf], [-1.5, 2.0, 1e-30]], dtype=dtype)
+    hook = LearnedMask(torch.ones(2, 3)).train()
+    given = weight.clone().requires_grad_()
+    found = hook(given)
+    assert found.dtype == dtype
+    assert torch.equal(found.signbit(), weight.signbit())
+    assert torch.equal(found, weight)
+    given = torch.ones(2, 3, dtype=dtype, requires_grad=True)
+    upstream = torch.arange(-2.0, 4.0).view(2, 3).to(dtype)
+    of_weight, of_scores = torch.autograd.grad(hook(given), (given, hook.scores), upstream)
+    assert torch.equal(of_weight, upstream)
+    assert torch.equal(of_scores, torch.zeros(2, 3))
+
+
+@pytest.mark.filterwarnings("ignore:The masks of rb_sparsity:UserWarning")
+def test_distributed_data_parallel_trains_from_level_zero_beyond_the_freeze(
+    tmp_path: Path,
+) -> None:
+    params = {"sparsity_target": 0.6, "sparsity_target_epoch": 1, "sparsity_freeze_epoch": 2}
+    controller = applied(sparsity_init=0.0, params=params)
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/one", rank=0, world_size=1)
+    try:
+        # as docs/past_one_machine.md has it
+        model = DistributedDataParallel(controller.model, find_unused_parameters=True)
+        for _ in range(4):
+            controller.scheduler.epoch_step()
+            for _ in range(2):
+                (model(torch.randn(4, 20)).sum() + controller.loss()).backward()
+    finally:
+        dist.destroy_process_group()
+    assert controller.level == pytest.approx(0.6)
 
 
 def test_the_gradient_of_the_loss_is_that_of_the_threshold() -> None:

@@ -148,12 +148,18 @@ class LearnedMask(nn.Module):
 
     @override
     def forward(self, weight: Tensor) -> Tensor:
-        if not self.is_active:
-            return weight
         if self.training and self.is_noisy:
             fixed = self.scores.detach()
-            kept: Tensor = _Kept.apply(weight, self.scores, logistic_noise(fixed).add_(fixed))  # type: ignore[no-untyped-call]  # torch
+            if self.is_active:
+                noisy = logistic_noise(fixed).add_(fixed)
+            else:
+                # all stay, and scores take a gradient of zeros: those that a forward does not
+                # reach, DistributedDataParallel refuses to take from the loss
+                noisy = fixed.new_full((), math.inf)
+            kept: Tensor = _Kept.apply(weight, self.scores, noisy)  # type: ignore[no-untyped-call]  # torch
             return kept
+        if not self.is_active:
+            return weight
         return weight * threshold(self.scores)
 
     def removed(self) -> int:
