@@ -39,28 +39,50 @@ class ByteCache(Cache):
 
         model.generate(tokens, cache=ByteCache(model))  # past_key_values= before 5.24
 
+    An encoder-decoder keeps those of its encoder apart, in float:
+
+        own = ByteCache(model, only_self_attention=True)
+        model.generate(tokens, cache=EncoderDecoderCache(own, DynamicCache()))
+
     Args:
         model: Of transformers, with full attention in each layer.
         format_name: "int8", symmetric, or "float8_e4m3".
+        only_self_attention: It is that part of an `EncoderDecoderCache` of transformers.
 
     Raises:
         ArgumentError: there is no such format, or the model keeps other state than keys and values
-            of all tokens: windows, chunks, or recurrent states.
+            of all tokens: windows, chunks, recurrent states, or those of an encoder.
         MissingExtraError: transformers is not installed.
     """
 
-    def __init__(self, model: nn.Module, format_name: CacheFormat = "int8") -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        format_name: CacheFormat = "int8",
+        *,
+        only_self_attention: bool = False,
+    ) -> None:
         if format_name not in _FORMATS:
             raise ArgumentError(
                 f"There is no cache format '{format_name}'."
                 f"{did_you_mean(format_name, tuple(_FORMATS))} Known are {', '.join(_FORMATS)}.",
             )
         config: Any = model.config
+        kind = type(model).__name__
+        if getattr(config, "is_encoder_decoder", False) and not only_self_attention:
+            raise ArgumentError(
+                f"{kind} has an encoder, and its cross-attention would append what it reads of it "
+                "to what the decoder keeps of its own. Pass EncoderDecoderCache(ByteCache(model, "
+                "only_self_attention=True), DynamicCache()) of transformers to generate().",
+            )
         plain = DynamicCache(config=config).layers
         other = {type(one).__name__ for one in plain} - {DynamicLayer.__name__}
+        # RWKV has a state, of which its config says nothing
+        if getattr(model, "_is_stateful", False):
+            other.add("recurrent states")
         if other:
             raise ArgumentError(
-                f"{type(model).__name__} has layers that keep more than keys and values of all "
+                f"{kind} has layers that keep more than keys and values of all "
                 f"tokens ({', '.join(sorted(other))}). Leave its cache in float.",
             )
         self._own = [ByteLayer(format_name) for _ in plain]

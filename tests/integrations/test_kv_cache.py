@@ -209,3 +209,45 @@ def test_what_does_not_fit_is_refused() -> None:
     layer = ByteLayer()
     with pytest.raises(ArgumentError, match="Write -2"):
         layer.crop(2)
+
+
+def t5() -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.T5Config(
+        vocab_size=90, d_model=64, d_kv=32, d_ff=96, num_layers=2, num_heads=2,
+        decoder_start_token_id=0, initializer_factor=4.0,
+    )  # fmt: skip
+    return transformers.T5ForConditionalGeneration(config).eval()
+
+
+def bart() -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.BartConfig(
+        vocab_size=90, d_model=64, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=96, decoder_ffn_dim=96, init_std=0.2,
+        max_position_embeddings=64, forced_eos_token_id=None,
+    )  # fmt: skip
+    return transformers.BartForConditionalGeneration(config).eval()
+
+
+@pytest.mark.parametrize("make", [t5, bart])
+def test_an_encoder_decoder_keeps_bytes_of_its_own_tokens_alone(
+    make: Callable[[], nn.Module],
+) -> None:
+    """One cache for both would hold the encoder's tokens among the decoder's."""
+    model = make()
+    with pytest.raises(ArgumentError, match=r"has an encoder.*only_self_attention=True"):
+        ByteCache(model)
+    own = ByteCache(model, only_self_attention=True)
+    both = transformers.EncoderDecoderCache(own, transformers.DynamicCache())
+    options = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+    found = model.generate(tokens(), **{NAME: both}, **options)
+    assert own.get_seq_length() == 6  # the start and all but the last
+    assert own.layers[0].keys.dtype == torch.int8
+    assert torch.equal(found, model.generate(tokens(), **options))
+
+
+def test_a_model_with_a_state_in_place_of_keys_is_refused() -> None:
+    config = transformers.RwkvConfig(vocab_size=90, hidden_size=32, num_hidden_layers=2)
+    with pytest.raises(ArgumentError, match="recurrent states"):
+        ByteCache(transformers.RwkvForCausalLM(config))
