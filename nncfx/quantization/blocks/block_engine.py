@@ -18,6 +18,7 @@ from nncfx.quantization.blocks.block_layers import (
     BlockLayers,
     find_block_layers,
     group_moments,
+    warn_left,
 )
 from nncfx.quantization.blocks.weight_formats import (
     WEIGHT_FORMATS,
@@ -47,6 +48,7 @@ __all__ = ["BlockWork", "WeightSettings", "quantize_blocks", "run_blocks"]
 _LOGGER = logging.getLogger(__name__)
 _METHODS: Final = ("round", "gptq", "hqq")
 _NAMED: Final = 3
+_LEFT: Final = "stay in float"
 
 BlockWork = Callable[[str, nn.Module, Sequence[BlockCall], Sequence[Tensor | None]], None]
 """Compresses one block in place: its name, itself, its calls, and which of their rows count."""
@@ -224,7 +226,7 @@ def quantize_block(
     if not settings.needs_data:
         return _quantize_without_data(block, settings)
     found = find_block_layers(block, calls[0])
-    _warn_float_layers(block, found)
+    warn_left(block, [one.weight for group in found.groups for one in group.layers], _LEFT)
     if settings.scales == "awq":
         _apply_scales(block, found, calls, counted, settings)
     stored: dict[str, IntegerTensor] = {}
@@ -264,6 +266,7 @@ def _quantize_without_data(block: nn.Module, settings: WeightSettings) -> dict[s
         found = codes.dequantize()
         weight.data = found.mT.contiguous() if turned else found
         stored[name] = codes
+    warn_left(block, [block.get_parameter(f"{name}.weight") for name in stored], _LEFT)
     return stored
 
 
@@ -315,19 +318,6 @@ def _warn_unscaled(kind: str) -> None:
         "1 + weight).",
         kind,
     )
-
-
-def _warn_float_layers(block: nn.Module, found: BlockLayers) -> None:
-    """Say which matrices of a block stay in float."""
-    done = {id(one.weight) for group in found.groups for one in group.layers}
-    left = [name for name, one in block.named_parameters() if one.ndim > 1 and id(one) not in done]
-    if left:
-        _LOGGER.warning(
-            "%d matrices of %s stay in float: %s%s. Taken are linear layers that run once on what "
-            "they are called with; quantize_weights takes experts and others.",
-            *(len(left), type(block).__name__, ", ".join(map(repr, left[:_NAMED]))),
-            " and more" if len(left) > _NAMED else "",
-        )
 
 
 def pack_block(block: nn.Module, stored: Mapping[str, IntegerTensor]) -> None:

@@ -1,9 +1,10 @@
 """The linear layers of a block, which of them read the same tensor, and its second moments."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,10 @@ from nncfx.quantization.preparation.layer_chains import Layer, find_layers
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import trace
 
-__all__ = ["BlockLayers", "LayerGroup", "find_block_layers", "group_moments"]
+__all__ = ["BlockLayers", "LayerGroup", "find_block_layers", "group_moments", "warn_left"]
+
+_LOGGER = logging.getLogger(__name__)
+_NAMED: Final = 3
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,23 @@ def find_block_layers(block: nn.Module, call: BlockCall) -> BlockLayers:
         for handle in handles:
             handle.remove()
     return BlockLayers(graph, tuple(LayerGroup(tuple(same)) for same in read.values()))
+
+
+def warn_left(block: nn.Module, taken: Iterable[Tensor], how: str) -> None:
+    """Say which matrices of a block were not `taken`, and their share: they `how`."""
+    done = {id(one) for one in taken}
+    matrices = {name: one for name, one in block.named_parameters() if one.ndim > 1}
+    left = [name for name, one in matrices.items() if id(one) not in done]
+    if left:
+        share = sum(matrices[name].numel() for name in left)
+        _LOGGER.warning(
+            "%d matrices of %s, %.1f %% of its weights, %s: %s%s. Taken are linear layers that "
+            "run once on what they are called with; quantize_weights takes experts and others.",
+            *(len(left), type(block).__name__),
+            100 * share / sum(one.numel() for one in matrices.values()),
+            *(how, ", ".join(map(repr, left[:_NAMED]))),
+            " and more" if len(left) > _NAMED else "",
+        )
 
 
 @final

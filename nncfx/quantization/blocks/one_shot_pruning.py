@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.quantization.blocks.block_calls import BlockCall, find_blocks
 from nncfx.quantization.blocks.block_engine import run_blocks
-from nncfx.quantization.blocks.block_layers import find_block_layers, group_moments
+from nncfx.quantization.blocks.block_layers import find_block_layers, group_moments, warn_left
 from nncfx.quantization.rounding.curvature import Choice, Curvature, curvature, replace_columns
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.model_copy import own_model
@@ -156,7 +156,9 @@ def prune_blocks(
         name: str, block: nn.Module, calls: Sequence[BlockCall], counted: Sequence[Tensor | None]
     ) -> None:
         del name
-        for group in find_block_layers(block, calls[0]).groups:
+        groups = find_block_layers(block, calls[0]).groups
+        warn_left(block, [one.weight for group in groups for one in group.layers], "stay dense")
+        for group in groups:
             (moments,) = group_moments(block, [group], calls, counted)
             known = curvature(moments, by_energy=settings.pattern is None)
             for layer in group.layers:

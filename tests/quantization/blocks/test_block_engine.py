@@ -234,8 +234,21 @@ def test_matrices_that_stay_in_float_are_told(caplog: pytest.LogCaptureFixture) 
 
     with caplog.at_level(logging.WARNING):
         packed = quantize_blocks(Chain(), [torch.randn(64, 32)], WeightSettings(group_size=32))
-    assert "1 matrices of Twice stay in float: 'again.weight'" in caplog.text
+    told = "1 matrices of Twice, 50.0 % of its weights, stay in float: 'again.weight'"
+    assert told in caplog.text
     assert isinstance(packed.steps[1].one, PackedLinear)
+
+
+def test_experts_are_told_without_data_too(caplog: pytest.LogCaptureFixture) -> None:
+    """Four experts of 3 x 96 x 64 and a router; taken is attention, 64 x (64 + 32 + 32 + 64)."""
+    torch.manual_seed(0)
+    config = transformers.MixtralConfig(**SMALL, num_local_experts=4)
+    model = transformers.MixtralForCausalLM(config).eval()
+    left = 4 * 3 * 96 * 64 + 4 * 64
+    with caplog.at_level(logging.WARNING):
+        quantize_blocks(model, (), WeightSettings(group_size=32, method="hqq"))
+    share = 100 * left / (left + 64 * 192)
+    assert f"3 matrices of MixtralDecoderLayer, {share:.1f} % of its weights, stay" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Pruning without training."""
 
+import logging
+
 import pytest
 import torch
 from torch import Tensor
@@ -90,3 +92,26 @@ def test_what_is_not_admissible_is_refused(options: dict[str, object], message: 
 def test_rows_that_the_pattern_does_not_divide_are_refused() -> None:
     with pytest.raises(ArgumentError, match="no multiple of 4"):
         smallest(torch.ones(2, 6), PruningSettings(pattern=(2, 4)))
+
+
+def test_experts_that_stay_dense_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """They are stacked in one parameter, which no linear layer of the block is."""
+    torch.manual_seed(0)
+    config = transformers.MixtralConfig(
+        vocab_size=90, hidden_size=32, intermediate_size=48, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=2, num_local_experts=4,
+    )  # fmt: skip
+    model = transformers.MixtralForCausalLM(config).eval()
+    with caplog.at_level(logging.WARNING):
+        found = prune_blocks(
+            model, [{"input_ids": torch.randint(90, (4, 16))}], PruningSettings(level=0.5)
+        )
+    block = found.model.layers[0]
+    matrices = {name: one for name, one in block.named_parameters() if one.ndim > 1}
+    dense = [name for name, one in matrices.items() if bool((one != 0).all())]
+    share = sum(matrices[name].numel() for name in dense) / sum(
+        one.numel() for one in matrices.values()
+    )
+    assert share > 0.5
+    told = f"{len(dense)} matrices of MixtralDecoderLayer, {100 * share:.1f} % of its weights"
+    assert f"{told}, stay dense: '{dense[0]}'" in caplog.text
