@@ -1,6 +1,7 @@
 """The blocks of a model, and what each is called with."""
 
 import inspect
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from nncfx.tracing import ExampleInputs, as_call
 
 __all__ = ["BlockCall", "advanced", "block_calls", "find_blocks"]
 
+_LOGGER = logging.getLogger(__name__)
+_NAMED: Final = 3
 _PARAMETER: Final = inspect.Parameter
 
 
@@ -56,7 +59,8 @@ def find_blocks(model: nn.Module, name: str | None = None) -> tuple[str, ...]:
     """Return the names of the blocks that follow one another.
 
     Args:
-        model: It holds them in one `nn.ModuleList`; of several, the one with most parameters.
+        model: It holds them in one `nn.ModuleList`; of several, the one with most parameters,
+            and the log names the others.
         name: Of that list, to choose it by hand.
 
     Raises:
@@ -82,7 +86,33 @@ def find_blocks(model: nn.Module, name: str | None = None) -> tuple[str, ...]:
             + "Write blocks= with its dotted name ('model.layers'), or use quantize_weights.",
         )
     best = max(sizes, key=lambda one: sizes[one])
+    _tell_others(model, best, sizes)
     return tuple(f"{best}.{number}" for number in range(len(lists[best])))
+
+
+def _tell_others(model: nn.Module, best: str, lists: Iterable[str]) -> None:
+    """Say which lists of blocks hold matrices beside the one that was taken."""
+    others = {best: 0}
+    for one in lists:  # what is around comes first
+        if one != best and not one.startswith(tuple(f"{seen}." for seen in others)):
+            others[one] = _weights(model.get_submodule(one))
+    shares = [
+        f"'{one}' ({100 * count / _weights(model):.1f} % of the weights)"
+        for one, count in others.items()
+        if count
+    ]
+    if shares:
+        _LOGGER.warning(
+            "%s has several lists of blocks. Taken is '%s', not %s%s. Name one by blocks= in "
+            "another call, on what this one returns.",
+            *(type(model).__name__, best, ", ".join(shares[:_NAMED])),
+            f" and {len(shares) - _NAMED} more" if len(shares) > _NAMED else "",
+        )
+
+
+def _weights(module: nn.Module) -> int:
+    """Return how many weights the matrices of a module have."""
+    return sum(one.numel() for one in module.parameters() if one.ndim > 1)
 
 
 class _AllSeen(Exception):  # noqa: N818 (no fault)
