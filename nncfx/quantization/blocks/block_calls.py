@@ -2,7 +2,7 @@
 
 import inspect
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -77,7 +77,7 @@ def find_blocks(model: nn.Module, name: str | None = None) -> tuple[str, ...]:
     sizes = {
         one: sum(each.numel() for each in module.parameters())
         for one, module in lists.items()
-        if name is not None or len({type(each) for each in module}) == 1
+        if name is not None or _repeats(module)
     }
     if not any(sizes.values()):
         raise ArgumentError(
@@ -88,6 +88,14 @@ def find_blocks(model: nn.Module, name: str | None = None) -> tuple[str, ...]:
     best = max(sizes, key=lambda one: sizes[one])
     _tell_others(model, best, sizes)
     return tuple(f"{best}.{number}" for number in range(len(lists[best])))
+
+
+def _repeats(modules: nn.ModuleList | nn.Sequential) -> bool:
+    """Return whether these can be blocks: all of a class, or in a list of several that repeat."""
+    classes = {type(one) for one in modules}
+    return len(classes) == 1 or (
+        isinstance(modules, nn.ModuleList) and len(classes) < len(modules)
+    )
 
 
 def _tell_others(model: nn.Module, best: str, lists: Iterable[str]) -> None:
@@ -119,12 +127,17 @@ class _AllSeen(Exception):  # noqa: N818 (no fault)
     pass
 
 
+class _Unlike(Exception):  # noqa: N818 (its text is a part of the error)
+    """Modules are called as no blocks are."""
+
+
 def block_calls(
     model: nn.Module, names: Sequence[str], batches: Iterable[ExampleInputs]
 ) -> list[list[BlockCall]]:
-    """Return what each block is called with, by block and batch; no block runs.
+    """Return what each block is called with, by block and batch; the first alone runs.
 
-    What enters the first block is true of it alone: the others get it, too, in its place.
+    What enters the first block is true of it alone: the others get it, too, in its place, beside
+    what else the first one returns.
 
     Raises:
         ArgumentError: there are no batches, or the blocks do not pass on a tensor.
@@ -134,16 +147,7 @@ def block_calls(
     count = 0
     for batch in batches:
         count += 1
-        for in_tuple in (False, True):
-            calls = _recorded(model, blocks, batch, in_tuple=in_tuple)
-            if len(calls) == len(blocks):
-                break
-        else:
-            raise ArgumentError(
-                f"The blocks '{names[0]}' to '{names[-1]}' do not pass one tensor from each to "
-                "the next, so they cannot be compressed one after another. Use quantize_weights.",
-            )
-        for own, call in zip(found, calls, strict=True):
+        for own, call in zip(found, _recorded(model, blocks, names, batch), strict=True):
             own.append(call)
     if not count:
         raise ArgumentError(
@@ -153,48 +157,86 @@ def block_calls(
 
 
 def _recorded(
-    model: nn.Module, blocks: Sequence[nn.Module], batch: ExampleInputs, *, in_tuple: bool
+    model: nn.Module, blocks: Sequence[nn.Module], names: Sequence[str], batch: ExampleInputs
 ) -> list[BlockCall]:
-    """Return the calls of the blocks, or fewer where the model stumbles over what they return."""
+    """Return one call of each block."""
     calls: list[BlockCall] = []
     args, kwargs = as_call(batch)
-    with _standing_in(blocks, calls, in_tuple=in_tuple), torch.no_grad():
+    reason: Exception | None = None
+    with _standing_in(blocks, calls), torch.no_grad():
         try:
             model(*args, **kwargs)
         except _AllSeen:
             pass
-        except Exception:
-            # a wrong form of what blocks return shows in any way, but behind the first
-            if not calls:
+        except Exception as error:
+            # before, or in the first block: the model does not run on this batch
+            if not calls and not isinstance(error, _Unlike):
                 raise
+            reason = error
+    if len(calls) < len(blocks):
+        raise ArgumentError(
+            f"The blocks '{names[0]}' to '{names[-1]}' do not pass one tensor from each to the "
+            f"next, so they cannot be compressed one after another ({len(calls)} of {len(blocks)} "
+            f"were called{f'; {reason}' if reason else ''}). Write blocks= with the name of "
+            "another list, or use quantize_weights.",
+        ) from reason
     return calls
 
 
 @contextmanager
-def _standing_in(
-    blocks: Sequence[nn.Module], calls: list[BlockCall], *, in_tuple: bool
-) -> Iterator[None]:
-    def record(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (as the model calls its block)
-        named = {
-            name: None if _is_cache(one) else False if name == "use_cache" else one
-            for name, one in kwargs.items()
-        }
-        given = [None if _is_cache(one) else one for one in args]
-        hidden = given.pop(0) if given else named.pop("hidden_states", None)
-        if not isinstance(hidden, Tensor) or (calls and hidden.shape != calls[0].hidden.shape):
-            raise ArgumentError("a block is called with something else")
-        calls.append(BlockCall(hidden.detach(), tuple(given), named))
-        if len(calls) == len(blocks):
-            raise _AllSeen
-        return (hidden,) if in_tuple else hidden
+def _standing_in(blocks: Sequence[nn.Module], calls: list[BlockCall]) -> Iterator[None]:
+    """Note the calls of blocks, of which the first tells in what form they return."""
+    returned: list[Any] = []
+    first = blocks[0].forward
 
-    for block in blocks:
-        block.forward = record
+    def recording(number: int) -> Callable[..., Any]:
+        def record(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (as the model calls its block)
+            call = _block_call(args, kwargs)
+            _check_next(call, number, calls)
+            if not calls:
+                returned.append(first(call.hidden, *call.args, **call.kwargs))
+            calls.append(call)
+            if len(calls) == len(blocks):
+                raise _AllSeen
+            return _passing_on(call.hidden, returned[0])
+
+        return record
+
+    for number, block in enumerate(blocks):
+        block.forward = recording(number)
     try:
         yield
     finally:
         for block in blocks:
-            del block.forward
+            vars(block).pop("forward", None)  # a block may be there twice
+
+
+def _check_next(call: BlockCall, number: int, calls: Sequence[BlockCall]) -> None:
+    if calls and call.hidden.shape != calls[0].hidden.shape:
+        raise _Unlike("what enters them differs in shape")
+    if number != len(calls):
+        raise _Unlike("they run in another order")
+
+
+def _block_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> BlockCall:
+    """Return the call of a block without its cache."""
+    named = {
+        name: None if _is_cache(one) else False if name == "use_cache" else one
+        for name, one in kwargs.items()
+    }
+    given = [None if _is_cache(one) else one for one in args]
+    hidden = given.pop(0) if given else named.pop("hidden_states", None)
+    if not isinstance(hidden, Tensor):
+        raise _Unlike("what enters them first is no tensor")
+    return BlockCall(hidden.detach(), tuple(given), named)
+
+
+def _passing_on(hidden: Tensor, returned: Any) -> Any:  # noqa: ANN401 (of any form)
+    """Return what a block returned, with `hidden` in place of the first tensor."""
+    if isinstance(returned, tuple | list) and returned:
+        parts = [_passing_on(hidden, returned[0]), *returned[1:]]
+        return parts if isinstance(returned, list) else tuple(parts)
+    return hidden
 
 
 def _is_cache(value: object) -> bool:

@@ -190,6 +190,7 @@ def run_blocks(
         return
     given = list(batches)
     with preserved(model), torch.no_grad():
+        before(names[0])  # which runs, to show what blocks return
         calls = block_calls(model, names, given)
         counted = [
             _counted(model, batch, call.hidden)
@@ -197,7 +198,8 @@ def run_blocks(
         ]
         present = calls[0]
         for number in tracked(range(len(names)), "Compressing blocks"):
-            before(names[number])
+            if number:
+                before(names[number])
             block = model.get_submodule(names[number])
             work(names[number], block, present, counted)
             if number + 1 < len(names):

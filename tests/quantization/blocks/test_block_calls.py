@@ -4,8 +4,11 @@ import logging
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from typing_extensions import override
 
+from nncfx.errors import ArgumentError
+from nncfx.quantization.blocks.block_calls import advanced, block_calls, find_blocks
 from nncfx.quantization.blocks.block_engine import WeightSettings, quantize_blocks
 
 transformers = pytest.importorskip("transformers")
@@ -39,3 +42,85 @@ def test_a_second_list_of_blocks_is_told_and_another_call_takes_it(
     assert "several lists" not in caplog.text
     linear = [name for name, one in whole.named_modules() if isinstance(one, nn.Linear)]
     assert linear == ["lm_head"]
+
+
+class Wide(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    @override
+    def forward(self, hidden_states: Tensor, bias: Tensor | None = None) -> list[object]:
+        made = torch.ones(8) if bias is None else bias
+        return [(self.layer(hidden_states) + made, "state"), made]
+
+
+class Narrow(Wide):
+    """Another class of block, with a list of its own in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.adapters = nn.ModuleList([nn.Linear(8, 1), nn.Linear(8, 1)])
+
+
+class Chain(nn.Module):
+    """Its blocks return a list of a pair and of what the first of them makes for all."""
+
+    def __init__(self, *blocks: nn.Module) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        bias = None
+        for one in self.blocks:
+            (x, state), bias = one(x, bias=bias)
+            assert state == "state"
+        return x
+
+
+def test_the_first_block_shows_what_blocks_return() -> None:
+    """Each gets what the first one made; run one by one they compute what the model does."""
+    torch.manual_seed(0)
+    model, x = Chain(Wide(), Narrow(), Wide(), Narrow()), torch.randn(3, 8)
+    names = find_blocks(model)
+    assert names == ("blocks.0", "blocks.1", "blocks.2", "blocks.3")
+    calls = block_calls(model, names, [x])
+    assert [one.kwargs["bias"] is None for (one,) in calls] == [True, False, False, False]
+    present = calls[0]
+    for name, following in zip(names, [*calls[1:], calls[-1]], strict=True):
+        present = advanced(model.get_submodule(name), present, following)
+    with torch.no_grad():
+        assert torch.equal(present[0].hidden, model(x))
+
+
+def test_why_blocks_do_not_follow_one_another_is_told() -> None:
+    class Halves(Wide):
+        @override
+        def forward(self, hidden_states: Tensor, bias: Tensor | None = None) -> list[object]:
+            raise ValueError("an odd number of tokens")
+
+    model = Chain(Halves(), Halves())
+    with pytest.raises(ValueError, match="an odd number"):  # the model's own
+        block_calls(model, find_blocks(model), [torch.randn(3, 8)])
+    model.blocks = nn.ModuleList([Wide()] * 2)
+    with pytest.raises(ArgumentError, match=r"they run in another order.*Write blocks="):
+        block_calls(model, ("blocks.0", "blocks.1"), [torch.randn(3, 8)])
+    model.blocks = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])
+    with pytest.raises(TypeError, match="bias"):
+        block_calls(model, ("blocks.0", "blocks.1"), [torch.randn(3, 8)])
+
+
+def test_blocks_of_rwkv_are_compressed() -> None:
+    """They return their state and attentions beside what they pass on."""
+    torch.manual_seed(0)
+    config = transformers.RwkvConfig(vocab_size=90, hidden_size=32, num_hidden_layers=2)
+    model = transformers.RwkvForCausalLM(config).eval()
+    batch = {"input_ids": torch.randint(90, (2, 10))}
+    small = quantize_blocks(model, [batch], WeightSettings(weights="int8", group_size=32))
+    linear = [name for name, one in small.named_modules() if isinstance(one, nn.Linear)]
+    assert linear == ["head"]
+    with torch.no_grad():
+        torch.testing.assert_close(
+            small(**batch).logits, model(**batch).logits, atol=0.05, rtol=0.05
+        )
