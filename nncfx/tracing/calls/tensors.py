@@ -50,7 +50,10 @@ def _parts(value: Any) -> Iterable[Any]:
     if isinstance(value, Mapping):
         return value.values()
     if is_dataclass(value) and not isinstance(value, type):
-        return [getattr(value, one.name) for one in fields(value)]
+        # a class may refuse to read what it has, as configs with values by layer do
+        own = getattr(value, "__dict__", {})
+        names = (one.name for one in fields(value))
+        return [own[name] if name in own else getattr(value, name) for name in names]
     return ()
 
 

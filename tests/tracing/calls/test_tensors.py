@@ -63,6 +63,26 @@ def test_fields_of_a_dataclass_come_in_order() -> None:
     assert [id(tensor) for tensor in tensors_in(Output(one, {"two": two}))] == [id(one), id(two)]
 
 
+def test_a_field_that_its_class_refuses_to_read_is_found() -> None:
+    """Configs of transformers refuse what differs by layer (Gemma 4's head_dim)."""
+
+    @dataclass
+    class Config:
+        head_dim: torch.Tensor
+
+        def __getattribute__(self, name: str) -> object:
+            if name == "head_dim":
+                raise RuntimeError("may vary across layers")
+            return super().__getattribute__(name)
+
+    @dataclass(slots=True)
+    class Slots:
+        first: torch.Tensor
+
+    one = torch.zeros(1)
+    assert tensors_in(Config(one)) == tensors_in(Slots(one)) == [one]
+
+
 def test_a_tensor_is_described_by_shape_and_dtype() -> None:
     info = describe(torch.zeros(2, 0, dtype=torch.bfloat16))
     assert (info.shape, info.dtype) == ((2, 0), "bfloat16")
