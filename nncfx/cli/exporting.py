@@ -20,7 +20,7 @@ Source = Annotated[
 ]
 Weights = Annotated[Path | None, typer.Option(help="A checkpoint that the model takes.")]
 Shapes = Annotated[
-    list[str] | None, typer.Option(help="Shape of an input: 1x3x224x224, or NAME=...")
+    list[str] | None, typer.Option(help="Shape of an input of floats: 1x3x224x224, or NAME=...")
 ]
 Target = Annotated[str, typer.Option(help="The runtime, or a JSON file that describes one.")]
 OwnTarget = Annotated[
@@ -82,7 +82,12 @@ def quantize(  # noqa: PLR0913 (each is an option of the command)
     target: Target = "onnxruntime",
     samples: Annotated[int, typer.Option(min=1, help="Examples that ranges are found on.")] = 300,
     weights_only: Annotated[
-        bool, typer.Option("--weights-only", help="Weights alone, which needs no data.")
+        bool,
+        typer.Option(
+            "--weights-only",
+            help="Weights alone, which needs no more data than what the model takes: "
+            "--input-shape, or, of token ids, the first batch of --data.",
+        ),
     ] = False,
     bits: Annotated[int, typer.Option(help="Of weights, with --weights-only: 4 or 8.")] = 8,
     input_shape: Shapes = None,
@@ -98,7 +103,7 @@ def quantize(  # noqa: PLR0913 (each is an option of the command)
         raise ArgumentError(f"--bits is {bits}; weights have 8, or with --weights-only 4.")
     if data is None and not weights_only and not is_task(model):
         raise _no_data(model)
-    batches = None if data is None or weights_only else _batches(data)
+    batches = None if data is None else _batches(data)
     source = _source(model, weights, input_shape or (), batches)
     if weights_only:
         from nncfx.quantization import quantize_weights

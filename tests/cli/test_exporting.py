@@ -79,6 +79,19 @@ def test_weights_come_from_a_checkpoint_and_the_file_is_read_again(
     assert [one["max_difference"] for one in found] == pytest.approx([1.0] * 4, rel=1e-5)
 
 
+def test_weights_of_a_model_of_token_ids_are_quantized_by_a_batch(code: str) -> None:
+    """Shapes would give floats; the table of 50 rows of 32 bytes is most of the file."""
+    assert code
+    Path("words.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "def net(): return nn.Sequential(nn.Embedding(50, 32), nn.Linear(32, 2))\n"
+        "def batches(): return [torch.randint(50, (2, 7)) for _ in range(2)]\n"
+    )
+    weights = ("--weights-only", "--data", "words.py:batches", "--output", "w.nncfx", "--json")
+    made = json.loads(run("quantize", "words.py:net", *weights))
+    assert 50 * 32 <= made["size_bytes"] < 2 * 50 * 32
+
+
 def test_mistakes_are_told(code: str) -> None:
     with pytest.raises(ArgumentError, match="says nothing of data"):
         run("quantize", code, "--input-shape", "1x32")
