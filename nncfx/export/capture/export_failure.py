@@ -54,8 +54,8 @@ def as_export_error(error: BaseException, *, model: str) -> ExportError:
         )
     return ExportError(
         f"{model} cannot be exported{where}: {type(chain[-1]).__name__}: {reason.rstrip('.')}. "
-        "Change that part of its forward; where an open axis is at fault, leave it out of "
-        "dynamic_axes, or pass dynamic_batch=False.",
+        "Change that part of its forward; where an open axis is at fault, call nncfx.export_onnx "
+        "without it in dynamic_axes, or with dynamic_batch=False.",
     )
 
 

@@ -13,8 +13,8 @@ from nncfx.export.capture.export_failure import as_export_error
 from nncfx.tracing.calls import call_numbers
 
 MEND = (
-    ". Change that part of its forward; where an open axis is at fault, leave it out of "
-    "dynamic_axes, or pass dynamic_batch=False."
+    ". Change that part of its forward; where an open axis is at fault, call nncfx.export_onnx "
+    "without it in dynamic_axes, or with dynamic_batch=False."
 )
 
 
