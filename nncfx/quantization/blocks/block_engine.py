@@ -48,7 +48,7 @@ __all__ = ["BlockWork", "WeightSettings", "quantize_blocks", "run_blocks"]
 _LOGGER = logging.getLogger(__name__)
 _METHODS: Final = ("round", "gptq", "hqq")
 _NAMED: Final = 3
-_LEFT: Final = "stay in float"
+_LEFT: Final = ("stay in float", " quantize_weights takes experts and others.")
 
 BlockWork = Callable[[str, nn.Module, Sequence[BlockCall], Sequence[Tensor | None]], None]
 """Compresses one block in place: its name, itself, its calls, and which of their rows count."""
@@ -228,7 +228,7 @@ def quantize_block(
     if not settings.needs_data:
         return _quantize_without_data(block, settings)
     found = find_block_layers(block, calls[0])
-    warn_left(block, [one.weight for group in found.groups for one in group.layers], _LEFT)
+    warn_left(block, [one.weight for group in found.groups for one in group.layers], *_LEFT)
     if settings.scales == "awq":
         _apply_scales(block, found, calls, counted, settings)
     stored: dict[str, IntegerTensor] = {}
@@ -268,7 +268,7 @@ def _quantize_without_data(block: nn.Module, settings: WeightSettings) -> dict[s
         found = codes.dequantize()
         weight.data = found.mT.contiguous() if turned else found
         stored[name] = codes
-    warn_left(block, [block.get_parameter(f"{name}.weight") for name in stored], _LEFT)
+    warn_left(block, [block.get_parameter(f"{name}.weight") for name in stored], *_LEFT)
     return stored
 
 

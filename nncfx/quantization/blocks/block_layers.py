@@ -83,8 +83,8 @@ def find_block_layers(block: nn.Module, call: BlockCall) -> BlockLayers:
     return BlockLayers(graph, tuple(LayerGroup(tuple(same)) for same in read.values()))
 
 
-def warn_left(block: nn.Module, taken: Iterable[Tensor], how: str) -> None:
-    """Say which matrices of a block were not `taken`, and their share: they `how`."""
+def warn_left(block: nn.Module, taken: Iterable[Tensor], how: str, hint: str = "") -> None:
+    """Say which matrices of a block were not `taken`, what share: they `how`; `hint` ends it."""
     done = {id(one) for one in taken}
     matrices = {name: one for name, one in block.named_parameters() if one.ndim > 1}
     left = [name for name, one in matrices.items() if id(one) not in done]
@@ -92,11 +92,12 @@ def warn_left(block: nn.Module, taken: Iterable[Tensor], how: str) -> None:
         share = sum(matrices[name].numel() for name in left)
         _LOGGER.warning(
             "%d matrices of %s, %.1f %% of its weights, %s: %s%s. Taken are linear layers that "
-            "run once on what they are called with; quantize_weights takes experts and others.",
+            "run once on what they are called with.%s",
             *(len(left), type(block).__name__),
             100 * share / sum(one.numel() for one in matrices.values()),
             *(how, ", ".join(map(repr, left[:_NAMED]))),
             " and more" if len(left) > _NAMED else "",
+            hint,
         )
 
 
