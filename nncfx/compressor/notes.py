@@ -71,8 +71,8 @@ def noise_note(
         )
     if margin is None and _lacks_noise(search):
         told.append(
-            "how far chance moves the metric is not known, since it cannot be taken of a batch "
-            "alone, so the search kept nothing of the budget in reserve. Give a 'margin'."
+            "how far chance moves the metric is not known, since it cannot be told from single "
+            "batches, so the search kept nothing of the budget in reserve. Give a 'margin'."
         )
     return " ".join(told)
 

@@ -25,8 +25,8 @@ class Judgement:
 
     Attributes:
         loss: The metric of the dense model less that of the chosen one.
-        interval: What the loss on all such data lies in, with `confidence`; None where the metric
-            cannot be taken of a batch alone.
+        interval: What the loss on all such data lies in, with `confidence`; None where that
+            cannot be told from single batches.
         confidence: Of the interval, in (0, 1). Of several models that were judged in turn, each
             shares what is left to 1.
         budget: How much loss is allowed.

@@ -2,8 +2,9 @@
 
 import functools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Any, Final, final
 
 from torch import nn
 
@@ -12,6 +13,7 @@ from nncfx.compressor.evaluation.paired_comparison import loss_of, reads_data
 from nncfx.compressor.evaluation.validation_data import Validation, examples_in
 from nncfx.errors import ArgumentError
 from nncfx.evidence.judgement import Judgement
+from nncfx.search import Difference
 
 __all__ = ["Judge", "judge_against"]
 
@@ -41,11 +43,14 @@ class Judge:
         """Return the metric on the data that choose."""
         return metric_value(self.metric, model, self.validation.chooses)
 
-    def standard_error(self, model: nn.Module) -> float | None:
-        """Return that of `metric_of(model)` against the dense model's; None if it is not known."""
-        if not self._reads_data:
-            return None
-        found = loss_of(model, self.dense, self.metric, self.validation.chooses)
+    def standard_error(self, model: nn.Module, value: float) -> float | None:
+        """Return that of `value` against the dense model's metric; None if it is not known.
+
+        Args:
+            model: a trial's.
+            value: `metric_of(model)`.
+        """
+        found = self._loss(model, self.validation.chooses, self.reference - value)
         return None if found is None else found.cautious_error
 
     @functools.cached_property
@@ -62,14 +67,10 @@ class Judge:
         """
         validation = self.validation
         value = metric_value(self.metric, model, validation.judges)
-        confidence = 1 - _DOUBT / judged
-        found = (
-            loss_of(model, self.dense, self.metric, validation.judges)
-            if self._reads_data
-            else None
-        )
+        loss, confidence = self.dense_metric - value, 1 - _DOUBT / judged
+        found = self._loss(model, validation.judges, loss)
         return Judgement(
-            loss=self.dense_metric - value,
+            loss=loss,
             interval=None if found is None else found.interval(confidence),
             confidence=confidence,
             budget=self.budget,
@@ -78,6 +79,11 @@ class Judge:
             data=validation.data,
             judged=judged,
         ), value
+
+    def _loss(self, model: nn.Module, batches: Iterable[Any], loss: float) -> Difference | None:
+        if not self._reads_data:
+            return None
+        return loss_of(model, self.dense, self.metric, batches, loss=loss)
 
     @functools.cached_property
     def _examples(self) -> int:

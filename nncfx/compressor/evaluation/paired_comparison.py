@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -14,35 +15,61 @@ from nncfx.search import Difference, paired_difference
 
 __all__ = ["loss_of", "reads_data"]
 
+# What a metric grows by where it sees a batch twice: a mean, a root or an F1 score is the same.
+_MEAN: Final = 1.0
+_SUM: Final = 2.0
+
 
 def loss_of(
-    model: nn.Module, dense: nn.Module, metric: Metric, batches: Iterable[Any]
+    model: nn.Module, dense: nn.Module, metric: Metric, batches: Iterable[Any], *, loss: float
 ) -> Difference | None:
-    """Return by how much the metric of `model` is below that of `dense`, on the same batches.
+    """Return by how much the metric of `model` is below that of `dense`, and how surely.
 
     Both see a batch before the next is read, so that batches may come in any order. Accuracy is
-    compared example by example; another metric batch by batch, weighted by examples.
+    compared example by example. Any other metric is compared batch by batch: each batch tells
+    what all would, or, where the metric is a sum, its part of it.
+
+    Args:
+        model: what has lost.
+        dense: what it is compared with.
+        metric: higher is better.
+        batches: what both metrics were counted on.
+        loss: metric of `dense` less that of `model` on all batches.
 
     Returns:
-        The difference, positive where the model is worse; None where the metric cannot be taken
-        of a batch alone, or there are fewer than two of what is compared.
+        The difference, `loss` on the batches, positive where the model is worse; None where the
+        metric cannot be taken of a batch alone, grows with the data but is no sum, or there are
+        fewer than two of what is compared.
+
+    Source: Wolter, Introduction to Variance Estimation, 2nd edition, 2007, section 2.2: random
+        groups, here the batches, around the estimate of them all.
     """
     differences: list[float] = []
     weights: list[float] = []
+    growth = _MEAN if metric is accuracy else None
     for batch in batches:
         if metric is accuracy:
             found = _by_example(model, dense, batch)
         else:
             try:
-                found = [metric_value(metric, one, [batch]) for one in (dense, model)]
+                before, after = (metric_value(metric, one, [batch]) for one in (dense, model))
+                if growth is None and before != 0:
+                    growth = round(metric_value(metric, dense, [batch, batch]) / before, 3)
             except ArgumentError:
                 return None
-            found = [found[0] - found[1]]
+            found = [before - after]
         differences += found
         weights += [_weight(batch, len(found))] * len(found)
-    if len(differences) < 2 or not all(map(math.isfinite, differences)):  # noqa: PLR2004 (no spread)
+    count = len(differences)
+    is_told = growth in (_MEAN, _SUM) and all(map(math.isfinite, [loss, *differences]))
+    if count < 2 or not is_told:  # noqa: PLR2004 (no spread)
         return None
-    return paired_difference(differences, weights=weights, of_shares=metric is accuracy)
+    if growth == _SUM:
+        parts = paired_difference([count * difference for difference in differences])
+    else:
+        parts = paired_difference(differences, weights=weights, of_shares=metric is accuracy)
+    bias = (loss - parts.mean) / math.sqrt(count - 1)
+    return replace(parts, mean=loss, standard_error=math.hypot(parts.standard_error, bias))
 
 
 def reads_data(metric: Metric, model: nn.Module, value: float) -> bool:

@@ -63,8 +63,8 @@ class Trials:
         threshold: The metric that the search asks for.
         reference: The metric of the dense model.
         stop_hopeless: Whether trials without prospect of the threshold end early.
-        standard_error: Tells that of a model's metric against the dense model's; None where the
-            budget has a margin of its own, and noise is not looked at.
+        standard_error: Tells, of a model and its metric, that of the metric against the dense
+            model's; None where the budget has a margin of its own, and noise is not looked at.
         executor: What evaluates several trials at the same time, if anything does.
     """
 
@@ -77,7 +77,7 @@ class Trials:
     threshold: float
     reference: float
     stop_hopeless: bool
-    standard_error: Callable[[nn.Module], float | None] | None = None
+    standard_error: Callable[[nn.Module, float], float | None] | None = None
     executor: Executor | None = None
 
     def run(self, plan: TrialPlan) -> Measurement:
@@ -165,7 +165,9 @@ class Trials:
         # step 0 of every recovery is compression without training: direct, if it began dense
         start = plan.start
         details |= {"direct_metric": metrics[0]} if start is None else {"start": start.name}
-        error = None if self.standard_error is None else self.standard_error(recovered.model)
+        error = None
+        if self.standard_error is not None:
+            error = self.standard_error(recovered.model, recovered.metric)
         return Measurement(
             metric=recovered.metric,
             objective=self._objective(candidate),

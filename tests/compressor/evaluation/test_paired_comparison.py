@@ -1,6 +1,7 @@
 """Two models on the same batches."""
 
 import math
+import statistics
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -8,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from nncfx.compressor.evaluation.metrics import accuracy
+from nncfx.compressor.evaluation.metrics import Metric, accuracy
 from nncfx.compressor.evaluation.paired_comparison import loss_of, reads_data
+from nncfx.search import Difference
 
 
 class Scores(nn.Module):
@@ -36,7 +38,7 @@ DENSE, MODEL = Scores({1, 2}), Scores({2, 3, 4, 5})
 
 
 def test_accuracy_is_compared_image_by_image_in_any_order() -> None:
-    found = loss_of(MODEL, DENSE, accuracy, Shuffled())
+    found = loss_of(MODEL, DENSE, accuracy, Shuffled(), loss=2 / 40)
     assert found is not None
     assert found.mean == pytest.approx(2 / 40)
     # three lost, one gained: Bonett and Price's formula
@@ -57,22 +59,87 @@ def test_positions_of_one_example_are_one_unit() -> None:
             return scores
 
     batch = torch.zeros(6, 3), torch.zeros(6, 10, dtype=torch.long)
-    found = loss_of(Positions(7), Positions(9), accuracy, [batch])
+    found = loss_of(Positions(7), Positions(9), accuracy, [batch], loss=0.2)
     assert found is not None
     assert (found.units, found.mean) == (6, pytest.approx(0.2))
 
 
-def test_another_metric_is_compared_batch_by_batch() -> None:
-    def right(model: nn.Module, loader: Iterable[Any]) -> float:
-        batches = list(loader)
-        found = [(model(x).argmax(1) == y).float().mean() for x, y in batches]
-        return float(torch.stack(found).mean())
+def wrong(model: nn.Module, loader: Iterable[Any]) -> list[float]:
+    return [float(model(x).argmax(1).ne(y).sum()) for x, y in loader]
 
-    rows = torch.arange(40)
-    batches = [(part, torch.zeros_like(part)) for part in rows.split([10, 10, 20])]
-    found = loss_of(MODEL, DENSE, right, batches)
+
+def count(model: nn.Module, loader: Iterable[Any]) -> float:
+    return -sum(wrong(model, loader))
+
+
+def mean_of_batches(model: nn.Module, loader: Iterable[Any]) -> float:
+    found = wrong(model, loader)
+    return -sum(found) / len(found)
+
+
+def root(model: nn.Module, loader: Iterable[Any]) -> float:
+    batches = list(loader)
+    return -math.sqrt(sum(wrong(model, batches)) / sum(len(x) for x, _ in batches))
+
+
+def norm(model: nn.Module, loader: Iterable[Any]) -> float:
+    return -math.sqrt(sum(wrong(model, loader)))
+
+
+def in_parts(*sizes: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    rows = torch.arange(sum(sizes))
+    return [(part, torch.zeros_like(part)) for part in rows.split(sizes)]
+
+
+WORSE = Scores({1, 2, 11, 12, 13, 21, 25, 26, 27, 28})
+ONE_EACH = Scores({1, 11, 25, 39})
+
+
+def lost(metric: Metric, batches: list[Any]) -> tuple[float, Difference | None]:
+    """Return what the metric of WORSE is below that of ONE_EACH, and how surely."""
+    loss = metric(ONE_EACH, batches) - metric(WORSE, batches)
+    return loss, loss_of(WORSE, ONE_EACH, metric, batches, loss=loss)
+
+
+def test_the_error_of_a_mean_over_batches_is_that_of_the_mean() -> None:
+    """One, two, four and minus one more are wrong in the four batches."""
+    _, found = lost(mean_of_batches, in_parts(10, 10, 10, 10))
     assert found is not None
-    assert (found.units, found.mean) == (3, pytest.approx(2 / 40))
+    assert (found.units, found.mean) == (4, pytest.approx(1.5))
+    # deviations -0.5, 0.5, 2.5, -2.5: a variance of 13 / 3, and a fourth of it for the mean
+    assert found.standard_error == pytest.approx(math.sqrt(13 / 3 / 4))
+
+
+@pytest.mark.parametrize("sizes", [(10, 10, 10, 10), (11, 10, 9, 10)])
+def test_the_error_of_a_sum_over_batches_is_that_of_the_sum(sizes: tuple[int, ...]) -> None:
+    """It was told of the mean of the batches: a loss of 74 lay between 1.8 and 2.8, and surely."""
+    loss, found = lost(count, in_parts(*sizes))
+    assert found is not None
+    assert (loss, found.mean) == (6, pytest.approx(6))
+    each = [
+        more - less
+        for more, less in zip(
+            wrong(WORSE, in_parts(*sizes)), wrong(ONE_EACH, in_parts(*sizes)), strict=True
+        )
+    ]
+    # a sum of four has four times their variance
+    assert found.standard_error == pytest.approx(2 * statistics.stdev(each))
+
+
+def test_an_interval_holds_the_loss_of_a_metric_that_is_no_mean_of_batches() -> None:
+    """Random groups around the whole: the variance is sum (d_i - loss)^2 / (n (n - 1))."""
+    batches = in_parts(10, 10, 10, 10)
+    loss, found = lost(root, batches)
+    assert found is not None
+    each = [root(ONE_EACH, [batch]) - root(WORSE, [batch]) for batch in batches]
+    assert found.mean == pytest.approx(loss)
+    assert statistics.mean(each) != pytest.approx(loss, rel=0.01)
+    square = sum((one - loss) ** 2 for one in each) / (4 * 3)
+    assert found.standard_error == pytest.approx(math.sqrt(square))
+
+
+def test_a_metric_that_grows_with_the_data_and_is_no_sum_has_no_error() -> None:
+    assert lost(norm, in_parts(10, 10, 10, 10))[1] is None
 
 
 def test_a_metric_that_takes_no_single_batch_has_no_error() -> None:
@@ -81,7 +148,7 @@ def test_a_metric_that_takes_no_single_batch_has_no_error() -> None:
             raise ValueError("needs both classes")
         return 0.5
 
-    assert loss_of(MODEL, DENSE, whole, [(torch.arange(4), torch.zeros(4).long())] * 2) is None
+    assert loss_of(MODEL, DENSE, whole, in_parts(4, 4), loss=0.0) is None
 
 
 def test_a_metric_that_judges_by_data_of_its_own_is_found_out() -> None:
