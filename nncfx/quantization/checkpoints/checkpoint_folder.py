@@ -13,7 +13,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from nncfx.errors import StorageError
-from nncfx.storage.formats.whole_file import write_whole, writing
+from nncfx.storage.checksum import crc32
+from nncfx.storage.formats.whole_file import open_file, write_whole, writing
 from nncfx.untrusted import read_json
 
 __all__ = ["ShardWriter", "Shards"]
@@ -23,6 +24,8 @@ _INDEX: Final = "model.safetensors.index.json"
 _SINGLE: Final = "model.safetensors"
 _SETTINGS: Final = "nncfx"
 """The key in a shard's metadata under which the settings stand that made it."""
+_PART: Final = 1 << 20
+"""Bytes that are in memory while a checksum is made."""
 
 
 @final
@@ -35,16 +38,16 @@ class Shards:
         Raises:
             StorageError: there is neither, or they are damaged.
         """
-        self._folder = Path(folder)
+        self.folder = Path(folder)
         self._files: dict[str, Path] = dict(self._found())
 
     def _found(self) -> Iterator[tuple[str, Path]]:
-        index = self._folder / _INDEX
+        index = self.folder / _INDEX
         if not index.exists():
-            single = self._folder / _SINGLE
+            single = self.folder / _SINGLE
             if not single.exists():
                 raise StorageError(
-                    f"'{self._folder}' has neither {_INDEX} nor {_SINGLE}. Pass the folder of a "
+                    f"'{self.folder}' has neither {_INDEX} nor {_SINGLE}. Pass the folder of a "
                     "model that save_pretrained wrote.",
                 )
             with _opened(single) as file:
@@ -60,12 +63,25 @@ class Shards:
         for name, file_name in places.items():
             if Path(str(file_name)).name != file_name:
                 raise StorageError(f"'{index}' names the file '{file_name}' outside its folder.")
-            yield name, self._folder / file_name
+            yield name, self.folder / file_name
 
     @property
     def names(self) -> tuple[str, ...]:
         """Of all tensors."""
         return tuple(self._files)
+
+    def checksum(self) -> str:
+        """Return that of the config and of all files, each of which is read.
+
+        Raises:
+            StorageError: one of them cannot be read.
+        """
+        found = 0
+        for path in (self.folder / "config.json", *sorted(set(self._files.values()))):
+            with open_file(path) as file:
+                while part := file.read(_PART):
+                    found = crc32(part, found)
+        return f"{found:08x}"
 
     def read(self, name: str) -> Tensor:
         """Return a tensor.
@@ -74,7 +90,7 @@ class Shards:
             StorageError: it is missing, or its file is damaged.
         """
         if name not in self._files:
-            raise StorageError(f"'{self._folder}' has no tensor '{name}'. Copy the model again.")
+            raise StorageError(f"'{self.folder}' has no tensor '{name}'. Copy the model again.")
         with _opened(self._files[name]) as file:
             try:
                 tensor: Tensor = file.get_tensor(name)
@@ -93,40 +109,67 @@ def _opened(path: Path) -> Any:  # noqa: ANN401 (safetensors has no types)
         raise StorageError(f"'{path}' cannot be read ({error}). Copy it again.") from error
 
 
+def _settings(shard: Path) -> dict[str, Any] | None:
+    """Return by what a shard was made, or None where nothing says so."""
+    with _opened(shard) as file:
+        text = (file.metadata() or {}).get(_SETTINGS, "")
+    try:
+        found = read_json(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
 @final
 class ShardWriter:
     """Writes a folder of shards, one for each part of a model; what is there is not made again.
 
-    Each shard is written whole or not at all and holds the settings that made it, so that a run
-    that was killed goes on behind its last whole shard.
+    Each shard is written whole or not at all and holds the settings that made it, with a checksum
+    of the model it was made of, so that a run that was killed goes on behind its last whole shard.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], settings: Mapping[str, Any]) -> None:
-        """Write into `folder`, which is made, by `settings`, which JSON can hold."""
+    def __init__(
+        self, folder: str | os.PathLike[str], source: Shards, settings: Mapping[str, Any]
+    ) -> None:
+        """Write into `folder`, which is made, what becomes of `source` by `settings`, as JSON.
+
+        Raises:
+            StorageError: `folder` holds weights of anything else, which programs might read.
+        """
         self.folder = Path(folder)
-        self._settings = json.dumps(settings, sort_keys=True)
+        self._source = source
+        if self.folder.resolve() == source.folder.resolve():
+            raise StorageError(f"'{folder}' holds the model itself. Write into an empty folder.")
+        own = {**settings, "source": source.checksum()}
+        self._settings: dict[str, Any] = json.loads(json.dumps(own))
         self.folder.mkdir(parents=True, exist_ok=True)
+        for path in sorted(self.folder.glob("*.safetensors")):
+            self._check(path)
+
+    def _check(self, path: Path) -> None:
+        own, other = self._settings, _settings(path)
+        if other is None:
+            raise StorageError(
+                f"'{path}' is of another model, and programs might read it. Write into an empty "
+                "folder.",
+            )
+        unlike = [
+            f"{key} was {other.get(key)} and is {own.get(key)}"
+            for key in sorted(own.keys() | other.keys())
+            if own.get(key) != other.get(key)
+        ]
+        if unlike:
+            raise StorageError(
+                f"'{path}' was made by other settings: {', '.join(unlike)} (source and batches: "
+                "their checksums). Go on with the same, or write into an empty folder.",
+            )
 
     def _path(self, part: str) -> Path:
         return self.folder / f"model-{part}.safetensors"
 
     def has(self, part: str) -> bool:
-        """Return whether the shard of `part` is there.
-
-        Raises:
-            StorageError: it was made by other settings.
-        """
-        path = self._path(part)
-        if not path.exists():
-            return False
-        with _opened(path) as file:
-            made_by = (file.metadata() or {}).get(_SETTINGS)
-        if made_by != self._settings:
-            raise StorageError(
-                f"'{path}' was made by the settings {made_by}, and these are {self._settings}. "
-                "Go on with the same, or write into an empty folder.",
-            )
-        return True
+        """Return whether the shard of `part` is there."""
+        return self._path(part).exists()
 
     def read(self, part: str) -> dict[str, Tensor]:
         """Return the tensors of a shard that is there."""
@@ -140,20 +183,21 @@ class ShardWriter:
             StorageError: it cannot be written.
         """
         whole = {name: one.detach().cpu().contiguous() for name, one in tensors.items()}
+        metadata = {"format": "pt", _SETTINGS: json.dumps(self._settings)}
         with writing(self._path(part)) as draft:
-            save_file(whole, draft, metadata={"format": "pt", _SETTINGS: self._settings})
+            save_file(whole, draft, metadata=metadata)
         _LOGGER.info("'%s' is written.", self._path(part))
 
-    def finish(self, source: Path, config: Mapping[str, Any]) -> None:
-        """Write the index and the config, and copy what else `source` has but weights.
+    def finish(self, config: Mapping[str, Any]) -> None:
+        """Write the index and the config, and copy what else the source has but weights.
 
         Args:
-            source: The folder of the model in float.
             config: Is added to the model's own.
 
         Raises:
             StorageError: something cannot be read or written.
         """
+        source = self._source.folder
         places: dict[str, str] = {}
         total = 0
         for path in sorted(self.folder.glob("model-*.safetensors")):

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, final
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 from typing_extensions import override
 
 from nncfx.errors import ArgumentError, did_you_mean
@@ -20,8 +21,9 @@ from nncfx.quantization.blocks.block_engine import (
 )
 from nncfx.quantization.checkpoints.checkpoint_folder import Shards, ShardWriter
 from nncfx.quantization.checkpoints.layouts import LAYOUTS, Layout
+from nncfx.storage.checksum import crc32
 from nncfx.storage.models.integer_tensor import IntegerTensor
-from nncfx.tracing import ExampleInputs
+from nncfx.tracing import ExampleInputs, as_call
 
 __all__ = ["empty_model", "quantize_checkpoint"]
 
@@ -47,7 +49,8 @@ def quantize_checkpoint(
 
     Args:
         source: A folder with config.json and safetensors, as `save_pretrained` writes it.
-        target: A folder; with shards of the same settings it is gone on with.
+        target: A folder without weights; with shards of the same settings, made of the same model
+            and batches, it is gone on with.
         batches: Inputs of the model, as `quantize_blocks` takes them.
         settings: How.
         layout: Which program's tensors: compressed-tensors' (vLLM, transformers), or GPTQ's,
@@ -59,7 +62,7 @@ def quantize_checkpoint(
 
     Raises:
         ArgumentError: the layout has no place for the format, or the model has no blocks.
-        StorageError: a file cannot be read or written, or shards of other settings are there.
+        StorageError: a file cannot be read or written, or `target` holds other weights.
         CompressionError: what a layer reads is not finite.
     """
     chosen = settings or WeightSettings()
@@ -70,15 +73,15 @@ def quantize_checkpoint(
     model, dtype = empty_model(own)
     names = find_blocks(model, blocks)
     loader = _Loader(model, shards, dtype)
-    told = dataclasses.asdict(chosen) | {"layout": layout, "blocks": list(names)}
-    writer = ShardWriter(target, told)
+    given = list(batches) if chosen.needs_data else None
+    told = {"layout": layout, "blocks": names, "batches": _checksum(given or ())}
+    writer = ShardWriter(target, shards, dataclasses.asdict(chosen) | told)
     prefixes = tuple(f"{name}." for name in names)
     if not writer.has(_REST):  # before the model holds it as well
         outside = [name for name in shards.names if not _in_blocks(name, prefixes)]
         writer.write(_REST, {name: shards.read(name) for name in outside})
     loader.load(lambda name: not name.startswith(prefixes))
     run = _Run(loader, writer, written, chosen)
-    given = batches if chosen.needs_data else None
     run_blocks(model, names, given, run.work, before=run.before, after=run.after)
     ignored = [
         name
@@ -86,8 +89,19 @@ def quantize_checkpoint(
         if isinstance(one, nn.Linear) and not name.startswith(prefixes)
     ]
     group = chosen.group_size if chosen.weights != "mxfp4" else 32
-    writer.finish(own, written.config(chosen.weights, group, ignored))
+    writer.finish(written.config(chosen.weights, group, ignored))
     return Path(target)
+
+
+def _checksum(batches: Iterable[ExampleInputs]) -> str:
+    """Return that of all tensors."""
+    found = 0
+    for one in pytree.tree_leaves([as_call(batch) for batch in batches]):
+        if isinstance(one, Tensor):
+            values = one.detach().cpu().reshape(-1)
+            found = crc32(f"{one.dtype} {tuple(one.shape)}".encode(), found)
+            found = crc32(values.view(torch.uint8).numpy(), found)
+    return f"{found:08x}"
 
 
 def _in_blocks(name: str, prefixes: tuple[str, ...]) -> bool:

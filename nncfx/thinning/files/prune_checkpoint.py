@@ -49,7 +49,8 @@ def prune_checkpoint(
 
     Args:
         source: A folder with config.json and safetensors, as `save_pretrained` writes it.
-        target: A folder; with shards of the same settings it is gone on with.
+        target: A folder without weights; with shards of the same settings, made of the same model,
+            it is gone on with.
         level: Fraction of the groups of each set that goes, in [0, 1); at least one stays.
         criterion: How a group's weights are scored, as for `group_scores`.
         align: Neurons that stay are a multiple of this, if any go.
@@ -60,7 +61,7 @@ def prune_checkpoint(
     Raises:
         ArgumentError: `level` or `criterion` is none, or the config has no number for the widths
             of a layer that loses channels.
-        StorageError: a file cannot be read or written, or shards of other settings are there.
+        StorageError: a file cannot be read or written, or `target` holds other weights.
         CompressionError: a score is NaN.
     """
     own, shards = Path(source), Shards(source)
@@ -92,14 +93,14 @@ def prune_checkpoint(
     cut = Cut(entries_of(channels, gone))
     _check(own, cut, changes, shards, channels)
     told = {"pruned": level, "criterion": str(criterion), "align": align}
-    writer = ShardWriter(target, told)
+    writer = ShardWriter(target, shards, told)
     parts: dict[str, list[str]] = {}
     for name in shards.names:
         parts.setdefault(_part(name), []).append(name)
     for part, names in parts.items():
         if not writer.has(part):
             writer.write(part, {name: _kept(cut, name, weights[name]) for name in names})
-    writer.finish(own, changes)
+    writer.finish(changes)
     return Path(target)
 
 

@@ -37,16 +37,52 @@ def test_missing_tensors_and_damaged_files_are_told(tmp_path: Path) -> None:
         shards.read("w")
 
 
+def source(folder: Path, value: float = 1) -> Shards:
+    folder.mkdir()
+    save_file({"w": torch.full((2,), value)}, folder / "model.safetensors")
+    (folder / "config.json").write_text("{}")
+    return Shards(folder)
+
+
 def test_a_shard_is_there_and_told_once_it_is_whole(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    writer = ShardWriter(tmp_path / "made", {"bits": 4})
+    writer = ShardWriter(tmp_path / "made", source(tmp_path / "float"), {"bits": 4})
     assert not writer.has("one")
     writer.write("one", {"w": torch.arange(3)})
     assert "model-one.safetensors' is written" in caplog.text
     assert writer.has("one")
     assert writer.read("one")["w"].tolist() == [0, 1, 2]
     assert [one.name for one in (tmp_path / "made").iterdir()] == ["model-one.safetensors"]
-    with pytest.raises(StorageError, match="was made by the settings"):
-        ShardWriter(tmp_path / "made", {"bits": 8}).has("one")
+
+
+def test_shards_of_other_settings_or_of_another_model_are_not_gone_on_with(tmp_path: Path) -> None:
+    old, new = source(tmp_path / "old"), source(tmp_path / "new", 2)
+    ShardWriter(tmp_path / "made", old, {"bits": 4}).write("one", {"w": torch.arange(3)})
+    assert ShardWriter(tmp_path / "made", old, {"bits": 4}).has("one")
+    with pytest.raises(StorageError, match=r"other settings: bits was 4 and is 8 .*empty folder"):
+        ShardWriter(tmp_path / "made", old, {"bits": 8})
+    with pytest.raises(StorageError, match=r"other settings: source was \w{8} and is \w{8} "):
+        ShardWriter(tmp_path / "made", new, {"bits": 4})
+    (old.folder / "config.json").write_text('{"model_type": "llama"}')
+    with pytest.raises(StorageError, match="other settings: source was"):
+        ShardWriter(tmp_path / "made", old, {"bits": 4})
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model-00001-of-00002.safetensors"])
+@pytest.mark.parametrize("metadata", [{}, {"format": "pt"}, {"nncfx": "[]"}, {"nncfx": "{"}])
+def test_a_folder_with_the_weights_of_another_model_is_refused(
+    name: str, metadata: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "made").mkdir()
+    save_file({"w": torch.ones(2)}, tmp_path / "made" / name, metadata=metadata)
+    with pytest.raises(StorageError, match=f"{name}' is of another model.*empty folder"):
+        ShardWriter(tmp_path / "made", source(tmp_path / "float"), {"bits": 4})
+
+
+def test_the_folder_of_the_model_itself_is_refused(tmp_path: Path) -> None:
+    shards = source(tmp_path / "float")
+    with pytest.raises(StorageError, match="holds the model itself"):
+        ShardWriter(tmp_path / "made" / ".." / "float", shards, {"bits": 4})
+    assert len(list(shards.folder.iterdir())) == 2

@@ -185,8 +185,10 @@ def test_tied_models_and_models_of_one_file_are_read(tmp_path: Path) -> None:
 def test_shards_of_other_settings_are_not_gone_on_with(tmp_path: Path) -> None:
     source = saved(llama(), tmp_path / "float")
     quantize_checkpoint(source, tmp_path / "q", batches(), SETTINGS)
-    with pytest.raises(StorageError, match=r"was made by the settings .*write into an empty"):
+    with pytest.raises(StorageError, match=r"weights was uint4 and is int4 .*write into an empty"):
         quantize_checkpoint(source, tmp_path / "q", batches(), WeightSettings(group_size=32))
+    with pytest.raises(StorageError, match=r"other settings: batches was"):
+        quantize_checkpoint(source, tmp_path / "q", batches()[1:], SETTINGS)
 
 
 @pytest.mark.parametrize(

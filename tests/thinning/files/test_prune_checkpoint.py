@@ -83,11 +83,15 @@ def test_as_many_heads_stay_as_the_config_allows(tmp_path: Path) -> None:
         assert read.config.intermediate_size == 96 - int(96 * level)
 
 
-def test_a_run_goes_on_with_the_same_settings_alone(tmp_path: Path) -> None:
+def test_a_run_goes_on_with_the_same_settings_and_model_alone(tmp_path: Path) -> None:
     source = saved(llama(), tmp_path / "float")
     prune_checkpoint(source, tmp_path / "thin", 0.5)
-    with pytest.raises(StorageError, match="made by the settings"):
+    with pytest.raises(StorageError, match=r"pruned was 0\.5 and is 0\.25"):
         prune_checkpoint(source, tmp_path / "thin", 0.25)
+    tuned = llama()
+    tuned.get_parameter("model.norm.weight").data *= 2
+    with pytest.raises(StorageError, match="other settings: source was"):
+        prune_checkpoint(saved(tuned, tmp_path / "tuned"), tmp_path / "thin", 0.5)
 
 
 def test_a_model_whose_config_has_no_number_for_its_widths_is_refused(tmp_path: Path) -> None:
