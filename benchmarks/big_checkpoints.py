@@ -48,7 +48,7 @@ def make(folder: Path, chosen: argparse.Namespace) -> None:
         architectures=["LlamaForCausalLM"],
     )
     config.save_pretrained(folder)
-    shapes = {name: one.shape for name, one in empty_model(folder)[0].named_parameters()}
+    shapes = {name: one.shape for name, one in empty_model(folder).named_parameters()}
     parts: dict[str, list[str]] = {}
     for name in shapes:
         parts.setdefault(".".join(name.split(".")[:3]), []).append(name)
@@ -75,7 +75,7 @@ def memory(kind: str) -> float:
 def step(name: str, source: Path, target: Path) -> dict[str, float]:
     """Do one step here, and return what it took."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
-    count = sum(one.numel() for one in empty_model(source)[0].parameters())
+    count = sum(one.numel() for one in empty_model(source).parameters())
     before, start, work = memory("VmRSS"), time.perf_counter(), time.process_time()
     if name == "prune":
         prune_checkpoint(source, target, 0.25, align=128)

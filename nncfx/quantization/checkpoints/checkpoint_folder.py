@@ -83,6 +83,33 @@ class Shards:
                     found = crc32(part, found)
         return f"{found:08x}"
 
+    def check(self, tensors: Mapping[str, Tensor]) -> None:
+        """Compare names and shapes with those of a model without weights.
+
+        Args:
+            tensors: Its state; parameters on "meta" have to be in the files, by any name.
+
+        Raises:
+            StorageError: one is missing or has another shape.
+        """
+        held = {name: one for name, one in tensors.items() if name in self._files}
+        for name, one in held.items():
+            with _opened(self._files[name]) as file:
+                found = file.get_slice(name).get_shape()
+            if found != list(one.shape):
+                raise StorageError(
+                    f"'{name}' is {found} in '{self._files[name]}', and {list(one.shape)} by "
+                    f"'{self.folder}/config.json'. Copy both again.",
+                )
+        known = {id(one) for one in held.values()}
+        for name, one in tensors.items():
+            if one.is_meta and id(one) not in known:
+                raise StorageError(
+                    f"'{self.folder}' has no tensor '{name}'. If transformers reads the folder, "
+                    "whose tensors then have other names than in memory, load the model and use "
+                    "quantize_blocks, or structure_pruning and thin. Else copy it again.",
+                )
+
     def read(self, name: str) -> Tensor:
         """Return a tensor.
 

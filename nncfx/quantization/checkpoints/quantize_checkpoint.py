@@ -70,9 +70,10 @@ def quantize_checkpoint(
     chosen = dataclasses.replace(chosen, half_scales=chosen.half_scales or written.half_scales)
     own = Path(source)
     shards = Shards(own)
-    model, dtype = empty_model(own)
+    model = empty_model(own)
+    shards.check(model.state_dict(keep_vars=True))
     names = find_blocks(model, blocks)
-    loader = _Loader(model, shards, dtype)
+    loader = _Loader(model, shards)
     given = list(batches) if chosen.needs_data else None
     told = {"layout": layout, "blocks": names, "batches": _checksum(given or ())}
     writer = ShardWriter(target, shards, dataclasses.asdict(chosen) | told)
@@ -208,8 +209,8 @@ class _EmptyOnMeta(TorchFunctionMode):
         return func(*args, **given)
 
 
-def empty_model(source: Path, **changes: int) -> tuple[nn.Module, torch.dtype]:
-    """Return the model of a folder with its buffers, but without weights; and their dtype.
+def empty_model(source: Path, **changes: int) -> nn.Module:
+    """Return the model of a folder with its buffers, but without weights.
 
     Args:
         source: With the config.
@@ -222,31 +223,34 @@ def empty_model(source: Path, **changes: int) -> tuple[nn.Module, torch.dtype]:
     with _EmptyOnMeta():
         make: Callable[..., nn.Module] = AutoModelForCausalLM.from_config
         model = make(config, dtype=dtype)
-    return model.eval(), dtype
+    return model.eval()
 
 
 @final
 class _Loader:
     """Puts tensors of shards into the parameters of a model, and takes them out again."""
 
-    def __init__(self, model: nn.Module, shards: Shards, dtype: torch.dtype) -> None:
-        self._model, self._shards, self._dtype = model, shards, dtype
+    def __init__(self, model: nn.Module, shards: Shards) -> None:
+        self._model, self._shards = model, shards
+        self._held = frozenset(shards.names)
 
     def load(self, is_asked: Callable[[str], bool]) -> None:
-        """Read the parameters (and buffers that files hold) of these names."""
-        tied: dict[int, nn.Parameter] = {}
-        held = set(self._shards.names)
-        for name, parameter in list(self._model.named_parameters(remove_duplicate=False)):
-            if not is_asked(name):
-                continue
-            if name in held:
-                value = self._shards.read(name).to(parameter.dtype)
-                tied[id(parameter)] = nn.Parameter(value, requires_grad=False)
-        for name, parameter in list(self._model.named_parameters(remove_duplicate=False)):
-            if id(parameter) in tied:
-                self._put(name, tied[id(parameter)])
-            elif is_asked(name) and parameter.is_meta:
-                self._shards.read(name)  # tells which one is missing
+        """Read the parameters and buffers of these names that the files hold."""
+        tensors = self._model.state_dict(keep_vars=True)
+        read = {
+            id(one): self._read(name, one)
+            for name, one in tensors.items()
+            if is_asked(name) and name in self._held
+        }
+        for name, one in tensors.items():
+            if id(one) in read:
+                self._put(name, read[id(one)])
+
+    def _read(self, name: str, own: Tensor) -> Tensor:
+        value = self._shards.read(name)
+        if not isinstance(own, nn.Parameter):
+            return value  # routers have biases in float32 whatever the model is
+        return nn.Parameter(value.to(own.dtype), requires_grad=False)
 
     def forget(self, prefix: str) -> None:
         """Free the parameters whose names begin with `prefix`."""
@@ -254,6 +258,6 @@ class _Loader:
             if name.startswith(prefix):
                 self._put(name, nn.Parameter(parameter.to("meta"), requires_grad=False))
 
-    def _put(self, name: str, parameter: nn.Parameter) -> None:
+    def _put(self, name: str, tensor: Tensor) -> None:
         module, _, own = name.rpartition(".")
-        setattr(self._model.get_submodule(module), own, parameter)
+        setattr(self._model.get_submodule(module), own, tensor)

@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from nncfx.channels import analyze_channels
-from nncfx.errors import ArgumentError, StorageError
+from nncfx.errors import ArgumentError
 from nncfx.graph.channel_entries import entries_of
 from nncfx.graph.channels import Channels, GroupSet
 from nncfx.quantization.checkpoints.checkpoint_folder import Shards, ShardWriter
@@ -65,7 +65,8 @@ def prune_checkpoint(
         CompressionError: a score is NaN.
     """
     own, shards = Path(source), Shards(source)
-    model, _ = empty_model(own)
+    model = empty_model(own)
+    shards.check(model.state_dict(keep_vars=True))
     channels = analyze_channels(model, {"input_ids": torch.ones(1, _WORDS, dtype=torch.long)})
     config: Any = model.config
     kinds = [_field(one, config) for one in channels.prunable]
@@ -172,12 +173,8 @@ def _check(
 
     Raises:
         ArgumentError: it has others.
-        StorageError: shards lack a tensor.
     """
-    before, after = (all_tensors(empty_model(source, **one)[0]) for one in ({}, changes))
-    for name in cut.names:
-        if name not in shards.names and not _is_tied(name, before, shards):
-            raise StorageError(f"'{source}' has no tensor '{name}'. Copy the model again.")
+    before, after = (all_tensors(empty_model(source, **one)) for one in ({}, changes))
     for name in set(shards.names) & before.keys():
         shape = list(before[name].shape)
         found = cut.shape(name, shape) if name in cut.names else shape
@@ -187,10 +184,6 @@ def _check(
                 f"layers of {len(channels.prunable)} sets lose unlike numbers of channels. Load "
                 "the model, and use structure_pruning and nncfx.thin.",
             )
-
-
-def _is_tied(name: str, tensors: Mapping[str, Tensor], shards: Shards) -> bool:
-    return any(tensors.get(one) is tensors[name] for one in shards.names)
 
 
 def _kept(cut: Cut, name: str, tensor: Tensor) -> Tensor:

@@ -37,6 +37,16 @@ def test_missing_tensors_and_damaged_files_are_told(tmp_path: Path) -> None:
         shards.read("w")
 
 
+def test_files_that_do_not_fit_the_model_of_the_config_are_told(tmp_path: Path) -> None:
+    shards = source(tmp_path / "float")
+    tied = torch.empty(2, device="meta")
+    shards.check({"w": tied, "v": tied, "buffer": torch.ones(3)})
+    with pytest.raises(StorageError, match=r"'w' is \[2\] in '.*', and \[3, 2\] by '.*config"):
+        shards.check({"w": torch.empty(3, 2, device="meta")})
+    with pytest.raises(StorageError, match=r"no tensor 'v'\. If transformers .*quantize_blocks"):
+        shards.check({"w": torch.empty(2, device="meta"), "v": tied})
+
+
 def source(folder: Path, value: float = 1) -> Shards:
     folder.mkdir()
     save_file({"w": torch.full((2,), value)}, folder / "model.safetensors")

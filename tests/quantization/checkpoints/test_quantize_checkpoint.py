@@ -148,10 +148,10 @@ def test_no_more_than_one_block_is_in_memory(
     seen: list[nn.Module] = []
     real_model, real = module.empty_model, module.quantize_block
 
-    def empty(folder: Path) -> tuple[nn.Module, torch.dtype]:
+    def empty(folder: Path) -> nn.Module:
         made = real_model(folder)
-        seen.append(made[0])
-        assert all(one.is_meta for one in made[0].parameters() if one.ndim > 1)
+        seen.append(made)
+        assert all(one.is_meta for one in made.parameters() if one.ndim > 1)
         return made
 
     def counted(block: nn.Module, *rest: object) -> object:
@@ -180,6 +180,46 @@ def test_tied_models_and_models_of_one_file_are_read(tmp_path: Path) -> None:
     source = saved(llama(tie_word_embeddings=True), tmp_path / "float", "1GB")
     target = quantize_checkpoint(source, tmp_path / "q", batches(), SETTINGS)
     assert "lm_head.weight" not in tensors(target)
+
+
+@pytest.mark.skipif(not hasattr(transformers, "Gemma4TextConfig"), reason="it is newer")
+def test_buffers_are_read_and_written(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = transformers.Gemma4TextConfig(
+        vocab_size=90, hidden_size=64, intermediate_size=96, num_hidden_layers=2, head_dim=32,
+        global_head_dim=32, num_attention_heads=2, num_key_value_heads=1, pad_token_id=0,
+        layer_types=["sliding_attention", "full_attention"], hidden_size_per_layer_input=0,
+    )  # fmt: skip
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    for layer in model.model.layers:
+        layer.layer_scalar.fill_(0.25)
+    source = saved(model, tmp_path / "float")
+    held = tensors(quantize_checkpoint(source, tmp_path / "q", batches(), SETTINGS))
+    assert held["model.layers.0.layer_scalar"].tolist() == [0.25]
+    packed = quantize_blocks(model, batches(), SETTINGS)
+    for name, layer in packed.named_modules():
+        if isinstance(layer, PackedLinear):
+            codes = words(held[f"{name}.weight_packed"], 4, 1)
+            assert torch.equal(codes, layer.integers().values.long()), name
+
+
+def test_a_config_of_another_width_is_refused(tmp_path: Path) -> None:
+    source = saved(llama(), tmp_path / "float")
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps(config | {"intermediate_size": 192}))
+    with pytest.raises(StorageError, match=r"is \[96, 64\] in '.*', and \[192, 64\] by"):
+        quantize_checkpoint(source, tmp_path / "q", batches(), SETTINGS)
+    assert not (tmp_path / "q").exists()
+
+
+def test_a_model_whose_file_has_other_names_is_told_of_the_way(tmp_path: Path) -> None:
+    config = transformers.MixtralConfig(
+        vocab_size=90, hidden_size=64, intermediate_size=96, num_hidden_layers=1,
+        num_attention_heads=4, num_key_value_heads=2, num_local_experts=2,
+    )  # fmt: skip
+    source = saved(transformers.AutoModelForCausalLM.from_config(config), tmp_path / "float")
+    with pytest.raises(StorageError, match=r"other names than in memory, load the model"):
+        quantize_checkpoint(source, tmp_path / "q", batches(), SETTINGS)
 
 
 def test_shards_of_other_settings_are_not_gone_on_with(tmp_path: Path) -> None:
