@@ -18,6 +18,9 @@ _SIGN_BIT: Final = 8
 
 _EXPONENT_BIAS: Final = 127
 
+ModulesBySize = Mapping[int | None, list[str]]
+"""Names by how many weights share a scale; None where each row has its own."""
+
 
 def pack_words(codes: Tensor, bits: int) -> Tensor:
     """Return unsigned codes in words of 32 bits along the last axis, the first one lowest.
@@ -56,18 +59,20 @@ class Layout:
         name: As users write it.
         formats: Of weights that it can hold (`weight_formats.WEIGHT_FORMATS`).
         tensors: Gives the tensors of a matrix, o x i, by the last part of their names.
-        config: Gives what the model's config says, from the format, the group size, and the
-            modules that stay in float.
+        config: Gives what the model's config says, from the format, the names of quantized
+            modules by the size of their groups, and the linear modules that stay in float.
         read: The inverse of `tensors`, with the shape and dtype of the matrix.
         half_scales: Whether scales are float16 whatever the model is.
+        one_size: Whether all groups of a model have one size.
     """
 
     name: str
     formats: tuple[str, ...]
     tensors: Callable[[IntegerTensor], Mapping[str, Tensor]]
-    config: Callable[[str, int | None, list[str]], Mapping[str, Any]]
+    config: Callable[[str, ModulesBySize, list[str]], Mapping[str, Any]]
     read: Callable[[Mapping[str, Tensor], tuple[int, int], torch.dtype], IntegerTensor]
     half_scales: bool = False
+    one_size: bool = False
 
     def check(self, weights: str, group_size: int | None) -> None:
         """Refuse a format that the layout has no place for.
@@ -183,7 +188,7 @@ def _packed_floats(codes: Tensor) -> Tensor:
 
 
 def _compressed_tensors_config(
-    weights: str, group_size: int | None, ignored: list[str]
+    weights: str, modules: ModulesBySize, ignored: list[str]
 ) -> dict[str, Any]:
     is_float = weights in {"float8_e4m3", "mxfp4"}
     kind = {"mxfp4": "mxfp4-pack-quantized", "float8_e4m3": "naive-quantized"}
@@ -191,23 +196,25 @@ def _compressed_tensors_config(
         "num_bits": 8 if weights in {"int8", "float8_e4m3"} else 4,
         "type": "float" if is_float else "int",
         "symmetric": weights != "uint4",
-        "strategy": "channel" if group_size is None else "group",
-        "group_size": group_size,
         "dynamic": False,
     }
     if weights == "mxfp4":
         given |= {"scale_dtype": "torch.uint8", "zp_dtype": "torch.uint8"}
-    scheme = {
-        "targets": ["Linear"],
-        "weights": given,
-        "format": kind.get(weights, "pack-quantized"),
-    }
+    schemes = [
+        {
+            "targets": ["Linear"] if len(modules) == 1 else names,
+            "weights": given
+            | {"strategy": "channel" if size is None else "group", "group_size": size},
+            "format": kind.get(weights, "pack-quantized"),
+        }
+        for size, names in modules.items()
+    ]
     return {
         "quantization_config": {
             "quant_method": "compressed-tensors",
             "format": kind.get(weights, "pack-quantized"),
             "quantization_status": "compressed",
-            "config_groups": {"group_0": scheme},
+            "config_groups": {f"group_{number}": one for number, one in enumerate(schemes)},
             "ignore": ignored,
         }
     }
@@ -241,12 +248,13 @@ def _read_gptq(
     return _integers(codes, parts["scales"].T, zeros.T, bits, dtype)
 
 
-def _gptq_config(weights: str, group_size: int | None, ignored: list[str]) -> dict[str, Any]:
+def _gptq_config(weights: str, modules: ModulesBySize, ignored: list[str]) -> dict[str, Any]:
+    size = next(iter(modules), None)
     return {
         "quantization_config": {
             "quant_method": "gptq",
             "bits": 8 if weights == "int8" else 4,
-            "group_size": -1 if group_size is None else group_size,
+            "group_size": -1 if size is None else size,
             "desc_act": False,
             "sym": weights != "uint4",
             "checkpoint_format": "gptq",
@@ -273,6 +281,7 @@ LAYOUTS: Final[dict[str, Layout]] = {
             _gptq_config,
             _read_gptq,
             half_scales=True,
+            one_size=True,
         ),
     )
 }

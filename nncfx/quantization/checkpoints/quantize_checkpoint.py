@@ -19,6 +19,7 @@ from nncfx.quantization.blocks.block_engine import (
     quantize_block,
     run_blocks,
 )
+from nncfx.quantization.blocks.weight_formats import WEIGHT_FORMATS
 from nncfx.quantization.checkpoints.checkpoint_folder import Shards, ShardWriter
 from nncfx.quantization.checkpoints.layouts import LAYOUTS, Layout
 from nncfx.storage.checksum import crc32
@@ -61,7 +62,8 @@ def quantize_checkpoint(
         `target`.
 
     Raises:
-        ArgumentError: the layout has no place for the format, or the model has no blocks.
+        ArgumentError: the layout has no place for the format or for groups of several sizes, or
+            the model has no blocks.
         StorageError: a file cannot be read or written, or `target` holds other weights.
         CompressionError: what a layer reads is not finite.
     """
@@ -87,10 +89,12 @@ def quantize_checkpoint(
     ignored = [
         name
         for name, one in model.named_modules()
-        if isinstance(one, nn.Linear) and not name.startswith(prefixes)
+        if isinstance(one, nn.Linear) and name not in run.sizes
     ]
-    group = chosen.group_size if chosen.weights != "mxfp4" else 32
-    writer.finish(written.config(chosen.weights, group, ignored))
+    by_size: dict[int | None, list[str]] = {}
+    for name, size in sorted(run.sizes.items()):  # shards have another order
+        by_size.setdefault(size, []).append(name)
+    writer.finish(written.config(chosen.weights, by_size, ignored))
     return Path(target)
 
 
@@ -121,7 +125,12 @@ def _layout(name: str, settings: WeightSettings) -> Layout:
 
 @final
 class _Run:
-    """What is done with each block: read, quantize, write, forget."""
+    """What is done with each block: read, quantize, write, forget.
+
+    Attributes:
+        sizes: How many weights share a scale, by the name of each quantized matrix; None where
+            each row has its own.
+    """
 
     def __init__(
         self, loader: "_Loader", writer: ShardWriter, layout: Layout, settings: WeightSettings
@@ -129,6 +138,7 @@ class _Run:
         self._loader, self._writer = loader, writer
         self._layout, self._settings = layout, settings
         self._present = ""
+        self.sizes: dict[str, int | None] = {}
 
     def before(self, name: str) -> None:
         self._present = name
@@ -142,7 +152,7 @@ class _Run:
         counted: Sequence[Tensor | None],
     ) -> None:
         if self._writer.has(name):
-            _restore(block, name, self._writer.read(name), self._layout)
+            self._note(name, _restore(block, name, self._writer.read(name), self._layout))
             return
         stored = quantize_block(block, calls, counted, self._settings)
         turned = [own for own in stored if type(block.get_submodule(own)) is not nn.Linear]
@@ -152,7 +162,21 @@ class _Run:
                 f"layout '{self._layout.name}' has a place for nn.Linear alone. Use "
                 "quantize_blocks and export_onnx.",
             )
+        self._note(name, stored)
         self._writer.write(name, self._tensors(name, block, stored))
+
+    def _note(self, name: str, stored: Mapping[str, IntegerTensor]) -> None:
+        asked = WEIGHT_FORMATS[self._settings.weights].group or self._settings.group_size
+        for own, one in stored.items():
+            width = one.values.shape[1]
+            size = one.values.numel() // one.scale.numel()
+            self.sizes[f"{name}.{own}"] = None if size == width != asked else size
+            if self._layout.one_size and len(set(self.sizes.values())) > 1:
+                raise ArgumentError(
+                    f"'{name}.{own}' has groups of {size}, and layers before it have others, as "
+                    f"{asked} does not divide all widths; the layout '{self._layout.name}' has "
+                    "one group_size. Pass one that divides all, or layout='compressed-tensors'.",
+                )
 
     def _tensors(
         self, name: str, block: nn.Module, stored: Mapping[str, IntegerTensor]
@@ -172,8 +196,10 @@ class _Run:
         self._loader.forget(f"{self._present}.")
 
 
-def _restore(block: nn.Module, name: str, tensors: Mapping[str, Tensor], layout: Layout) -> None:
-    """Give a block the weights that its shard holds."""
+def _restore(
+    block: nn.Module, name: str, tensors: Mapping[str, Tensor], layout: Layout
+) -> dict[str, IntegerTensor]:
+    """Give a block the weights that its shard holds; return the quantized ones."""
     own = block.state_dict()
     state: dict[str, Tensor] = {}
     matrices: dict[str, dict[str, Tensor]] = {}
@@ -184,11 +210,13 @@ def _restore(block: nn.Module, name: str, tensors: Mapping[str, Tensor], layout:
         else:
             module, _, part = key.rpartition(".")
             matrices.setdefault(module, {})[part] = one
+    stored: dict[str, IntegerTensor] = {}
     for module, parts in matrices.items():
         like = own[f"{module}.weight"]
-        integers = layout.read(parts, (like.shape[0], like.shape[1]), like.dtype)
-        state[f"{module}.weight"] = integers.dequantize()
+        stored[module] = layout.read(parts, (like.shape[0], like.shape[1]), like.dtype)
+        state[f"{module}.weight"] = stored[module].dequantize()
     block.load_state_dict(state)
+    return stored
 
 
 @final

@@ -111,6 +111,62 @@ def test_transformers_reads_compressed_tensors_and_gives_the_same_logits(
     torch.testing.assert_close(found.float(), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_rows_that_the_group_does_not_divide_are_read_with_the_groups_that_they_have(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("compressed_tensors")
+    # 64 divides 128, and of 96 only 32
+    model = llama(hidden_size=96, intermediate_size=128, head_dim=24)
+    source = saved(model, tmp_path / "float")
+    settings = WeightSettings(group_size=64)
+    target = quantize_checkpoint(source, tmp_path / "q", batches(), settings)
+    config = (target / "config.json").read_text()
+    groups = json.loads(config)["quantization_config"]["config_groups"].values()
+    sizes = {one["weights"]["group_size"]: one["targets"] for one in groups}
+    assert sizes[64] == [f"model.layers.{number}.mlp.down_proj" for number in range(3)]
+    assert {32, 64} == sizes.keys()
+    assert len(sizes[32]) == 3 * 6
+    read = transformers.AutoModelForCausalLM.from_pretrained(target).eval()
+    packed = quantize_blocks(model, batches(), settings)
+    with torch.no_grad():
+        found, expected = (one(**batches()[0]).logits for one in (read, packed))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    # and when all blocks are read back
+    quantize_checkpoint(source, target, batches(), settings)
+    assert (target / "config.json").read_text() == config
+    with pytest.raises(ArgumentError, match=r"down_proj' has groups of 64, .*has one group_size"):
+        quantize_checkpoint(source, tmp_path / "gptq", batches(), settings, layout="gptq")
+
+
+def test_gptq_says_the_one_size_that_the_groups_have(tmp_path: Path) -> None:
+    source = saved(llama(hidden_size=96, head_dim=24), tmp_path / "float")
+    settings = WeightSettings(group_size=64)
+    target = quantize_checkpoint(source, tmp_path / "q", batches(), settings, layout="gptq")
+    config = json.loads((target / "config.json").read_text())["quantization_config"]
+    assert config["group_size"] == 32
+
+
+def test_linear_layers_of_blocks_that_stay_in_float_are_told(tmp_path: Path) -> None:
+    pytest.importorskip("compressed_tensors")
+    torch.manual_seed(0)
+    config = transformers.BartConfig(
+        vocab_size=90, d_model=64, decoder_layers=2, decoder_attention_heads=4,
+        decoder_ffn_dim=96, max_position_embeddings=32,
+    )  # fmt: skip
+    model = transformers.BartForCausalLM(config).eval()
+    settings = WeightSettings(group_size=32)
+    target = quantize_checkpoint(saved(model, tmp_path / "f"), tmp_path / "q", batches(), settings)
+    told = json.loads((target / "config.json").read_text())["quantization_config"]["ignore"]
+    # a decoder alone never runs its attention to an encoder
+    cross = [one for one, _ in model.named_modules() if ".encoder_attn." in one]
+    assert sorted(told) == sorted([*cross, "lm_head"])
+    read = transformers.AutoModelForCausalLM.from_pretrained(target).eval()
+    packed = quantize_blocks(model, batches(), settings)
+    with torch.no_grad():
+        found, expected = (one(**batches()[0]).logits for one in (read, packed))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_a_run_that_is_killed_at_any_block_goes_on_and_ends_with_the_same_tensors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
