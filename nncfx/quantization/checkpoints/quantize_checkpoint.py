@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from typing_extensions import override
 
-from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.errors import ArgumentError, StorageError, did_you_mean, error_text
 from nncfx.quantization.blocks.block_calls import BlockCall, find_blocks
 from nncfx.quantization.blocks.block_engine import (
     WeightSettings,
@@ -243,10 +243,21 @@ def empty_model(source: Path, **changes: int) -> nn.Module:
     Args:
         source: With the config.
         changes: Of the config.
+
+    Raises:
+        StorageError: the config is missing or damaged.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(source, **changes)
+    try:
+        config = AutoConfig.from_pretrained(source)
+    except Exception as error:  # each config has errors of its own
+        raise StorageError(
+            f"transformers cannot read '{source}/config.json' ({error_text(error)}). Copy it "
+            "again.",
+        ) from error
+    for name, value in changes.items():
+        setattr(config, name, value)
     dtype = config.dtype if isinstance(config.dtype, torch.dtype) else torch.float32
     with _EmptyOnMeta():
         make: Callable[..., nn.Module] = AutoModelForCausalLM.from_config

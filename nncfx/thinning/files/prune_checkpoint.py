@@ -1,5 +1,6 @@
 """Prune a checkpoint by structure from shards to shards: one layer of the model is in memory."""
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from nncfx.tracing.calls.module_walk import all_tensors
 
 __all__ = ["prune_checkpoint"]
 
+_LOGGER = logging.getLogger(__name__)
 _WORDS: Final = 8
 """Length of the sentence on which the model is traced."""
 
@@ -78,7 +80,7 @@ def prune_checkpoint(
     ]
     if _KEYS in kinds:
         heads = [at for at, kind in enumerate(kinds) if kind == _KEYS]
-        count = _heads_allowed(config, int(keep[heads[0]].sum()))
+        count = _heads_allowed(own, config, int(keep[heads[0]].sum()))
         for at in heads:
             keep[at] = largest(scores[at], count)
     gone = {
@@ -148,22 +150,38 @@ def _field(group_set: GroupSet, config: Any) -> str:  # noqa: ANN401 (of transfo
 
 def _head_changes(config: Any, keys: int) -> dict[str, int]:  # noqa: ANN401 (of transformers)
     """Return what a config says of `keys` heads of keys and values."""
-    ratio = getattr(config, _HEADS) // getattr(config, _KEYS)
-    return {_KEYS: keys, _HEADS: keys * ratio, "head_dim": config.head_dim}
+    heads = getattr(config, _HEADS)
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return {_KEYS: keys, _HEADS: keys * heads // getattr(config, _KEYS), "head_dim": width}
 
 
-def _heads_allowed(config: Any, keys: int) -> int:  # noqa: ANN401 (of transformers)
+def _heads_allowed(source: Path, config: Any, keys: int) -> int:  # noqa: ANN401 (of transformers)
     """Return the least number of heads of keys and values, from `keys` on, that `config` allows.
 
-    transformers checks a config as it is read, not as an attribute is set.
+    transformers checks a config as it is read, not as an attribute is set. Models that have no
+    `head_dim` make wider heads of fewer, and have as many weights as before.
     """
-    for count in range(keys, getattr(config, _KEYS)):
+    most = int(getattr(config, _KEYS))
+    found = most
+    for count in range(keys, most):
+        changes = _head_changes(config, count)
         try:
-            type(config).from_dict({**config.to_dict(), **_head_changes(config, count)})
+            type(config).from_dict({**config.to_dict(), **changes})
         except Exception:  # noqa: BLE001, S112 (each config has errors of its own)
             continue
-        return count
-    return int(getattr(config, _KEYS))
+        if _size(source, changes) < _size(source, {}):
+            found = count
+        break
+    if found > keys:
+        _LOGGER.warning(
+            "%d of %d heads of keys and values stay, not %d: a %s has no place for that number.",
+            *(found, most, keys, type(config).__name__),
+        )
+    return found
+
+
+def _size(source: Path, changes: Mapping[str, int]) -> int:
+    return sum(one.numel() for one in empty_model(source, **changes).parameters())
 
 
 def _check(

@@ -310,6 +310,17 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
         quantize_checkpoint(tmp_path, tmp_path / "q", batches(), SETTINGS)
 
 
+@pytest.mark.parametrize(
+    "config",
+    [None, "{", "[]", '{"model_type": "lama"}', '{"model_type": "llama", "vocab_size": "a"}'],
+)
+def test_a_missing_or_damaged_config_is_told(config: str | None, tmp_path: Path) -> None:
+    place = saved(llama(num_hidden_layers=1), tmp_path / "float") / "config.json"
+    place.unlink() if config is None else place.write_text(config)
+    with pytest.raises(StorageError, match=r"transformers cannot read '.*/config.json' \(\w+"):
+        quantize_checkpoint(place.parent, tmp_path / "q", batches(), SETTINGS)
+
+
 @pytest.mark.parametrize("layout", ["gptq", "compressed-tensors"])
 def test_hqq_needs_no_batches(layout: str, tmp_path: Path) -> None:
     """The zero points are whole numbers, as both layouts hold them."""

@@ -83,6 +83,41 @@ def test_as_many_heads_stay_as_the_config_allows(tmp_path: Path) -> None:
         assert read.config.intermediate_size == 96 - int(96 * level)
 
 
+def small(family: str) -> nn.Module:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=90, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+        num_attention_heads=8, num_key_value_heads=4, pad_token_id=0,
+    )  # fmt: skip
+    model: nn.Module = transformers.AutoModelForCausalLM.from_config(config)
+    return model.eval()
+
+
+def test_heads_go_where_the_config_says_their_width_only_by_that_of_the_model(
+    tmp_path: Path,
+) -> None:
+    model = small("Qwen2")
+    target = prune_checkpoint(saved(model, tmp_path / "float"), tmp_path / "thin", 0.5)
+    read = transformers.AutoModelForCausalLM.from_pretrained(target).eval()
+    assert (read.config.num_attention_heads, read.config.num_key_value_heads) == (4, 2)
+    assert read.get_parameter("model.layers.0.self_attn.o_proj.weight").shape == (64, 4 * 8)
+    channels, weights = analyze_channels(model, sentence()), dict(model.named_parameters())
+    scores = group_scores(channels, weights, normalize=False)
+    keep = [keep_groups([one], 0.5, scope="local")[0] for one in scores]
+    zero_groups(channels, keep, weights)
+    with torch.no_grad():
+        torch.testing.assert_close(read(**sentence()).logits, model(**sentence()).logits)
+
+
+def test_heads_of_models_without_a_width_of_heads_stay_and_it_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = prune_checkpoint(saved(small("StableLm"), tmp_path / "f"), tmp_path / "thin", 0.5)
+    assert "4 of 4 heads of keys and values stay, not 2: a StableLmConfig has" in caplog.text
+    read = transformers.AutoModelForCausalLM.from_pretrained(target)
+    assert (read.config.num_attention_heads, read.config.intermediate_size) == (8, 64)
+
+
 def test_a_run_goes_on_with_the_same_settings_and_model_alone(tmp_path: Path) -> None:
     source = saved(llama(), tmp_path / "float")
     prune_checkpoint(source, tmp_path / "thin", 0.5)
