@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from nncfx.compressor import Compressor
-from nncfx.compressor.evaluation.metrics import metric_name, metric_value
+from nncfx.compressor.evaluation.metrics import finite_metric, metric_name
 from nncfx.errors import (
     ArgumentError,
     MachineError,
@@ -341,7 +341,7 @@ def _exported(
             say(f"not timed: {error}")
     elif task.config.data is not None:
         judges = task.data.test or task.data.validation
-        facts["exported_metric"] = metric_value(task.metric, model, judges)
+        facts["exported_metric"] = finite_metric(task.metric, model, judges, "exported")
     return model, facts
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from nncfx.compressor import Metric, accuracy
-from nncfx.compressor.preflight import first_batch
+from nncfx.compressor.preflight import check_loaders, first_batch
 from nncfx.config import Section
 from nncfx.config.option import options_of
 from nncfx.errors import ArgumentError, ConfigError, NNCFXError, did_you_mean, error_text
@@ -88,6 +88,7 @@ class Task:
 
         Raises:
             ConfigError: there is no section 'data', or what it names makes no loaders.
+            ArgumentError: a loader can be read only once, is empty, or gives no pairs.
         """
         section = self.config.data
         if section is None:
@@ -102,6 +103,10 @@ class Task:
                 "loaders {'train': ..., 'validation': ...}, with 'test' if there is one; or a "
                 "tuple of them in this order.",
             )
+        given = {name: loader for name, loader in made.items() if loader is not None}
+        check_loaders(given)
+        for name, loader in given.items():
+            first_batch(name, loader)
         return Data(**made)
 
     @property

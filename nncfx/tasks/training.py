@@ -14,7 +14,8 @@ from torch import nn
 from nncfx.compressor import machine_facts, version_facts
 from nncfx.compressor.build_evidence import model_facts
 from nncfx.compressor.evaluation.examples import one_example
-from nncfx.compressor.evaluation.metrics import metric_name, metric_value
+from nncfx.compressor.evaluation.metrics import finite_metric, metric_name
+from nncfx.compressor.preflight import check_training_step
 from nncfx.compressor.trials.candidate_timer import CandidateTimer
 from nncfx.controllers import CompressionStage
 from nncfx.errors import ArgumentError, MissingExtraError
@@ -66,7 +67,9 @@ def train_task(task: Task, folder: Path, say: Say) -> Trained:
     torch.manual_seed(train.seed)
     dense = task.model()
     judges = data.test or data.validation
-    before = metric_value(task.metric, dense, judges)
+    if train.epochs:
+        check_training_step(dense, data.train, task.criterion)
+    before = finite_metric(task.metric, dense, judges, "dense")
     say(f"dense: {metric_name(task.metric)} {before:.4f}")
     torch.manual_seed(train.seed)
     controller, network = create_compressed_model(
@@ -102,7 +105,7 @@ def train_task(task: Task, folder: Path, say: Say) -> Trained:
         recipes: tuple[ThinRecipe, ...] = (thinned.recipe,)
     else:
         model, error, recipes = controller.strip().eval(), None, ()
-    after = metric_value(task.metric, model, judges)
+    after = finite_metric(task.metric, model, judges, "compressed")
     say(f"compressed: {metric_name(task.metric)} {after:.4f}")
     return Trained(
         dense=dense, model=model, metrics=(before, after), max_error=error, recipes=recipes

@@ -43,6 +43,27 @@ def only_training():
     return {"train": data()["train"]}
 
 
+def two_batches():
+    return data()["train"][:2]
+
+
+def named_batches():
+    found = [{"x": x, "y": y} for x, y in data()["train"]]
+    return {"train": found, "validation": found}
+
+
+def once():
+    return {"train": iter(data()["train"]), "validation": data()["validation"]}
+
+
+def of_one(outputs):
+    return outputs.sum()
+
+
+def not_a_number(model, loader):
+    return float("nan")
+
+
 def no_model():
     return 7
 

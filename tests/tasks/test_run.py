@@ -163,6 +163,24 @@ def test_training_prunes_quantizes_and_exports(write: Write, tmp_path: Path) -> 
     assert "exporting for openvino" in said  # as it is quantized
 
 
+def test_a_metric_that_is_no_number_ends_a_run_before_its_training(
+    write: Write, tmp_path: Path
+) -> None:
+    path = write(compression=PRUNE, train={"epochs": 1}, metric="net.py:not_a_number")
+    with pytest.raises(ArgumentError, match="'not_a_number' of the dense model is nan"):
+        run_task(read_task(path), tmp_path / "out")
+    assert not (tmp_path / "out" / "report.html").exists()
+    assert run_status(tmp_path / "out").done == 0
+
+
+def test_a_criterion_of_another_signature_is_told_before_the_training(
+    write: Write, tmp_path: Path
+) -> None:
+    path = write(compression=PRUNE, train={"epochs": 1, "criterion": "net.py:of_one"})
+    with pytest.raises(ArgumentError, match="criterion does not take the outputs"):
+        run_task(read_task(path), tmp_path / "out")
+
+
 def test_a_schedule_without_an_end_is_told(write: Write, tmp_path: Path) -> None:
     params = {"schedule": "polynomial", "sparsity_target": 0.8, "sparsity_target_epoch": 50}
     path = write(

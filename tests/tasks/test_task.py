@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from nncfx.errors import ConfigError, StorageError
+from nncfx.errors import ArgumentError, ConfigError, StorageError
 from nncfx.tasks import read_task
 
 Write = Callable[..., Path]
@@ -69,6 +69,22 @@ def test_a_fault_is_told_with_its_key(write: Write, sections: object, message: s
         task = read_task(write(**sections))
         task.model()
         _ = task.data, task.criterion, task.metric
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("two_batches", "first batch of train is a Tensor; a batch is a pair"),
+        ("named_batches", "first batch of train is a dict with the keys 'x', 'y'; a batch is a"),
+        ("once", "train is a list_iterator, which is used up after one pass"),
+    ],
+)
+def test_loaders_that_give_no_pairs_again_and_again_are_refused(
+    write: Write, data: str, message: str
+) -> None:
+    task = read_task(write(export={}, data=f"net.py:{data}"))
+    with pytest.raises(ArgumentError, match=message):
+        _ = task.example_inputs
 
 
 def test_keys_that_a_search_would_not_read_are_refused(

@@ -1,17 +1,15 @@
 """Judges models against the dense one: the noise of a trial, and the loss of the winner."""
 
 import functools
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, final
 
 from torch import nn
 
-from nncfx.compressor.evaluation.metrics import Metric, metric_name, metric_value
+from nncfx.compressor.evaluation.metrics import Metric, finite_metric, metric_value
 from nncfx.compressor.evaluation.paired_comparison import loss_of, reads_data
 from nncfx.compressor.evaluation.validation_data import Validation, examples_in
-from nncfx.errors import ArgumentError
 from nncfx.evidence.judgement import Judgement
 from nncfx.search import Difference
 
@@ -56,7 +54,7 @@ class Judge:
     @functools.cached_property
     def dense_metric(self) -> float:
         """The metric of the dense model on the data that judge."""
-        return metric_value(self.metric, self.dense, self.validation.judges)
+        return finite_metric(self.metric, self.dense, self.validation.judges, "dense")
 
     def judgement(self, model: nn.Module, judged: int) -> tuple[Judgement, float]:
         """Return what the data that judge say of `model`, and its metric on them.
@@ -102,12 +100,7 @@ def judge_against(
     Raises:
         ArgumentError: the metric of the dense model is not finite on the data that choose.
     """
-    reference = metric_value(metric, dense, validation.chooses)
-    if not math.isfinite(reference):
-        raise ArgumentError(
-            f"The metric '{metric_name(metric)}' of the dense model is {reference}, and "
-            "no budget can be counted from that. Mend the metric or the model.",
-        )
+    reference = finite_metric(metric, dense, validation.chooses, "dense")
     return Judge(
         dense=dense, metric=metric, validation=validation, budget=budget, reference=reference
     )

@@ -1,5 +1,6 @@
 """Metrics of a model on labelled data: what an accuracy budget is counted in."""
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
@@ -9,7 +10,14 @@ from nncfx.errors import ArgumentError, NNCFXError, error_text, machine_fault
 from nncfx.tracing import run
 from nncfx.tracing.calls.devices import device_of, on_device
 
-__all__ = ["Metric", "accuracy", "metric_name", "metric_value", "right_answers"]
+__all__ = [
+    "Metric",
+    "accuracy",
+    "finite_metric",
+    "metric_name",
+    "metric_value",
+    "right_answers",
+]
 
 Metric: TypeAlias = Callable[[torch.nn.Module, Iterable[Any]], float]
 """From a model and an iterable of `(inputs, targets)` to a number; higher is better."""
@@ -91,6 +99,23 @@ def metric_value(metric: Metric, model: torch.nn.Module, loader: Iterable[Any]) 
             f"The metric '{metric_name(metric)}' returned {value!r}; it must return one number, "
             "higher for a better model.",
         ) from error
+
+
+def finite_metric(
+    metric: Metric, model: torch.nn.Module, loader: Iterable[Any], which: str
+) -> float:
+    """Return the metric of `model`, the one that is called `which`.
+
+    Raises:
+        ArgumentError: as `metric_value`, or the metric is not finite.
+    """
+    value = metric_value(metric, model, loader)
+    if not math.isfinite(value):
+        raise ArgumentError(
+            f"The metric '{metric_name(metric)}' of the {which} model is {value}, and no loss can "
+            "be counted from that. Mend the metric or the model.",
+        )
+    return value
 
 
 def _check_scores(scores: object, targets: object) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from nncfx.compressor.evaluation.metrics import accuracy, metric_value
+from nncfx.compressor.evaluation.metrics import accuracy, finite_metric, metric_value
 from nncfx.errors import ArgumentError
 
 IDENTITY = nn.Identity()
@@ -87,3 +87,9 @@ def test_an_error_of_the_users_metric_keeps_its_cause() -> None:
     with pytest.raises(ArgumentError, match="'broken' cannot judge Identity: KeyError") as caught:
         metric_value(broken, IDENTITY, [])
     assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_metric_that_is_no_finite_number_is_refused(value: float) -> None:
+    with pytest.raises(ArgumentError, match=f"of the small model is {value}, and no loss"):
+        finite_metric(lambda *_: value, IDENTITY, [], "small")
