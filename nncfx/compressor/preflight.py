@@ -3,6 +3,7 @@
 import copy
 import importlib.util
 import math
+import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ from nncfx.objectives import Objective
 from nncfx.runtimes import RUNTIMES, runtime_named
 from nncfx.search import Executor, SearchSettings, Space, SpaceSettings
 from nncfx.search.workers.executor import check_workers
+from nncfx.storage.models.model_state import model_state
 from nncfx.tracing import ExampleInputs, run
 
 __all__ = [
@@ -44,7 +46,8 @@ def check_model(model: object) -> None:
     """Refuse what cannot be copied, traced and compressed as a module.
 
     Raises:
-        ArgumentError: `model` is no module, a scripted or a compiled one, or has no parameters.
+        ArgumentError: `model` is no module, a scripted or a compiled one, has no parameters, or
+            its state holds more than tensors.
     """
     if not isinstance(model, nn.Module):
         raise ArgumentError(
@@ -65,6 +68,13 @@ def check_model(model: object) -> None:
         raise ArgumentError(
             f"model ({type(model).__name__}) has no parameters, so there is nothing to compress.",
         )
+    for name, value in model_state(model).items():
+        if not isinstance(value, torch.Tensor):
+            raise ArgumentError(
+                f"'{name}' in the state_dict of model is a {type(value).__name__}, and the "
+                "weights of trials and of the result are kept as tensors only. Let "
+                "get_extra_state return a tensor, or keep that as a buffer.",
+            )
 
 
 def check_instances(parts: Mapping[str, object]) -> None:
@@ -170,9 +180,15 @@ def check_budget(eps: float, margin: float | None, metric: Metric, held_out: flo
     """Refuse a budget that is none.
 
     Raises:
-        ArgumentError: `eps` is negative, not finite, or 1 and more of an accuracy; or `margin`
-            is not in [0, eps]; or `held_out` not in [0, 1).
+        ArgumentError: one of them is no number; `eps` is negative, not finite, or 1 and more of
+            an accuracy; or `margin` is not in [0, eps]; or `held_out` not in [0, 1).
     """
+    given: dict[str, object] = {"eps": eps, "held_out": held_out, "margin": margin or 0.0}
+    for name, value in given.items():
+        if not isinstance(value, numbers.Real):
+            raise ArgumentError(
+                f"{name} is {value!r}, a {type(value).__name__}; it must be a number."
+            )
     if not 0 <= eps < math.inf:
         raise ArgumentError(
             f"eps is {eps!r}; it is how far the metric may fall and is at least 0. "

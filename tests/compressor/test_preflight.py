@@ -60,6 +60,8 @@ def compressor(**changes: Any) -> Compressor:  # noqa: ANN401 (any setting)
         ({"criterion": 3}, "cannot be called"),
         ({"metric": None}, "cannot be called"),
         ({"runtime": "onxruntime"}, "Did you mean 'onnxruntime'"),
+        ({"eps": "0.1"}, "eps is '0.1', a str; it must be a number"),
+        ({"margin": "0.1"}, "margin is '0.1', a str"),
         ({"eps": 2}, "Write 0.02 for two points"),
         ({"eps": float("nan")}, "at least 0"),
         ({"trainloader": (b for b in [BATCH])}, "trainloader is a generator, which is used up"),
@@ -73,6 +75,25 @@ def test_a_part_of_the_wrong_kind_is_refused_when_the_compressor_is_made(
 ) -> None:
     with pytest.raises(ArgumentError, match=message):
         compressor(**change)
+
+
+class Extra(nn.Linear):
+    def __init__(self, extra: object) -> None:
+        super().__init__(8, 2)
+        self.extra = extra
+
+    def get_extra_state(self) -> object:
+        return self.extra
+
+    def set_extra_state(self, state: object) -> None:
+        self.extra = state
+
+
+def test_state_that_no_file_holds_is_refused() -> None:
+    """It ended as an AttributeError, in the fingerprint of the model."""
+    with pytest.raises(ArgumentError, match="'_extra_state' in the state_dict of model is a dict"):
+        compressor(model=Extra({"calls": 3}))
+    compressor(model=Extra(torch.ones(3)))
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")

@@ -1,5 +1,6 @@
 """Training that watches the accuracy: stop as soon as it is back, or find the level it allows."""
 
+import copy
 import dataclasses
 import math
 from collections.abc import Callable
@@ -194,9 +195,8 @@ class _Run:
         # below the budget the accuracy decides: a high level at no accuracy is worth nothing
         rank = (is_within, controller.level if is_within else float(counts()), accuracy)
         if self._best is None or rank > self._best[0]:
-            weights = controller.model.state_dict()
-            copied = {name: value.detach().clone() for name, value in weights.items()}
-            self._best = rank, copied, controller.state_dict()
+            weights = copy.deepcopy(controller.model.state_dict())
+            self._best = rank, weights, controller.state_dict()
         return accuracy
 
     def result(self) -> AccuracyAwareResult:

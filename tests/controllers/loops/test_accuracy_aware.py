@@ -53,6 +53,36 @@ def trained(
     return train_to_accuracy(controller, settings, task)
 
 
+class Counting(nn.Linear):
+    """Notes in its state how often it was asked for that."""
+
+    calls = 0
+
+    def get_extra_state(self) -> dict[str, int]:
+        self.calls += 1
+        return {"calls": self.calls}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        self.calls = state["calls"]
+
+
+def test_state_of_any_kind_is_that_of_the_best_epoch() -> None:
+    """Extra state that is no tensor ended as an AttributeError."""
+    model = nn.Sequential(Counting(10, 10))
+    config = {"compression": {"algorithm": "magnitude_sparsity"}}
+    controller = create_compressed_model(model, config, torch.ones(1, 10))[0]
+    layer = controller.model.get_submodule("0")
+    task = TrainingTask(
+        train_epoch=lambda epoch: setattr(layer, "calls", 10 * epoch),
+        validate=lambda: 1.0 - layer.calls / 100,
+        dense_accuracy=1.0,
+    )
+    settings = AccuracyAwareTraining.from_dict({"mode": "early_exit", "params": EARLY})
+    train_to_accuracy(controller, settings, task)
+    # kept at the end of an epoch, as the first call in it
+    assert layer.calls % 10 == 1
+
+
 def test_early_exit_stops_at_the_first_epoch_within_the_budget() -> None:
     accuracies = [0.95, 0.7, 0.85, 0.92, 1.0]
     result = trained(applied(), lambda epoch, _: accuracies[epoch], "early_exit", EARLY)
