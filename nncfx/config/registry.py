@@ -16,7 +16,7 @@ from typing_extensions import override
 from nncfx.config.discovery import config_module, find_algorithms
 from nncfx.config.initializer import Initializer
 from nncfx.config.option import Limits, option
-from nncfx.config.section import Section
+from nncfx.config.section import ScopeResolver, Section, with_scopes
 from nncfx.errors import ArgumentError
 
 __all__ = [
@@ -70,6 +70,10 @@ class AlgorithmConfig(Section):
     def depends_on_device(self) -> bool:
         """Whether the `target_device` of the whole config changes what the algorithm does."""
         return False
+
+    def with_scopes(self, resolve: ScopeResolver) -> Self:
+        """Return this with its scopes resolved; one that has scopes in other keys adds those."""
+        return with_scopes(self, "", resolve)
 
     def within(self, device: str, lr_multiplier: float | None) -> Self:  # noqa: ARG002 (for others)
         """Return this with what the whole config says where this does not say it itself.

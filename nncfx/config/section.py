@@ -2,18 +2,47 @@
 
 import dataclasses
 import math
+import re
 import typing
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Self, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Final, Protocol, Self, TypeAlias, TypeVar
 
 from nncfx.config.explain import schema_faults
 from nncfx.config.faults import Fault, config_error, join
 from nncfx.config.option import options_of, spec_of
 from nncfx.config.schema import TAG, is_list, item_type, schema_of
 
-__all__ = ["Section", "read_section"]
+__all__ = [
+    "ScopeResolver",
+    "Section",
+    "as_in_torch",
+    "read_section",
+    "resolved_scopes",
+    "section_faults",
+    "with_scopes",
+]
+
+ScopeResolver: TypeAlias = Callable[[str, str], str | None]
+"""Takes the path of a scope in the config and the scope; returns how it is spelt in the model, or
+None where it is left out."""
+
+_REPLACED: Final = re.compile(r"NNCF(?=Conv|Linear|BatchNorm|GroupNorm|LayerNorm|Embedding)")
+
+
+class _Scoped(Protocol):
+    """A dataclass with the scopes that most sections have."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def ignored_scopes(self) -> tuple[str, ...]: ...
+
+    @property
+    def target_scopes(self) -> tuple[str, ...] | None: ...
+
 
 S = TypeVar("S", bound="Section")
+R = TypeVar("R", bound=_Scoped)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,13 +109,48 @@ def read_section(cls: type[S], data: object, source: str) -> S:
         ConfigError: `data` has faults; the message names `source` and lists every one with its
             JSON path.
     """
-    faults: list[Fault] = []
-    plain = _plain(data, "", faults)
-    faults += schema_faults(plain, schema_of(cls))
-    section = _construct(cls, plain, "", faults)
+    section, faults = _read(cls, data)
     if faults or section is None:
         raise config_error(faults, source)
     return section
+
+
+def section_faults(cls: type[Section], data: object) -> list[Fault]:
+    """Return what is wrong with `data` as a `cls`; nothing where `read_section` takes it."""
+    return _read(cls, data)[1]
+
+
+def as_in_torch(name: str) -> str:
+    """Return `name` with the classes that NNCF put in place of torch's spelt as torch has them.
+
+    Configs of NNCF name `NNCFConv2d[0]`, because it exchanged the modules; here they stay.
+
+    >>> as_in_torch("Net/NNCFConv2d[0]/conv2d_0")
+    'Net/Conv2d[0]/conv2d_0'
+    """
+    return _REPLACED.sub("", name)
+
+
+def with_scopes(section: R, path: str, resolve: ScopeResolver) -> R:
+    """Return `section`, which stands at `path`, with its two kinds of scopes resolved."""
+    targets = section.target_scopes
+    if targets is not None:
+        targets = resolved_scopes(join(path, "target_scopes"), targets, resolve)
+    ignored = resolved_scopes(join(path, "ignored_scopes"), section.ignored_scopes, resolve)
+    return dataclasses.replace(section, ignored_scopes=ignored, target_scopes=targets)
+
+
+def resolved_scopes(path: str, scopes: Iterable[str], resolve: ScopeResolver) -> tuple[str, ...]:
+    """Return the `scopes` of the key at `path`, resolved, without those that are left out."""
+    found = (resolve(f"{path}[{index}]", scope) for index, scope in enumerate(scopes))
+    return tuple(scope for scope in found if scope is not None)
+
+
+def _read(cls: type[S], data: object) -> tuple[S | None, list[Fault]]:
+    faults: list[Fault] = []
+    plain = _plain(data, "", faults)
+    faults += schema_faults(plain, schema_of(cls))
+    return _construct(cls, plain, "", faults), faults
 
 
 def _construct(cls: type[S], data: object, path: str, faults: list[Fault]) -> S | None:

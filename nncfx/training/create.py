@@ -3,7 +3,6 @@
 import dataclasses
 import inspect
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +20,8 @@ from nncfx.config import (
     NNCFConfig,
     config_error,
 )
+from nncfx.config.faults import join
+from nncfx.config.section import ScopeResolver, as_in_torch, with_scopes
 from nncfx.controllers import (
     Builder,
     CompositeController,
@@ -215,32 +216,23 @@ def configs_in_scope(config: NNCFConfig, graph: NNCFGraph) -> list[AlgorithmConf
     Raises:
         ConfigError: a scope matches no operation, or holds no regular expression.
     """
-    faults = list(_scope_faults("", config, graph))
+    faults: list[Fault] = []
+    whole = with_scopes(config, "", _resolver("", config, graph, faults))
     merged = []
     for index, one in enumerate(config.compression):
-        faults += _scope_faults(f"compression[{index}]", one, graph)
+        own = one.with_scopes(_resolver(f"compression[{index}]", one, graph, faults))
         if not one.has_scopes:
-            merged.append(one)
+            merged.append(own)
             continue
-        targets = config.target_scopes if one.target_scopes is None else one.target_scopes
-        ignored = _plain((*config.ignored_scopes, *one.ignored_scopes))
-        targets = None if targets is None else _plain(targets)
-        scoped = dataclasses.replace(one, ignored_scopes=ignored, target_scopes=targets)
+        scoped = dataclasses.replace(
+            own,
+            ignored_scopes=(*whole.ignored_scopes, *own.ignored_scopes),
+            target_scopes=whole.target_scopes if own.target_scopes is None else own.target_scopes,
+        )
         merged.append(scoped.within(config.target_device, config.compression_lr_multiplier))
     if faults:
         raise config_error(faults)
     return merged
-
-
-_REPLACED = re.compile(r"NNCF(?=Conv|Linear|BatchNorm|GroupNorm|LayerNorm|Embedding)")
-
-
-def _plain(scopes: Iterable[str]) -> tuple[str, ...]:
-    """Return `scopes` with the classes that NNCF put in place of torch's spelt as torch has them.
-
-    Configs of NNCF name `NNCFConv2d[0]`, because it exchanged the modules; here they stay.
-    """
-    return tuple(_REPLACED.sub("", scope) for scope in scopes)
 
 
 def _check_built(config: NNCFConfig) -> None:
@@ -325,28 +317,26 @@ class _Reread(Iterable[Any]):
             yield batch
 
 
-def _scope_faults(
-    path: str,
-    scoped: NNCFConfig | AlgorithmConfig,
-    graph: NNCFGraph,
-) -> Iterator[Fault]:
-    for key, scopes in (
-        ("ignored_scopes", scoped.ignored_scopes),
-        ("target_scopes", scoped.target_scopes or ()),
-    ):
-        for index, scope in enumerate(scopes):
-            problem = _scope_problem(scope, graph, validate=scoped.validate_scopes)
-            if problem:
-                yield Fault(path=f"{key}[{index}]", problem=problem).below(path)
+def _resolver(
+    path: str, scoped: NNCFConfig | AlgorithmConfig, graph: NNCFGraph, faults: list[Fault]
+) -> ScopeResolver:
+    """Return what resolves the scopes of `scoped`, which is at `path`, and appends `faults`."""
+
+    def resolve(key: str, scope: str) -> str | None:
+        plain = as_in_torch(scope)
+        try:
+            is_missed = bool(graph.unmatched([plain]))
+        except GraphError as error:
+            faults.append(Fault(path=join(path, key), problem=str(error)))
+            return None
+        if is_missed and scoped.validate_scopes:
+            faults.append(Fault(path=join(path, key), problem=_missed(scope, graph)))
+        return None if is_missed else plain
+
+    return resolve
 
 
-def _scope_problem(scope: str, graph: NNCFGraph, *, validate: bool) -> str:
-    try:
-        missed = graph.unmatched(_plain([scope]))
-    except GraphError as error:
-        return str(error)
-    if not missed or not validate:
-        return ""
+def _missed(scope: str, graph: NNCFGraph) -> str:
     known = [*graph.addresses, *dict.fromkeys(one.scope for one in graph.operations)]
     pattern = "" if "{re}" in scope else " A pattern begins with '{re}'."
     return (

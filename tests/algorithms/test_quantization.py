@@ -1,5 +1,6 @@
 """Quantization as a config algorithm: NNCF's grammar, applied."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from typing_extensions import override
 import nncfx
 from nncfx.algorithms import QuantizationController
 from nncfx.controllers import CompressionStage
-from nncfx.errors import ArgumentError, CompressionError, ConfigError, GraphError
+from nncfx.errors import ArgumentError, CompressionError, ConfigError
 from nncfx.network import NNCFNetwork
 
 EXAMPLE = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -117,7 +118,7 @@ def test_manual_precision_of_an_unknown_quantizer_is_an_error() -> None:
 def test_manual_precision_in_another_form_is_an_error(entry: list[Any]) -> None:
     precision = {"type": "manual", "bitwidth_per_scope": [[2, f"{CONV}|WEIGHT"], entry]}
     with pytest.raises(
-        ConfigError, match=r"bitwidth_per_scope\[1\]: .* is no pair of a width and"
+        ConfigError, match=r"bitwidth_per_scope\[1\]: .* is no pair of a width, 2 to 16, and"
     ):
         applied(initializer={"precision": precision})
 
@@ -158,6 +159,63 @@ def test_ranges_are_found_by_the_entry_that_holds_for_a_quantizer() -> None:
 def test_a_quantizer_for_which_no_or_several_entries_hold_is_an_error(entries: list[Any]) -> None:
     with pytest.raises(CompressionError, match=r"entries of 'initializer.range' hold"):
         applied(initializer={"range": entries})
+
+
+@pytest.mark.parametrize(
+    ("place", "keys"),
+    [
+        ("weights.ignored_scopes[0]", {"weights": {"ignored_scopes": ["zz"]}}),
+        ("activations.ignored_scopes[0]", {"activations": {"ignored_scopes": ["zz"]}}),
+        (
+            "activations.unified_scale_ops[0][1]",
+            {"activations": {"unified_scale_ops": [[CONV, "zz"]]}},
+        ),
+        ("scope_overrides.weights.zz", {"scope_overrides": {"weights": {"zz": {"bits": 4}}}}),
+        (
+            "initializer.range[1].ignored_scopes[0]",
+            {
+                "initializer": {
+                    "range": [
+                        {"type": "min_max", "target_quantizer_group": "weights"},
+                        {"target_quantizer_group": "activations", "ignored_scopes": ["zz"]},
+                    ]
+                }
+            },
+        ),
+    ],
+)
+def test_every_scope_that_matches_nothing_is_told_with_its_place_or_allowed(
+    place: str, keys: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"compression[0].{place}: 'zz' matches no")):
+        applied(keys)
+    assert f"{CONV}|WEIGHT" in statistics(**keys, validate_scopes=False)
+
+
+def test_scopes_of_modules_that_nncf_exchanged_mean_the_modules_everywhere() -> None:
+    old = DEEP.replace("Conv2d", "NNCFConv2d")
+    manual = {"type": "manual", "bitwidth_per_scope": [[2, f"{old}|WEIGHT"]]}
+    found = statistics(
+        scope_overrides={"weights": {old: {"mode": "asymmetric"}}},
+        initializer={"precision": manual},
+    )
+    assert (found[f"{DEEP}|WEIGHT"].bits, found[f"{DEEP}|WEIGHT"].mode) == (2, "asymmetric")
+
+
+@pytest.mark.parametrize("width", [1, 17, 40])
+def test_a_width_that_no_quantizer_has_is_told_with_its_place(width: int) -> None:
+    manual = {"type": "manual", "bitwidth_per_scope": [[width, f"{DEEP}|WEIGHT"]]}
+    with pytest.raises(ConfigError, match=r"bitwidth_per_scope\[0\]: .* of a width, 2 to 16"):
+        applied(initializer={"precision": manual})
+
+
+def test_percentiles_of_a_type_without_any_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """NNCF takes them without a word."""
+    params = {"min_percentile": 20, "max_percentile": 80}
+    applied(initializer={"range": {"type": "percentile", "params": params}})
+    assert "do nothing" not in caplog.text
+    applied(initializer={"range": {"type": "min_max", "params": params}})
+    assert "initializer.range[0].params: percentiles do nothing for the type" in caplog.text
 
 
 def test_overflow_fix_halves_the_integers_of_weights() -> None:
@@ -339,9 +397,25 @@ def test_logarithms_of_scales_are_trained_where_asked() -> None:
     assert len(names) == 3
 
 
-def test_a_misspelt_scope_of_an_override_is_an_error() -> None:
-    with pytest.raises(GraphError, match="of the overrides matches no operation"):
-        applied(scope_overrides={"weights": {"Net/Conv2d[con]/conv2d_0": {"bits": 4}}})
+@pytest.mark.parametrize(
+    ("range_of", "fault"),
+    [
+        ({"type": "percentil"}, "type: 'percentil' is not known here"),
+        ({"tipe": "kl"}, "tipe: unknown key"),
+        (
+            {"type": "percentile", "params": {"min_percentile": 90, "max_percentile": 10}},
+            "params.min_percentile: 90 is not below 'max_percentile', which is 10",
+        ),
+    ],
+)
+def test_a_range_of_a_scope_is_checked_where_the_config_is_read(
+    range_of: dict[str, Any], fault: str
+) -> None:
+    override = {"activations": {CONV: {"initializer": {"range": range_of}}}}
+    item = {"algorithm": "quantization", "scope_overrides": override}
+    place = f"compression.scope_overrides.activations.{CONV}.initializer.range.{fault}"
+    with pytest.raises(ConfigError, match=re.escape(place)):
+        nncfx.NNCFConfig.from_dict({"compression": item})
 
 
 def test_an_initializer_of_a_scope_has_a_range_only() -> None:

@@ -15,7 +15,13 @@ from nncfx.config.initializer import BatchNormAdaptation
 from nncfx.config.option import Limits, option
 from nncfx.config.registry import TrainedAlgorithmConfig, register_algorithm_config
 from nncfx.config.schema import REFUSED
-from nncfx.config.section import Section
+from nncfx.config.section import (
+    ScopeResolver,
+    Section,
+    resolved_scopes,
+    section_faults,
+    with_scopes,
+)
 from nncfx.targets import target_of_device
 
 __all__ = [
@@ -77,6 +83,15 @@ class ActivationQuantizers(WeightQuantizers):
         schema={"type": "array", "items": _STRINGS},
     )
 
+    def with_groups(self, resolve: ScopeResolver) -> Self:
+        """Return this, which is 'activations' of an item, with its scopes resolved."""
+        groups = [
+            list(resolved_scopes(f"activations.unified_scale_ops[{index}]", group, resolve))
+            for index, group in enumerate(self.unified_scale_ops or ())
+        ]
+        scoped = with_scopes(self, "activations", resolve)
+        return replace(scoped, unified_scale_ops=groups or None)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RangeParams(Section):
@@ -84,6 +99,16 @@ class RangeParams(Section):
 
     min_percentile: float = option(0.1, "the lower one", limits=Limits(minimum=0, maximum=100))
     max_percentile: float = option(99.9, "the upper one", limits=Limits(minimum=0, maximum=100))
+
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield a fault where the percentiles leave no range."""
+        if self.min_percentile >= self.max_percentile:
+            yield Fault(
+                path="min_percentile",
+                problem=f"{self.min_percentile} is not below 'max_percentile', which is "
+                f"{self.max_percentile}, and nothing lies between. Exchange or change them.",
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -161,6 +186,14 @@ class QuantizationInitializer(Section):
         None,
         "how bits are found",
     )
+
+    def with_scopes(self, resolve: ScopeResolver) -> Self:
+        """Return this, which is 'initializer' of an item, with the scopes of ranges resolved."""
+        ranges = tuple(
+            with_scopes(one, f"initializer.range[{index}]", resolve)
+            for index, one in enumerate(self.range)
+        )
+        return replace(self, range=ranges)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -279,6 +312,26 @@ class QuantizationConfig(TrainedAlgorithmConfig):
         return max((one.num_init_samples for one in ranges or (RangeInitializer(),)), default=0)
 
     @override
+    def with_scopes(self, resolve: ScopeResolver) -> Self:
+        """Return this with the scopes of all sections resolved."""
+        scoped = super().with_scopes(resolve)
+        return replace(
+            scoped,
+            weights=scoped.weights and with_scopes(scoped.weights, "weights", resolve),
+            activations=scoped.activations and scoped.activations.with_groups(resolve),
+            initializer=scoped.initializer and scoped.initializer.with_scopes(resolve),
+            scope_overrides=scoped.scope_overrides
+            and {
+                role: {
+                    found: each
+                    for scope, each in by_scope.items()
+                    if (found := resolve(f"scope_overrides.{role}.{scope}", scope)) is not None
+                }
+                for role, by_scope in scoped.scope_overrides.items()
+            },
+        )
+
+    @override
     def rules(self) -> Iterator[Fault]:
         """Yield the faults between the keys."""
         for role, by_scope in (self.scope_overrides or {}).items():
@@ -289,3 +342,7 @@ class QuantizationConfig(TrainedAlgorithmConfig):
                         path=f"scope_overrides.{role}.{scope}.initializer.{min(unknown)}",
                         problem="an initializer of a scope has 'range' only",
                     )
+                if "range" in override_of.get("initializer", {}):
+                    place = f"scope_overrides.{role}.{scope}.initializer.range"
+                    found = section_faults(RangeInitializer, override_of["initializer"]["range"])
+                    yield from (fault.below(place) for fault in found)

@@ -11,6 +11,7 @@ from nncfx.algorithms.quantization.config import (
     WeightQuantizers,
 )
 from nncfx.config import Fault, config_error
+from nncfx.config.section import as_in_torch
 from nncfx.errors import CompressionError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.network import NNCFNetwork
@@ -24,6 +25,8 @@ from nncfx.targets import Hardware, hardware_named, target_of_device
 __all__ = ["plan_of_config", "ranges_of_config"]
 
 _LOGGER = logging.getLogger(__name__)
+_WIDTHS: Final = range(2, 17)
+_WITH_PERCENTILES: Final = ("percentile", "mean_percentile")
 _OF_MANUAL: Final = ("type", "bitwidth_per_scope")
 
 
@@ -64,7 +67,16 @@ def _check_no_hawq(config: QuantizationConfig) -> None:
 
 
 def _warn_idle_keys(config: QuantizationConfig) -> None:
-    """Tell of keys of HAWQ beside manual bits, as NNCF's own samples have them."""
+    """Tell of what NNCF takes and does not read: percentiles of none, HAWQ's keys by hand."""
+    for index, one in enumerate(config.initializer.range if config.initializer else ()):
+        if one.params is not None and one.type not in _WITH_PERCENTILES:
+            _LOGGER.warning(
+                "initializer.range[%d].params: percentiles do nothing for the type '%s'. Take "
+                "them out, or write one of %s.",
+                index,
+                one.type,
+                ", ".join(_WITH_PERCENTILES),
+            )
     precision = config.initializer.precision if config.initializer else None
     if precision is None:
         return
@@ -144,20 +156,13 @@ def _options(config: QuantizationConfig, graph: NNCFGraph, hardware: Hardware) -
     weights, activations = preset_requests(config.preset or "performance", hardware)
     overrides: Mapping[str, Any] = config.scope_overrides or {}
     unified = config.activations.unified_scale_ops if config.activations else None
-
-    def known(scopes: Iterable[str]) -> tuple[str, ...]:
-        if config.validate_scopes:
-            return tuple(scopes)
-        missed = set(graph.unmatched(list(scopes)))
-        return tuple(one for one in scopes if one not in missed)
-
     return PlacementOptions(
         weights=_asked(config.weights).over(weights),
         activations=_asked(config.activations).over(activations),
         weight_overrides=_overrides(overrides.get("weights", {})),
         activation_overrides=_overrides(overrides.get("activations", {})),
-        target_scopes=None if config.target_scopes is None else known(config.target_scopes),
-        ignored_scopes=known(config.ignored_scopes),
+        target_scopes=config.target_scopes,
+        ignored_scopes=config.ignored_scopes,
         ignored_weights=_ignored(config.weights, graph),
         ignored_activations=_ignored(config.activations, graph),
         unified=tuple(tuple(group) for group in unified or ()),
@@ -209,17 +214,17 @@ def _manual_bits(config: QuantizationConfig, plan: QuantizationPlan) -> dict[str
     faults = [
         Fault(
             path=f"initializer.precision.bitwidth_per_scope[{index}]",
-            problem=f"{entry} is no pair of a width and the name of a quantizer, such as "
-            '[8, "Net/Linear[fc]/linear_0|WEIGHT"]',
+            problem=f"{entry} is no pair of a width, 2 to 16, and the name of a quantizer, such "
+            'as [8, "Net/Linear[fc]/linear_0|WEIGHT"]',
         )
         for index, entry in enumerate(entries)
-        if [type(one) for one in entry] != [int, str]
+        if [type(one) for one in entry] != [int, str] or entry[0] not in _WIDTHS
     ]
     if faults:
         raise config_error(faults, "The quantization item")
     for width, asked in entries:
         # NNCF writes the only output of an operation without its number
-        name = f"{asked}0" if asked.endswith("|OUTPUT") else asked
+        name = as_in_torch(f"{asked}0" if asked.endswith("|OUTPUT") else asked)
         if name not in names:
             raise CompressionError(
                 f"'bitwidth_per_scope' gives {width} bits to '{asked}', and there is no such "
