@@ -218,6 +218,21 @@ def test_percentiles_of_a_type_without_any_are_told(caplog: pytest.LogCaptureFix
     assert "initializer.range[0].params: percentiles do nothing for the type" in caplog.text
 
 
+def test_relative_entropy_clips_activations_and_no_weights() -> None:
+    """At 8 bits clipped weights were most of the error: 15 dB of a network of three layers."""
+
+    def scales(*entries: dict[str, Any]) -> dict[str, Tensor]:
+        model = applied(initializer={"range": list(entries)})[1]
+        return {str(one.site): one.hook.scale.detach() for one in model.nncf.hooks}  # type: ignore[union-attr, operator]  # quantizers
+
+    weights = {"type": "min_max", "target_quantizer_group": "weights"}
+    activations = {"type": "kl", "target_quantizer_group": "activations"}
+    both, apart = scales({"type": "kl"}), scales(weights, activations)
+    assert all(torch.equal(both[name], apart[name]) for name in both)
+    asked = scales(weights | {"type": "kl"}, activations)
+    assert not torch.equal(asked["conv.weight"], apart["conv.weight"])
+
+
 def test_overflow_fix_halves_the_integers_of_weights() -> None:
     def levels(fix: str) -> list[int]:
         model = applied(overflow_fix=fix)[1]

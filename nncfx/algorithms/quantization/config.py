@@ -125,7 +125,11 @@ class RangeInitializer(Section):
         "mean_percentile",
         "mse",
         "kl",
-    ] = option("mixed_min_max", "the statistic that gives the range")
+    ] = option(
+        "mixed_min_max",
+        "the statistic that gives the range; kl gives that of weights only where "
+        "target_quantizer_group names them, and else they have min_max",
+    )
     params: RangeParams | None = option(
         None,
         "the percentiles",

@@ -126,9 +126,19 @@ def ranges_of_config(
                 f"'{planned.name}', where one has to. Give entries scopes, or a "
                 "'target_quantizer_group', that do not overlap and leave nothing out.",
             )
-        return _request(fitting[0])
+        return _request(_of_role(fitting[0], planned.role))
 
     return range_of
+
+
+def _of_role(entry: RangeInitializer, role: str) -> RangeInitializer:
+    """Return `entry`, with all that was seen for weights where "kl" is not asked of them alone.
+
+    Relative entropy clips what is rare; of activations that is noise, of weights it counts most.
+    """
+    if entry.type == "kl" and role == "weight" and entry.target_quantizer_group is None:
+        return dataclasses.replace(entry, type="min_max")
+    return entry
 
 
 def _request(entry: RangeInitializer) -> RangeRequest:
