@@ -177,7 +177,7 @@ def test_distributed_data_parallel_trains_from_level_zero_beyond_the_freeze(
                 (model(torch.randn(4, 20)).sum() + controller.loss()).backward()
     finally:
         dist.destroy_process_group()
-    assert controller.level == pytest.approx(0.6)
+    assert controller.target_level == pytest.approx(0.6)
 
 
 def test_the_gradient_of_the_loss_is_that_of_the_threshold() -> None:
