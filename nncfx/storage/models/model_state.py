@@ -25,7 +25,7 @@ def model_state(model: nn.Module, *, keep_vars: bool = False) -> dict[str, Any]:
     state = model.state_dict(keep_vars=keep_vars)
     computed = {
         f"{address}.{name}".lstrip(".")
-        for address, module in model.named_modules()
+        for address, module in model.named_modules(remove_duplicate=False)
         if is_parametrized(module)
         for name in module.parametrizations
     }
