@@ -1,6 +1,5 @@
 """Prune channels until the latency that a table predicts is within a budget."""
 
-import copy
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +26,7 @@ from nncfx.thinning.removal import Removal, removed
 from nncfx.thinning.selection import Selection
 from nncfx.thinning.surgery import sized_on_the_way
 from nncfx.tracing import ExampleInputs
+from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.record.tracer import trace_of_shapes
 
 __all__ = ["PredictedCosts", "groups_within_latency", "measured_widths"]
@@ -197,7 +197,7 @@ def _costs(model: NNCFNetwork, channels: Channels, params: PruningParams) -> Pre
     assert params.latency_table is not None  # noqa: S101 (a rule of the params)
     table = read_table(read_text(params.latency_table))
     # hooks need not go into a prediction, and some cannot
-    plain = unwrap(copy.deepcopy(model))
+    plain = unwrap(copy_of(model))
     return PredictedCosts(plain, inputs_for(model, None), channels, table)
 
 

@@ -1,6 +1,5 @@
 """What is checked before a run begins, so that a mistake costs seconds and not hours."""
 
-import copy
 import importlib.util
 import math
 import numbers
@@ -27,6 +26,7 @@ from nncfx.search import Executor, SearchSettings, Space, SpaceSettings
 from nncfx.search.workers.executor import check_workers
 from nncfx.storage.models.model_state import model_state
 from nncfx.tracing import ExampleInputs, run
+from nncfx.tracing.calls.model_copy import copy_of
 
 __all__ = [
     "check_budget",
@@ -273,7 +273,7 @@ def check_training_step(
             finite number that depends on a parameter.
     """
     inputs, targets = first_batch("trainloader", loader)
-    learner = copy.deepcopy(model).train()
+    learner = copy_of(model).train()
     device = next(learner.parameters()).device
     inputs, targets = pytree.tree_map(
         lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf,

@@ -1,7 +1,6 @@
 """A run of the compressor: prepare, search, rebuild, prove; each from value to value."""
 
 import contextlib
-import copy
 import math
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -52,6 +51,7 @@ from nncfx.search import (
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.devices import device_of, on_device
+from nncfx.tracing.calls.model_copy import copy_of
 
 __all__ = ["Found", "Prepared", "Rebuilt", "compress", "prepare", "prove", "rebuild", "search"]
 
@@ -163,7 +163,7 @@ def prepare(settings: CompressorSettings, narrator: Narrator) -> Prepared:
     given = settings.model if before is None else before.model
     assert given is not None  # noqa: S101 (the compressor has refused this)
     require_whole(given, "compressed")
-    model = copy.deepcopy(given).eval()
+    model = copy_of(given).eval()
     dense = model if before is None else before.dense
     check_extras(settings.runtime)
     if settings.folder is not None:

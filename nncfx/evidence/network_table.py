@@ -1,6 +1,5 @@
 """What the report shows of the compressed network: operations, weights, sensitivity of layers."""
 
-import copy
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from nncfx.evidence.network_facts import OperationFacts, WeightFacts
 from nncfx.graph import NNCFGraph
 from nncfx.tracing import ExampleInputs, run
+from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.calls.tensors import tensors_in
 
 __all__ = ["operation_facts", "weight_facts", "with_earlier_changes"]
@@ -102,7 +102,7 @@ def _facts(name: str, weight: Tensor) -> WeightFacts:
 def _output_changes(
     weights: Mapping[str, Tensor], dense: nn.Module, example_inputs: ExampleInputs
 ) -> dict[str, float]:
-    model = copy.deepcopy(dense).eval()
+    model = copy_of(dense).eval()
     own = dict(model.named_parameters(remove_duplicate=False))
     expected = _outputs(model, example_inputs)
     size = expected.norm().item()

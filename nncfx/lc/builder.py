@@ -1,6 +1,5 @@
 """L-C: a hook on every weight that its schemes compress."""
 
-import copy
 from collections.abc import Iterable, Sequence
 from typing import final
 
@@ -17,6 +16,7 @@ from nncfx.operators import operator_of
 from nncfx.schemes import Scheme
 from nncfx.schemes.from_config import schemes_from
 from nncfx.tracing import Insertion, Priority, WeightSite
+from nncfx.tracing.calls.model_copy import copy_of
 
 __all__ = ["LCBuilder"]
 
@@ -30,7 +30,7 @@ class LCBuilder(Builder[LCConfig]):
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
         names = aliases(model)
         parameters = raw_parameters(model)
-        constrained = sorted(self._scheme(model).parameters(unwrap(copy.deepcopy(model))))
+        constrained = sorted(self._scheme(model).parameters(unwrap(copy_of(model))))
         if not constrained:
             raise CompressionError(
                 "lc finds no weight to work on: its schemes constrain none within the scopes. "

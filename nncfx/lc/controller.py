@@ -1,6 +1,5 @@
 """L-C in the user's own loop: its loss is the penalty, its epochs are the L steps."""
 
-import copy
 from collections.abc import Mapping
 from typing import Any, final
 
@@ -22,6 +21,7 @@ from nncfx.lc.projection import project
 from nncfx.network import NNCFNetwork, unwrap
 from nncfx.schemes import Scheme
 from nncfx.storage.models.sharded_models import gathered, whole
+from nncfx.tracing.calls.model_copy import copy_of
 
 __all__ = ["LCController"]
 
@@ -132,7 +132,7 @@ class LCController(Controller):
 
     def _plain(self) -> nn.Module:
         assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
-        return unwrap(copy.deepcopy(self.model))
+        return unwrap(copy_of(self.model))
 
     def _projected(self, plain: nn.Module, level: float) -> dict[str, Tensor]:
         projection = project(plain, self.scheme, level)

@@ -1,6 +1,5 @@
 """Direct compression, and fine-tuning with the zeros held: what L-C is compared with."""
 
-import copy
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +20,7 @@ from nncfx.lc.training_settings import TrainingSettings
 from nncfx.schemes import SchemeLike, as_scheme
 from nncfx.schemes.masks.exact_masks import check_at_least
 from nncfx.storage.models.whole_models import require_whole
+from nncfx.tracing.calls.model_copy import copy_of
 
 __all__ = ["DC", "DCFineTuned"]
 
@@ -60,7 +60,7 @@ class DC:
         require_whole(model, "compressed")
         best = Best()
         with seeded(model, self.seed):
-            projection = project(copy.deepcopy(model), as_scheme(scheme), level)
+            projection = project(copy_of(model), as_scheme(scheme), level)
             metric = judge(projection, data, self.recalibration_batches)
         best.offer(projection, StepRecord(step=0, metric=metric))
         return best.recovered()
@@ -110,10 +110,10 @@ class DCFineTuned(TrainingSettings):
         names = pi.parameters(model)
         best = Best()
         with seeded(model, self.seed):
-            projection = project(copy.deepcopy(model), pi, level)
+            projection = project(copy_of(model), pi, level)
             metric = judge(projection, data, self.recalibration_batches)
             best.offer(projection, StepRecord(step=0, metric=metric))
-            learner = copy.deepcopy(projection.model)
+            learner = copy_of(projection.model)
             zeros = _zeros(learner, names)
             optimizer = optimizer_for(
                 learner,
@@ -138,7 +138,7 @@ class DCFineTuned(TrainingSettings):
                     stepping,
                 )
                 learner.zero_grad(set_to_none=True)
-                projection = project(copy.deepcopy(learner), pi, level)
+                projection = project(copy_of(learner), pi, level)
                 metric = judge(projection, told, self.recalibration_batches)
                 record = StepRecord(
                     step=epoch + 1,

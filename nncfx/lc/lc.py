@@ -1,6 +1,5 @@
 """L-C: learning and compression steps in turn, tied by an augmented Lagrangian."""
 
-import copy
 import itertools
 import math
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from nncfx.lc.unfinished import Unfinished, identity
 from nncfx.schemes import Scheme, SchemeLike, as_scheme
 from nncfx.schemes.masks.exact_masks import check_at_least
 from nncfx.storage.models.whole_models import require_whole
+from nncfx.tracing.calls.model_copy import copy_of
 
 __all__ = ["LC"]
 
@@ -127,7 +127,7 @@ class LC(TrainingSettings):
         """
         require_whole(model, "compressed")
         pi = as_scheme(scheme)
-        learner = copy.deepcopy(model)
+        learner = copy_of(model)
         learner.zero_grad(set_to_none=True)
         unfinished = Unfinished(self.resume_folder, self._identity(model, pi, level, data))
         names = pi.parameters(learner)
@@ -227,7 +227,7 @@ def _compress(
 ) -> Projection:
     """Do the C step: project `w - lambda / mu`, and tell the Lagrangian."""
     learner.zero_grad(set_to_none=True)
-    theta = copy.deepcopy(learner)
+    theta = copy_of(learner)
     lagrangian.shift(theta)
     projection = project(theta, pi, level)
     lagrangian.update(dict(projection.model.named_parameters()))

@@ -1,6 +1,5 @@
 """Compressing a copy, judging it, and keeping the best."""
 
-import copy
 import itertools
 import math
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from nncfx.lc.training import minibatches
 from nncfx.schemes import Scheme
 from nncfx.tracing.calls.devices import on_device
 from nncfx.tracing.calls.inputs import as_call
+from nncfx.tracing.calls.model_copy import copy_of
 
 __all__ = ["Best", "Projection", "judge", "project"]
 
@@ -81,7 +81,7 @@ def project(model: nn.Module, scheme: Scheme, level: float) -> Projection:
     dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
     scheme.compress(model, level)
     model.eval()
-    working = copy.deepcopy(model)
+    working = copy_of(model)
     scheme.decompress(working)
     for name, parameter in working.named_parameters():
         parameter.data = parameter.detach().to(dtypes[name])

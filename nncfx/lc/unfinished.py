@@ -1,6 +1,5 @@
 """The state of an unfinished recovery: one safetensors file, so that a killed one goes on."""
 
-import copy
 import hashlib
 import json
 import re
@@ -18,6 +17,7 @@ from nncfx.lc.projection import Best, Projection
 from nncfx.lc.recovery import StepRecord
 from nncfx.schemes.code_digest import code_digest
 from nncfx.storage.formats.whole_file import writing
+from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.untrusted import read_json
 
 __all__ = ["Unfinished", "identity"]
@@ -130,7 +130,7 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
 def _filled(
     like: nn.Module, tensors: Mapping[str, Tensor], part: str, device: torch.device
 ) -> nn.Module:
-    model = copy.deepcopy(like).eval()
+    model = copy_of(like).eval()
     _fill(model, tensors, part, device)
     return model
 

@@ -1,6 +1,5 @@
 """Zero what layers shall not read, as a caller says it: `keep_inputs`."""
 
-import copy
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
@@ -14,6 +13,7 @@ from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph.channels import Channels, Role
 from nncfx.reorder.keeps import checked_channels
 from nncfx.tracing import ExampleInputs
+from nncfx.tracing.calls.model_copy import copy_of
 
 __all__ = ["Keep", "keep_inputs"]
 
@@ -44,7 +44,7 @@ def keep_inputs(
     [[False, True, False]]
     """
     places = _places(analyze_channels(model, example_inputs, living_norms=True))
-    copied = copy.deepcopy(model)
+    copied = copy_of(model)
     for layer, keep in keeps.items():
         if layer not in places:
             raise GraphError(

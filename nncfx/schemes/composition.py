@@ -1,6 +1,5 @@
 """Schemes out of schemes, and schemes out of plain functions."""
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -13,6 +12,7 @@ from nncfx.errors import ArgumentError
 from nncfx.graph.channels import Channels
 from nncfx.schemes.masks.exact_masks import check_level
 from nncfx.schemes.scheme import Scheme
+from nncfx.tracing.calls.model_copy import copy_of
 
 __all__ = ["AtLevel", "Compose", "FunctionScheme", "SchemeLike", "as_scheme"]
 
@@ -166,7 +166,7 @@ class FunctionScheme(Scheme):
 
     @override
     def parameters(self, model: nn.Module) -> frozenset[str]:
-        trial = copy.deepcopy(model)
+        trial = copy_of(model)
         self.compress(trial, self.probe_level)
         after = dict(trial.named_parameters())
         return frozenset(

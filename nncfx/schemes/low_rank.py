@@ -1,6 +1,5 @@
 """LowRank: weights of few singular values, and the two thin layers that compute with them."""
 
-import copy
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from nncfx.schemes.layers import (
 )
 from nncfx.schemes.masks.exact_masks import check_at_least, check_level
 from nncfx.schemes.scheme import Scheme
+from nncfx.tracing.calls.model_copy import copy_of
 
 __all__ = ["LowRank", "factorize", "rank_of_energy", "rank_of_level", "truncate_rank"]
 
@@ -158,7 +158,7 @@ def factorize(
         GraphError: an entry of `ignored` matches no module.
         CompressionError: `model` is wrapped; hooks stand on the weights that would go.
     """
-    result = copy.deepcopy(model)
+    result = copy_of(model)
     layers = [one for one in select_layers(result, _FACTORS, ignored=ignored) if one.name]
     readers = [id(p) for m in result.modules() for p in m.parameters(recurse=False)]
     for layer in layers:
@@ -205,7 +205,7 @@ def _thin_layers(
             nn.Linear(rank, module.out_features, bias=biased, device=device, dtype=dtype),
         )
     assert isinstance(module, nn.Conv2d), "select_layers was asked for these two"  # noqa: S101 (impossible)
-    first = copy.deepcopy(module)
+    first = copy_of(module)
     first.out_channels, first.bias = rank, None
     first.weight = nn.Parameter(layer.weight.new_empty(rank, *layer.weight.shape[1:]))
     second = nn.Conv2d(rank, module.out_channels, 1, bias=biased, device=device, dtype=dtype)

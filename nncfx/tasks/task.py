@@ -1,6 +1,5 @@
 """Read a task from a JSON config or from a Python file; load what it names."""
 
-import copy
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from nncfx.tasks.config import DataSection, ModelSection, TaskConfig
 from nncfx.tasks.references import load_module, load_reference
 from nncfx.tasks.weights import load_weights
 from nncfx.tracing import ExampleInputs
+from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.training.create import example_inputs_of
 
 __all__ = ["Criterion", "Data", "Task", "read_task"]
@@ -172,7 +172,7 @@ class Task:
                     f"{key}.arguments: '{section.factory}' is a {type(found).__name__}, not a "
                     "function that takes arguments. Take them out, or name a function.",
                 )
-            return copy.deepcopy(found) if isinstance(found, nn.Module) else found
+            return copy_of(found) if isinstance(found, nn.Module) else found
         try:
             return found(**(section.arguments or {}))
         except NNCFXError:

@@ -1,5 +1,6 @@
 """What recovery tells of itself while it runs."""
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -52,3 +53,28 @@ def test_a_stop_ends_recovery_with_the_best_until_then(
     stopped = method.recover(nn.Linear(3, 2), Prune(), 0.5, stopping)
     assert [record.step for record in stopped.history] == [0, 1, 2]
     assert stopped.metric == max(record.metric for record in stopped.history)
+
+
+class Keeps(nn.Module):
+    """Keeps what it computed, as models do for an auxiliary loss."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.computed = self.layer(x)
+        return self.computed
+
+
+@pytest.mark.parametrize("method", [LC(steps=2, mb_iterations_per_l=2), DCFineTuned(epochs=2)])
+def test_a_model_that_keeps_what_it_computed_recovers_as_another(
+    method: LC | DCFineTuned, toy: RecoveryData
+) -> None:
+    plain = nn.Linear(3, 2)
+    keeps = Keeps(copy.deepcopy(plain))
+    keeps(next(iter(toy.train))[0])
+    expected = method.recover(plain, Prune(), 0.5, toy)
+    recovered = method.recover(keeps, Prune(), 0.5, toy)
+    assert recovered.metric == expected.metric
+    assert torch.equal(recovered.model.layer.weight, expected.model.weight)

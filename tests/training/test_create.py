@@ -342,3 +342,26 @@ def test_batch_norms_that_have_seen_no_batch_are_told(caplog: pytest.LogCaptureF
     model.train()(torch.randn(2, 3, 8, 8))
     create_compressed_model(model, config, torch.randn(2, 3, 8, 8))
     assert "seen no batch" not in caplog.text
+
+
+class Keeps(nn.Module):
+    """Keeps what it computed, as models do for an auxiliary loss or a map of attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.hidden = self.inner(x).relu()
+        return self.outer(self.hidden)
+
+
+@pytest.mark.parametrize("algorithm", ["lc", "knowledge_distillation", "magnitude_sparsity"])
+def test_a_model_that_keeps_what_it_computed_is_compressed(algorithm: str) -> None:
+    keeps, inputs = Keeps(), torch.randn(2, 8)
+    expected = keeps(inputs)
+    item = {"algorithm": algorithm} | ({"type": "mse"} if algorithm[0] == "k" else {})
+    controller, model = create_compressed_model(keeps, {"compression": item}, inputs)
+    model.train()
+    assert torch.equal(model(inputs), expected)
+    assert float(controller.loss().detach()) == 0

@@ -1,6 +1,5 @@
 """Knowledge distillation: taps on the outputs of the model, and a teacher."""
 
-import copy
 from collections.abc import Sequence
 from typing import final
 
@@ -18,6 +17,7 @@ from nncfx.errors import CompressionError
 from nncfx.graph import NNCFGraph, output_address
 from nncfx.network import NNCFNetwork, unwrap
 from nncfx.tracing import Insertion, PostSite
+from nncfx.tracing.calls.model_copy import copy_of
 
 __all__ = ["KnowledgeDistillationBuilder"]
 
@@ -38,7 +38,7 @@ class KnowledgeDistillationBuilder(Builder[KnowledgeDistillationConfig]):
                 "knowledge_distillation finds no floating-point output that an operation makes, "
                 "so there is nothing to compare. Take the item out of the config.",
             )
-        teacher = Teacher(unwrap(copy.deepcopy(model)))
+        teacher = Teacher(unwrap(copy_of(model)))
         taps = [*(Tap() for _ in outputs[1:]), Tap(teacher)]
         return [
             Insertion(site, tap, _LAST, ALGORITHM) for site, tap in zip(outputs, taps, strict=True)

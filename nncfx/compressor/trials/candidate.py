@@ -1,6 +1,5 @@
 """A candidate of a search, and what it can be measured for."""
 
-import copy
 import functools
 import tempfile
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from nncfx.schemes import Scheme, SchemeLike, as_scheme, footprint_bytes
 from nncfx.search import Candidate as Point
 from nncfx.thinning import ThinRecipe, ThinResult, save_thinned, thin
 from nncfx.tracing import ExampleInputs, trace
+from nncfx.tracing.calls.model_copy import copy_of
 
 __all__ = ["CandidateFactory", "CandidateModel", "Factories", "packed_bytes"]
 
@@ -119,7 +119,7 @@ class CandidateFactory:
 
     def decompressed(self, compressed: nn.Module) -> nn.Module:
         """Return a runnable copy of a compressed model, in the dense model's dtypes and shapes."""
-        model = copy.deepcopy(compressed)
+        model = copy_of(compressed)
         self.scheme.decompress(model)
         dtypes = {name: parameter.dtype for name, parameter in self.dense.named_parameters()}
         for name, parameter in model.named_parameters():
@@ -131,7 +131,7 @@ class CandidateFactory:
 
         Tied parameters stay tied.
         """
-        compressed = copy.deepcopy(self.dense)
+        compressed = copy_of(self.dense)
         tensors = {**dict(compressed.named_parameters()), **dict(compressed.named_buffers())}
         for name, tensor in tensors.items():
             if name in state:

@@ -1,12 +1,11 @@
 """Copies of models that may be wrapped."""
 
-import copy
-
 from torch import nn
 
 from nncfx.errors import ArgumentError
 from nncfx.network import NNCFNetwork, unwrap
 from nncfx.storage.models.whole_models import require_whole
+from nncfx.tracing.calls.model_copy import copy_of
 
 __all__ = ["plain_copy"]
 
@@ -20,11 +19,11 @@ def plain_copy(model: nn.Module) -> nn.Module:
     """
     require_whole(model, "copied")
     if not isinstance(model, NNCFNetwork):
-        return copy.deepcopy(model)
+        return copy_of(model)
     if model.nncf.hooks:
         raise ArgumentError(
             f"The model carries {len(model.nncf.hooks)} hooks, the first of "
             f"'{model.nncf.hooks[0].algorithm}'. Pass nncfx.strip(model), in which what they do "
             "to the weights is baked in.",
         )
-    return unwrap(copy.deepcopy(model))
+    return unwrap(copy_of(model))

@@ -23,6 +23,7 @@ from nncfx.quantization.packing.parameters import (
 from nncfx.quantization.placement.insertions import insert_quantizers, place_quantizers
 from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.tracing import ExampleInputs, WeightSite
+from nncfx.tracing.calls.model_copy import copy_of
 
 __all__ = [
     "become",
@@ -189,9 +190,7 @@ def unpack_weights(model: nn.Module, example_inputs: ExampleInputs) -> NNCFNetwo
     Raises:
         ArgumentError: there is no packed layer.
     """
-    import copy
-
-    plain = copy.deepcopy(model)
+    plain = copy_of(model)
     stored: dict[str, IntegerTensor] = {}
     shared: dict[int, nn.Parameter] = {}
     for name, module in list(plain.named_modules(remove_duplicate=False)):

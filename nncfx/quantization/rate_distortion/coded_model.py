@@ -1,6 +1,5 @@
 """A model rounded at one rate: layers by their moments, the rest by the diagonal alone."""
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,6 +13,7 @@ from nncfx.quantization.rate_distortion.error_feedback import LayerRounding
 from nncfx.quantization.rate_distortion.output_matching import adjustable_parameters, match_outputs
 from nncfx.schemes.rate_distortion.code_lengths import estimated_bits
 from nncfx.schemes.rate_distortion.rounding import best_step, finest_step, round_weights
+from nncfx.tracing.calls.model_copy import copy_of
 
 __all__ = ["Coder", "Rounded"]
 
@@ -72,7 +72,7 @@ class Coder:
             rate: Loss, as a share of the squared outputs, that a bit must save.
             match: Whether norms and biases make up for rounding; False is faster.
         """
-        model = copy.deepcopy(self._model)
+        model = copy_of(self._model)
         parameters = dict(model.named_parameters())
         late: dict[str, Tensor] = adjustable_parameters(model)
         bits = 0.0

@@ -1,6 +1,5 @@
 """The smallest file within an accuracy, or the best model within a size: one call."""
 
-import copy
 import dataclasses
 import math
 import os
@@ -18,6 +17,7 @@ from nncfx.quantization.rate_distortion.curvature import measure_curvature
 from nncfx.storage import SavedFile, absorb_norm_statistics
 from nncfx.storage.models.model_file import file_bytes, save
 from nncfx.storage.models.whole_models import require_whole
+from nncfx.tracing.calls.model_copy import copy_of
 
 __all__ = ["CompressedModel", "RatePoint", "compress"]
 
@@ -110,7 +110,7 @@ def compress(
     """
     _check(model, budget, evaluate, trials)
     held = list(batches)
-    work = copy.deepcopy(model).eval()
+    work = copy_of(model).eval()
     absorb_norm_statistics(work)
     curvature = measure_curvature(work, held, forward=forward)
     coder = Coder(work, curvature, _first(held, _MATCHED), forward)
