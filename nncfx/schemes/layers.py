@@ -92,7 +92,7 @@ def select_layers(
     model: nn.Module,
     kinds: tuple[type[nn.Module], ...],
     *,
-    subclasses: bool = False,
+    exact: bool = False,
     ignored: Iterable[str] = (),
 ) -> list[Layer]:
     """Return the layers of `model` that are of one of `kinds`, in module order.
@@ -100,8 +100,8 @@ def select_layers(
     Args:
         model: The model; may be a single layer.
         kinds: Module types.
-        subclasses: Whether subclasses of the kinds count, too. A wrapped module counts as what
-            it was.
+        exact: Whether subclasses of the kinds are left out, as their forward may be another. A
+            wrapped module counts as what it was.
         ignored: Dotted module names to leave out, or `{re}` patterns searched in them.
 
     Raises:
@@ -111,7 +111,7 @@ def select_layers(
     left_out = matching_modules(model, ignored)
     layers: list[Layer] = []
     for name, module in model.named_modules():
-        fits = isinstance(module, kinds) if subclasses else original_class(module) in kinds
+        fits = original_class(module) in kinds if exact else isinstance(module, kinds)
         if fits and name not in left_out:
             layers.extend(_layers_of(name, module))
     return layers

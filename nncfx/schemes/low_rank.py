@@ -90,7 +90,7 @@ class LowRank(Scheme):
         return parameter_names(model, layer_parameters(self._layers(model), biases=False))
 
     def _layers(self, model: nn.Module) -> list[Layer]:
-        return select_layers(model, kinds_of(self.layers), ignored=self.ignored)
+        return select_layers(model, kinds_of(self.layers), exact=True, ignored=self.ignored)
 
     def _rank(self, matrix: Tensor, level: float) -> int:
         if self.rank is not None:
@@ -159,7 +159,9 @@ def factorize(
         CompressionError: `model` is wrapped; hooks stand on the weights that would go.
     """
     result = copy_of(model)
-    layers = [one for one in select_layers(result, _FACTORS, ignored=ignored) if one.name]
+    layers = [
+        one for one in select_layers(result, _FACTORS, exact=True, ignored=ignored) if one.name
+    ]
     readers = [id(p) for m in result.modules() for p in m.parameters(recurse=False)]
     for layer in layers:
         if type(layer.module) not in _FACTORS:

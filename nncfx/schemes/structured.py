@@ -113,7 +113,7 @@ class RowPrune(Scheme):
         return parameter_names(model, touched)
 
     def _layers(self, model: nn.Module) -> list[Layer]:
-        return select_layers(model, self.kinds, subclasses=True, ignored=self.ignored)
+        return select_layers(model, self.kinds, ignored=self.ignored)
 
     def _compress_rows(self, model: nn.Module, level: float) -> None:
         layers = self._layers(model)

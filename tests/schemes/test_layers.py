@@ -19,10 +19,18 @@ def names(model: nn.Module, **options: object) -> list[str]:
     return [layer.name for layer in select_layers(model, (nn.Linear,), **options)]  # type: ignore[arg-type] # options are forwarded
 
 
-def test_subclasses_count_only_where_asked() -> None:
+def test_subclasses_count_unless_the_kinds_are_exact() -> None:
     model = nn.Sequential(nn.Linear(2, 2), OwnLinear(2, 2), nn.Bilinear(2, 2, 2))
-    assert names(model) == ["0"]
-    assert names(model, subclasses=True) == ["0", "1"]
+    assert names(model) == ["0", "1"]
+    assert names(model, exact=True) == ["0"]
+
+
+def test_the_projection_of_attention_counts_as_the_linear_layer_it_is() -> None:
+    assert names(nn.TransformerEncoderLayer(4, 2, 8)) == [
+        "self_attn.out_proj",
+        "linear1",
+        "linear2",
+    ]
 
 
 def test_a_single_layer_is_a_model() -> None:
@@ -48,12 +56,12 @@ def test_a_broken_regular_expression_is_refused() -> None:
 def test_parametrized_layers_are_refused_with_the_mend() -> None:
     model = nn.Sequential(parametrizations.weight_norm(nn.Linear(2, 2)))
     with pytest.raises(CompressionError, match="remove_parametrizations"):
-        names(model, subclasses=True)
+        names(model)
 
 
 def test_lazy_layers_are_refused() -> None:
     with pytest.raises(CompressionError, match="run the model once"):
-        names(nn.Sequential(nn.LazyLinear(3)), subclasses=True)
+        names(nn.Sequential(nn.LazyLinear(3)))
 
 
 def test_a_shared_parameter_has_one_name() -> None:
