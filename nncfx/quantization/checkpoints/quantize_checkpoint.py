@@ -262,7 +262,18 @@ def empty_model(source: Path, **changes: int) -> nn.Module:
     with _EmptyOnMeta():
         make: Callable[..., nn.Module] = AutoModelForCausalLM.from_config
         model = make(config, dtype=dtype)
+    _empty(model)
     return model.eval()
+
+
+def _empty(model: nn.Module) -> None:
+    """Put those parameters on meta, too, that begin with values, as norms with ones."""
+    filled = [one for one in model.parameters() if not one.is_meta]
+    empty = {id(one): nn.Parameter(one.to("meta"), requires_grad=False) for one in filled}
+    for module in model.modules():
+        for name, one in module.named_parameters(recurse=False, remove_duplicate=False):
+            if id(one) in empty:
+                setattr(module, name, empty[id(one)])
 
 
 @final

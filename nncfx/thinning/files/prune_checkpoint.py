@@ -61,8 +61,8 @@ def prune_checkpoint(
         `target`.
 
     Raises:
-        ArgumentError: `level` or `criterion` is none, or the config has no number for the widths
-            of a layer that loses channels.
+        ArgumentError: `level` or `criterion` is none, no channels can go, or the config has no
+            number for the widths of a layer that loses some.
         StorageError: a file cannot be read or written, or `target` holds other weights.
         CompressionError: a score is NaN.
     """
@@ -70,6 +70,11 @@ def prune_checkpoint(
     model = empty_model(own)
     shards.check(model.state_dict(keep_vars=True))
     channels = analyze_channels(model, {"input_ids": torch.ones(1, _WORDS, dtype=torch.long)})
+    if not channels.prunable:
+        raise ArgumentError(
+            f"A {type(model).__name__} has no neurons or heads that could go, and would be copied "
+            "as it is. Use quantize_checkpoint, or take another model.",
+        )
     config: Any = model.config
     kinds = [_field(one, config) for one in channels.prunable]
     weights = _Read(shards)

@@ -39,17 +39,22 @@ def saved(model: nn.Module, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("tied", [False, True])
-def test_shards_hold_what_pruning_and_thinning_in_memory_leave(tied: bool, tmp_path: Path) -> None:
-    model = llama(tie_word_embeddings=tied)
-    target = prune_checkpoint(saved(model, tmp_path / "float"), tmp_path / "thin", 0.5, align=16)
+def thinned(model: nn.Module, level: float) -> nn.Module:
+    """Return the model that pruning and thinning in memory leave."""
     channels = analyze_channels(model, sentence())
     weights = dict(model.named_parameters())
     scores = group_scores(channels, weights, normalize=False)
     # 96 neurons and 4 groups of heads: 48 and 2 stay
-    keep = [keep_groups([one], 0.5, scope="local")[0] for one in scores]
+    keep = [keep_groups([one], level, scope="local")[0] for one in scores]
     zero_groups(channels, keep, weights)
-    expected = thin(model, sentence(), channels=channels).model
+    return thin(model, sentence(), channels=channels).model
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_shards_hold_what_pruning_and_thinning_in_memory_leave(tied: bool, tmp_path: Path) -> None:
+    model = llama(tie_word_embeddings=tied)
+    target = prune_checkpoint(saved(model, tmp_path / "float"), tmp_path / "thin", 0.5, align=16)
+    expected = thinned(model, 0.5)
     found = Shards(target)
     state = expected.state_dict()
     assert set(found.names) == set(state) - ({"lm_head.weight"} if tied else set())
@@ -134,3 +139,31 @@ def test_a_model_whose_config_has_no_number_for_its_widths_is_refused(tmp_path: 
     source = saved(transformers.GPT2LMHeadModel(config), tmp_path / "float")
     with pytest.raises(ArgumentError, match="have no number in the config of a GPT2Config"):
         prune_checkpoint(source, tmp_path / "thin", 0.5)
+
+
+def test_a_model_whose_parameters_begin_with_ones_is_pruned(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = transformers.BambaConfig(
+        vocab_size=90, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=4, attn_layer_indices=[1], mamba_n_heads=8,
+        mamba_d_head=8, mamba_d_state=16, mamba_n_groups=1, mamba_chunk_size=8, pad_token_id=0,
+    )  # fmt: skip
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    target = prune_checkpoint(saved(model, tmp_path / "float"), tmp_path / "thin", 0.5)
+    read = transformers.AutoModelForCausalLM.from_pretrained(target).eval()
+    assert read.config.intermediate_size == 32
+    with torch.no_grad():
+        torch.testing.assert_close(
+            read(**sentence()).logits, thinned(model, 0.5)(**sentence()).logits
+        )
+
+
+def test_a_model_without_prunable_channels_is_refused(tmp_path: Path) -> None:
+    config = transformers.Mamba2Config(
+        vocab_size=90, hidden_size=32, num_hidden_layers=1, num_heads=8, head_dim=8, state_size=16,
+        n_groups=1, chunk_size=8,
+    )  # fmt: skip
+    source = saved(transformers.AutoModelForCausalLM.from_config(config), tmp_path / "float")
+    with pytest.raises(ArgumentError, match="Mamba2ForCausalLM has no neurons or heads that"):
+        prune_checkpoint(source, tmp_path / "thin", 0.5)
+    assert not (tmp_path / "thin").exists()
