@@ -103,7 +103,8 @@ class AccuracyAwareParams(Section):
             return float(dense - self.maximal_absolute_accuracy_degradation)
         relative = self.maximal_relative_accuracy_degradation
         default = 1.0
-        return dense * (1 - (default if relative is None else relative) / 100)
+        # of its size: a metric below zero, as a loss negated, falls away from zero
+        return dense - abs(dense) * (default if relative is None else relative) / 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

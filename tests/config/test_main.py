@@ -10,7 +10,7 @@ import pytest
 from nncfx._version import __version__
 from nncfx.algorithms.channel_pruning.config import FilterPruningConfig
 from nncfx.algorithms.magnitude_sparsity.config import MagnitudeSparsityConfig
-from nncfx.config import InputInfo, NNCFConfig, algorithm_configs
+from nncfx.config import AccuracyAwareParams, InputInfo, NNCFConfig, algorithm_configs
 from nncfx.errors import ConfigError
 
 MAGNITUDE = {"algorithm": "magnitude_sparsity"}
@@ -177,6 +177,12 @@ def test_without_a_budget_one_percent_may_go() -> None:
     config = NNCFConfig.from_dict({"accuracy_aware_training": data})
     assert config.accuracy_aware_training is not None
     assert config.accuracy_aware_training.params.least_accuracy(80) == pytest.approx(79.2)
+
+
+@pytest.mark.parametrize(("dense", "least"), [(80.0, 76.0), (-1.4, -1.47), (0.0, 0.0)])
+def test_a_relative_budget_is_of_the_size_of_the_metric(dense: float, least: float) -> None:
+    params = AccuracyAwareParams(maximal_relative_accuracy_degradation=5)
+    assert params.least_accuracy(dense) == pytest.approx(least)
 
 
 def test_early_exit_knows_no_step_of_the_level() -> None:

@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, Final, final
 
 from nncfx.config import AccuracyAwareParams, AccuracyAwareTraining
 from nncfx.controllers.base.controller import Controller
@@ -12,6 +12,9 @@ from nncfx.controllers.base.stage import CompressionStage
 from nncfx.errors import ArgumentError
 
 __all__ = ["AccuracyAwareEpoch", "AccuracyAwareResult", "TrainingTask", "train_to_accuracy"]
+
+_DIGITS: Final = 9
+"""Of a level: finer than any step, coarser than what sums of steps are off by."""
 
 
 @final
@@ -99,7 +102,7 @@ class _Run:
         self._controller = controller
         self._params = params
         self._task = task
-        self._least = params.least_accuracy(task.dense_accuracy)
+        self._least = params.least_accuracy(_number(task.dense_accuracy, "dense_accuracy is"))
         limit = 10_000
         self._limit = params.maximal_total_epochs or limit
         self._epochs: list[AccuracyAwareEpoch] = []
@@ -152,7 +155,8 @@ class _Run:
             if step < minimum:
                 return
             # never back to a level that is known to be within the budget, nor to nothing
-            level = controller.target_level + (step if is_up else -step)
+            # (rounded, as ten steps of a tenth sum to less than 1)
+            level = round(controller.target_level + (step if is_up else -step), _DIGITS)
             if not 0 <= level < 1:
                 return
             was_up, controller.level = is_up, level
@@ -177,18 +181,7 @@ class _Run:
     def _epoch(self, counts: Callable[[], bool] = lambda: True) -> float:
         self._task.train_epoch(len(self._epochs))
         found = self._task.validate()
-        try:
-            accuracy = float(found)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise ArgumentError(
-                f"validate returned {found!r} after epoch {len(self._epochs)}; an accuracy is one "
-                "number, higher is better. Return that number alone.",
-            ) from error
-        if not math.isfinite(accuracy):
-            raise ArgumentError(
-                f"validate returned {accuracy} after epoch {len(self._epochs)}; an accuracy is a "
-                "finite number. Look at the loss: training may have diverged.",
-            )
+        accuracy = _number(found, f"After epoch {len(self._epochs)} validate returned")
         controller = self._controller
         self._epochs.append(AccuracyAwareEpoch(level=controller.level, accuracy=accuracy))
         is_within = counts() and accuracy >= self._least
@@ -214,3 +207,24 @@ class _Run:
             is_within_budget=is_within,
             epochs=tuple(self._epochs),
         )
+
+
+def _number(found: float, what: str) -> float:
+    """Return an accuracy as a float; `what` begins the sentence that refuses it.
+
+    Raises:
+        ArgumentError: it is no finite number.
+    """
+    try:
+        accuracy = float(found)  # a script may hold it in a tensor
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(
+            f"{what} {found!r}; an accuracy is one number, higher is better. Give that number "
+            "alone.",
+        ) from error
+    if not math.isfinite(accuracy):
+        raise ArgumentError(
+            f"{what} {accuracy}; an accuracy is a finite number. Look at the loss: training may "
+            "have diverged.",
+        )
+    return accuracy

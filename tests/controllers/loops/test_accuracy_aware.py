@@ -1,5 +1,6 @@
 """Training by accuracy: where it stops, which level it finds, what it puts back."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,8 @@ def trained(
     mode: str,
     params: dict[str, Any],
     scale_lr: Callable[[float], object] | None = None,
+    *,
+    dense_accuracy: float = 1.0,
 ) -> Any:  # noqa: ANN401 (the result)
     epochs: list[int] = []
 
@@ -46,7 +49,7 @@ def trained(
     task = TrainingTask(
         train_epoch=train_epoch,
         validate=lambda: accuracy(epochs[-1], controller.level),
-        dense_accuracy=1.0,
+        dense_accuracy=dense_accuracy,
         scale_lr=scale_lr,
     )
     settings = AccuracyAwareTraining.from_dict({"mode": mode, "params": params})
@@ -116,7 +119,7 @@ def test_a_level_that_training_does_not_bring_about_is_not_claimed() -> None:
 
 @pytest.mark.parametrize("found", [None, (0.5, 0.1), torch.ones(2)])
 def test_what_validate_returns_has_to_be_a_number(found: Any) -> None:  # noqa: ANN401 (anything)
-    with pytest.raises(ArgumentError, match=r"validate returned .* after epoch 0; an accuracy is"):
+    with pytest.raises(ArgumentError, match=r"After epoch 0 validate returned .*; an accuracy is"):
         trained(applied(), lambda *_: found, "early_exit", EARLY)
 
 
@@ -172,5 +175,30 @@ def test_an_algorithm_without_a_level_has_none_to_adapt() -> None:
 
 
 def test_an_accuracy_that_is_no_number_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="validate returned nan after epoch 0"):
+    with pytest.raises(ArgumentError, match="After epoch 0 validate returned nan"):
         trained(applied(), lambda *_: float("nan"), "early_exit", EARLY)
+
+
+def test_a_dense_accuracy_that_is_no_number_is_refused() -> None:
+    """No epoch would ever be within its budget."""
+    with pytest.raises(ArgumentError, match="dense_accuracy is nan; an accuracy is a finite"):
+        trained(applied(), lambda *_: 1.0, "early_exit", EARLY, dense_accuracy=math.nan)
+
+
+def test_accuracies_in_tensors_are_decided_in_numbers() -> None:
+    dense: Any = torch.tensor(0.95)
+    result = trained(applied(), lambda *_: 0.9, "early_exit", EARLY, dense_accuracy=dense)
+    assert result.is_within_budget is True
+
+
+def test_a_model_better_than_a_negative_dense_metric_is_within_a_relative_budget() -> None:
+    params = {"maximal_relative_accuracy_degradation": 5, "maximal_total_epochs": 4}
+    result = trained(applied(), lambda *_: -1.38, "early_exit", params, dense_accuracy=-1.40)
+    assert result.is_within_budget
+
+
+def test_steps_of_a_level_that_always_suffices_never_sum_to_all_but_a_rounding_error() -> None:
+    controller = applied()
+    result = trained(controller, lambda *_: 1.0, "adaptive_compression_level", ADAPTIVE)
+    # from the schedule's 0.4 by tenths, and 1 is nothing left
+    assert result.level == 0.9
