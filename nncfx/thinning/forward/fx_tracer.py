@@ -178,9 +178,6 @@ class _Proxy(fx.Proxy):
     def __float__(self) -> float:
         return float(self._decided(float))
 
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self.tracer.create_proxy("call_function", operator.setitem, (self, index, value), {})
-
     @override
     def __getattr__(self, k: str) -> "_Attribute":
         return _Attribute(self, k)
@@ -188,6 +185,18 @@ class _Proxy(fx.Proxy):
     def _decided(self, ask: Callable[[Any], Any]) -> Any:
         assert isinstance(self.tracer, _ForwardTracer)  # noqa: S101 (who makes these)
         return self.tracer.decided(self, ask)
+
+
+def _noted(function: Callable[..., Any]) -> Callable[..., fx.Proxy]:
+    def note(self: fx.Proxy, *args: Any) -> fx.Proxy:
+        return self.tracer.create_proxy("call_function", function, (self, *args), {})
+
+    return note
+
+
+# fx itself takes x *= 2 for x = x * 2, another operation, which leaves what x is a view of alone
+for _name in fx.graph.inplace_methods:
+    setattr(_Proxy, f"__{_name}__", _noted(getattr(operator, _name)))
 
 
 class _Attribute(Attribute, _Proxy):

@@ -3,6 +3,7 @@
 import copy
 import io
 import json
+import operator
 import pickle
 import re
 from collections.abc import Callable
@@ -71,6 +72,7 @@ LITERALS: dict[str, Callable[[Literal, torch.Tensor], torch.Tensor]] = {
     "split in parts": lambda _, x: torch.cat(x.split([10, 6], 1)[::-1], 1),
     "slices": lambda m, x: m.mix(x[:, :8]) * m.mix(x[:, 8:16]),
     "ellipsis": lambda m, x: m.mix(x[..., 8:, :, :]),
+    "part in place": lambda m, x: (operator.imul(x[:, :8], 2.0), m.mix(x[:, 8:16]) + x)[1],
     "narrow": lambda m, x: m.mix(x.narrow(1, 8, 8)),
     "reshape to heads": lambda _, x: (
         x.reshape(x.shape[0], 4, 4, -1).transpose(1, 2).reshape(x.shape[0], 16, *x.shape[2:])
