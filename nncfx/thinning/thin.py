@@ -51,9 +51,8 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
     random ones of their shapes and types, and has to run in training mode if the original does.
     What a module could read that none of them reaches keeps its channels (`unreached`).
 
-    A model with quantizers at activations is thinned without them, with the form "class"; then
-    the thin model, wrapped, gets them back, without the scales of channels that went, and is
-    compared once more.
+    A model with quantizers at activations is thinned without them; then the thin model, wrapped,
+    gets them back, without the scales of channels that went, and is compared once more.
 
     Args:
         model: any module; a wrapped one is stripped first. It is never changed. One that FSDP2 or
@@ -118,7 +117,7 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
     )
     if isinstance(model, NNCFNetwork) and is_quantized(model):
         bare = without_hooks(model, Quantizer)
-        result = thinned(bare, living_norms=living_norms, form="class")
+        result = thinned(bare, living_norms=living_norms, form=form)
         again = quantized_again(result.model, result.entries, model, inputs, tolerance)
         return replace(result, model=again[0], max_error=max(result.max_error, again[1]))
     if isinstance(model, NNCFNetwork) and has_living_norms(model):

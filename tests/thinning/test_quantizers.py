@@ -1,5 +1,7 @@
 """A pruned and quantized model is thinned with its quantizers, and computes the same."""
 
+import operator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -115,3 +117,45 @@ def test_a_scale_per_channel_of_an_activation_is_refused() -> None:
     model.nncf.commit()
     with pytest.raises(ThinningError, match=r"with a scale per channel cannot follow; use one"):
         nncfx.thin(model)
+
+
+class Attention(nn.Module):
+    """Four heads, whose number stands in the code."""
+
+    def __init__(self, scale: Callable[[Tensor, float], Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.q, self.k, self.v, self.o = (nn.Linear(32, 32) for _ in range(4))
+        self.scale = scale
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        b, n, _ = x.shape
+        q, k, v = (one(x).view(b, n, 4, 8).transpose(1, 2) for one in (self.q, self.k, self.v))
+        q = self.scale(q, 8**-0.5)
+        mixed = (q @ k.transpose(-1, -2)).softmax(-1) @ v
+        return self.o(mixed.transpose(1, 2).reshape(b, n, 32))
+
+
+@pytest.mark.parametrize("scale", [operator.mul, operator.imul])
+def test_quantizers_go_back_into_graphs_of_modules_whose_code_holds_a_width(
+    scale: Callable[[Tensor, float], Tensor],
+) -> None:
+    tokens = torch.randn(8, 5, 32, generator=torch.Generator().manual_seed(0))
+    heads = {"pruning_target": 0.5, "align": 1, "form": "auto"}
+    items = [
+        {"algorithm": "head_pruning", "pruning_init": 0.5, "params": heads},
+        {"algorithm": "quantization"},
+    ]
+    _, model = nncfx.create_compressed_model(
+        Attention(scale), {"compression": items}, tokens, calibration_batches=[tokens]
+    )
+    result = nncfx.thin(model.eval())
+    assert result.model.q.out_features == 16  # two heads of four
+    assert set(quantizers_of(result.model)) == set(quantizers_of(model))
+    more = torch.randn(3, 9, 32, generator=torch.Generator().manual_seed(1))
+    with integer_arithmetic(model), integer_arithmetic(result.model):
+        assert torch.equal(result.model(more), model(more))
+    kept = nncfx.thin(model, form="class")
+    assert kept.model.q.out_features == 32
+    assert "form='auto'" in kept.fixed["q"]
