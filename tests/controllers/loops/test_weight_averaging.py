@@ -1,6 +1,7 @@
 """Averages of weights under compression."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 import nncfx
 from nncfx.algorithms.rb_sparsity.controller import RBSparsityController
 from nncfx.controllers import Controller, keep_hooks
-from nncfx.errors import ArgumentError, CompressionError
+from nncfx.errors import ArgumentError, CompressionError, TracingError
 
 ITEMS = {
     "magnitude_sparsity": {"params": {"sparsity_target": 0.5, "sparsity_target_epoch": 2}},
@@ -117,3 +118,38 @@ def test_an_average_of_something_else_is_told(
 ) -> None:
     with pytest.raises(ArgumentError, match=message):
         keep_hooks(other(), made("magnitude_sparsity")[1])
+
+
+def test_the_ways_that_strip_names_keep_the_average_of_a_quantized_model(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    inputs = torch.randn(4, 8)
+    items = [
+        {"algorithm": "magnitude_sparsity", "params": {"sparsity_target_epoch": 0}},
+        {"algorithm": "quantization"},
+    ]
+    controller, model = nncfx.create_compressed_model(
+        nn.Sequential(nn.Linear(8, 4)),
+        {"compression": items},
+        inputs,
+        calibration_batches=[inputs],
+    )
+    controller.scheduler.epoch_step()
+    average = AveragedModel(model)
+    average.update_parameters(model)
+    with torch.no_grad():
+        model.get_parameter("0.weight").mul_(-0.3)
+    average.update_parameters(model)
+    keep_hooks(average.module, model)
+    averaged = average.module.eval()
+    expected = averaged(inputs)
+    with pytest.raises(TracingError) as refused:
+        nncfx.strip(averaged)
+    for way in ("nncfx.thin(model).model", "nncfx.storage.save", "the average's state_dict"):
+        assert way in str(refused.value)
+    assert torch.equal(nncfx.thin(averaged).model(inputs), expected)
+    path = tmp_path / "average.nncfx"
+    nncfx.storage.save(path, averaged)
+    back = nncfx.storage.load(path, nn.Sequential(nn.Linear(8, 4)))
+    assert torch.equal(back.eval()(inputs), expected)
+    model.load_state_dict(averaged.state_dict())
+    assert torch.equal(controller.strip().eval()(inputs), expected)
