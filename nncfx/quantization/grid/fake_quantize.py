@@ -180,7 +180,9 @@ class _Rounded(torch.autograd.Function):
         levels = whole + zero_point
         grad_x = _inside(grad, levels, low, high)
         beyond = grad - grad_x
-        ends = levels.clamp_(low, high).sub_(zero_point)
+        # the graph of a second backward keeps the levels: not in place then
+        clipped = levels.clamp(low, high) if torch.is_grad_enabled() else levels.clamp_(low, high)
+        ends = clipped.sub_(zero_point)
         grad_scale = _summed(grad_x, whole - steps, scale) + _summed(beyond, ends, scale)
         grad_zero = None
         if ctx.needs_input_grad[2]:

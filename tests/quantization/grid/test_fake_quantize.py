@@ -1,5 +1,7 @@
 """Fake quantization: torch's values bitwise, NNCF's formulas, and gradients."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -247,6 +249,40 @@ def test_gradients_to_scale_and_zero_are_those_of_the_papers(axis: int | None) -
     # numbers of 1e9 lie in the sums
     assert torch.allclose(scale.grad.double(), expected, rtol=1e-4, atol=1e-3)
     assert torch.allclose(zero.grad.double(), (grad * to_zero).sum(axes) * 0.5, rtol=1e-4)
+
+
+def straight_through(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int) -> Tensor:
+    """Return the same values by plain autograd: rounding counts as the identity."""
+    steps = x / scale
+    whole = steps + (steps.round() - steps).detach()
+    return ((whole + zero).clamp(low, high) - zero) * scale
+
+
+@pytest.mark.parametrize("learned", [True, False])
+@pytest.mark.parametrize("axis", [None, 1])
+def test_gradients_of_gradients_are_those_of_plain_autograd(
+    axis: int | None, learned: bool
+) -> None:
+    """Gradient penalties and meta-learning take them."""
+    spec = QuantizerSpec(mode="asymmetric", bits=4, axis=axis)
+    x = numbers(4).clamp(-9, 9).double()
+    scale, zero = (one.double() for one in grid(spec, *([] if axis is None else [6])))
+    shape = () if axis is None else (1, 6, 1)
+
+    def second(rounded: Callable[[Tensor, Tensor, Tensor], Tensor]) -> list[Tensor]:
+        of = [one.clone().requires_grad_(learned or one is x) for one in (x, scale, zero)]
+        needed = [one for one in of if one.requires_grad]
+        value = (rounded(of[0], of[1], of[2]) ** 3).sum()
+        first = torch.autograd.grad(value, needed, create_graph=True)
+        penalty = torch.stack([one.square().sum() for one in first]).sum()
+        return [*first, *torch.autograd.grad(penalty, needed)]
+
+    found = second(lambda x, s, z: fake_quantize(x, s, z, spec))
+    expected = second(
+        lambda x, s, z: straight_through(x, s.reshape(shape), z.reshape(shape), -8, 7)
+    )
+    for one, other in zip(found, expected, strict=True):
+        assert torch.allclose(one, other, rtol=1e-9)
 
 
 def test_an_exported_program_calls_torchs_own_operators() -> None:
