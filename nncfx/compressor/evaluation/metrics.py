@@ -1,7 +1,8 @@
 """Metrics of a model on labelled data: what an accuracy budget is counted in."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import torch
@@ -75,14 +76,19 @@ def metric_name(metric: Metric) -> str:
 def metric_value(metric: Metric, model: torch.nn.Module, loader: Iterable[Any]) -> float:
     """Return the metric of `model` as a plain float, which may be NaN or infinite.
 
+    What takes gradients, and whether torch notes them, is put back as it was.
+
     Raises:
-        ArgumentError: the metric raised an error, or returned something else than a number.
+        ArgumentError: the metric raised an error, returned something else than a number, or left
+            the model with numbers of another type.
 
     >>> metric_value(lambda model, loader: torch.tensor([0.5]), torch.nn.Identity(), [])
     0.5
     """
+    types = {name: one.dtype for name, one in model.named_parameters()}
     try:
-        value = metric(model, loader)
+        with _put_back(model):
+            value = metric(model, loader)
     except NNCFXError:
         raise
     except Exception as error:
@@ -92,6 +98,13 @@ def metric_value(metric: Metric, model: torch.nn.Module, loader: Iterable[Any]) 
             f"The metric '{metric_name(metric)}' cannot judge {type(model).__name__}: "
             f"{error_text(error)}",
         ) from error
+    for name, one in model.named_parameters():
+        if one.dtype != types.get(name, one.dtype):
+            raise ArgumentError(
+                f"The metric '{metric_name(metric)}' left '{name}' in {one.dtype}; it was in "
+                f"{types[name]}. A metric judges the model and changes nothing: convert a copy, "
+                "or use torch.autocast.",
+            )
     try:
         return float(value)
     except (TypeError, ValueError) as error:
@@ -99,6 +112,18 @@ def metric_value(metric: Metric, model: torch.nn.Module, loader: Iterable[Any]) 
             f"The metric '{metric_name(metric)}' returned {value!r}; it must return one number, "
             "higher for a better model.",
         ) from error
+
+
+@contextmanager
+def _put_back(model: torch.nn.Module) -> Iterator[None]:
+    """Put back, at the end, what scripts set for an evaluation and leave."""
+    flags = [(one, one.requires_grad) for one in model.parameters()]
+    try:
+        with torch.set_grad_enabled(torch.is_grad_enabled()):
+            yield
+    finally:
+        for parameter, took_gradients in flags:
+            parameter.requires_grad = took_gradients
 
 
 def finite_metric(

@@ -93,3 +93,25 @@ def test_an_error_of_the_users_metric_keeps_its_cause() -> None:
 def test_a_metric_that_is_no_finite_number_is_refused(value: float) -> None:
     with pytest.raises(ArgumentError, match=f"of the small model is {value}, and no loss"):
         finite_metric(lambda *_: value, IDENTITY, [], "small")
+
+
+def test_gradients_are_taken_as_before_whatever_a_metric_sets() -> None:
+    def careless(model: nn.Module, _: object) -> float:
+        torch.set_grad_enabled(False)
+        model.requires_grad_(False)
+        return 0.5
+
+    model = nn.Linear(2, 2)
+    model.bias.requires_grad = False
+    assert metric_value(careless, model, []) == 0.5
+    assert torch.is_grad_enabled()
+    assert (model.weight.requires_grad, model.bias.requires_grad) == (True, False)
+
+
+def test_a_metric_that_leaves_weights_in_another_type_is_named() -> None:
+    def halves(model: nn.Module, _: object) -> float:
+        model.half()
+        return 0.5
+
+    with pytest.raises(ArgumentError, match=r"'halves' left 'weight' in torch\.float16"):
+        metric_value(halves, nn.Linear(2, 2), [])
