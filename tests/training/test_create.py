@@ -356,11 +356,18 @@ class Keeps(nn.Module):
         return self.outer(self.hidden)
 
 
-@pytest.mark.parametrize("algorithm", ["lc", "knowledge_distillation", "magnitude_sparsity"])
-def test_a_model_that_keeps_what_it_computed_is_compressed(algorithm: str) -> None:
+@pytest.mark.parametrize(
+    "item",
+    [
+        MAGNITUDE,
+        {"algorithm": "lc"},
+        {"algorithm": "knowledge_distillation", "type": "mse"},
+    ],
+    ids=lambda item: item["algorithm"],
+)
+def test_a_model_that_keeps_what_it_computed_is_compressed(item: dict[str, str]) -> None:
     keeps, inputs = Keeps(), torch.randn(2, 8)
     expected = keeps(inputs)
-    item = {"algorithm": algorithm} | ({"type": "mse"} if algorithm[0] == "k" else {})
     controller, model = create_compressed_model(keeps, {"compression": item}, inputs)
     model.train()
     assert torch.equal(model(inputs), expected)

@@ -87,7 +87,7 @@ def metric_value(metric: Metric, model: torch.nn.Module, loader: Iterable[Any]) 
     """
     types = {name: one.dtype for name, one in model.named_parameters()}
     try:
-        with _put_back(model):
+        with _gradients_as_before(model):
             value = metric(model, loader)
     except NNCFXError:
         raise
@@ -115,15 +115,16 @@ def metric_value(metric: Metric, model: torch.nn.Module, loader: Iterable[Any]) 
 
 
 @contextmanager
-def _put_back(model: torch.nn.Module) -> Iterator[None]:
-    """Put back, at the end, what scripts set for an evaluation and leave."""
+def _gradients_as_before(model: torch.nn.Module) -> Iterator[None]:
+    """Put back, at the end, what scripts set for an evaluation and leave: grad mode and flags."""
     flags = [(one, one.requires_grad) for one in model.parameters()]
     try:
         with torch.set_grad_enabled(torch.is_grad_enabled()):
             yield
     finally:
         for parameter, took_gradients in flags:
-            parameter.requires_grad = took_gradients
+            if parameter.requires_grad != took_gradients:
+                parameter.requires_grad = took_gradients
 
 
 def finite_metric(

@@ -44,7 +44,6 @@ def thinned(model: nn.Module, level: float) -> nn.Module:
     channels = analyze_channels(model, sentence())
     weights = dict(model.named_parameters())
     scores = group_scores(channels, weights, normalize=False)
-    # 96 neurons and 4 groups of heads: 48 and 2 stay
     keep = [keep_groups([one], level, scope="local")[0] for one in scores]
     zero_groups(channels, keep, weights)
     return thin(model, sentence(), channels=channels).model
@@ -54,7 +53,7 @@ def thinned(model: nn.Module, level: float) -> nn.Module:
 def test_shards_hold_what_pruning_and_thinning_in_memory_leave(tied: bool, tmp_path: Path) -> None:
     model = llama(tie_word_embeddings=tied)
     target = prune_checkpoint(saved(model, tmp_path / "float"), tmp_path / "thin", 0.5, align=16)
-    expected = thinned(model, 0.5)
+    expected = thinned(model, 0.5)  # 48 of 96 neurons and 2 of 4 groups of heads stay
     found = Shards(target)
     state = expected.state_dict()
     assert set(found.names) == set(state) - ({"lm_head.weight"} if tied else set())
