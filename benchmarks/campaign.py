@@ -138,30 +138,33 @@ def images_of(run: Run, data: Path, device: str) -> tuple[AugmentedImages, torch
     return batches, (torch.from_numpy(pixels[kept:]), labels[kept:])
 
 
-def begin_with(model: nn.Module, start: nn.Module) -> None:
-    """Give `model`, which is wrapped, the parameters and buffers of `start`."""
-    own = model.state_dict()
-    for name, tensor in start.state_dict().items():
-        own[name].copy_(tensor)
-
-
 def _thinned(model: nn.Module) -> tuple[nn.Module, list[ThinRecipe]]:
     """Return the model without the filters that are zero, and how to make it."""
     result = nncfx.thin(model.cpu(), _IMAGE)
     return result.model, [result.recipe]
 
 
+def _of_results(name: str, run: Run, data: Path) -> nn.Module:
+    return loaded(RESULTS / f"{name}.nncfx", run.network, data)
+
+
 def _network(run: Run, data: Path) -> tuple[nn.Module, list[ThinRecipe]]:
     """Return the network that is trained, without what is taken out at once."""
-    if run.start and run.algorithm == "filters":
-        thin = loaded(RESULTS / f"{run.start}.nncfx", run.network, data)
-        return thin, list(recipes_of(thin))
+    if run.start:
+        network = _of_results(run.start, run, data)
+        return network, list(recipes_of(network))
     network = PRETRAINED[run.network].load(data)
     config = run.thin_config()
     if config is None:
         return network, []
     controller, _ = nncfx.create_compressed_model(network, config, _IMAGE)
     return _thinned(controller.strip().eval())
+
+
+def _teacher(run: Run, data: Path) -> nn.Module:
+    if run.teacher:
+        return _of_results(run.teacher, run, data)
+    return PRETRAINED[run.network].load(data)
 
 
 class Runner:
@@ -203,19 +206,16 @@ class Runner:
         batches, held_out = images_of(run, self._data, self._device)
         network, recipes = _network(run, self._data)
         network.to(self._device, memory_format=torch.channels_last)
-        controller, model = nncfx.create_compressed_model(
+        controller, _ = nncfx.create_compressed_model(
             network,
             run.config(),
             _IMAGE.to(self._device),
             calibration_batches=[batches(step) for step in range(CALIBRATION_STEPS)],
         )
-        if run.branches and run.teacher_weight:
-            distillation = controller["knowledge_distillation"]
+        if run.teacher_weight:
+            distillation = controller["knowledge_distillation"] if run.algorithm else controller
             assert isinstance(distillation, KnowledgeDistillationController)  # noqa: S101 (so named)
-            distillation.learn_from(PRETRAINED[run.network].load(self._data))
-        if run.start and run.algorithm != "filters":
-            start = loaded(RESULTS / f"{run.start}.nncfx", run.network, self._data)
-            begin_with(model, start)
+            distillation.learn_from(_teacher(run, self._data))
         training = Training(controller, batches, cross_entropy, run.recipe(), place.checkpoint)
         before, began = place.minutes * _MINUTE, time.monotonic()
         until = None if most is None else began + max(0.0, most * _MINUTE - before)
@@ -390,11 +390,12 @@ def main() -> None:
 def _step_back() -> None:
     """Leave the processor to whoever wants it.
 
-    Linux with autogroups weighs sessions against each other, and niceness within one only.
+    Linux with autogroups weighs sessions against each other, and niceness within one only. A
+    session that is not its own, such as a shell's, is left alone: start it by `setsid`.
     """
     os.nice(19 - os.nice(0))
     group = Path("/proc/self/autogroup")
-    if group.exists():
+    if group.exists() and os.getsid(0) == os.getpid():
         with contextlib.suppress(OSError):
             group.write_text("19")
 

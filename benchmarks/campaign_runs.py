@@ -22,12 +22,12 @@ class Run:
     Attributes:
         name: Of the run, its folder and its results.
         network: Of `pretrained.PRETRAINED`.
-        algorithm: Of `ALGORITHMS`.
+        algorithm: Of `ALGORITHMS`; nothing more is compressed if empty.
         level: The compression level to reach; of "filters", the fraction of MACs to save.
         steps: Optimizer steps.
-        start: The result file, in float16 and without its ending, whose weights are trained on;
-            the dense network's if empty. The teacher is the dense network in any case, but for
-            "filters": these go from the thin network of `start`, which teaches, too.
+        start: The result file, in float16 and without its ending, whose network is trained on,
+            thin if it is; the dense network if empty.
+        teacher: The result file whose network teaches; the dense network if empty.
         begin: The level at the beginning: that of `start`.
         bits: A result file for each: 16 for float16, fewer for weights that share a codebook of
             so many bits in each layer, found after training; of "quantization", the bits of
@@ -60,6 +60,7 @@ class Run:
     steps: int
     minutes: float
     start: str = ""
+    teacher: str = ""
     begin: float = 0.0
     bits: Sequence[int] = (16,)
     seed: int = 0
@@ -90,7 +91,7 @@ class Run:
 
     def config(self) -> dict[str, Any]:
         """Return the config of the compression: the algorithm, and the dense network's answers."""
-        items = [ALGORITHMS[self.algorithm](self)]
+        items = [ALGORITHMS[self.algorithm](self)] if self.algorithm else []
         if self.teacher_weight:
             items.append(
                 {
@@ -138,8 +139,8 @@ class Run:
         """
         no_matter = {"name", "minutes", "bits"}
         # than the first results
-        younger = dict.fromkeys(("filters", "branches", "lasso", "wait"), 0.0)
-        younger |= {"precision": "auto"}
+        younger: dict[str, Any] = dict.fromkeys(("filters", "branches", "lasso", "wait"), 0.0)
+        younger |= {"precision": "auto", "teacher": ""}
         settings = {
             key: value
             for key, value in asdict(self).items()
