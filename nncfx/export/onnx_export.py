@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from nncfx.errors import ArgumentError, ExportError, MissingExtraError
-from nncfx.export.capture.captured_program import captured_program
+from nncfx.export.capture.captured_program import captured_program, check_other_sizes
 from nncfx.export.capture.dynamic_batch import (
     Call,
     axes_by_argument,
@@ -33,7 +33,7 @@ from nncfx.export.capture.preparation import (
     run_once,
     warn_idle_quantizers,
 )
-from nncfx.export.capture.quantizer_inputs import check_quantizer_inputs, quantizer_inputs
+from nncfx.export.capture.quantizer_inputs import Shapes, check_quantizer_inputs, quantizer_inputs
 from nncfx.export.capture.recurrent_shapes import recurrent_shapes
 from nncfx.export.capture.rewrite_matching import matching_first_nodes_first
 from nncfx.export.capture.tensor_names import (
@@ -145,16 +145,15 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
             narrator.now(f"capturing {type(model).__name__}")
             with quantizer_inputs(model) as shapes:
                 outputs = names_of_outputs(run_once(model, call))
-            call = _by_name(model, call)
-            call, axes = _open_axes(model, call, dynamic_axes or {}, dynamic_batch=dynamic_batch)
+            own = _by_name(model, call)
+            call, axes = _open_axes(model, own, dynamic_axes or {}, dynamic_batch=dynamic_batch)
             program = _capture(model, call, axes, wanted, narrator)
             if dynamic_batch:
                 _check_open(program.model.graph, model, batch_size(call))
             _check_axes(program.model.graph, model, dynamic_axes or {})
-        if program.exported_program is not None:
-            check_unsupported_arguments(program.exported_program)
-            check_quantizer_inputs(program.exported_program, shapes)
-            warn_unexported_state(program.exported_program)
+            if program.exported_program is not None:
+                check_other_sizes(program.exported_program, model, call, own)
+                _check_captured(program.exported_program, shapes)
         graph = program.model.graph
         name_outputs(graph, outputs)
         rename(graph, input_names, output_names)
@@ -276,6 +275,12 @@ def _capture(
     if program is None:
         raise ExportError(f"torch.onnx.export returned nothing for {type(model).__name__}.")
     return program
+
+
+def _check_captured(program: torch.export.ExportedProgram, shapes: Shapes) -> None:
+    check_unsupported_arguments(program)
+    check_quantizer_inputs(program, shapes)
+    warn_unexported_state(program)
 
 
 def _check_open(graph: "ir.Graph", model: nn.Module, size: int) -> None:

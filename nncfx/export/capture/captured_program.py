@@ -1,22 +1,34 @@
-"""Capture a model as a program that torch's ONNX exporter takes, as it would itself."""
+"""Capture a model as a program that torch's ONNX exporter takes; check it at other sizes."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
+import sympy
 import torch
 from torch import fx, nn
 from torch._ops import HigherOrderOperator
 from torch.onnx._internal.exporter import _dynamic_shapes as dynamic_shapes
 from torch.onnx._internal.exporter._capture_strategies import TorchExportNonStrictStrategy
 from torch.onnx._internal.exporter._flags import set_onnx_exporting_flag
+from torch.utils import _pytree as pytree
 
+from nncfx.errors import ExportError
 from nncfx.export.capture.attention_axes import ATTENTION_AXES
 from nncfx.export.capture.decomposition import QuicklyDecomposed
 from nncfx.export.capture.dynamic_batch import Call
 from nncfx.export.capture.exportable_calls import ExportableCalls
+from nncfx.export.capture.preparation import run_once
 from nncfx.network import NNCFNetwork
+from nncfx.tracing.calls.inputs import own_tensors
+from nncfx.tracing.calls.preservation import preserved
+from nncfx.tracing.calls.tensors import tensors_in
 
-__all__ = ["captured_program"]
+__all__ = ["captured_program", "check_other_sizes"]
+
+_ROUNDING: Final = 1e-5
+"""Of the largest value of an output."""
+_SMALLEST: Final = 1e-30
+"""In place of a largest value of 0."""
 
 
 def captured_program(
@@ -52,3 +64,113 @@ def _has_other_form(node: fx.Node) -> bool:
     if node.target is torch.ops.aten.scaled_dot_product_attention.default:
         return any(one.meta["val"].ndim != ATTENTION_AXES for one in node.all_input_nodes[:3])
     return node.target is torch.ops.aten.einsum.default
+
+
+def check_other_sizes(
+    program: torch.export.ExportedProgram, model: nn.Module, call: Call, own: Call
+) -> None:
+    """Refuse a program that computes something else than `model` where its open axes are longer.
+
+    torch captures the branch of the example, and the number that `int()` made of its sizes, and
+    notes under which conditions these are right; a file has no place for them. Only where the
+    conditions do not hold, the program is run beside the model.
+
+    Args:
+        program: what was captured on `call`.
+        model: in the mode in which it was captured.
+        call: the inputs, by which axes are open that `program` says.
+        own: those of the user, which may hold one example where `call` holds two.
+
+    Raises:
+        ExportError: outputs on `own` or on inputs of twice the size are others.
+    """
+    for other in (own, _doubled(program, call)):
+        if _holds(program, other):
+            continue
+        # not called, which would check the sizes first: a file does not
+        run = program.module(check_guards=False).forward
+        try:
+            found = _difference(model, run, other)
+        except ExportError:
+            continue  # such sizes are none that the model takes
+        # values that are rounded to a grid, or drawn, differ at any size
+        if found > _ROUNDING and found > 10 * _difference(model, run, call):
+            shapes = ", ".join(str(tuple(one.shape)) for one in tensors_in(other))
+            raise ExportError(
+                f"{type(model).__name__} cannot be exported with open axes: its forward fixes the "
+                "batch, or another axis, at the size of the example, by int() of a quotient or by "
+                f"a branch on the size; for inputs of {shapes} the file would compute something "
+                "else. Take the size from the input's shape, with // in place of int(a / b), or "
+                "pass dynamic_batch=False (of another axis: leave it out of dynamic_axes).",
+            )
+
+
+def _inputs(
+    program: torch.export.ExportedProgram, call: Call
+) -> Iterator[tuple[Sequence[int | torch.SymInt], torch.Tensor]]:
+    """Yield the shape that `program` has for each tensor of `call`, and the tensor."""
+    leaves = pytree.tree_leaves(call)
+    nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
+    for node, leaf in zip(nodes[len(nodes) - len(leaves) :], leaves, strict=True):
+        if isinstance(leaf, torch.Tensor):
+            yield node.meta["val"].shape, leaf
+
+
+def _holds(program: torch.export.ExportedProgram, call: Call) -> bool:
+    """Return whether what torch took for granted holds for the sizes of `call`."""
+    values = {
+        one.node: sympy.Integer(size)
+        for sizes, tensor in _inputs(program, call)
+        for one, size in zip(sizes, tensor.shape, strict=True)
+        if isinstance(one, torch.SymInt)
+    }
+    by_name = {node.expr: size for node, size in values.items()}
+    limits = program.range_constraints
+    if any(size not in limits[one] for one, size in by_name.items() if one in limits):
+        return False
+    return not any(
+        one.expr.xreplace(by_name) == sympy.false
+        for env in {node.shape_env for node in values}
+        for several in env.deferred_runtime_asserts.values()
+        for one in several
+    )
+
+
+def _doubled(program: torch.export.ExportedProgram, call: Call) -> Call:
+    """Return `call` with each open axis twice as long."""
+    shapes = (sizes for sizes, _ in _inputs(program, call))
+
+    def longer(tensor: torch.Tensor) -> torch.Tensor:
+        for axis, size in enumerate(next(shapes)):
+            if isinstance(size, torch.SymInt):
+                tensor = torch.cat([tensor, tensor], axis)
+        return tensor
+
+    twice: Call = pytree.tree_map_only(torch.Tensor, longer, call)
+    return twice
+
+
+def _difference(model: nn.Module, program: Callable[..., Any], call: Call) -> float:
+    """Return how far outputs of `program` are from those of `model`, by the largest of each.
+
+    Both draw the same random numbers.
+
+    Raises:
+        ExportError: the model refuses `call`.
+    """
+    wanted = tensors_in(run_once(model, call))
+    args, kwargs = own_tensors(call)
+    try:
+        with preserved(model):
+            found = tensors_in(program(*args, **kwargs))
+    except Exception:  # noqa: BLE001 (a size that it has fixed does not fit what it reads)
+        return float("inf")
+    pairs = list(zip(wanted, found, strict=True))
+    if any(one.numel() != other.numel() for one, other in pairs):
+        return float("inf")
+    flat = [[one.double().flatten().nan_to_num() for one in pair] for pair in pairs]
+    return max(
+        float((one - other).abs().max() / one.abs().max().clamp(min=_SMALLEST))
+        for one, other in flat
+        if len(one)
+    )

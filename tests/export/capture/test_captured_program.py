@@ -1,8 +1,14 @@
 """A model is captured as torch's exporter captures it, with equal calls in exportable form."""
 
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 import torch
 from torch import nn
 
+from nncfx.errors import ExportError
+from nncfx.export import export_onnx
 from nncfx.export.capture.captured_program import captured_program
 
 
@@ -29,3 +35,75 @@ def test_calls_are_exportable() -> None:
 
 def test_what_cannot_be_captured_is_left_to_torch() -> None:
     assert captured_program(_Branches(), ((torch.randn(2),), {}), None) is None
+
+
+class _Windows(nn.Module):
+    """Two windows of each image, and back, as Swin writes it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        windows = x.reshape(-1, 2, 4)
+        batch = int(windows.shape[0] / (4 / 2))
+        images = windows.view(batch, 2, 2, -1).transpose(1, 2)
+        return x + images.reshape(-1, 4, 4)
+
+
+@pytest.mark.parametrize("examples", [1, 2])
+def test_a_batch_that_int_fixes_is_refused(examples: int, tmp_path: Path) -> None:
+    message = r"_Windows cannot .* fixes the batch, .* by int\(\) .* dynamic_batch=False"
+    inputs = torch.randn(examples, 4, 4)
+    with pytest.raises(ExportError, match=message):
+        export_onnx(_Windows(), tmp_path / "m.onnx", inputs)
+    export_onnx(_Windows(), tmp_path / "m.onnx", inputs, dynamic_batch=False)
+
+
+class _Of(nn.Module):
+    def __init__(self, compute: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.compute = compute
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.compute(x)
+
+
+def _for_one(x: torch.Tensor) -> torch.Tensor:
+    return 2 * x if x.shape[0] == 1 else x.relu()
+
+
+def test_a_branch_that_the_only_example_does_not_take_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"branch on the size; for inputs of \(1, 4\) the file"):
+        export_onnx(_Of(_for_one), tmp_path / "m.onnx", torch.randn(1, 4))
+
+
+def _halved(x: torch.Tensor) -> torch.Tensor:
+    return nn.functional.interpolate(x, size=(3, int(x.shape[3] * 0.5)))
+
+
+def test_another_axis_that_int_fixes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="leave it out of dynamic_axes"):
+        export_onnx(
+            _Of(_halved),
+            tmp_path / "m.onnx",
+            torch.randn(2, 3, 6, 8),
+            dynamic_axes={"x": {3: "width"}},
+        )
+
+
+def _in_parts(x: torch.Tensor) -> torch.Tensor:
+    return x.relu() if x.shape[0] <= 4 else torch.cat([x[:4].relu(), x[4:].relu()])
+
+
+def _bounded(x: torch.Tensor) -> torch.Tensor:
+    assert x.shape[0] <= 4
+    return x.relu()
+
+
+def _noisy(x: torch.Tensor) -> torch.Tensor:
+    return _in_parts(x) + torch.rand_like(x)
+
+
+@pytest.mark.parametrize("compute", [_in_parts, _bounded, _noisy])
+def test_conditions_on_sizes_that_change_no_value_are_none(
+    compute: Callable[[torch.Tensor], torch.Tensor], tmp_path: Path
+) -> None:
+    found = export_onnx(_Of(compute), tmp_path / "m.onnx", torch.randn(4, 3))
+    assert found.path.exists()
