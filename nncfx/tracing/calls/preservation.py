@@ -10,7 +10,7 @@ from torch import nn
 
 from nncfx.tracing.calls.module_walk import all_modules
 
-__all__ = ["drop_kept", "preserved", "without_keeping"]
+__all__ = ["drop_kept", "preserved", "without_keeping", "without_moving"]
 
 _APART: Final = frozenset(("training", "_parameters", "_buffers", "_modules"))
 """What `preserved` puts back, and what a forward is not expected to change."""
@@ -76,6 +76,24 @@ def without_keeping(model: nn.Module) -> Iterator[None]:
     finally:
         for module, held in zip(modules, before, strict=True):
             _put_back(module, held)
+
+
+@contextmanager
+def without_moving(model: nn.Module) -> Iterator[None]:
+    """Put back, at the end, the `.data` of parameters that a forward sets.
+
+    Networks that fold their branches do that, as SPAN. Nothing is copied, and what is written to
+    the memory of a parameter stays.
+    """
+    tables = [module._parameters.values() for _, module in all_modules(model)]  # noqa: SLF001 (as torch's own walk)
+    every = chain.from_iterable(tables)
+    before = [(one, one.data) for one in every if type(one) is nn.Parameter]
+    try:
+        yield
+    finally:
+        for parameter, data in before:
+            if parameter.data_ptr() != data.data_ptr() or parameter.shape != data.shape:
+                parameter.data = data
 
 
 def drop_kept(model: nn.Module) -> None:

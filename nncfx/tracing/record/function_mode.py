@@ -20,7 +20,7 @@ from nncfx.tracing.calls.inputs import INPUT_FORMS, ExampleInputs, as_call, own_
 from nncfx.tracing.calls.module_stack import ModuleStack
 from nncfx.tracing.calls.module_walk import first_names
 from nncfx.tracing.calls.no_trace import is_left_out
-from nncfx.tracing.calls.preservation import preserved, without_keeping
+from nncfx.tracing.calls.preservation import preserved, without_keeping, without_moving
 from nncfx.tracing.calls.tensors import tensors_in
 from nncfx.tracing.record.meta_weights import with_values, zeros_for_meta
 from nncfx.tracing.record.shape_only_execution import Shortcut, ValuesNeeded
@@ -156,7 +156,12 @@ def forward(
     args, kwargs = own_tensors(as_call(example_inputs))
     if mode.is_by_shapes:
         args, kwargs = with_values(model, (args, kwargs))
-    with torch.no_grad(), without_keeping(model), preserved(model, train=train):
+    with (
+        torch.no_grad(),
+        without_keeping(model),
+        without_moving(model),
+        preserved(model, train=train),
+    ):
         for tensor in tensors_in((args, kwargs)):
             mode.take_input(tensor)
         with _explained(model, (args, kwargs)), mode.stack.listening(), mode:

@@ -1,5 +1,6 @@
 """Promises of nncfx.tracing.calls.preservation."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,30 @@ def test_so_does_one_whose_training_goes_on(tmp_path: Path) -> None:
     nncfx.save(tmp_path / "training.safetensors", trained, controller)
     _, loaded = nncfx.load(tmp_path / "training.safetensors", _evaluated())
     assert torch.equal(loaded.eval()(x), trained.eval()(x))
+
+
+class _Folding(nn.Module):
+    """Two convolutions that each forward multiplies into the weight of one, as those of SPAN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.Conv2d(16, 32, 1)
+        self.narrow = nn.Conv2d(32, 16, 3, bias=False)
+        self.folded = nn.Conv2d(16, 16, 3)
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        inner = self.wide.weight.data.permute(1, 0, 2, 3)
+        self.folded.weight.data = nn.functional.conv2d(self.narrow.weight.data, inner)
+        return self.folded(x)
+
+
+@pytest.mark.parametrize("look", [nncfx.wrap, nncfx.thinning.prunable_channels])
+def test_weights_whose_data_a_forward_sets_are_put_back(look: Callable[..., object]) -> None:
+    model = _Folding()
+    weights = {name: one.clone() for name, one in model.named_parameters()}
+    places = [one.data_ptr() for one in model.parameters()]
+    look(model, torch.randn(1, 16, 8, 8))
+    assert [one.data_ptr() for one in model.parameters()] == places
+    for name, one in model.named_parameters():
+        assert torch.equal(one, weights[name]), name
