@@ -209,6 +209,11 @@ class NNCFInterface:
         return self._state.graph
 
     @property
+    def folded_weights(self) -> frozenset[str]:
+        """Names of the parameters whose `.data` a forward sets, and which can have no hooks."""
+        return self._state.wiring.folded
+
+    @property
     def channels(self) -> Channels:
         """Which channels can only be removed together, and which not at all, and why.
 

@@ -17,7 +17,8 @@ _SHOWN: Final = 3
 def unread_weights(model: NNCFNetwork, hooked: Collection[str] = ()) -> tuple[str, ...]:
     """Return the names of the parameters of at least two axes that no traced operation reads.
 
-    They belong to layers that a branch left out, or that only training calls.
+    They belong to layers that a branch left out, or that only training calls. What a forward
+    folds its branches into is read, as what it is made of.
 
     Args:
         model: The wrapped model.
@@ -34,7 +35,10 @@ def unread_weights(model: NNCFNetwork, hooked: Collection[str] = ()) -> tuple[st
     return tuple(
         name
         for name, one in model.named_parameters()
-        if one.ndim > 1 and id(one) in own - read and name not in hooked
+        if one.ndim > 1
+        and id(one) in own - read
+        and name not in hooked
+        and name not in model.nncf.folded_weights
     )
 
 

@@ -66,12 +66,14 @@ class Wiring:
         callees: Dotted name of a module to the dotted names of the modules that it calls.
         counts: Dotted name of a module and function to how often it calls that in one forward,
             where that is more than once.
+        folded: Dotted names of the parameters whose `.data` a forward sets.
     """
 
     places: Mapping[str, Place]
     calls: Mapping[str, int]
     callees: Mapping[str, tuple[str, ...]]
     counts: Mapping[tuple[str, str], int]
+    folded: frozenset[str] = frozenset()
 
     @property
     def called(self) -> set[str]:

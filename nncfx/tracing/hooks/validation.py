@@ -38,7 +38,7 @@ def check_insertion(
         )
     site = insertion.site
     if isinstance(site, WeightSite):
-        _check_weight(site, modules)
+        _check_weight(site, modules, wiring)
     else:
         _check_activation(site, graph.find(site.address), wiring)
 
@@ -62,7 +62,7 @@ def _check_types(insertion: Any) -> None:
         )
 
 
-def _check_weight(site: WeightSite, modules: Mapping[str, nn.Module]) -> None:
+def _check_weight(site: WeightSite, modules: Mapping[str, nn.Module], wiring: Wiring) -> None:
     module = modules.get(site.module)
     if module is None:
         raise GraphError(
@@ -75,6 +75,12 @@ def _check_weight(site: WeightSite, modules: Mapping[str, nn.Module]) -> None:
             f"The {type(module).__name__} '{site.module}' has no parameter or buffer "
             f"'{site.name}'.{did_you_mean(site.name, names)} "
             f"It has: {', '.join(names) or 'none'}.",
+        )
+    if str(site) in wiring.folded:
+        raise GraphError(
+            f"The forward sets the data of '{site}', as networks do that fold their branches into "
+            "one weight, and a hook there would be lost. Hook the weights that it is made of, or "
+            "leave its layer out by ignored_scopes.",
         )
 
 

@@ -45,6 +45,9 @@ class Dataflow:
     """The graph under construction.
 
     Tensors are keyed weakly: a trace keeps no activation alive longer than the model does.
+
+    Attributes:
+        folded: Dotted names of the parameters whose `.data` the forward sets.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -54,6 +57,7 @@ class Dataflow:
         self._inputs: list[TensorInfo] = []
         self._outputs: list[TensorInfo] = []
         self._ports: dict[tuple[tuple[int, str], ...], tuple[tuple[int, str], ...]] = {}
+        self.folded: set[str] = set()
         self._stored: dict[int, _Stored] = {}
         for module_name, module in named_modules(model):
             for name, tensor in own_tensors(module).items():
@@ -105,6 +109,13 @@ class Dataflow:
         if origin is not None:
             for one in produced:
                 self._origin[one] = origin
+
+    def set_data(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
+        """Say that `tensor` is computed from now on: its `.data` was set to `data`."""
+        self.pass_on(data, [tensor])
+        stored = self._stored.get(id(tensor))
+        if stored is not None:
+            self.folded.add(stored.dotted())
 
     def parameters_of(self, tensors: Sequence[torch.Tensor], reader: str) -> Mapping[int, str]:
         """Return port to name for those `tensors` that are parameters or buffers.

@@ -196,6 +196,7 @@ def _explained(model: nn.Module, call: tuple[Any, ...]) -> Iterator[None]:
 
 
 _SHAPE: Any = torch.Tensor.shape  # a descriptor, of which torch reports the getter
+_SET_DATA: Final = torch.Tensor.data.__set__  # type: ignore[attr-defined]  # a descriptor, too
 _SIZES: Final = frozenset([_SHAPE.__get__, torch.Tensor.size])
 
 
@@ -249,6 +250,9 @@ class CallMode(TorchFunctionMode):
         del inputs
         return ()
 
+    def _data_set(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
+        """Take note that `tensor` holds `data` from now on."""
+
     def _drawn(
         self,
         spot: Spot,
@@ -280,6 +284,8 @@ class CallMode(TorchFunctionMode):
         results = tensors_in(result)
         produced = [args[0]] if name == "__setitem__" else results
         if not produced:
+            if func == _SET_DATA:
+                self._data_set(*args)
             return result
         spot, frame = self._spot(name, args, inputs), self.stack.top
         operation = self._drawn(spot, inputs, infos, produced)

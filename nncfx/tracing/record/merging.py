@@ -85,6 +85,7 @@ def merged_wirings(wirings: Sequence[Wiring]) -> Wiring:
         calls=calls,
         callees={name: tuple(below) for name, below in callees.items()},
         counts=counts,
+        folded=frozenset[str]().union(*(wiring.folded for wiring in wirings)),
     )
 
 

@@ -1,7 +1,7 @@
 """Run a model once and write down every operation: `trace`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -86,7 +86,8 @@ def _traced(
 ) -> Trace:
     mode = _GraphMode(model, observers, shortcut)
     forward(model, example_inputs, mode, train=train)
-    return Trace(mode.flow.graph(), mode.stack.wiring())
+    wiring = replace(mode.stack.wiring(), folded=frozenset(mode.flow.folded))
+    return Trace(mode.flow.graph(), wiring)
 
 
 class _GraphMode(CallMode):
@@ -115,6 +116,10 @@ class _GraphMode(CallMode):
     @override
     def _described(self, inputs: Sequence[torch.Tensor]) -> tuple[TensorInfo, ...]:
         return self._describe(inputs)
+
+    @override
+    def _data_set(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
+        self.flow.set_data(tensor, data)
 
     @override
     def _drawn(

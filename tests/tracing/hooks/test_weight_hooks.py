@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from nncfx.errors import HookError
+import nncfx
+from nncfx.errors import GraphError, HookError
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.tracing import Insertion, WeightSite
 
@@ -189,3 +190,49 @@ def test_get_parameter_gives_what_is_stored(halve: nn.Module) -> None:
     assert model.get_parameter("0.weight") is model[0].get_parameter("weight") is weight
     with pytest.raises(AttributeError, match="wait"):
         model.get_parameter("0.wait")
+
+
+class _Folding(nn.Module):
+    """Two branches that each forward in eval mode folds into one weight, as those of SPAN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 3)
+        self.wide, self.narrow, self.folded = (nn.Linear(3, 3, bias=False) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        if self.training:
+            return self.wide(x) + self.narrow(x)
+        self.folded.weight.data = self.wide.weight.data + self.narrow.weight.data
+        return self.folded(x)
+
+
+def test_a_hook_on_a_weight_whose_data_the_forward_sets_is_refused(halve: nn.Module) -> None:
+    model = wrap(_Folding().eval(), torch.ones(1, 3))
+    with pytest.raises(GraphError, match=r"sets the data of 'folded\.weight'.* ignored_scopes"):
+        hook(model, WeightSite("folded", "weight"), halve)
+    assert model.nncf.folded_weights == {"folded.weight"}
+
+
+def test_compressed_branches_are_folded_as_they_are() -> None:
+    torch.manual_seed(0)
+    model, x = _Folding().eval(), torch.randn(5, 3)
+    config = {"compression": {"algorithm": "magnitude_sparsity", "sparsity_init": 0.5}}
+    controller, sparse = nncfx.create_compressed_model(model, config, x)
+    evaluated = sparse.eval()(x)
+    torch.testing.assert_close(evaluated, copy.deepcopy(sparse).train()(x))
+    assert torch.equal(controller.strip().eval()(x), evaluated)
+
+
+def test_a_quantized_folded_weight_follows_its_branches(caplog: pytest.LogCaptureFixture) -> None:
+    torch.manual_seed(0)
+    model, x = _Folding().eval(), torch.randn(64, 3)
+    expected = model(x)
+    quantized = nncfx.quantize(model, [x])
+    assert "did not read" not in caplog.text
+    assert (quantized(x) - expected).norm() < 0.05 * expected.norm()
+    with torch.no_grad():
+        quantized.wide.weight.zero_()
+        quantized.narrow.weight.zero_()
+    assert not quantized(x).any()

@@ -283,3 +283,25 @@ def test_an_einsum_is_traced_with_its_equation() -> None:
     assert graph.find("Contraction/einsum_0").equation == "ij,kj->ik"
     assert total_macs(graph) == 2 * (2 * 2 * 4)
     assert NNCFGraph.from_json(graph.to_json()) == graph
+
+
+class _Folding(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.narrow, self.folded = (nn.Linear(3, 3, bias=False) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.folded.weight.data = self.wide.weight.data + self.narrow.weight.data
+        return self.folded(x)
+
+
+def test_a_weight_whose_data_is_set_is_computed() -> None:
+    graph = trace(_Folding(), torch.ones(1, 3))
+    product = graph.find("_Folding/Linear[folded]/linear_0")
+    assert product.parameters == {}
+    weight = next(one for one in graph.incoming(product.address) if one.target_port == 1)
+    assert weight.source == "_Folding/__add___0"
+    assert set(graph.find("_Folding/__add___0").parameters.values()) == {
+        "wide.weight",
+        "narrow.weight",
+    }
