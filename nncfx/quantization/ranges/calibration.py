@@ -188,7 +188,7 @@ def set_weight_ranges(model: NNCFNetwork, hooks: Sequence[Quantizer], range_of: 
         CompressionError: a weight is NaN or infinite.
     """
     wanted = [one for one in hooks if one.planned.role == "weight"]
-    weights = {**constants_of(model), **_computed_weights(model, wanted)}
+    weights = {**constants_of(model), **_computed_weights(model, hooks)}
     for one in wanted:
         name = one.planned.parameter or one.planned.name
         try:
@@ -201,7 +201,7 @@ def set_weight_ranges(model: NNCFNetwork, hooks: Sequence[Quantizer], range_of: 
 def set_sparse_errors(model: NNCFNetwork, hooks: Sequence[Quantizer]) -> None:
     """Let the grids of weights, which have ranges, leave sparse errors (`half_quadratic_grid`)."""
     wanted = [one for one in hooks if one.planned.role == "weight"]
-    weights = {**constants_of(model), **_computed_weights(model, wanted)}
+    weights = {**constants_of(model), **_computed_weights(model, hooks)}
     for one in wanted:
         weight = wide(weights[one.planned.parameter or one.planned.name].detach())
         spec = one.planned.spec
@@ -214,7 +214,7 @@ def set_sparse_errors(model: NNCFNetwork, hooks: Sequence[Quantizer]) -> None:
 
 def _computed_weights(model: NNCFNetwork, hooks: Sequence[Quantizer]) -> Mapping[str, Tensor]:
     """Return the values of the weights that the forward computes, by their quantizers' names."""
-    computed = [one for one in hooks if not one.planned.parameter]
+    computed = [one for one in hooks if one.planned.role == "weight" and not one.planned.parameter]
     found: dict[str, Tensor] = {}
     if computed:
         notes = {

@@ -126,3 +126,20 @@ def test_a_shared_weight_has_one_quantizer_at_each_of_its_readers() -> None:
     weights = [one for one in place_quantizers(model, plan) if one.planned.role == "weight"]
     assert len(weights) == 1
     assert [str(one.site) for one in insertions_of(weights)] == ["0.weight", "1.weight"]
+
+
+class _Summed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Parameter(torch.ones(2, 3)), nn.Parameter(torch.ones(2, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(x, self.one.clone() + self.other.clone())
+
+
+def test_a_computed_weight_has_the_range_of_its_values_in_float() -> None:
+    """What quantizers on the way to it give before they have ranges is nothing."""
+    x = torch.ones(4, 3)
+    config = {"compression": {"algorithm": "quantization"}}
+    _, model = nncfx.create_compressed_model(_Summed(), config, x, calibration_batches=[x])
+    torch.testing.assert_close(model.eval()(x), torch.full((4, 2), 6.0), rtol=0.02, atol=0)
