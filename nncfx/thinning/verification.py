@@ -58,14 +58,15 @@ class _Difference(ThinningError):  # noqa: N818 (what is so, not that it is an e
 
     Attributes:
         error: the largest relative error.
+        limit: the tolerance.
     """
 
-    def __init__(self, error: float, limit: float) -> None:
+    def __init__(self, error: float, limit: float, more: str = "") -> None:
         super().__init__(
             f"The thinned model differs from the masked one by {error:.1e}, relative to the "
-            f"largest output; {limit:.1e} is the tolerance.",
+            f"largest output; {limit:.1e} is the tolerance.{more}",
         )
-        self.error = error
+        self.error, self.limit = error, limit
 
 
 class NothingProven(ThinningError):  # noqa: N818 (what is so, not that it is an error)
@@ -164,7 +165,14 @@ def verify(
         except Exception as error:
             if machine_fault(error) is not None:
                 raise
-            raise fault from error
+            if isinstance(error, ThinningError):
+                raise fault from error
+            more = (
+                " That may be rounding, which copies in float64 would show, and those do not run "
+                f"({error_text(error)}). If it is so small as not to matter, pass a larger "
+                "tolerance=."
+            )
+            raise _Difference(fault.error, fault.limit, more) from error
     return _verified(masked, thinned, inputs, dead, _ROUNDED)
 
 

@@ -109,3 +109,25 @@ def test_rounding_that_a_network_enlarges_is_told_from_a_difference(share: float
         result.model[1].bias += 5e-3 * model(inputs).abs().max()
     with pytest.raises(ThinningError, match=r"1\.0e-05 is the tolerance"):
         verify(model, result.model, inputs, None)
+
+
+class _Single(nn.Module):
+    """Adds numbers in float32, whatever the type of its weights, as RAFT its coordinates."""
+
+    def __init__(self, error: float) -> None:
+        super().__init__()
+        self.layer, self.error = nn.Linear(2, 2), error
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.layer.weight.dtype is not torch.float32:
+            raise RuntimeError("expected scalar type Float")
+        return self.layer(x) * (1 + self.error)
+
+
+def test_a_small_difference_that_float64_cannot_tell_names_the_tolerance() -> None:
+    model, other = _Single(0.0), _Single(2e-5)
+    other.load_state_dict(model.state_dict())
+    told = r"2\.0e-05, .* That may be rounding, .*scalar type Float.* a larger tolerance=\."
+    with pytest.raises(ThinningError, match=told):
+        verify(model, other, torch.ones(1, 2), None)
+    assert verify(model, other, torch.ones(1, 2), 1e-4) < 1e-4
