@@ -51,6 +51,7 @@ def test_a_benchmark_takes_paths_and_modules() -> None:
     [
         (nn.utils.parametrizations.weight_norm, "parametrize.remove_parametrizations"),
         (nn.utils.weight_norm, "torch.nn.utils.remove_weight_norm"),
+        (nn.utils.spectral_norm, "torch.nn.utils.remove_spectral_norm"),
     ],
 )
 def test_computed_weights_are_told_with_what_makes_parameters_of_them(
