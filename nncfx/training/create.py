@@ -111,8 +111,8 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
         controller = parts[0] if len(parts) == 1 else CompositeController(network, parts)
         if compression_state is not None:
             controller.load_state_dict(compression_state)
-        elif batches is not None:
-            _calibrate(parts, batches)
+        else:
+            _start(parts, batches)
         if samples and batches is not None:
             adapt_batch_norms(network, batches, samples=samples, progress=on_progress)
     average_gradients(network)
@@ -274,9 +274,10 @@ def _adaptation_samples(config: NNCFConfig) -> int:
     return max((one.adaptation_samples for one in config.compression), default=0)
 
 
-def _calibrate(parts: Iterable[Controller], batches: Iterable[Any]) -> None:
+def _start(parts: Iterable[Controller], batches: Iterable[Any] | None) -> None:
     for part in parts:
-        if any(one.calibration_samples for one in part.configs):
+        part.initialize()
+        if batches is not None and any(one.calibration_samples for one in part.configs):
             part.calibrate(batches)
 
 

@@ -39,11 +39,12 @@ def fresh() -> Net:
 def applied(
     item: dict[str, Any] | None = None,
     batches: list[Tensor] | None = None,
+    example: Tensor = EXAMPLE,
     **keys: Any,  # noqa: ANN401 (of a config)
 ) -> tuple[QuantizationController, NNCFNetwork]:
     item = {"algorithm": "quantization"} | (item or {}) | keys
     controller, model = nncfx.create_compressed_model(
-        fresh(), {"compression": item}, EXAMPLE, calibration_batches=batches or [EXAMPLE]
+        fresh(), {"compression": item}, example, calibration_batches=batches or [EXAMPLE]
     )
     assert isinstance(controller, QuantizationController)
     return controller, model
@@ -270,6 +271,26 @@ def test_a_dead_activation_is_told_once() -> None:
             calibration_batches=[EXAMPLE],
         )
     assert len(told) == len({str(one.message) for one in told})
+
+
+def test_where_data_give_the_ranges_the_example_inputs_give_none() -> None:
+    _, model = applied(batches=[EXAMPLE])
+    _, other = applied(batches=[EXAMPLE], example=torch.full_like(EXAMPLE, torch.nan))
+    for name, one in model.state_dict().items():
+        assert torch.equal(other.state_dict()[name], one), name
+
+
+def test_a_compression_state_asks_for_no_data() -> None:
+    controller, model = applied()
+    again, other = nncfx.create_compressed_model(
+        fresh(),
+        {"compression": {"algorithm": "quantization"}},
+        torch.full_like(EXAMPLE, torch.nan),
+        compression_state=controller.state_dict(),
+    )
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other(EXAMPLE), model(EXAMPLE))
+    assert again.state_dict() == controller.state_dict()
 
 
 def test_without_data_it_is_an_error_that_names_the_way_out() -> None:

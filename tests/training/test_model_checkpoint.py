@@ -159,6 +159,29 @@ def test_a_model_that_noise_leads_astray_is_loaded_without_inputs(tmp_path: Path
     assert torch.equal(again(torch.zeros(3, 2)), small(torch.zeros(3, 2)))
 
 
+class Pooled(nn.Module):
+    """Takes the mean over the tokens that are no padding, 1 here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(9, 4), nn.Linear(4, 2)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        seen = (tokens != 1).float().unsqueeze(-1)
+        return self.head((self.table(tokens) * seen).sum(1) / seen.sum(1))
+
+
+def test_no_range_is_taken_from_the_inputs_that_are_made_to_load_a_file(tmp_path: Path) -> None:
+    tokens = torch.tensor([[2, 5, 1], [8, 3, 4]])
+    config = {"compression": {"algorithm": "quantization"}}
+    controller, model = create_compressed_model(
+        Pooled(), config, tokens, calibration_batches=[tokens]
+    )
+    path = save(tmp_path / "x.safetensors", model.eval(), controller)
+    # made of the recorded shape, all tokens are 1, and their mean is 0 / 0
+    assert torch.equal(load(path, Pooled())[1].eval()(tokens), model(tokens))
+
+
 def test_a_failed_write_leaves_the_old_file_and_no_other(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

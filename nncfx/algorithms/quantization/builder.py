@@ -1,7 +1,6 @@
 """Quantization: quantizers where the target computes in integers."""
 
 import logging
-import warnings
 from collections.abc import Sequence
 from typing import Final, final
 
@@ -11,12 +10,11 @@ from typing_extensions import override
 
 from nncfx.algorithms.quantization.config import QuantizationConfig
 from nncfx.algorithms.quantization.controller import QuantizationController
-from nncfx.algorithms.quantization.from_config import plan_of_config, ranges_of_config
+from nncfx.algorithms.quantization.from_config import plan_of_config
 from nncfx.controllers import Builder, register_algorithm
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.placement.insertions import hooks_of, insertions_of, place_quantizers
 from nncfx.quantization.placement.plan_model import warn_of_plan
-from nncfx.quantization.ranges.calibration import calibrate, set_weight_ranges
 from nncfx.tracing import Insertion
 
 __all__ = ["QuantizationBuilder"]
@@ -45,20 +43,13 @@ class QuantizationBuilder(Builder[QuantizationConfig]):
         model: NNCFNetwork,
         insertions: Sequence[Insertion],
     ) -> QuantizationController:
-        """Return the handle; activations have the ranges that the example inputs give."""
+        """Return the handle; the quantizers have no ranges yet."""
         hooks = hooks_of(insertions)
         if hooks and hooks[0].plan is not None:  # which is that of all
             warn_of_plan(hooks[0].plan)
         if any(one.planned.role != "weight" for one in hooks):
             _warn_new_norms(model)
-        ranges = ranges_of_config(self.config, model.nncf.graph)
-        set_weight_ranges(model, hooks, ranges)
-        made = QuantizationController(model, self.config, hooks)
-        with warnings.catch_warnings():
-            if self.config.calibration_samples:  # then data give other ranges, and tell of those
-                warnings.simplefilter("ignore")
-            calibrate(model, hooks, [model.nncf.example_inputs], ranges)
-        return made
+        return QuantizationController(model, self.config, hooks)
 
 
 def _warn_new_norms(model: nn.Module) -> None:

@@ -23,7 +23,11 @@ from nncfx.network import NNCFNetwork
 from nncfx.operators import OTHER
 from nncfx.quantization import Quantizer
 from nncfx.quantization.grid.plan import FloatOperation
-from nncfx.quantization.ranges.calibration import calibrate, calibration_inputs
+from nncfx.quantization.ranges.calibration import (
+    calibrate,
+    calibration_inputs,
+    set_weight_ranges,
+)
 
 __all__ = ["QuantizationController"]
 
@@ -54,6 +58,15 @@ class QuantizationController(Controller):
         self.hooks = tuple(hooks)
         self.scheduler = EpochScheduler(self, BaselineSchedule(target=0.0), 0)
         self._epoch_begun(0 if config.params is None else -1)
+
+    @override
+    def initialize(self) -> None:
+        """Find the ranges of weights, and those of activations where the config has no data."""
+        assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
+        ranges = ranges_of_config(self.config, self.model.nncf.graph)
+        set_weight_ranges(self.model, self.hooks, ranges)
+        if not self.config.calibration_samples:
+            calibrate(self.model, self.hooks, [self.model.nncf.example_inputs], ranges)
 
     @override
     def calibrate(self, batches: Iterable[Any]) -> None:

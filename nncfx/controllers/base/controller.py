@@ -174,6 +174,9 @@ class Controller(abc.ABC):
         """Return how far the schedule has come; compare checkpoints of one stage only."""
         return CompressionStage.of(self.target_level, self.scheduler.final_level)
 
+    def initialize(self) -> None:  # noqa: B027 (as below)
+        """Find what a fresh model starts from without data; a state that is loaded holds it."""
+
     def calibrate(self, batches: Iterable[Any]) -> None:  # noqa: B027 (most algorithms need none)
         """Find from `batches` what the algorithm starts from."""
 
