@@ -53,12 +53,16 @@ class Energies:
         self.error += float(vector_norm(difference)) ** 2
 
     def note(self, output: Tensor) -> None:
-        """See a tensor in float, and then quantized."""
+        """See a tensor in float, and then quantized.
+
+        They are not compared where their shapes differ: an expert got other tokens.
+        """
         if self._exact is None:
             self._exact = output.detach().clone()
-        else:
+            return
+        if self._exact.shape == output.shape:
             self.add(self._exact, output)
-            self._exact = None
+        self._exact = None
 
     @property
     def sqnr_db(self) -> float:

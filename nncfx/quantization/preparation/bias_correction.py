@@ -38,10 +38,12 @@ class BatchMeans(NamedTuple):
 
     Attributes:
         values: The mean of each channel, c.
-        tokens: Which of its n tokens count, in the order of the output; None: all.
+        places: Of how many places, n: pixels or tokens.
+        tokens: Which of the n tokens count, in the order of the output; None: all.
     """
 
     values: Tensor
+    places: int
     tokens: Tensor | None
 
 
@@ -84,7 +86,8 @@ def correct_biases(
     in count. Tokens of massive norm do not: ranges clip them, and their error is not that of the
     others, which have the same bias. Corrected is the bias of each convolution and linear layer,
     or, where it has none, that of the batch norm behind it. A layer with neither, or with a shared
-    bias, is left alone.
+    bias, is left alone. A batch of which a layer sees more or fewer tokens than in float, as an
+    expert may, or none, does not count there.
 
     Args:
         model: With quantizers, calibrated. It runs in evaluation mode.
@@ -137,7 +140,11 @@ def _means_of(output: Tensor, axis: int) -> BatchMeans:
     if axis == -1:
         norms = wide(output.detach()).reshape(-1, output.shape[-1]).norm(dim=1)
         tokens = norms <= _MASSIVE * norms.median()
-    return BatchMeans(channel_means(output, axis, tokens), tokens)
+    return BatchMeans(channel_means(output, axis, tokens), _places(output, axis), tokens)
+
+
+def _places(output: Tensor, axis: int) -> int:
+    return output.numel() // max(output.shape[axis], 1)
 
 
 class _Shift:
@@ -165,11 +172,14 @@ class _Shift:
             # in float, or a call that was none in float
             self._means = _means_of(output, self.axis) if self._expected is None else None
             return None
-        means = channel_means(output, self.axis, self._means.tokens)
-        lacking = self._means.values - means
-        self._total = lacking if self._total is None else self._total + lacking
-        self._batches += 1
-        self._means = None
+        expected, self._means = self._means, None
+        if expected.places and expected.places == _places(output, self.axis):
+            # else an expert that has no tokens, or others than in float
+            lacking = expected.values - channel_means(output, self.axis, expected.tokens)
+            self._total = lacking if self._total is None else self._total + lacking
+            self._batches += 1
+        if self._total is None:
+            return None
         shift = (self._total / self._batches).view(-1, *[1] * (-self.axis - 1))
         return output + shift.to(output.dtype)
 

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 import nncfx
 from nncfx.errors import ArgumentError
@@ -182,3 +183,43 @@ def test_of_a_residual_branch_the_means_of_the_sum_are_put_back() -> None:
     correct_biases(wrapped, [inputs])
     exact, rounded = (one(inputs).mean((0, 2, 3)) for one in (model, wrapped))
     torch.testing.assert_close(rounded, exact, atol=1e-4, rtol=1e-4)
+
+
+class Experts(nn.Module):
+    """Each token goes to the layer that its first number says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        chosen = (x[:, 0] > 0).long()
+        y = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            tokens = (chosen == number).nonzero(as_tuple=True)[0]
+            y = y.index_add(0, tokens, expert(x[tokens]))
+        return y
+
+
+def test_a_batch_without_tokens_for_an_expert_does_not_move_its_bias() -> None:
+    x = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
+    one, other = x[x[:, 0] > 0], x[x[:, 0] <= 0]
+    models = [quantized(Experts(), x) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    shifts = [
+        correct_biases(model, batches)
+        for model, batches in zip(models, ([x], [one, other, one[:0]]), strict=True)
+    ]
+    assert 0 < shifts[0]["experts.0"] == pytest.approx(shifts[1]["experts.0"])
+    assert torch.isfinite(models[1](x)).all()
+
+
+def test_a_batch_with_other_tokens_than_in_float_does_not_count() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(6, 8)
+    model = nn.Sequential(nn.Linear(8, 8))
+    plain = nncfx.wrap(copy.deepcopy(model).eval(), x)
+    with noting_means(plain) as means, torch.no_grad():
+        plain(x)
+    assert correct_biases(quantized(model, x), [x[:5]], float_means=means) == {"0": 0}
