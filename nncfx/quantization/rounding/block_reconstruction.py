@@ -45,7 +45,7 @@ def reconstruct_blocks(
 
     Learned are the weights of the `layers`, the steps of their grids, and the vectors in their
     block (biases, batch norms), on what the quantized blocks before return. A block that does not
-    come nearer stays as it was.
+    come nearer stays as it was, and so does one that gets more or fewer examples than in float.
 
     Args:
         model: With quantizers, calibrated; its weights are where learning starts.
@@ -99,27 +99,28 @@ class _Data:
         self._examples = max(_MOST_BYTES // (2 * most), _LEAST_EXAMPLES)
 
     def of(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Return what enters the block, and what it is to return; n x ... each."""
+        """Return what enters the block, and what it is to return; n x ... each.
+
+        Both are empty where examples of the one are not those of the other.
+        """
         before = block.follows
         with in_float(self._quantizers), with_values(self._model, self._values):
             if before in self._float:
                 wanted = self._computed(block, self._float.pop(before))
             else:
-                wanted = self._captured(block)[1]
+                wanted = captured(self._model, block, self._batches)[1]
         entering = self._quantized.pop(before, None) if before else None
         if entering is None:
-            entering = self._captured(block)[0]
-        return entering, wanted
+            entering = captured(self._model, block, self._batches)[0]
+        if len(entering) != len(wanted):  # an expert got other tokens: nothing to learn from
+            return entering[:0], wanted[:0]
+        return entering[: self._examples], wanted[: self._examples]
 
     def keep(self, block: Block, entering: Tensor, wanted: Tensor) -> None:
         """Remember what a learned block returns, if another one reads it."""
         if block in self._readers:
             self._float[block] = wanted
             self._quantized[block] = self._computed(block, entering)
-
-    def _captured(self, block: Block) -> tuple[Tensor, Tensor]:
-        found = captured(self._model, block, self._batches)
-        return found[0][: self._examples], found[1][: self._examples]
 
     @staticmethod
     def _computed(block: Block, x: Tensor) -> Tensor:
@@ -131,6 +132,8 @@ def _reconstruct(
     model: NNCFNetwork, block: Block, data: _Data, settings: RoundingSettings
 ) -> float:
     entering, wanted = data.of(block)
+    if not len(wanted):
+        return 1.0
     learned = _Learned.of(model, block)
     before = _error(block, entering, wanted)
     with learned.learning():

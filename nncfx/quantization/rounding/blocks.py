@@ -56,11 +56,11 @@ class _Calls:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is called once, on one tensor, and returns one of as many examples."""
+        """Whether it is called once, on one tensor, and returns one of as many examples, some."""
         if self.count != 1 or self.entering is None or self.leaving is None:
             return False
         shapes = self.entering.shape, self.leaving.shape
-        return all(shapes) and shapes[0][0] == shapes[1][0]
+        return all(shapes) and shapes[0][0] == shapes[1][0] > 0
 
 
 def find_blocks(

@@ -80,6 +80,31 @@ def test_what_does_not_come_nearer_stays_as_it_was() -> None:
         assert torch.equal(value, before[name]), name
 
 
+class Routed(nn.Module):
+    """Shows some of its examples to `expert`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router, self.expert = nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.router(x)
+        return self.expert(x[x[:, 0] > 0])
+
+
+def test_a_block_that_gets_other_examples_once_quantized_stays_as_it_was() -> None:
+    torch.manual_seed(0)
+    net, x = Routed().eval(), torch.randn(64, 8)
+    options = QuantizeOptions(rounding="gptq", correct_biases=False)
+    model = quantize(net, [x], weight_bits=2, options=options)
+    assert len(model(x)) != len(net(x))
+    values = {name: one.detach() for name, one in net.named_parameters()}
+    layers, settings = ("router", "expert"), RoundingSettings(steps=3)
+    before = model.expert.weight.clone()
+    assert reconstruct_blocks(model, layers, [x], values, settings)["expert"] == 1
+    assert torch.equal(model.expert.weight, before)
+
+
 def test_it_tells_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "nncfx.quantization.rounding"):
         learned(steps=2)

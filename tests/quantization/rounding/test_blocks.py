@@ -59,6 +59,21 @@ def test_what_is_called_twice_or_with_two_tensors_is_in_no_block() -> None:
     assert divided(Twice(), torch.randn(2, 8)) == []
 
 
+class Unreached(nn.Module):
+    """Shows those of its examples to `expert` that lie far out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.expert = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.expert(x[x[:, 0] > 100]).sum(0) + x
+
+
+def test_a_layer_that_the_example_does_not_reach_is_in_no_block() -> None:
+    assert divided(Unreached(), torch.randn(2, 8)) == []
+
+
 def test_blocks_compute_what_the_model_does_between_them() -> None:
     torch.manual_seed(0)
     x = torch.randn(6, 8, 5, 5)
