@@ -293,6 +293,28 @@ def test_a_compression_state_asks_for_no_data() -> None:
     assert again.state_dict() == controller.state_dict()
 
 
+class Rotary(nn.Module):
+    """Keeps the cosines of its first forward, as rotary embeddings do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.cosines = nn.Linear(8, 8), None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.cosines is None:
+            self.cosines = torch.arange(8.0).cos()
+        return self.fc(x) * self.cosines
+
+
+def test_what_a_model_keeps_from_its_first_forward_has_a_range() -> None:
+    ranges = {"range": {"type": "min_max", "num_init_samples": 4}}
+    config = {"compression": {"algorithm": "quantization", "initializer": ranges}}
+    x = torch.randn(4, 8)
+    controller, _ = nncfx.create_compressed_model(Rotary(), config, x, calibration_batches=[x])
+    hook = next(one for one in controller.hooks if "cos" in one.planned.name)
+    assert hook.scale.item() == pytest.approx(1 / 127)  # the largest is cos(0)
+
+
 def test_without_data_it_is_an_error_that_names_the_way_out() -> None:
     with pytest.raises(ArgumentError, match="set 'num_init_samples' of"):
         nncfx.create_compressed_model(
