@@ -2,10 +2,10 @@
 
 import copy
 import copyreg
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from types import new_class
+from types import MappingProxyType, new_class
 from typing import Any, Final, SupportsIndex
 from weakref import WeakValueDictionary
 
@@ -129,6 +129,8 @@ class HookedModule(nn.Module):
             reduced: Any = self.__reduce_ex__(protocol)  # that of the original class
         function, args, *rest = reduced
         if function is copyreg.__newobj__:  # type: ignore[attr-defined]  # the stubs lack it
+            return (_revive, (_parts(spec), args[1:]), *rest)
+        if function is copyreg.__newobj_ex__:  # type: ignore[attr-defined]  # as above
             return (_revive, (_parts(spec), *args[1:]), *rest)
         foreign = _parts(replace(spec, original=nn.Module))
         return (_revive_foreign, (foreign, function, args), *rest)
@@ -294,16 +296,21 @@ def _copied_as_original(module: HookedModule, memo: dict[int, Any]) -> nn.Module
     return copied
 
 
-def _revive(parts: tuple[Any, ...], *args: Any) -> nn.Module:
+def _revive(
+    parts: tuple[Any, ...],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] = MappingProxyType({}),
+) -> nn.Module:
     made = _dynamic_class(ClassSpec(*parts))
-    return made.__new__(made, *args)
+    return made.__new__(made, *args, **kwargs)
 
 
 def _revive_foreign(
     parts: tuple[Any, ...], function: Callable[..., nn.Module], args: tuple[Any, ...]
 ) -> nn.Module:
     module = function(*args)
-    registered = module._modules  # noqa: SLF001 (by torch.fx, which sets attributes one by one)
+    # torch.fx registers them, as it sets attributes one by one; others have no state yet
+    registered = vars(module).get("_modules", {})
     for name in [one for one in registered if one.startswith(_OURS)]:
         vars(module)[name] = registered.pop(name)
     change_class(module, replace(ClassSpec(*parts), original=original_class(module)))

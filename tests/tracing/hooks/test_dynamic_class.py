@@ -7,7 +7,7 @@ import pickle
 import weakref
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, Self, SupportsIndex, TypeVar
 
 import pytest
 import torch
@@ -127,6 +127,43 @@ def test_modules_of_fx_are_copied_and_pickled_with_their_hooks() -> None:
         nncfx.unwrap(other)
         assert not torch.equal(other(inputs), expected)
     assert torch.equal(model(inputs), expected)
+
+
+class MadeByName(nn.Linear):
+    """Says with which keywords it is made again, as the models of gluonts do."""
+
+    def __new__(cls, *, width: int) -> Self:
+        assert width == 3
+        return super().__new__(cls)
+
+    def __init__(self, *, width: int) -> None:
+        super().__init__(4, width)
+
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, int]]:
+        return (), {"width": self.out_features}
+
+
+class MadeByFunction(nn.Linear):
+    """Says by which function it is made again, before its state is set."""
+
+    @override
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        return nn.Linear.__new__, (MadeByFunction,), self.__dict__
+
+
+@pytest.mark.parametrize("layer", [MadeByName(width=3), MadeByFunction(4, 3)], ids=repr)
+def test_a_module_that_says_how_it_is_made_is_copied_with_its_hooks(layer: nn.Module) -> None:
+    x = torch.randn(2, 4)
+    _, model = nncfx.create_compressed_model(
+        nn.Sequential(layer),
+        {"compression": {"algorithm": "magnitude_sparsity", "sparsity_init": 0.5}},
+        x,
+    )
+    pickled = pickle.loads(pickle.dumps(model))  # noqa: S301 (our own bytes)
+    for again in (copy.deepcopy(model), pickled):
+        assert original_class(again[0]) is original_class(model[0])
+        assert again[0].weight is not model[0].weight
+        assert torch.equal(again(x), model(x))
 
 
 def test_channels_of_a_module_of_fx_are_thinned() -> None:
