@@ -204,8 +204,8 @@ def _plan(
         in_float |= dict.fromkeys(read, operation)
         for name, axis in matrices.items():
             weight = stored.get(name)
-            if weight is None:
-                continue  # a buffer, or a weight that is computed
+            if weight is None or not weight.numel():
+                continue  # a buffer, a weight that is computed, or one of a layer of no width
             if id(weight) not in forms:
                 asked = (_BYTE, None) if has_rows else (bits, group)
                 is_bank = kind in _FILTERING

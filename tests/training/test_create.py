@@ -1,10 +1,13 @@
 """create_compressed_model: what it wraps, what it refuses, and that a refusal changes nothing."""
 
+from typing import Any
+
 import pytest
 import torch
 from pytorchcv.models.resnet_cifar import resnet20_cifar10
 from torch import Tensor, nn
 
+import nncfx
 from nncfx.config import (
     AlgorithmConfig,
     InputInfo,
@@ -372,3 +375,50 @@ def test_a_model_that_keeps_what_it_computed_is_compressed(item: dict[str, str])
     model.train()
     assert torch.equal(model(inputs), expected)
     assert float(controller.loss().detach()) == 0
+
+
+class Narrow(nn.Module):
+    """Has layers of no width, as a configuration may ask for; they give a bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+        self.none = nn.Sequential(nn.Linear(4, 0), nn.Linear(0, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.wide(x) + self.none(x)
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors", "ignore:The activation at")
+@pytest.mark.parametrize(
+    "item",
+    [
+        MAGNITUDE | {"sparsity_init": 0.5},
+        {"algorithm": "filter_pruning", "pruning_init": 0.5},
+        {"algorithm": "quantization"},
+    ],
+    ids=lambda item: item["algorithm"],
+)
+def test_layers_of_no_width_are_left_alone(item: dict[str, Any]) -> None:
+    inputs = torch.randn(5, 4)
+    controller, model = create_compressed_model(
+        Narrow(), {"compression": item}, inputs, calibration_batches=[inputs]
+    )
+    assert controller.statistics().to_dict()
+    assert controller.level == item.get("sparsity_init", item.get("pruning_init", 0))
+    assert {str(one.site) for one in model.nncf.hooks}.isdisjoint(
+        ("none.0.weight", "none.1.weight")
+    )
+    assert controller.strip()(inputs).shape == (5, 3)
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors", "ignore:The activation at")
+def test_a_model_with_layers_of_no_width_is_quantized_all_ways() -> None:
+    model, inputs = Narrow().eval(), torch.randn(64, 4)
+    for quantized in (
+        nncfx.quantize(model, [inputs]),
+        nncfx.quantize(model, [inputs], preset="thorough", weight_bits=4),
+        nncfx.quantize_weights(model, example_inputs=inputs),
+    ):
+        error = (quantized(inputs) - model(inputs)).norm() / model(inputs).norm()
+        assert 0 < float(error.detach()) < 0.2

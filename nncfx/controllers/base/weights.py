@@ -78,7 +78,7 @@ def operation_weights(
     """Return the weights that `considered` operations read, in order of execution.
 
     A weight that another of `operations` reads as well is left out: to leave an operation alone
-    is to leave its weight alone.
+    is to leave its weight alone. So is one without entries, of a layer of no width.
     """
     wanted = {one.address for one in considered}
     names = aliases(model)
@@ -88,7 +88,8 @@ def operation_weights(
         if not operator_of(one.function).has_weight:
             continue
         for name in one.parameters.values():
-            if name in parameters and parameters[name].ndim > 1:
+            weight = parameters.get(name)
+            if weight is not None and weight.ndim > 1 and weight.numel():
                 readers.setdefault(names[name][0], []).append(one.address)
     return [
         Weight(

@@ -58,8 +58,9 @@ class WeightCosts:
                 for found in (one.parameters.values(), behind[one.address])
             )
             sizes = {name: parameters[name].numel() for name in sorted(own or computed)}
+            whole = max(sum(sizes.values()), 1)  # a layer of no width costs nothing
             for name, size in sizes.items():
-                share = counts[one.address] * size // sum(sizes.values())
+                share = counts[one.address] * size // whole
                 by_weight[name] = by_weight.get(name, 0) + share
         unit = "multiply-accumulates"
         return cls(unit=unit, by_weight=by_weight, total=sum(counts.values()), lengths=lengths)

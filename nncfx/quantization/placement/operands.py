@@ -68,13 +68,14 @@ def operands_of(
         return Operands(activations, problem="it multiplies by a vector")
     if not weights:
         return _without_parameter(operation, kind, activations, computed)
+    weight = weights[0]
     if len(weights) > 1 or (not activations and kind != "embedding"):
         return Operands(activations, problem="it multiplies parameters only")
-    weight = weights[0]
     axis = _axis(operation, weight)
     if weight in turned and axis is not None:
         axis = 1 - axis
-    return Operands(activations, {weight: parameters[weight]}, axis)
+    problem = "its weight has no entries" if 0 in _shape(operation, weight) else ""
+    return Operands(activations, {weight: parameters[weight]}, axis, problem=problem)
 
 
 def _of_no_product(

@@ -101,7 +101,8 @@ def find_layers(
     """Return the layers of `model` by the address of their call, in execution order.
 
     Left out are calls of `functions` whose weight is not the calling module's own `weight`, and
-    parameters that are read more than once: what is changed there changes elsewhere, too.
+    parameters that are read more than once: what is changed there changes elsewhere, too. So are
+    layers of no width.
     """
     modules = dict(model.named_modules(remove_duplicate=False))
     found = _products(modules, graph) if _PRODUCTS & set(functions) else {}
@@ -116,6 +117,7 @@ def find_layers(
         one.address: layer
         for one in graph.operations
         if (layer := found.get(one.address)) is not None
+        and layer.weight.numel()
         and shared.isdisjoint({_weight_of(one), *one.parameters.values()})
     }
 

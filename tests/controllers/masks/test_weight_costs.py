@@ -39,6 +39,13 @@ def test_weights_that_one_operation_reads_divide_its_macs() -> None:
     assert costs.saved({name: torch.tensor(data=False) for name in weights}) == 1
 
 
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_a_layer_of_no_width_costs_nothing() -> None:
+    model = nn.Sequential(nn.Linear(4, 0), nn.Linear(0, 3))
+    costs = WeightCosts.in_macs(model, trace(model, torch.ones(5, 4)))
+    assert (costs.by_weight, costs.total) == ({"0.weight": 0, "1.weight": 0}, 0)
+
+
 @pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
 @pytest.mark.parametrize("norm", [parametrizations.weight_norm, nn.utils.weight_norm])
 def test_rows_of_a_normed_weight_go_with_their_lengths(
