@@ -182,6 +182,37 @@ def test_no_range_is_taken_from_the_inputs_that_are_made_to_load_a_file(tmp_path
     assert torch.equal(load(path, Pooled())[1].eval()(tokens), model(tokens))
 
 
+class Loop(nn.Module):
+    """Takes as many steps as the first number says, and one, as adaptive solvers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.step = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x
+        for _ in range(1 + int(x[0, 0])):
+            y = self.step(y).tanh()
+        return y
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_forward_whose_length_depends_on_values_is_told(
+    tmp_path: Path, *, is_finished: bool
+) -> None:
+    x = torch.tensor([[8.0, 0.1, 0.2]])
+    config = {"compression": {"algorithm": "quantization"}}
+    controller, model = create_compressed_model(Loop(), config, x, calibration_batches=[x])
+    path = save(
+        tmp_path / "x",
+        controller.strip() if is_finished else model.eval(),
+        None if is_finished else controller,
+    )
+    with pytest.raises(StorageError, match=r"depends on values.*pass the example_inputs of then"):
+        load(path, Loop())
+    assert torch.equal(load(path, Loop(), x)[1].eval()(x), model.eval()(x))
+
+
 def test_a_failed_write_leaves_the_old_file_and_no_other(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -172,7 +172,11 @@ class QuantizationController(Controller):
             state, ("algorithm", "level", "scheduler", "signed"), f"The state of '{ALGORITHM}'"
         )
         names = [one.planned.name for one in self.hooks]
-        check_keys(state["signed"], names, "The signs of the quantizers")
+        mend = (
+            "Where the number of operations depends on values, as in a loop with a stop rule, "
+            "pass the example_inputs of then."
+        )
+        check_keys(state["signed"], names, "The table of the quantizers' signs", mend)
         super().load_state_dict({key: state[key] for key in state if key != "signed"})
         for one in self.hooks:
             one.spec = one.spec.replace(signed=state["signed"][one.planned.name])

@@ -8,8 +8,16 @@ from nncfx.errors import StorageError
 __all__ = ["check_keys"]
 
 
-def check_keys(state: Mapping[str, Any], expected: Collection[str], source: str) -> None:
+def check_keys(
+    state: Mapping[str, Any], expected: Collection[str], source: str, mend: str = ""
+) -> None:
     """Check that `state` has exactly the keys `expected`.
+
+    Args:
+        state: To be checked.
+        expected: Its keys.
+        source: What `state` is, for the message.
+        mend: What else may help, a sentence.
 
     Raises:
         StorageError: it has not; the message names `source`, the missing and the unexpected keys.
@@ -24,5 +32,5 @@ def check_keys(state: Mapping[str, Any], expected: Collection[str], source: str)
     if missing or unexpected:
         raise StorageError(
             f"{source} does not fit: missing {missing}, unexpected {unexpected}. Load the state "
-            "that belongs to the same config.",
+            f"that belongs to the same config.{mend and ' '}{mend}",
         )

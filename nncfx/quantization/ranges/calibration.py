@@ -161,7 +161,8 @@ def _settle(hook: Quantizer, statistic: TensorStatistic, request: RangeRequest) 
     if statistic.is_empty:
         raise CompressionError(
             f"Nothing passed '{name}' during calibration, so its range is not known. Calibrate "
-            "with inputs that reach it, or ignore its scope.",
+            "with inputs that reach it, or ignore its scope: a loop whose length depends on "
+            "values may end before it.",
         )
     if statistic.has_nan:
         raise CompressionError(

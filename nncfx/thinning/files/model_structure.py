@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from nncfx.errors import NNCFXError, StorageError, TracingError
+from nncfx.errors import GraphError, NNCFXError, StorageError, TracingError
 from nncfx.network import NNCFNetwork, bake, strip, wrap
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.records import (
@@ -315,7 +315,11 @@ def _resize(model: nn.Module, stored: StoredModel, found: Mapping[str, tuple[int
 def hook_again(
     model: nn.Module, stored: StoredModel, example_inputs: ExampleInputs | None = None
 ) -> nn.Module:
-    """Return `model`, in which the quantizers of a file hang again; it is wrapped for it."""
+    """Return `model`, in which the quantizers of a file hang again; it is wrapped for it.
+
+    Raises:
+        StorageError: the model has no such operations.
+    """
     records = _list(stored.structure, "quantizers")
     if not records:
         return model
@@ -325,7 +329,14 @@ def hook_again(
     insertions = insertions_from(records, plans, most=elements + len(records))
     if not isinstance(model, NNCFNetwork):
         model = wrapped(model, stored, example_inputs)
-    model.nncf.register(insertions)
+    try:
+        model.nncf.register(insertions)
+    except GraphError as error:
+        raise StorageError(
+            f"The file has a quantizer where the traced model has no operation. {error} Build the "
+            "model as it was when the file was written. Where the number of operations depends on "
+            "values, as in a loop with a stop rule, pass the example_inputs of then.",
+        ) from error
     model.nncf.commit()
     device = device_of(model)
     for insertion in insertions:
