@@ -213,7 +213,7 @@ class Runner:
             calibration_batches=[batches(step) for step in range(CALIBRATION_STEPS)],
         )
         if run.teacher_weight:
-            distillation = controller["knowledge_distillation"] if run.algorithm else controller
+            distillation = controller["knowledge_distillation"]
             assert isinstance(distillation, KnowledgeDistillationController)  # noqa: S101 (so named)
             distillation.learn_from(_teacher(run, self._data))
         training = Training(controller, batches, cross_entropy, run.recipe(), place.checkpoint)

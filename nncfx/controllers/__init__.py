@@ -8,7 +8,7 @@ from nncfx.controllers.base.builder import (
     unregister_algorithm,
 )
 from nncfx.controllers.base.composite_scheduler import CompositeScheduler
-from nncfx.controllers.base.controller import CompositeController, Controller
+from nncfx.controllers.base.controller import Controller
 from nncfx.controllers.base.loop_watch import LoopWatch, TrainingLoopWarning
 from nncfx.controllers.base.losses import CompressionLoss, ZeroLoss
 from nncfx.controllers.base.scheduler_from_config import sparsity_schedule, sparsity_scheduler
@@ -32,6 +32,7 @@ from nncfx.controllers.base.schedules import (
 from nncfx.controllers.base.stage import CompressionStage
 from nncfx.controllers.base.statistics import CompositeStatistics, Statistics, table
 from nncfx.controllers.base.step_counter import StepCounter
+from nncfx.controllers.composite_controller import CompositeController
 from nncfx.controllers.loops.accuracy_aware import (
     AccuracyAwareEpoch,
     AccuracyAwareResult,

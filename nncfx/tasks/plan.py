@@ -16,7 +16,6 @@ from nncfx.compressor.from_config import arguments_from
 from nncfx.compressor.trials.candidate import CandidateFactory, packed_bytes
 from nncfx.compressor.trials.candidate_timer import CandidateTimer
 from nncfx.controllers import Controller, builder_for
-from nncfx.controllers.base.controller import CompositeController
 from nncfx.errors import NNCFXError
 from nncfx.evidence.formatting import candidate_words
 from nncfx.graph.macs import total_macs
@@ -160,10 +159,7 @@ def _without_adaptation(task: Task) -> Any:  # noqa: ANN401 (a config)
 
 
 def _to_the_end(controller: Controller) -> None:
-    parts = (
-        controller.parts.values() if isinstance(controller, CompositeController) else (controller,)
-    )
-    for part in parts:
+    for part in controller.parts.values():
         if part.has_level:
             part.level = part.scheduler.final_level
 

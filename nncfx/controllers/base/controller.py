@@ -1,14 +1,12 @@
 """Controllers: the handles of applied algorithms."""
 
 import abc
-import functools
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 from nncfx.config import AlgorithmConfig
 from nncfx.controllers.base.composite_scheduler import CompositeScheduler
@@ -19,7 +17,7 @@ from nncfx.controllers.base.schedulers import Scheduler
 from nncfx.controllers.base.shared_gradients import average_gradients
 from nncfx.controllers.base.stage import CompressionStage
 from nncfx.controllers.base.states import check_keys
-from nncfx.controllers.base.statistics import CompositeStatistics, Statistics
+from nncfx.controllers.base.statistics import Statistics
 from nncfx.controllers.base.unread_weights import unread_weights
 from nncfx.controllers.base.weights import own_parameters
 from nncfx.errors import ArgumentError, CompressionError
@@ -29,7 +27,7 @@ from nncfx.storage.models.sharded_models import gathered
 from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.hooks.carried_state import CarriedState
 
-__all__ = ["CompositeController", "Controller"]
+__all__ = ["Controller"]
 
 
 class Controller(abc.ABC):
@@ -86,6 +84,25 @@ class Controller(abc.ABC):
                 return found.__get__(self)
             text = f"'{type(self).__name__}' object has no attribute '{name}'.{instead_of(name)}"
             raise AttributeError(text, name=name, obj=self)
+
+    @property
+    def parts(self) -> Mapping[str, "Controller"]:
+        """The controllers by algorithm: itself, or those that it is made of."""
+        return {self.algorithm: self}
+
+    def __getitem__(self, algorithm: str) -> "Controller":
+        """Return the controller of `algorithm`.
+
+        Raises:
+            ArgumentError: it was not applied.
+        """
+        parts = self.parts
+        if algorithm not in parts:
+            raise ArgumentError(
+                f"The model carries no '{algorithm}'; it carries {sorted(parts)}. Name one "
+                "of these.",
+            )
+        return parts[algorithm]
 
     @property
     def scheduler(self) -> Scheduler:
@@ -310,94 +327,3 @@ class Controller(abc.ABC):
         self._carried.is_behind = False
         if self._composite is not None:
             self._composite.go_on_from(self.scheduler)
-
-
-@final
-class CompositeController(Controller):
-    """Several controllers as one.
-
-    The loss is the sum of the parts' losses. The level is the highest level of the parts, 0
-    without any; setting it sets every part.
-
-    Attributes:
-        parts: The controllers by algorithm.
-    """
-
-    def __init__(self, model: nn.Module, parts: Sequence[Controller]) -> None:
-        super().__init__(model, "composite", [one for part in parts for one in part.configs])
-        self.parts = {part.algorithm: part for part in parts}
-        self.has_level = any(part.has_level for part in parts)
-        self._watch.algorithm = ", ".join(one.algorithm for one in parts if one.needs_loss)
-        composite = CompositeScheduler({one.algorithm: one.scheduler for one in parts})
-        for part in parts:
-            # what a part sees is a call of the whole
-            part._watch = self._watch  # noqa: SLF001 (its own class)
-            part._composite = composite  # noqa: SLF001 (its own class)
-        self.scheduler = composite
-
-    def __getitem__(self, algorithm: str) -> Controller:
-        """Return the controller of `algorithm`.
-
-        Raises:
-            ArgumentError: it was not applied.
-        """
-        if algorithm not in self.parts:
-            raise ArgumentError(
-                f"The model carries no '{algorithm}'; it carries {sorted(self.parts)}. Name one "
-                "of these.",
-            )
-        return self.parts[algorithm]
-
-    @override
-    def _level_now(self) -> float:
-        return max((part.level for part in self.parts.values()), default=0.0)
-
-    @override
-    def _target_now(self) -> float:
-        return max((part.target_level for part in self.parts.values()), default=0.0)
-
-    @override
-    def _loss(self) -> Tensor:
-        zero = self.compression_loss()
-        losses = (part._loss() for part in self.parts.values())  # noqa: SLF001 (its own class)
-        return torch.stack([zero, *losses]).sum()
-
-    @override
-    def compression_stage(self) -> CompressionStage:
-        stages = [part.compression_stage() for part in self.parts.values()]
-        first = stages[0] if stages else CompressionStage.FULLY_COMPRESSED
-        return functools.reduce(CompressionStage.together, stages, first)
-
-    @override
-    def _settle(self, model: NNCFNetwork) -> None:
-        for part in self.parts.values():
-            part._settle(model)  # noqa: SLF001 (its own class)
-
-    @override
-    def _before_strip(self) -> None:
-        for part in self.parts.values():
-            part._before_strip()  # noqa: SLF001 (its own class)
-
-    @override
-    def statistics(self) -> CompositeStatistics:
-        parts = {name: part.statistics() for name, part in self.parts.items()}
-        return CompositeStatistics(parts=parts)
-
-    @override
-    def _apply(self, level: float) -> None:
-        for part in self.parts.values():
-            if part.has_level:
-                part.level = level
-
-    @override
-    def state_dict(self) -> dict[str, Any]:
-        parts = {name: part.state_dict() for name, part in self.parts.items()}
-        return {"parts": parts, "scheduler": self.scheduler.state_dict()}
-
-    @override
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        check_keys(state, ("parts", "scheduler"), "The state of the controller")
-        check_keys(state["parts"], self.parts, "The state of the controller")
-        for name, part in self.parts.items():
-            part.load_state_dict(state["parts"][name])
-        self.scheduler.load_state_dict(state["scheduler"])

@@ -298,7 +298,7 @@ def _copied_as_original(module: HookedModule, memo: dict[int, Any]) -> nn.Module
 
 def _revive(
     parts: tuple[Any, ...],
-    args: tuple[Any, ...],
+    args: tuple[Any, ...] = (),  # which pickles of earlier versions lack
     kwargs: Mapping[str, Any] = MappingProxyType({}),
 ) -> nn.Module:
     made = _dynamic_class(ClassSpec(*parts))

@@ -58,6 +58,13 @@ def composite() -> CompositeController:
     return CompositeController(nn.Linear(1, 1), [Recorder("a"), Recorder("b")])
 
 
+def test_one_algorithm_is_found_by_its_name_as_among_several() -> None:
+    controller = Recorder("a")
+    assert controller["a"] is controller
+    with pytest.raises(ArgumentError, match=r"carries no 'b'; it carries \['a'\]"):
+        controller["b"]
+
+
 @pytest.mark.parametrize("level", [-0.1, 1.0, 30, float("nan")])
 def test_what_is_no_level_is_refused_and_changes_nothing(level: float) -> None:
     controller = Recorder()
