@@ -1,6 +1,7 @@
 """Run a model on the real runtime, and time it honestly."""
 
 from nncfx.runtimes.backends.qoperator_format import write_operator_form
+from nncfx.runtimes.backends.unshare_weights import unshare_weights
 from nncfx.runtimes.causal_lm import CausalLM, most_likely
 from nncfx.runtimes.inspect.accuracy import SessionModule, metric_through
 from nncfx.runtimes.inspect.energy import Energy, EnergyCounter, energy_counters, energy_per_call
@@ -81,6 +82,7 @@ __all__ = [
     "sweep_batches",
     "time_path",
     "time_sessions",
+    "unshare_weights",
     "verdict",
     "write_operator_form",
 ]

@@ -159,8 +159,10 @@ _ONNXRUNTIME: Final = Target(
     workarounds=("clamp_by_quantizers", "add_fusion_barriers", "decode_on_loading"),
     saturation_mend=(
         "Without quantizing or training again: let the session have the config entry "
-        "'session.x64quantprecision' with '1', as nncfx's own runtime has. Or, which is faster "
-        f"here, {_SEVEN_BITS}, or target='onnxruntime-avx2' (of a task, 'target' in 'export')."
+        "'session.x64quantprecision' with '1', as nncfx's own runtime has (where layers share a "
+        "weight, ONNX Runtime takes only what nncfx.runtimes.unshare_weights writes of the file). "
+        f"Or, which is faster here, {_SEVEN_BITS}, or target='onnxruntime-avx2' (of a task, "
+        "'target' in 'export')."
     ),
 )
 _TENSORRT: Final = Target(

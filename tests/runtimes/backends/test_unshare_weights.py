@@ -4,14 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
 import nncfx
-from nncfx.runtimes import BuildOptions, runtime_named
-from nncfx.runtimes.backends.unshare_weights import unshare_weights
+from nncfx.runtimes import EXACT_BYTE_SUMS, BuildOptions, runtime_named, unshare_weights
+from nncfx.targets import target_named
 
 X = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0))
 
@@ -70,3 +71,15 @@ def test_a_file_of_shared_weights_runs_and_agrees_with_the_simulation(file: Path
     with torch.no_grad(), nncfx.quantization.integer_arithmetic(quantized):
         expected = quantized(X).numpy()
     np.testing.assert_allclose(executed(file), expected, atol=1e-6)
+
+
+def test_the_advice_for_exact_sums_names_what_makes_a_session_of_such_a_file(
+    file: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.onnx"
+    unshare_weights(file, own)
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry(*EXACT_BYTE_SUMS)
+    session = onnxruntime.InferenceSession(own, options)
+    np.testing.assert_array_equal(session.run(None, {"x": X.numpy()})[0], executed(file))
+    assert "nncfx.runtimes.unshare_weights" in target_named("onnxruntime").saturation_mend
