@@ -38,7 +38,7 @@ FEW: Final = 500
 """Test images of the quick check, the first ones."""
 SLACK: Final = 3
 """Images that another machine may judge otherwise: its kernels round otherwise."""
-AT_ONCE: Final = 500
+AT_ONCE: Final = 100
 """Test images that are computed together."""
 _HALF: Final = 16
 
