@@ -5,6 +5,7 @@ and nncfx does not support, with the reason.
 """
 
 import dataclasses
+import functools
 import types
 import typing
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from typing import Any
 
 from nncfx.config.option import OptionSpec, options_of, spec_of
 
-__all__ = ["REFUSED", "TAG", "is_list", "item_type", "schema_of"]
+__all__ = ["REFUSED", "TAG", "forget_schemas", "is_list", "item_type", "schema_of"]
 
 REFUSED = "x-nncfx-refused"
 TAG = "algorithm"
@@ -25,8 +26,21 @@ _SCALARS: Mapping[type, str] = {
 }
 
 
-def schema_of(cls: type) -> dict[str, Any]:
-    """Return the schema of the config dataclass `cls`, nested ones under `$defs`."""
+def schema_of(cls: type) -> Mapping[str, Any]:
+    """Return the schema of the config dataclass `cls`, nested ones under `$defs`.
+
+    It is kept, and not to be changed.
+    """
+    return _made(cls)
+
+
+def forget_schemas() -> None:
+    """Make the schemas anew, as other algorithms are known now."""
+    _made.cache_clear()
+
+
+@functools.cache
+def _made(cls: type) -> Mapping[str, Any]:
     definitions: dict[str, Any] = {}
     reference = _reference(cls, definitions)
     return {

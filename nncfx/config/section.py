@@ -1,5 +1,6 @@
 """Sections: config dataclasses that are valid by construction and survive JSON."""
 
+import copy
 import dataclasses
 import math
 import re
@@ -80,7 +81,7 @@ class Section:
     @classmethod
     def schema(cls) -> dict[str, Any]:
         """Return the JSON Schema (draft 2020-12) of this object, generated from the class."""
-        return schema_of(cls)
+        return copy.deepcopy(dict(schema_of(cls)))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
