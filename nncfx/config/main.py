@@ -55,7 +55,10 @@ class NNCFConfig(Section):
     0.5
     """
 
-    refused: ClassVar[Mapping[str, str]] = {"bootstrapNAS": _NOT_BUILT}
+    refused: ClassVar[Mapping[str, str]] = {
+        "bootstrapNAS": _NOT_BUILT,
+        "hw_config_type": "it chose the device in NNCF 1. Write 'target_device', such as 'CPU'",
+    }
 
     input_info: tuple[InputInfo, ...] = option(
         (),

@@ -113,7 +113,7 @@ SAMPLE_KEYS = (
     "resuming_checkpoint_path", "model_params", "preprocessing", "color_space", "ssd_params",
     "test_interval", "save_freq", "basenet", "print_freq", "seed", "workers", "log_dir",
     "batch_size_init", "max_iter", "iter_size", "mean", "std", "metrics", "no_strip_on_export",
-    "quick_test", "test_every_n_epochs", "dataset_type", "hw_config_type", "mode",
+    "quick_test", "test_every_n_epochs", "dataset_type", "mode",
 )  # fmt: skip
 
 
@@ -211,6 +211,12 @@ def test_what_nncf_knows_and_we_do_not_is_refused_with_the_reason() -> None:
         f"bootstrapNAS: {refused}it is not built.",
         f"compression.algorithm: 'binarization' is {refused}it is not built.",
     ]
+
+
+def test_the_device_of_nncf_1_is_refused_with_the_key_of_today() -> None:
+    text = fault({"hw_config_type": "cpu", "compression": {"algorithm": "quantization"}})
+    assert text.startswith("hw_config_type: known to NNCF")
+    assert text.endswith("Write 'target_device', such as 'CPU'.")
 
 
 def test_an_item_of_a_refused_algorithm_has_no_other_fault() -> None:
