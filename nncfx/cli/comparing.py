@@ -67,10 +67,9 @@ def _facts(file: Path, kind: str) -> Mapping[str, Any]:
             "opset": found.opset,
         }
     if kind == "JSON":
-        from nncfx.json_codec import load_object
-        from nncfx.storage.formats.whole_file import read_text
+        from nncfx.storage.formats.whole_file import read_object
 
-        return dict(_flat(load_object(read_text(file), f"file '{file}'"), ""))
+        return dict(_flat(read_object(file, "file"), ""))
     return {
         name: f"{'x'.join(map(str, one.shape)) or 'scalar'} {str(one.dtype)[6:]} {_digest(one)}"
         for name, one in _tensors(file).items()

@@ -136,7 +136,7 @@ class Trial:
             found |= {"metric": None, "objective": None}
         # the details are JSON values already, and a number that is not finite is refused there
         details = {"details": dict(found["details"])}
-        return dict(encode(_Line(**written, **found), omit="defaults") | details)
+        return dict(encode(TrialLine(**written, **found), omit="defaults") | details)
 
     @staticmethod
     def from_json(record: object) -> "Trial":
@@ -145,14 +145,14 @@ class Trial:
         Raises:
             ArgumentError: a key is missing or unknown, or a value has the wrong type or range.
         """
-        fields = vars(read_line(_Line, record)).copy()
+        fields = vars(read_line(TrialLine, record)).copy()
         measured = {one.name: fields.pop(one.name) for one in dataclasses.fields(Measurement)}
         done = Measurement(**measured) if fields["state"] == "done" else None
         return Trial(**fields, measurement=done)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Line:
+class TrialLine:
     """A trial as a journal holds it: what was measured stands among the rest."""
 
     number: Count

@@ -28,10 +28,9 @@ from nncfx.evidence.exported import ExportedFile
 from nncfx.evidence.judgement import is_within
 from nncfx.export import export_onnx
 from nncfx.export.onnx_export import export_target
-from nncfx.json_codec import load_object
 from nncfx.quantization import quantize
 from nncfx.runtimes import BuildOptions, metric_through, runtime_named, time_sessions, verdict
-from nncfx.storage.formats.whole_file import read_text, write_text
+from nncfx.storage.formats.whole_file import read_object, write_text
 from nncfx.targets import Target
 from nncfx.tasks.task import Task, read_task
 from nncfx.tasks.training import Say, Trained, evidence_of, save_compressed, train_task
@@ -152,7 +151,7 @@ def ended_result(folder: str | Path) -> Outcome | None:
     folder = Path(folder)
     if not (folder / RESULT).is_file() or (folder / FAILURE).is_file():
         return None
-    facts: dict[str, Any] = load_object(read_text(folder / RESULT), "result of a run")
+    facts: dict[str, Any] = read_object(folder / RESULT, "result of a run")
     named = facts.pop("files", None)
     if not isinstance(named, dict):
         raise StorageError(f"'{folder / RESULT}' is damaged: it names no files. Delete it.")
@@ -173,7 +172,7 @@ def config_of(folder: str | Path) -> Path:
             f"'{folder}' holds no run of 'nncfx compress'. A run of nncfx.Compressor goes on when "
             "its script is started again with the same folder.",
         )
-    body = load_object(read_text(file), "run")
+    body = read_object(file, "run")
     config = body.get("config")
     if body.get("format") != _FORMAT or not isinstance(config, str):
         raise StorageError(f"'{file}' is not what 'nncfx compress' writes. Restore it.")
@@ -229,7 +228,7 @@ def _begin(task: Task, folder: Path) -> None:
     facts = {"format": _FORMAT, "version": 1, "config": str(task.path), "kind": task.kind}
     text = json.dumps(facts, indent=1)
     if known.exists():
-        other = load_object(read_text(known), "run").get("config")
+        other = read_object(known, "run").get("config")
         if other != str(task.path):
             raise ArgumentError(
                 f"'{folder}' holds a run of '{other}', not of '{task.path}'. Give another "

@@ -12,10 +12,9 @@ import jsonschema
 
 from nncfx.errors import SearchError, StorageError, error_text
 from nncfx.evidence.evidence import Evidence
-from nncfx.json_codec import load_object
 from nncfx.search import CAUTION, CandidateTrial, Trial
 from nncfx.storage.formats.line_file import json_line, read_lines
-from nncfx.storage.formats.whole_file import read_text
+from nncfx.storage.formats.whole_file import read_object
 from nncfx.tasks.run import EVIDENCE, FAILURE, RESULT, RUN
 from nncfx.tasks.training import PROGRESS
 
@@ -148,16 +147,16 @@ def _status(folder: Path) -> RunStatus:
 
 
 def _kind(folder: Path) -> Literal["search", "training", "export"]:
-    found = load_object(read_text(folder / RUN), "run").get("kind")
+    found = read_object(folder / RUN, "run").get("kind")
     return found if found in ("search", "export") else "training"
 
 
 def _error(folder: Path) -> str:
-    return str(load_object(read_text(folder / FAILURE), "failure of a run").get("error"))
+    return str(read_object(folder / FAILURE, "failure of a run").get("error"))
 
 
 def _of_training(folder: Path, progress: Path) -> RunStatus:
-    facts: dict[str, Any] = load_object(read_text(progress), "progress of a training")
+    facts: dict[str, Any] = read_object(progress, "progress of a training")
     state = _state(folder, folder / RUN)
     try:
         return RunStatus(

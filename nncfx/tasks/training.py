@@ -21,9 +21,8 @@ from nncfx.controllers import CompressionStage
 from nncfx.errors import ArgumentError, MissingExtraError
 from nncfx.evidence.evidence import Evidence
 from nncfx.evidence.layer_table import layer_rows
-from nncfx.json_codec import load_object
 from nncfx.runtimes import Timing
-from nncfx.storage.formats.whole_file import SavedFile, read_text, write_text
+from nncfx.storage.formats.whole_file import SavedFile, read_object, write_text
 from nncfx.tasks.task import Task
 from nncfx.thinning import ThinRecipe, save_thinned, thin
 from nncfx.training import Recipe, Training, TrainingProgress, create_compressed_model
@@ -221,7 +220,7 @@ def history(folder: Path) -> list[dict[str, Any]]:
     """Return step, loss and level at the end of each epoch of the training in `folder`."""
     if not (folder / PROGRESS).is_file():
         return []
-    facts: dict[str, Any] = load_object(read_text(folder / PROGRESS), "progress of a training")
+    facts: dict[str, Any] = read_object(folder / PROGRESS, "progress of a training")
     found: list[dict[str, Any]] = facts.get("epochs", [])
     return found
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from nncfx.errors import StorageError
 from nncfx.export import ExportResult, export_onnx
-from nncfx.json_codec import decode, load_object
+from nncfx.json_codec import decode
 from nncfx.objectives import Objective
 from nncfx.runtimes import (
     BuildOptions,
@@ -27,7 +27,7 @@ from nncfx.runtimes import (
 )
 from nncfx.runtimes.processor import processor_kind
 from nncfx.runtimes.protocol.named_inputs import examples_in
-from nncfx.storage.formats.whole_file import read_text, write_text
+from nncfx.storage.formats.whole_file import read_object, write_text
 from nncfx.tracing import ExampleInputs
 
 __all__ = ["CandidateTimer"]
@@ -220,7 +220,7 @@ def _kept_latency(path: Path) -> float:
     Raises:
         StorageError: the file is damaged, or was measured on another processor.
     """
-    written = load_object(read_text(path), "latency")
+    written = read_object(path, "latency")
     for name, here in processor_kind().items():
         if (there := written.get(name, here)) != here:
             raise StorageError(

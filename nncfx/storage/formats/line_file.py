@@ -115,5 +115,5 @@ def json_line(line: bytes) -> Mapping[str, Any]:
     """
     found = read_json(line)
     if not isinstance(found, dict):
-        raise ValueError(f"a {type(found).__name__}, not an object")  # noqa: TRY004 (of the value)
+        raise ValueError(f"{found!r:.60} is no object")  # noqa: TRY004 (of the value)
     return found

@@ -11,16 +11,18 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from safetensors import SafetensorError
 
 from nncfx.errors import NNCFXError, StorageError
+from nncfx.json_codec import load_object
 
 __all__ = [
     "SavedFile",
     "check_destination",
     "open_file",
+    "read_object",
     "read_text",
     "sync",
     "write_text",
@@ -69,6 +71,15 @@ def read_text(path: str | Path) -> str:
         raise StorageError(
             f"'{path}' is not UTF-8 text at byte {error.start}; it is not a file of this kind.",
         ) from error
+
+
+def read_object(path: str | Path, what: str) -> dict[str, Any]:
+    """Return the JSON object in the file at `path`; `what` and the path name it in messages.
+
+    Raises:
+        StorageError: There is no such file, or it holds something else.
+    """
+    return load_object(read_text(path), f"{what} '{path}'")
 
 
 def check_destination(path: str | os.PathLike[str]) -> None:

@@ -97,6 +97,23 @@ def test_a_line_out_of_range_is_refused_with_its_key(
         Study(path, {"seed": 0})
 
 
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ('{"number": 0}', r"\$\.stage is missing; TrialLine cannot be read"),
+        ("3", r"is not JSON \(3 is no object\)"),
+    ],
+)
+def test_a_line_that_holds_no_trial_is_refused_in_plain_words(
+    tmp_path: pathlib.Path, line: str, fault: str
+) -> None:
+    path = journal_with(tmp_path / "journal.jsonl", 0.5)
+    header, _ = path.read_text().splitlines()
+    path.write_text(f"{header}\n{line}\n")
+    with pytest.raises(SearchError, match=rf"journal\.jsonl, line 2.*{fault}"):
+        Study(path, {"seed": 0})
+
+
 def test_a_lost_line_is_noticed(tmp_path: pathlib.Path) -> None:
     path = journal_with(tmp_path / "journal.jsonl", 0.5, 0.25)
     lines = path.read_text().splitlines()

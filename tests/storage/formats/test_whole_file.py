@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from nncfx.errors import StorageError
-from nncfx.storage.formats.whole_file import open_file, write_whole, writing, writing_files
+from nncfx.storage.formats.whole_file import (
+    open_file,
+    read_object,
+    write_whole,
+    writing,
+    writing_files,
+)
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(
@@ -120,3 +126,11 @@ def test_files_of_one_write_appear_together_and_leave_no_draft(tmp_path: Path) -
         (folder / "m.onnx").write_bytes(b"graph")
         (folder / "m.onnx.data").write_bytes(b"weights")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["m.onnx", "m.onnx.data"]
+
+
+@pytest.mark.parametrize("text", ["", '{"a": 1', "[1]"])
+def test_a_file_that_holds_no_object_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(StorageError, match=r"run '.*run\.json' is"):
+        read_object(path, "run")
