@@ -47,10 +47,7 @@ class Controller(abc.ABC):
     _scheduler: Scheduler
 
     def __init__(
-        self,
-        model: nn.Module,
-        algorithm: str,
-        configs: Sequence[AlgorithmConfig],
+        self, model: nn.Module, algorithm: str, configs: Sequence[AlgorithmConfig]
     ) -> None:
         self.model = model
         self.algorithm = algorithm
@@ -319,9 +316,8 @@ class Controller(abc.ABC):
         source = f"The state of '{self.algorithm}'"
         check_keys(state, ("algorithm", "level", "scheduler"), source)
         if state["algorithm"] != self.algorithm:
-            check_keys(
-                {str(state["algorithm"]): None}, (self.algorithm,), "The controller's state"
-            )
+            found = {str(state["algorithm"]): None}
+            check_keys(found, (self.algorithm,), "The controller's state")
         self.scheduler.load_state_dict(state["scheduler"])
         self._level = check_level(state["level"])
         self._carried.is_behind = False
