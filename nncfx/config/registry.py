@@ -16,7 +16,6 @@ from typing_extensions import override
 from nncfx.config.discovery import config_module, find_algorithms
 from nncfx.config.initializer import Initializer
 from nncfx.config.option import Limits, option
-from nncfx.config.schema import forget_schemas
 from nncfx.config.section import ScopeResolver, Section, with_scopes
 from nncfx.errors import ArgumentError
 
@@ -167,7 +166,6 @@ def register_algorithm_config(cls: type[C]) -> type[C]:
     other = _registered.setdefault(name, cls)
     if other is not cls:
         raise _taken(name, f"{other.__module__}.{other.__qualname__}")
-    forget_schemas()
     return cls
 
 
@@ -181,4 +179,3 @@ def _taken(name: str, owner: str) -> ArgumentError:
 def unregister_algorithm_config(name: str) -> None:
     """Forget the config class of `name`; nothing happens where none is known."""
     _registered.pop(name, None)
-    forget_schemas()

@@ -8,12 +8,12 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 from nncfx.config.option import OptionSpec, options_of, spec_of
 
-__all__ = ["REFUSED", "TAG", "forget_schemas", "is_list", "item_type", "schema_of"]
+__all__ = ["REFUSED", "TAG", "is_list", "item_type", "schema_of"]
 
 REFUSED = "x-nncfx-refused"
 TAG = "algorithm"
@@ -29,23 +29,19 @@ _SCALARS: Mapping[type, str] = {
 def schema_of(cls: type) -> Mapping[str, Any]:
     """Return the schema of the config dataclass `cls`, nested ones under `$defs`.
 
-    It is kept, and not to be changed.
+    Parts of it are kept for the next one: it is not to be changed.
     """
-    return _made(cls)
-
-
-def forget_schemas() -> None:
-    """Make the schemas anew, as other algorithms are known now."""
-    _made.cache_clear()
-
-
-@functools.cache
-def _made(cls: type) -> Mapping[str, Any]:
-    definitions: dict[str, Any] = {}
-    reference = _reference(cls, definitions)
+    definitions: dict[str, Mapping[str, Any]] = {}
+    missing = [cls]
+    while missing:
+        one = missing.pop()
+        if one.__name__ not in definitions:
+            own = _Own.kept(one) if _is_fixed(one) else _Own.of(one)
+            definitions[one.__name__] = own.schema
+            missing += own.nested
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **reference,
+        **_reference(cls),
         "$defs": definitions,
     }
 
@@ -72,18 +68,39 @@ def is_list(hint: Any) -> bool:  # noqa: ANN401 (a type hint)
     return any(typing.get_origin(part) is tuple for part in parts)
 
 
-def _reference(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
-    """Return a `$ref` to `cls`, defined in `definitions` if it was not yet."""
-    if cls.__name__ not in definitions:
-        definitions[cls.__name__] = {}
-        definitions[cls.__name__].update(_object_schema(cls, definitions))
+def _reference(cls: type) -> dict[str, Any]:
     return {"$ref": f"#/$defs/{cls.__name__}"}
 
 
-def _object_schema(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
+@functools.cache
+def _is_fixed(cls: type) -> bool:
+    """Return whether its schema stays: which algorithms there are may change."""
+    return all(spec_of(one).tagged is None for one in options_of(cls))
+
+
+class _Own(NamedTuple):
+    """The schema of a class, and the classes that it refers to."""
+
+    schema: Mapping[str, Any]
+    nested: Sequence[type]
+
+    @classmethod
+    def of(cls, section: type) -> Self:
+        """Return those of the config dataclass `section`."""
+        nested: list[type] = []
+        return cls(_object_schema(section, nested), nested)
+
+    @classmethod
+    @functools.cache
+    def kept(cls, section: type) -> Self:
+        """Return the same, made once."""
+        return cls.of(section)
+
+
+def _object_schema(cls: type, nested: list[type]) -> dict[str, Any]:
     hints = typing.get_type_hints(cls)
     fields = options_of(cls)
-    properties = {f.name: _property(f, hints[f.name], definitions) for f in fields}
+    properties = {f.name: _property(f, hints[f.name], nested) for f in fields}
     needed = [f.name for f in fields if f.default is dataclasses.MISSING]
     tag = vars(cls).get(TAG)
     if isinstance(tag, str):
@@ -102,12 +119,12 @@ def _object_schema(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
 def _property(
     field: "dataclasses.Field[Any]",
     hint: Any,  # noqa: ANN401 (a type hint)
-    definitions: dict[str, Any],
+    nested: list[type],
 ) -> dict[str, Any]:
     spec = spec_of(field)
     if spec.schema is not None:
         return {"description": spec.doc, **spec.schema}
-    item = _item_schema(item_type(hint), spec, definitions)
+    item = _item_schema(item_type(hint), spec, nested)
     schema = item
     if is_list(hint):
         array: dict[str, Any] = {"type": "array", "items": item}
@@ -126,13 +143,14 @@ def _property(
 def _item_schema(
     item: Any,  # noqa: ANN401 (a type hint)
     spec: OptionSpec,
-    definitions: dict[str, Any],
+    nested: list[type],
 ) -> dict[str, Any]:
     if spec.tagged is not None:
-        return _tagged_schema(spec.tagged(), spec.refused_tags, definitions)
+        return _tagged_schema(spec.tagged(), spec.refused_tags, nested)
     if dataclasses.is_dataclass(item):
         assert isinstance(item, type)  # noqa: S101 (a hint is a class, not an instance)
-        return _reference(item, definitions)
+        nested.append(item)
+        return _reference(item)
     if typing.get_origin(item) is typing.Literal:
         choices = list(typing.get_args(item))
         return {"enum": choices, "description": spec.doc, REFUSED: dict(spec.refused)}
@@ -142,17 +160,18 @@ def _item_schema(
 def _tagged_schema(
     classes: Mapping[str, type],
     refused: Mapping[str, str],
-    definitions: dict[str, Any],
+    nested: list[type],
 ) -> dict[str, Any]:
     """Return a schema that picks the class by the value of `algorithm`.
 
     With if/then, an error of an item is reported at its own place, where anyOf would only say
     that no alternative fits.
     """
+    nested += classes.values()
     cases = [
         {
             "if": {"type": "object", "required": [TAG], "properties": {TAG: {"const": name}}},
-            "then": _reference(cls, definitions),
+            "then": _reference(cls),
         }
         for name, cls in sorted(classes.items())
     ]
