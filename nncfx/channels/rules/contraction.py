@@ -44,6 +44,8 @@ def embedding(state: ChannelState, call: TracedCall) -> None:
 def linear(state: ChannelState, call: TracedCall) -> None:
     """Follow a matrix product with a weight `o x i`, along the last axis."""
     grid, weight = state.ids(argument(call, 0, "input")), argument(call, 1, "weight")
+    if weight.dim() == 1:
+        return unknown(state, call, "has a weight of one axis")
     moving = varying_axes(grid)
     if moving and grid.dim() - 1 not in moving:  # mixes pixels or tokens, not channels
         mixed = spread(grid, call.result.shape)

@@ -177,7 +177,7 @@ def _further(module: nn.Module) -> dict[str, int]:
     return {
         name: value
         for name, value in vars(module).items()
-        if type(value) is int and value > 0 and name not in known
+        if type(value) is int and 0 < value <= _LARGEST_SIZE and name not in known  # no seed
     }
 
 

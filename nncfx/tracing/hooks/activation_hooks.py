@@ -306,11 +306,20 @@ def _holds_floats(values: tuple[Any, ...] | list[Any]) -> bool:
     return False
 
 
+_ASK_GRADIENT: Final = torch.Tensor.requires_grad.__set__  # type: ignore[attr-defined]  # a descriptor
+
+
 def _called(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     if func is torch.Tensor.unflatten:
         # torch.compile knows the method, and cannot follow the function, which calls super()
         return args[0].unflatten(*args[1:], **kwargs)
-    return func(*args, **kwargs)
+    try:
+        return func(*args, **kwargs)
+    except RuntimeError:
+        # encoders of speech ask a gradient of their input, which behind a hook has one already
+        if func == _ASK_GRADIENT and args[1] and args[0].requires_grad:
+            return None
+        raise
 
 
 def _innermost() -> _SiteMode | None:

@@ -295,6 +295,20 @@ def test_a_weight_that_is_computed_from_the_input_fixes_what_it_meets() -> None:
     assert found.fixed["stem"] == "'Dynamic/linear_0' has a weight that is no parameter"
 
 
+def test_a_product_with_a_vector_fixes_what_it_sums() -> None:
+    class Integral(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Linear(3, 4)
+            self.steps = nn.Parameter(torch.arange(4.0))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.linear(self.stem(x), self.steps)
+
+    found = analyze_channels(Integral(), torch.zeros(2, 3))
+    assert found.fixed["stem"] == "'Integral/linear_0' has a weight of one axis"
+
+
 def test_one_matrix_of_a_stack_reads_and_writes_the_last_axis_of_tokens() -> None:
     class Expert(nn.Module):
         def __init__(self) -> None:

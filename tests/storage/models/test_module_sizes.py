@@ -177,6 +177,12 @@ class Heads(nn.Module):
         self.all_head_size, self.calls, self.axis = 2 * heads, calls, -1
 
 
+def test_what_is_too_large_for_a_size_is_none() -> None:
+    """As the seeds that a forward keeps to draw the same numbers again."""
+    module = Heads(4, calls=2**63 - 1)
+    assert read_sizes(module)[""] == {"all_head_size": 8}
+
+
 def test_integers_of_the_users_modules_fall_and_never_rise() -> None:
     dense, thin = Heads(4, calls=2), Heads(3, calls=7)
     sizes = read_sizes(thin)

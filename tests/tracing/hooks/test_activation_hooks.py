@@ -368,3 +368,42 @@ def test_a_child_pays_nothing_for_hooks_of_its_caller() -> None:
     assert model(-torch.ones(2)).tolist() == [-1, -1]
     inner.fails = False
     assert model(torch.ones(2)).tolist() == [3, 3]
+
+
+class Learned(nn.Module):
+    """Multiplies by a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+
+def test_a_forward_may_ask_a_gradient_of_what_a_hook_has_given_one() -> None:
+    """Encoders of speech do, for torch.utils.checkpoint; behind a hook it is no leaf any more."""
+
+    class Encoder(nn.Module):
+        def __init__(self, *, asks: bool) -> None:
+            super().__init__()
+            self.layer, self.asks = nn.Conv1d(1, 2, 3), asks
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x[:, None]
+            x.requires_grad = self.asks
+            return self.layer(x)
+
+    x = torch.arange(8.0).view(2, 4)
+    model = wrap(Encoder(asks=True), x)
+    hook(model, PostSite("Encoder/__getitem___0"), kind=Learned)
+    plain = Encoder(asks=False)
+    plain.load_state_dict({key: model.state_dict()[key] for key in ("layer.weight", "layer.bias")})
+    found = model(x)
+    assert torch.equal(found, plain(2 * x))
+    found.sum().backward()
+    assert model.layer.weight.grad is not None
+    refused = wrap(Encoder(asks=False), x)
+    hook(refused, PostSite("Encoder/__getitem___0"), kind=Learned)
+    with pytest.raises(RuntimeError, match="leaf variables"):
+        refused(x)
