@@ -20,7 +20,7 @@ from nncfx.channels.state import ChannelState
 from nncfx.errors import TracingError
 from nncfx.graph.channels import Channels
 from nncfx.graph.union_find import Ids
-from nncfx.operators import functions_of
+from nncfx.operators import functions_of, operator_of
 from nncfx.tracing.calls.function_names import spelling
 from nncfx.tracing.calls.inputs import ExampleInputs
 from nncfx.tracing.calls.module_stack import ModuleStack
@@ -51,6 +51,10 @@ _OF_NUMBERS: Final = functions_of("add", "sub", "mul", "div", "pow")
 _COMPUTED: Final = (
     "behind '{place}' the code computes with their number, as in x / x.shape[1] ** 0.5, which "
     "would change; let the module keep the result (self.scale = ...)"
+)
+_UNSEEN: Final = (
+    "'{place}' reads nothing of the example inputs, as an expert that no token goes to, so that "
+    "its channels cannot be followed. Give inputs of which every layer reads some."
 )
 _MISSED: Final = (
     "'{name}' could read them, and no example reaches it: give one that does in further_inputs, "
@@ -111,6 +115,11 @@ class ChannelObserver(SizeObserver):
         if reason is not None:
             for tensor in operands:
                 self.state.fix_tensor(tensor, reason)
+        empty = [one for one in operands if not one.numel()]
+        # a layer of no width has a weight without entries
+        is_unseen = empty and all(id(one) not in names for one in empty)
+        if is_unseen and operator_of(name).work == "contraction":
+            raise TracingError(_UNSEEN.format(place=place_of(call)))
         rule = channel_rule.find(name) or unknown
         rule(self.state, call)
         for one in (*call.args, *call.kwargs.values()):

@@ -1,10 +1,12 @@
 """Worked examples: which channels of small models go together, found by hand."""
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from nncfx.channels.trace import analyze_channels
+from nncfx.errors import TracingError
 from nncfx.graph.channels import Channels, Role
 from nncfx.network import wrap
 from nncfx.tracing import WeightSite
@@ -282,3 +284,30 @@ def test_hooks_of_a_wrapped_model_are_looked_through() -> None:
 def test_analysing_twice_finds_the_same() -> None:
     model = nn.Sequential(conv(3, 4), nn.BatchNorm2d(4), conv(4, 4), nn.Flatten())
     assert str(analyze_channels(model, IMAGE)) == str(analyze_channels(model, IMAGE))
+
+
+class Experts(nn.Module):
+    """Tokens go to the expert that the first of their entries names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+        self.up, self.down = (
+            nn.ModuleList(nn.Linear(*one) for _ in range(2)) for one in ((4, 5), (5, 4))
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        expert = x[:, 0].long()
+        x = self.stem(x)
+        for index in range(2):
+            rows = (expert == index).nonzero()[:, 0]
+            x = x.index_add(0, rows, self.down[index](self.up[index](x[rows]).relu()))
+        return self.head(x)
+
+
+def test_an_expert_that_no_token_goes_to_is_told() -> None:
+    tokens = torch.eye(3)  # the first goes to expert 1
+    every = analyze_channels(Experts(), tokens)
+    assert {one.name: one.size for one in every.prunable} == {"stem": 4, "up.0": 5, "up.1": 5}
+    with pytest.raises(TracingError, match=r"Linear\[0\]/linear_0' reads nothing .* no token"):
+        analyze_channels(Experts(), tokens[:1])

@@ -31,6 +31,8 @@ _HELD = (
     "algorithm prunes them, and thinning makes the module around it a graph module"
 )
 _MULTIPLYING = ("attention", "contraction", "lookup")
+_OF_ACTIVATIONS = ("attention", "matmul")
+"""Kinds whose operands are activations; a layer's weight may be one that the forward computes."""
 
 
 @final
@@ -197,7 +199,7 @@ def _is_of_heads(group_set: GroupSet, makers: Iterable[Operation], graph: NNCFGr
             reader = graph.find(edge.target)
             if operator_of(reader.function).work not in _MULTIPLYING:
                 pending.append(edge.target)
-            elif not reader.parameters:
+            elif not reader.parameters and operation_kind(reader.function) in _OF_ACTIVATIONS:
                 return True
     return False
 

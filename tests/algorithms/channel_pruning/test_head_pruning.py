@@ -103,6 +103,25 @@ def test_filters_are_no_neurons_and_neurons_no_heads() -> None:
         applied("head_pruning", net, IMAGE)
 
 
+def test_a_layer_with_a_computed_weight_multiplies_no_two_activations() -> None:
+    """As an expert, whose weight is a part of a stack."""
+
+    class Expert(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(3, 4), nn.Linear(6, 2)
+            self.experts = nn.Parameter(torch.ones(2, 6, 4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = nn.functional.linear(self.first(x).relu(), self.experts[1])
+            return self.last(x.relu())
+
+    net, inputs = Expert().double(), IMAGE[0, :, :, 0].T
+    assert taken(applied("neuron_pruning", net, inputs)) == {"first": 4}
+    with pytest.raises(CompressionError, match="it is of no attention heads"):
+        applied("head_pruning", Expert().double(), inputs)
+
+
 @pytest.mark.parametrize(
     ("build", "inputs"),
     [(bert, WORDS), (vit, IMAGE), (llama, WORDS)],
