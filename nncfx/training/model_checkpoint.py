@@ -343,6 +343,7 @@ def _check_fit(
     lines = [f"  matched: {len(both) - len(reshaped)}"]
     lines += [f"  {kind}: {', '.join(names)}" for kind, names in kinds.items() if names]
     raise StorageError(
-        f"'{path}' does not fit this model; build the model as it was when the file was "
-        "written.\n" + "\n".join(lines),
+        f"'{path}' does not fit this model; build the model as it was when the file was written, "
+        "and where values say which path a forward takes, as to experts, pass the example_inputs "
+        "of then.\n" + "\n".join(lines),
     )

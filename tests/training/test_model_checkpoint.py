@@ -257,6 +257,7 @@ def test_missing_and_unexpected_tensors_are_listed(tmp_path: Path) -> None:
     assert "missing in the file: last.bias" in str(caught.value)
     assert "unexpected: alien" in str(caught.value)
     assert "matched: " in str(caught.value)
+    assert "pass the example_inputs of then" in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"\xff" * 64])
