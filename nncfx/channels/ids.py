@@ -77,9 +77,13 @@ def along(ids: Ids, axis: int, shape: Sequence[int]) -> torch.Tensor:
 
 
 def sequence(grid: torch.Tensor, axis: int) -> Ids | None:
-    """Return the ids along `axis`, or None where they change along another axis too."""
+    """Return the ids along `axis`, or None where they change along another axis too.
+
+    None of an empty tensor, too, which holds no ids.
+    """
     axis %= grid.dim()
-    if varying_axes(grid) not in ((), (axis,)):
+    others = (size for index, size in enumerate(grid.shape) if index != axis)
+    if varying_axes(grid) not in ((), (axis,)) or 0 in others:
         return None
     index: list[Any] = [0] * grid.dim()
     index[axis] = slice(None)

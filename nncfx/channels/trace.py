@@ -15,7 +15,7 @@ from nncfx.channels.ids import sequence, varying_axes
 from nncfx.channels.masked_norms import AVERAGES
 from nncfx.channels.rules.calls import place_of, unknown
 from nncfx.channels.rules.constants import CONSTRUCTORS, constant
-from nncfx.channels.rules.registry import channel_rule
+from nncfx.channels.rules.registry import Rule, channel_rule
 from nncfx.channels.state import ChannelState
 from nncfx.errors import TracingError
 from nncfx.graph.channels import Channels
@@ -109,18 +109,14 @@ class ChannelObserver(SizeObserver):
         names = call.parameter_names
         self.read.update(names[id(one)] for one in operands if id(one) in names)
         self.state.read(operands)
-        if not any(self.state.is_known(tensor) for tensor in operands):
+        known = [one for one in operands if self.state.is_known(one)]
+        if not known:
             return
         reason = self._fixed.get(place_of(call))
         if reason is not None:
             for tensor in operands:
                 self.state.fix_tensor(tensor, reason)
-        empty = [one for one in operands if not one.numel()]
-        # a layer of no width has a weight without entries
-        is_unseen = empty and all(id(one) not in names for one in empty)
-        if is_unseen and operator_of(name).work == "contraction":
-            raise TracingError(_UNSEEN.format(place=place_of(call)))
-        rule = channel_rule.find(name) or unknown
+        rule = _rule_of(name, call, known)
         rule(self.state, call)
         for one in (*call.args, *call.kwargs.values()):
             if isinstance(one, Countable) and name in _OF_NUMBERS:
@@ -155,6 +151,27 @@ class ChannelObserver(SizeObserver):
         self.state.settle()
         buffers = all_tensors(model, "_buffers")
         return self.state.ledger.channels(buffers)
+
+
+def _rule_of(name: str, call: TracedCall, known: Sequence[torch.Tensor]) -> Rule:
+    """Return how channels are followed through a call of the function `name`.
+
+    Args:
+        name: as addresses spell it.
+        call: the call.
+        known: those of its operands that have channels.
+
+    Raises:
+        TracingError: a layer reads nothing; others may, such as what stacks no matches.
+    """
+    rule = channel_rule.find(name) or unknown
+    if all(one.numel() for one in known):
+        return rule
+    # a layer of no width has a weight without entries
+    weights = [one for one in call.operands if id(one) in call.parameter_names]
+    if operator_of(name).work == "contraction" and all(one.numel() for one in weights):
+        raise TracingError(_UNSEEN.format(place=place_of(call)))
+    return rule if any(one.numel() for one in known) else unknown
 
 
 def analyze_channels(

@@ -140,6 +140,8 @@ def show_outcome(outcome: "Outcome") -> None:
         name, found = facts.get("metric", "metric"), facts["exported_metric"]
         dense = facts.get("dense_file_metric")
         beside = "" if dense is None else f", dense {dense:.4f}"
+        data = facts.get("file_data")  # results of before do not say
+        beside += "" if data is None else f", on all {data} data"
         lines.append(f"{'its metric':12} {name} {found:.4f}{beside}")
     if not facts.get("file_is_inside", True):
         lines.append("OUTSIDE of the budget: the file, after its export")

@@ -128,8 +128,8 @@ _HAGO_KERNELS: Final = Hardware(
 )
 
 _SEVEN_BITS: Final = (
-    "quantize with 7 bits of weights: QuantizeOptions(overflow_fix='enable'), in a config "
-    "'overflow_fix': 'enable' beside 'algorithm': 'quantization'"
+    "7 bits of weights: overflow_fix='enable' (of QuantizeOptions, or beside 'algorithm': "
+    "'quantization')"
 )
 _VECTORS: Final = Alignment(16, 4)
 """CPUs compute vectors of 16 floats."""
@@ -158,11 +158,10 @@ _ONNXRUNTIME: Final = Target(
     folds_casts_of_weights=True,
     workarounds=("clamp_by_quantizers", "add_fusion_barriers", "decode_on_loading"),
     saturation_mend=(
-        "Without quantizing or training again: let the session have the config entry "
-        "'session.x64quantprecision' with '1', as nncfx's own runtime has (where layers share a "
-        "weight, ONNX Runtime takes only what nncfx.runtimes.unshare_weights writes of the file). "
-        f"Or, which is faster here, {_SEVEN_BITS}, or target='onnxruntime-avx2' (of a task, "
-        "'target' in 'export')."
+        "Let the session have the config entry 'session.x64quantprecision' with '1', as nncfx's "
+        "own runtime has (where layers share a weight, of the file that "
+        f"nncfx.runtimes.unshare_weights writes); or, faster here, take {_SEVEN_BITS}, or "
+        "target='onnxruntime-avx2'."
     ),
 )
 _TENSORRT: Final = Target(
@@ -214,7 +213,7 @@ _ALL: Final = (
         integer_bias=False,  # 2026.4 adds wrong ones where a layer runs twice
         float_results=True,
         workarounds=("write_gru_weights_in_float", "subsample_pixels"),
-        saturation_mend=f"OpenVINO has no setting for it: {_SEVEN_BITS}.",
+        saturation_mend=f"OpenVINO has no setting for it: take {_SEVEN_BITS}.",
     ),
     _TENSORRT,
     # tiles of 32 bytes

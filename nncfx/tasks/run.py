@@ -361,6 +361,7 @@ def _timed(
         if task.config.data is not None and export.dynamic_batch:
             judges = task.data.test or task.data.validation
             facts["metric"] = metric_name(task.metric)
+            facts["file_data"] = "validation" if task.data.test is None else "test"
             facts["exported_metric"] = metric_through(other, judges, task.metric)
             facts["dense_file_metric"] = metric_through(one, judges, task.metric)
             if search is not None:

@@ -53,6 +53,7 @@ def test_a_sequence_is_the_ids_along_the_only_axis_that_varies() -> None:
     grid = along(np.arange(3), -2, (2, 3, 4))
     assert sequence(grid, 1).tolist() == [0, 1, 2]
     assert sequence(grid, 2) is None
+    assert sequence(grid[:0], 1) is None
 
 
 def test_ids_spread_over_pixels_of_any_number() -> None:

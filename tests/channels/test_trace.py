@@ -311,3 +311,17 @@ def test_an_expert_that_no_token_goes_to_is_told() -> None:
     assert {one.name: one.size for one in every.prunable} == {"stem": 4, "up.0": 5, "up.1": 5}
     with pytest.raises(TracingError, match=r"Linear\[0\]/linear_0' reads nothing .* no token"):
         analyze_channels(Experts(), tokens[:1])
+
+
+def test_what_stacks_no_matches_is_followed_no_further() -> None:
+    class Match(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            y = self.head(self.stem(x))
+            index = torch.where(y[0] > torch.inf)[0]
+            return y, torch.stack([index, index], -1)
+
+    assert analyze_channels(Match(), torch.zeros(2, 3)).find("stem").fixed is None

@@ -152,6 +152,7 @@ def test_training_prunes_quantizes_and_exports(write: Write, tmp_path: Path) -> 
     assert (tmp_path / "out" / "model.onnx").stat().st_size == result.facts["onnx_bytes"]
     torch_metric = result.facts["compressed"]["accuracy"]
     assert result.facts["exported_metric"] == pytest.approx(torch_metric, abs=0.05)
+    assert result.facts["file_data"] == "validation"
     exported = Evidence.read(tmp_path / "out" / "evidence.json").exported
     assert exported is not None
     assert exported.bytes == result.facts["onnx_bytes"]

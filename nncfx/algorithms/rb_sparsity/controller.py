@@ -133,7 +133,8 @@ class RBSparsityController(Controller):
                 f"The masks of rb_sparsity stand still from now on, at {self.level:.0%} of "
                 f"the weights in place of {self.target_level:.0%}: the scores moved too little. "
                 "The gradient of a score falls with the number of weights, and SGD does not make "
-                "up for it. Raise 'compression_lr_multiplier' (to 100, say), or train with Adam.",
+                "up for it. Give it more steps, train with Adam, or raise "
+                f"'compression_lr_multiplier' (now {self.config.lr_multiplier:g}).",
                 TrainingLoopWarning,
                 stacklevel=2,
             )

@@ -96,9 +96,8 @@ def warn_saturation(layers: int, runtime: str, product: str, mend: str) -> None:
     """
     if layers:
         _LOGGER.warning(
-            "This CPU has no VNNI: %s adds products of bytes in 16 bits here, and in %d layers "
-            "with 8 bits of weights the sums do not fit. The %s computes something else here "
-            "than what is simulated; on other CPUs it is exact. %s",
+            "This CPU has no VNNI: %s adds products of bytes in 16 bits here, too few for the "
+            "sums of %d layers with 8 bits of weights; on other CPUs the %s is exact. %s",
             runtime,
             layers,
             product,

@@ -74,7 +74,7 @@ def test_it_is_told_where_the_cpu_saturates_and_the_target_runs_there(
     told = [one.getMessage() for one in caplog.records if "VNNI" in one.getMessage()]
     assert len(told) == (saturates and bool(mend))
     assert all(
-        mend in one and "in 2 layers" in one and "overflow_fix='enable'" in one for one in told
+        mend in one and "of 2 layers" in one and "overflow_fix='enable'" in one for one in told
     )
 
 

@@ -124,7 +124,7 @@ def has_vnni(monkeypatch: pytest.MonkeyPatch, has: bool) -> None:
 @pytest.mark.parametrize(
     ("target", "mend"),
     [
-        ("onnxruntime", "Without quantizing or training again: let the session have"),
+        ("onnxruntime", "Let the session have the config entry"),
         ("openvino", "OpenVINO has no setting for it"),
     ],
 )
@@ -133,7 +133,7 @@ def test_sums_that_do_not_fit_are_told_once_when_grids_are_chosen(
 ) -> None:
     has_vnni(monkeypatch, False)
     (message,) = told(target, None)
-    assert "in 2 layers with 8 bits of weights" in message
+    assert "the sums of 2 layers with 8 bits of weights" in message
     assert mend in message
 
 
