@@ -315,6 +315,22 @@ def test_what_a_model_keeps_from_its_first_forward_has_a_range() -> None:
     assert hook.scale.item() == pytest.approx(1 / 127)  # the largest is cos(0)
 
 
+def test_a_table_that_a_model_keeps_serves_many_steps() -> None:
+    """What a training forward keeps must hold nothing of that step's graph."""
+    ranges = {"range": {"type": "min_max", "num_init_samples": 4}}
+    config = {"compression": {"algorithm": "quantization", "initializer": ranges}}
+    x = torch.randn(4, 8)
+    controller, model = nncfx.create_compressed_model(Rotary(), config, x, calibration_batches=[x])
+    model.cosines = None  # as for another length
+    controller.scheduler.epoch_step()
+    for _ in range(2):
+        (model.train()(x).square().sum() + controller.loss()).backward()
+    learned = {one.planned.name: one.peak.grad is not None for one in controller.hooks}
+    assert {name for name, is_learned in learned.items() if not is_learned} == {
+        "Rotary/cos_0|OUTPUT0"
+    }
+
+
 def test_without_data_it_is_an_error_that_names_the_way_out() -> None:
     with pytest.raises(ArgumentError, match="set 'num_init_samples' of"):
         nncfx.create_compressed_model(

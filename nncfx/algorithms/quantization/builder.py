@@ -12,6 +12,8 @@ from nncfx.algorithms.quantization.config import QuantizationConfig
 from nncfx.algorithms.quantization.controller import QuantizationController
 from nncfx.algorithms.quantization.from_config import plan_of_config
 from nncfx.controllers import Builder, register_algorithm
+from nncfx.controllers.base.weights import raw_parameters
+from nncfx.graph import input_address
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.placement.insertions import hooks_of, insertions_of, place_quantizers
 from nncfx.quantization.placement.plan_model import warn_of_plan
@@ -31,10 +33,15 @@ class QuantizationBuilder(Builder[QuantizationConfig]):
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
         config = self.config
         hooks = place_quantizers(model, plan_of_config(config, model))
+        changing = _changing(model)
         for one in hooks:
             section = config.weights if one.planned.role == "weight" else config.activations
             if one.spec.is_integer:
                 one.learn(logarithmic=bool(section and section.logarithm_scale))
+            tensors = one.planned.tensors
+            if tensors and changing.isdisjoint(address for address, _ in tensors):
+                # a model may keep a table, and the next backward would pass it again
+                one.requires_grad_(requires_grad=False)
         return insertions_of(hooks)
 
     @override
@@ -50,6 +57,19 @@ class QuantizationBuilder(Builder[QuantizationConfig]):
         if any(one.planned.role != "weight" for one in hooks):
             _warn_new_norms(model)
         return QuantizationController(model, self.config, hooks)
+
+
+def _changing(model: NNCFNetwork) -> set[str]:
+    """Return the addresses of inputs and operations that an input or a parameter changes."""
+    graph, learned = model.nncf.graph, raw_parameters(model).keys()
+    found = {input_address(index) for index in range(len(graph.inputs))}
+    found |= {one.address for one in graph.operations if learned & {*one.parameters.values()}}
+    pending = list(found)
+    while pending:
+        new = {edge.target for edge in graph.outgoing(pending.pop())} - found
+        found |= new
+        pending += new
+    return found
 
 
 def _warn_new_norms(model: nn.Module) -> None:
