@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph, Operation
+from nncfx.graph.stacked_matrices import stacked_matrices
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.operators import functions_of, operation_kind
 from nncfx.quantization.grid.plan import FloatOperation, PlannedQuantizer, QuantizationPlan
@@ -16,7 +17,6 @@ from nncfx.quantization.packing.pack_weights import pack_weights
 from nncfx.quantization.placement.insertions import insert_quantizers, place_quantizers
 from nncfx.quantization.placement.operands import operands_of
 from nncfx.quantization.placement.scope_check import check_scopes
-from nncfx.quantization.placement.stacked_matrices import stacked_matrices
 from nncfx.quantization.placement.transposed_weights import transposed_weights
 from nncfx.quantization.ranges.calibration import set_sparse_errors, set_weight_ranges
 from nncfx.quantization.ranges.range_estimation import RangeRequest

@@ -18,6 +18,7 @@ from nncfx.controllers.base.weights import (
     raw_parameters,
 )
 from nncfx.errors import CompressionError
+from nncfx.graph.stacked_matrices import stacked_matrices
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, Priority
 from nncfx.tracing.calls.module_check import parametrization_mend
@@ -137,6 +138,12 @@ def weights_in_scope(
         )
     if mend:
         _LOGGER.warning("%s leaves weights alone that are no parameters.%s", algorithm, mend)
+    if stacks := stacked_matrices(model.nncf.graph).keys() - {one.name for one in weights}:
+        _LOGGER.warning(
+            "%s leaves the matrices of experts alone, which the code picks from %s.",
+            algorithm,
+            ", ".join(f"'{one}'" for one in sorted(stacks)),
+        )
     return weights
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from nncfx.graph import NNCFGraph, Operation
+from nncfx.graph.nncf_graph import NNCFGraph
+from nncfx.graph.operations import Operation
 from nncfx.operators import operator_of
 
 __all__ = ["stacked_matrices"]
