@@ -407,3 +407,12 @@ def test_a_key_of_a_section_at_the_top_is_told_its_place(
 ) -> None:
     with pytest.raises(ConfigError, match=f"'{key}' belongs one level deeper.*'{home}'"):
         NNCFConfig.from_dict({key: value})
+
+
+def test_a_schema_that_was_changed_by_its_reader_changes_no_other() -> None:
+    """Parts of it are kept from one to the next."""
+    before = NNCFConfig.schema()
+    for one in NNCFConfig.schema()["$defs"].values():
+        one["properties"].clear()
+    assert NNCFConfig.schema() == before
+    assert all(one["properties"] for one in before["$defs"].values())

@@ -256,3 +256,16 @@ def test_such_a_class_finds_methods_in_the_mixin_and_then_in_its_own_order() -> 
     assert Derived.__mro__ == (Derived, *type(model).__mro__)
     with pytest.raises(TypeError, match="abstract"):
         Scored()
+
+
+def test_a_pickle_of_before_a_class_could_take_arguments_loads() -> None:
+    """It holds what the dynamic class is made of, and nothing else."""
+    x = torch.randn(2, 4)
+    _, model = nncfx.create_compressed_model(
+        nn.Sequential(nn.Linear(4, 3)),
+        {"compression": {"algorithm": "magnitude_sparsity", "sparsity_init": 0.5}},
+        x,
+    )
+    function, (parts, args), *_ = model[0].__reduce_ex__(2)
+    assert args == ()
+    assert type(function(parts)) is type(model[0])
