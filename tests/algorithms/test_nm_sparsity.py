@@ -66,5 +66,5 @@ def test_layers_that_make_no_groups_are_left_alone() -> None:
 
 
 def test_a_model_without_groups_is_refused() -> None:
-    with pytest.raises(CompressionError, match="input channels are a multiple of 4"):
+    with pytest.raises(CompressionError, match="inputs are a multiple of 4"):
         applied(nn.Linear(6, 6), (1, 6))

@@ -154,14 +154,3 @@ def test_nothing_is_told_where_everything_is_quantized_or_ignored(
     with caplog.at_level(logging.INFO):
         quantize_weights(model, example_inputs=torch.ones(1, 8), ignored_scopes=["{re}\\[1\\]"])
     assert "leaves" not in caplog.text
-
-
-def test_sparsity_says_that_it_leaves_experts_alone(caplog: pytest.LogCaptureFixture) -> None:
-    config = {"compression": {"algorithm": "magnitude_sparsity", "sparsity_init": 0.5}}
-    with caplog.at_level(logging.WARNING, logger="nncfx"):
-        nncfx.create_compressed_model(Experts(), config, (torch.ones(5, 32), CHOSEN))
-    (message,) = [one.getMessage() for one in caplog.records if "experts" in one.getMessage()]
-    assert message == (
-        "magnitude_sparsity leaves the matrices of experts alone, which the code picks from "
-        "'down', 'up'."
-    )

@@ -28,7 +28,7 @@ class BlockPruningBuilder(Builder[BlockPruningConfig]):
             self,
             model,
             lambda weight: MaskHook.along(weight, range(weight.ndim)),
-            takes=lambda weight: parameters[weight.name].ndim >= axes,
+            takes=lambda weight: not weight.is_stack and parameters[weight.name].ndim >= axes,
             kind=f"weight of at least {axes} axes",
         )
 

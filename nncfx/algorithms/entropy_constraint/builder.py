@@ -20,7 +20,7 @@ __all__ = ["EntropyConstraintBuilder"]
 @final
 @register_algorithm(EntropyConstraintConfig)
 class EntropyConstraintBuilder(Builder[EntropyConstraintConfig]):
-    """Plans a hook on every weight of convolutions, linear and recurrent layers, embeddings.
+    """Plans a hook on every weight of convolutions, linear, recurrent layers, tables, experts.
 
     It stands behind those of sparsity, so that pruned weights are zero on the grid.
     """

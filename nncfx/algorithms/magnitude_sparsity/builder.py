@@ -17,7 +17,7 @@ __all__ = ["MagnitudeSparsityBuilder"]
 @final
 @register_algorithm(MagnitudeSparsityConfig)
 class MagnitudeSparsityBuilder(Builder[MagnitudeSparsityConfig]):
-    """Plans a mask on every weight of convolutions, linear and recurrent layers, embeddings."""
+    """Plans a mask on every weight of convolutions, linear, recurrent layers, tables, experts."""
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:

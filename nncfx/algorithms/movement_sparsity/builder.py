@@ -21,7 +21,7 @@ __all__ = ["MovementSparsityBuilder"]
 @final
 @register_algorithm(MovementSparsityConfig)
 class MovementSparsityBuilder(Builder[MovementSparsityConfig]):
-    """Plans a mask with scores on every weight of linear layers and convolutions."""
+    """Plans a mask with scores on every weight of linear layers, convolutions and experts."""
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:

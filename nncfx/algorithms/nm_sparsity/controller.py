@@ -1,11 +1,13 @@
 """N:M sparsity: of every m neighbouring weights, the n largest stay.
 
-Neighbours follow each other along the input channels, the axis that sparse tensor cores contract.
+Neighbours follow each other along the inputs, the axis that sparse tensor cores contract.
 
 Source: Mishra et al., "Accelerating sparse deep neural networks", 2021 (2:4).
 """
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import final
 
 from torch import nn
@@ -38,12 +40,20 @@ class NMSparsityController(Controller):
     Attributes:
         config: The algorithm's config.
         masks: The masks by parameter.
+        axes: The axes of the inputs, by parameter; 1 of those that are not in it.
     """
 
-    def __init__(self, model: nn.Module, config: NMSparsityConfig, masks: MaskSet) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        config: NMSparsityConfig,
+        masks: MaskSet,
+        axes: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         super().__init__(model, ALGORITHM, [config])
         self.config = config
         self.masks = masks
+        self.axes = axes
         params = config.params
         target = BaselineSchedule(target=(params.m - params.n) / params.m)
         schedule = WarmUp(epochs=params.start_epoch, then=target)
@@ -55,7 +65,8 @@ class NMSparsityController(Controller):
         # above the fraction by less than rounding, so that (m - n) / m takes m - n
         n = m - math.floor(level * m + 1e-9)
         weights = raw_parameters(self.model)
-        self.masks.set({name: nm_mask(weights[name], n, m) for name in self.masks.hooks})
+        axes = {name: self.axes.get(name, 1) for name in self.masks.hooks}
+        self.masks.set({name: nm_mask(weights[name], n, m, axis) for name, axis in axes.items()})
 
     @override
     def statistics(self) -> SparsityStatistics:

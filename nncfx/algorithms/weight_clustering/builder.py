@@ -22,7 +22,7 @@ __all__ = ["WeightClusteringBuilder"]
 @final
 @register_algorithm(WeightClusteringConfig)
 class WeightClusteringBuilder(Builder[WeightClusteringConfig]):
-    """Plans a hook on every weight of convolutions, linear and recurrent layers, embeddings.
+    """Plans a hook on every weight of convolutions, linear, recurrent layers, tables, experts.
 
     It stands behind those of sparsity, so that pruned weights are zero when they are clustered.
     """

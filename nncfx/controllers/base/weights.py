@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from nncfx.graph import Operation
+from nncfx.graph.stacked_matrices import stacked_matrices
 from nncfx.network import NNCFNetwork
 from nncfx.operators import NORMS, operation_kind, operator_of
 from nncfx.tracing import WeightSite
@@ -30,11 +31,13 @@ class Weight:
         name: Its first dotted name.
         sites: Every place where a module holds it; several if modules share it.
         readers: Addresses of the operations that read it.
+        is_stack: Whether the code picks matrices of experts from it, as `stacked_matrices` says.
     """
 
     name: str
     sites: tuple[WeightSite, ...]
     readers: tuple[str, ...]
+    is_stack: bool = False
 
 
 def raw_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -70,32 +73,31 @@ def aliases(model: nn.Module) -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(by_identity[id(one)]) for name, one in parameters.items()}
 
 
-def operation_weights(
-    model: nn.Module,
-    operations: Iterable[Operation],
-    considered: Iterable[Operation],
-) -> list[Weight]:
+def operation_weights(model: NNCFNetwork, considered: Iterable[Operation]) -> list[Weight]:
     """Return the weights that `considered` operations read, in order of execution.
 
-    A weight that another of `operations` reads as well is left out: to leave an operation alone
-    is to leave its weight alone. So is one without entries, of a layer of no width.
+    A weight that another operation reads as well is left out: to leave an operation alone is to
+    leave its weight alone. So is one without entries, of a layer of no width.
     """
     wanted = {one.address for one in considered}
     names = aliases(model)
     parameters = raw_parameters(model)
+    stacks = {names[name][0] for name in stacked_matrices(model.nncf.graph)}
     readers: dict[str, list[str]] = {}
-    for one in operations:
-        if not operator_of(one.function).has_weight:
-            continue
+    for one in model.nncf.graph.operations:
+        has_weight = operator_of(one.function).has_weight
         for name in one.parameters.values():
             weight = parameters.get(name)
-            if weight is not None and weight.ndim > 1 and weight.numel():
+            if weight is None or weight.ndim < 2 or not weight.numel():  # noqa: PLR2004 (a matrix)
+                continue
+            if has_weight or names[name][0] in stacks:
                 readers.setdefault(names[name][0], []).append(one.address)
     return [
         Weight(
             name=name,
             sites=tuple(WeightSite.of(alias) for alias in names[name]),
             readers=tuple(addresses),
+            is_stack=name in stacks,
         )
         for name, addresses in readers.items()
         if wanted.issuperset(addresses)

@@ -18,7 +18,6 @@ from nncfx.controllers.base.weights import (
     raw_parameters,
 )
 from nncfx.errors import CompressionError
-from nncfx.graph.stacked_matrices import stacked_matrices
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, Priority
 from nncfx.tracing.calls.module_check import parametrization_mend
@@ -115,7 +114,7 @@ def weights_in_scope(
     model: NNCFNetwork,
     *,
     takes: Callable[[Weight], bool] = lambda _: True,
-    kind: str = "convolution, linear or recurrent layer, or embedding with a parameter of its own",
+    kind: str = "convolution, linear or recurrent layer, embedding or expert with a parameter",
 ) -> list[Weight]:
     """Return the weights within the builder's scopes, in order of execution; at least one.
 
@@ -128,7 +127,7 @@ def weights_in_scope(
     Raises:
         CompressionError: there is no such weight.
     """
-    found = operation_weights(model, model.nncf.graph.operations, builder.considered(model))
+    found = operation_weights(model, builder.considered(model))
     weights = [weight for weight in found if takes(weight)]
     algorithm, mend = builder.config.algorithm, parametrization_mend(model)
     if not weights:
@@ -138,11 +137,11 @@ def weights_in_scope(
         )
     if mend:
         _LOGGER.warning("%s leaves weights alone that are no parameters.%s", algorithm, mend)
-    if stacks := stacked_matrices(model.nncf.graph).keys() - {one.name for one in weights}:
+    if stacks := [one.name for one in found if one.is_stack and not takes(one)]:
         _LOGGER.warning(
             "%s leaves the matrices of experts alone, which the code picks from %s.",
             algorithm,
-            ", ".join(f"'{one}'" for one in sorted(stacks)),
+            ", ".join(f"'{one}'" for one in stacks),
         )
     return weights
 

@@ -41,7 +41,7 @@ def test_a_shared_weight_has_all_its_names() -> None:
 def test_weights_come_in_order_of_execution_each_once() -> None:
     model = wrapped()
     operations = model.nncf.graph.operations
-    weights = operation_weights(model, operations, operations)
+    weights = operation_weights(model, operations)
     assert [weight.name for weight in weights] == ["embed.weight", "mix"]
     assert weights[0].sites == (WeightSite("embed", "weight"), WeightSite("head", "weight"))
     assert weights[1].sites == (WeightSite("", "mix"),)
@@ -51,7 +51,7 @@ def test_all_matrices_of_a_recurrent_layer_are_weights_and_its_biases_are_none()
     layer = nn.LSTM(3, 4, num_layers=2, bidirectional=True, proj_size=2)
     model = wrap(layer, torch.zeros(5, 1, 3))
     operations = model.nncf.graph.operations
-    found = [weight.name for weight in operation_weights(model, operations, operations)]
+    found = [weight.name for weight in operation_weights(model, operations)]
     assert found == [name for name, one in layer.named_parameters() if one.ndim == 2]
     assert len(found) == 12  # of inputs, of states and projections: two layers, two directions
 
@@ -60,7 +60,7 @@ def test_a_weight_with_an_ignored_reader_is_left_out() -> None:
     model = wrapped()
     operations = model.nncf.graph.operations
     considered = [one for one in operations if one.function != "linear"]
-    assert [w.name for w in operation_weights(model, operations, considered)] == ["mix"]
+    assert [w.name for w in operation_weights(model, considered)] == ["mix"]
 
 
 def test_a_matrix_is_a_weight_whichever_product_reads_it() -> None:
@@ -76,7 +76,7 @@ def test_a_matrix_is_a_weight_whichever_product_reads_it() -> None:
 
     model = wrap(Products(), torch.zeros(2, 4))
     operations = model.nncf.graph.operations
-    weights = operation_weights(model, operations, operations)
+    weights = operation_weights(model, operations)
     assert [weight.name for weight in weights] == ["einsum", "inner", "matmul"]
 
 

@@ -1,0 +1,151 @@
+"""Algorithms on single weights take the experts of a mixture as they take linear layers."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor, nn
+
+import nncfx
+from nncfx.controllers import Controller
+from nncfx.network import NNCFNetwork
+
+EXPERTS = {"up": 1, "down": 2}
+"""The stacks, and the axis of the outputs in each."""
+
+
+class Mixture(nn.Module):
+    """Each token goes through two of four experts, as GPT-OSS and Mixtral have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.up = nn.Parameter(torch.randn(4, 12, 8, generator=generator))
+        self.down = nn.Parameter(torch.randn(4, 12, 8, generator=generator))
+        self.router = nn.Linear(8, 4, bias=False)
+        nn.init.normal_(self.router.weight, generator=generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        chosen = self.router(x).topk(2).indices.T
+        rows = []
+        for picked in chosen:
+            hidden = torch.bmm(self.up[picked], x.unsqueeze(-1)).relu()
+            rows.append(torch.bmm(hidden.transpose(1, 2), self.down[picked]).squeeze(1))
+        return rows[0] + rows[1]
+
+
+X = torch.randn(6, 8, generator=torch.Generator().manual_seed(1))
+
+
+def applied(**item: object) -> tuple[Controller, NNCFNetwork]:
+    return nncfx.create_compressed_model(Mixture(), {"compression": item}, X)
+
+
+def test_the_smallest_weights_of_all_experts_and_layers_are_zero() -> None:
+    _, model = applied(
+        algorithm="magnitude_sparsity", sparsity_init=0.5, params={"weight_importance": "abs"}
+    )
+    weights = {name: one.detach() for name, one in model.named_parameters() if one.ndim > 1}
+    median = torch.cat([one.abs().flatten() for one in weights.values()]).median()
+    for name, weight in weights.items():
+        expected = weight.where(weight.abs() > median, 0)
+        torch.testing.assert_close(model.nncf.weight(name), expected, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("name", EXPERTS)
+def test_groups_of_experts_lie_along_their_inputs(name: str) -> None:
+    controller, model = applied(algorithm="nm_sparsity")
+    controller.scheduler.epoch_step()
+    by_input = model.nncf.weight(name).movedim(EXPERTS[name], -1)
+    kept = (by_input != 0).unflatten(1, (-1, 4)).sum(2)
+    assert kept.unique().tolist() == [2]
+
+
+def test_experts_whose_inputs_make_no_groups_are_left_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="nncfx"):
+        controller, _ = applied(algorithm="nm_sparsity", params={"n": 1, "m": 8})
+    # the second matrix of each expert has 12 inputs
+    assert [one.name for one in controller.statistics().layers] == ["router.weight", "up"]
+    (message,) = [one.getMessage() for one in caplog.records if "experts" in one.getMessage()]
+    assert message == (
+        "nm_sparsity leaves the matrices of experts alone, which the code picks from 'down'."
+    )
+
+
+def test_ignored_experts_keep_their_weights() -> None:
+    controller, _ = applied(algorithm="magnitude_sparsity", ignored_scopes=["{re}__getitem__"])
+    assert [one.name for one in controller.statistics().layers] == ["router.weight"]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"algorithm": "magnitude_sparsity", "sparsity_init": 0.5},
+        {"algorithm": "nm_sparsity"},
+        {
+            "algorithm": "rb_sparsity",
+            "sparsity_init": 0.5,
+            "compression_lr_multiplier": 300,
+            "params": {"sparsity_freeze_epoch": 1},
+        },
+        {
+            "algorithm": "movement_sparsity",
+            "params": {
+                "warmup_start_epoch": 0,
+                "warmup_end_epoch": 1,
+                "importance_regularization_factor": 0.1,
+                "sparsity_target": 0.5,
+                "enable_structured_masking": False,
+                "steps_per_epoch": 2,
+            },
+        },
+        {"algorithm": "weight_clustering", "bits": 2},
+    ],
+    ids=lambda item: item["algorithm"],
+)
+@pytest.mark.parametrize("experts", ["batched_mm", "grouped_mm"])
+def test_a_mixture_of_transformers_is_trained_saved_and_stripped(
+    item: dict[str, Any], experts: str, tmp_path: Path
+) -> None:
+    ids = torch.randint(0, 64, (2, 8), generator=torch.Generator().manual_seed(2))
+
+    def made() -> nn.Module:
+        torch.manual_seed(0)
+        config = transformers.MixtralConfig(
+            vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=1,
+            num_attention_heads=4, num_key_value_heads=2, num_local_experts=4, use_cache=False,
+        )  # fmt: skip
+        model: nn.Module = transformers.MixtralForCausalLM(config)
+        model.set_experts_implementation(experts)
+        return model
+
+    controller, model = nncfx.create_compressed_model(
+        made(), {"compression": item}, {"input_ids": ids}
+    )
+    optimizer = torch.optim.Adam(controller.parameter_groups(lr=1e-2))
+    model.train()
+    for _ in range(2):
+        controller.scheduler.epoch_step()
+        for _ in range(2):
+            controller.scheduler.step()
+            loss = model(input_ids=ids, labels=ids).loss + controller.loss()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    expected = model.eval()(input_ids=ids).logits
+    _, again = nncfx.load(
+        nncfx.save(tmp_path / "m", model, controller), made(), {"input_ids": ids}
+    )
+    assert torch.equal(again.eval()(input_ids=ids).logits, expected)
+    finished = controller.strip()
+    assert torch.equal(finished(input_ids=ids).logits, expected)
+    stack = dict(finished.named_parameters())["model.layers.0.mlp.experts.down_proj"].detach()
+    if item["algorithm"] == "weight_clustering":
+        assert len(stack.unique()) <= 4
+    else:
+        assert 0.3 < float((stack == 0).float().mean()) < 0.7
