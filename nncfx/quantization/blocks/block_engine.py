@@ -16,6 +16,7 @@ from nncfx.quantization.blocks.activation_scales import best_scales, scalable_gr
 from nncfx.quantization.blocks.block_calls import BlockCall, advanced, block_calls, find_blocks
 from nncfx.quantization.blocks.block_layers import (
     BlockLayers,
+    LayerGroup,
     find_block_layers,
     group_moments,
     warn_left,
@@ -48,7 +49,7 @@ __all__ = ["BlockWork", "WeightSettings", "quantize_blocks", "run_blocks"]
 _LOGGER = logging.getLogger(__name__)
 _METHODS: Final = ("round", "gptq", "hqq")
 _NAMED: Final = 3
-_LEFT: Final = ("stay in float", " quantize_weights takes experts and others.")
+_LEFT: Final = ("stay in float", " separate_experts makes such layers of experts.")
 
 BlockWork = Callable[[str, nn.Module, Sequence[BlockCall], Sequence[Tensor | None]], None]
 """Compresses one block in place: its name, itself, its calls, and which of their rows count."""
@@ -227,25 +228,53 @@ def quantize_block(
     """Round the linear layers of a block, in place; return their codes by name, outputs first."""
     if not settings.needs_data:
         return _quantize_without_data(block, settings)
-    found = find_block_layers(block, calls[0])
+    # what has no packed form, as a router, would be rounded and yet take its whole memory
+    found = find_block_layers(block, calls[0], lambda one: is_turned(one) is not None)
     warn_left(block, [one.weight for group in found.groups for one in group.layers], *_LEFT)
     if settings.scales == "awq":
         _apply_scales(block, found, calls, counted, settings)
     stored: dict[str, IntegerTensor] = {}
-    for group in found.groups:
-        spec = format_spec(settings.weights, settings.group_size, group.width)
-        energies, known = None, None
+    unread: list[str] = []
+    only_energies = settings.method != "gptq"
+    for wave in found.waves(only_energies=only_energies):
+        all_moments: Sequence[Tensor | None] = [None] * len(wave)
         if settings.method != "hqq":
-            is_gptq = settings.method == "gptq"
-            (moments,) = group_moments(block, [group], calls, counted, only_energies=not is_gptq)
-            check_finite(moments)
+            all_moments = group_moments(block, wave, calls, counted, only_energies=only_energies)
+        for group, moments in zip(wave, all_moments, strict=True):
+            stored |= _round_group(group, moments, settings, unread)
+    if unread:
+        _LOGGER.warning(
+            "%d layers of %s read nothing but zeros, or nothing, as experts that no token "
+            "chooses, and are rounded to nearest: %s%s. Calibrate with more varied data.",
+            *(len(unread), type(block).__name__, ", ".join(map(repr, unread[:_NAMED]))),
+            " and more" * (len(unread) > _NAMED),
+        )
+    return stored
+
+
+def _round_group(
+    group: LayerGroup, moments: Tensor | None, settings: WeightSettings, unread: list[str]
+) -> dict[str, IntegerTensor]:
+    """Round the layers of a group by the moments of what they read; return their codes by name.
+
+    Those that read nothing are added to `unread`.
+    """
+    spec = format_spec(settings.weights, settings.group_size, group.width)
+    energies, known = None, None
+    if moments is not None:
+        check_finite(moments)
+        energies = moments.diagonal() if moments.ndim == 2 else moments  # noqa: PLR2004 (i x i)
+        if not energies.any():
+            unread += [one.name for one in group.layers]
+            energies = None
+        elif settings.method == "gptq":
             # the inverse takes longer than all else
-            known = curvature(moments) if is_gptq else None
-            energies = moments.diagonal() if is_gptq else moments
-        for layer in group.layers:
-            codes = _rounded(layer.rows.contiguous(), spec, settings, energies, known)
-            layer.take(codes.dequantize())
-            stored[layer.name] = codes
+            known = curvature(moments)
+    stored: dict[str, IntegerTensor] = {}
+    for layer in group.layers:
+        codes = _rounded(layer.rows.contiguous(), spec, settings, energies, known)
+        layer.take(codes.dequantize())
+        stored[layer.name] = codes
     return stored
 
 

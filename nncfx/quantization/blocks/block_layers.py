@@ -1,7 +1,7 @@
 """The linear layers of a block, which of them read the same tensor, and its second moments."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -20,6 +20,8 @@ __all__ = ["BlockLayers", "LayerGroup", "find_block_layers", "group_moments", "w
 
 _LOGGER = logging.getLogger(__name__)
 _NAMED: Final = 3
+_TOLD: Final = 0.01
+"""A larger share of a block's weights that is left is a warning in the log."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +52,68 @@ class BlockLayers:
     graph: NNCFGraph
     groups: tuple[LayerGroup, ...]
 
+    def waves(self, *, only_energies: bool = False) -> Iterator[tuple[LayerGroup, ...]]:
+        """Yield the groups in their order, those together of which none reads what another makes.
 
-def find_block_layers(block: nn.Module, call: BlockCall) -> BlockLayers:
+        Of the experts of a mixture all go together, as far as their moments take no more memory
+        than the weights of the block.
+
+        Args:
+            only_energies: Whether the diagonals of the moments are all that is asked for.
+        """
+        room = sum(one.rows.numel() for group in self.groups for one in group.layers)
+        wave: list[LayerGroup] = []
+        members, taken = 0, 0
+        for number, (group, above) in enumerate(zip(self.groups, self._above(), strict=True)):
+            entries = group.width if only_energies else group.width**2
+            if wave and (above & members or taken + entries > room):
+                yield tuple(wave)
+                wave, members, taken = [], 0, 0
+            wave.append(group)
+            members |= 1 << number
+            taken += entries
+        if wave:
+            yield tuple(wave)
+
+    def _above(self) -> list[int]:
+        """Return for each group the bits of those whose results it reads, by whatever way."""
+        own = {
+            layer.operation.address: 1 << number
+            for number, group in enumerate(self.groups)
+            for layer in group.layers
+        }
+        found = [0] * len(self.groups)
+        carried: dict[str, int] = {}
+        for operation in self.graph.operations:
+            read = 0
+            for edge in self.graph.incoming(operation.address):
+                read |= carried.get(edge.source, 0)
+            bit = own.get(operation.address, 0)
+            if bit:
+                found[bit.bit_length() - 1] |= read
+            carried[operation.address] = read | bit
+        return found
+
+
+def find_block_layers(
+    block: nn.Module, call: BlockCall, takes: Callable[[nn.Module], bool] = lambda _: True
+) -> BlockLayers:
     """Return the linear layers of `block`, grouped by what they read.
 
     Left out are layers that run more than once, and parameters that are no module's own weight.
+
+    Args:
+        block: Of a model.
+        call: With which to trace it.
+        takes: Which modules to take.
     """
     graph = trace(block, call.named(block))
     layers = [
         one
         for one in find_layers(block, graph, LINEAR_LAYERS).values()
-        if next(one.module.children(), None) is None and one.rows.ndim == 2  # noqa: PLR2004 (a matrix)
+        if next(one.module.children(), None) is None
+        and one.rows.ndim == 2  # noqa: PLR2004 (a matrix)
+        and takes(one.module)
     ]
     read: dict[int, list[Layer]] = {}
     keep = []  # so that no tensor takes another one's identity
@@ -89,12 +142,14 @@ def warn_left(block: nn.Module, taken: Iterable[Tensor], how: str, hint: str = "
     matrices = {name: one for name, one in block.named_parameters() if one.ndim > 1}
     left = [name for name, one in matrices.items() if id(one) not in done]
     if left:
-        share = sum(matrices[name].numel() for name in left)
-        _LOGGER.warning(
+        total = sum(one.numel() for one in matrices.values())
+        share = sum(matrices[name].numel() for name in left) / total
+        _LOGGER.log(
+            logging.WARNING if share > _TOLD else logging.INFO,
             "%d matrices of %s, %.1f %% of its weights, %s: %s%s. Taken are linear layers that "
             "run once on what they are called with.%s",
             *(len(left), type(block).__name__),
-            100 * share / sum(one.numel() for one in matrices.values()),
+            100 * share,
             *(how, ", ".join(map(repr, left[:_NAMED]))),
             " and more" if len(left) > _NAMED else "",
             hint,
@@ -140,7 +195,7 @@ def group_moments(
     *,
     only_energies: bool = False,
 ) -> list[Tensor]:
-    """Return the mean of x x^T over what each group reads, i x i in float32.
+    """Return the mean of x x^T over what each group reads, i x i in float32; 0 of no rows.
 
     Args:
         block: It runs on all calls, as far as the last of the groups.

@@ -156,14 +156,16 @@ def prune_blocks(
         name: str, block: nn.Module, calls: Sequence[BlockCall], counted: Sequence[Tensor | None]
     ) -> None:
         del name
-        groups = find_block_layers(block, calls[0]).groups
-        warn_left(block, [one.weight for group in groups for one in group.layers], "stay dense")
-        for group in groups:
-            (moments,) = group_moments(block, [group], calls, counted)
-            known = curvature(moments, by_energy=settings.pattern is None)
-            for layer in group.layers:
-                weight = layer.rows.to(known.factor.device).float().contiguous()
-                layer.take(PRUNINGS[settings.method](weight, known, settings).to(layer.weight))
+        found = find_block_layers(block, calls[0])
+        taken = [one.weight for group in found.groups for one in group.layers]
+        warn_left(block, taken, "stay dense")
+        for wave in found.waves():
+            all_moments = group_moments(block, wave, calls, counted)
+            for group, moments in zip(wave, all_moments, strict=True):
+                known = curvature(moments, by_energy=settings.pattern is None)
+                for layer in group.layers:
+                    weight = layer.rows.to(known.factor.device).float().contiguous()
+                    layer.take(PRUNINGS[settings.method](weight, known, settings).to(layer.weight))
 
     run_blocks(own, find_blocks(own, blocks), batches, work)
     return own

@@ -19,9 +19,11 @@ from nncfx.quantization.blocks.block_engine import (
     quantize_block,
     run_blocks,
 )
+from nncfx.quantization.blocks.separate_experts import separate_experts
 from nncfx.quantization.blocks.weight_formats import WEIGHT_FORMATS
 from nncfx.quantization.checkpoints.checkpoint_folder import Shards, ShardWriter
 from nncfx.quantization.checkpoints.layouts import LAYOUTS, Layout
+from nncfx.quantization.checkpoints.tensor_names import file_names
 from nncfx.storage.checksum import crc32
 from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.tracing import ExampleInputs, as_call
@@ -46,7 +48,8 @@ def quantize_checkpoint(
     The model is built without its weights; each block is read from the shards, quantized on what
     the quantized blocks before it return, written, and forgotten. What is outside of the blocks
     is copied. A run that was killed goes on behind the last block that is whole on disk; blocks
-    that were done are read back as they were rounded.
+    that were done are read back as they were rounded. Experts of a mixture are quantized one by
+    one and keep the names that the files have for them.
 
     Args:
         source: A folder with config.json and safetensors, as `save_pretrained` writes it.
@@ -73,29 +76,41 @@ def quantize_checkpoint(
     own = Path(source)
     shards = Shards(own)
     model = empty_model(own)
-    shards.check(model.state_dict(keep_vars=True))
+    called = file_names(model)
+    separate_experts(model)
+    state = model.state_dict(keep_vars=True)
+    shards.check({called.get(name, name): one for name, one in state.items()})
     names = find_blocks(model, blocks)
-    loader = _Loader(model, shards)
+    loader = _Loader(model, shards, called)
     given = list(batches) if chosen.needs_data else None
     told = {"layout": layout, "blocks": names, "batches": _checksum(given or ())}
     writer = ShardWriter(target, shards, dataclasses.asdict(chosen) | told)
     prefixes = tuple(f"{name}." for name in names)
     if not writer.has(_REST):  # before the model holds it as well
-        outside = [name for name in shards.names if not _in_blocks(name, prefixes)]
+        inside = {called.get(name, name) for name in state if name.startswith(prefixes)}
+        outside = [
+            name for name in shards.names if not (name in inside or name.startswith(prefixes))
+        ]
         writer.write(_REST, {name: shards.read(name) for name in outside})
     loader.load(lambda name: not name.startswith(prefixes))
     run = _Run(loader, writer, written, chosen)
     run_blocks(model, names, given, run.work, before=run.before, after=run.after)
     ignored = [
-        name
+        loader.file_module(name)
         for name, one in model.named_modules()
-        if isinstance(one, nn.Linear) and name not in run.sizes
+        if _multiplies(one) and name not in run.sizes
     ]
     by_size: dict[int | None, list[str]] = {}
     for name, size in sorted(run.sizes.items()):  # shards have another order
-        by_size.setdefault(size, []).append(name)
+        by_size.setdefault(size, []).append(loader.file_module(name))
     writer.finish(written.config(chosen.weights, by_size, ignored))
     return Path(target)
+
+
+def _multiplies(module: nn.Module) -> bool:
+    """Return whether a program may take it for a linear layer: one, or a router."""
+    own = dict(module.named_parameters(recurse=False)).get("weight")
+    return own is not None and own.ndim == 2 and not isinstance(module, nn.Embedding)  # noqa: PLR2004 (a matrix)
 
 
 def _checksum(batches: Iterable[ExampleInputs]) -> str:
@@ -107,10 +122,6 @@ def _checksum(batches: Iterable[ExampleInputs]) -> str:
             found = crc32(f"{one.dtype} {tuple(one.shape)}".encode(), found)
             found = crc32(values.view(torch.uint8).numpy(), found)
     return f"{found:08x}"
-
-
-def _in_blocks(name: str, prefixes: tuple[str, ...]) -> bool:
-    return name.startswith(prefixes)
 
 
 def _layout(name: str, settings: WeightSettings) -> Layout:
@@ -152,7 +163,8 @@ class _Run:
         counted: Sequence[Tensor | None],
     ) -> None:
         if self._writer.has(name):
-            self._note(name, _restore(block, name, self._writer.read(name), self._layout))
+            tensors = self._loader.as_in_memory(name, self._writer.read(name))
+            self._note(name, _restore(block, tensors, self._layout))
             return
         stored = quantize_block(block, calls, counted, self._settings)
         turned = [own for own in stored if type(block.get_submodule(own)) is not nn.Linear]
@@ -181,15 +193,17 @@ class _Run:
     def _tensors(
         self, name: str, block: nn.Module, stored: Mapping[str, IntegerTensor]
     ) -> dict[str, Tensor]:
-        """Return the tensors of a block under their names in the whole model."""
+        """Return the tensors of a block under their names in files."""
+        loader = self._loader
         found = {
-            f"{name}.{own}": one
+            loader.file_name(f"{name}.{own}"): one
             for own, one in block.state_dict().items()
             if not (own.endswith(".weight") and own.removesuffix(".weight") in stored)
         }
         for own, integers in stored.items():
+            module = loader.file_module(f"{name}.{own}")
             parts = self._layout.tensors(integers)
-            found |= {f"{name}.{own}.{part}": one for part, one in parts.items()}
+            found |= {f"{module}.{part}": one for part, one in parts.items()}
         return found
 
     def after(self) -> None:
@@ -197,14 +211,13 @@ class _Run:
 
 
 def _restore(
-    block: nn.Module, name: str, tensors: Mapping[str, Tensor], layout: Layout
+    block: nn.Module, tensors: Mapping[str, Tensor], layout: Layout
 ) -> dict[str, IntegerTensor]:
-    """Give a block the weights that its shard holds; return the quantized ones."""
+    """Give a block the weights that its shard holds, by own name; return the quantized ones."""
     own = block.state_dict()
     state: dict[str, Tensor] = {}
     matrices: dict[str, dict[str, Tensor]] = {}
-    for full, one in tensors.items():
-        key = full.removeprefix(f"{name}.")
+    for key, one in tensors.items():
         if key in own and one.dtype == own[key].dtype:
             state[key] = one
         else:
@@ -280,9 +293,33 @@ def _empty(model: nn.Module) -> None:
 class _Loader:
     """Puts tensors of shards into the parameters of a model, and takes them out again."""
 
-    def __init__(self, model: nn.Module, shards: Shards) -> None:
+    def __init__(self, model: nn.Module, shards: Shards, called: Mapping[str, str]) -> None:
         self._model, self._shards = model, shards
         self._held = frozenset(shards.names)
+        self._called = called
+
+    def file_name(self, name: str) -> str:
+        """Return what the files call a tensor of the model."""
+        return self._called.get(name, name)
+
+    def file_module(self, name: str) -> str:
+        """Return what the files call a module with a weight."""
+        return self.file_name(f"{name}.weight").removesuffix(".weight")
+
+    def as_in_memory(self, module: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return tensors of files, and parts of them, by their names within `module`."""
+        block = self._model.get_submodule(module)
+        whole = {self.file_name(f"{module}.{name}"): name for name in block.state_dict()}
+        bases = {
+            known.removesuffix(".weight"): name.removesuffix(".weight")
+            for known, name in whole.items()
+            if name.endswith(".weight")
+        }
+        found = {}
+        for name, one in tensors.items():
+            base, _, part = name.rpartition(".")
+            found[whole[name] if name in whole else f"{bases[base]}.{part}"] = one
+        return found
 
     def load(self, is_asked: Callable[[str], bool]) -> None:
         """Read the parameters and buffers of these names that the files hold."""
@@ -290,14 +327,14 @@ class _Loader:
         read = {
             id(one): self._read(name, one)
             for name, one in tensors.items()
-            if is_asked(name) and name in self._held
+            if is_asked(name) and self.file_name(name) in self._held
         }
         for name, one in tensors.items():
             if id(one) in read:
                 self._put(name, read[id(one)])
 
     def _read(self, name: str, own: Tensor) -> Tensor:
-        value = self._shards.read(name)
+        value = self._shards.read(self.file_name(name))
         if not isinstance(own, nn.Parameter):
             return value  # routers have biases in float32 whatever the model is
         return nn.Parameter(value.to(own.dtype), requires_grad=False)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.quantization.blocks.block_engine import WeightSettings, quantize_blocks
+from nncfx.quantization.blocks.separate_experts import separate_experts
 from nncfx.quantization.blocks.weight_formats import WeightFormat
 from nncfx.quantization.checkpoints import quantize_checkpoint as module
 from nncfx.quantization.checkpoints.quantize_checkpoint import quantize_checkpoint
@@ -268,10 +269,55 @@ def test_a_config_of_another_width_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "q").exists()
 
 
+DEEPSEEK = {
+    "n_routed_experts": 4, "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "v_head_dim": 16,
+    "first_k_dense_replace": 1, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 16,
+    "qk_nope_head_dim": 16,
+}  # fmt: skip
+"""What its configs have beside those of others, which do not look at it."""
+
+
+def mixture(kind: str) -> nn.Module:
+    """Return one whose files have other names than it has: experts one by one, or w1 to w3."""
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(
+        kind, vocab_size=90, hidden_size=64, intermediate_size=96, moe_intermediate_size=32,
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, num_local_experts=4,
+        num_experts=4, num_experts_per_tok=2, initializer_range=0.2, **DEEPSEEK,
+    )  # fmt: skip
+    return transformers.AutoModelForCausalLM.from_config(config).eval()
+
+
+@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe", "olmoe", "deepseek_v3"])
+def test_experts_are_quantized_one_by_one_and_transformers_reads_them(
+    kind: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("compressed_tensors")
+    source = saved(mixture(kind), tmp_path / "float")
+    settings = WeightSettings(group_size=16)
+    target = quantize_checkpoint(source, tmp_path / "q", batches(), settings)
+    held, before = tensors(target), tensors(source)
+    experts = [name for name in before if ".experts." in name]
+    assert len(experts) >= 4 * 3
+    assert {f"{name}_packed" for name in experts} <= set(held)
+    packed = quantize_blocks(separate_experts(mixture(kind)), batches(), settings)
+    read = transformers.AutoModelForCausalLM.from_pretrained(target).eval()
+    with torch.no_grad():
+        found, expected = (one(**batches()[0]).logits for one in (read, packed))
+    torch.testing.assert_close(found.float(), expected, rtol=1e-4, atol=1e-4)
+    # what is left to do after a kill starts from the experts as they were rounded
+    (target / "model.safetensors.index.json").unlink()
+    (target / "model-model.layers.1.safetensors").unlink()
+    quantize_checkpoint(source, target, batches(), settings)
+    assert all(torch.equal(one, held.pop(name)) for name, one in tensors(target).items())
+    assert not held
+
+
 def test_a_model_whose_file_has_other_names_is_told_of_the_way(tmp_path: Path) -> None:
-    config = transformers.MixtralConfig(
+    config = transformers.GptOssConfig(
         vocab_size=90, hidden_size=64, intermediate_size=96, num_hidden_layers=1,
         num_attention_heads=4, num_key_value_heads=2, num_local_experts=2,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
     )  # fmt: skip
     source = saved(transformers.AutoModelForCausalLM.from_config(config), tmp_path / "float")
     with pytest.raises(StorageError, match=r"other names than in memory, load the model"):

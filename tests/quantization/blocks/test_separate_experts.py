@@ -1,0 +1,190 @@
+"""Experts as linear layers: the same model, which block engines take whole."""
+
+import copy
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import nncfx
+from nncfx.quantization.blocks import block_layers
+from nncfx.quantization.blocks.block_engine import WeightSettings, quantize_blocks
+from nncfx.quantization.blocks.block_layers import LayerGroup
+from nncfx.quantization.blocks.one_shot_pruning import PruningSettings, prune_blocks
+from nncfx.quantization.blocks.separate_experts import separate_experts
+from nncfx.quantization.packing.layers import PackedLinear
+
+transformers = pytest.importorskip("transformers")
+
+SMALL: dict[str, Any] = {
+    "vocab_size": 90,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 32,
+    "initializer_range": 0.2,
+    "experts_implementation": "eager",
+}
+
+
+def mixtral() -> nn.Module:
+    config = transformers.MixtralConfig(**SMALL, num_local_experts=4)
+    return made(transformers.MixtralForCausalLM, config)
+
+
+def qwen3() -> nn.Module:
+    config = transformers.Qwen3MoeConfig(
+        **SMALL, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, head_dim=8
+    )
+    return made(transformers.Qwen3MoeForCausalLM, config)
+
+
+def gpt_oss() -> nn.Module:
+    """Gate and up rows in turns, matrices transposed, biases, an activation of its own."""
+    rope = {"rope_type": "default", "rope_theta": 1e4}
+    config = transformers.GptOssConfig(
+        **SMALL, num_local_experts=4, num_experts_per_tok=2, head_dim=8, rope_parameters=rope
+    )
+    return made(transformers.GptOssForCausalLM, config)
+
+
+def made(kind: Callable[[Any], nn.Module], config: object) -> nn.Module:
+    torch.manual_seed(0)
+    model = kind(config).eval()
+    for name, one in model.named_parameters():
+        if name.endswith("bias"):
+            nn.init.normal_(one)
+    return model
+
+
+def batches(count: int = 3) -> list[dict[str, Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    return [{"input_ids": torch.randint(90, (2, 16), generator=generator)} for _ in range(count)]
+
+
+@pytest.mark.parametrize("kind", [mixtral, qwen3, gpt_oss])
+def test_the_model_computes_the_same_and_takes_no_more_memory(
+    kind: Callable[[], nn.Module],
+) -> None:
+    model = kind()
+    expected = model(**batches()[0]).logits
+    count = sum(one.numel() for one in model.parameters())
+    held = {one.untyped_storage().data_ptr() for one in model.parameters()}
+    assert separate_experts(model) is model
+    torch.testing.assert_close(model(**batches()[0]).logits, expected, rtol=1e-5, atol=1e-5)
+    assert sum(one.numel() for one in model.parameters()) == count
+    assert {one.untyped_storage().data_ptr() for one in model.parameters()} == held
+    for one in model.model.layers:
+        for expert in range(4):
+            assert type(one.mlp.experts.get_submodule(f"{expert}.down_proj")) is nn.Linear
+
+
+class UngatedExperts(nn.Module):
+    """As transformers writes them for Nemotron-H: two layers each, and no gate."""
+
+    has_gate = has_bias = has_post_expert_norm = is_transposed = False
+    is_concatenated = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up_proj = nn.Parameter(torch.randn(3, 6, 4))
+        self.down_proj = nn.Parameter(torch.randn(3, 4, 6))
+        self.act_fn = nn.GELU()
+
+
+def test_experts_without_a_gate() -> None:
+    own = UngatedExperts()
+    up, down = own.up_proj.detach(), own.down_proj.detach()
+    model = separate_experts(nn.Sequential(own))
+    x, chosen = torch.randn(5, 4), torch.tensor([[0], [2], [2], [1], [3]])
+    found = model[0](x, chosen, torch.full((5, 1), 0.5))
+    for row, number in enumerate([0, 2, 2, 1]):
+        expected = 0.5 * down[number] @ nn.functional.gelu(up[number] @ x[row])
+        torch.testing.assert_close(found[row], expected)
+    assert not found[4].any()  # there is no fourth expert
+
+
+def test_experts_with_norms_are_left_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    own = UngatedExperts()
+    own.has_post_expert_norm = True
+    with caplog.at_level(logging.WARNING):
+        assert separate_experts(nn.Sequential(own))[0] is own
+    assert "leaves '0' in one parameter: a norm follows each expert" in caplog.text
+
+
+@pytest.mark.parametrize("method", ["gptq", "round"])
+def test_each_layer_of_each_expert_holds_codes_and_is_loaded(
+    method: Literal["gptq", "round"], tmp_path: Path
+) -> None:
+    settings = WeightSettings(weights="int4", group_size=16, method=method)
+    model = quantize_blocks(separate_experts(qwen3()), batches(), settings)
+    packed = [name for name, one in model.named_modules() if isinstance(one, PackedLinear)]
+    assert len([name for name in packed if ".experts." in name]) == 2 * 4 * 3
+    assert not [name for name in packed if name.endswith("mlp.gate")]
+    # the router chooses as it did
+    router = model.model.layers[0].mlp.gate.weight
+    assert torch.equal(router, qwen3().model.layers[0].mlp.gate.weight)
+    path = nncfx.save(tmp_path / "m", model)
+    _, again = nncfx.load(path, separate_experts(qwen3()))
+    x = batches()[0]
+    assert torch.equal(again(**x).logits, model(**x).logits)
+
+
+def test_all_experts_go_in_one_run_of_the_block_and_come_out_as_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = WeightSettings(weights="int4", group_size=16)
+    waves: list[int] = []
+    real = block_layers.BlockLayers.waves
+
+    def counted(self: block_layers.BlockLayers, **which: bool) -> list[tuple[LayerGroup, ...]]:
+        found = list(real(self, **which))
+        waves.append(len(found))
+        return found
+
+    monkeypatch.setattr(block_layers.BlockLayers, "waves", counted)
+    together = quantize_blocks(separate_experts(qwen3()), batches(), settings)
+    # q, k and v; o; the first layers of all experts; the last ones
+    assert waves == [4, 4]
+
+    def single(self: block_layers.BlockLayers, **_: bool) -> list[tuple[LayerGroup, ...]]:
+        return [(one,) for one in self.groups]
+
+    monkeypatch.setattr(block_layers.BlockLayers, "waves", single)
+    alone = quantize_blocks(separate_experts(qwen3()), batches(), settings)
+    found = dict(alone.named_modules())
+    for name, one in together.named_modules():
+        if isinstance(one, PackedLinear):
+            assert torch.equal(one.weight, found[name].weight), name
+
+
+def test_an_expert_without_tokens_is_told_and_rounded_to_nearest(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = mixtral()
+    for layer in model.model.layers:
+        # the router sees positive sums of squares alone: the last expert is never among two
+        layer.post_attention_layernorm.weight.data.zero_()
+        layer.mlp.gate.weight.data.zero_()
+    nearest = WeightSettings(weights="int4", group_size=16, method="round")
+    settings = WeightSettings(weights="int4", group_size=16)
+    with caplog.at_level(logging.WARNING):
+        found = quantize_blocks(separate_experts(copy.deepcopy(model)), batches(), settings)
+    told = "layers of MixtralDecoderLayer read nothing but zeros, or nothing"
+    assert told in caplog.text
+    expected = quantize_blocks(separate_experts(model), batches(), nearest)
+    name = "model.layers.0.mlp.experts.3.down_proj"
+    assert torch.equal(found.get_submodule(name).weight, expected.get_submodule(name).weight)
+
+
+def test_experts_are_pruned_as_other_layers() -> None:
+    model = prune_blocks(separate_experts(qwen3()), batches(), PruningSettings(pattern=(2, 4)))
+    for name, one in model.named_parameters():
+        if ".experts." in name:
+            assert ((one == 0).unflatten(1, (-1, 4)).sum(2) == 2).all(), name
