@@ -8,7 +8,10 @@ import torch
 from torch import fx, nn
 from torch._ops import HigherOrderOperator
 from torch.onnx._internal.exporter import _dynamic_shapes as dynamic_shapes
-from torch.onnx._internal.exporter._capture_strategies import TorchExportNonStrictStrategy
+from torch.onnx._internal.exporter._capture_strategies import (
+    TorchExportNonStrictStrategy,
+    TorchExportStrictStrategy,
+)
 from torch.onnx._internal.exporter._flags import set_onnx_exporting_flag
 from torch.utils import _pytree as pytree
 
@@ -47,14 +50,36 @@ def captured_program(
         axes: which of their axes stay open, by argument of the forward.
     """
     opened, _ = dynamic_shapes.convert_str_to_export_dim(axes)
-    capture: Callable[..., Any] = TorchExportNonStrictStrategy(verbose=False)
-    if not any(isinstance(module, NNCFNetwork) for module in model.modules()):
-        capture = set_onnx_exporting_flag(capture)
-    program = capture(model, call[0], call[1], dynamic_shapes=opened).exported_program
-    if program is None or any(map(_has_other_form, program.graph.nodes)):
-        with ExportableCalls():
-            program = capture(model, call[0], call[1], dynamic_shapes=opened).exported_program
+    is_told = not any(isinstance(module, NNCFNetwork) for module in model.modules())
+
+    def captured(strategy: Callable[..., Any]) -> torch.export.ExportedProgram | None:
+        capture = set_onnx_exporting_flag(strategy) if is_told else strategy
+        program = capture(model, call[0], call[1], dynamic_shapes=opened).exported_program
+        if program is None or any(map(_has_other_form, program.graph.nodes)):
+            with ExportableCalls():
+                program = capture(model, call[0], call[1], dynamic_shapes=opened).exported_program
+        return program  # type: ignore[no-any-return]  # torch
+
+    program = captured(TorchExportNonStrictStrategy(verbose=False))
+    if program is not None and _fixes_batch(program, call, opened):
+        # Python's len() is a number; only the code itself, read strictly, says of what
+        strict = captured(TorchExportStrictStrategy(verbose=False))
+        if strict is not None and not _fixes_batch(strict, call, opened):
+            program = strict
     return None if program is None else QuicklyDecomposed.of(program)
+
+
+def _fixes_batch(program: torch.export.ExportedProgram, call: Call, opened: Any) -> bool:  # noqa: ANN401 (a tree)
+    """Return whether an axis is a number in `program` that `opened` names and leaves open."""
+    leaves = pytree.tree_leaves(opened)
+    dims = {one.__name__ for one in leaves if isinstance(one, torch.export.Dim)}
+    symbols = {
+        one.node.expr
+        for sizes, _ in _inputs(program, call)
+        for one in sizes
+        if isinstance(one, torch.SymInt)
+    }
+    return len(symbols) < len(dims)
 
 
 def _has_other_form(node: fx.Node) -> bool:

@@ -10,6 +10,8 @@ from torch import nn
 from nncfx.errors import ExportError
 from nncfx.export import export_onnx
 from nncfx.export.capture.captured_program import captured_program
+from nncfx.quantization import QuantizeOptions, quantize
+from nncfx.runtimes import BuildOptions, runtime_named
 
 
 class _Einsum(nn.Module):
@@ -54,6 +56,34 @@ def test_a_batch_that_int_fixes_is_refused(examples: int, tmp_path: Path) -> Non
     with pytest.raises(ExportError, match=message):
         export_onnx(_Windows(), tmp_path / "m.onnx", inputs)
     export_onnx(_Windows(), tmp_path / "m.onnx", inputs, dynamic_batch=False)
+
+
+class _Lengths(nn.Module):
+    """It asks tensors for their length, which Python wants to be a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(12, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x.reshape(len(x), -1)).relu()
+
+
+@pytest.mark.parametrize("is_quantized", [False, True])
+def test_a_length_leaves_the_batch_open(is_quantized: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 4)
+    options = QuantizeOptions(overflow_fix="enable")
+    model = quantize(_Lengths(), [x], options=options) if is_quantized else _Lengths()
+    path = export_onnx(model, tmp_path / "m.onnx", x).path
+    for examples in (1, 3):
+        x = torch.randn(examples, 3, 4)
+        with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
+            (found,) = session.run((x,))
+        # of the int8 model, integers of biases are rounded
+        torch.testing.assert_close(
+            torch.from_numpy(found), model(x).detach(), atol=1e-4, rtol=1e-3
+        )
 
 
 class _Of(nn.Module):
