@@ -13,7 +13,7 @@ from nncfx.algorithms.movement_sparsity.controller import (
     ImportanceLoss,
     MovementSparsityController,
 )
-from nncfx.algorithms.movement_sparsity.mask import MovementMask, above, threshold_at
+from nncfx.algorithms.movement_sparsity.mask import MovementMask, above, keep_highest, threshold_at
 from nncfx.controllers import CompressionStage, TrainingLoopWarning
 from nncfx.errors import CompressionError, ConfigError
 from nncfx.tracing import ExampleInputs
@@ -92,6 +92,35 @@ def test_a_level_that_is_asked_for_rises_as_a_cubic_and_is_met_exactly() -> None
     risen = [int(72 * 0.75 * (1 - (1 - share) ** 3)) for share in (0, 0.25, 0.5, 0.75)]
     assert masked == [0, 0, *risen, 54, 54]
     assert controller.statistics().level == 0.75
+
+
+def test_of_equal_scores_at_the_end_the_later_go_so_that_the_level_is_met() -> None:
+    params = {"sparsity_target": 0.5, "enable_structured_masking": False}
+    controller, model = applied(params=params)
+    first, second = controller.masks["0.weight"], controller.masks["2.weight"]
+    with torch.no_grad():
+        # 48 + 24 weights, of which 36 go: 10 are lowest, and 30 share the next score
+        first.importance.fill_(1.0)
+        second.importance.fill_(2.0)
+        first.importance.view(-1)[:10] = -1.0
+        first.importance.view(-1)[10:40] = 0.0
+    for _ in range(4):
+        controller.scheduler.epoch_step()
+    gone = (first.effective().flatten() == 0).nonzero().flatten().tolist()
+    assert gone == [*range(10), *range(14, 40)]
+    assert controller.level == 0.5
+    again, _ = applied(params=params)
+    again.model.load_state_dict(model.state_dict())
+    again.load_state_dict(controller.state_dict())
+    assert again.level == 0.5
+    assert torch.equal(again.masks["0.weight"].effective(), first.effective())
+
+
+def test_blocks_stay_whole_where_a_level_is_met() -> None:
+    # 2 + 12 entries, of which 7 go at most: a single one and the later of two blocks of 6
+    single, blocks = torch.tensor([0.0, 2.0]), torch.tensor([[1.0], [1.0]])
+    stays = keep_highest(0.5, [(single, 1), (blocks, 6)])
+    assert [one.tolist() for one in stays] == [[False, True], [[True], [False]]]
 
 
 def test_a_level_that_whole_channels_give_back_is_told() -> None:

@@ -23,7 +23,7 @@ from nncfx.algorithms.movement_sparsity.config import (
     MovementSparsityConfig,
     MovementSparsityParams,
 )
-from nncfx.algorithms.movement_sparsity.mask import MovementMask, threshold_at
+from nncfx.algorithms.movement_sparsity.mask import MovementMask, keep_highest, threshold_at
 from nncfx.controllers import (
     CompressionLoss,
     CompressionStage,
@@ -233,8 +233,10 @@ class MovementSparsityController(Controller):
         return self._risen(scheduler.first_threshold, last, progress)
 
     def _threshold_at(self, level: float) -> float:
-        pairs = [(one.importance, math.prod(one.block)) for one in self.masks.values()]
-        return threshold_at(level, pairs)
+        return threshold_at(level, self._importances())
+
+    def _importances(self) -> list[tuple[Tensor, int]]:
+        return [(one.importance, math.prod(one.block)) for one in self.masks.values()]
 
     def _risen(self, first: float, last: float, progress: float) -> float:
         power = self.config.params.power
@@ -242,7 +244,7 @@ class MovementSparsityController(Controller):
         return schedule.level(progress)
 
     def _end_warm_up(self) -> None:
-        masks = {name: one.effective() for name, one in self.masks.items()}
+        masks = self._final_masks()
         if self.config.params.enable_structured_masking:
             assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
             masks |= whole_channel_masks(self.model, masks)
@@ -253,6 +255,18 @@ class MovementSparsityController(Controller):
         target = self.config.params.sparsity_target
         if self.config.params.enable_structured_masking and target is not None:
             _warn_given_back(self.level, target)
+
+    def _final_masks(self) -> dict[str, Tensor]:
+        """Return what stays behind the warm-up; a level that is asked for is met exactly."""
+        target = self.config.params.sparsity_target
+        if target is None:
+            return {name: one.effective() for name, one in self.masks.items()}
+        # a threshold lets all of equal scores stay: those of dead neurons, which do nothing
+        stays = keep_highest(target, self._importances())
+        return {
+            name: one.spread(kept).to(one.mask.dtype)
+            for (name, one), kept in zip(self.masks.items(), stays, strict=True)
+        }
 
 
 def _warn_given_back(level: float, target: float) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-__all__ = ["MovementMask", "above", "threshold_at"]
+__all__ = ["MovementMask", "above", "keep_highest", "threshold_at"]
 
 
 def above(importance: Tensor, threshold: Tensor) -> Tensor:
@@ -34,14 +34,42 @@ def threshold_at(level: float, importances: Sequence[tuple[Tensor, int]]) -> flo
     >>> threshold_at(0.001, [(torch.arange(2000.0), 1)])
     2.0
     """
+    scores, order, gone = _ranked(level, importances)
+    return float(scores[order[gone]])
+
+
+def keep_highest(level: float, importances: Sequence[tuple[Tensor, int]]) -> list[Tensor]:
+    """Return which scores stay where as many entries go as fit into `level` of all.
+
+    Of equal scores the later go: weights in their order, scores in row-major order.
+
+    Args:
+        level: In [0, 1).
+        importances: The scores of each weight, and how many entries share one.
+
+    Returns:
+        Bools of the scores' shapes.
+
+    >>> keep_highest(0.5, [(torch.tensor([3.0, 1.0, 1.0]), 1), (torch.tensor([1.0]), 1)])
+    [tensor([ True,  True, False]), tensor([False])]
+    """
+    scores, order, gone = _ranked(level, importances)
+    stays = torch.ones_like(scores, dtype=torch.bool)
+    stays[order[:gone]] = False
+    parts = torch.split(stays, [one.numel() for one, _ in importances])
+    return [part.view(one.shape) for part, (one, _) in zip(parts, importances, strict=True)]
+
+
+def _ranked(level: float, importances: Sequence[tuple[Tensor, int]]) -> tuple[Tensor, Tensor, int]:
+    """Return all scores, the order in which they go, and how many fit into `level`."""
     scores = torch.cat([one.detach().flatten() for one, _ in importances])
     shares = torch.cat(
         [torch.full_like(one.flatten(), n, dtype=torch.int64) for one, n in importances]
     )
-    order = scores.argsort(stable=True)
+    order = len(scores) - 1 - scores.flip(0).argsort(stable=True)
     passed = shares[order].cumsum(0)
     wanted = int(int(passed[-1]) * level) + 1
-    return float(scores[order][int(torch.searchsorted(passed, wanted))])
+    return scores, order, int(torch.searchsorted(passed, wanted))
 
 
 @final
@@ -82,7 +110,11 @@ class MovementMask(nn.Module):
         self.importance.requires_grad_(False)
         self.importance.grad = None
 
-    def _learned(self) -> Tensor:
+    def spread(self, values: Tensor) -> Tensor:
+        """Return `values`, one per score and of their shape, in the weight's shape."""
         counts = self.importance.shape[::2]
         tiled = list(itertools.chain.from_iterable(zip(counts, self.block, strict=True)))
-        return above(self.importance, self.threshold).expand(tiled).reshape(self.mask.shape)
+        return values.expand(tiled).reshape(self.mask.shape)
+
+    def _learned(self) -> Tensor:
+        return self.spread(above(self.importance, self.threshold))
