@@ -3,20 +3,21 @@
 from typing import final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from typing_extensions import override
 
+from nncfx.controllers.masks.exact_hook import ExactHook
 from nncfx.schemes.rate_distortion.entropy_grid import TABLE, EntropyGrid
 
 __all__ = ["GridHook"]
 
 
 @final
-class GridHook(nn.Module):
+class GridHook(ExactHook):
     """Rounds a weight to its grid; without one, the weight passes bitwise.
 
     Attributes:
-        step: As in `EntropyGrid`, and so are the other buffers.
+        step: As in `EntropyGrid`, and so are the other buffers; 0 without a grid.
         is_active: Whether there is a grid.
     """
 
@@ -44,9 +45,17 @@ class GridHook(nn.Module):
     def take(self, grid: EntropyGrid | None) -> None:
         """Round to `grid` from now on, or not at all."""
         self.is_active = grid is not None
-        if grid is not None:
-            for name in ("step", "bits", "thresholds", "slope"):
-                getattr(self, name).copy_(getattr(grid, name))
+        if grid is None:
+            self.step.zero_()
+            return
+        for name in ("step", "bits", "thresholds", "slope"):
+            getattr(self, name).copy_(getattr(grid, name))
+
+    @override
+    def _fault(self) -> str:
+        if self.is_active or not self.step:
+            return ""
+        return f"A grid has a step of {float(self.step):.3g} where none was set"
 
     @override
     def get_extra_state(self) -> Tensor:
@@ -55,3 +64,5 @@ class GridHook(nn.Module):
     @override
     def set_extra_state(self, state: Tensor) -> None:
         self.is_active = bool(state)
+        if not self.is_active:  # states of before held the last step
+            self.step.zero_()

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from nncfx.controllers.masks.exact_hook import ExactHook, fractions
+
 __all__ = ["MovementMask", "above", "keep_highest", "threshold_at"]
 
 
@@ -73,7 +75,7 @@ def _ranked(level: float, importances: Sequence[tuple[Tensor, int]]) -> tuple[Te
 
 
 @final
-class MovementMask(nn.Module):
+class MovementMask(ExactHook):
     """Multiplies a weight by the threshold of its scores, and by a mask that stands still.
 
     Attributes:
@@ -109,6 +111,11 @@ class MovementMask(nn.Module):
         self.threshold.fill_(-math.inf)
         self.importance.requires_grad_(False)
         self.importance.grad = None
+
+    @override
+    def _fault(self) -> str:
+        # between minus infinity and a number there is no mean
+        return "A threshold is NaN" if self.threshold.isnan() else fractions(self.mask)
 
     def spread(self, values: Tensor) -> Tensor:
         """Return `values`, one per score and of their shape, in the weight's shape."""

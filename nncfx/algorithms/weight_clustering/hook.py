@@ -3,9 +3,10 @@
 from typing import Final, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from typing_extensions import override
 
+from nncfx.controllers.masks.exact_hook import ExactHook
 from nncfx.schemes.kmeans import nearest
 
 __all__ = ["DENSE_BITS", "ClusterHook", "bits_of_level", "shared_values"]
@@ -53,22 +54,25 @@ def shared_values(weight: Tensor, codes: Tensor, size: int, *, summed: bool = Fa
 
 
 @final
-class ClusterHook(nn.Module):
+class ClusterHook(ExactHook):
     """Lets the weights of one layer share values.
 
     Attributes:
         codes: int32, one per weight; 0 is zero.
         size: How many codes there are; with one, the weight passes bitwise.
         summed: Which gradient, as for `shared_values`.
+        total: The sum of the codes as they were set; None of hooks pickled before it was kept.
     """
 
     codes: Tensor
+    total: int | None = None
 
     def __init__(self, weight: Tensor, *, summed: bool) -> None:
         super().__init__()
         self.register_buffer("codes", torch.zeros_like(weight, dtype=torch.int32))
         self.size = 1
         self.summed = summed
+        self.total = 0
 
     @override
     def forward(self, weight: Tensor) -> Tensor:
@@ -82,11 +86,20 @@ class ClusterHook(nn.Module):
         self.codes.zero_()
         self.codes[alive] = nearest(weight[alive], codebook).to(torch.int32) + 1
         self.size = codebook.numel() + 1
+        self.total = int(self.codes.sum())
 
     def rest(self) -> None:
         """Let the weight pass as it is."""
         self.codes.zero_()
         self.size = 1
+        self.total = 0
+
+    @override
+    def _fault(self) -> str:
+        found = int(self.codes.sum())
+        if self.total in {None, found}:
+            return ""
+        return f"The codes of a weight sum to {found:,} where {self.total:,} was set"
 
     @override
     def get_extra_state(self) -> Tensor:
@@ -95,3 +108,4 @@ class ClusterHook(nn.Module):
     @override
     def set_extra_state(self, state: Tensor) -> None:
         self.size = int(state)
+        self.total = None if self.codes.is_meta else int(self.codes.sum())

@@ -2,13 +2,14 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Self, final
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
 from nncfx.controllers.base.weights import aliases, raw_parameters
+from nncfx.controllers.masks.exact_hook import ExactHook, fractions
 from nncfx.controllers.masks.packed_bits import bit_count, masked, packed_bits, unpacked_bits
 from nncfx.errors import CompressionError
 from nncfx.tracing import Insertion
@@ -21,7 +22,7 @@ _PACKED: Final = 1 << 18
 
 
 @final
-class MaskHook(nn.Module):
+class MaskHook(ExactHook):
     """Multiplies a weight by a mask of zeros and ones.
 
     All ones leave the weight bitwise as it is. The masked weight keeps its value and gets no
@@ -91,31 +92,11 @@ class MaskHook(nn.Module):
         return weight * unpacked_bits(self.bits, self.shape)
 
     @override
-    def train(self, mode: bool = True) -> Self:
-        """Set the mode; in evaluation mode the mask is what is claimed, and must be one.
-
-        Raises:
-            CompressionError: the mask is no longer of zeros and ones.
-        """
-        super().train(mode)
-        if not mode and not next(self.buffers()).is_meta and (fault := self._fault()):
-            raise CompressionError(
-                f"A mask holds {fault}, which removes nothing: it was averaged with the weights, "
-                "as by AveragedModel(use_buffers=True). Call "
-                "nncfx.controllers.keep_hooks(averaged, model) after averaging, or leave "
-                "use_buffers False.",
-            )
-        return self
-
     def _fault(self) -> str:
-        """Return what the mask holds beside zeros and ones, in words; nothing of a whole one."""
-        if self.is_packed:
-            found, count = int(bit_count(self.bits)), int(self.count)
-            return "" if found == count else f"{found:,} ones where {count:,} were set"
-        fractions = self.mask[(self.mask != 0) & (self.mask != 1)]
-        if not fractions.numel():
-            return ""
-        return f"{float(fractions[0]):.3g}, and {fractions.numel()} such values in all"
+        if not self.is_packed:
+            return fractions(self.mask)
+        found, count = int(bit_count(self.bits)), int(self.count)
+        return "" if found == count else f"A mask holds {found:,} ones where {count:,} were set"
 
     @override
     def _load_from_state_dict(

@@ -27,6 +27,7 @@ ITEMS = {
         },
     },
     "weight_clustering": {},
+    "entropy_constraint": {},
     "lc": {"schemes": [{"name": "Prune"}], "params": {"sparsity_target": 0.5}},
     "quantization": {
         "initializer": {"range": {"num_init_samples": 0}},
@@ -83,11 +84,26 @@ def test_an_average_removes_as_much_as_the_model() -> None:
     assert sum(int((one == 0).sum()) for one in weights) == (8 * 16 + 16 * 4) // 2
 
 
-def test_averaged_masks_are_told() -> None:
-    controller, model = made("magnitude_sparsity")
+@pytest.mark.parametrize(
+    "algorithm",
+    ["magnitude_sparsity", "movement_sparsity", "weight_clustering", "entropy_constraint"],
+)
+def test_averaged_masks_codes_and_grids_are_told(algorithm: str) -> None:
+    controller, model = made(algorithm)
     average = AveragedModel(model, multi_avg_fn=EMA, use_buffers=True)
     trained(controller, model, average)
     with pytest.raises(CompressionError, match=r"averaged with the weights.*keep_hooks"):
+        average.eval()
+
+
+def test_codes_that_averaging_truncates_are_told() -> None:
+    controller, model = made("weight_clustering")
+    controller.scheduler.epoch_step()
+    # whole numbers: 0.9 * 7 + 0.1 * 7 is below 7 in float32, and becomes 6
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)
+    for _ in range(20):
+        average.update_parameters(model)
+    with pytest.raises(CompressionError, match=r"codes of a weight sum to .* averaged"):
         average.eval()
 
 
