@@ -17,6 +17,7 @@ from nncfx.quantization.blocks.block_layers import LayerGroup
 from nncfx.quantization.blocks.one_shot_pruning import PruningSettings, prune_blocks
 from nncfx.quantization.blocks.separate_experts import separate_experts
 from nncfx.quantization.packing.layers import PackedLinear
+from nncfx.runtimes import BuildOptions, runtime_named
 
 transformers = pytest.importorskip("transformers")
 
@@ -188,3 +189,15 @@ def test_experts_are_pruned_as_other_layers() -> None:
     for name, one in model.named_parameters():
         if ".experts." in name:
             assert ((one == 0).unflatten(1, (-1, 4)).sum(2) == 2).all(), name
+
+
+def test_a_file_computes_each_token_by_the_experts_that_it_chooses(tmp_path: Path) -> None:
+    settings = WeightSettings(weights="int4", group_size=16)
+    model = quantize_blocks(separate_experts(qwen3()), batches(), settings)
+    path = nncfx.export_onnx(model, tmp_path / "m.onnx", batches()[0]).path
+    other = {"input_ids": torch.randint(90, (3, 16), generator=torch.Generator().manual_seed(5))}
+    with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
+        (found,) = session.run((other["input_ids"],))
+    expected = model(**other).logits.detach()
+    error = (torch.from_numpy(found) - expected).norm() / expected.norm()
+    assert error < 0.02  # MatMulNBits rounds what it reads to 8 bits
