@@ -55,13 +55,13 @@ class BlockLayers:
     def waves(self, *, only_energies: bool = False) -> Iterator[tuple[LayerGroup, ...]]:
         """Yield the groups in their order, those together of which none reads what another makes.
 
-        Of the experts of a mixture all go together, as far as their moments take no more memory
-        than the weights of the block.
+        Of the experts of a mixture as many go together as have moments in float32 that take no
+        more than half of the memory of the block.
 
         Args:
             only_energies: Whether the diagonals of the moments are all that is asked for.
         """
-        room = sum(one.rows.numel() for group in self.groups for one in group.layers)
+        room = sum(one.rows.nbytes for group in self.groups for one in group.layers) // 8
         wave: list[LayerGroup] = []
         members, taken = 0, 0
         for number, (group, above) in enumerate(zip(self.groups, self._above(), strict=True)):
