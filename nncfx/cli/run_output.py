@@ -2,7 +2,8 @@
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -136,6 +137,18 @@ def show_outcome(outcome: "Outcome") -> None:
             f"{'its time':12} {dense:.3g} ms -> {exported:.3g} ms in {facts['runtime']}, turn by "
             f"turn {change}"
         )
+    lines += _judged_file(facts)
+    if not facts.get("file_is_inside", True):
+        lines.append("OUTSIDE of the budget: the file, after its export")
+    lines += [f"{name:12} {path}" for name, path in outcome.files.items()]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _judged_file(facts: Mapping[str, Any]) -> list[str]:
+    """Return what a run says of the metric of its file, and the sessions that reach it."""
+    from nncfx.tasks.exported_file import session_note
+
+    lines = []
     if "exported_metric" in facts:
         name, found = facts.get("metric", "metric"), facts["exported_metric"]
         dense = facts.get("dense_file_metric")
@@ -143,7 +156,6 @@ def show_outcome(outcome: "Outcome") -> None:
         data = facts.get("file_data")  # results of before do not say
         beside += "" if data is None else f", on all {data} data"
         lines.append(f"{'its metric':12} {name} {found:.4f}{beside}")
-    if not facts.get("file_is_inside", True):
-        lines.append("OUTSIDE of the budget: the file, after its export")
-    lines += [f"{name:12} {path}" for name, path in outcome.files.items()]
-    sys.stdout.write("\n".join(lines) + "\n")
+    if needed := session_note(facts):
+        lines.append(f"{'NOTE':12} {needed}")
+    return lines

@@ -1,7 +1,6 @@
 """Carry out a task: compress, prove, save, quantize, export, time; resume it after a kill."""
 
 import contextlib
-import dataclasses
 import datetime as dt
 import json
 import os
@@ -14,24 +13,16 @@ import torch
 from torch import nn
 
 from nncfx.compressor import Compressor
-from nncfx.compressor.evaluation.metrics import finite_metric, metric_name
 from nncfx.errors import (
     ArgumentError,
     MachineError,
     MissingExtraError,
     NNCFXError,
-    RuntimeFailure,
     StorageError,
 )
 from nncfx.evidence.evidence import Evidence
-from nncfx.evidence.exported import ExportedFile
-from nncfx.evidence.judgement import is_within
-from nncfx.export import export_onnx
-from nncfx.export.onnx_export import export_target
-from nncfx.quantization import quantize
-from nncfx.runtimes import BuildOptions, metric_through, runtime_named, time_sessions, verdict
 from nncfx.storage.formats.whole_file import read_object, write_text
-from nncfx.targets import Target
+from nncfx.tasks.exported_file import export_file, with_export
 from nncfx.tasks.task import Task, read_task
 from nncfx.tasks.training import Say, Trained, evidence_of, save_compressed, train_task
 
@@ -120,11 +111,11 @@ def run_task(
             facts = _facts(evidence)
             files |= _written(folder, evidence, say)  # whatever becomes of the export
         if task.config.export is not None:
-            model, exported = _exported(task, folder, compressed, say)
+            model, exported = export_file(task, folder, compressed, say)
             facts |= exported
             files["ONNX model"] = folder / task.config.export.file
             if evidence is not None:
-                evidence = _with_export(evidence, exported, files["ONNX model"])
+                evidence = with_export(evidence, exported, files["ONNX model"])
                 files |= _written(folder, evidence, say)
         result = TaskResult(model=model, files=files, facts=facts, evidence=evidence)
         document = {**facts, "files": {name: str(path) for name, path in files.items()}}
@@ -291,86 +282,6 @@ def _written(folder: Path, evidence: Evidence, say: Say) -> dict[str, Path]:
     except MissingExtraError as error:
         say(f"no report: {error}")
     return files
-
-
-def _with_export(evidence: Evidence, facts: Mapping[str, Any], file: Path) -> Evidence:
-    times = facts.get("latency_ms", {})
-    exported = ExportedFile(
-        runtime=facts.get("runtime", ""),
-        bytes=facts["onnx_bytes"],
-        dense_bytes=facts.get("dense_onnx_bytes"),
-        metric=facts.get("exported_metric"),
-        dense_metric=facts.get("dense_file_metric"),
-        latency_ms=times.get("exported"),
-        dense_latency_ms=times.get("dense"),
-        speed_up=facts.get("speed_up"),
-        is_clear=facts.get("is_clear"),
-        is_inside=facts.get("file_is_inside"),
-    )
-    files = {**evidence.files, "ONNX model": str(file)}
-    return dataclasses.replace(evidence, exported=exported, files=files)
-
-
-def _exported(
-    task: Task, folder: Path, compressed: Trained, say: Say
-) -> tuple[nn.Module, dict[str, Any]]:
-    """Quantize if asked, export, judge and time the file."""
-    export = task.config.export
-    assert export is not None  # noqa: S101 (the caller has looked)
-    model = compressed.model
-    target = export_target(model, export.target)
-    if export.quantize:
-        say(f"quantizing for {target.name}")
-        model = quantize(model, task.data.train, target=target)
-    say(f"exporting for {target.name}")
-    written = export_onnx(
-        model,
-        folder / export.file,
-        task.example_inputs,
-        target,
-        dynamic_batch=export.dynamic_batch,
-        opset=export.opset,
-    )
-    facts: dict[str, Any] = {"onnx_bytes": written.size_bytes}
-    if export.benchmark:
-        say("timing the file beside the dense model's")
-        try:
-            facts |= _timed(task, written.path, compressed.dense, target, folder)
-        except (MissingExtraError, RuntimeFailure) as error:  # the file is good all the same
-            say(f"not timed: {error}")
-    elif task.config.data is not None:
-        judges = task.data.test or task.data.validation
-        facts["exported_metric"] = finite_metric(task.metric, model, judges, "exported")
-    return model, facts
-
-
-def _timed(
-    task: Task, file: Path, dense: nn.Module, target: Target, folder: Path
-) -> dict[str, Any]:
-    """Return latency, in turns with the dense model's, and the metric as the runtime computes."""
-    export = task.config.export
-    assert export is not None  # noqa: S101 (the caller has looked)
-    plain = folder / "dense.onnx"
-    export_onnx(dense, plain, task.example_inputs, target, dynamic_batch=export.dynamic_batch)
-    runtime = runtime_named(target.runtime or target.name)
-    facts: dict[str, Any] = {"runtime": runtime.name, "dense_onnx_bytes": plain.stat().st_size}
-    search = task.config.search
-    options = BuildOptions(threads=None if search is None else search.threads)
-    with runtime.build(plain, options) as one, runtime.build(file, options) as other:
-        times = time_sessions({"dense": one, "exported": other}, task.example_inputs)
-        if task.config.data is not None and export.dynamic_batch:
-            judges = task.data.test or task.data.validation
-            facts["metric"] = metric_name(task.metric)
-            facts["file_data"] = "validation" if task.data.test is None else "test"
-            facts["exported_metric"] = metric_through(other, judges, task.metric)
-            facts["dense_file_metric"] = metric_through(one, judges, task.metric)
-            if search is not None:
-                lost = facts["dense_file_metric"] - facts["exported_metric"]
-                facts["file_is_inside"] = is_within(lost, search.eps)
-    facts["latency_ms"] = {name: one.median_ms for name, one in times.items()}
-    outcome = verdict(times["dense"], times["exported"])
-    facts |= {"speed_up": outcome.speed_up, "is_clear": outcome.winner is not None}
-    return facts
 
 
 def _facts(evidence: Evidence) -> dict[str, Any]:
