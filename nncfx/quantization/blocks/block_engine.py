@@ -117,8 +117,8 @@ def quantize_blocks(
 
     Each block sees what the quantized blocks before it return, and within a block each group of
     layers that read the same tensor what the quantized ones before them make. Only the second
-    moments of one such group are in memory at a time. Rows that an argument whose name ends
-    in "mask" leaves out do not count.
+    moments of one such group, or of some experts, are in memory at a time. Rows that an argument
+    whose name ends in "mask" leaves out do not count.
 
     Args:
         model: Plain, on any device; its blocks follow one another in one `nn.ModuleList`.
