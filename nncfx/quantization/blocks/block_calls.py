@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from nncfx.errors import ArgumentError
 from nncfx.tracing import ExampleInputs, as_call
+from nncfx.tracing.calls.inputs import own_tensors
 
 __all__ = ["BlockCall", "advanced", "block_calls", "find_blocks"]
 
@@ -34,9 +35,17 @@ class BlockCall:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
+    def result(self, forward: Callable[..., Any]) -> Any:  # noqa: ANN401 (of any form)
+        """Return what the forward of a block returns; what it writes to are copies.
+
+        A state, as RWKV's, which it moves on in place, would make the next run another one.
+        """
+        args, kwargs = own_tensors(((self.hidden, *self.args), self.kwargs))
+        return forward(*args, **kwargs)
+
     def run(self, block: nn.Module) -> Tensor:
         """Return what `block` passes on."""
-        found = block(self.hidden, *self.args, **self.kwargs)
+        found = self.result(block)
         while isinstance(found, tuple | list):
             found = found[0]
         assert isinstance(found, Tensor)  # noqa: S101 (as when the call was recorded)
@@ -194,7 +203,7 @@ def _standing_in(blocks: Sequence[nn.Module], calls: list[BlockCall]) -> Iterato
             call = _block_call(args, kwargs)
             _check_next(call, number, calls)
             if not calls:
-                returned.append(first(call.hidden, *call.args, **call.kwargs))
+                returned.append(call.result(first))
             calls.append(call)
             if len(calls) == len(blocks):
                 raise _AllSeen

@@ -124,3 +124,23 @@ def test_blocks_of_rwkv_are_compressed() -> None:
         torch.testing.assert_close(
             small(**batch).logits, model(**batch).logits, atol=0.05, rtol=0.05
         )
+
+
+def test_a_state_that_blocks_move_on_is_the_same_in_each_run() -> None:
+    torch.manual_seed(0)
+    config = transformers.RwkvConfig(
+        vocab_size=90, hidden_size=32, attention_hidden_size=32, intermediate_size=48,
+        num_hidden_layers=2,
+    )  # fmt: skip
+    model = transformers.RwkvForCausalLM(config).eval()
+    nn.init.normal_(model.rwkv.blocks[0].attention.time_mix_key)
+    batch = {"input_ids": torch.randint(90, (2, 8))}
+    hidden: list[Tensor] = []
+    model.rwkv.blocks[1].register_forward_pre_hook(lambda _, args: hidden.append(args[0]))
+    with torch.no_grad():
+        model(**batch)
+    ((call,), (following,)) = block_calls(model, find_blocks(model), [batch])
+    first = model.rwkv.blocks[0]
+    for _ in range(2):
+        (found,) = advanced(first, [call], [following])
+        torch.testing.assert_close(found.hidden, hidden[0])
