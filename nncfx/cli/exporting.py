@@ -131,16 +131,21 @@ def _source(
     first = None
     if batches is not None and not shapes:
         batch = next(iter(batches), None)
+        if batch is None:
+            raise ArgumentError(
+                "--data gave no batch, and the model is traced on the first. Let its function "
+                "return some.",
+            )
         is_pair = isinstance(batch, tuple | list) and len(batch) == 2  # noqa: PLR2004 (and labels)
         first = batch[0] if isinstance(batch, tuple | list) and is_pair else batch
     return model_source(model, weights, tuple(shapes), example_inputs=first)
 
 
 def _batches(text: str) -> Iterable[Any]:
-    from nncfx.tasks.references import load_reference
+    from nncfx.tasks.references import call_reference, load_reference
 
     found = load_reference(text, Path.cwd(), "--data")
-    made = found() if callable(found) else found
+    made = call_reference(found, text, "--data") if callable(found) else found
     if isinstance(made, dict) and "train" in made:
         made = made["train"]
     if not isinstance(made, Iterable):

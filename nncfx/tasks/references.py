@@ -3,14 +3,16 @@
 import importlib
 import importlib.util
 import sys
+import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from nncfx.errors import ConfigError, NNCFXError, did_you_mean, error_text
 from nncfx.tasks.config import CODE
 
-__all__ = ["load_module", "load_reference"]
+__all__ = ["call_reference", "load_module", "load_reference"]
 
 _LOADED: Final[dict[Path, ModuleType]] = {}
 
@@ -41,6 +43,32 @@ def load_reference(text: str, folder: Path, key: str) -> object:
             )
         found = getattr(found, part)
     return found
+
+
+def call_reference(
+    function: Callable[..., Any], text: str, key: str, arguments: Mapping[str, Any] | None = None
+) -> Any:  # noqa: ANN401 (what a user's function makes)
+    """Return what a function of the user's returns.
+
+    Args:
+        function: What `load_reference` found.
+        text: Its name.
+        arguments: By keyword; none are needed.
+        key: The key of the config, or the option, that names it, for messages.
+
+    Raises:
+        ConfigError: it raises an error.
+        NNCFXError: as it does.
+    """
+    try:
+        return function(**(arguments or {}))
+    except NNCFXError:
+        raise
+    except Exception as error:
+        mend = "Mend it, or its arguments." if arguments else "Mend it."
+        raise ConfigError(
+            f"{key}: '{text}' raised {error_text(error)}{_place(error)}. {mend}"
+        ) from error
 
 
 def load_module(path: Path, key: str) -> ModuleType:
@@ -90,8 +118,6 @@ def _imported(name: str, key: str) -> ModuleType:
 
 
 def _place(error: BaseException) -> str:
-    """Return the line of the file that raised `error`, as it was run last."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return "" if trace is None else f" (line {trace.tb_lineno})"
+    """Return the file and the line that raised `error`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""

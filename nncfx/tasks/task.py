@@ -15,10 +15,10 @@ from nncfx.compressor import Metric, accuracy
 from nncfx.compressor.preflight import check_loaders, first_batch
 from nncfx.config import Section
 from nncfx.config.option import options_of
-from nncfx.errors import ArgumentError, ConfigError, NNCFXError, did_you_mean, error_text
+from nncfx.errors import ArgumentError, ConfigError, did_you_mean
 from nncfx.objectives import Objective
 from nncfx.tasks.config import DataSection, ModelSection, TaskConfig
-from nncfx.tasks.references import load_module, load_reference
+from nncfx.tasks.references import call_reference, load_module, load_reference
 from nncfx.tasks.weights import load_weights
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.model_copy import copy_of
@@ -173,15 +173,7 @@ class Task:
                     "function that takes arguments. Take them out, or name a function.",
                 )
             return copy_of(found) if isinstance(found, nn.Module) else found
-        try:
-            return found(**(section.arguments or {}))
-        except NNCFXError:
-            raise
-        except Exception as error:
-            raise ConfigError(
-                f"{key}.factory: '{section.factory}' raised {error_text(error)}. Mend "
-                "it, or its arguments.",
-            ) from error
+        return call_reference(found, section.factory, f"{key}.factory", section.arguments)
 
     def _function(self, text: str, key: str) -> object:
         found = load_reference(text, self.path.parent, key)

@@ -29,6 +29,8 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "    torch.manual_seed(0)\n"
         "    return nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 2))\n"
         "def batches(): return [(torch.randn(8, 32), torch.zeros(8)) for _ in range(4)]\n"
+        "def none(): return []\n"
+        "def lost(): return open('nowhere.npz')\n"
     )
     return "wide.py:net"
 
@@ -109,6 +111,11 @@ def test_mistakes_are_told(code: str) -> None:
         (("export", "wide.py:net", "--output", "o.onxx"), "'o.onxx' does not end in .onnx"),
         (("quantize", "wide.py:net"), "says nothing of data"),
         (("quantize", "wide.py:net", "--data", "a.csv"), "A file is read by a function of yours"),
+        (("quantize", "wide.py:net", "--data", "wide.py:none"), "--data gave no batch"),
+        (
+            ("quantize", "wide.py:net", "--data", "wide.py:lost"),
+            r"--data: 'wide.py:lost' raised FileNotFoundError: .*\(wide.py, line 8\). Mend it",
+        ),
         (("quantize", "a.onnx", "--data", "wide.py:batches"), "is an ONNX file, which is made"),
         (("report", "."), "no run has ended in it.*nncfx status . --html"),
     ],
