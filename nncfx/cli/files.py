@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from nncfx.errors import ArgumentError, StorageError
+from nncfx.errors import ArgumentError
 from nncfx.report.format import bytes_text, count_text, ratio_text
 
 __all__ = ["check_file", "inspect_file", "pack", "unpack"]
@@ -123,8 +123,9 @@ def check_file(file: Path, *, ending: str | None = None) -> None:
         ArgumentError: it is of another kind.
         StorageError: it is not there.
     """
-    if not file.is_file():
-        raise StorageError(f"There is no file '{file}'. Check the path.")
+    from nncfx.storage.formats.whole_file import check_source
+
+    check_source(file)
     if ending and file.suffix != ending and file.suffix in {*_WAYS, *_OTHERS}:
         way = _WAYS[ending].format(file=file)
         raise ArgumentError(f"'{file}' is no {ending} file, which this command reads. {way}")

@@ -13,6 +13,7 @@ from torch import nn
 
 from nncfx.errors import StorageError
 from nncfx.storage.formats.container import is_container
+from nncfx.storage.formats.whole_file import check_source
 from nncfx.storage.models.checkpoint_file import KEY
 from nncfx.storage.models.model_state import model_state
 from nncfx.training import load
@@ -32,8 +33,7 @@ def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
         StorageError: the file is none, or its tensors do not fit; names of ten are listed.
     """
     path = Path(path)
-    if not path.is_file():
-        raise StorageError(f"There is no file '{path}'. Check the path.")
+    check_source(path)
     if _is_ours(path):
         return load(path, model)[1]
     state = state_in(path)

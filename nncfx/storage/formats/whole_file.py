@@ -21,6 +21,7 @@ from nncfx.json_codec import load_object
 __all__ = [
     "SavedFile",
     "check_destination",
+    "check_source",
     "open_file",
     "read_object",
     "read_text",
@@ -34,6 +35,9 @@ __all__ = [
 _UNSYNCED: Final = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 """What file systems say that cannot fsync folders, and systems that cannot open them."""
 
+_NAMED: Final = 10
+"""So many files of a folder are named in a message."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SavedFile:
@@ -41,6 +45,20 @@ class SavedFile:
 
     path: Path
     size_bytes: int
+
+
+def check_source(path: Path) -> None:
+    """Refuse a `path` where no file is.
+
+    Raises:
+        StorageError: there is nothing, or a folder, whose files are named.
+    """
+    if path.is_dir():
+        names = sorted(one.name for one in path.iterdir() if one.is_file())
+        held = f" It holds {', '.join(names[:_NAMED])}." if names else ""
+        raise StorageError(f"'{path}' is a folder, and one file is read.{held} Name the file.")
+    if not path.is_file():
+        raise StorageError(f"There is no file '{path}'. Check the path.")
 
 
 def open_file(path: str | os.PathLike[str]) -> BinaryIO:

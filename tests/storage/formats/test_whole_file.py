@@ -11,6 +11,7 @@ import pytest
 
 from nncfx.errors import StorageError
 from nncfx.storage.formats.whole_file import (
+    check_source,
     open_file,
     read_object,
     write_whole,
@@ -134,3 +135,11 @@ def test_a_file_that_holds_no_object_is_named(tmp_path: Path, text: str) -> None
     path.write_text(text, encoding="utf-8")
     with pytest.raises(StorageError, match=r"run '.*run\.json' is"):
         read_object(path, "run")
+
+
+def test_a_folder_in_place_of_a_file_is_told_with_its_files(tmp_path: Path) -> None:
+    (tmp_path / "model.nncfx").touch()
+    with pytest.raises(StorageError, match=r"is a folder.*It holds model.nncfx. Name the file"):
+        check_source(tmp_path)
+    with pytest.raises(StorageError, match="There is no file"):
+        check_source(tmp_path / "other.nncfx")
