@@ -196,7 +196,8 @@ def load(
 
     It reads what `save`, `nncfx.storage.save`, `nncfx.thinning.save_thinned` and
     `CompressionResult.save` wrote. The controller of a finished model has no algorithm: its loss
-    is zero, its schedule does nothing, and its level is 0.
+    is zero, its schedule does nothing, and its level is 0. The model is in the mode of the one
+    given, training mode for a fresh one: call `.eval()` before it infers.
 
     Args:
         path: The file.
