@@ -28,6 +28,9 @@ from nncfx.tracing.calls.tensors import tensors_in
 
 __all__ = ["captured_program", "check_other_sizes"]
 
+_ATEN: Final = torch.ops.aten
+_CHECKED: Final = frozenset({_ATEN._is_all_true.default, _ATEN._is_any_true.default})  # noqa: SLF001 (torch's names)
+_ASSERTING: Final = frozenset({_ATEN._assert_scalar.default, _ATEN._assert_async.msg})  # noqa: SLF001 (torch's names)
 _ROUNDING: Final = 1e-5
 """Of the largest value of an output."""
 _SMALLEST: Final = 1e-30
@@ -66,7 +69,24 @@ def captured_program(
         strict = captured(TorchExportStrictStrategy(verbose=False))
         if strict is not None and not _fixes_batch(strict, call, opened):
             program = strict
-    return None if program is None else QuicklyDecomposed.of(program)
+    if program is None:
+        return None
+    _remove_assertions(program)
+    return QuicklyDecomposed.of(program)
+
+
+def _remove_assertions(program: torch.export.ExportedProgram) -> None:
+    """Take out what asserts that values are true: a file has no place for it."""
+    graph = program.graph
+    values = [node for node in graph.nodes if node.target in _CHECKED]
+    reached = dict.fromkeys(values)
+    for node in graph.nodes:  # in the order of execution
+        if any(one in reached for one in node.all_input_nodes):
+            reached[node] = None
+    for node in reversed(reached):
+        if node.target in _ASSERTING or not node.users:
+            graph.erase_node(node)
+    program.graph_module.recompile()
 
 
 def _fixes_batch(program: torch.export.ExportedProgram, call: Call, opened: Any) -> bool:  # noqa: ANN401 (a tree)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx
 import pytest
 import torch
 from torch import nn
@@ -84,6 +85,20 @@ def test_a_length_leaves_the_batch_open(is_quantized: bool, tmp_path: Path) -> N
         torch.testing.assert_close(
             torch.from_numpy(found), model(x).detach(), atol=1e-4, rtol=1e-3
         )
+
+
+class _Checked(nn.Module):
+    """It checks a mask, as transformers' models do while they are compiled."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        torch._check_tensor_all((mask == 1).any(-1))
+        return x * mask
+
+
+def test_a_check_of_values_is_no_part_of_the_file(tmp_path: Path) -> None:
+    x, mask = torch.randn(2, 3), torch.ones(2, 3)
+    path = export_onnx(_Checked(), tmp_path / "m.onnx", (x, mask)).path
+    assert [node.op_type for node in onnx.load(path).graph.node] == ["Mul"]
 
 
 class _Of(nn.Module):
