@@ -4,16 +4,29 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, Self
 
+from torch.nn import functional
 from typing_extensions import override
 
 from nncfx.config import Fault, Limits, NNCFConfig, Section, option, required
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.runtimes import runtime_named
 from nncfx.targets import target_named
 
-__all__ = ["CODE", "DataSection", "ExportSection", "ModelSection", "TaskConfig", "TrainSection"]
+__all__ = [
+    "ACCURACY",
+    "CODE",
+    "DataSection",
+    "ExportSection",
+    "ModelSection",
+    "TaskConfig",
+    "TrainSection",
+]
 
 CODE: Final = "'package.module:function', or 'file.py:function' beside the config"
 """How a config names what is written in Python."""
+
+ACCURACY: Final = "accuracy"
+"""The metric that needs no code."""
 
 _ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object"}
 _ABOVE_ZERO: Final = Limits(above=0)
@@ -63,6 +76,18 @@ class TrainSection(Section):
     )
     seed: int = option(0, "seeds torch before the training")
 
+    @override
+    def rules(self) -> Iterator[Fault]:
+        """Yield the fault of a loss that torch does not have."""
+        yield from super().rules()
+        if ":" not in self.criterion and not callable(getattr(functional, self.criterion, None)):
+            yield Fault(
+                path="criterion",
+                problem=f"torch.nn.functional has no '{self.criterion}'."
+                f"{did_you_mean(self.criterion, dir(functional))} Name a function in it, or one "
+                f"of yours: {CODE}.",
+            )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportSection(Section):
@@ -103,7 +128,7 @@ class TaskConfig(NNCFConfig):
     model: ModelSection = required(f"the trained model; text stands for its factory: {CODE}")
     data: DataSection | None = option(None, f"the data; text stands for its factory: {CODE}")
     metric: str = option(
-        "accuracy", f"what judges a model on a loader, higher is better: 'accuracy', or {CODE}"
+        ACCURACY, f"what judges a model on a loader, higher is better: '{ACCURACY}', or {CODE}"
     )
     train: TrainSection = option(TrainSection(), "loss and training")
     export: ExportSection | None = option(None, "the ONNX file; nothing is exported without")
@@ -165,8 +190,15 @@ class TaskConfig(NNCFConfig):
                 f"{asked[0] if asked else 'quantization'!r} needs examples. Name what returns the "
                 f"loaders: {CODE}.",
             )
+        if ":" not in self.metric and self.metric != ACCURACY:
+            yield Fault(
+                path="metric",
+                problem=f"'{self.metric}' names no Python object."
+                f"{did_you_mean(self.metric, [ACCURACY])} Write '{ACCURACY}', or {CODE}.",
+            )
         if self.search is not None:
             yield from self._unread_training()
+            yield from _unknown_runtime(self.search.runtime)
 
     def _unread_training(self) -> Iterator[Fault]:
         for one in dataclasses.fields(TrainSection):
@@ -177,3 +209,10 @@ class TaskConfig(NNCFConfig):
                     problem="a search trains by 'search.optimizer', and would not read this key. "
                     "Move it there, or take it out.",
                 )
+
+
+def _unknown_runtime(name: str) -> Iterator[Fault]:
+    try:
+        runtime_named(name)
+    except ArgumentError as error:
+        yield Fault(path="search.runtime", problem=str(error))

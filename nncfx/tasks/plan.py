@@ -101,7 +101,7 @@ def plan_task(task: Task) -> TaskPlan:
     Raises:
         NNCFXError: of the config, the model or the data, as the run would raise it at its start.
     """
-    _ = task.objective  # refused before the model is made
+    _ = task.objective, task.metric, task.criterion  # refused before the model is made
     model = task.model()
     dense = _prediction("dense", model, model, task)
     hooks: tuple[PlannedHook, ...] = ()

@@ -157,3 +157,15 @@ def test_a_python_file_has_its_objective_at_the_top(
     twice.write_text(f"{code}search = {search | {'objective': 'macs'}!r}\n")
     with pytest.raises(ConfigError, match="defines 'objective', and 'search' says 'macs'"):
         read_task(twice)
+
+
+def test_names_that_no_code_is_needed_to_check_are_faults_together(
+    write: Write, search: dict[str, Any]
+) -> None:
+    sections = {"search": search | {"runtime": "onxruntime"}, "metric": "accurcy"}
+    with pytest.raises(ConfigError) as refused:
+        read_task(write(**sections))
+    assert "There is no runtime 'onxruntime'" in str(refused.value)
+    assert "'accurcy' names no Python object. Did you mean 'accuracy'?" in str(refused.value)
+    with pytest.raises(ConfigError, match=r"functional has no 'crossentropy'.*'cross_entropy'"):
+        read_task(write(search=search, train={"criterion": "crossentropy"}))
