@@ -149,6 +149,11 @@ def _target(
     target = output or source.with_suffix(suffix)
     if target.resolve() == source.resolve():
         raise ArgumentError(f"'{source}' would replace itself. Name another file by --output.")
+    if target.suffix != suffix:
+        raise ArgumentError(
+            f"'{target}' does not end in {suffix}, and other commands tell files by their "
+            f"endings. Name the file --output {target.with_suffix(suffix)}.",
+        )
     if force or not target.exists():
         return target
     if may_ask and sys.stdin.isatty():

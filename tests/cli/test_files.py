@@ -100,6 +100,18 @@ def test_a_file_does_not_replace_itself(source: Path) -> None:
         run("pack", source, "--output", source)
 
 
+def test_a_file_is_not_written_under_the_ending_of_another_kind(source: Path) -> None:
+    packed = source.parent / "a.nncfx"
+    run("pack", source)
+    for command, file, output, ending in (
+        ("pack", source, "b.foo", "nncfx"),
+        ("unpack", packed, "b.nncfx", "safetensors"),
+    ):
+        with pytest.raises(ArgumentError, match=rf"does not end in .{ending}.*b.{ending}"):
+            run(command, file, "--output", source.parent / output)
+        assert not (source.parent / output).exists()
+
+
 def test_a_file_that_is_not_there_is_our_error(tmp_path: Path) -> None:
     for command in ("pack", "unpack", "inspect-file"):
         with pytest.raises(StorageError, match="There is no file"):
