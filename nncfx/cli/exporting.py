@@ -2,15 +2,19 @@
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nncfx.cli.sources import OpenedModel, is_task, model_source
 from nncfx.errors import ArgumentError
 from nncfx.report.format import bytes_text
+
+if TYPE_CHECKING:
+    from torch import nn
 
 __all__ = ["export", "quantize"]
 
@@ -120,8 +124,20 @@ def quantize(  # noqa: PLR0913 (each is an option of the command)
             source.model, batches or _of_task(source, model), target=target, samples=samples
         )
     exported_for = target if weights_only else None  # quantizers know their target
-    facts = {"path": str(output), "size_bytes": _written(output, made, source, exported_for)}
+    facts = {
+        "path": str(output),
+        "size_bytes": _written(output, made, source, exported_for),
+        "weights_by_bits": _weights_by_bits(made),
+    }
     _print(facts, as_json=as_json)
+
+
+def _weights_by_bits(made: "nn.Module") -> dict[str, int]:
+    """Return how many weights have integers of so many bits."""
+    from nncfx.quantization.placement.insertions import plans_of
+
+    counts = Counter(one.spec.bits for plan in plans_of(made) for one in plan.weights)
+    return {str(bits): counts[bits] for bits in sorted(counts)}
 
 
 def _source(
@@ -193,4 +209,7 @@ def _print(facts: dict[str, Any], *, as_json: bool) -> None:
         sys.stdout.write(json.dumps(facts, indent=1) + "\n")
         return
     more = f", inputs {', '.join(facts['inputs'])}" if "inputs" in facts else ""
+    # with 4 bits asked for, convolutions have 8
+    counts = facts.get("weights_by_bits", {}).items()
+    more += "".join(f", weights of {bits} bits: {count}" for bits, count in counts)
     sys.stdout.write(f"{facts['path']}: {bytes_text(facts['size_bytes'])}{more}\n")

@@ -94,6 +94,22 @@ def test_weights_of_a_model_of_token_ids_are_quantized_by_a_batch(code: str) -> 
     assert 50 * 32 <= made["size_bytes"] < 2 * 50 * 32
 
 
+def test_the_bits_that_weights_have_are_told(code: str) -> None:
+    assert code
+    Path("conv.py").write_text(
+        "from torch import nn\n"
+        "def net():\n"
+        "    return nn.Sequential(\n"
+        "        nn.Conv2d(3, 8, 3), nn.Conv2d(8, 64, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(),\n"
+        "        nn.Linear(64, 64),\n"
+        "    )\n"
+    )
+    shape = ("--input-shape", "1x3x8x8", "--output", "w.nncfx")
+    text = run("quantize", "conv.py:net", "--weights-only", "--bits", "4", *shape)
+    # convolutions have 8 bits whatever is asked for
+    assert "weights of 4 bits: 1, weights of 8 bits: 2" in text.replace("\n", " ")
+
+
 def test_mistakes_are_told(code: str) -> None:
     with pytest.raises(ArgumentError, match="says nothing of data"):
         run("quantize", code, "--input-shape", "1x32")
