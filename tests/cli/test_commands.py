@@ -84,7 +84,7 @@ def test_inspect_file_lists_every_tensor(tmp_path: Path) -> None:
 
 
 def test_inspect_file_of_a_folder_is_our_error(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="There is no file"):
+    with pytest.raises(StorageError, match="is a folder, and one file is read"):
         run("inspect-file", tmp_path)
 
 
