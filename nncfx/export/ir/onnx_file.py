@@ -31,7 +31,7 @@ def read_onnx(path: str | os.PathLike[str], *, checks: bool = False) -> "onnx.Mo
         if checks:
             onnx.checker.check_model(os.fspath(path))
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0]
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise ExportError(
             f"'{os.fspath(path)}' is not an ONNX model: {reason}. Check the path."
         ) from error
