@@ -3,7 +3,9 @@
 Some are renamed when they are read, and experts, which files hold one by one, are stacked.
 """
 
+import math
 from collections.abc import Callable
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +14,15 @@ from nncfx.quantization.blocks.separate_experts import stacked_experts
 
 __all__ = ["file_names"]
 
+_LABEL: Final = (12, 12)
+"""The shape of a label: one that comes back smaller is of a tensor that is split."""
+
 
 def file_names(model: nn.Module) -> dict[str, str]:
     """Return what files call the tensors of a model once `separate_experts` has gone over it.
 
     transformers itself is asked: it turns tensors that tell their place into those of a file.
-    Stacks that it writes as stacks are left out.
+    What it writes as a stack, or in parts, is left out.
 
     Args:
         model: Of transformers, on any device, with stacked experts.
@@ -25,8 +30,9 @@ def file_names(model: nn.Module) -> dict[str, str]:
     labels: dict[str, Tensor] = {}
     places: list[str] = []
 
-    def label(name: str, names: list[str], shape: tuple[int, ...]) -> None:
-        labels[name] = torch.arange(len(places), len(places) + len(names)).view(shape)
+    def label(name: str, names: list[str], *shape: int) -> None:
+        numbers = torch.arange(len(places), len(places) + len(names))
+        labels[name] = numbers.view(*shape, 1, 1).expand(*shape, *_LABEL)
         places.extend(names)
 
     for name, experts in stacked_experts(model).items():
@@ -38,14 +44,14 @@ def file_names(model: nn.Module) -> dict[str, str]:
         ):
             if hasattr(experts, own):
                 single = [f"{name}.{e}.{part}.weight" for e in range(count) for part in parts]
-                label(f"{name}.{own}", single, (count, len(parts), 1))
+                label(f"{name}.{own}", single, count, len(parts))
     for name in model.state_dict():
         if name not in labels:
-            label(name, [name], (1,))
+            label(name, [name])
     return {
-        places[int(place)]: name
+        places[int(place.flatten()[0])]: name
         for name, place in _as_in_files(model, labels).items()
-        if place.numel() == 1
+        if place.numel() == math.prod(_LABEL)
     }
 
 
@@ -56,4 +62,7 @@ def _as_in_files(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tens
     except ImportError:  # before version 5 files held what is in memory
         return tensors
     written: Callable[..., dict[str, Tensor]] = revert_weight_conversion
-    return written(model, tensors)
+    try:
+        return written(model, tensors)
+    except Exception:  # noqa: BLE001 (a conversion that depends on shapes: names stay, and are checked)
+        return {}
