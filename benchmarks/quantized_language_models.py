@@ -1,8 +1,9 @@
-"""Perplexity of small Llama-like models, trained here, after weight-only quantization.
+"""Perplexity of small language models, trained here, after weight-only quantization.
 
-Three sizes learn Tiny Shakespeare byte by byte (its last tenth is for testing) and are kept in a
-folder of work. Each is quantized by the ways of nncfx and, where they are installed, by torchao
-and HQQ; all in groups of 128. Perplexity is that of a byte.
+Three sizes of Llama, and a Mixtral of eight experts of which each byte goes through two, learn
+Tiny Shakespeare byte by byte (its last tenth is for testing) and are kept in a folder of work.
+Each is quantized by the ways of nncfx and, where they are installed, by torchao and HQQ; all in
+groups of 128. Perplexity is that of a byte.
 
     python benchmarks/quantized_language_models.py --data ../shared/data --work FOLDER
 """
@@ -19,15 +20,21 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
 from nncfx.quantization import LowRankUpdates
 from nncfx.quantization.blocks.block_engine import WeightSettings, quantize_blocks
+from nncfx.quantization.blocks.separate_experts import separate_experts
 from nncfx.quantization.packing.pack_weights import unpack_weights
 
 LENGTH = 128
 GROUP = 128
-SIZES = {"1M": (128, 4, 1000), "4M": (256, 4, 700), "10M": (384, 6, 400)}
+SIZES = {
+    "1M": (128, 4, 1000),
+    "4M": (256, 4, 700),
+    "10M": (384, 6, 400),
+    "mixture": (128, 4, 1000),
+}
 """Width, blocks and steps of training."""
 
 
@@ -37,6 +44,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="folder with data/")
     parser.add_argument("--work", type=Path, required=True, help="keeps the trained models")
     parser.add_argument("--sizes", nargs="*", default=list(SIZES), choices=list(SIZES))
+    parser.add_argument("--float32", action="store_true", help="train without bfloat16")
     return parser.parse_args()
 
 
@@ -48,20 +56,25 @@ def text(data: Path) -> tuple[Tensor, Tensor]:
     return whole[:cut], whole[cut:]
 
 
-def model_of(width: int, blocks: int) -> LlamaForCausalLM:
+def model_of(size: str) -> nn.Module:
     """Return an untrained model."""
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=128,
-        hidden_size=width,
-        num_hidden_layers=blocks,
-        num_attention_heads=width // 64,
-        num_key_value_heads=width // 128,
-        intermediate_size=width * 3,
-        max_position_embeddings=LENGTH,
-        tie_word_embeddings=False,
-    )
-    return LlamaForCausalLM(config)
+    width, blocks, _ = SIZES[size]
+    common = {
+        "vocab_size": 128,
+        "hidden_size": width,
+        "num_hidden_layers": blocks,
+        "num_attention_heads": width // 64,
+        "num_key_value_heads": width // 128,
+        "intermediate_size": width * 3,
+        "max_position_embeddings": LENGTH,
+        "tie_word_embeddings": False,
+    }
+    if size == "mixture":
+        return MixtralForCausalLM(
+            MixtralConfig(**common, num_local_experts=8, sliding_window=None)
+        )
+    return LlamaForCausalLM(LlamaConfig(**common))
 
 
 def windows(data: Tensor, count: int, seed: int) -> Tensor:
@@ -71,10 +84,10 @@ def windows(data: Tensor, count: int, seed: int) -> Tensor:
     return torch.stack([data[start : start + LENGTH] for start in starts.tolist()])
 
 
-def trained(size: str, data: Tensor, work: Path) -> LlamaForCausalLM:
+def trained(size: str, data: Tensor, work: Path, *, bfloat16: bool) -> nn.Module:
     """Return a trained model, from the folder of work if it is there."""
-    width, blocks, steps = SIZES[size]
-    model, file = model_of(width, blocks), work / f"{size}.safetensors"
+    _, _, steps = SIZES[size]
+    model, file = model_of(size), work / f"{size}.safetensors"
     if file.exists():
         model.load_state_dict(load_file(file))
         return model.eval()
@@ -82,7 +95,7 @@ def trained(size: str, data: Tensor, work: Path) -> LlamaForCausalLM:
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, steps)
     for step in range(steps):
         batch = windows(data, 16, step)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
             loss = model(input_ids=batch, labels=batch).loss
         optimizer.zero_grad()
         loss.backward()
@@ -177,7 +190,7 @@ def main() -> None:
     options = arguments()
     train, test = text(options.data)
     for size in options.sizes:
-        model = trained(size, train, options.work)
+        model = separate_experts(trained(size, train, options.work, bfloat16=not options.float32))
         exact = perplexity(model, test)
         print(f"{size} float: {exact:.4f}", flush=True)
         batches = [{"input_ids": one} for one in windows(train, 128, 10**6).split(16)]
