@@ -150,7 +150,9 @@ def resolved_scopes(path: str, scopes: Iterable[str], resolve: ScopeResolver) ->
 def _read(cls: type[S], data: object) -> tuple[S | None, list[Fault]]:
     faults: list[Fault] = []
     plain = _plain(data, "", faults)
-    faults += schema_faults(plain, schema_of(cls))
+    # zero stands for what is no number, and may be out of range
+    replaced = {one.path for one in faults}
+    faults += [one for one in schema_faults(plain, schema_of(cls)) if one.path not in replaced]
     return _construct(cls, plain, "", faults), faults
 
 

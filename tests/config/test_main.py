@@ -356,6 +356,13 @@ def test_nan_in_a_file_is_a_fault(tmp_path: Path) -> None:
     assert "compression.sparsity_init: nan is not a finite number" in told(text, tmp_path)
 
 
+def test_nan_is_one_fault_where_zero_is_one_as_well(tmp_path: Path) -> None:
+    text = '{"compression": {"algorithm": "nm_sparsity", "params": {"m": NaN}}}'
+    found = told(text, tmp_path)
+    assert "1 fault" in found
+    assert "compression.params.m: nan is not a finite number" in found
+
+
 def test_a_config_is_taken_as_itself_as_a_mapping_or_as_a_path(tmp_path: Path) -> None:
     data = {"compression": {"algorithm": "magnitude_sparsity", "sparsity_init": 0.25}}
     path = tmp_path / "config.json"
