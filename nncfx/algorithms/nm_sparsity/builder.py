@@ -60,4 +60,5 @@ def _input_axes(model: NNCFNetwork) -> dict[str, int]:
     """Return the axis of the inputs in each stack of experts, by its first name."""
     names = aliases(model)
     stacks = stacked_matrices(model.nncf.graph)
-    return {names[name][0]: 3 - outputs for name, outputs in stacks.items()}
+    # experts, then outputs and inputs in either order
+    return {names[name][0]: 1 if outputs == 2 else 2 for name, outputs in stacks.items()}  # noqa: PLR2004 (an axis)

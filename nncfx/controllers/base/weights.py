@@ -88,9 +88,8 @@ def operation_weights(model: NNCFNetwork, considered: Iterable[Operation]) -> li
         has_weight = operator_of(one.function).has_weight
         for name in one.parameters.values():
             weight = parameters.get(name)
-            if weight is None or weight.ndim < 2 or not weight.numel():  # noqa: PLR2004 (a matrix)
-                continue
-            if has_weight or names[name][0] in stacks:
+            is_matrix = weight is not None and weight.ndim > 1 and weight.numel()
+            if is_matrix and (has_weight or names[name][0] in stacks):
                 readers.setdefault(names[name][0], []).append(one.address)
     return [
         Weight(

@@ -79,6 +79,8 @@ def _remove_assertions(program: torch.export.ExportedProgram) -> None:
     """Take out what asserts that values are true: a file has no place for it."""
     graph = program.graph
     values = [node for node in graph.nodes if node.target in _CHECKED]
+    if not values:
+        return
     reached = dict.fromkeys(values)
     for node in graph.nodes:  # in the order of execution
         if any(one in reached for one in node.all_input_nodes):

@@ -20,6 +20,7 @@ from nncfx.quantization.blocks.block_layers import (
     find_block_layers,
     group_moments,
     warn_left,
+    warn_unread,
 )
 from nncfx.quantization.blocks.weight_formats import (
     WEIGHT_FORMATS,
@@ -242,13 +243,7 @@ def quantize_block(
             all_moments = group_moments(block, wave, calls, counted, only_energies=only_energies)
         for group, moments in zip(wave, all_moments, strict=True):
             stored |= _round_group(group, moments, settings, unread)
-    if unread:
-        _LOGGER.warning(
-            "%d layers of %s read nothing but zeros, or nothing, as experts that no token "
-            "chooses, and are rounded to nearest: %s%s. Calibrate with more varied data.",
-            *(len(unread), type(block).__name__, ", ".join(map(repr, unread[:_NAMED]))),
-            " and more" * (len(unread) > _NAMED),
-        )
+    warn_unread(block, unread, "rounded to nearest")
     return stored
 
 

@@ -16,7 +16,14 @@ from nncfx.quantization.preparation.layer_chains import Layer, find_layers
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import trace
 
-__all__ = ["BlockLayers", "LayerGroup", "find_block_layers", "group_moments", "warn_left"]
+__all__ = [
+    "BlockLayers",
+    "LayerGroup",
+    "find_block_layers",
+    "group_moments",
+    "warn_left",
+    "warn_unread",
+]
 
 _LOGGER = logging.getLogger(__name__)
 _NAMED: Final = 3
@@ -61,7 +68,8 @@ class BlockLayers:
         Args:
             only_energies: Whether the diagonals of the moments are all that is asked for.
         """
-        room = sum(one.rows.nbytes for group in self.groups for one in group.layers) // 8
+        held = sum(one.rows.nbytes for group in self.groups for one in group.layers)
+        room = held // 2 // 4  # of float32
         wave: list[LayerGroup] = []
         members, taken = 0, 0
         for number, (group, above) in enumerate(zip(self.groups, self._above(), strict=True)):
@@ -153,6 +161,17 @@ def warn_left(block: nn.Module, taken: Iterable[Tensor], how: str, hint: str = "
             *(how, ", ".join(map(repr, left[:_NAMED]))),
             " and more" if len(left) > _NAMED else "",
             hint,
+        )
+
+
+def warn_unread(block: nn.Module, names: Sequence[str], how: str) -> None:
+    """Say which layers of a block, if any, read nothing in any batch, and are compressed so."""
+    if names:
+        _LOGGER.warning(
+            "%d layers of %s read nothing but zeros, or nothing, as experts that no token "
+            "chooses, and are %s: %s%s. Calibrate with more varied data.",
+            *(len(names), type(block).__name__, how, ", ".join(map(repr, names[:_NAMED]))),
+            " and more" * (len(names) > _NAMED),
         )
 
 

@@ -10,7 +10,12 @@ from torch import Tensor, nn
 from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.quantization.blocks.block_calls import BlockCall, find_blocks
 from nncfx.quantization.blocks.block_engine import run_blocks
-from nncfx.quantization.blocks.block_layers import find_block_layers, group_moments, warn_left
+from nncfx.quantization.blocks.block_layers import (
+    find_block_layers,
+    group_moments,
+    warn_left,
+    warn_unread,
+)
 from nncfx.quantization.rounding.curvature import Choice, Curvature, curvature, replace_columns
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.model_copy import own_model
@@ -159,13 +164,18 @@ def prune_blocks(
         found = find_block_layers(block, calls[0])
         taken = [one.weight for group in found.groups for one in group.layers]
         warn_left(block, taken, "stay dense")
+        unread: list[str] = []
         for wave in found.waves():
             all_moments = group_moments(block, wave, calls, counted)
             for group, moments in zip(wave, all_moments, strict=True):
+                if not moments.any():
+                    unread += [one.name for one in group.layers]
+                    moments.fill_diagonal_(1.0)  # inputs that count alike leave magnitudes
                 known = curvature(moments, by_energy=settings.pattern is None)
                 for layer in group.layers:
                     weight = layer.rows.to(known.factor.device).float().contiguous()
                     layer.take(PRUNINGS[settings.method](weight, known, settings).to(layer.weight))
+        warn_unread(block, unread, "pruned by magnitude")
 
     run_blocks(own, find_blocks(own, blocks), batches, work)
     return own

@@ -13,7 +13,13 @@ from typing_extensions import override
 __all__ = ["SeparateExperts", "separate_experts", "stacked_experts"]
 
 _LOGGER = logging.getLogger(__name__)
-_MARKS: Final = ("has_gate", "has_bias", "has_post_expert_norm", "is_transposed")
+_MARKS: Final = (
+    "has_bias",
+    "has_gate",
+    "has_post_expert_norm",
+    "is_concatenated",
+    "is_transposed",
+)
 """What transformers' `use_experts_implementation` sets on experts."""
 _FIRST, _GATE, _UP, _DOWN = "gate_up_proj", "gate_proj", "up_proj", "down_proj"
 

@@ -165,23 +165,47 @@ def test_all_experts_go_in_one_run_of_the_block_and_come_out_as_one_by_one(
             assert torch.equal(one.weight, found[name].weight), name
 
 
+def deserted() -> nn.Module:
+    """Return a mixture whose router tells no experts apart: all tokens go to the last two."""
+    model = mixtral()
+    for layer in model.model.layers:
+        layer.mlp.gate.weight.data.zero_()
+    return model
+
+
 def test_an_expert_without_tokens_is_told_and_rounded_to_nearest(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    model = mixtral()
-    for layer in model.model.layers:
-        # the router sees positive sums of squares alone: the last expert is never among two
-        layer.post_attention_layernorm.weight.data.zero_()
-        layer.mlp.gate.weight.data.zero_()
+    model = deserted()
     nearest = WeightSettings(weights="int4", group_size=16, method="round")
     settings = WeightSettings(weights="int4", group_size=16)
     with caplog.at_level(logging.WARNING):
         found = quantize_blocks(separate_experts(copy.deepcopy(model)), batches(), settings)
-    told = "layers of MixtralDecoderLayer read nothing but zeros, or nothing"
-    assert told in caplog.text
+    told = "6 layers of MixtralDecoderLayer read nothing but zeros, or nothing"
+    assert caplog.text.count(told) == len(model.model.layers)
     expected = quantize_blocks(separate_experts(model), batches(), nearest)
-    name = "model.layers.0.mlp.experts.3.down_proj"
-    assert torch.equal(found.get_submodule(name).weight, expected.get_submodule(name).weight)
+    same = [
+        torch.equal(
+            found.get_submodule(f"model.layers.0.mlp.experts.{number}.down_proj").weight,
+            expected.get_submodule(f"model.layers.0.mlp.experts.{number}.down_proj").weight,
+        )
+        for number in range(4)
+    ]
+    assert same == [True, True, False, False]
+
+
+@pytest.mark.parametrize("method", ["wanda", "sparsegpt"])
+def test_an_expert_without_tokens_is_pruned_by_magnitude(
+    method: Literal["wanda", "sparsegpt"], caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = PruningSettings(pattern=(2, 4), method=method)
+    with caplog.at_level(logging.WARNING):
+        found = prune_blocks(separate_experts(deserted()), batches(), settings)
+    assert "and are pruned by magnitude" in caplog.text
+    name = "model.layers.0.mlp.experts.0.down_proj.weight"
+    before = separate_experts(deserted()).get_parameter(name).detach()
+    ranks = before.abs().unflatten(1, (-1, 4)).argsort(2).argsort(2).flatten(1)
+    torch.testing.assert_close(found.get_parameter(name).detach(), before * (ranks > 1))
 
 
 def test_experts_are_pruned_as_other_layers() -> None:
