@@ -70,6 +70,12 @@ class Shards:
         """Of all tensors."""
         return tuple(self._files)
 
+    @property
+    def settings(self) -> dict[str, Any] | None:
+        """By what `ShardWriter` made the folder, or None where others did."""
+        first = next(iter(self._files.values()), None)
+        return None if first is None else _settings(first)
+
     def checksum(self) -> str:
         """Return that of the config and of all files, each of which is read.
 

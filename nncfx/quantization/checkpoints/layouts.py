@@ -10,7 +10,7 @@ from torch import Tensor
 from nncfx.errors import ArgumentError
 from nncfx.storage.models.integer_tensor import IntegerTensor
 
-__all__ = ["LAYOUTS", "Layout"]
+__all__ = ["LAYOUTS", "Layout", "float4_nibbles", "power_of_two_bytes", "unsigned"]
 
 _WORD: Final = 32
 _SIGN_BIT: Final = 8
@@ -45,8 +45,8 @@ def _groups(value: Tensor, stored: IntegerTensor) -> Tensor:
     return value.reshape(len(stored.values), -1)
 
 
-def _unsigned(values: Tensor, stored: IntegerTensor) -> Tensor:
-    """Return integers counted from the smallest one, as both layouts have them."""
+def unsigned(values: Tensor, stored: IntegerTensor) -> Tensor:
+    """Return integers counted from the smallest one, int16, as files have them."""
     lowest = -(2 ** (stored.bits - 1)) if stored.values.dtype == torch.int8 else 0
     return values.to(torch.int16) - lowest
 
@@ -96,18 +96,18 @@ def _compressed_tensors(stored: IntegerTensor) -> dict[str, Tensor]:
     if stored.codebook is not None:
         return {
             "weight_packed": _packed_floats(stored.values),
-            "weight_scale": (scale.log2().round().int() + _EXPONENT_BIAS).to(torch.uint8),
+            "weight_scale": power_of_two_bytes(scale),
         }
     scale = scale.to(stored.dtype).contiguous()
     if stored.values.dtype.is_floating_point:
         return {"weight": stored.values.contiguous(), "weight_scale": scale}
     found = {
-        "weight_packed": pack_words(_unsigned(stored.values, stored), stored.bits),
+        "weight_packed": pack_words(unsigned(stored.values, stored), stored.bits),
         "weight_scale": scale,
         "weight_shape": torch.tensor(stored.values.shape, dtype=torch.int64),
     }
     if stored.values.dtype == torch.uint8:
-        zero = _unsigned(_groups(stored.zero_point, stored), stored)
+        zero = unsigned(_groups(stored.zero_point, stored), stored)
         found["weight_zero_point"] = pack_words(zero.T, stored.bits).T.contiguous()
     return found
 
@@ -178,12 +178,22 @@ def _made(
     )
 
 
-def _packed_floats(codes: Tensor) -> Tensor:
-    """Return codes of float4 in ascending order as signs and magnitudes, two in a byte."""
+def power_of_two_bytes(scale: Tensor) -> Tensor:
+    """Return powers of two as exponents in the format E8M0, uint8."""
+    return (scale.log2().round().int() + _EXPONENT_BIAS).to(torch.uint8)
+
+
+def float4_nibbles(codes: Tensor) -> Tensor:
+    """Return codes of float4, which ascend, as signs and magnitudes in 4 bits, int64."""
     ascending = codes.to(torch.int64)
     is_negative = ascending < _SIGN_BIT
     magnitude = torch.where(is_negative, _SIGN_BIT - 1 - ascending, ascending - _SIGN_BIT)
-    nibbles = magnitude + _SIGN_BIT * is_negative
+    return magnitude + _SIGN_BIT * is_negative
+
+
+def _packed_floats(codes: Tensor) -> Tensor:
+    """Return codes of float4, two in a byte."""
+    nibbles = float4_nibbles(codes)
     return (nibbles[:, 0::2] | (nibbles[:, 1::2] << 4)).to(torch.uint8)
 
 
@@ -224,7 +234,7 @@ def _gptq(stored: IntegerTensor) -> dict[str, Tensor]:
     outputs, inputs = stored.values.shape
     scale, zero = _groups(stored.scale, stored), _groups(stored.zero_point, stored)
     group = inputs // scale.shape[1]
-    codes, zeros = _unsigned(stored.values, stored), _unsigned(zero, stored)
+    codes, zeros = unsigned(stored.values, stored), unsigned(zero, stored)
     if outputs % (_WORD // stored.bits) or inputs % (_WORD // stored.bits):
         raise ArgumentError(
             f"A matrix of {outputs} x {inputs} fits no words of {_WORD} bits, as the layout "

@@ -1,0 +1,86 @@
+"""A folder that `quantize_checkpoint` wrote, read tensor by tensor as grids and floats."""
+
+import os
+from typing import Final, final
+
+from torch import Tensor
+
+from nncfx.errors import StorageError
+from nncfx.quantization.checkpoints.checkpoint_folder import Shards
+from nncfx.quantization.checkpoints.layouts import LAYOUTS, Layout
+from nncfx.storage.formats.whole_file import read_object
+from nncfx.storage.models.integer_tensor import IntegerTensor
+
+__all__ = ["QuantizedFolder"]
+
+_LAYOUT: Final = "compressed-tensors"
+_MARK: Final = "weight_scale"
+"""A part that each quantized matrix has."""
+
+
+@final
+class QuantizedFolder:
+    """The tensors of a quantized checkpoint by the names that the float one has for them."""
+
+    def __init__(self, folder: str | os.PathLike[str], source: Shards) -> None:
+        """Read which matrices are on a grid.
+
+        Raises:
+            StorageError: `folder` is no such checkpoint, or was not made of `source`.
+        """
+        self._shards = Shards(folder)
+        self._layout = self._checked(source)
+        self._parts: dict[str, list[str]] = {}
+        modules: dict[str, list[str]] = {}
+        for name in self._shards.names:
+            module, _, part = name.rpartition(".")
+            modules.setdefault(module, []).append(part)
+        for module, parts in modules.items():
+            if _MARK in parts:
+                self._parts[f"{module}.weight"] = [part for part in parts if part != "bias"]
+        if not self._parts:
+            raise StorageError(
+                f"'{folder}' has no quantized matrix. Pass one that quantize_checkpoint wrote."
+            )
+
+    def _checked(self, source: Shards) -> Layout:
+        folder, settings = self._shards.folder, self._shards.settings
+        config = read_object(folder / "config.json", "The config").get("quantization_config")
+        method = config.get("quant_method") if isinstance(config, dict) else None
+        if method != _LAYOUT or settings is None:
+            raise StorageError(
+                f"'{folder}' is no checkpoint that quantize_checkpoint wrote with "
+                f"layout='{_LAYOUT}'. Pass one.",
+            )
+        if settings.get("source") != source.checksum():
+            raise StorageError(
+                f"'{folder}' was not made of '{source.folder}': checksums differ. Pass the folder "
+                "that was quantized.",
+            )
+        return LAYOUTS[_LAYOUT]
+
+    @property
+    def quantized(self) -> tuple[str, ...]:
+        """The names of the matrices that are on a grid."""
+        return tuple(self._parts)
+
+    def read(self, name: str, original: Tensor) -> Tensor | IntegerTensor:
+        """Return a tensor, on its grid if it has one.
+
+        Args:
+            name: As in the float checkpoint.
+            original: The tensor there.
+
+        Raises:
+            StorageError: it is missing, or its file is damaged.
+        """
+        if name in self._parts:
+            return self.read_integers(name, original)
+        return self._shards.read(name)
+
+    def read_integers(self, name: str, original: Tensor) -> IntegerTensor:
+        """Return one of `quantized`; see `read`."""
+        module = name.removesuffix(".weight")
+        parts = {part: self._shards.read(f"{module}.{part}") for part in self._parts[name]}
+        outputs, inputs = original.shape
+        return self._layout.read(parts, (outputs, inputs), original.dtype)
