@@ -24,8 +24,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralFo
 
 from nncfx.quantization import LowRankUpdates
 from nncfx.quantization.blocks.block_engine import WeightSettings, quantize_blocks
-from nncfx.quantization.blocks.separate_experts import separate_experts
 from nncfx.quantization.packing.pack_weights import unpack_weights
+from nncfx.quantization.preparation.separate_experts import separate_experts
 
 LENGTH = 128
 GROUP = 128

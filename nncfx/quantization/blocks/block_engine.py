@@ -34,6 +34,7 @@ from nncfx.quantization.packing.pack_weights import (
     become,
     become_packed,
     is_turned,
+    let_pretrained_save,
     owners_of_weights,
     packed_layer,
 )
@@ -162,6 +163,7 @@ def quantize_blocks(
     run_blocks(own, names, batches if chosen.needs_data else None, work, after=pack)
     if rest is not None:
         _quantize_rest(own, rest, chosen.group_size)
+    let_pretrained_save(own)
     return own
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nncfx.errors import ArgumentError
-from nncfx.quantization.checkpoints.layouts import float4_nibbles, power_of_two_bytes, unsigned
+from nncfx.quantization.packing.layouts import float4_nibbles, power_of_two_bytes, unsigned
 from nncfx.storage.models.integer_tensor import IntegerTensor
 
 __all__ = ["BLOCK", "BlockType", "block_type"]

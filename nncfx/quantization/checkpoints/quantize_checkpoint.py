@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, Literal, final
 
@@ -19,11 +20,11 @@ from nncfx.quantization.blocks.block_engine import (
     quantize_block,
     run_blocks,
 )
-from nncfx.quantization.blocks.separate_experts import separate_experts
 from nncfx.quantization.blocks.weight_formats import WEIGHT_FORMATS
 from nncfx.quantization.checkpoints.checkpoint_folder import Shards, ShardWriter
-from nncfx.quantization.checkpoints.layouts import LAYOUTS, Layout
-from nncfx.quantization.checkpoints.tensor_names import file_names
+from nncfx.quantization.packing.layouts import LAYOUTS, Layout, MatrixGrid
+from nncfx.quantization.packing.tensor_names import file_names
+from nncfx.quantization.preparation.separate_experts import separate_experts
 from nncfx.storage.checksum import crc32
 from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.tracing import ExampleInputs, as_call
@@ -98,12 +99,12 @@ def quantize_checkpoint(
     ignored = [
         loader.file_module(name)
         for name, one in model.named_modules()
-        if _multiplies(one) and name not in run.sizes
+        if _multiplies(one) and name not in run.grids
     ]
-    by_size: dict[int | None, list[str]] = {}
-    for name, size in sorted(run.sizes.items()):  # shards have another order
-        by_size.setdefault(size, []).append(loader.file_module(name))
-    writer.finish(written.config(chosen.weights, by_size, ignored))
+    by_grid: dict[MatrixGrid, list[str]] = {}
+    for name, grid in sorted(run.grids.items(), key=itemgetter(0)):  # shards have another order
+        by_grid.setdefault(grid, []).append(loader.file_module(name))
+    writer.finish(written.config(by_grid, ignored))
     return Path(target)
 
 
@@ -139,8 +140,7 @@ class _Run:
     """What is done with each block: read, quantize, write, forget.
 
     Attributes:
-        sizes: How many weights share a scale, by the name of each quantized matrix; None where
-            each row has its own.
+        grids: Of the quantized matrices, by their names.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class _Run:
         self._loader, self._writer = loader, writer
         self._layout, self._settings = layout, settings
         self._present = ""
-        self.sizes: dict[str, int | None] = {}
+        self.grids: dict[str, MatrixGrid] = {}
 
     def before(self, name: str) -> None:
         self._present = name
@@ -180,10 +180,9 @@ class _Run:
     def _note(self, name: str, stored: Mapping[str, IntegerTensor]) -> None:
         asked = WEIGHT_FORMATS[self._settings.weights].group or self._settings.group_size
         for own, one in stored.items():
-            width = one.values.shape[1]
-            size = one.values.numel() // one.scale.numel()
-            self.sizes[f"{name}.{own}"] = None if size == width != asked else size
-            if self._layout.one_size and len(set(self.sizes.values())) > 1:
+            self.grids[f"{name}.{own}"] = MatrixGrid.of(one, asked)
+            if self._layout.one_size and len(set(self.grids.values())) > 1:
+                size = one.values.numel() // one.scale.numel()
                 raise ArgumentError(
                     f"'{name}.{own}' has groups of {size}, and layers before it have others, as "
                     f"{asked} does not divide all widths; the layout '{self._layout.name}' has "

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from nncfx.errors import StorageError
 from nncfx.quantization.checkpoints.checkpoint_folder import Shards
-from nncfx.quantization.checkpoints.layouts import LAYOUTS, Layout
+from nncfx.quantization.packing.layouts import LAYOUTS, Layout
 from nncfx.storage.formats.whole_file import read_object
 from nncfx.storage.models.integer_tensor import IntegerTensor
 

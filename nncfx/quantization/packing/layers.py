@@ -30,7 +30,10 @@ class PackedWeight(nn.Module):
         scale: g x o for g groups of inputs, or 1 x o; as wide as it has to be.
         zero_point: The integer that stands for 0, shaped as `scale`; packed as codes are.
         dtype: Of the weight that the codes stand for.
+        is_turned: Whether the layer whose place this takes had the inputs on axis 0.
     """
+
+    is_turned = False
 
     codes: Tensor
     scale: Tensor
@@ -170,9 +173,12 @@ class PackedLinear(PackedWeight):
 
     bias: Tensor | None
 
-    def __init__(self, stored: IntegerTensor, bias: Tensor | None = None) -> None:
+    def __init__(
+        self, stored: IntegerTensor, bias: Tensor | None = None, *, is_turned: bool = False
+    ) -> None:
         """Take a matrix on a grid with its outputs on axis 0, and the bias."""
         super().__init__(stored)
+        self.is_turned = is_turned
         self.out_features, self.in_features = self.shape
         self.register_buffer("bias", None if bias is None else bias.detach())
 

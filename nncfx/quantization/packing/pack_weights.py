@@ -1,6 +1,8 @@
 """Replace layers on grids by layers of codes, and back."""
 
+import copy
 import logging
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -30,6 +32,7 @@ __all__ = [
     "become_packed",
     "is_packed",
     "is_turned",
+    "let_pretrained_save",
     "owners_of_weights",
     "pack_weights",
     "packed_layer",
@@ -78,6 +81,7 @@ def pack_weights(model: NNCFNetwork) -> nn.Module:
             *(len(left), ", ".join(map(repr, left[:_NAMED]))),
             f" and {len(left) - _NAMED} more" if len(left) > _NAMED else "",
         )
+    let_pretrained_save(plain)
     return plain
 
 
@@ -139,7 +143,8 @@ def packed_layer(
     if turned is None:
         return None
     bias = module._parameters.get("bias")  # noqa: SLF001 (may be missing)
-    return PackedLinear(as_rows(stored, turned=turned and not is_by_rows), bias)
+    by_rows = as_rows(stored, turned=turned and not is_by_rows)
+    return PackedLinear(by_rows, bias, is_turned=turned)
 
 
 def is_turned(module: nn.Module) -> bool | None:
@@ -177,6 +182,30 @@ def spec_of(stored: IntegerTensor) -> QuantizerSpec:
     )
 
 
+def let_pretrained_save(model: nn.Module, *, is_packed: bool = True) -> None:
+    """Let `save_pretrained` write layers of codes as files hold them, or no longer.
+
+    Args:
+        model: Changed in place: the models of transformers in it.
+        is_packed: Whether it has such layers.
+    """
+    package = sys.modules.get("transformers.modeling_utils")
+    kind: type[nn.Module] | None = getattr(package, "PreTrainedModel", None)
+    if kind is None:
+        return
+    for module in model.modules():
+        if isinstance(module, kind):
+            from nncfx.quantization.packing.pretrained_quantizer import PretrainedQuantizer
+
+            if is_packed:
+                vars(module)["hf_quantizer"] = PretrainedQuantizer()
+            elif isinstance(vars(module).get("hf_quantizer"), PretrainedQuantizer):
+                del vars(module)["hf_quantizer"]
+                config = copy.copy(vars(module)["config"])
+                vars(config).pop("quantization_config", None)
+                vars(module)["config"] = config
+
+
 def unpack_weights(model: nn.Module, example_inputs: ExampleInputs) -> NNCFNetwork:
     """Return a wrapped copy of `model` in which layers of codes are float layers with quantizers.
 
@@ -202,6 +231,7 @@ def unpack_weights(model: nn.Module, example_inputs: ExampleInputs) -> NNCFNetwo
             become(module, _float_layer(module, shared[key]))
             stored[f"{name}.weight".lstrip(".")] = integers
     stored |= unpack_parameters(plain)
+    let_pretrained_save(plain, is_packed=False)
     if not stored:
         raise ArgumentError(
             f"{type(model).__name__} has no packed layer, so there is nothing to unpack. Pass "

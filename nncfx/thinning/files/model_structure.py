@@ -21,6 +21,7 @@ from nncfx.quantization.grid.records import (
     quantizer_records,
 )
 from nncfx.quantization.grid.stored_weights import integer_weights
+from nncfx.quantization.packing.pack_weights import let_pretrained_save
 from nncfx.quantization.packing.parameters import (
     parameter_records,
     parameters_again,
@@ -291,7 +292,10 @@ def reshaped(model: nn.Module, stored: StoredModel) -> nn.Module:
     if not recipes:
         _resize(model, stored, shapes | packed_shapes(model, packed) | weight_shapes(codes))
     packed_again(model, packed, shapes)
-    return parameters_again(model, codes)
+    model = parameters_again(model, codes)
+    if packed or codes:
+        let_pretrained_save(model)
+    return model
 
 
 def _resize(model: nn.Module, stored: StoredModel, found: Mapping[str, tuple[int, ...]]) -> None:

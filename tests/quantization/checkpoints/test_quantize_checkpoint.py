@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.quantization.blocks.block_engine import WeightSettings, quantize_blocks
-from nncfx.quantization.blocks.separate_experts import separate_experts
 from nncfx.quantization.blocks.weight_formats import WeightFormat
 from nncfx.quantization.checkpoints import quantize_checkpoint as module
 from nncfx.quantization.checkpoints.quantize_checkpoint import quantize_checkpoint
 from nncfx.quantization.packing.layers import PackedLinear
+from nncfx.quantization.preparation.separate_experts import separate_experts
 
 transformers = pytest.importorskip("transformers")
 

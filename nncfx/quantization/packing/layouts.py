@@ -10,16 +10,49 @@ from torch import Tensor
 from nncfx.errors import ArgumentError
 from nncfx.storage.models.integer_tensor import IntegerTensor
 
-__all__ = ["LAYOUTS", "Layout", "float4_nibbles", "power_of_two_bytes", "unsigned"]
+__all__ = ["LAYOUTS", "Layout", "MatrixGrid", "float4_nibbles", "power_of_two_bytes", "unsigned"]
 
+_BYTE: Final = 8
 _WORD: Final = 32
 _SIGN_BIT: Final = 8
 """Of a code of float4: in compressed-tensors a sign and the place of the magnitude."""
 
 _EXPONENT_BIAS: Final = 127
 
-ModulesBySize = Mapping[int | None, list[str]]
-"""Names by how many weights share a scale; None where each row has its own."""
+
+@dataclass(frozen=True)
+class MatrixGrid:
+    """What a config tells of quantized matrices.
+
+    Attributes:
+        bits: Of a code.
+        is_float: Whether codes are floats.
+        is_symmetric: Whether there is no zero point.
+        group: How many weights share a scale; None where each row has its own.
+    """
+
+    bits: int
+    is_float: bool
+    is_symmetric: bool
+    group: int | None
+
+    @classmethod
+    def of(cls, stored: IntegerTensor, asked: int | None) -> "MatrixGrid":
+        """Return that of a matrix; `asked` is the group that was asked for.
+
+        A group of a whole row counts as one only where it was asked for.
+        """
+        width = stored.values.shape[1]
+        size = stored.values.numel() // stored.scale.numel()
+        return cls(
+            bits=stored.bits,
+            is_float=stored.codebook is not None or stored.values.dtype.is_floating_point,
+            is_symmetric=stored.values.dtype != torch.uint8 or stored.codebook is not None,
+            group=None if size == width != asked else size,
+        )
+
+
+ModulesByGrid = Mapping[MatrixGrid, list[str]]
 
 
 def pack_words(codes: Tensor, bits: int) -> Tensor:
@@ -59,8 +92,8 @@ class Layout:
         name: As users write it.
         formats: Of weights that it can hold (`weight_formats.WEIGHT_FORMATS`).
         tensors: Gives the tensors of a matrix, o x i, by the last part of their names.
-        config: Gives what the model's config says, from the format, the names of quantized
-            modules by the size of their groups, and the linear modules that stay in float.
+        config: Gives what the model's config says, from the names of quantized modules by their
+            grid, and the linear modules that stay in float.
         read: The inverse of `tensors`, with the shape and dtype of the matrix.
         half_scales: Whether scales are float16 whatever the model is.
         one_size: Whether all groups of a model have one size.
@@ -69,7 +102,7 @@ class Layout:
     name: str
     formats: tuple[str, ...]
     tensors: Callable[[IntegerTensor], Mapping[str, Tensor]]
-    config: Callable[[str, ModulesBySize, list[str]], Mapping[str, Any]]
+    config: Callable[[ModulesByGrid, list[str]], Mapping[str, Any]]
     read: Callable[[Mapping[str, Tensor], tuple[int, int], torch.dtype], IntegerTensor]
     half_scales: bool = False
     one_size: bool = False
@@ -197,37 +230,45 @@ def _packed_floats(codes: Tensor) -> Tensor:
     return (nibbles[:, 0::2] | (nibbles[:, 1::2] << 4)).to(torch.uint8)
 
 
-def _compressed_tensors_config(
-    weights: str, modules: ModulesBySize, ignored: list[str]
-) -> dict[str, Any]:
-    is_float = weights in {"float8_e4m3", "mxfp4"}
-    kind = {"mxfp4": "mxfp4-pack-quantized", "float8_e4m3": "naive-quantized"}
-    given: dict[str, Any] = {
-        "num_bits": 8 if weights in {"int8", "float8_e4m3"} else 4,
-        "type": "float" if is_float else "int",
-        "symmetric": weights != "uint4",
-        "dynamic": False,
-    }
-    if weights == "mxfp4":
-        given |= {"scale_dtype": "torch.uint8", "zp_dtype": "torch.uint8"}
+def _compressed_tensors_config(modules: ModulesByGrid, ignored: list[str]) -> dict[str, Any]:
     schemes = [
         {
             "targets": ["Linear"] if len(modules) == 1 else names,
-            "weights": given
-            | {"strategy": "channel" if size is None else "group", "group_size": size},
-            "format": kind.get(weights, "pack-quantized"),
+            "weights": _weights_config(grid),
+            "format": _kind(grid),
         }
-        for size, names in modules.items()
+        for grid, names in modules.items()
     ]
+    kinds = {_kind(grid) for grid in modules}
     return {
         "quantization_config": {
             "quant_method": "compressed-tensors",
-            "format": kind.get(weights, "pack-quantized"),
+            "format": kinds.pop() if len(kinds) == 1 else "mixed-precision",
             "quantization_status": "compressed",
             "config_groups": {f"group_{number}": one for number, one in enumerate(schemes)},
             "ignore": ignored,
         }
     }
+
+
+def _kind(grid: MatrixGrid) -> str:
+    if not grid.is_float:
+        return "pack-quantized"
+    return "naive-quantized" if grid.bits == _BYTE else "mxfp4-pack-quantized"
+
+
+def _weights_config(grid: MatrixGrid) -> dict[str, Any]:
+    found = {
+        "num_bits": grid.bits,
+        "type": "float" if grid.is_float else "int",
+        "symmetric": grid.is_symmetric,
+        "dynamic": False,
+        "strategy": "channel" if grid.group is None else "group",
+        "group_size": grid.group,
+    }
+    if grid.is_float and grid.bits < _BYTE:
+        found |= {"scale_dtype": "torch.uint8", "zp_dtype": "torch.uint8"}
+    return found
 
 
 def _gptq(stored: IntegerTensor) -> dict[str, Tensor]:
@@ -258,15 +299,15 @@ def _read_gptq(
     return _integers(codes, parts["scales"].T, zeros.T, bits, dtype)
 
 
-def _gptq_config(weights: str, modules: ModulesBySize, ignored: list[str]) -> dict[str, Any]:
-    size = next(iter(modules), None)
+def _gptq_config(modules: ModulesByGrid, ignored: list[str]) -> dict[str, Any]:
+    (grid,) = modules  # all have one
     return {
         "quantization_config": {
             "quant_method": "gptq",
-            "bits": 8 if weights == "int8" else 4,
-            "group_size": -1 if size is None else size,
+            "bits": grid.bits,
+            "group_size": -1 if grid.group is None else grid.group,
             "desc_act": False,
-            "sym": weights != "uint4",
+            "sym": grid.is_symmetric,
             "checkpoint_format": "gptq",
             "modules_in_block_to_quantize": None,
             "modules_to_not_convert": ignored,

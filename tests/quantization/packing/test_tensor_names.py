@@ -7,8 +7,8 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from nncfx.quantization.blocks.separate_experts import separate_experts
-from nncfx.quantization.checkpoints.tensor_names import file_names
+from nncfx.quantization.packing.tensor_names import file_names
+from nncfx.quantization.preparation.separate_experts import separate_experts
 
 transformers = pytest.importorskip("transformers")
 

@@ -15,8 +15,8 @@ from nncfx.quantization.blocks import block_layers
 from nncfx.quantization.blocks.block_engine import WeightSettings, quantize_blocks
 from nncfx.quantization.blocks.block_layers import LayerGroup
 from nncfx.quantization.blocks.one_shot_pruning import PruningSettings, prune_blocks
-from nncfx.quantization.blocks.separate_experts import separate_experts
 from nncfx.quantization.packing.layers import PackedLinear
+from nncfx.quantization.preparation.separate_experts import separate_experts
 from nncfx.runtimes import BuildOptions, runtime_named
 
 transformers = pytest.importorskip("transformers")

@@ -5,8 +5,8 @@ import torch
 
 from nncfx.errors import ArgumentError
 from nncfx.quantization.blocks.weight_formats import fitted_grid, format_spec
-from nncfx.quantization.checkpoints.layouts import LAYOUTS
 from nncfx.quantization.grid.stored_weights import on_grid
+from nncfx.quantization.packing.layouts import LAYOUTS
 
 
 @pytest.mark.parametrize(

@@ -4,28 +4,37 @@ Some are renamed when they are read, and experts, which files hold one by one, a
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 
-from nncfx.quantization.blocks.separate_experts import stacked_experts
+from nncfx.quantization.preparation.separate_experts import SeparateExperts, stacked_experts
 
 __all__ = ["file_names"]
+
+_LAST: Final = "down_proj"
+_STACKS: Final = {
+    "gate_up_proj": ("gate_proj", "up_proj"),
+    "up_proj": ("up_proj",),
+    _LAST: (_LAST,),
+}
+"""The matrices of experts in memory, and which ones of files lie in them."""
 
 _LABEL: Final = (12, 12)
 """The shape of a label: one that comes back smaller is of a tensor that is split."""
 
 
-def file_names(model: nn.Module) -> dict[str, str]:
+def file_names(model: nn.Module, names: Iterable[str] | None = None) -> dict[str, str]:
     """Return what files call the tensors of a model once `separate_experts` has gone over it.
 
     transformers itself is asked: it turns tensors that tell their place into those of a file.
     What it writes as a stack, or in parts, is left out.
 
     Args:
-        model: Of transformers, on any device, with stacked experts.
+        model: Of transformers, on any device; its experts may be separate already.
+        names: Of its tensors; by default those of its state.
     """
     labels: dict[str, Tensor] = {}
     places: list[str] = []
@@ -35,24 +44,32 @@ def file_names(model: nn.Module) -> dict[str, str]:
         labels[name] = numbers.view(*shape, 1, 1).expand(*shape, *_LABEL)
         places.extend(names)
 
-    for name, experts in stacked_experts(model).items():
-        count = len(experts.get_parameter("down_proj"))
-        for own, parts in (
-            ("gate_up_proj", ("gate_proj", "up_proj")),
-            ("up_proj", ("up_proj",)),
-            ("down_proj", ("down_proj",)),
-        ):
-            if hasattr(experts, own):
+    for name, (count, held) in _experts(model).items():
+        for own, parts in _STACKS.items():
+            if own in held:
                 single = [f"{name}.{e}.{part}.weight" for e in range(count) for part in parts]
                 label(f"{name}.{own}", single, count, len(parts))
-    for name in model.state_dict():
-        if name not in labels:
+    known = labels.keys() | set(places)
+    for name in model.state_dict() if names is None else names:
+        if name not in known:
             label(name, [name])
     return {
         places[int(place.flatten()[0])]: name
         for name, place in _as_in_files(model, labels).items()
         if place.numel() == math.prod(_LABEL)
     }
+
+
+def _experts(model: nn.Module) -> dict[str, tuple[int, set[str]]]:
+    """Return how many experts there are by the name of their module, and which stacks they had."""
+    found = {
+        name: (len(getattr(one, _LAST)), {own for own in _STACKS if hasattr(one, own)})
+        for name, one in stacked_experts(model).items()
+    }
+    for name, one in model.named_modules():
+        if isinstance(one, SeparateExperts):
+            found[name] = one.count, {"gate_up_proj" if one.has_gate else "up_proj", _LAST}
+    return found
 
 
 def _as_in_files(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -1,0 +1,147 @@
+"""Layers of codes as `save_pretrained` of transformers writes them: compressed-tensors' files.
+
+Without it, that method would write the codes under names that nothing reads, and a model that was
+loaded from them would have random weights in their places.
+"""
+
+import copy
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, final
+
+import torch
+from torch import Tensor, nn
+from transformers.quantizers.base import HfQuantizer
+from transformers.utils.quantization_config import QuantizationConfigMixin, QuantizationMethod
+from typing_extensions import override
+
+from nncfx.errors import StorageError
+from nncfx.quantization.packing.layers import PackedLinear, PackedWeight
+from nncfx.quantization.packing.layouts import LAYOUTS, MatrixGrid
+from nncfx.quantization.packing.parameters import packed_parameters
+from nncfx.quantization.packing.tensor_names import file_names
+from nncfx.quantization.preparation.separate_experts import stacked_experts
+from nncfx.storage.models.integer_tensor import IntegerTensor
+
+__all__ = ["PretrainedQuantizer"]
+
+_LOGGER = logging.getLogger(__name__)
+_LAYOUT: Final = LAYOUTS["compressed-tensors"]
+_BITS: Final = (4, 8)
+_MXFP4_GROUP: Final = 32
+_NAMED: Final = 3
+
+
+@final
+class PretrainedQuantizer(HfQuantizer):
+    """What transformers asks for the state of a model with layers of codes, as it saves it."""
+
+    def __init__(self) -> None:
+        super().__init__(QuantizationConfigMixin(QuantizationMethod.COMPRESSED_TENSORS))
+
+    @override
+    def is_serializable(self) -> bool:
+        return True
+
+    @property
+    @override
+    def is_trainable(self) -> bool:
+        return False
+
+    @override
+    def get_state_dict_and_metadata(
+        self, model: nn.Module, **_: object
+    ) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """Return what `model` holds under the names that files have; its config tells the rest."""
+        state, told = _as_in_files(model)
+        config = copy.deepcopy(model.config)  # the float model has the same one
+        for key, value in told.items():
+            setattr(config, key, value)
+        model.config = config
+        return state, {}
+
+
+def _as_in_files(model: nn.Module) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
+    """Return the tensors of a model with layers of codes, and what its config tells of them.
+
+    Weights for which the files have no place are decoded: tables, and formats that compressed-
+    tensors lacks.
+    """
+    layers = {
+        name: one
+        for name, one in model.named_modules(remove_duplicate=False)
+        if isinstance(one, PackedWeight)
+    }
+    tables = {id(one.codes) for one in layers.values() if not isinstance(one, PackedLinear)}
+    state = _floats(model, layers)
+    called = file_names(model, [*state, *(f"{name}.weight" for name in layers)])
+    state = {called.get(name, name): one for name, one in state.items()}
+    grids: dict[MatrixGrid, list[str]] = {}
+    decoded: dict[int, Tensor] = {}
+    left = [name for name, _ in packed_parameters(model)]
+    for name, layer in layers.items():
+        module = called.get(f"{name}.weight", f"{name}.weight").removesuffix(".weight")
+        stored = None if id(layer.codes) in tables else _stored(layer)
+        if stored is None:
+            weight = decoded.setdefault(id(layer.codes), layer.weight)
+            state[f"{module}.weight"] = weight.T.contiguous() if layer.is_turned else weight
+            left.append(name)
+            continue
+        grid = MatrixGrid.of(stored, layer.group if layer.is_grouped else None)
+        grids.setdefault(grid, []).append(module)
+        for part, one in _LAYOUT.tensors(stored).items():
+            state[f"{module}.{part}"] = one
+    if stacks := list(stacked_experts(model)) if grids else []:
+        raise StorageError(
+            f"save_pretrained cannot write this {type(model).__name__}: beside packed layers "
+            f"transformers reads experts one by one alone, and '{stacks[0]}' has them in one "
+            "parameter. Call separate_experts before you quantize, or save by nncfx.save.",
+        )
+    _tell(left)
+    linear = [
+        called.get(f"{name}.weight", f"{name}.weight").removesuffix(".weight")
+        for name, one in model.named_modules()
+        if isinstance(one, nn.Linear) or name in left
+    ]
+    return state, _LAYOUT.config(grids, linear) if grids else {}
+
+
+def _floats(model: nn.Module, layers: Mapping[str, PackedWeight]) -> dict[str, Tensor]:
+    """Return the state of a model without its layers of codes; other codes are decoded."""
+    state = model.state_dict()
+    for name, layer in layers.items():
+        for key in layer.state_dict().keys() - {"bias"}:
+            del state[f"{name}.{key}"]
+    for name, place in packed_parameters(model):
+        owner, _, attribute = name.rpartition(".")
+        inner = f"{owner}.parametrizations.{attribute}.".lstrip(".")
+        for key in [key for key in state if key.startswith(inner)]:
+            del state[key]
+        state[name] = getattr(place.module, attribute)
+    return state
+
+
+def _stored(layer: PackedWeight) -> IntegerTensor | None:
+    """Return the matrix of a layer as files hold it; None where they have no place for it."""
+    stored = layer.integers()
+    if layer.is_turned:
+        return None
+    if stored.codebook is None and not stored.values.dtype.is_floating_point:
+        # codes of fewer bits are some of those of 4
+        return replace(stored, bits=max(stored.bits, min(_BITS)))
+    if stored.codebook == "float4_e2m1":
+        exponents = stored.scale.log2()
+        is_mxfp4 = stored.group == _MXFP4_GROUP and torch.equal(exponents, exponents.round())
+        return stored if is_mxfp4 else None
+    return stored if stored.values.dtype == torch.float8_e4m3fn else None
+
+
+def _tell(left: list[str]) -> None:
+    if left:
+        _LOGGER.warning(
+            "save_pretrained writes %d quantized weights as floats: %s%s. The files of "
+            "compressed-tensors hold linear layers on grids of 4 or 8 bits; nncfx.save holds all.",
+            *(len(left), ", ".join(map(repr, left[:_NAMED]))),
+            f" and {len(left) - _NAMED} more" if len(left) > _NAMED else "",
+        )
