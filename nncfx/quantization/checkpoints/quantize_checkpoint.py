@@ -97,14 +97,13 @@ def quantize_checkpoint(
     run = _Run(loader, writer, written, chosen)
     run_blocks(model, names, given, run.work, before=run.before, after=run.after)
     ignored = [
-        loader.file_module(name)
-        for name, one in model.named_modules()
-        if _multiplies(one) and name not in run.grids
+        name for name, one in model.named_modules() if _multiplies(one) and name not in run.grids
     ]
     by_grid: dict[MatrixGrid, list[str]] = {}
     for name, grid in sorted(run.grids.items(), key=itemgetter(0)):  # shards have another order
-        by_grid.setdefault(grid, []).append(loader.file_module(name))
-    writer.finish(written.config(by_grid, ignored))
+        by_grid.setdefault(grid, []).append(name)
+    named = {grid: loader.all_names(names) for grid, names in by_grid.items()}
+    writer.finish(written.config(named, loader.all_names(ignored)))
     return Path(target)
 
 
@@ -304,6 +303,11 @@ class _Loader:
     def file_module(self, name: str) -> str:
         """Return what the files call a module with a weight."""
         return self.file_name(f"{name}.weight").removesuffix(".weight")
+
+    def all_names(self, modules: Sequence[str]) -> list[str]:
+        """Return what files call modules, as vLLM reads, and what memory does, as transformers."""
+        files = [self.file_module(name) for name in modules]
+        return list(dict.fromkeys([*files, *modules]))
 
     def as_in_memory(self, module: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return tensors of files, and parts of them, by their names within `module`."""

@@ -6,6 +6,7 @@ loaded from them would have random weights in their places.
 
 import copy
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, final
@@ -21,7 +22,7 @@ from nncfx.quantization.packing.layers import PackedLinear, PackedWeight
 from nncfx.quantization.packing.layouts import LAYOUTS, MatrixGrid
 from nncfx.quantization.packing.parameters import packed_parameters
 from nncfx.quantization.packing.tensor_names import file_names
-from nncfx.quantization.preparation.separate_experts import stacked_experts
+from nncfx.quantization.preparation.separate_experts import SeparateExperts, stacked_experts
 from nncfx.storage.models.integer_tensor import IntegerTensor
 
 __all__ = ["PretrainedQuantizer"]
@@ -65,8 +66,8 @@ class PretrainedQuantizer(HfQuantizer):
 def _as_in_files(model: nn.Module) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
     """Return the tensors of a model with layers of codes, and what its config tells of them.
 
-    Weights for which the files have no place are decoded: tables, and formats that compressed-
-    tensors lacks.
+    Weights for which the files have no place are decoded: tables, formats that compressed-tensors
+    lacks, and what has another grid than most, as transformers 5.24 decodes all by one.
     """
     layers = {
         name: one
@@ -77,34 +78,64 @@ def _as_in_files(model: nn.Module) -> tuple[dict[str, Tensor], Mapping[str, Any]
     state = _floats(model, layers)
     called = file_names(model, [*state, *(f"{name}.weight" for name in layers)])
     state = {called.get(name, name): one for name, one in state.items()}
-    grids: dict[MatrixGrid, list[str]] = {}
+    stored = {name: _stored(one) for name, one in layers.items() if id(one.codes) not in tables}
+    counts: Counter[MatrixGrid] = Counter()
+    for one in filter(None, stored.values()):
+        counts[_grid(one)] += one.values.numel()
+    grid = max(counts, key=counts.__getitem__, default=None)
     decoded: dict[int, Tensor] = {}
     left = [name for name, _ in packed_parameters(model)]
     for name, layer in layers.items():
-        module = called.get(f"{name}.weight", f"{name}.weight").removesuffix(".weight")
-        stored = None if id(layer.codes) in tables else _stored(layer)
-        if stored is None:
+        module = _module(name, called)
+        found = stored.get(name)
+        if found is None or _grid(found) != grid:
             weight = decoded.setdefault(id(layer.codes), layer.weight)
             state[f"{module}.weight"] = weight.T.contiguous() if layer.is_turned else weight
             left.append(name)
             continue
-        grid = MatrixGrid.of(stored, layer.group if layer.is_grouped else None)
-        grids.setdefault(grid, []).append(module)
-        for part, one in _LAYOUT.tensors(stored).items():
+        for part, one in _LAYOUT.tensors(found).items():
             state[f"{module}.{part}"] = one
-    if stacks := list(stacked_experts(model)) if grids else []:
-        raise StorageError(
-            f"save_pretrained cannot write this {type(model).__name__}: beside packed layers "
-            f"transformers reads experts one by one alone, and '{stacks[0]}' has them in one "
-            "parameter. Call separate_experts before you quantize, or save by nncfx.save.",
-        )
+    if grid is None:
+        return state, {}
+    _check_experts(model, called)
     _tell(left)
-    linear = [
-        called.get(f"{name}.weight", f"{name}.weight").removesuffix(".weight")
-        for name, one in model.named_modules()
-        if isinstance(one, nn.Linear) or name in left
+    floats = [
+        name for name, one in model.named_modules() if isinstance(one, nn.Linear) or name in left
     ]
-    return state, _LAYOUT.config(grids, linear) if grids else {}
+    # vLLM reads names of files, transformers those in memory
+    ignored = dict.fromkeys([*floats, *(_module(name, called) for name in floats)])
+    return state, _LAYOUT.config({grid: ["Linear"]}, list(ignored))
+
+
+def _module(name: str, called: Mapping[str, str]) -> str:
+    """Return what files call the module of that name."""
+    return called.get(f"{name}.weight", f"{name}.weight").removesuffix(".weight")
+
+
+def _grid(stored: IntegerTensor) -> MatrixGrid:
+    return MatrixGrid.of(stored, stored.group)
+
+
+def _check_experts(model: nn.Module, called: Mapping[str, str]) -> None:
+    """Refuse experts that transformers would not find again beside layers of codes.
+
+    Raises:
+        StorageError: some are in one parameter, or are so in the files of this class.
+    """
+    mends = {
+        "Call separate_experts before you quantize": list(stacked_experts(model)),
+        "The files of this class have them in one tensor": [
+            name
+            for name, one in model.named_modules()
+            if isinstance(one, SeparateExperts) and f"{name}.0.down_proj.weight" not in called
+        ],
+    }
+    for mend, names in mends.items():
+        if names:
+            raise StorageError(
+                f"save_pretrained cannot write the experts '{names[0]}': beside packed layers "
+                f"transformers reads them one by one alone. {mend}; nncfx.save writes all.",
+            )
 
 
 def _floats(model: nn.Module, layers: Mapping[str, PackedWeight]) -> dict[str, Tensor]:
@@ -141,7 +172,8 @@ def _tell(left: list[str]) -> None:
     if left:
         _LOGGER.warning(
             "save_pretrained writes %d quantized weights as floats: %s%s. The files of "
-            "compressed-tensors hold linear layers on grids of 4 or 8 bits; nncfx.save holds all.",
+            "compressed-tensors hold linear layers on one grid of 4 or 8 bits; nncfx.save holds "
+            "all.",
             *(len(left), ", ".join(map(repr, left[:_NAMED]))),
             f" and {len(left) - _NAMED} more" if len(left) > _NAMED else "",
         )

@@ -66,6 +66,7 @@ class Wiring:
         callees: Dotted name of a module to the dotted names of the modules that it calls.
         counts: Dotted name of a module and function to how often it calls that in one forward,
             where that is more than once.
+        varying: Those whose number depends on the inputs, of several traces.
         folded: Dotted names of the parameters whose `.data` a forward sets.
     """
 
@@ -73,6 +74,7 @@ class Wiring:
     calls: Mapping[str, int]
     callees: Mapping[str, tuple[str, ...]]
     counts: Mapping[tuple[str, str], int]
+    varying: frozenset[tuple[str, str]] = frozenset()
     folded: frozenset[str] = frozenset()
 
     @property

@@ -80,6 +80,7 @@ class CallPlan:
         boundary: Number of the module's call to hooks around it.
         functions: Function spelling and number of its call to hooks around that.
         traced: Function spelling to how often the module called it while traced.
+        varying: Those of which some traces had fewer calls.
         is_repeated: The module is called more than once in a forward of the model, so that calls
             are numbered across its own calls.
         is_called_by_hooked: The caller has `functions`; they do not see what this module calls.
@@ -91,13 +92,15 @@ class CallPlan:
         watched_pairs: The same. Compiled code compares functions by identity; it may not read
             their names, nor look them up in a dict.
         reads_attribute: `functions` names an attribute, such as `x.T`.
-        reported: Spellings of functions of which a call beyond those traced was reported.
+        reported: Spellings of functions that were called more or less often than traced, and
+            of which that was told.
     """
 
     module: str
     boundary: Mapping[int, BoundaryHooks] = field(default_factory=dict)
     functions: Mapping[tuple[str, int], CallHooks] = field(default_factory=dict)
     traced: Mapping[str, int] = field(default_factory=dict)
+    varying: frozenset[str] = frozenset()
     is_repeated: bool = False
     is_called_by_hooked: bool = False
     counts: bool = False
@@ -129,14 +132,16 @@ class CallPlan:
         more = (self.functions, self.is_repeated, self.is_called_by_hooked, self.counts)
         return None if any(more) else self.boundary.get(0)
 
-    def report(self, name: str) -> None:
-        """Warn, once, of a call of the function `name` that was not traced."""
+    def report(self, name: str, how: str) -> None:
+        """Warn, once, that the function `name` is called `how` often than traced: more or less."""
         if name not in self.reported:
             self.reported.add(name)
             warnings.warn(
-                f"{self.module or 'The model'} calls {name} more often than the "
-                f"{self.traced[name]} times it did while traced; no hook stands at later calls. "
-                "Trace these inputs too: nncfx.wrap(model, example_inputs, further_inputs=[...]).",
+                f"{self.module or 'The model'} calls {name} {how} often than the "
+                f"{self.traced[name]} times it did while traced. Hooks know calls by their "
+                "numbers, and may stand at others now. Trace these inputs too: "
+                "nncfx.wrap(model, example_inputs, further_inputs=[...]); a loop over a batch has "
+                "to be as long as there.",
                 stacklevel=3,
             )
 
@@ -177,7 +182,12 @@ class CallPlan:
                 raise HookError(_NOT_COMPILED)
             counts = calls_so_far(self.module) if self.is_repeated else {}
             with _SiteMode(self, counts):
-                return forward(*args, **kwargs)
+                result = forward(*args, **kwargs)
+            if not (self.is_repeated or torch.compiler.is_compiling()):
+                for name, times in counts.items():  # one that is not called shifts nothing
+                    if times < self.traced.get(name, 0) and name not in self.varying:
+                        self.report(name, "less")
+            return result
         if self.boundary:
             number = next_number(calls_so_far(self.module), "") if self.is_repeated else 0
             hooks = self.boundary.get(number)
@@ -282,7 +292,7 @@ class _SiteMode(TorchFunctionMode):
         number = next_number(self._counts, name)
         hooks = self._sites.get((name, number))
         if hooks is None and number >= self._plan.traced.get(name, number + 1):
-            self._plan.report(name)
+            self._plan.report(name, "more")
         return hooks
 
     def _spelt(self, func: Callable[..., Any], kwargs: Mapping[str, Any]) -> str | None:

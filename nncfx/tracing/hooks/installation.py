@@ -164,7 +164,8 @@ def _plan(name: str, load: _Load, wiring: Wiring, functions: Mapping[str, str]) 
         for place, one in zip(places, addresses, strict=True)
     }
     traced = {function: wiring.counts.get((name, function), 1) for function, _ in calls}
-    return CallPlan(name, functions=calls, traced=traced, is_repeated=repeated)
+    varying = frozenset(function for function in traced if (name, function) in wiring.varying)
+    return CallPlan(name, functions=calls, traced=traced, varying=varying, is_repeated=repeated)
 
 
 def _at_boundary(place: Place, load: _Load, address: str) -> bool:

@@ -85,6 +85,9 @@ def merged_wirings(wirings: Sequence[Wiring]) -> Wiring:
         calls=calls,
         callees={name: tuple(below) for name, below in callees.items()},
         counts=counts,
+        varying=frozenset(
+            call for call in counts if len({one.counts.get(call, 1) for one in wirings}) > 1
+        ),
         folded=frozenset[str]().union(*(wiring.folded for wiring in wirings)),
     )
 

@@ -325,6 +325,21 @@ def test_a_call_met_later_is_reported_once() -> None:
     model(torch.ones(5, 3))
 
 
+def test_fewer_calls_than_traced_are_reported_once() -> None:
+    model = wrap(Loop(), torch.ones(3, 3))
+    hook(model, PostSite("Loop/tanh_1"))
+    with pytest.warns(UserWarning, match="calls tanh less often than the 3 times") as caught:
+        model(torch.ones(2, 3))
+    assert len(caught) == 1
+    model(torch.ones(1, 3))
+
+
+def test_fewer_calls_are_as_traced_if_some_trace_had_them() -> None:
+    model = wrap(Loop(), torch.ones(3, 3), further_inputs=[torch.ones(2, 3)])
+    hook(model, PostSite("Loop/tanh_1"))
+    model(torch.ones(2, 3))  # without a warning, which would be an error
+
+
 class Inner(nn.Module):
     """Says which function modes are on, and fails on request."""
 
