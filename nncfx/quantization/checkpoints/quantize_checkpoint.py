@@ -258,10 +258,10 @@ def empty_model(source: Path, **changes: int) -> nn.Module:
     Raises:
         StorageError: the config is missing or damaged.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
+    import transformers
 
     try:
-        config = AutoConfig.from_pretrained(source)
+        config = transformers.AutoConfig.from_pretrained(source)
     except Exception as error:  # each config has errors of its own
         raise StorageError(
             f"transformers cannot read '{source}/config.json' ({error_text(error)}). Copy it "
@@ -269,10 +269,19 @@ def empty_model(source: Path, **changes: int) -> nn.Module:
         ) from error
     for name, value in changes.items():
         setattr(config, name, value)
+    named = next(iter(config.architectures or ()), "")
+    make = getattr(getattr(transformers, named, None), "_from_config", None)
     dtype = config.dtype if isinstance(config.dtype, torch.dtype) else torch.float32
-    with _EmptyOnMeta():
-        make: Callable[..., nn.Module] = AutoModelForCausalLM.from_config
-        model = make(config, dtype=dtype)
+    try:
+        with _EmptyOnMeta():
+            model: nn.Module = (make or transformers.AutoModelForCausalLM.from_config)(
+                config, dtype=dtype
+            )
+    except ValueError as error:  # of the Auto class, for what is no language model
+        raise StorageError(
+            f"transformers cannot make the model of '{source}/config.json', of the class "
+            f"'{named}'. Load it and use quantize_blocks.",
+        ) from error
     _empty(model)
     return model.eval()
 

@@ -36,7 +36,7 @@ class PackedWeight(nn.Module):
     is_turned = False
 
     codes: Tensor
-    scale: Tensor
+    scale: nn.Parameter
     zero_point: Tensor | None
 
     def __init__(self, stored: IntegerTensor) -> None:
@@ -57,7 +57,8 @@ class PackedWeight(nn.Module):
         self.dtype = stored.dtype
         narrow = scale.to(stored.dtype)
         is_exact = torch.equal(narrow.to(scale.dtype), scale)
-        self.register_buffer("scale", narrow if is_exact else scale)
+        # a parameter, by which a model tells its dtype and device
+        self.scale = nn.Parameter(narrow if is_exact else scale, requires_grad=False)
         zero = zero.reshape(outputs, -1).T
         self.zero_dtype = stored.values.dtype
         self.register_buffer("zero_point", self._packed_zero(zero) if bool(zero.any()) else None)

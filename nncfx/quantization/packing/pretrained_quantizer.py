@@ -93,8 +93,8 @@ def _as_in_files(model: nn.Module) -> tuple[dict[str, Tensor], Mapping[str, Any]
             state[f"{module}.weight"] = weight.T.contiguous() if layer.is_turned else weight
             left.append(name)
             continue
-        for part, one in _LAYOUT.tensors(found).items():
-            state[f"{module}.{part}"] = one
+        for part, tensor in _LAYOUT.tensors(found).items():
+            state[f"{module}.{part}"] = tensor
     if grid is None:
         return state, {}
     _check_experts(model, called)

@@ -313,6 +313,51 @@ def test_experts_are_quantized_one_by_one_and_transformers_reads_them(
     assert not held
 
 
+def test_a_model_of_another_kind_is_made_by_the_class_that_its_config_names(
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(0)
+    config = transformers.T5Config(
+        vocab_size=90, d_model=64, d_kv=16, d_ff=96, num_layers=2, num_heads=4,
+        decoder_start_token_id=0,
+    )  # fmt: skip
+    model = transformers.T5ForConditionalGeneration(config).eval()
+    batch = {"input_ids": torch.randint(90, (2, 12)), "decoder_input_ids": torch.ones(2, 5).long()}
+    source = saved(model, tmp_path / "float")
+    settings = WeightSettings(group_size=32)
+    target = quantize_checkpoint(source, tmp_path / "q", [batch], settings, blocks="decoder.block")
+    packed = quantize_blocks(model, [batch], settings, blocks="decoder.block")
+    held = tensors(target)
+    for name, layer in packed.named_modules():
+        if isinstance(layer, PackedLinear):
+            codes = words(held[f"{name}.weight_packed"], 4, 1) - 8
+            assert torch.equal(codes, layer.integers().values.long())
+
+
+def test_a_config_of_no_known_model_is_told(tmp_path: Path) -> None:
+    source = saved(llama(), tmp_path / "float")
+    config = json.loads((source / "config.json").read_text())
+    changed = config | {"architectures": ["MyModel"], "model_type": "vit"}
+    (source / "config.json").write_text(json.dumps(changed))
+    with pytest.raises(StorageError, match=r"cannot make the model of '.*', of the class 'MyMod"):
+        quantize_checkpoint(source, tmp_path / "q", batches(), SETTINGS)
+
+
+def test_the_config_has_the_names_of_memory_too(tmp_path: Path) -> None:
+    # the head is `embed_out` in files
+    pytest.importorskip("compressed_tensors")
+    source = saved(mixture("gpt_neox"), tmp_path / "float")
+    settings = WeightSettings(group_size=32)
+    target = quantize_checkpoint(source, tmp_path / "q", batches(), settings)
+    config = json.loads((target / "config.json").read_text())["quantization_config"]
+    assert config["ignore"] == ["embed_out", "lm_head"]
+    read = transformers.AutoModelForCausalLM.from_pretrained(target).eval()
+    packed = quantize_blocks(mixture("gpt_neox"), batches(), settings)
+    with torch.no_grad():
+        found, expected = (one(**batches()[0]).logits for one in (read, packed))
+    torch.testing.assert_close(found.float(), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_a_model_whose_file_has_other_names_is_told_of_the_way(tmp_path: Path) -> None:
     config = transformers.GptOssConfig(
         vocab_size=90, hidden_size=64, intermediate_size=96, num_hidden_layers=1,

@@ -96,9 +96,9 @@ def test_tables_are_written_in_float_and_that_is_told(
     small = quantize_blocks(model(tie_word_embeddings=tied), [BATCH], INT4, rest="int8")
     with caplog.at_level(logging.WARNING, "nncfx"):
         assert_read(small, tmp_path)
-    assert f"writes {1 + tied} quantized weights as floats: 'model.embed_tokens'" in caplog.text
+    assert "writes 2 quantized weights as floats: 'model.embed_tokens', 'lm_head'." in caplog.text
     held = load_file(tmp_path / "model.safetensors")
-    assert ("lm_head.weight_packed" in held) == (not tied)
+    assert not [name for name in held if "embed" in name and name != "model.embed_tokens.weight"]
 
 
 def test_layers_of_other_classes_keep_the_axes_of_their_weights(tmp_path: Path) -> None:
@@ -114,7 +114,47 @@ def test_separate_experts_have_the_names_of_files(kind: str, tmp_path: Path) -> 
     assert_read(quantize_blocks(separate_experts(model(kind)), [BATCH], INT4), tmp_path)
 
 
+@pytest.mark.parametrize("rest", [None, "int8"])
+def test_names_of_the_config_are_those_in_memory_as_well(rest: Any, tmp_path: Path) -> None:  # noqa: ANN401 (a format)
+    # the head is `embed_out` in files
+    assert_read(quantize_blocks(model("gpt_neox"), [BATCH], INT4, rest=rest), tmp_path)
+
+
+def test_other_grids_than_that_of_most_are_floats(tmp_path: Path) -> None:
+    settings = WeightSettings(weights="uint4", group_size=32)
+    small: Any = quantize_blocks(model(), [BATCH], settings, rest="int8")
+    small.save_pretrained(tmp_path)
+    assert "lm_head.weight" in load_file(tmp_path / "model.safetensors")
+    how = transformers.CompressedTensorsConfig(dequantize=True)
+    with pytest.warns(UserWarning, match="already has"):
+        assert_read(small, tmp_path, quantization_config=how)
+
+
+def test_experts_that_files_have_in_one_tensor_are_refused(tmp_path: Path) -> None:
+    config = transformers.GptOssConfig(
+        vocab_size=90, hidden_size=64, intermediate_size=64, num_hidden_layers=1,
+        num_attention_heads=4, num_key_value_heads=2, num_local_experts=4, head_dim=16,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
+    )  # fmt: skip
+    separate = separate_experts(transformers.AutoModelForCausalLM.from_config(config).eval())
+    small: Any = quantize_blocks(separate, [BATCH], INT4)
+    with pytest.raises(StorageError, match="The files of this class have them in one tensor"):
+        small.save_pretrained(tmp_path)
+
+
+def test_a_model_whose_weights_are_all_packed_still_tells_its_dtype() -> None:
+    config = transformers.NanoChatConfig(
+        vocab_size=90, hidden_size=64, intermediate_size=96, num_hidden_layers=1,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+    )  # fmt: skip
+    plain = transformers.AutoModelForCausalLM.from_config(config).eval()
+    small: Any = quantize_blocks(plain, [BATCH], INT4, rest="int8")
+    assert small.dtype == torch.float32
+    found = small.generate(BATCH["input_ids"], max_new_tokens=2, do_sample=False, pad_token_id=0)
+    assert found.shape == (4, 32)
+
+
 def test_experts_in_one_parameter_are_refused_with_the_way(tmp_path: Path) -> None:
     small: Any = quantize_blocks(model("mixtral"), [BATCH], INT4)
-    with pytest.raises(StorageError, match=r"'model.layers.0.mlp.experts' has them in one .*sep"):
+    with pytest.raises(StorageError, match=r"experts 'model.layers.0.mlp.experts': .*Call sep"):
         small.save_pretrained(tmp_path)
