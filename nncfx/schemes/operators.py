@@ -280,26 +280,26 @@ def quantize(tensor: Tensor, dtype: str | torch.dtype) -> Tensor:
 def int8_grid(weight: Tensor) -> Tensor:
     """Return an `o x ...` weight rounded to `-127 .. 127` steps, one step for each of its o rows.
 
-    The step is the row's largest magnitude over 127, so that zero is a code and the largest entry
-    stays as it is; a row of zeros stays. Ties go to even. Rounding again changes nothing, bitwise,
-    for float32 and narrower.
+    The step is the row's largest magnitude over 127, as a float32 by which files multiply codes,
+    so that zero is a code and the largest entry is 127 steps; a row of zeros stays. Ties go to
+    even. Rounding again changes nothing, bitwise, for float32 and narrower.
 
     Raises:
         CompressionError: an entry is not finite.
 
     >>> int8_grid(torch.tensor([[127.0, 1.4, -0.5]]))
-    tensor([[127.,   1.,  -0.]])
+    tensor([[127.,   1.,   0.]])
     """
     if not torch.isfinite(weight).all():
         raise CompressionError(
             "The weights have entries that are not finite, which no grid holds. Train the model "
             "to finite weights first.",
         )
-    # double precision, so that the step found in rounded weights is the one they were rounded to
     rows = in_float64(weight.detach()).flatten(1)
-    step = rows.abs().amax(1, keepdim=True) / _INT8_CODES
-    codes = torch.where(step > 0, rows / step, 0.0).round()
-    return (codes * step).view(weight.shape).to(weight)
+    # of 127 of these steps, rounded, the same step is found again
+    step = in_float64((rows.abs().amax(1, keepdim=True) / _INT8_CODES).float())
+    codes = torch.where(step > 0, rows / step, 0.0).round() + 0.0  # without -0.0
+    return (codes * step).float().view(weight.shape).to(weight)
 
 
 def dequantize(tensor: Tensor, dtype: str | torch.dtype = torch.float32) -> Tensor:

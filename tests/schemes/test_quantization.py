@@ -1,11 +1,13 @@
 """Quantize changes dtypes for real, and decompressing keeps the grid."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+import nncfx
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.schemes import Quantize, footprint_bytes
 
@@ -115,6 +117,19 @@ def test_int8_rounding_again_changes_nothing(dtype: torch.dtype, seed: int) -> N
     assert model.weight.dtype == dtype
     scheme.compress(model, 0.0)
     assert torch.equal(model.weight, once)
+
+
+@pytest.mark.parametrize("shape", [(64, 27), (128, 256), (2, 128)])
+def test_int8_takes_a_byte_a_weight_on_disk_as_the_footprint_says(
+    shape: tuple[int, int], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(shape[1], shape[0], bias=False)  # uniform: hardly a code comes twice
+    Quantize("int8").compress(model, 0.0)
+    held = nncfx.storage.save(tmp_path / "int8.nncfx", model).size_bytes
+    scales_and_head = 4 * shape[0] + 400
+    assert held < 1.05 * model.weight.numel() + scales_and_head
+    assert footprint_bytes(model) == int(model.weight.count_nonzero())
 
 
 def test_int8_moves_no_weight_by_more_than_half_a_step() -> None:

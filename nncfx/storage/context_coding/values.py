@@ -131,7 +131,7 @@ def _on_rows(tensor: BitTensor) -> Meaning | None:
     ranks, scales = np.zeros(values.shape, dtype=np.int32), np.ones(rows, dtype="<f4")
     for row, one in enumerate(values):
         distinct = np.unique(one)
-        scale = _spacing(distinct[distinct != 0]) if 2 * distinct.size < one.size + 64 else None
+        scale = _spacing(distinct[distinct != 0])
         if scale is None and distinct.any():
             return None
         scales[row] = scale or 1.0
