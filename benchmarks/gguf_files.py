@@ -66,7 +66,8 @@ def arguments() -> argparse.Namespace:
 def tokens(data: Path, work: Path) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the pieces to train on and those to test on."""
     work.mkdir(parents=True, exist_ok=True)
-    text = gzip.open(data / "data" / "tinyshakespeare.txt.gz", "rt").read()
+    with gzip.open(data / "data" / "tinyshakespeare.txt.gz", "rt") as file:
+        text = file.read()
     (work / "text.txt").write_text(text)
     model = work / "tokenizer"
     if not model.with_suffix(".model").exists():
