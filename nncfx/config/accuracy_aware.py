@@ -42,7 +42,7 @@ class AccuracyAwareParams(Section):
     )
     maximal_absolute_accuracy_degradation: float | None = option(
         None,
-        "how far the accuracy may fall, in its own unit",
+        "how far the accuracy may fall, in its own unit: 0.02 of a fraction is 2 of percent",
     )
     maximal_total_epochs: int | None = option(
         None,

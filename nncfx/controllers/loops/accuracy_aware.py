@@ -80,7 +80,8 @@ def train_to_accuracy(
 
     Raises:
         ArgumentError: the algorithms have no level to adapt, or an accuracy is no finite number,
-            or `lr_reduction_factor` is set and the task cannot scale its learning rate.
+            or the budget is all of the accuracy, or `lr_reduction_factor` is set and the task
+            cannot scale its learning rate.
 
     Source: NNCF 2.19, "Accuracy-aware training".
     """
@@ -102,7 +103,7 @@ class _Run:
         self._controller = controller
         self._params = params
         self._task = task
-        self._least = params.least_accuracy(_number(task.dense_accuracy, "dense_accuracy is"))
+        self._least = _least_accuracy(params, _number(task.dense_accuracy, "dense_accuracy is"))
         limit = 10_000
         self._limit = params.maximal_total_epochs or limit
         self._epochs: list[AccuracyAwareEpoch] = []
@@ -207,6 +208,22 @@ class _Run:
             is_within_budget=is_within,
             epochs=tuple(self._epochs),
         )
+
+
+def _least_accuracy(params: AccuracyAwareParams, dense: float) -> float:
+    """Return the accuracy that is still within the budget.
+
+    Raises:
+        ArgumentError: the accuracy is a fraction, and all of it may go.
+    """
+    budget = params.maximal_absolute_accuracy_degradation
+    if budget is not None and 0 < dense <= min(budget, 1):
+        raise ArgumentError(
+            f"maximal_absolute_accuracy_degradation is {budget}, and dense_accuracy is {dense:.4g}"
+            f", a fraction, so every model would do. Write {budget / 100:g} for {budget:g} "
+            "percent of accuracy, or let dense_accuracy and validate be in percent.",
+        )
+    return params.least_accuracy(dense)
 
 
 def _number(found: float, what: str) -> float:

@@ -185,6 +185,23 @@ def test_a_dense_accuracy_that_is_no_number_is_refused() -> None:
         trained(applied(), lambda *_: 1.0, "early_exit", EARLY, dense_accuracy=math.nan)
 
 
+@pytest.mark.parametrize(("budget", "dense"), [(1.0, 1.0), (0.5, 0.25)])
+def test_a_budget_of_all_of_a_fraction_is_refused(budget: float, dense: float) -> None:
+    """One percent, as NNCF's examples write it, let every model do."""
+    params = EARLY | {"maximal_absolute_accuracy_degradation": budget}
+    with pytest.raises(ArgumentError, match=rf"is {budget}, and .*is {dense:g}, a fraction"):
+        trained(applied(), lambda *_: 1.0, "early_exit", params, dense_accuracy=dense)
+
+
+def test_one_percent_of_an_accuracy_in_percent_is_a_budget() -> None:
+    params = EARLY | {"maximal_absolute_accuracy_degradation": 1.0}
+    accuracies = [70.0, 68.9, 69.1]
+    result = trained(
+        applied(), lambda epoch, _: accuracies[epoch], "early_exit", params, dense_accuracy=70.0
+    )
+    assert (result.accuracy, len(result.epochs)) == (69.1, 3)
+
+
 def test_accuracies_in_tensors_are_decided_in_numbers() -> None:
     dense: Any = torch.tensor(0.95)
     result = trained(applied(), lambda *_: 0.9, "early_exit", EARLY, dense_accuracy=dense)
