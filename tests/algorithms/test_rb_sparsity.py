@@ -37,6 +37,25 @@ def test_the_threshold_is_exact_and_its_gradient_is_the_sigmoids() -> None:
     torch.testing.assert_close(scores.grad, torch.tensor(expected))
 
 
+@pytest.mark.parametrize("is_training", [True, False])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_of_16_bits_stay_so_and_scores_learn_in_32(
+    dtype: torch.dtype, is_training: bool
+) -> None:
+    weight = torch.tensor([3.0, -2.0, 1.0], dtype=dtype, requires_grad=True)
+    mask = LearnedMask(weight.detach()).train(is_training)
+    mask.set_active(is_active=True)
+    with torch.no_grad():
+        mask.scores.copy_(torch.tensor([40.0, -40.0, 40.0]))  # noise turns none of them
+    kept = mask(weight)
+    assert (kept.dtype, kept.tolist()) == (dtype, [3, 0, 1])
+    kept.sum().backward()
+    assert weight.grad is not None
+    assert mask.scores.grad is not None
+    assert (weight.grad.dtype, weight.grad.tolist()) == (dtype, [1, 0, 1])
+    assert mask.scores.grad.dtype is torch.float32
+
+
 @pytest.mark.parametrize(("level", "loss"), [(0.05, 1.0), (0.1, 4.0), (0.5, 100.0)])
 def test_the_loss_is_the_squared_distance_in_twentieths(level: float, loss: float) -> None:
     controller = applied()

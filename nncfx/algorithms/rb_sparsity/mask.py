@@ -83,7 +83,7 @@ class _Kept(torch.autograd.Function):
     @override
     def forward(ctx: Any, weight: Tensor, scores: Tensor, noisy: Tensor) -> Tensor:
         # relu's backward keeps what stands where another tensor is above a number
-        kept: Tensor = torch.ops.aten.threshold_backward(weight, noisy, 0)
+        kept: Tensor = torch.ops.aten.threshold_backward(weight, noisy, 0).to(weight.dtype)
         # in the memory of the noisy scores, which nobody else reads; compilers do that themselves
         is_compiled = torch.compiler.is_compiling()
         ctx.save_for_backward(weight, noisy.sigmoid() if is_compiled else noisy.sigmoid_())
@@ -160,7 +160,7 @@ class LearnedMask(nn.Module):
             return kept
         if not self.is_active:
             return weight
-        return weight * threshold(self.scores)
+        return weight * threshold(self.scores).to(weight.dtype)
 
     def removed(self) -> int:
         """Return how many entries go, without noise."""
