@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import torch
 from torch import nn
@@ -11,8 +11,9 @@ from typing_extensions import override
 
 from nncfx.config import AnyConfig
 from nncfx.controllers import CompressionStage, Controller
-from nncfx.errors import ArgumentError, MissingExtraError
+from nncfx.errors import ArgumentError, MissingExtraError, error_text, machine_fault
 from nncfx.integrations.loop_compression import LoopCompression, Tracker, compressed_model
+from nncfx.tracing import run
 from nncfx.training import create_compressed_model
 
 try:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
 __all__ = ["TrainerCompression"]
+
+_Batch: TypeAlias = dict[str, Any]
 
 _SAMPLED: Final = 300
 """Examples that quantizers find their ranges on."""
@@ -44,14 +47,16 @@ class TrainerCompression(TrainerCallback):
         trainer: Made as usual; it has not trained yet.
         config: With algorithms in 'compression'.
         example_inputs: What the model is traced on; by default the inputs of the first training
-            batch, without labels.
+            batch, with labels only where the model does not run without, as encoder-decoder
+            models, which make the decoder's inputs of them.
         tracker: Takes level and loss of compression.
 
     Attributes:
         controller: The handle of the algorithms.
 
     Raises:
-        ArgumentError: the Trainer has an optimizer already, or no model of its own.
+        ArgumentError: the Trainer has an optimizer already, or no model of its own, or there are
+            no example inputs and its model does not run on its batches.
         NNCFXError: as `nncfx.create_compressed_model`.
     """
 
@@ -69,17 +74,18 @@ class TrainerCompression(TrainerCallback):
                 "learn. Make TrainerCompression right after the Trainer, before train(), and "
                 "leave 'optimizers' to the Trainer.",
             )
-        self._labels = frozenset(trainer.label_names or ("labels",))
-        with torch.random.fork_rng():
-            batches = list(_first(self._inputs(trainer), _SAMPLED))
-        self.controller: Controller
-        self._example_inputs = batches[0] if example_inputs is None else example_inputs
         model = trainer.model
         if model is None:
             raise ArgumentError(
                 "The Trainer has no model yet, only model_init. Give it the model itself.",
             )
         model.eval()
+        with torch.random.fork_rng():
+            batches = list(_first(_batches(trainer), _SAMPLED))
+            labels = frozenset(trainer.label_names or ("labels",))
+            batches = _as_taken(model, batches, labels, is_traced=example_inputs is None)
+        self.controller: Controller
+        self._example_inputs = batches[0] if example_inputs is None else example_inputs
         self.controller, _ = create_compressed_model(
             model, config, self._example_inputs, calibration_batches=batches
         )
@@ -153,15 +159,6 @@ class TrainerCompression(TrainerCallback):
         """Tell the tracker the last numbers."""
         self._compression.end(state.global_step)
 
-    def _inputs(self, trainer: Trainer) -> Iterator[dict[str, Any]]:
-        device = trainer.args.device
-        for batch in trainer.get_train_dataloader():
-            yield {
-                name: one.to(device) if isinstance(one, torch.Tensor) else one
-                for name, one in batch.items()
-                if name not in self._labels
-            }
-
     def _with_loss(self, trainer: Trainer, compute: Callable[..., Any]) -> Callable[..., Any]:
         def compute_loss(
             model: nn.Module,
@@ -214,7 +211,51 @@ def _is_scaled(trainer: Trainer, num_items_in_batch: object) -> bool:
     return bool(by_model or trainer.compute_loss_func is not None)
 
 
-def _first(batches: Iterator[dict[str, Any]], examples: int) -> Iterator[dict[str, Any]]:
+def _batches(trainer: Trainer) -> Iterator[_Batch]:
+    device = trainer.args.device
+    for batch in trainer.get_train_dataloader():
+        yield {
+            name: one.to(device) if isinstance(one, torch.Tensor) else one
+            for name, one in batch.items()
+        }
+
+
+def _as_taken(
+    model: nn.Module, batches: list[_Batch], labels: frozenset[str], *, is_traced: bool
+) -> list[_Batch]:
+    """Return `batches` without labels, or with them if the model does not run without.
+
+    Raises:
+        ArgumentError: the first is to be traced, and runs neither way.
+    """
+    bare = [{name: one[name] for name in one if name not in labels} for one in batches]
+    if _fault(model, bare[0]) is None:
+        return bare
+    fault = _fault(model, batches[0])
+    if fault is None:
+        return batches
+    if is_traced:
+        raise ArgumentError(
+            f"{type(model).__name__} runs on the first training batch neither without its labels "
+            f"nor with them: {error_text(fault)}. The batch holds {', '.join(batches[0])}. Pass "
+            "example_inputs=, a mapping of what its forward takes.",
+        ) from fault
+    return bare
+
+
+def _fault(model: nn.Module, batch: _Batch) -> Exception | None:
+    """Return the error in which the model ends on a batch, None if it runs."""
+    try:
+        with torch.no_grad():
+            run(model, batch)
+    except Exception as error:
+        if machine_fault(error) is not None:
+            raise
+        return error
+    return None
+
+
+def _first(batches: Iterator[_Batch], examples: int) -> Iterator[_Batch]:
     """Yield batches until so many examples have come."""
     seen = 0
     for batch in batches:

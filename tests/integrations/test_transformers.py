@@ -149,3 +149,42 @@ def test_the_last_checkpoint_is_a_whole_one(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-12").mkdir()
     (tmp_path / "checkpoint-12" / "trainer_state.json").write_text('{"torn')
     assert compression.last_checkpoint() == str(tmp_path / "checkpoint-10")
+
+
+def encoder_decoder_trainer(folder: Path) -> "transformers.Trainer":
+    """Its batches hold input_ids and labels, of which T5 makes the decoder's inputs."""
+    torch.manual_seed(0)
+    config = transformers.T5Config(
+        vocab_size=50, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2,
+        decoder_start_token_id=0,
+    )  # fmt: skip
+    ids = torch.randint(1, 50, (32, 8), generator=torch.Generator().manual_seed(0))
+    arguments = transformers.Seq2SeqTrainingArguments(
+        str(folder), num_train_epochs=1, per_device_train_batch_size=16, use_cpu=True,
+        report_to=[], disable_tqdm=True, save_strategy="no", dataloader_pin_memory=False,
+    )  # fmt: skip
+    return transformers.Seq2SeqTrainer(
+        model=transformers.T5ForConditionalGeneration(config),
+        args=arguments,
+        train_dataset=[{"input_ids": one, "labels": one} for one in ids],
+    )
+
+
+@pytest.mark.parametrize("example_inputs", [None, {"input_ids": 2, "decoder_input_ids": 2}])
+def test_an_encoder_decoder_is_calibrated_with_its_labels(
+    tmp_path: Path, example_inputs: dict[str, int] | None
+) -> None:
+    made = encoder_decoder_trainer(tmp_path)
+    inputs = example_inputs and {name: torch.ones(2, 8).long() for name in example_inputs}
+    config = {"compression": {"algorithm": "quantization"}}
+    compression = TrainerCompression(made, config, example_inputs=inputs)
+    made.train()
+    assert len(compression.controller.model.nncf.hooks) > 0
+    compression.compressed()
+
+
+def test_a_model_that_runs_on_no_batch_is_told_of_its_example_inputs(tmp_path: Path) -> None:
+    made = trainer(tmp_path)
+    made.train_dataset = [{"labels": one["labels"]} for one in examples()]
+    with pytest.raises(ArgumentError, match=r"The batch holds labels\. Pass example_inputs="):
+        TrainerCompression(made, {"compression": ALL})
