@@ -90,7 +90,8 @@ def build_evidence(
     one = one_example(inputs.example_inputs)
     layers = layer_rows(dense, chosen.model, one, timer.layer_times(chosen.model))
     names = [row.module for row in layers]
-    weights = weight_facts(names, chosen.compressed, dense, inputs.example_inputs)
+    models = chosen.compressed, chosen.model
+    weights = weight_facts(names, models, dense, inputs.example_inputs)
     errors = [] if chosen.thinning is None else [chosen.thinning.max_error]
     if earlier is not None and earlier.max_thinning_error is not None:
         errors.append(earlier.max_thinning_error)

@@ -43,24 +43,32 @@ def operation_facts(graph: NNCFGraph) -> tuple[OperationFacts, ...]:
 
 def weight_facts(
     names: Iterable[str],
-    compressed: nn.Module,
+    models: tuple[nn.Module, nn.Module],
     dense: nn.Module,
     example_inputs: ExampleInputs,
 ) -> tuple[WeightFacts, ...]:
     """Return what the weights of the layers `names` are.
 
     Args:
-        names: Dotted names of layers, in the order of the result; those that `compressed` lacks
-            are left out.
-        compressed: Masked, not thinned, in the compressed number format.
+        names: Dotted names of layers, in the order of the result; those that a model of `models`
+            lacks are left out.
+        models: The compressed model twice: masked, not thinned, in the compressed number format,
+            and as it runs, whose values are counted.
         dense: What came in; it is copied. A layer of another shape there has no `output_change`.
         example_inputs: Of `dense`.
     """
-    weights = dict(compressed.named_parameters(remove_duplicate=False))
-    found = {name: weights[f"{name}.weight"] for name in names if f"{name}.weight" in weights}
+    masked, running = (dict(one.named_parameters(remove_duplicate=False)) for one in models)
+    found = {
+        name: masked[f"{name}.weight"]
+        for name in names
+        if f"{name}.weight" in masked and f"{name}.weight" in running
+    }
     changes = _output_changes(found, dense, example_inputs)
     return tuple(
-        replace(_facts(name, weight.detach()), output_change=changes.get(name))
+        replace(
+            _facts(name, running[f"{name}.weight"].detach(), weight.dtype),
+            output_change=changes.get(name),
+        )
         for name, weight in found.items()
     )
 
@@ -76,14 +84,19 @@ def with_earlier_changes(
     )
 
 
-def _facts(name: str, weight: Tensor) -> WeightFacts:
-    form, bits = _FORMS.get(weight.dtype, (str(weight.dtype).removeprefix("torch."), 32))
+def _facts(name: str, weight: Tensor, dtype: torch.dtype) -> WeightFacts:
+    form, bits = _FORMS.get(dtype, (str(dtype).removeprefix("torch."), 32))
     values = weight.float().flatten()
     values = values[values.isfinite() & (values != 0)].cpu()
     distinct = torch.unique(values)
-    if 0 < len(distinct) <= _CODEBOOK < values.numel():
-        bits = max(1, math.ceil(math.log2(len(distinct) + 1)))  # zero is a value, too
-        form = f"{bits}-bit codebook"
+    code = max(1, math.ceil(math.log2(len(distinct) + 1)))  # zero is a value, too
+    # a codebook is one where codes and values are smaller than the numbers themselves
+    has_codebook = (
+        0 < len(distinct) <= _CODEBOOK
+        and values.numel() * code + len(distinct) * bits < values.numel() * bits
+    )
+    if has_codebook:
+        form, bits = f"{code}-bit codebook", code
     low, high = (values.min().item(), values.max().item()) if values.numel() else (0.0, 0.0)
     counts = torch.histc(values, _BINS, low, high) if high > low else values.new_zeros(0)
     return WeightFacts(
@@ -94,7 +107,7 @@ def _facts(name: str, weight: Tensor) -> WeightFacts:
         low=low,
         high=high,
         counts=tuple(int(one) for one in counts.tolist()),
-        values=tuple(distinct.tolist()) if len(distinct) <= _FEW < values.numel() else (),
+        values=tuple(distinct.tolist()) if has_codebook and len(distinct) <= _FEW else (),
     )
 
 
