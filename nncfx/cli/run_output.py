@@ -134,14 +134,23 @@ def show_outcome(outcome: "Outcome") -> None:
         change = _change(facts["speed_up"]) if is_clear else "no clear change"
         dense, exported = times["dense"], times["exported"]
         lines.append(
-            f"{'its time':12} {dense:.3g} ms -> {exported:.3g} ms in {facts['runtime']}, turn by "
-            f"turn {change}"
+            f"{'its time':12} {dense:.3g} ms -> {exported:.3g} ms in {facts['runtime']}"
+            f"{_call(facts)}, turn by turn {change}"
         )
     lines += _judged_file(facts)
     if not facts.get("file_is_inside", True):
         lines.append("OUTSIDE of the budget: the file, after its export")
     lines += [f"{name:12} {path}" for name, path in outcome.files.items()]
     sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _call(facts: Mapping[str, Any]) -> str:
+    """Return what the latencies are of; "" in results of before, which do not say."""
+    if "latency_batch" not in facts:
+        return ""
+    from nncfx.runtimes import call_words
+
+    return f" ({call_words(facts['latency_batch'], facts['latency_threads'])})"
 
 
 def _judged_file(facts: Mapping[str, Any]) -> list[str]:

@@ -17,6 +17,8 @@ class ExportedFile:
         dense_metric: Of the dense model's.
         latency_ms: Median time of one call, in milliseconds.
         dense_latency_ms: Of the dense model's.
+        batch: Examples of one such call.
+        threads: CPU threads that it may use; None where the runtime chose, too.
         speed_up: The dense model's time over the file's: the median over turns in which both were
             timed, which differs from the ratio of both medians where the machine was busy.
         is_clear: Whether the speed-up is more than chance.
@@ -30,6 +32,8 @@ class ExportedFile:
     dense_metric: float | None = None
     latency_ms: float | None = None
     dense_latency_ms: float | None = None
+    batch: int | None = None
+    threads: int | None = None
     speed_up: float | None = None
     is_clear: bool | None = None
     is_inside: bool | None = None

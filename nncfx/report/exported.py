@@ -12,6 +12,7 @@ from nncfx.report.format import (
     titled,
 )
 from nncfx.report.tables import ABSENT, SummaryRow, change_text
+from nncfx.runtimes import call_words
 
 __all__ = ["exported_table"]
 
@@ -31,8 +32,10 @@ def _rows(file: ExportedFile, metric: str) -> Iterator[SummaryRow]:
     yield _row("ONNX file", *sizes, bytes_text, change_text(*sizes, ("smaller", "larger")))
     if file.latency_ms is not None and file.speed_up is not None:
         change = change_text(file.speed_up, 1.0, ("faster", "slower"))
+        # results of before do not say of which call
+        call = "" if file.batch is None else f", {call_words(file.batch, file.threads)}"
         yield _row(
-            f"Latency, median, {file.runtime}; change turn by turn",
+            f"Latency, median, {file.runtime}{call}; change turn by turn",
             file.dense_latency_ms,
             file.latency_ms,
             milliseconds_text,

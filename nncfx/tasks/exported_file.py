@@ -42,6 +42,8 @@ def with_export(evidence: Evidence, facts: Mapping[str, Any], file: Path) -> Evi
         dense_metric=facts.get("dense_file_metric"),
         latency_ms=times.get("exported"),
         dense_latency_ms=times.get("dense"),
+        batch=facts.get("latency_batch"),
+        threads=facts.get("latency_threads"),
         speed_up=facts.get("speed_up"),
         is_clear=facts.get("is_clear"),
         is_inside=facts.get("file_is_inside"),
@@ -124,6 +126,7 @@ def _timed(
                 lost = facts["dense_file_metric"] - facts["exported_metric"]
                 facts["file_is_inside"] = is_within(lost, search.eps)
     facts["latency_ms"] = {name: one.median_ms for name, one in times.items()}
+    facts |= {"latency_batch": times["dense"].examples, "latency_threads": times["dense"].threads}
     outcome = verdict(times["dense"], times["exported"])
     facts |= {"speed_up": outcome.speed_up, "is_clear": outcome.winner is not None}
     return facts

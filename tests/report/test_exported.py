@@ -16,6 +16,8 @@ FILE = ExportedFile(
     dense_metric=0.8,
     latency_ms=2.0,
     dense_latency_ms=4.0,
+    batch=64,
+    threads=1,
     speed_up=1.5,
     is_clear=True,
     is_inside=True,
@@ -34,6 +36,15 @@ def test_metric_bytes_and_time_stand_beside_the_dense_file(given: ModuleType) ->
     assert size == ("4.00 kB", "1.00 kB", "4.00\N{MULTIPLICATION SIGN} smaller")
     # turn by turn, not the ratio of both medians, which is 2
     assert time == ("4.00 ms", "2.00 ms", "1.50\N{MULTIPLICATION SIGN} faster")
+
+
+def test_a_latency_names_its_call_where_that_is_known(given: ModuleType) -> None:
+    def name(file: ExportedFile) -> str:
+        return exported_table(dataclasses.replace(given.EVIDENCE, exported=file))[2].name
+
+    assert name(FILE) == "Latency, median, onnxruntime, batch 64, 1 thread; change turn by turn"
+    before = dataclasses.replace(FILE, batch=None, threads=None)
+    assert name(before) == "Latency, median, onnxruntime; change turn by turn"
 
 
 def test_a_slower_file_and_one_within_chance_are_told(given: ModuleType) -> None:

@@ -33,7 +33,13 @@ def test_a_session_that_a_claim_needs_stands_beside_the_claim(
     result = run_task(read_task(path), out)
     show_outcome(result)
     facts = json.loads((out / "result.json").read_text())
+    examples = len(read_task(path).example_inputs)
     assert ("file_session" in facts) is is_told
+    assert (facts["latency_batch"], facts["latency_threads"]) == (examples, None)
     notes = " ".join(Evidence.read(out / "evidence.json").notes)
-    for said in (capsys.readouterr().out, notes, (out / "report.html").read_text()):
+    printed = capsys.readouterr().out
+    call = f"batch {examples}, threads as the runtime chose"
+    assert f" in onnxruntime ({call}), turn by turn " in printed
+    assert f"onnxruntime, {call}; change" in (out / "report.html").read_text()
+    for said in (printed, notes, (out / "report.html").read_text()):
         assert (SETTING in said) is is_told
