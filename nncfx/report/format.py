@@ -19,6 +19,7 @@ __all__ = [
     "quantity_text",
     "ratio_text",
     "seconds_text",
+    "shortened",
     "significant_text",
     "titled",
 ]
@@ -195,3 +196,20 @@ def titled(text: str) -> str:
 
 def _signed(value: float, size: str) -> str:
     return f"{MINUS}{size}" if value < 0 else size
+
+
+def shortened(title: str, most: int) -> str:
+    """Return the title of an axis, "name (unit)", in `most` characters; the name goes first.
+
+    >>> shortened("accuracy (%)", 12), shortened("mean_accuracy (%)", 12)
+    ('accuracy (%)', 'mean_ac… (%)')
+    >>> shortened("energy (picojoule/inference)", 20)
+    'energy (picojoule/i…'
+    """
+    name, bracket, unit = title.partition(" (")
+    unit = _cut(bracket + unit, most - most // 3)
+    return _cut(name, most - len(unit)) + unit
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}"

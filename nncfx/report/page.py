@@ -10,7 +10,7 @@ from nncfx.report.chart import study_charts
 from nncfx.report.claims import checks, headline, warning
 from nncfx.report.downloads import artefacts, downloads
 from nncfx.report.exported import exported_table
-from nncfx.report.format import moment_text, titled
+from nncfx.report.format import moment_text, shortened, titled
 from nncfx.report.network import histograms, network_tree
 from nncfx.report.pareto import scatters
 from nncfx.report.tables import layer_table, summary_table, trial_table
@@ -86,7 +86,9 @@ def environment() -> "jinja2.Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(titled=titled, moment=moment_text, word=_word(markupsafe.Markup))
+    found.filters.update(
+        titled=titled, moment=moment_text, shortened=shortened, word=_word(markupsafe.Markup)
+    )
     return found
 
 

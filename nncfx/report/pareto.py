@@ -100,7 +100,7 @@ _COSTS = (
     ),
     _Cost(
         key="bytes",
-        title="footprint",
+        title="footprint (bytes)",
         of_model=lambda model: model.footprint_bytes or None,
         of_sample=lambda _, sample, __: sample.footprint_bytes,
         text=bytes_text,

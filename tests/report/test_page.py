@@ -183,3 +183,17 @@ def test_a_run_that_has_not_ended_is_a_page(given: ModuleType) -> None:
     )
     assert "Not ended: running, trial 3 of at most 8" in page
     assert "Not ended" not in render_report(given.EVIDENCE)
+
+
+def test_a_long_name_keeps_its_unit_on_the_axis_and_is_whole_where_one_points(
+    given: ModuleType,
+) -> None:
+    study = dataclasses.replace(
+        given.STUDY,
+        objective_name="energy_of_all_layers_in_the_whole_network",
+        objective_unit="picojoule/inference",
+    )
+    page = render_report(dataclasses.replace(given.EVIDENCE, studies=(study,)))
+    whole = "energy_of_all_layers_in_the_whole_network (picojoule/inference)"
+    # 36 characters, of which the unit takes 22
+    assert f"<title>{whole}</title>energy_of_all… (picojoule/inference)</text>" in page

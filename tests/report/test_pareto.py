@@ -49,3 +49,8 @@ def test_costs_far_apart_stand_by_their_logarithm(given: ModuleType) -> None:
     points = scatters(dataclasses.replace(given.EVIDENCE, studies=(study,)))[-1].points
     trials = [one for one in points if one.shape != "dense"]
     assert trials[1].x - trials[0].x == trials[2].x - trials[1].x > 50
+
+
+def test_each_cost_names_its_unit(given: ModuleType) -> None:
+    titles = [chart.x_title for chart in scatters(given.EVIDENCE)]
+    assert titles == ["latency (ms)", "footprint (bytes)", "MACs"]
