@@ -93,6 +93,8 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
         _need_no_data(config)
     batches = None if calibration_batches is None else _Reread(calibration_batches)
     with (
+        # what is made in the inference mode of a caller could not be trained
+        torch.inference_mode(mode=False),
         gathered(model),
         _wrapped(model, config, (example_inputs, further_inputs)) as network,
     ):

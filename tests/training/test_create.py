@@ -422,3 +422,17 @@ def test_a_model_with_layers_of_no_width_is_quantized_all_ways() -> None:
     ):
         error = (quantized(inputs) - model(inputs)).norm() / model(inputs).norm()
         assert 0 < float(error.detach()) < 0.2
+
+
+@pytest.mark.parametrize("algorithm", ["magnitude_sparsity", "quantization"])
+def test_what_is_made_in_inference_mode_trains_as_ever(algorithm: str) -> None:
+    inputs = torch.ones(2, 4)
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    with torch.inference_mode():
+        controller, _ = create_compressed_model(
+            model, {"compression": {"algorithm": algorithm}}, inputs, calibration_batches=[inputs]
+        )
+    controller.scheduler.epoch_step()
+    controller.scheduler.step()
+    model(inputs).sum().backward()
+    assert all(one.grad is not None for one in model.parameters())
