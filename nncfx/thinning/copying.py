@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from nncfx.tracing.calls.model_copy import keep_class_names
 from nncfx.tracing.calls.module_walk import all_modules
 from nncfx.tracing.calls.tensors import tensors_in
 
@@ -105,12 +106,16 @@ def _other(value: Any, memo: dict[int, Any]) -> Any:
     if kind is torch.Tensor and _is_number(value):
         return _number(value, memo)
     # a class that copies itself does so with all the modules in it
-    parts = all_modules(value) if isinstance(value, nn.Module) else ()
+    is_module = isinstance(value, nn.Module)
+    parts = all_modules(value) if is_module else ()
     for tensor in tensors_in([value, *(vars(module) for _, module in parts)]):
         # deepcopy refuses those that were computed
         if not tensor.is_leaf and id(tensor) not in memo:
             memo[id(tensor)] = tensor.detach().clone()
-    return copy.deepcopy(value, memo)
+    made = copy.deepcopy(value, memo)
+    if is_module:
+        keep_class_names(value, memo)
+    return made
 
 
 def _is_number(value: torch.Tensor) -> bool:

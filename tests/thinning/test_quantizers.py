@@ -159,3 +159,12 @@ def test_quantizers_go_back_into_graphs_of_modules_whose_code_holds_a_width(
     kept = nncfx.thin(model, form="class")
     assert kept.model.q.out_features == 32
     assert "form='auto'" in kept.fixed["q"]
+
+
+def test_a_quantized_module_of_torch_fx_is_thinned() -> None:
+    traced = torch.fx.symbolic_trace(Residual().eval())
+    config = {"compression": [PRUNING, {"algorithm": "quantization"}]}
+    model = nncfx.create_compressed_model(traced, config, X[:1], calibration_batches=[X])[1]
+    thinned = nncfx.thin(model.eval(), X[:1]).model
+    assert thinned.get_parameter("inner.weight").shape == (12, 8, 3, 3)
+    assert type(thinned).__name__ == "Residual"

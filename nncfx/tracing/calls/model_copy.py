@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from torch import nn
+from torch import fx, nn
 
 from nncfx.errors import ArgumentError
 from nncfx.storage.models.sharded_models import gathered, has_shards
@@ -17,7 +17,7 @@ from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.module_walk import all_modules
 from nncfx.tracing.calls.tensors import tensors_in
 
-__all__ = ["copy_of", "own_model", "whole_model"]
+__all__ = ["copy_of", "keep_class_names", "own_model", "whole_model"]
 
 _ModuleT = TypeVar("_ModuleT", bound=nn.Module)
 _NOTHING: Final[Mapping[int, Any]] = MappingProxyType({})
@@ -55,7 +55,24 @@ def _copied(model: _ModuleT, memo: dict[int, Any]) -> _ModuleT:
         for tensor in tensors_in(vars(module)):
             if not tensor.is_leaf and id(tensor) not in memo:
                 memo[id(tensor)] = tensor.detach().clone()
-    return copy.deepcopy(model, memo)
+    made = copy.deepcopy(model, memo)
+    keep_class_names(model, memo)
+    return made
+
+
+def keep_class_names(model: nn.Module, memo: Mapping[int, Any]) -> None:
+    """Let copies of modules of torch.fx be of classes of the same names.
+
+    Each has a class of its own, whose name torch does not copy and addresses are made of.
+
+    Args:
+        model: what was copied.
+        memo: `id` of an object to its copy.
+    """
+    for _, module in all_modules(model):
+        made = memo.get(id(module))
+        if isinstance(module, fx.GraphModule) and isinstance(made, fx.GraphModule):
+            type(made).__name__ = type(module).__name__
 
 
 def whole_model(model: nn.Module) -> nn.Module:

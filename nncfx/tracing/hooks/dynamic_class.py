@@ -21,6 +21,7 @@ from nncfx.storage.models.whole_models import (
     is_sharded,
     sharding_mend,
 )
+from nncfx.tracing.calls.model_copy import keep_class_names
 from nncfx.tracing.hooks.activation_hooks import planned_forward
 from nncfx.tracing.hooks.boundary_hooks import Around, direct_forward
 from nncfx.tracing.hooks.call_hooks import telling_calls
@@ -290,6 +291,7 @@ def _copied_as_original(module: HookedModule, memo: dict[int, Any]) -> nn.Module
     spec = spec_of(module)
     with _as_original(module):
         copied: nn.Module = getattr(module, _DEEPCOPY)(memo)
+        keep_class_names(module, memo)
     ours = {name: value for name, value in vars(module).items() if name.startswith(_OURS)}
     vars(copied).update(copy.deepcopy(ours, memo))
     change_class(copied, replace(spec, original=type(copied)))

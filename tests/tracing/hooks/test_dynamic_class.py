@@ -16,7 +16,8 @@ from typing_extensions import override
 
 import nncfx
 from nncfx.errors import TracingError
-from nncfx.network import NNCFNetwork
+from nncfx.network import NNCFNetwork, unwrap
+from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.hooks.dynamic_class import (
     ClassSpec,
     HookedModule,
@@ -269,3 +270,11 @@ def test_a_pickle_of_before_a_class_could_take_arguments_loads() -> None:
     function, (parts, args), *_ = model[0].__reduce_ex__(2)
     assert args == ()
     assert type(function(parts)) is type(model[0])
+
+
+def test_a_copy_of_a_graph_module_has_a_class_of_the_same_name() -> None:
+    """Addresses begin with it, and torch calls every copy a GraphModule."""
+    model = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2)))
+    wrapped = nncfx.wrap(model, torch.ones(1, 2))
+    for copied in (copy.deepcopy(wrapped), copy_of(wrapped), copy_of(unwrap(wrapped))):
+        assert type(copied).__name__ == "Sequential"
