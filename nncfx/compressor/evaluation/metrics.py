@@ -133,9 +133,17 @@ def finite_metric(
     """Return the metric of `model`, the one that is called `which`.
 
     Raises:
-        ArgumentError: as `metric_value`, or the metric is not finite.
+        ArgumentError: as `metric_value`, or the metric is not finite, or left other weights.
     """
+    before = {name: one.detach().clone() for name, one in model.named_parameters()}
     value = metric_value(metric, model, loader)
+    for name, one in model.named_parameters():
+        if name in before and not torch.equal(before[name], one):
+            raise ArgumentError(
+                f"The metric '{metric_name(metric)}' changed the values of '{name}', so that no "
+                "two of its numbers are of one model. A metric judges the model and changes "
+                "nothing: let it change a copy.",
+            )
     if not math.isfinite(value):
         raise ArgumentError(
             f"The metric '{metric_name(metric)}' of the {which} model is {value}, and no loss can "

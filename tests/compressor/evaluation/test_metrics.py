@@ -115,3 +115,22 @@ def test_a_metric_that_leaves_weights_in_another_type_is_named() -> None:
 
     with pytest.raises(ArgumentError, match=r"'halves' left 'weight' in torch\.float16"):
         metric_value(halves, nn.Linear(2, 2), [])
+
+
+def test_a_metric_that_changes_weights_is_named_and_one_that_puts_them_back_is_not() -> None:
+    def change(model: nn.Module, by: float) -> None:
+        with torch.no_grad():
+            model.get_parameter("weight").mul_(by)
+
+    def clips(model: nn.Module, _: object) -> float:
+        change(model, 0.5)
+        return 0.5
+
+    def swaps(model: nn.Module, _: object) -> float:
+        change(model, 0.5)
+        change(model, 2.0)
+        return 0.5
+
+    with pytest.raises(ArgumentError, match="'clips' changed the values of 'weight'"):
+        finite_metric(clips, nn.Linear(2, 2), [], "dense")
+    assert finite_metric(swaps, nn.Linear(2, 2), [], "dense") == 0.5
