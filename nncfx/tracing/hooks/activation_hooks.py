@@ -201,8 +201,9 @@ def planned_forward(own: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(own)
     def forward(*args: Any, **kwargs: Any) -> Any:
-        plan: CallPlan = args[0].__dict__[CALLS]
-        return plan.call(own, args, kwargs)
+        # none in a copy without hooks whose instance keeps a forward that is made of this one
+        plan: CallPlan | None = args[0].__dict__.get(CALLS)
+        return own(*args, **kwargs) if plan is None else plan.call(own, args, kwargs)
 
     return forward
 

@@ -26,7 +26,8 @@ def telling_calls(own: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(own)
     def forward(*args: Any, **kwargs: Any) -> Any:
-        hooks: tuple[CallHook, ...] = args[0].__dict__[CALL_HOOKS]
+        # none in a copy without hooks whose instance keeps a forward that is made of this one
+        hooks: tuple[CallHook, ...] = args[0].__dict__.get(CALL_HOOKS, ())
         for hook in hooks:
             hook.before_call(args[1:], kwargs)
         return own(*args, **kwargs)

@@ -1,6 +1,7 @@
 """Hooks that are told of each call of the model they stand in."""
 
 import copy
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from typing_extensions import override
 from nncfx.network import NNCFNetwork, unwrap, wrap
 from nncfx.tracing import Insertion, PostSite
 from nncfx.tracing.hooks.call_hooks import CallHook
+from nncfx.tracing.hooks.installation import unhooked
 
 X = torch.ones(1, 2)
 
@@ -73,3 +75,19 @@ def test_a_removed_hook_is_told_of_nothing() -> None:
     plain(X)
     assert not hook.told
     assert not any(name.startswith("_nncf") for name in vars(plain))
+
+
+def test_a_copy_without_hooks_keeps_a_forward_that_was_made_of_the_hooked_one() -> None:
+    """As accelerate sets one on the instance, for mixed precision."""
+    model, hook = noted()
+    inner = type(model).forward
+
+    def half(own: NNCFNetwork, x: Tensor) -> Tensor:
+        halved: Tensor = inner(own, x) / 2
+        return halved
+
+    vars(model)["forward"] = types.MethodType(half, model)
+    plain = unhooked(model)
+    assert "forward" in vars(plain)
+    assert torch.equal(plain(X), model(X))
+    assert hook.told == [(X, {})]
