@@ -208,3 +208,10 @@ def test_logits_of_another_shape_are_refused_for_softmax() -> None:
     model.train()(torch.ones(1, 1, 2, 2))
     with pytest.raises(CompressionError, match=r"has the shape \(1, 1, 2, 2\). Use type 'mse'"):
         controller.loss()
+
+
+def test_a_forward_on_the_instance_which_hides_calls_is_refused() -> None:
+    model = nn.Linear(3, 2)
+    vars(model)["forward"] = model.forward
+    with pytest.raises(CompressionError, match="a forward of its own set on the instance"):
+        applied(model, torch.ones(1, 3))

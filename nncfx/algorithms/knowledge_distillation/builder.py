@@ -32,6 +32,12 @@ class KnowledgeDistillationBuilder(Builder[KnowledgeDistillationConfig]):
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
+        if "forward" in vars(model):
+            raise CompressionError(
+                f"This {type(model).__name__} has a forward of its own set on the instance, which "
+                "hides its calls, so that knowledge_distillation would have no teacher's answers "
+                "to them. Define it in a subclass, or set it after create_compressed_model.",
+            )
         outputs = list(_output_sites(model.nncf.graph).values())
         if not outputs:
             raise CompressionError(
