@@ -60,11 +60,11 @@ def divided(
 
     Args:
         valloader: All validation batches, iterable again and again.
-        testloader: Batches that judge.
+        testloader: Batches that judge. Those that are `valloader` itself are not held out.
         share: Of the batches of `valloader` that judge, in [0, 1).
         least: How many examples each part must have; with fewer, nothing is divided.
     """
-    if testloader is not None:
+    if testloader is not None and testloader is not valloader:
         return Validation(
             chooses=valloader,
             judges=testloader,
@@ -73,7 +73,9 @@ def divided(
             note="",
             header={},
         )
-    parts = _parts(valloader, share) if share > 0 else "held_out is 0"
+    parts: _Parts | str = "testloader is valloader"
+    if testloader is None:
+        parts = _parts(valloader, share) if share > 0 else "held_out is 0"
     if not isinstance(parts, str):
         parts = _large_enough(parts, least)
     if not isinstance(parts, str):

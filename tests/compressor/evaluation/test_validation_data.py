@@ -111,3 +111,10 @@ def test_nothing_is_held_out_where_nothing_is_asked_for() -> None:
     found = divided([(ROWS, ROWS)] * 4, None, 0.0, least=1)
     assert not found.held_out
     assert "held_out is 0" in found.note
+
+
+def test_a_testloader_that_chooses_too_is_not_held_out_and_this_is_said() -> None:
+    batches = [(ROWS, ROWS)] * 4
+    found = divided(batches, batches, 0.5, least=1)
+    assert (found.chooses, found.judges, found.held_out) == (batches, batches, False)
+    assert "chose it, since testloader is valloader; what it loses is told too low" in found.note
