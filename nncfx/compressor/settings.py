@@ -49,7 +49,8 @@ class CompressorSettings:
             where there is no `testloader`: with 0.5 every second batch (`divided` of
             `nncfx.compressor.evaluation.validation_data`). A winner whose loss on them is beyond
             the budget gives way to the best trial that is safer. 0: nothing is held out.
-        metric: What the budget is counted in; higher is better. Accuracy by default.
+        metric: What the budget is counted in; higher is better. Accuracy by default, which takes a
+            score for each class.
         eps: The budget: how far the metric may fall below the dense model's, at least 0.
         warm_start: Whether recovery begins with the weights of the nearest finished trial of a
             lower level, instead of the dense model's: the same training gets further, and trials

@@ -28,8 +28,8 @@ def accuracy(model: torch.nn.Module, loader: Iterable[Any]) -> float:
     """Return the fraction of targets that `model` classifies right (top-1), in [0, 1].
 
     The model is put into eval mode for the count and back afterwards. Outputs are scores of
-    shape `n x classes` and targets class numbers of shape `n`; or, with a class for every
-    position, `n x classes x ...` and `n x ...`.
+    shape `n x classes`, of two classes at least, and targets class numbers of shape `n`; or, with
+    a class for every position, `n x classes x ...` and `n x ...`.
 
     Raises:
         ArgumentError: the loader is empty, or the outputs are no scores of the targets.
@@ -165,4 +165,10 @@ def _check_scores(scores: object, targets: object) -> None:
         raise ArgumentError(
             f"Accuracy needs scores of shape n x classes and n class numbers, and the shapes are "
             f"{tuple(scores.shape)} and {tuple(targets.shape)}. {advice}",
+        )
+    if scores.shape[1] == 1:
+        raise ArgumentError(
+            f"Accuracy needs a score for each class, and the output of shape "
+            f"{tuple(scores.shape)} has one: from where on it means class 1 depends on whether it "
+            f"is a logit or a probability. {advice}",
         )

@@ -59,6 +59,14 @@ def test_what_are_no_class_scores_is_refused_with_both_shapes(
         accuracy(IDENTITY, [(scores, targets)])
 
 
+@pytest.mark.parametrize("positions", [(), (2, 2)])
+def test_one_score_for_two_classes_is_refused(positions: tuple[int, ...]) -> None:
+    """Its class is 0 by argmax, whatever the model says, so that any model kept the budget."""
+    logits = torch.ones(4, 1, *positions)
+    with pytest.raises(ArgumentError, match=r"a score for each class.*\(4, 1.*metric=lambda"):
+        accuracy(IDENTITY, [(logits, torch.ones(4, *positions))])
+
+
 def test_an_output_that_is_no_tensor_is_refused() -> None:
     class Wrapping(nn.Module):
         def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
