@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import torch
 
@@ -14,6 +14,7 @@ from nncfx.tracing.calls.devices import device_of, on_device
 __all__ = [
     "Metric",
     "accuracy",
+    "counted",
     "finite_metric",
     "metric_name",
     "metric_value",
@@ -23,26 +24,30 @@ __all__ = [
 Metric: TypeAlias = Callable[[torch.nn.Module, Iterable[Any]], float]
 """From a model and an iterable of `(inputs, targets)` to a number; higher is better."""
 
+# what torch's cross-entropy leaves out of the mean: padding, and pixels of no class
+_IGNORED: Final = -100
+
 
 def accuracy(model: torch.nn.Module, loader: Iterable[Any]) -> float:
     """Return the fraction of targets that `model` classifies right (top-1), in [0, 1].
 
     The model is put into eval mode for the count and back afterwards. Outputs are scores of
     shape `n x classes`, of two classes at least, and targets class numbers of shape `n`; or, with
-    a class for every position, `n x classes x ...` and `n x ...`.
+    a class for every position, `n x classes x ...` and `n x ...`. Targets of -100, which torch's
+    cross-entropy ignores, are left out.
 
     Raises:
-        ArgumentError: the loader is empty, or the outputs are no scores of the targets.
+        ArgumentError: the loader gives no target that counts, the outputs are no scores of the
+            targets, or a target is no class.
     """
     right, total = 0, 0
     for batch in loader:
-        answers = right_answers(model, batch)
-        right += int(answers.sum())
-        total += answers.numel()
+        right += int(right_answers(model, batch).sum())
+        total += int(counted(batch[1]).sum())
     if total == 0:
         raise ArgumentError(
-            "The loader gave no example, so there is no accuracy. A generator is used up after "
-            "one pass: pass a list or a DataLoader.",
+            f"The loader gave no target that counts, as {_IGNORED} does not, so there is no "
+            "accuracy. A generator is used up after one pass: pass a list or a DataLoader.",
         )
     return right / total
 
@@ -51,7 +56,7 @@ def right_answers(model: torch.nn.Module, batch: tuple[Any, Any]) -> torch.Tenso
     """Return which targets of a batch `model` classifies right, bool, on the CPU; as `accuracy`.
 
     Raises:
-        ArgumentError: the outputs are no scores of the targets.
+        ArgumentError: the outputs are no scores of the targets, or a target is no class.
     """
     inputs, targets = batch
     device = device_of(model)
@@ -65,6 +70,11 @@ def right_answers(model: torch.nn.Module, batch: tuple[Any, Any]) -> torch.Tenso
             return answers.cpu()
     finally:
         model.train(was_training)
+
+
+def counted(targets: torch.Tensor) -> torch.Tensor:
+    """Return which targets count, bool, on the CPU: a loss leaves out those of -100."""
+    return (targets != _IGNORED).cpu()
 
 
 def metric_name(metric: Metric) -> str:
@@ -171,4 +181,13 @@ def _check_scores(scores: object, targets: object) -> None:
             f"Accuracy needs a score for each class, and the output of shape "
             f"{tuple(scores.shape)} has one: from where on it means class 1 depends on whether it "
             f"is a logit or a probability. {advice}",
+        )
+    numbers = targets.long()
+    is_class = (numbers == targets) & (numbers >= 0) & (numbers < scores.shape[1])
+    others = targets[~is_class & (targets != _IGNORED)]
+    if others.numel():
+        raise ArgumentError(
+            f"Accuracy needs targets of 0 to {scores.shape[1] - 1}, one for each class of the "
+            f"output, and {_IGNORED} where none counts; one is {others[0].item()}. Number the "
+            f"classes from 0, and write {_IGNORED} for what the loss ignores. {advice}",
         )

@@ -9,7 +9,13 @@ import torch
 from torch import nn
 
 from nncfx.compressor.evaluation.examples import batch_size
-from nncfx.compressor.evaluation.metrics import Metric, accuracy, metric_value, right_answers
+from nncfx.compressor.evaluation.metrics import (
+    Metric,
+    accuracy,
+    counted,
+    metric_value,
+    right_answers,
+)
 from nncfx.errors import ArgumentError
 from nncfx.search import Difference, paired_difference
 
@@ -49,7 +55,7 @@ def loss_of(
     growth = _MEAN if metric is accuracy else None
     for batch in batches:
         if metric is accuracy:
-            found = _by_example(model, dense, batch)
+            found, counts = _by_example(model, dense, batch)
         else:
             try:
                 before, after = (metric_value(metric, one, [batch]) for one in (dense, model))
@@ -57,9 +63,9 @@ def loss_of(
                     growth = round(metric_value(metric, dense, [batch, batch]) / before, 3)
             except ArgumentError:
                 return None
-            found = [before - after]
+            found, counts = [before - after], [_targets_in(batch)]
         differences += found
-        weights += [_weight(batch, len(found))] * len(found)
+        weights += counts
     count = len(differences)
     is_told = growth in (_MEAN, _SUM) and all(map(math.isfinite, [loss, *differences]))
     if count < 2 or not is_told:  # noqa: PLR2004 (no spread)
@@ -83,17 +89,25 @@ def reads_data(metric: Metric, model: nn.Module, value: float) -> bool:
         return True
 
 
-def _by_example(model: nn.Module, dense: nn.Module, batch: tuple[Any, Any]) -> list[float]:
-    """Return dense less compressed of each example, the mean over its positions."""
+def _by_example(
+    model: nn.Module, dense: nn.Module, batch: tuple[Any, Any]
+) -> tuple[list[float], list[float]]:
+    """Return dense less compressed of each example, the mean over the targets that count.
+
+    Returns:
+        The differences, and how many targets each is of; an example without any is left out.
+    """
     before, after = (right_answers(one, batch).to(torch.float64) for one in (dense, model))
     # an example without positions is one position
-    found: list[float] = (before - after).reshape(len(before), -1).mean(1).tolist()
-    return found
+    counts = counted(batch[1]).reshape(len(before), -1).sum(1)
+    lost = (before - after).reshape(len(before), -1).sum(1)
+    kept = counts > 0
+    return (lost[kept] / counts[kept]).tolist(), counts[kept].tolist()
 
 
-def _weight(batch: tuple[Any, Any], units: int) -> float:
-    """Return how much a unit of the batch counts: as accuracy counts targets, by its number."""
+def _targets_in(batch: tuple[Any, Any]) -> float:
+    """Return how much a batch counts: by its targets, as accuracy does."""
     targets = batch[1]
     if isinstance(targets, torch.Tensor) and targets.numel():
-        return targets.numel() / units
-    return batch_size(batch[0]) / units
+        return targets.numel()
+    return batch_size(batch[0])

@@ -67,6 +67,31 @@ def test_one_score_for_two_classes_is_refused(positions: tuple[int, ...]) -> Non
         accuracy(IDENTITY, [(logits, torch.ones(4, *positions))])
 
 
+def test_targets_that_the_loss_ignores_are_left_out() -> None:
+    targets = torch.tensor([0, 1, 0, -100])
+    assert accuracy(IDENTITY, [(torch.eye(4), targets)]) == 2 / 3
+    positions = torch.zeros(1, 2, 5), torch.tensor([[0, 1, -100, -100, 0]])
+    assert accuracy(IDENTITY, [positions]) == 2 / 3
+    with pytest.raises(ArgumentError, match="no target that counts, as -100"):
+        accuracy(IDENTITY, [(torch.eye(2), torch.tensor([-100, -100]))])
+
+
+@pytest.mark.parametrize(
+    ("targets", "value"),
+    [([0, 2], "2"), ([-1, 0], "-1"), ([255, 1], "255"), ([0.0, 0.5], r"0\.5")],
+)
+def test_a_target_that_is_no_class_is_refused_by_its_value(
+    targets: list[float], value: str
+) -> None:
+    with pytest.raises(ArgumentError, match=f"targets of 0 to 1, .* one is {value}\\."):
+        accuracy(IDENTITY, [(torch.eye(2), torch.tensor(targets))])
+
+
+def test_targets_may_be_bools_or_whole_floats() -> None:
+    assert accuracy(IDENTITY, [(torch.eye(2), torch.tensor([False, True]))]) == 1
+    assert accuracy(IDENTITY, [(torch.eye(2), torch.tensor([0.0, 0.0]))]) == 1 / 2
+
+
 def test_an_output_that_is_no_tensor_is_refused() -> None:
     class Wrapping(nn.Module):
         def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -11,7 +11,7 @@ from torch import nn
 
 from nncfx.compressor.evaluation.metrics import Metric, accuracy
 from nncfx.compressor.evaluation.paired_comparison import loss_of, reads_data
-from nncfx.search import Difference
+from nncfx.search import Difference, paired_difference
 
 
 class Scores(nn.Module):
@@ -62,6 +62,31 @@ def test_positions_of_one_example_are_one_unit() -> None:
     found = loss_of(Positions(7), Positions(9), accuracy, [batch], loss=0.2)
     assert found is not None
     assert (found.units, found.mean) == (6, pytest.approx(0.2))
+
+
+def test_targets_that_the_loss_ignores_have_no_part_in_the_difference() -> None:
+    class Answers(nn.Module):
+        """Scores of two classes at three positions, by the class that each has."""
+
+        def __init__(self, classes: list[list[int]]) -> None:
+            super().__init__()
+            self.classes = torch.tensor(classes)
+
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            return nn.functional.one_hot(self.classes[rows], 2).movedim(-1, 1).float()
+
+    dense = Answers([[0, 0, 0], [0, 0, 0], [0, 0, 0]])
+    model = Answers([[1, 0, 1], [0, 0, 1], [1, 1, 1]])
+    targets = torch.tensor([[0, 0, -100], [0, 0, 0], [-100, -100, -100]])
+    batch = torch.arange(3), targets
+    # five targets count, and the model loses one of two and one of three
+    loss = accuracy(dense, [batch]) - accuracy(model, [batch])
+    assert loss == pytest.approx(2 / 5)
+    found = loss_of(model, dense, accuracy, [batch], loss=loss)
+    by_hand = paired_difference([1 / 2, 1 / 3], weights=[2, 3], of_shares=True)
+    assert found is not None
+    assert (found.mean, by_hand.mean) == (loss, pytest.approx(loss))
+    assert (found.units, found.standard_error) == (2, pytest.approx(by_hand.standard_error))
 
 
 def wrong(model: nn.Module, loader: Iterable[Any]) -> list[float]:
