@@ -36,13 +36,16 @@ def accuracy(model: torch.nn.Module, loader: Iterable[Any]) -> float:
     a class for every position, `n x classes x ...` and `n x ...`. Targets of -100, which torch's
     cross-entropy ignores, are left out.
 
+    Returns:
+        The fraction; NaN where a score of a target that counts is NaN, which is no answer.
+
     Raises:
         ArgumentError: the loader gives no target that counts, the outputs are no scores of the
             targets, or a target is no class.
     """
-    right, total = 0, 0
+    right, total = 0.0, 0
     for batch in loader:
-        right += int(right_answers(model, batch).sum())
+        right += float(right_answers(model, batch).sum())
         total += int(counted(batch[1]).sum())
     if total == 0:
         raise ArgumentError(
@@ -53,7 +56,11 @@ def accuracy(model: torch.nn.Module, loader: Iterable[Any]) -> float:
 
 
 def right_answers(model: torch.nn.Module, batch: tuple[Any, Any]) -> torch.Tensor:
-    """Return which targets of a batch `model` classifies right, bool, on the CPU; as `accuracy`.
+    """Return which targets of a batch `model` classifies right, as `accuracy`.
+
+    Returns:
+        Float64 of the targets' shape, on the CPU: 1 for right, 0 for wrong and for what does not
+        count, NaN where a score is.
 
     Raises:
         ArgumentError: the outputs are no scores of the targets, or a target is no class.
@@ -66,8 +73,10 @@ def right_answers(model: torch.nn.Module, batch: tuple[Any, Any]) -> torch.Tenso
         with torch.no_grad():
             scores = run(model, on_device(device, inputs))
             _check_scores(scores, targets)
-            answers: torch.Tensor = scores.argmax(dim=1) == targets.to(device)
-            return answers.cpu()
+            is_right = (scores.argmax(dim=1) == targets.to(device)).cpu().to(torch.float64)
+            is_lost = scores.isnan().any(dim=1).cpu() & counted(targets)
+            answers: torch.Tensor = is_right.masked_fill(is_lost, math.nan)
+            return answers
     finally:
         model.train(was_training)
 

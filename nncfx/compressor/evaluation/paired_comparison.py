@@ -97,7 +97,7 @@ def _by_example(
     Returns:
         The differences, and how many targets each is of; an example without any is left out.
     """
-    before, after = (right_answers(one, batch).to(torch.float64) for one in (dense, model))
+    before, after = (right_answers(one, batch) for one in (dense, model))
     # an example without positions is one position
     counts = counted(batch[1]).reshape(len(before), -1).sum(1)
     lost = (before - after).reshape(len(before), -1).sum(1)

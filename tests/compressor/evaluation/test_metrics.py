@@ -1,5 +1,7 @@
 """Metrics on labelled data."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -90,6 +92,17 @@ def test_a_target_that_is_no_class_is_refused_by_its_value(
 def test_targets_may_be_bools_or_whole_floats() -> None:
     assert accuracy(IDENTITY, [(torch.eye(2), torch.tensor([False, True]))]) == 1
     assert accuracy(IDENTITY, [(torch.eye(2), torch.tensor([0.0, 0.0]))]) == 1 / 2
+
+
+def test_scores_that_are_nan_are_no_answers() -> None:
+    """Argmax takes NaN for the largest, so that a model of NaN had the share of class 0."""
+    scores = torch.tensor([[1.0, 0.0], [math.nan, 0.0]])
+    assert math.isnan(accuracy(IDENTITY, [(scores, torch.tensor([0, 0]))]))
+    assert accuracy(IDENTITY, [(scores, torch.tensor([0, -100]))]) == 1
+    masked = torch.tensor([[-math.inf, 0.0], [math.inf, 0.0]])
+    assert accuracy(IDENTITY, [(masked, torch.tensor([1, 0]))]) == 1
+    with pytest.raises(ArgumentError, match="'accuracy' of the dense model is nan"):
+        finite_metric(accuracy, IDENTITY, [(scores, torch.tensor([0, 0]))], "dense")
 
 
 def test_an_output_that_is_no_tensor_is_refused() -> None:
