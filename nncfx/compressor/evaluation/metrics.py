@@ -157,7 +157,9 @@ def finite_metric(
     before = {name: one.detach().clone() for name, one in model.named_parameters()}
     value = metric_value(metric, model, loader)
     for name, one in model.named_parameters():
-        if name in before and not torch.equal(before[name], one):
+        known = before.get(name)
+        # a metric may leave the model on another device
+        if known is not None and not torch.equal(known, one.to(known.device)):
             raise ArgumentError(
                 f"The metric '{metric_name(metric)}' changed the values of '{name}', so that no "
                 "two of its numbers are of one model. A metric judges the model and changes "
