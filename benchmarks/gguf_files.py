@@ -112,7 +112,7 @@ def trained(train: torch.Tensor, work: Path) -> Path:
     return folder
 
 
-def perplexity(path: Path, test: torch.Tensor, pieces: int = 300) -> float:
+def perplexity(path: Path, test: torch.Tensor, pieces: int = 100) -> float:
     """Return that of a piece of text in llama.cpp, over pieces of 128."""
     model = llama_cpp.Llama(
         str(path), n_ctx=LENGTH, n_batch=LENGTH, n_threads=1, logits_all=True, verbose=False
