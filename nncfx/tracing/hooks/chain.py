@@ -116,12 +116,14 @@ def drop(module: nn.Module) -> None:
 
 
 def carried(module: nn.Module, attribute: str, given: torch.Tensor) -> torch.Tensor:
-    """Return what the hooks make of `given` that `module` carries under `attribute`.
+    """Return what the hooks make of `given` that `module` carries under `attribute`, if any.
 
     Raises:
         HookError: as `HookChain.apply`.
     """
-    hook = getattr(module, attribute)
+    hook = getattr(module, attribute, None)
+    if hook is None:  # dropped, and a forward set on the instance still asks for them
+        return given
     result: torch.Tensor
     if torch.compiler.is_compiling() or isinstance(hook, HookChain):
         result = hook(given)

@@ -91,3 +91,26 @@ def test_a_copy_without_hooks_keeps_a_forward_that_was_made_of_the_hooked_one() 
     assert "forward" in vars(plain)
     assert torch.equal(plain(X), model(X))
     assert hook.told == [(X, {})]
+
+
+class Half(nn.Module):
+    """Halves what it is given."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / 2
+
+
+def test_a_forward_set_on_a_layer_outlives_its_hooks_too() -> None:
+    """As accelerate sets one around that of the class, for autocast."""
+    torch.manual_seed(0)
+    net = Net()
+    expected = net(X)
+    model = wrap(net, X)
+    for site, hook in {"Net/relu_0": Noting(), "Net/Linear[fc]/linear_0": Half()}.items():
+        model.nncf.register([Insertion(PostSite(site), hook, 0, "test")])
+    model.nncf.register([Insertion(PostSite("Net/relu_0"), Half(), 1, "test")])
+    model.nncf.commit()
+    for module in (model, model.fc):
+        module.forward = types.MethodType(type(module).forward, module)
+    torch.testing.assert_close(model(X), expected / 4)
+    torch.testing.assert_close(unwrap(model)(X), expected)
