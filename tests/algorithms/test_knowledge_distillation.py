@@ -2,6 +2,8 @@
 
 import copy
 import math
+from functools import partial
+from types import MethodType
 from typing import Any
 
 import pytest
@@ -92,6 +94,35 @@ def test_evaluation_and_no_forward_at_all_give_no_loss() -> None:
     assert float(controller.loss().detach()) == 0
     model.eval()(torch.ones(1, 3))
     assert not controller.loss().requires_grad
+
+
+@pytest.mark.parametrize("kind", [MethodType, partial])
+def test_a_forward_set_on_the_instance_is_distilled_as_that_of_the_class(kind: type) -> None:
+    network = nn.Sequential(nn.Linear(3, 2))
+    own = nn.Sequential.forward
+    network.forward = kind(own, network)  # type: ignore[method-assign]  # as trainers do
+    controller, model = applied(network, torch.ones(1, 3))
+    with torch.no_grad():
+        network[0].bias += 0.5
+    model.train()(torch.randn(4, 3))
+    assert float(controller.loss().detach()) == pytest.approx(0.25)
+
+
+def test_a_forward_that_calls_the_model_it_was_set_on_teaches_nothing() -> None:
+    network = nn.Sequential(nn.Linear(3, 2))
+    own = network.forward
+    network.forward = lambda x: own(x) / 2  # type: ignore[method-assign]  # as TRL does
+    with pytest.raises(CompressionError, match=r"the model with itself: .* calls '0'"):
+        applied(network, torch.ones(1, 3))
+
+
+def test_a_training_call_without_the_outputs_is_no_distillation() -> None:
+    controller, model = applied(nn.Sequential(nn.Linear(3, 2)), torch.ones(1, 3))
+    weight = model[0].weight
+    model.forward = lambda x: (x @ weight.T).sum()  # as a loss that is fused with the head
+    model.train()(torch.ones(1, 3))
+    with pytest.raises(CompressionError, match="made none of the outputs"):
+        controller.loss()
 
 
 class Several(nn.Module):
@@ -208,10 +239,3 @@ def test_logits_of_another_shape_are_refused_for_softmax() -> None:
     model.train()(torch.ones(1, 1, 2, 2))
     with pytest.raises(CompressionError, match=r"has the shape \(1, 1, 2, 2\). Use type 'mse'"):
         controller.loss()
-
-
-def test_a_forward_on_the_instance_which_hides_calls_is_refused() -> None:
-    model = nn.Linear(3, 2)
-    vars(model)["forward"] = model.forward
-    with pytest.raises(CompressionError, match="a forward of its own set on the instance"):
-        applied(model, torch.ones(1, 3))

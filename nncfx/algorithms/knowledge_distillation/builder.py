@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import final
 
 import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 from typing_extensions import override
 
 from nncfx.algorithms.knowledge_distillation.config import KnowledgeDistillationConfig
@@ -16,7 +18,8 @@ from nncfx.controllers import Builder, register_algorithm
 from nncfx.errors import CompressionError
 from nncfx.graph import NNCFGraph, output_address
 from nncfx.network import NNCFNetwork, unwrap
-from nncfx.tracing import Insertion, PostSite
+from nncfx.tracing import Insertion, PostSite, as_call
+from nncfx.tracing.calls.inputs import own_tensors as tensor_copies
 from nncfx.tracing.calls.model_copy import copy_of
 
 __all__ = ["KnowledgeDistillationBuilder"]
@@ -32,12 +35,6 @@ class KnowledgeDistillationBuilder(Builder[KnowledgeDistillationConfig]):
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
-        if "forward" in vars(model):
-            raise CompressionError(
-                f"This {type(model).__name__} has a forward of its own set on the instance, which "
-                "hides its calls, so that knowledge_distillation would have no teacher's answers "
-                "to them. Define it in a subclass, or set it after create_compressed_model.",
-            )
         outputs = list(_output_sites(model.nncf.graph).values())
         if not outputs:
             raise CompressionError(
@@ -45,6 +42,7 @@ class KnowledgeDistillationBuilder(Builder[KnowledgeDistillationConfig]):
                 "so there is nothing to compare. Take the item out of the config.",
             )
         teacher = Teacher(unwrap(copy_of(model)))
+        _check_teacher(teacher, model)
         taps = [*(Tap() for _ in outputs[1:]), Tap(teacher)]
         return [
             Insertion(site, tap, _LAST, ALGORITHM) for site, tap in zip(outputs, taps, strict=True)
@@ -62,6 +60,26 @@ class KnowledgeDistillationBuilder(Builder[KnowledgeDistillationConfig]):
         teacher = next(tap.teacher for tap in taps.values() if tap.teacher is not None)
         loss = DistillationLoss(self.config, teacher, outputs, len(graph.outputs))
         return KnowledgeDistillationController(model, self.config, loss)
+
+
+def _check_teacher(teacher: Teacher, model: NNCFNetwork) -> None:
+    """Refuse a copy that runs the model it was copied from, which would teach itself."""
+    if not any("forward" in vars(one) for one in model.modules()):
+        return
+    names = {module: name for name, module in model.named_modules()}
+
+    def refuse(module: nn.Module, _: object) -> None:
+        if module in names:
+            raise CompressionError(
+                "knowledge_distillation would compare the model with itself: a forward that is "
+                f"set on an instance calls '{names[module]}' of the model, in a copy as well, "
+                "and the copy is the teacher. Define the forward in a subclass, or set it after "
+                "create_compressed_model. TRL's SFTTrainer sets one: use transformers' Trainer.",
+            )
+
+    args, kwargs = tensor_copies(as_call(model.nncf.example_inputs))
+    with register_module_forward_pre_hook(refuse):
+        teacher(*args, **kwargs)
 
 
 def _output_sites(graph: NNCFGraph) -> dict[int, PostSite]:

@@ -171,9 +171,17 @@ class DistillationLoss(CompressionLoss):
         """Return the scaled sum over all outputs; zero before any call in training mode.
 
         Raises:
-            CompressionError: the teacher returns nothing like an output.
+            CompressionError: the last call made no output to compare, or the teacher returns
+                nothing like one.
         """
         seen = {n: whole(tap.seen) for n, tap in self.outputs.items() if tap.seen is not None}
+        if not seen and self.teacher.call is not None:
+            raise CompressionError(
+                "The last call of the model in training mode made none of the outputs that "
+                "knowledge_distillation compares, so that it would add nothing. Some trainers, "
+                "such as TRL's SFTTrainer, fuse the head into the loss and make no logits: train "
+                "with one that makes them, or take the item out of the config.",
+            )
         if not seen:
             first = next(iter(self.teacher.buffers()))
             return torch.zeros((), device=first.device)

@@ -24,7 +24,7 @@ from nncfx.storage.models.whole_models import (
 from nncfx.tracing.calls.model_copy import keep_class_names
 from nncfx.tracing.hooks.activation_hooks import planned_forward
 from nncfx.tracing.hooks.boundary_hooks import Around, direct_forward
-from nncfx.tracing.hooks.call_hooks import telling_calls
+from nncfx.tracing.hooks.call_hooks import telling_calls, telling_hidden_calls
 from nncfx.tracing.hooks.hooked_reads import are_hooked, reading_hooked
 from nncfx.tracing.hooks.weight_hooks import raise_replacing, weight_properties
 
@@ -210,6 +210,7 @@ def _dynamic_class(spec: ClassSpec) -> type[nn.Module]:
         body[name] = reading_hooked(body.get(name, getattr(original, name)))
     if spec.tells_calls:
         body["forward"] = telling_calls(body.get("forward", original.forward))
+        body["__call__"] = telling_hidden_calls(body.get("__call__", original.__call__))
     bases: tuple[type, ...] = (spec.mixin, original)
     keywords: dict[str, Any] = {}
     if not _has_layout_of_modules(original):
