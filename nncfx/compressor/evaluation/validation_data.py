@@ -60,11 +60,12 @@ def divided(
 
     Args:
         valloader: All validation batches, iterable again and again.
-        testloader: Batches that judge. Those that are `valloader` itself are not held out.
+        testloader: Batches that judge. Those of `valloader` itself, or of another loader of its
+            whole dataset, are not held out.
         share: Of the batches of `valloader` that judge, in [0, 1).
         least: How many examples each part must have; with fewer, nothing is divided.
     """
-    if testloader is not None and testloader is not valloader:
+    if testloader is not None and not _is_same(valloader, testloader):
         return Validation(
             chooses=valloader,
             judges=testloader,
@@ -73,7 +74,7 @@ def divided(
             note="",
             header={},
         )
-    parts: _Parts | str = "testloader is valloader"
+    parts: _Parts | str = "testloader gives the data of valloader"
     if testloader is None:
         parts = _parts(valloader, share) if share > 0 else "held_out is 0"
     if not isinstance(parts, str):
@@ -104,6 +105,18 @@ def examples_in(batches: Iterable[Any]) -> int:
         whole: Any = batches.dataset
         return min(len(batches) * (batches.batch_size or 1), len(whole))
     return sum(batch_size(inputs) for inputs, _ in batches)
+
+
+def _is_same(one: Iterable[Any], other: Iterable[Any]) -> bool:
+    """Say whether both are one object, or give the whole of one dataset."""
+    if one is other:
+        return True
+    loaders = [loader for loader in (one, other) if isinstance(loader, DataLoader)]
+    return (
+        len(loaders) == 2  # noqa: PLR2004 (both)
+        and loaders[0].dataset is loaders[1].dataset
+        and all(map(_has_indices, loaders))
+    )
 
 
 @final

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
 
 from nncfx.compressor.evaluation.validation_data import Validation, divided, examples_in
 
@@ -107,14 +108,26 @@ def test_a_testloader_judges_and_all_else_chooses() -> None:
     assert not found.header
 
 
+DATA = TensorDataset(ROWS, ROWS)
+WHOLE = DataLoader(DATA, batch_size=10)
+
+
+@pytest.mark.parametrize("val", [[(ROWS, ROWS)], WHOLE, Stream(restless=False)])
+def test_a_testloader_that_is_the_valloader_holds_nothing_out(val: Any) -> None:  # noqa: ANN401
+    found = divided(val, val, 0.5, least=1)
+    assert (found.chooses, found.judges, found.held_out) == (val, val, False)
+    assert "chose it, since testloader gives the data of valloader; what it loses" in found.note
+
+
+def test_loaders_of_one_dataset_hold_out_only_what_the_other_leaves() -> None:
+    assert not divided(WHOLE, DataLoader(DATA, batch_size=5, shuffle=True), 0.5, least=1).held_out
+    half, rest = (
+        DataLoader(DATA, sampler=SubsetRandomSampler(part)) for part in (range(35), range(35, 70))
+    )
+    assert divided(half, rest, 0.5, least=1).held_out
+
+
 def test_nothing_is_held_out_where_nothing_is_asked_for() -> None:
     found = divided([(ROWS, ROWS)] * 4, None, 0.0, least=1)
     assert not found.held_out
     assert "held_out is 0" in found.note
-
-
-def test_a_testloader_that_chooses_too_is_not_held_out_and_this_is_said() -> None:
-    batches = [(ROWS, ROWS)] * 4
-    found = divided(batches, batches, 0.5, least=1)
-    assert (found.chooses, found.judges, found.held_out) == (batches, batches, False)
-    assert "chose it, since testloader is valloader; what it loses is told too low" in found.note
