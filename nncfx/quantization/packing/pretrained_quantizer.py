@@ -6,6 +6,7 @@ loaded from them would have random weights in their places.
 
 import copy
 import logging
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,13 +24,12 @@ from nncfx.quantization.packing.layouts import LAYOUTS, MatrixGrid
 from nncfx.quantization.packing.parameters import packed_parameters
 from nncfx.quantization.packing.tensor_names import file_names
 from nncfx.quantization.preparation.separate_experts import SeparateExperts, stacked_experts
-from nncfx.storage.models.integer_tensor import IntegerTensor
 
 __all__ = ["PretrainedQuantizer"]
 
 _LOGGER = logging.getLogger(__name__)
 _LAYOUT: Final = LAYOUTS["compressed-tensors"]
-_BITS: Final = (4, 8)
+_FEWEST_BITS: Final = 4
 _MXFP4_GROUP: Final = 32
 _NAMED: Final = 3
 
@@ -78,22 +78,25 @@ def _as_in_files(model: nn.Module) -> tuple[dict[str, Tensor], Mapping[str, Any]
     state = _floats(model, layers)
     called = file_names(model, [*state, *(f"{name}.weight" for name in layers)])
     state = {called.get(name, name): one for name, one in state.items()}
-    stored = {name: _stored(one) for name, one in layers.items() if id(one.codes) not in tables}
+    grids = {name: _grid(one) for name, one in layers.items() if id(one.codes) not in tables}
     counts: Counter[MatrixGrid] = Counter()
-    for one in filter(None, stored.values()):
-        counts[_grid(one)] += one.values.numel()
+    for name, own in grids.items():
+        if own is not None:
+            counts[own] += math.prod(layers[name].shape)
     grid = max(counts, key=counts.__getitem__, default=None)
     decoded: dict[int, Tensor] = {}
     left = [name for name, _ in packed_parameters(model)]
     for name, layer in layers.items():
         module = _module(name, called)
-        found = stored.get(name)
-        if found is None or _grid(found) != grid:
+        if grid is None or grids.get(name) != grid:
             weight = decoded.setdefault(id(layer.codes), layer.weight)
             state[f"{module}.weight"] = weight.T.contiguous() if layer.is_turned else weight
             left.append(name)
             continue
-        for part, tensor in _LAYOUT.tensors(found).items():
+        stored = layer.integers()
+        if not grid.is_float:
+            stored = replace(stored, bits=grid.bits)
+        for part, tensor in _LAYOUT.tensors(stored).items():
             state[f"{module}.{part}"] = tensor
     if grid is None:
         return state, {}
@@ -112,8 +115,22 @@ def _module(name: str, called: Mapping[str, str]) -> str:
     return called.get(f"{name}.weight", f"{name}.weight").removesuffix(".weight")
 
 
-def _grid(stored: IntegerTensor) -> MatrixGrid:
-    return MatrixGrid.of(stored, stored.group)
+def _grid(layer: PackedWeight) -> MatrixGrid | None:
+    """Return the grid of a layer as files hold it; None where they have no place for it."""
+    codebook, dtype = layer.format.codebook, layer.zero_dtype
+    is_integer = codebook is None and not dtype.is_floating_point
+    exponents = layer.scale.detach().float().log2()
+    is_mxfp4 = codebook == "float4_e2m1" and layer.is_grouped and layer.group == _MXFP4_GROUP
+    is_mxfp4 = is_mxfp4 and torch.equal(exponents, exponents.round())
+    if layer.is_turned or not (is_integer or is_mxfp4 or dtype == torch.float8_e4m3fn):
+        return None
+    return MatrixGrid(
+        # codes of fewer bits are some of those of 4
+        bits=max(layer.bits, _FEWEST_BITS) if is_integer else layer.bits,
+        is_float=not is_integer,
+        is_symmetric=dtype != torch.uint8 or codebook is not None,
+        group=layer.group if layer.is_grouped else None,
+    )
 
 
 def _check_experts(model: nn.Module, called: Mapping[str, str]) -> None:
@@ -151,21 +168,6 @@ def _floats(model: nn.Module, layers: Mapping[str, PackedWeight]) -> dict[str, T
             del state[key]
         state[name] = getattr(place.module, attribute)
     return state
-
-
-def _stored(layer: PackedWeight) -> IntegerTensor | None:
-    """Return the matrix of a layer as files hold it; None where they have no place for it."""
-    stored = layer.integers()
-    if layer.is_turned:
-        return None
-    if stored.codebook is None and not stored.values.dtype.is_floating_point:
-        # codes of fewer bits are some of those of 4
-        return replace(stored, bits=max(stored.bits, min(_BITS)))
-    if stored.codebook == "float4_e2m1":
-        exponents = stored.scale.log2()
-        is_mxfp4 = stored.group == _MXFP4_GROUP and torch.equal(exponents, exponents.round())
-        return stored if is_mxfp4 else None
-    return stored if stored.values.dtype == torch.float8_e4m3fn else None
 
 
 def _tell(left: list[str]) -> None:
