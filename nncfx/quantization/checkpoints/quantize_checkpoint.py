@@ -269,7 +269,7 @@ def empty_model(source: Path, **changes: int) -> nn.Module:
         ) from error
     for name, value in changes.items():
         setattr(config, name, value)
-    named = next(iter(config.architectures or ()), "")
+    named = str(next(iter(config.architectures or ()), ""))
     make = getattr(getattr(transformers, named, None), "_from_config", None)
     dtype = config.dtype if isinstance(config.dtype, torch.dtype) else torch.float32
     try:
