@@ -59,22 +59,17 @@ def hits(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
 
 def loaded(path: Path, network: str, data: Path) -> nn.Module:
     """Return the network of a result file, in float32."""
-    return _stored(path, network, data).float().eval()
+    return measured(path, network, data)[0]
 
 
-def _stored(path: Path, network: str, data: Path) -> nn.Module:
-    return nncfx.load(path, PRETRAINED[network].load(data))[1]
-
-
-def measured(path: Path, network: str, data: Path) -> dict[str, Any]:
-    """Return what the file at `path` holds and costs, beside the dense network."""
-    dense, small = PRETRAINED[network].load(data), loaded(path, network, data)
-    image = torch.zeros((1, 3, 32, 32) if PRETRAINED[network].is_cifar else (1, 1, 28, 28))
-    sizes = {"footprint_bytes": footprint_bytes(_stored(path, network, data))}
-    sizes["file_bytes"] = path.stat().st_size
-    dense_bytes = footprint_bytes(dense)
-    macs, dense_macs = _macs(small, image), _macs(dense, image)
-    return {
+def measured(path: Path, network: str, data: Path) -> tuple[nn.Module, dict[str, Any]]:
+    """Return the network of a result file in float32, and what it costs beside the dense one."""
+    small = nncfx.load(path, PRETRAINED[network].load(data))[1]
+    sizes = {"footprint_bytes": footprint_bytes(small), "file_bytes": path.stat().st_size}
+    small.float().eval()
+    dense_bytes, dense_macs = _dense_costs(network, data)
+    macs = _macs(small, network)
+    return small, {
         "parameters": nonzero_parameters(small),
         **sizes,
         "footprint_times": round(dense_bytes / sizes["footprint_bytes"], 2),
@@ -84,10 +79,15 @@ def measured(path: Path, network: str, data: Path) -> dict[str, Any]:
     }
 
 
+@functools.cache
+def _dense_costs(network: str, data: Path) -> tuple[int, int]:
+    dense = PRETRAINED[network].load(data)
+    return footprint_bytes(dense), _macs(dense, network)
+
+
 def hits_of_test(model: nn.Module, network: str, data: Path, count: int | None = None) -> Tensor:
     """Return for each test image, or the first `count`, whether `model` names it rightly."""
-    images, labels = PRETRAINED[network].test(data)
-    return hits(model, images[:count], labels[:count])
+    return hits(model, *PRETRAINED[network].test(data, count))
 
 
 @functools.cache
@@ -106,16 +106,14 @@ def faults(claim: dict[str, Any], data: Path, *, few: bool = False) -> list[str]
 
     With `few` only the first `FEW` images are looked at.
     """
-    path = RESULTS / f"{claim['name']}.nncfx"
-    found = measured(path, claim["network"], data)
+    network = claim["network"]
+    model, found = measured(RESULTS / f"{claim['name']}.nncfx", network, data)
     wrong = [
         f"{key} is {value}, not {claim[key]}"
         for key, value in found.items()
         if value != claim[key]
     ]
-    right = hits_of_test(
-        loaded(path, claim["network"], data), claim["network"], data, FEW if few else None
-    )
+    right = hits_of_test(model, network, data, FEW if few else None)
     known = claim["correct_of_first"] if few else claim["correct"]
     if abs(int(right.sum()) - known) > SLACK:
         wrong.append(f"{int(right.sum())} of {len(right)} images are right, not {known}")
@@ -133,7 +131,8 @@ def is_written(run: Run) -> bool:
     return all(found.get(result_name(run, bits)) == run.digest for bits in run.bits)
 
 
-def _macs(model: nn.Module, image: Tensor) -> int:
+def _macs(model: nn.Module, network: str) -> int:
+    image = torch.zeros((1, 3, 32, 32) if PRETRAINED[network].is_cifar else (1, 1, 28, 28))
     is_wrapped = isinstance(model, NNCFNetwork)
     return total_macs(
         (model if is_wrapped else nncfx.wrap(copy.deepcopy(model), image)).nncf.graph
@@ -166,7 +165,8 @@ def write_results(run: Run, model: nn.Module, recipes: list[Any], data: Path) ->
 
 def write_claim(path: Path, network: str, data: Path, command: str, **origin: object) -> None:
     """Write beside the file at `path` what it claims, and the `command` that made it."""
-    right = hits_of_test(loaded(path, network, data), network, data)
+    model, costs = measured(path, network, data)
+    right = hits_of_test(model, network, data)
     claim = {
         "name": path.stem,
         "network": network,
@@ -175,7 +175,7 @@ def write_claim(path: Path, network: str, data: Path, command: str, **origin: ob
         "correct": int(right.sum()),
         "correct_of_first": int(right[:FEW].sum()),
         "images": len(right),
-        **measured(path, network, data),
+        **costs,
         **origin,
         "commit": _commit(),
         "command": command,

@@ -3,6 +3,7 @@
 Source of the weights: README.md beside them.
 """
 
+import functools
 import gzip
 import importlib
 from collections.abc import Callable
@@ -124,6 +125,7 @@ class LeNet300(nn.Module):
         return self.fc3(F.relu(self.fc2(F.relu(self.fc1(x.flatten(1))))))
 
 
+@functools.cache
 def cifar10_test(folder: Path) -> tuple[np.ndarray, Tensor]:
     """Return the pixels of the test set, n x 3 x 32 x 32 uint8, and its labels."""
     with np.load(folder / "data" / "cifar10_test.npz") as file:
