@@ -1,4 +1,4 @@
-"""The evidence of a finished run: measured facts, curves, layers."""
+"""The evidence of a finished run: what was measured of its models."""
 
 import datetime as dt
 import hashlib
@@ -14,24 +14,21 @@ from torch import nn
 from nncfx.compressor.evaluation.examples import one_example
 from nncfx.compressor.trials.candidate import CandidateModel, packed_bytes
 from nncfx.compressor.trials.candidate_timer import CandidateTimer
-from nncfx.evidence.evidence import Curve, Evidence, ModelFacts, Sample, StudyEvidence
+from nncfx.evidence.evidence import Evidence, ModelFacts, StudyEvidence
 from nncfx.evidence.judgement import Judgement
 from nncfx.evidence.layer_table import layer_rows
 from nncfx.evidence.machine import machine_facts, version_facts
 from nncfx.evidence.network_table import operation_facts, weight_facts, with_earlier_changes
 from nncfx.graph.macs import total_macs
-from nncfx.objectives import Objective
 from nncfx.runtimes import Timing
 from nncfx.schemes import footprint_bytes, nonzero_parameters
-from nncfx.search import SearchResult, Trial, posterior_curve
 from nncfx.storage.models.model_state import model_state
 from nncfx.tracing import ExampleInputs, trace
 
-__all__ = ["EvidenceInputs", "StudyWords", "build_evidence", "fingerprint", "model_facts", "study"]
+__all__ = ["EvidenceInputs", "build_evidence", "fingerprint", "model_facts"]
 
 # The final comparison is the claim, so it takes longer than one among many of the search.
 _PROOF_SECONDS = 2.0
-_GRID = 101
 
 
 def fingerprint(model: nn.Module) -> str:
@@ -78,7 +75,7 @@ def _program() -> str:
 
 def build_evidence(
     inputs: EvidenceInputs,
-    of_study: StudyEvidence | None,
+    of_study: StudyEvidence,
     *,
     title: str | None,
     notes: tuple[str, ...],
@@ -106,7 +103,7 @@ def build_evidence(
         compressed=_facts(inputs, chosen, after),
         studies=(
             *(earlier.studies if earlier else ()),
-            *(() if of_study is None else (of_study,)),
+            of_study,
         ),
         layers=layers,
         max_thinning_error=max(errors, default=None),
@@ -183,99 +180,3 @@ def _facts(inputs: EvidenceInputs, chosen: CandidateModel | None, timing: Timing
 def _file_bytes(model: nn.Module) -> int:
     state = {name: one.detach().clone().contiguous() for name, one in model_state(model).items()}
     return len(safetensors_bytes(state))
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class StudyWords:
-    """How a report names a study: its own name, its scheme, its way of recovery; its budget."""
-
-    name: str
-    scheme: str
-    recovery: str
-    budget: float
-
-
-def study(words: StudyWords, search: SearchResult, objective: Objective) -> StudyEvidence:
-    """Return what a report shows of a search: samples, GP curves, choice, direct compression."""
-    dense = search.trials[0]
-    if dense.measurement is None:  # trial 0 is given to the search as a measurement
-        raise AssertionError
-    samples = tuple(
-        Sample(
-            number=trial.number,
-            stage=trial.stage,
-            level=trial.level,
-            accuracy=None if trial.measurement is None else trial.measurement.metric,
-            objective=None if trial.measurement is None else trial.measurement.objective,
-            state=trial.state,
-            seconds=trial.seconds,
-            error=trial.error,
-            standard_error=None if trial.measurement is None else trial.measurement.standard_error,
-            parameters=_count(trial, "parameters"),
-            macs=_count(trial, "macs"),
-            footprint_bytes=_count(trial, "footprint_bytes"),
-        )
-        for trial in search.trials
-    )
-    return StudyEvidence(
-        name=words.name,
-        scheme=words.scheme,
-        recovery=words.recovery,
-        objective_name=objective.name,
-        objective_unit=objective.unit,
-        maximize=objective.maximize,
-        threshold=search.threshold,
-        dense_accuracy=dense.measurement.metric,
-        dense_objective=dense.measurement.objective,
-        samples=samples,
-        accuracy_curve=_curve([(s.level, s.accuracy) for s in samples]),
-        objective_curve=_curve([(s.level, s.objective) for s in samples]),
-        level_accuracy=search.level_accuracy,
-        chosen_level=search.level,
-        comparison=_direct(search),
-        budget=words.budget,
-        caution=search.caution,
-    )
-
-
-def _count(trial: Trial, name: str) -> int | None:
-    found = None if trial.measurement is None else trial.measurement.details.get(name)
-    return int(found) if isinstance(found, int | float) else None
-
-
-def _curve(points: list[tuple[float, float | None]]) -> Curve | None:
-    known = [(level, value) for level, value in points if value is not None]
-    if len({level for level, _ in known}) < 2:  # noqa: PLR2004 (a curve needs two points)
-        return None
-    levels, values = zip(*known, strict=True)
-    end = max(levels)
-    grid = [end * step / (_GRID - 1) for step in range(_GRID)]
-    curve = posterior_curve(levels, values, grid)
-    return Curve(
-        levels=tuple(curve.levels),
-        mean=tuple(curve.mean),
-        lower=tuple(curve.lower),
-        upper=tuple(curve.upper),
-    )
-
-
-def _direct(search: SearchResult) -> tuple[Sample, ...]:
-    samples = []
-    for trial in search.trials:
-        if trial.measurement is None:
-            continue
-        metric = trial.measurement.details.get("direct_metric")
-        if isinstance(metric, float | int):
-            samples.append(
-                Sample(
-                    number=trial.number,
-                    stage=trial.stage,
-                    level=trial.level,
-                    accuracy=float(metric),
-                    objective=None,
-                    state="done",
-                    seconds=0.0,
-                ),
-            )
-    return tuple(samples)

@@ -11,7 +11,7 @@ from typing import cast, final
 
 from torch import nn
 
-from nncfx.compressor.build_evidence import EvidenceInputs, StudyWords, build_evidence, study
+from nncfx.compressor.build_evidence import EvidenceInputs, build_evidence
 from nncfx.compressor.evaluation.judge import Judge, judge_against
 from nncfx.compressor.evaluation.metrics import accuracy, metric_name
 from nncfx.compressor.evaluation.validation_data import Validation, divided
@@ -25,6 +25,7 @@ from nncfx.compressor.preflight import (
 )
 from nncfx.compressor.result import CompressionResult
 from nncfx.compressor.settings import CompressorSettings
+from nncfx.compressor.study_evidence import StudyWords, space_study, study
 from nncfx.compressor.trials import candidate_search
 from nncfx.compressor.trials.candidate import CandidateModel, Factories
 from nncfx.compressor.trials.candidate_search import plan_of_trial, search_by_candidate
@@ -298,7 +299,9 @@ def prove(prepared: Prepared, rebuilt: Rebuilt, timer: CandidateTimer) -> Compre
             judgement=rebuilt.judgement,
             example_inputs=prepared.example_inputs,
         ),
-        study(words, result, settings.objective) if isinstance(result, SearchResult) else None,
+        study(words, result, settings.objective)
+        if isinstance(result, SearchResult)
+        else space_study(words, result, settings.objective, prepared.judge.reference),
         title=settings.title,
         notes=tuple(note for note in notes if note),
         earlier=None if before is None else before.evidence,

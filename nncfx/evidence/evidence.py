@@ -66,10 +66,10 @@ class ModelFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One evaluation of one level.
+    """One evaluation of one level, or of one candidate of a space.
 
     Attributes:
-        number: Position in the order of evaluation; the dense model is 0.
+        number: Position in the order of evaluation; the dense model of a search of a level is 0.
         stage: "dense" (level 0), "accuracy" (Condensa's first stage) or "objective" (its second).
         level: The level that was tried, in [0, 1).
         accuracy: The metric that was reached; None where it was not measured.
@@ -81,6 +81,7 @@ class Sample:
         parameters: Parameter elements of the model that was tried; None where not counted.
         macs: Its multiply-accumulates for one example; None where not counted.
         footprint_bytes: Bytes of its non-zero parameters; None where not counted.
+        candidate: What was tried, as a person would write it; "" where its level says it all.
 
     Raises:
         ArgumentError: The stage is not one of `STAGES`.
@@ -98,6 +99,7 @@ class Sample:
     parameters: int | None = None
     macs: int | None = None
     footprint_bytes: int | None = None
+    candidate: str = ""
 
     def __post_init__(self) -> None:
         """Refuse a stage that no part of the report would show."""
@@ -138,7 +140,7 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyEvidence:
-    """One search of a level for one objective.
+    """One search of a level, or of a space, for one objective.
 
     Attributes:
         name: Name of the study, unique in the evidence.
@@ -149,16 +151,19 @@ class StudyEvidence:
         maximize: Whether more of it is better.
         threshold: The accuracy below which a level is not admissible.
         dense_accuracy: The metric of the dense model.
-        dense_objective: The objective of the dense model.
+        dense_objective: The objective of the dense model; None in a search of a space, which does
+            not try it.
         samples: All evaluations of both stages, in the order of evaluation.
         accuracy_curve: Model of accuracy over level; None where the search kept none.
         objective_curve: Model of the objective over level; None where it kept none.
-        level_accuracy: The level at which the first stage ended (Condensa's s_acc).
+        level_accuracy: The level at which the first stage ended (Condensa's s_acc); in a space
+            the chosen one.
         chosen_level: The level that was chosen.
         comparison: Direct compression, without recovery, where it was measured.
         budget: How far the metric may fall below that of the evidence's dense model; None where
             `dense_accuracy` less `threshold` is all that is known.
         caution: Standard errors by which an accuracy must be above the threshold.
+        chosen: The number of the sample that was chosen of a space; None: all at `chosen_level`.
     """
 
     name: str
@@ -169,7 +174,7 @@ class StudyEvidence:
     maximize: bool
     threshold: float
     dense_accuracy: float
-    dense_objective: float
+    dense_objective: float | None
     samples: tuple[Sample, ...]
     accuracy_curve: Curve | None
     objective_curve: Curve | None
@@ -178,6 +183,18 @@ class StudyEvidence:
     comparison: tuple[Sample, ...] = ()
     budget: float | None = None
     caution: float = 0.0
+    chosen: int | None = None
+
+    @property
+    def chosen_words(self) -> str:
+        """What was chosen of a space, as a person would write it; "" of a search of a level."""
+        return next((one.candidate for one in self.samples if one.number == self.chosen), "")
+
+    def is_chosen(self, sample: Sample) -> bool:
+        """Return whether it is the sample, or one of the samples, of what was chosen."""
+        if self.chosen is None:
+            return sample.level == self.chosen_level
+        return sample.number == self.chosen
 
     def is_safe(self, sample: Sample) -> bool:
         """Return whether a sample's accuracy is above the threshold, chance considered."""
@@ -187,8 +204,8 @@ class StudyEvidence:
 
     @property
     def chosen_objective(self) -> float | None:
-        """The objective at the chosen level, as it was measured last; None if it was not."""
-        found = (one.objective for one in reversed(self.samples) if one.level == self.chosen_level)
+        """The objective of what was chosen, as it was measured last; None if it was not."""
+        found = (one.objective for one in reversed(self.samples) if self.is_chosen(one))
         return next((one for one in found if one is not None), None)
 
 

@@ -53,6 +53,8 @@ def _overlap(one: tuple[float, float] | None, other: tuple[float, float] | None)
     return one is not None and other is not None and one[0] <= other[1] and other[0] <= one[1]
 
 
-def _line(name: str, before: float, after: float) -> str:
+def _line(name: str, before: float | None, after: float) -> str:
+    if before is None:
+        return f"{name:12} {'':10} -> {number(after):>10}"
     change = f"{before / after:8.2f}x" if after else "     gone" if before else ""
     return f"{name:12} {number(before):>10} -> {number(after):>10}  {change}".rstrip()

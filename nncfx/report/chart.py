@@ -93,9 +93,13 @@ class Chart:
 def study_charts(study: StudyEvidence, metric: str, key: str) -> tuple[Chart, ...]:
     """Return the charts of `study`: accuracy, perhaps its zoom at the budget, objective.
 
+    Of a search of a space there are none: its trials have no common level.
+
     `key` makes the charts' ids unique on the page. The zoom is there where the budget would be
     too thin a strip of the whole chart to be read, and where samples lie in it.
     """
+    if study.chosen is not None:
+        return ()
     accuracy = _accuracy_series(study, metric)
     objective = _objective_series(study)
     whole = _window(study, accuracy)
@@ -143,7 +147,8 @@ def _window(study: StudyEvidence, series: PointSeries) -> Window:
     samples = (*study.samples, *study.comparison)
     values = [value for s in samples if (value := series.value(s)) is not None]
     values += [study.dense_accuracy, series.threshold] if series.threshold is not None else []
-    values += [study.dense_objective] if series.threshold is None else []
+    if series.threshold is None and study.dense_objective is not None:
+        values.append(study.dense_objective)
     low, high = padded(values)
     levels = [s.level for s in samples] + [study.level_accuracy, study.chosen_level]
     return Window(low_level=-0.02, high_level=max(levels) + 0.03, low=low, high=high)
@@ -251,7 +256,7 @@ def outcome(study: StudyEvidence, sample: Sample) -> str:
     """
     if not sample.is_done:
         return "failed"
-    if sample.level == study.chosen_level:
+    if study.is_chosen(sample):
         return "chosen"
     if sample.stage == "dense":
         return "dense"

@@ -63,15 +63,16 @@ def _objective(evidence: Evidence) -> Claim | None:
     before, after, unit = study.dense_objective, study.chosen_objective, study.objective_unit
     if after is None:
         return None
-    texts = [quantity_text(value, unit) for value in (before, after)]
-    better = after > before if study.maximize else after < before
+    texts = [quantity_text(value, unit) for value in (before, after) if value is not None]
+    worse = after if before is None else before
+    better = after > worse if study.maximize else after < worse
     aim = "maximized" if study.maximize else "minimized"
+    where = study.chosen_words or f"level {level_text(study.chosen_level)}"
     return Claim(
-        figure=texts[1],
+        figure=texts[-1],
         label="objective" if study.objective_name == unit else study.objective_name,
-        detail=f"the objective, {aim}: {texts[0]} to {texts[1]} at level "
-        f"{level_text(study.chosen_level)}",
-        verdict="good" if better else "open" if after == before else "bad",
+        detail=f"the objective, {aim}: {' to '.join(texts)} at {where}",
+        verdict="good" if better else "open" if after == worse else "bad",
     )
 
 

@@ -157,9 +157,9 @@ def _points(evidence: Evidence, cost: _Cost) -> list[Point]:
                     cost=value,
                     metric=sample.accuracy,
                     shape=outcome(study, sample),
-                    words=f"{study.name}, trial {sample.number}, level "
-                    f"{level_text(sample.level)}: {metric_text(sample.accuracy, evidence.metric)},"
-                    f" {cost.text(value)}",
+                    words=f"{study.name}, trial {sample.number}, "
+                    f"{sample.candidate or f'level {level_text(sample.level)}'}: "
+                    f"{metric_text(sample.accuracy, evidence.metric)}, {cost.text(value)}",
                     anchor=f"study{number}-trial{sample.number}",
                 )
             )

@@ -150,7 +150,7 @@ def _metric_rows(evidence: Evidence) -> list[SummaryRow]:
         sample.accuracy
         for study in evidence.studies[-1:]
         for sample in study.samples
-        if sample.level == study.chosen_level and sample.accuracy is not None
+        if study.is_chosen(sample) and sample.accuracy is not None
     ]
     if judgement is not None and judgement.held_out and chosen:
         rows.append(row("validation", evidence.studies[0].dense_accuracy, chosen[-1]))
@@ -160,6 +160,7 @@ def _metric_rows(evidence: Evidence) -> list[SummaryRow]:
 def trial_table(study: StudyEvidence, metric: str) -> tuple[TrialCells, ...]:
     """Return the trials of `study` in order of evaluation.
 
+    Trials of a space have the words of their candidate in place of a level.
     `direct` is the metric of direct compression at exactly the same level, where it was
     measured; direct compression at other levels follows in rows of its own.
     """
@@ -189,7 +190,7 @@ def _trial(
     return TrialCells(
         number=str(sample.number),
         stage=sample.stage,
-        level=level_text(sample.level),
+        level=sample.candidate or level_text(sample.level),
         metric=_metric(sample, metric),
         direct=ABSENT if direct is None else _metric(direct, metric),
         objective=_objective(study, sample),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nncfx.compressor import machine_facts, version_facts
-from nncfx.compressor.build_evidence import StudyWords, study
+from nncfx.compressor.study_evidence import StudyWords, study
 from nncfx.errors import SearchError
 from nncfx.evidence.evidence import Evidence, ModelFacts
 from nncfx.objectives import Maximize, Minimize, Objective

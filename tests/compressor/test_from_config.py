@@ -22,8 +22,11 @@ from nncfx.config import (
     NNCFConfig,
 )
 from nncfx.errors import ArgumentError, ConfigError
+from nncfx.evidence import Evidence
+from nncfx.evidence.formatting import candidate_words
 from nncfx.lc import ADMM, DC, LC, DCFineTuned
 from nncfx.objectives import macs
+from nncfx.report import render_report
 from nncfx.runtimes.predict.latency_table import fitted_table
 from nncfx.schemes import AtLevel, Cluster, Compose, FilterPrune, LowRank, Prune, Quantize
 from nncfx.search import Choice, Range, SearchSettings, Space, SpaceSettings
@@ -187,6 +190,15 @@ def test_a_space_from_a_file_is_searched(trained: nn.Module, task: dict[str, Any
     ).run()
     assert set(result.candidate) == {"level", "Prune level", "Cluster bits"}
     assert len(result.model.inner.weight.unique()) <= 2 ** int(result.candidate["Cluster bits"])
+
+    (study,) = result.evidence.studies
+    assert [one.number for one in study.samples] == list(range(SPACE["max_evaluations"]))
+    assert [one.number for one in study.samples if study.is_chosen(one)] == [study.chosen]
+    assert study.chosen_words == candidate_words(result.candidate)
+    assert Evidence.from_json(result.evidence.to_json()) == result.evidence
+    page = render_report(result.evidence)
+    assert "Pareto front" in page
+    assert all(f"<td>{one.candidate}</td>" in page for one in study.samples)
 
 
 @pytest.mark.parametrize(

@@ -204,3 +204,24 @@ def test_an_own_objective_has_a_line_in_the_summary(given: ModuleType) -> None:
     lines = summary(dataclasses.replace(given.EVIDENCE, studies=(own,))).splitlines()
     assert lines[-1].split() == ["joules", "500", "->", "700", "0.71x", "(examples/s)"]
     assert "throughput" not in summary(given.EVIDENCE)
+
+
+def test_a_space_has_no_dense_trial_whose_objective_could_be_told(given: ModuleType) -> None:
+    samples = tuple(
+        dataclasses.replace(given.STUDY.samples[number], number=number, candidate=words)
+        for number, words in enumerate(("bits 3", "bits 5"))
+    )
+    space = dataclasses.replace(
+        given.STUDY, objective_name="joules", dense_objective=None, samples=samples, chosen=1
+    )
+    evidence = dataclasses.replace(given.EVIDENCE, studies=(space,))
+    reached = samples[1].objective
+    assert summary(evidence).splitlines()[-1].split() == [
+        "joules",
+        "->",
+        f"{reached:,.0f}",
+        "(examples/s)",
+    ]
+    claim = headline(evidence)[-1]
+    assert (claim.label, claim.verdict) == ("joules", "open")
+    assert claim.detail.endswith("examples/s at bits 5")

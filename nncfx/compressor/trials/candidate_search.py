@@ -24,10 +24,13 @@ from nncfx.search import (
     search_space,
 )
 
-__all__ = ["plan_of", "plan_of_trial", "safer", "search_by_candidate"]
+__all__ = ["LEVEL", "SAFE", "plan_of", "plan_of_trial", "safer", "search_by_candidate"]
 
-_LEVEL = "level"
-_LIMITED, _SAFE = "metric", "safe metric"
+LEVEL = "level"
+"""The dimension that schemes are applied at, where a space has it."""
+SAFE = "safe metric"
+"""The outcome that is bounded where chance moves the metric: less `CAUTION` standard errors."""
+_LIMITED = "metric"
 
 
 def search_by_candidate(
@@ -71,7 +74,7 @@ def search_by_candidate(
     problem = Problem(
         space=space,
         objectives={"objective": "maximize" if trials.objective.maximize else "minimize"},
-        at_least={_LIMITED if trials.standard_error is None else _SAFE: trials.threshold},
+        at_least={_LIMITED if trials.standard_error is None else SAFE: trials.threshold},
     )
     found = search_space(
         evaluate if trials.executor is None else beside,
@@ -103,7 +106,7 @@ def _outcomes(found: Measurement, *, is_noisy: bool) -> dict[str, float]:
         for name, value in found.details.items()
         if isinstance(value, int | float)
     }
-    noise = {_SAFE: found.safe_metric(CAUTION)} if is_noisy else {}
+    noise = {SAFE: found.safe_metric(CAUTION)} if is_noisy else {}
     if found.standard_error is not None:
         noise["standard_error"] = found.standard_error
     return {"metric": found.metric, "objective": found.objective, **noise, **counts}
@@ -120,7 +123,7 @@ def _safest_at_least(search: SpaceResult, threshold: float) -> SpaceResult:
     relaxed = dataclasses.replace(
         search, problem=dataclasses.replace(search.problem, at_least=limits)
     )
-    safety = {t.number: (t.outcomes or {})[_SAFE] for t in relaxed.feasible}
+    safety = {t.number: (t.outcomes or {})[SAFE] for t in relaxed.feasible}
     most = max(safety.values(), default=0.0)
     refused = frozenset(number for number, value in safety.items() if value < most)
     return dataclasses.replace(relaxed, refused=refused)
@@ -161,7 +164,7 @@ def plan_of(
         place=f"trial {words}" if is_beside else f"trial {len(before)}, {words}",
         name=f"candidate-{digest(candidate)}" if is_beside else f"trial-{len(before)}",
         factory=lambda: factory_of(candidate),
-        level=float(candidate.get(_LEVEL, 0.0)),
+        level=float(candidate.get(LEVEL, 0.0)),
         start=None if nearest is None else plan_of_trial(nearest, before, factory_of, near),
         finished=(),
     )
