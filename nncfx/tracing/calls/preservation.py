@@ -80,17 +80,21 @@ def without_keeping(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def without_moving(model: nn.Module) -> Iterator[None]:
-    """Put back, at the end, the `.data` of parameters that a forward sets.
+    """Put back, at the end, the parameters that a forward replaces, and the `.data` that it sets.
 
-    Networks that fold their branches do that, as SPAN. Nothing is copied, and what is written to
-    the memory of a parameter stays.
+    Codebooks that follow their data are replaced, as in VQ-VAE; networks that fold their branches
+    set `.data`, as SPAN. Nothing is copied, and what is written to the memory of a parameter
+    stays.
     """
-    tables = [module._parameters.values() for _, module in all_modules(model)]  # noqa: SLF001 (as torch's own walk)
-    every = chain.from_iterable(tables)
+    held: list[Any] = [one._parameters for _, one in all_modules(model)]  # noqa: SLF001 (as torch's own walk)
+    tables = [(one, one.copy()) for one in held if isinstance(one, dict)]  # a script has another
+    every = chain.from_iterable(own.values() for _, own in tables)
     before = [(one, one.data) for one in every if type(one) is nn.Parameter]
     try:
         yield
     finally:
+        for table, own in tables:
+            _fill(table, own)
         for parameter, data in before:
             if parameter.data_ptr() != data.data_ptr() or parameter.shape != data.shape:
                 parameter.data = data

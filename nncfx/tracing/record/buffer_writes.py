@@ -9,6 +9,7 @@ from torch import nn
 from nncfx.tracing.calls.inputs import ExampleInputs
 from nncfx.tracing.calls.module_walk import all_tensors
 from nncfx.tracing.record.function_mode import TracedCall, watch_shapes
+from nncfx.tracing.record.parameter_writes import memory_of
 
 __all__ = ["written_buffers"]
 
@@ -89,7 +90,7 @@ class _Writes:
         produced = call.produced or call.operands[:1]
         for tensor in produced:
             if any(tensor is one for one in call.operands) and tensor.layout == torch.strided:
-                self.written.update(self._stored.get(_memory(tensor), ()))
+                self.written.update(self._stored.get(memory_of(tensor), ()))
 
     def on_output(self, tensor: torch.Tensor) -> None:
         """Note which names hold other tensors, or changed ones, now that the forward is over."""
@@ -102,10 +103,4 @@ class _Writes:
 
 def _held(tensor: torch.Tensor) -> _Held:
     changes = 0 if tensor.is_inference() else tensor._version  # noqa: SLF001 (no public count)
-    return id(tensor), _memory(tensor), changes
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    # a meta tensor has no other address
-    address: int = tensor.untyped_storage()._cdata  # noqa: SLF001
-    return address
+    return id(tensor), memory_of(tensor), changes

@@ -23,6 +23,7 @@ from nncfx.tracing.calls.no_trace import is_left_out
 from nncfx.tracing.calls.preservation import preserved, without_keeping, without_moving
 from nncfx.tracing.calls.tensors import tensors_in
 from nncfx.tracing.record.meta_weights import with_values, zeros_for_meta
+from nncfx.tracing.record.parameter_writes import ParameterWrites
 from nncfx.tracing.record.shape_only_execution import Shortcut, ValuesNeeded
 
 __all__ = [
@@ -161,6 +162,7 @@ def forward(
         without_keeping(model),
         without_moving(model),
         preserved(model, train=train),
+        mode.without_writes(model),
     ):
         for tensor in tensors_in((args, kwargs)):
             mode.take_input(tensor)
@@ -229,6 +231,17 @@ class CallMode(TorchFunctionMode):
         self._shortcut = shortcut
         self._sizes = [one for one in observers if isinstance(one, SizeObserver)]
         self._calls: Counter[tuple[str, str]] = Counter()
+        self._writes: ParameterWrites | None = None
+
+    @contextmanager
+    def without_writes(self, model: nn.Module) -> Iterator[None]:
+        """Put back, at the end, the values of the parameters of `model` that calls change."""
+        self._writes = ParameterWrites(model)
+        try:
+            yield
+        finally:
+            self._writes.undo()
+            self._writes = None
 
     @property
     def is_by_shapes(self) -> bool:
@@ -279,6 +292,8 @@ class CallMode(TorchFunctionMode):
         inputs = tensors_in((args, kwargs) if kwargs else args)
         infos = self._described(inputs)
         name = spelling(func, kwargs)
+        if self._writes is not None:
+            self._writes.expect(name, args, kwargs)
         result = self._run(func, name, args, kwargs, inputs)
         # an assignment to elements returns nothing and changes its first argument
         results = tensors_in(result)

@@ -1,0 +1,67 @@
+"""Parameters keep their values in a forward that only looks, whatever it writes to them."""
+
+from collections.abc import Mapping
+from typing import Any, Final, final
+
+import torch
+from torch import nn
+
+from nncfx.tracing.calls.module_walk import all_tensors
+
+__all__ = ["ParameterWrites", "memory_of"]
+
+
+@final
+class ParameterWrites:
+    """The values of parameters that a forward changes in place, as they were before.
+
+    Layers that set themselves up in their first forward of training do that, such as ActNorm of
+    Glow; what they write then is of the example inputs, and through `.data` torch counts no
+    change. Nothing is copied unless it is written to.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        """Know the parameters of `model`; those on "meta" have no values."""
+        self._owners: dict[int, list[torch.Tensor]] = {}
+        for one in all_tensors(model, "_parameters").values():
+            if not one.is_meta and one.layout == torch.strided:
+                self._owners.setdefault(memory_of(one), []).append(one)
+        # through data: a backward pass may still be to come, and torch counts no change
+        self._before: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def expect(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Hold the values of the parameters that a call of torch's function `name` will change."""
+        written = args[0] if args and _changes_its_first(name) else kwargs.get("out")
+        if isinstance(written, torch.Tensor) and written.layout == torch.strided:
+            for one in self._owners.pop(memory_of(written), ()):
+                self._before.append((one.data, one.detach().clone()))
+
+    def undo(self) -> None:
+        """Give the parameters the values that they had."""
+        for one, values in self._before:
+            one.copy_(values)
+        self._before.clear()
+
+
+_NO_CHANGE: Final = frozenset(["__index__", "__int__", "__invert__"])
+
+
+def _changes_its_first(name: str) -> bool:
+    """Return whether it is spelt as torch spells functions that change their first argument.
+
+    >>> [_changes_its_first(one) for one in ("copy_", "__iadd__", "__setitem__", "__add__", "add")]
+    [True, True, True, False, False]
+    """
+    if name.startswith("__"):
+        return name == "__setitem__" or (name.startswith("__i") and name not in _NO_CHANGE)
+    return name.endswith("_")
+
+
+def memory_of(tensor: torch.Tensor) -> int:
+    """Return what tensors in one memory have in common; 0 where torch.func has none for it."""
+    try:
+        # a meta tensor has no other address
+        address: int = tensor.untyped_storage()._cdata  # noqa: SLF001 (no public identity)
+    except NotImplementedError:
+        return 0
+    return address
