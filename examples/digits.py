@@ -3,6 +3,7 @@
 Killed at any moment, it goes on where it stopped; delete demo-out/ to begin anew.
 """
 
+import logging
 from pathlib import Path
 
 import torch
@@ -16,6 +17,7 @@ from nncfx.objectives import Maximize, Minimize, footprint, throughput
 from nncfx.schemes import Cluster, Compose, FilterPrune, Prune, Quantize
 
 OUT = Path("demo-out")
+logging.basicConfig(level=logging.INFO)  # shows progress where there is no terminal
 
 
 class Residual(nn.Module):  # noqa: D101

@@ -7,6 +7,7 @@ A run that was killed goes on where it stopped; delete the output folder to begi
 
 import argparse
 import copy
+import logging
 from pathlib import Path
 
 import data
@@ -32,6 +33,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     """Run both studies, write the model and the report, and say what came out."""
+    logging.basicConfig(level=logging.INFO)  # shows progress where there is no terminal
     options = arguments()
     quick = options.quick
     model = pretrained(options.data)
