@@ -34,8 +34,8 @@ from nncfx.export.capture.preparation import (
     warn_idle_quantizers,
 )
 from nncfx.export.capture.quantizer_inputs import Shapes, check_quantizer_inputs, quantizer_inputs
+from nncfx.export.capture.quick_exporter import quick_exporter
 from nncfx.export.capture.recurrent_shapes import recurrent_shapes
-from nncfx.export.capture.rewrite_matching import matching_first_nodes_first
 from nncfx.export.capture.tensor_names import (
     name_open_axes,
     name_outputs,
@@ -251,7 +251,7 @@ def _capture(
 ) -> torch.onnx.ONNXProgram:
     try:
         know_shapes()
-        with matching_first_nodes_first(), contextlib.ExitStack() as stack:
+        with quick_exporter(), contextlib.ExitStack() as stack:
             stack.enter_context(recurrent_shapes())
             with _quiet():
                 captured = captured_program(model, call, axes)
@@ -318,10 +318,14 @@ def _argument(name: str, wanted: Mapping[str, object]) -> str:
 def _quiet() -> Iterator[None]:
     """Keep what the exporter prints, warns and logs from the user: failures come as errors."""
     known = logging.root.manager.loggerDict
-    loggers = [logging.getLogger(name) for name in known if name.split(".")[0] in _CHATTY]
-    levels = [logger.level for logger in loggers]
+    names = [name for name in known if name.split(".")[0] in _CHATTY]
+    loggers = [one for name in names if not (one := logging.getLogger(name)).disabled]
+    above = [logging.getLogger(name) for name in _CHATTY]
+    levels = [logger.level for logger in above]
     for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
+        logger.disabled = True  # a level would have every logger forget what it knows
+    for logger in above:
+        logger.setLevel(logging.CRITICAL)  # for loggers that are yet to come
     nowhere = io.StringIO()
     try:
         with (
@@ -332,7 +336,9 @@ def _quiet() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
+        for logger in loggers:
+            logger.disabled = False
+        for logger, level in zip(above, levels, strict=True):
             logger.setLevel(level)
 
 

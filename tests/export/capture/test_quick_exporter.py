@@ -1,0 +1,141 @@
+"""What torch's exporter is spared changes nothing of what it writes, and nothing afterwards."""
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+import onnxscript.optimizer
+import pytest
+import torch
+from onnxscript.rewriter import pattern
+from onnxscript.rewriter._matcher import SimplePatternMatcher
+from torch._export import utils
+from torch.onnx._internal.exporter._registration import ONNXRegistry
+from typing_extensions import override
+
+from nncfx.export.capture import quick_exporter as module
+from nncfx.export.capture.quick_exporter import quick_exporter
+
+
+class Counted(ir.Graph):
+    """A graph that counts how often all its nodes are listed."""
+
+    listed = 0
+
+    @override
+    def __iter__(self) -> Iterator[ir.Node]:
+        self.listed += 1
+        return super().__iter__()
+
+
+def rewritten() -> list[str]:
+    """Return operators after a rule that replaces ReLU and tanh of the same value."""
+    x = ir.val("x", ir.DataType.FLOAT, (4,))
+    nodes = [ir.node(kind, [x]) for kind in ("Tanh", "Sin", "Relu")]
+    nodes += [ir.node(kind, [nodes[1].outputs[0]]) for kind in ("Relu", "Cos", "Tanh")]
+    nodes += [ir.node("Relu", [nodes[-1].outputs[0]])]
+    results = [one.outputs[0] for one in nodes if one.op_type != "Sin"]
+    model = ir.Model(ir.Graph([x], results, nodes=nodes, opset_imports={"": 20}), ir_version=10)
+    rule = pattern.RewriteRule(
+        lambda op, x: (op.Relu(x), op.Tanh(x)), lambda op, x: (op.Abs(x), op.Neg(x))
+    )
+    assert pattern.RewriteRuleSet([rule]).apply_to_model(model) == 2
+    return [node.op_type for node in model.graph]
+
+
+def test_what_matches_is_the_same() -> None:
+    slowly = rewritten()
+    with quick_exporter():
+        assert rewritten() == slowly
+    assert sorted(slowly) == sorted(["Abs", "Neg", "Sin", "Abs", "Cos", "Neg", "Relu"])
+
+
+def test_the_graph_is_not_listed_for_nodes_that_begin_no_pattern() -> None:
+    def listed(relus: int) -> int:
+        nodes = [ir.node("Relu", [ir.val("x", ir.DataType.FLOAT, (4,))], name="relu_0")]
+        for index in range(1, relus):
+            nodes.append(ir.node("Tanh", [nodes[-1].outputs[0]], name=f"tanh_{index}"))
+        graph = Counted(
+            [nodes[0].inputs[0]],
+            [nodes[-1].outputs[0]],
+            nodes=nodes,
+            opset_imports={"": 20},
+            name="main",
+        )
+        onnxscript.optimizer.optimize_ir(ir.Model(graph, ir_version=10))
+        return graph.listed
+
+    with quick_exporter():
+        assert listed(40) == listed(10)
+    assert listed(40) > listed(10)  # else onnxscript does it, and the module can go
+
+
+def translated(registry: ONNXRegistry) -> dict[object, list[str]]:
+    return {
+        target: [f"{one.onnx_function!r} {one.signature} {one.is_complex}" for one in found]
+        for target, found in registry.functions.items()
+    }
+
+
+@pytest.mark.parametrize("opset", [18, 20, 23])
+def test_the_registry_is_the_one_that_torch_reads(opset: int) -> None:
+    expected = ONNXRegistry().from_torchlib(opset_version=opset)
+    with quick_exporter():
+        for _ in range(2):
+            found = ONNXRegistry().from_torchlib(opset_version=opset)
+            assert found.opset_version == expected.opset_version == opset
+            assert translated(found) == translated(expected)
+
+
+def test_a_translation_of_one_export_is_unknown_to_the_next() -> None:
+    with quick_exporter():
+        first = ONNXRegistry().from_torchlib(opset_version=20)
+        known = len(first.functions["aten::relu"])
+        first.register_op(torch.ops.aten.relu.default, lambda x: x)
+        first.register_op(torch.ops.aten.sin.out, lambda x: x)
+        again = ONNXRegistry().from_torchlib(opset_version=20)
+    assert len(first.functions["aten::relu"]) == known + 1
+    assert len(again.functions["aten::relu"]) == known
+    assert "aten::sin.out" not in again.functions
+
+
+def test_torchlib_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def counted(opset_version: int) -> ONNXRegistry:
+        read.append(opset_version)
+        return ONNXRegistry()
+
+    monkeypatch.setattr(module, "_READ", counted)
+    module._registry_read.cache_clear()
+    try:
+        for opset in (18, 20, 18):
+            with quick_exporter():
+                ONNXRegistry().from_torchlib(opset_version=opset)
+    finally:
+        module._registry_read.cache_clear()
+    assert read == [18, 20]
+
+
+def test_operators_that_come_later_are_composite_for_the_next_export() -> None:
+    with quick_exporter():
+        utils._collect_all_valid_cia_ops()
+    with torch.library._scoped_library("nncfx_late", "DEF") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x + x, "CompositeImplicitAutograd")
+        with quick_exporter():
+            found = utils._collect_all_valid_cia_ops()
+        assert "nncfx_late::twice" in {one.name() for one in found}
+
+
+def test_behind_it_torch_and_onnxscript_are_as_before() -> None:
+    def present() -> list[object]:
+        return [
+            SimplePatternMatcher.match,
+            vars(ONNXRegistry)["from_torchlib"],
+            utils._materialize_cpp_cia_ops,
+        ]
+
+    before = present()
+    with quick_exporter():
+        assert all(a is not b for a, b in zip(present(), before, strict=True))
+    assert all(a is b for a, b in zip(present(), before, strict=True))
