@@ -64,7 +64,8 @@ def _first_nodes_first(slowly: Any) -> Any:  # noqa: ANN401 (of onnxscript, whic
         first = self.pattern.output_nodes[0].op_identifier()
         if first not in (None, node.op_identifier()):
             return MatchResult().fail(f"Expected {first}.")
-        return slowly(self, model, graph, node, **options)
+        found: MatchResult = slowly(self, model, graph, node, **options)
+        return found
 
     return match
 
