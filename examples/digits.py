@@ -32,7 +32,7 @@ class Residual(nn.Module):  # noqa: D101
         return F.relu(self.bn2(self.conv2(x)) + skip)
 
 
-torch.set_num_threads(2)  # the network is too small for more
+torch.set_num_threads(min(2, torch.get_num_threads()))  # the network is too small for more
 torch.manual_seed(0)
 digits = load_digits()
 order = torch.randperm(len(digits.target))

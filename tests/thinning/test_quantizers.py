@@ -168,3 +168,33 @@ def test_a_quantized_module_of_torch_fx_is_thinned() -> None:
     thinned = nncfx.thin(model.eval(), X[:1]).model
     assert thinned.get_parameter("inner.weight").shape == (12, 8, 3, 3)
     assert type(thinned).__name__ == "Residual"
+
+
+def test_a_file_is_read_where_the_forward_looks_at_values(tmp_path: Path) -> None:
+    """As distributions check their logits: the sizes of a thin model come without values."""
+
+    class Policy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.hidden, self.actor = nn.Linear(8, 64), nn.Linear(64, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            logits = self.actor(self.hidden(x).relu())
+            return torch.distributions.Categorical(logits=logits, validate_args=True).probs
+
+    x = torch.randn(4, 8)
+    items = [
+        {"algorithm": "neuron_pruning", "pruning_init": 0.5, "params": {"align": 1}},
+        {"algorithm": "quantization"},
+    ]
+    config = {"compression": items}
+    _, model = nncfx.create_compressed_model(Policy(), config, x, calibration_batches=[x])
+    small = nncfx.thin(model.eval(), x).model
+    path = nncfx.save(tmp_path / "policy.safetensors", small)
+    torch.use_deterministic_algorithms(True)  # memory that nothing has written to is NaN
+    try:
+        _, again = nncfx.load(path, Policy())
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert torch.equal(again.eval()(x), small(x))

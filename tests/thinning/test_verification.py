@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+import nncfx
 from nncfx.errors import ThinningError
 from nncfx.thinning import thin
 from nncfx.thinning.verification import default_tolerance, relative_error, verify
@@ -131,3 +132,25 @@ def test_a_small_difference_that_float64_cannot_tell_names_the_tolerance() -> No
     with pytest.raises(ThinningError, match=told):
         verify(model, other, torch.ones(1, 2), None)
     assert verify(model, other, torch.ones(1, 2), 1e-4) < 1e-4
+
+
+def test_padded_rows_of_a_transformer_are_compared_on_one_path_of_torch() -> None:
+    """Its fused path, which layers with hooks do not take, writes zeros into them."""
+
+    class Encoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+            self.layers = nn.TransformerEncoder(layer, 2)
+
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return self.layers(x, src_key_padding_mask=mask)
+
+    torch.manual_seed(0)
+    inputs = torch.randn(2, 6, 16), torch.arange(6)[None] >= torch.tensor([[6], [4]])
+    item = {"algorithm": "neuron_pruning", "pruning_init": 0.5, "params": {"align": 1}}
+    _, model = nncfx.create_compressed_model(Encoder().eval(), {"compression": item}, inputs)
+    result = thin(model.eval(), inputs)
+    assert result.model.layers.layers[0].linear1.out_features == 16
+    assert result.max_error < 1e-5
+    assert torch.backends.mha.get_fastpath_enabled()

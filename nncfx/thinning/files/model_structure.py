@@ -253,20 +253,36 @@ def restored(
         if not (stored.structure or isinstance(model, NNCFNetwork)):
             check_fit(stored, model)
         made = reshaped(model, stored)
+        tensors = stored.read()
         if not (isinstance(made, NNCFNetwork) and made.nncf.hooks):
+            _take_known(made, tensors)
             made = hook_again(made, stored, example_inputs)
         zeros = zero_keys(made)
         further, carried = frozenset[str](), frozenset[str]()
         if isinstance(made, NNCFNetwork):
             further, carried = made.nncf.further_names, made.nncf.carried_names
         check_fit(stored, made, absent=carried.union(zeros), surplus=further | carried)
-        tensors = stored.read()
         absent = {key: torch.zeros_like(one) for key, one in zeros.items() if key not in tensors}
         # zero points may be stored in a narrower format
         whole = {key: tensors[key].to(one.dtype) for key, one in zeros.items() if key in tensors}
         fill(made, {**tensors, **whole, **absent}, dtype)
         drop_kept(made)
     return made
+
+
+def _take_known(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Let what fits hold the values of a file, in other memory, so that an error undoes it.
+
+    A trace for the places of hooks may look at values, as distributions check theirs, and weights
+    of other sizes than before have none yet.
+    """
+    state = model_state(model, keep_vars=True)
+    first = {id(own): name for name, own in reversed(state.items())}
+    for name, own in state.items():
+        is_known = name in tensors and tensors[name].shape == own.shape
+        # a shared one may be two in the file, and its memory becomes that of the tensor
+        if is_known and first[id(own)] == name and not own.is_meta:
+            own.data = tensors[name].to(own.device, own.dtype)
 
 
 def reshaped(model: nn.Module, stored: StoredModel) -> nn.Module:
