@@ -14,7 +14,7 @@ from nncfx.errors import ArgumentError, NNCFXError, error_text, machine_fault
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.tracing import ExampleInputs, Insertion, PreSite, Priority, Site, as_call, run
-from nncfx.tracing.calls.preservation import preserved
+from nncfx.tracing.calls.preservation import preserved, without_keeping
 
 __all__ = [
     "Note",
@@ -135,7 +135,8 @@ def run_batches(
         ArgumentError: there is none, or the model fails on one.
     """
     count = 0
-    with torch.no_grad(), preserved(model):
+    # what a float forward keeps, such as a grid of positions, is not what a quantized one makes
+    with torch.no_grad(), without_keeping(model), preserved(model):
         for batch in batches:
             _run_one(model, batch, count)
             count += 1

@@ -6,10 +6,11 @@ from typing import Final, TypeAlias
 import torch
 from torch import nn
 
+from nncfx.tracing.calls.function_names import spelling
 from nncfx.tracing.calls.inputs import ExampleInputs
 from nncfx.tracing.calls.module_walk import all_tensors
 from nncfx.tracing.record.function_mode import TracedCall, watch_shapes
-from nncfx.tracing.record.parameter_writes import memory_of
+from nncfx.tracing.record.parameter_writes import changes_its_first, memory_of
 
 __all__ = ["written_buffers"]
 
@@ -87,8 +88,9 @@ class _Writes:
 
     def on_call(self, call: TracedCall) -> None:
         """Note what is changed in place; through `data`, torch does not count that."""
-        produced = call.produced or call.operands[:1]
-        for tensor in produced:
+        if not (changes_its_first(spelling(call.func)) or "out" in call.kwargs):
+            return  # x.to(x.dtype) returns x, too
+        for tensor in call.produced or call.operands[:1]:
             if any(tensor is one for one in call.operands) and tensor.layout == torch.strided:
                 self.written.update(self._stored.get(memory_of(tensor), ()))
 

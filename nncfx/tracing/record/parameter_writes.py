@@ -8,7 +8,7 @@ from torch import nn
 
 from nncfx.tracing.calls.module_walk import all_tensors
 
-__all__ = ["ParameterWrites", "memory_of"]
+__all__ = ["ParameterWrites", "changes_its_first", "memory_of"]
 
 
 @final
@@ -31,7 +31,7 @@ class ParameterWrites:
 
     def expect(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Hold the values of the parameters that a call of torch's function `name` will change."""
-        written = args[0] if args and _changes_its_first(name) else kwargs.get("out")
+        written = args[0] if args and changes_its_first(name) else kwargs.get("out")
         if isinstance(written, torch.Tensor) and written.layout == torch.strided:
             for one in self._owners.pop(memory_of(written), ()):
                 self._before.append((one.data, one.detach().clone()))
@@ -46,10 +46,10 @@ class ParameterWrites:
 _NO_CHANGE: Final = frozenset(["__index__", "__int__", "__invert__"])
 
 
-def _changes_its_first(name: str) -> bool:
+def changes_its_first(name: str) -> bool:
     """Return whether it is spelt as torch spells functions that change their first argument.
 
-    >>> [_changes_its_first(one) for one in ("copy_", "__iadd__", "__setitem__", "__add__", "add")]
+    >>> [changes_its_first(one) for one in ("copy_", "__iadd__", "__setitem__", "__add__", "add")]
     [True, True, True, False, False]
     """
     if name.startswith("__"):

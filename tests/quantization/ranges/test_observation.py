@@ -128,3 +128,23 @@ def test_a_change_that_finds_nothing_says_so(
     model = nncfx.wrap(nn.Sequential(nn.Tanh()), INPUTS)
     assert not change(model, INPUTS)
     assert f"{what}: the model has no " in caplog.text
+
+
+def test_what_a_model_keeps_of_calibration_is_gone_behind_it() -> None:
+    """A grid of positions is quantized; one kept from calibration would be in float."""
+
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer = nn.Conv2d(4, 8, 1)
+            self.grid: Tensor | None = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.grid is None:
+                self.grid = torch.linspace(0, 1, x.shape[-1]).expand(len(x), 1, *x.shape[2:])
+            return self.layer(torch.cat([x, self.grid], 1))
+
+    x = torch.randn(2, 3, 8, 8)
+    quantized = nncfx.quantize(Positions().eval(), [x])
+    assert quantized.grid is None

@@ -78,6 +78,17 @@ def test_what_only_training_writes_is_seen_in_training() -> None:
     assert written_buffers(model, x, NAMES, train=True) == {"trained"}
 
 
+@pytest.mark.parametrize("read", [torch.Tensor.to, torch.Tensor.type_as, torch.Tensor.contiguous])
+def test_what_returns_the_buffer_itself_writes_nothing(read: Callable[..., Tensor]) -> None:
+    """As `torch.nn.utils.prune` reads its masks."""
+
+    def reading(model: Writing, x: Tensor) -> None:
+        read(model.table, *(() if read is torch.Tensor.contiguous else (x,)))
+
+    inputs = torch.randn(4, 4)
+    assert not written_buffers(Writing(reading), inputs, ["table"], train=False)
+
+
 def test_other_buffers_are_not_asked_about() -> None:
     model = Writing(WRITES["in place"])
     assert written_buffers(model, torch.ones(4, 4), ["trained"], train=False) == set()
