@@ -67,6 +67,33 @@ def test_integers_are_read_back_as_they_were_written(
     assert torch.equal(other(images), quantized(images))
 
 
+def test_what_stays_in_float_is_in_the_file(sample: Hardware, tmp_path: Path) -> None:
+    """The hardware has no linear layers, and a batch norm before the convolution is not folded."""
+    torch.manual_seed(0)
+    linear = torch.nn.Linear(4 * 6 * 6, 5)
+    model = torch.nn.Sequential(
+        torch.nn.BatchNorm2d(3), torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), linear
+    ).eval()
+    model[0].running_mean.normal_()
+    images = torch.randn(4, 3, 8, 8)
+    graph = hago.prepare_graph(model, images)
+    strategy, _ = hago.search_quantize_strategy(
+        graph, sample, [(images, torch.zeros(4))], tuner="default"
+    )
+    quantizer = hago.create_quantizer(graph, sample, strategy)
+    quantized, other = quantizer.quantize(), quantizer.quantize()
+    stored = list(quantized.state_dict().values())
+    for tensor in (linear.weight, linear.bias, model[0].running_mean):
+        assert any(torch.equal(tensor, one) and tensor.dtype == one.dtype for one in stored)
+    # every tensor of the model once, as integers or as floats
+    assert len(stored) == len(model.state_dict())
+    saved = nncfx.storage.save(tmp_path / "model.nncfx", quantized)
+    for buffer in other.buffers():
+        buffer.zero_()
+    nncfx.storage.load(saved.path, other)
+    assert torch.equal(other(images), quantized(images))
+
+
 def test_four_bits_take_less_than_half_a_byte(tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Conv2d(16, 64, 3), torch.nn.Conv2d(64, 64, 3))
     inputs = torch.randn(1, 16, 8, 8)

@@ -16,6 +16,7 @@ from nncfx.hago.graph.quant_graph import NodeKind, QuantGraph
 from nncfx.hago.rules.fixed_point import rescaled_integers
 from nncfx.hago.rules.integer_kernels import IntegerCall, integer_result, narrow
 from nncfx.hago.strategy.edge_plan import EdgePlan, Plan
+from nncfx.storage.models.model_state import model_state
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.tensors import tensors_in
 
@@ -41,8 +42,9 @@ class QuantizedGraph(nn.Module):
 
     Weights are stored as int8 (int16, int32 if they have more bits), biases as int32. Between
     quantized operations there are integers only; sums are wrapped around to the width of their
-    register as in hardware. What the hardware leaves in float is computed in float64. The calls
-    are recorded for every new shape of the inputs. It runs on the CPU.
+    register as in hardware. What the hardware leaves in float is computed in float64, from weights
+    stored as the model has them. The calls are recorded for every new shape of the inputs. It runs
+    on the CPU.
 
     It equals `SimulatedGraph` in float64, bit for bit.
     """
@@ -52,13 +54,18 @@ class QuantizedGraph(nn.Module):
         self._graph, self._plan = graph, plan
         self._numbers = {node.name: number for number, node in enumerate(graph.nodes)}
         self._edges = {(one.target, one.port): n for n, one in enumerate(graph.edges)}
+        source = plain_copy(graph.model)
+        self._floats: dict[str, str] = {}
+        for number, (name, tensor) in enumerate(_state_in_floats(source, graph, plan).items()):
+            self._floats[name] = f"float_{number}"
+            self.register_buffer(self._floats[name], tensor.detach())
         # in a list, so that its parameters are none of this module's
-        self._source = [plain_copy(graph.model).double()]
+        self._source = [source.double()]
         self._programs: dict[tuple[object, ...], Program] = {}
         for number, edge in plan.edges.items():
-            source = graph.nodes[graph.edges[number].source]
-            if source.kind is NodeKind.CONSTANT:
-                steps = requantized(self._stored(source.name), edge)
+            node = graph.nodes[graph.edges[number].source]
+            if node.kind is NodeKind.CONSTANT:
+                steps = requantized(self._stored(node.name), edge)
                 self.register_buffer(f"weight_{number}", narrow(steps, _register(edge)))
         for number, bias in plan.biases.items():
             steps = torch.round(self._stored(graph.biases[number]) / bias.scale.flatten())
@@ -146,6 +153,9 @@ class QuantizedGraph(nn.Module):
         return self._stored(value.name) if found is None else found
 
     def _stored(self, name: str) -> Tensor:
+        if name in self._floats:
+            held = self.get_buffer(self._floats[name])
+            return held.double() if held.is_floating_point() else held
         module, _, last = name.rpartition(".")
         tensor: Tensor = getattr(self._source[0].get_submodule(module), last)
         return tensor.detach()
@@ -156,6 +166,19 @@ class QuantizedGraph(nn.Module):
         signature = _signature(tensors_in(as_call(inputs)))
         self._programs[signature] = program
         return program
+
+
+def _state_in_floats(source: nn.Module, graph: QuantGraph, plan: Plan) -> dict[str, Tensor]:
+    """Return the parameters and buffers of `source` that are not in integers alone, by name."""
+    reads = [(graph.nodes[one.source].name, n in plan.edges) for n, one in enumerate(graph.edges)]
+    reads += [(name, number in plan.biases) for number, name in graph.biases.items()]
+    reads += [(name, False) for name, _ in graph.returned]
+    integers = {name for name, is_planned in reads if is_planned}
+    integers -= {name for name, is_planned in reads if not is_planned}
+    wanted = model_state(source).keys() - integers
+    # a shared tensor is read by its first name
+    named = [*source.named_parameters(), *source.named_buffers()]
+    return {name: tensor for name, tensor in named if name in wanted}
 
 
 def _register(plan: EdgePlan) -> int:
