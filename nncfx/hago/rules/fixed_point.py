@@ -74,5 +74,8 @@ def wrapped(values: Tensor, bits: int) -> Tensor:
     >>> wrapped(torch.tensor([127.0, 128.0, -129.0]), 8).tolist()
     [127.0, -128.0, 127.0]
     """
-    half = 1 << (bits - 1)
-    return torch.remainder(values + half, 1 << bits) - half
+    half, size = 1 << (bits - 1), 1 << bits
+    # exact in every dtype: a sum of a value and `half` would lose what floats have no bits for
+    rest = torch.fmod(values, size)
+    rest = torch.where(rest >= half, rest - size, rest)
+    return torch.where(rest < -half, rest + size, rest)

@@ -11,7 +11,7 @@ from nncfx import hago
 from nncfx.hago.execution.simulation import SimulatedGraph
 from nncfx.hago.search.evaluation import LabelledBatches
 from nncfx.hago.strategy.edge_plan import make_plan
-from nncfx.targets import Hardware
+from nncfx.targets import Descriptor, Hardware
 
 
 def on_grid(values: Tensor, threshold: Tensor, bits: int) -> Tensor:
@@ -54,6 +54,45 @@ def test_the_fast_simulation_is_near_the_exact_one(
         images = dataset[0][0]
         with torch.no_grad():
             assert torch.allclose(fast(images).double(), exact(images), atol=1e-4)
+
+
+class Pooled(nn.Module):
+    """A shortcut of few integers, added to sums that could overflow 32 bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 8, 3, padding=1)
+        self.conv2 = nn.Conv2d(8, 8, 3, padding=1)
+        for one in (self.conv1, self.conv2):
+            one.weight.data.mul_(0.05)[:, 0, 1, 1] = 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = nn.functional.max_pool2d(self.conv1(x), 2)
+        return (x + self.conv2(x)).flatten(1)
+
+
+def test_the_fast_simulation_keeps_what_fits_into_32_bits() -> None:
+    """Sums of products of 16 bits may wrap around; where one weight is the most, none does."""
+    hardware = Hardware(
+        name="wide sums",
+        operations={
+            "conv": (Descriptor(inputs=("int16", "int16"), output="int32"),),
+            "max_pool": (Descriptor(inputs=("int8",), output="int8"),),
+            "add": (Descriptor(inputs=("int32", "int32"), output="int32"),),
+        },
+    )
+    torch.manual_seed(0)
+    images = torch.randn(8, 3, 8, 8)
+    graph = hago.prepare_graph(Pooled().eval(), images[:1])
+    space = hago.search_space(graph, hardware, [(images, images)], hago.QuantizeSettings())
+    plan = make_plan(graph, hardware, space.strategy)
+    assert any(one.overflows for one in plan.outputs.values())
+    fast, exact = (SimulatedGraph(graph, plan, one) for one in (torch.float32, torch.float64))
+    with torch.no_grad():
+        expected = exact(images)
+        assert torch.allclose(fast(images).double(), expected, atol=1e-4)
+        # no sum did wrap around
+        assert (expected - graph.model(images)).abs().max() < 0.05 * expected.abs().max()
 
 
 def test_what_has_nothing_to_do_is_no_hook(graph: hago.QuantGraph, vnni: Hardware) -> None:

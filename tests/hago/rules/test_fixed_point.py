@@ -63,3 +63,17 @@ def test_wrapping_is_the_cast_of_a_register(value: float) -> None:
     cast = int(torch.tensor(value).to(torch.int16))
     assert int(wrapped(torch.tensor(float(value), dtype=torch.float64), 16)) == cast
     assert int(wrapped(torch.tensor(value), 16)) == cast
+
+
+@given(st.floats(-(2.0**40), 2.0**40, width=32).map(round), st.sampled_from([8, 16, 32]))
+def test_wrapping_loses_nothing_in_float32(value: int, bits: int) -> None:
+    whole = torch.tensor(float(value), dtype=torch.float32)
+    half = 2 ** (bits - 1)
+    # Python's integers have no width
+    assert int(wrapped(whole, bits)) == (int(whole) + half) % 2**bits - half
+
+
+def test_a_register_of_32_bits_keeps_what_fits_in_float32() -> None:
+    largest = 2.0**31 - 128  # of those float32 has
+    values = torch.tensor([1.0, 5.0, 1000.0, -3.0, largest, -largest, 2.0**31, -(2.0**31)])
+    assert wrapped(values, 32).tolist() == [1, 5, 1000, -3, largest, -largest, -(2**31), -(2**31)]
