@@ -203,6 +203,17 @@ def test_only_integers_that_the_file_has_and_the_model_has_not_are_clipped(
     assert run(path, x).tolist() == model(x).tolist()
 
 
+@pytest.mark.parametrize("ends", [(-2047, 2047), (0, 32767), (0, 4095)])
+def test_integers_of_more_than_8_bits_run(
+    rounding: Rounding, tmp_path: Path, ends: tuple[int, int]
+) -> None:
+    """ONNX Runtime has no Clip of 16 bits."""
+    model = nn.Sequential(rounding(0.5, ends), nn.Identity())
+    x = torch.tensor([[-3e4, -3.2, 0.2, 7.3, 2e3, 3e4]])
+    path = export_onnx(model, tmp_path / "m.onnx", x).path
+    assert run(path, x).tolist() == model(x).tolist()
+
+
 def test_an_activation_that_is_signed_or_not_is_stored_as_unsigned_bytes(
     rounding: Rounding, tmp_path: Path
 ) -> None:
