@@ -1,9 +1,10 @@
 """`nncfx export` and `nncfx quantize`: from a model and its weights to a file that is deployed."""
 
+import itertools
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,7 +109,10 @@ def quantize(  # noqa: PLR0913 (each is an option of the command)
     if data is None and not weights_only and not is_task(model):
         raise _no_data(model)
     batches = None if data is None else _batches(data)
-    source = _source(model, weights, input_shape or (), batches)
+    first = None
+    if batches is not None and not input_shape:
+        first, batches = _begun(batches)
+    source = model_source(model, weights, tuple(input_shape or ()), example_inputs=first)
     if weights_only:
         from nncfx.quantization import quantize_weights
 
@@ -120,9 +124,9 @@ def quantize(  # noqa: PLR0913 (each is an option of the command)
     else:
         from nncfx.quantization import quantize as quantized
 
-        made = quantized(
-            source.model, batches or _of_task(source, model), target=target, samples=samples
-        )
+        if batches is None:
+            batches = _of_task(source, model)
+        made = quantized(source.model, batches, target=target, samples=samples)
     exported_for = target if weights_only else None  # quantizers know their target
     facts = {
         "path": str(output),
@@ -140,21 +144,17 @@ def _weights_by_bits(made: "nn.Module") -> dict[str, int]:
     return {str(bits): counts[bits] for bits in sorted(counts)}
 
 
-def _source(
-    model: str, weights: Path | None, shapes: Iterable[str], batches: Iterable[Any] | None
-) -> OpenedModel:
-    """Return the model; what it is traced on is of the batches, where they are given."""
-    first = None
-    if batches is not None and not shapes:
-        batch = next(iter(batches), None)
-        if batch is None:
-            raise ArgumentError(
-                "--data gave no batch, and the model is traced on the first. Let its function "
-                "return some.",
-            )
-        is_pair = isinstance(batch, tuple | list) and len(batch) == 2  # noqa: PLR2004 (and labels)
-        first = batch[0] if isinstance(batch, tuple | list) and is_pair else batch
-    return model_source(model, weights, tuple(shapes), example_inputs=first)
+def _begun(batches: Iterable[Any]) -> tuple[Any, Iterable[Any]]:
+    """Return the inputs in the first batch, on which the model is traced, and all batches."""
+    iterator = iter(batches)
+    batch = next(iterator, None)
+    if batch is None:
+        raise ArgumentError(
+            "--data gave no batch, and the model is traced on the first. Let its function "
+            "return some.",
+        )
+    is_pair = isinstance(batch, tuple | list) and len(batch) == 2  # noqa: PLR2004 (and labels)
+    return batch[0] if is_pair else batch, itertools.chain([batch], iterator)
 
 
 def _batches(text: str) -> Iterable[Any]:
@@ -164,10 +164,12 @@ def _batches(text: str) -> Iterable[Any]:
     made = call_reference(found, text, "--data") if callable(found) else found
     if isinstance(made, dict) and "train" in made:
         made = made["train"]
-    if not isinstance(made, Iterable):
+    # Python would take a tensor or an array for its rows
+    is_one = isinstance(made, str | Mapping) or hasattr(made, "shape")
+    if is_one or not isinstance(made, Iterable):
         raise ArgumentError(
             f"--data {text} gave a {type(made).__name__}; it must return batches, such as a "
-            "DataLoader or a list.",
+            "DataLoader or a list: [batch], images.split(32).",
         )
     return made
 

@@ -30,6 +30,10 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "    return nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 2))\n"
         "def batches(): return [(torch.randn(8, 32), torch.zeros(8)) for _ in range(4)]\n"
         "def none(): return []\n"
+        "def yielded(): yield from (torch.ones(8, 32) * (9 - each) for each in range(2))\n"
+        "def listed(): return list(yielded())\n"
+        "def rows(): return torch.randn(8, 32)\n"
+        "def array(): return rows().numpy()\n"
         "def lost(): return open('nowhere.npz')\n"
     )
     return "wide.py:net"
@@ -81,6 +85,14 @@ def test_weights_come_from_a_checkpoint_and_the_file_is_read_again(
     assert [one["max_difference"] for one in found] == pytest.approx([1.0] * 4, rel=1e-5)
 
 
+def test_a_generator_of_batches_is_read_from_its_first_on(code: str) -> None:
+    files = []
+    for data in ("wide.py:yielded", "wide.py:listed"):
+        run("quantize", code, "--data", data, "--output", "q.nncfx")
+        files.append(Path("q.nncfx").read_bytes())
+    assert files[0] == files[1]
+
+
 def test_weights_of_a_model_of_token_ids_are_quantized_by_a_batch(code: str) -> None:
     """Shapes would give floats; the table of 50 rows of 32 bytes is most of the file."""
     assert code
@@ -128,9 +140,11 @@ def test_mistakes_are_told(code: str) -> None:
         (("quantize", "wide.py:net"), "says nothing of data"),
         (("quantize", "wide.py:net", "--data", "a.csv"), "A file is read by a function of yours"),
         (("quantize", "wide.py:net", "--data", "wide.py:none"), "--data gave no batch"),
+        (("quantize", "wide.py:net", "--data", "wide.py:rows"), "gave a Tensor; it must return b"),
+        (("quantize", "wide.py:net", "--data", "wide.py:array"), "gave a ndarray; it must return"),
         (
             ("quantize", "wide.py:net", "--data", "wide.py:lost"),
-            r"--data: 'wide.py:lost' raised FileNotFoundError: .*\(wide.py, line 8\). Mend it",
+            r"--data: 'wide.py:lost' raised FileNotFoundError: .*\(wide.py, line 12\). Mend it",
         ),
         (("quantize", "a.onnx", "--data", "wide.py:batches"), "is an ONNX file, which is made"),
         (("report", "."), "no run has ended in it.*nncfx status . --html"),
