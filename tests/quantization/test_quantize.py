@@ -313,7 +313,9 @@ def test_a_program_of_torch_export_is_refused_with_the_mend() -> None:
         quantize(program, data())
 
 
-@pytest.mark.parametrize("batches", [[], iter([])], ids=["list", "iterator"])
+@pytest.mark.parametrize(
+    "batches", [[], iter([]), [data()[0][:0]] * 2], ids=["list", "iterator", "no examples"]
+)
 def test_no_calibration_data_is_an_error_and_the_model_stays_plain(batches: Any) -> None:  # noqa: ANN401
     model = fresh()
     with pytest.raises(ArgumentError, match="no batches to calibrate"):

@@ -50,11 +50,19 @@ def calibration_inputs(
         samples: How many examples to give, rounded up to whole batches.
 
     Raises:
-        ArgumentError: a batch is none of these, or `samples` is not positive.
+        ArgumentError: a batch is none of these, none has examples, or `samples` is not positive.
     """
     if samples < 1:
         raise ArgumentError(f"samples is {samples}; calibration sees at least 1 example.")
-    yield from first_examples((inputs_in(batch, model) for batch in batches), samples)
+    found = first_examples((inputs_in(batch, model) for batch in batches), samples)
+    first = next(found, None)
+    if first is None:
+        raise ArgumentError(
+            "There are no batches to calibrate with, or none has examples. Pass an iterable with "
+            "at least one; a generator that was read before is empty.",
+        )
+    yield first
+    yield from found
 
 
 def first_examples(inputs: Iterable[ExampleInputs], count: int) -> Iterator[ExampleInputs]:
