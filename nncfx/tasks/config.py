@@ -196,6 +196,13 @@ class TaskConfig(NNCFConfig):
                 problem=f"'{self.metric}' names no Python object."
                 f"{did_you_mean(self.metric, [ACCURACY])} Write '{ACCURACY}', or {CODE}.",
             )
+        if self.accuracy_aware_training is not None:
+            yield Fault(
+                path="accuracy_aware_training",
+                problem="a run trains as 'train' says and would not read this key. Take it out "
+                "and write a 'search', which keeps a budget, or train by code: "
+                "nncfx.controllers.train_to_accuracy.",
+            )
         if self.search is not None:
             yield from self._unread_training()
             yield from _unknown_runtime(self.search.runtime)

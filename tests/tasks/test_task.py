@@ -96,6 +96,13 @@ def test_keys_that_a_search_would_not_read_are_refused(
         read_task(write(search=search, compression={"algorithm": "quantization"}))
 
 
+def test_a_budget_that_no_run_would_keep_is_refused(write: Write) -> None:
+    budget = {"maximal_absolute_accuracy_degradation": 0.001, "maximal_total_epochs": 4}
+    wanted = {"mode": "early_exit", "params": budget}
+    with pytest.raises(ConfigError, match=r"accuracy_aware_training: a run trains.*'search'"):
+        read_task(write(compression={"algorithm": "quantization"}, accuracy_aware_training=wanted))
+
+
 def test_weights_come_from_a_file_of_their_own(write: Write, tmp_path: Path) -> None:
     path = write(model={"factory": "net.py:model", "weights": "w.pt"}, export={})
     zeros = {key: one * 0 for key, one in read_task(write(export={})).model().state_dict().items()}
