@@ -24,6 +24,7 @@ from nncfx.runtimes import Timing
 from nncfx.schemes import footprint_bytes, nonzero_parameters
 from nncfx.storage.models.model_state import model_state
 from nncfx.tracing import ExampleInputs, trace
+from nncfx.tracing.hooks.store import own_parameters
 
 __all__ = ["EvidenceInputs", "build_evidence", "fingerprint", "model_facts"]
 
@@ -153,7 +154,7 @@ def model_facts(
     packed = packed_bytes(model) if file_bytes is None else file_bytes
     return ModelFacts(
         accuracy=accuracy,
-        parameters=sum(p.numel() for p in model.parameters()),
+        parameters=sum(p.numel() for p in own_parameters(model)),
         nonzero=nonzero_parameters(model),
         macs=total_macs(trace(model, one_example(example_inputs))),
         footprint_bytes=footprint_bytes(model) if footprint is None else footprint,

@@ -8,6 +8,7 @@ from torch import nn
 
 from nncfx.schemes.operators import int8_grid
 from nncfx.tracing import WeightSite
+from nncfx.tracing.hooks.store import own_parameters
 
 __all__ = ["footprint_bytes", "nonzero_parameters"]
 
@@ -15,8 +16,11 @@ _BYTE = 8
 
 
 def nonzero_parameters(model: nn.Module) -> int:
-    """Return the number of non-zero entries of all parameters (a shared one counts once)."""
-    return sum(int(torch.count_nonzero(parameter)) for parameter in model.parameters())
+    """Return the number of non-zero entries of all parameters (a shared one counts once).
+
+    What hooks learn, such as the steps of quantizers, is none of the model's.
+    """
+    return sum(int(torch.count_nonzero(parameter)) for parameter in own_parameters(model))
 
 
 def footprint_bytes(model: nn.Module) -> int:
@@ -33,7 +37,7 @@ def footprint_bytes(model: nn.Module) -> int:
     quantized = _quantized_bits(model)
     bits = sum(
         int(torch.count_nonzero(one)) * quantized.get(id(one), _bits(one))
-        for one in model.parameters()
+        for one in own_parameters(model)
     )
     return -(-bits // _BYTE)
 

@@ -13,6 +13,7 @@ from nncfx.schemes import (
     level_to_density,
     nonzero_parameters,
 )
+from nncfx.training import create_compressed_model
 
 
 def network(weights: int, biases: int) -> nn.Module:
@@ -80,3 +81,15 @@ def test_a_quantized_weight_takes_the_bits_of_its_grid() -> None:
     model = nn.Sequential(nn.Linear(16, 8, bias=False), nn.ReLU(), nn.Linear(8, 4, bias=False))
     for bits, count in ((8, 160), (4, 80)):
         assert footprint_bytes(quantize(model, data, preset="fast", weight_bits=bits)) == count
+
+
+def test_steps_that_quantizers_learn_are_no_parameters_of_the_model() -> None:
+    """Two layers of 4 x 3 and 3 x 2 weights with their biases."""
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    config = {"input_info": {"sample_size": [1, 4]}, "compression": {"algorithm": "quantization"}}
+    batches = [torch.randn(8, 4)]
+    _, network = create_compressed_model(model, config, calibration_batches=batches)
+    assert len(list(network.parameters())) > 4
+    assert nonzero_parameters(network) == 4 * 3 + 3 + 3 * 2 + 2
+    # of integers that round to zero nothing is known here: the raw weights count, a byte each
+    assert footprint_bytes(network) == 4 * 3 + 3 * 2 + 4 * (3 + 2)

@@ -145,9 +145,12 @@ def test_training_prunes_quantizes_and_exports(write: Write, tmp_path: Path) -> 
     said: list[str] = []
     result = run_task(read_task(path), tmp_path / "out", say=said.append)
     assert result.facts["compressed"]["parameters"] < 0.6 * result.facts["dense"]["parameters"]
-    rest = sum(one.numel() for one in result.model.parameters() if one.ndim < 2)
-    weights = result.facts["compressed"]["parameters"] - rest
-    # a byte for each weight but rounded zeros, four for each bias and scale
+    plain = nncfx.load(tmp_path / "out" / "model.nncfx", read_task(path).model())[1]
+    sizes = [one.numel() for one in plain.parameters()]
+    assert result.facts["compressed"]["parameters"] == sum(sizes)
+    rest = sum(one.numel() for one in plain.parameters() if one.ndim < 2)
+    weights = sum(sizes) - rest
+    # a byte for each weight but rounded zeros, four for each bias
     assert 0.8 * weights < result.facts["compressed"]["footprint_bytes"] - 4 * rest <= weights
     assert (tmp_path / "out" / "model.onnx").stat().st_size == result.facts["onnx_bytes"]
     torch_metric = result.facts["compressed"]["accuracy"]

@@ -20,6 +20,7 @@ from nncfx.search import Candidate as Point
 from nncfx.thinning import ThinRecipe, ThinResult, save_thinned, thin
 from nncfx.tracing import ExampleInputs, trace
 from nncfx.tracing.calls.model_copy import copy_of
+from nncfx.tracing.hooks.store import own_parameters
 
 __all__ = ["CandidateFactory", "CandidateModel", "Factories", "packed_bytes"]
 
@@ -51,7 +52,7 @@ class CandidateModel:
 
     def parameters(self) -> float:
         """Return the number of parameters, zeros included."""
-        return sum(p.numel() for p in self.model.parameters())
+        return sum(p.numel() for p in own_parameters(self.model))
 
     def throughput(self) -> float:
         """Return the examples per second on the timer's runtime."""

@@ -19,13 +19,13 @@ from nncfx.controllers.base.stage import CompressionStage
 from nncfx.controllers.base.states import check_keys
 from nncfx.controllers.base.statistics import Statistics
 from nncfx.controllers.base.unread_weights import unread_weights
-from nncfx.controllers.base.weights import own_parameters
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.network import NNCFNetwork, bake, is_strippable, strip
 from nncfx.schemes.masks.exact_masks import check_level
 from nncfx.storage.models.sharded_models import gathered
 from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.hooks.carried_state import CarriedState
+from nncfx.tracing.hooks.store import own_parameters
 
 __all__ = ["Controller"]
 

@@ -4,9 +4,10 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from nncfx.controllers.base.weights import constants_of, own_parameters
+from nncfx.controllers.base.weights import constants_of
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, WeightSite
+from nncfx.tracing.hooks.store import own_parameters
 
 __all__ = ["unread_weights", "warn_unhooked_weights", "warn_unread_weights"]
 

@@ -18,7 +18,6 @@ __all__ = [
     "constants_of",
     "norm_parameters",
     "operation_weights",
-    "own_parameters",
     "raw_parameters",
 ]
 
@@ -52,16 +51,6 @@ def constants_of(model: nn.Module) -> dict[str, torch.Tensor]:
         **{name: one for name, one in buffers if one.is_floating_point()},
         **raw_parameters(model),
     }
-
-
-def own_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters of the model itself, each once: none of hooks."""
-    of_hooks: set[int] = set()
-    if isinstance(model, NNCFNetwork):
-        of_hooks = {
-            id(one) for insertion in model.nncf.hooks for one in insertion.hook.parameters()
-        }
-    return [one for one in model.parameters() if id(one) not in of_hooks]
 
 
 def aliases(model: nn.Module) -> Mapping[str, tuple[str, ...]]:

@@ -8,12 +8,13 @@ from typing import final
 from torch import Tensor, nn
 
 from nncfx.config.pruning_schedule import PruningParams
-from nncfx.controllers.base.weights import aliases, own_parameters, raw_parameters
+from nncfx.controllers.base.weights import aliases, raw_parameters
 from nncfx.controllers.masks.costs import register_costs
 from nncfx.float64 import in_float64
 from nncfx.graph import NNCFGraph, macs
 from nncfx.graph.channels import Channels
 from nncfx.network import NNCFNetwork
+from nncfx.tracing.hooks.store import own_parameters
 
 __all__ = ["WeightCosts"]
 

@@ -14,13 +14,13 @@ from nncfx.controllers.base.unread_weights import unread_weights
 from nncfx.controllers.base.weights import (
     Weight,
     operation_weights,
-    own_parameters,
     raw_parameters,
 )
 from nncfx.errors import CompressionError
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, Priority
 from nncfx.tracing.calls.module_check import parametrization_mend
+from nncfx.tracing.hooks.store import own_parameters
 
 __all__ = [
     "LayerSparsity",

@@ -11,7 +11,7 @@ from nncfx.errors import StorageError
 from nncfx.tracing.calls.tensors import own_tensors
 from nncfx.tracing.hooks.carried_state import CARRIED, CarriedState, StateOwner
 
-__all__ = ["STORE", "HookStore", "load_store"]
+__all__ = ["STORE", "HookStore", "load_store", "own_parameters"]
 
 STORE: Final = "_nncf"
 """The instance attribute, and the prefix of hook parameters in the `state_dict`."""
@@ -129,6 +129,11 @@ def _state_of(module: nn.Module) -> Iterator[tuple[str, tuple[int, str]]]:
 def _children(module: nn.Module) -> dict[str, nn.Module | None]:
     # named_children names a hook once that stands at two sites
     return module._modules  # noqa: SLF001 (no public way)
+
+
+def own_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of the model itself, each once: none of hooks."""
+    return [one for name, one in model.named_parameters() if STORE not in name.split(".")]
 
 
 def load_store(  # noqa: PLR0913, PLR0917 (the arguments of nn.Module._load_from_state_dict)
