@@ -87,8 +87,15 @@ def check(
 
 
 def _has_code(config: object) -> bool:
-    """Say whether a config names model and data, so that 'nncfx compress' is to read it."""
-    return isinstance(config, Mapping) and {"model", "data"} <= config.keys()
+    """Say whether a config names code for its model, or also data: 'nncfx compress' reads it.
+
+    NNCF's own samples have a 'model' as well: the name of a network, such as 'resnet50'.
+    """
+    if not isinstance(config, Mapping):
+        return False
+    model = config.get("model")
+    factory = model.get("factory") if isinstance(model, Mapping) else model
+    return {"model", "data"} <= config.keys() or (isinstance(factory, str) and ":" in factory)
 
 
 @configs.command()

@@ -44,6 +44,17 @@ def test_check_lists_every_fault_of_a_task(tmp_path: Path) -> None:
         run("config", "check", path)
 
 
+@pytest.mark.parametrize("model", ['"net.py:model"', '{"factory": "net.py:model"}'])
+def test_check_tells_a_task_of_the_data_that_it_lacks(tmp_path: Path, model: str) -> None:
+    path = tmp_path / "task.json"
+    path.write_text(f'{{"model": {model}, "compression": {{"algorithm": "quantization"}}}}')
+    with pytest.raises(ConfigError, match="data: the section is missing"):
+        run("config", "check", path)
+    # a sample of NNCF names a network, which is the user's own key
+    path.write_text('{"model": "resnet50", "compression": {"algorithm": "quantization"}}')
+    assert "no fault. Your own keys: model." in run("config", "check", path)
+
+
 def test_check_lists_every_fault(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(
