@@ -257,7 +257,7 @@ def test_a_site_that_does_not_exist_is_named(
     assert model.nncf.hooks == ()
 
 
-@pytest.mark.parametrize("name", ["", "a.b", "a#1"])
+@pytest.mark.parametrize("name", ["", "a.b", "a#1", "forward", "_modules"])
 def test_a_name_that_cannot_be_part_of_a_key_is_refused(
     model: NNCFNetwork, halve: nn.Module, name: str
 ) -> None:

@@ -14,6 +14,7 @@ from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.targets import TARGETS, target_named
 from nncfx.tracing import Insertion, PostSite, PreSite, Site, WeightSite
+from nncfx.tracing.hooks.validation import check_algorithm
 
 __all__ = ["insertions_from", "plan_records", "quantizer_records"]
 
@@ -104,6 +105,7 @@ def insertions_from(
             if record.get("learned"):
                 hook.learn(logarithmic="log2_peak" in record["learned"])
             hook.is_active = bool(record.get("active", True))
+            check_algorithm(str(record["algorithm"]))
             found = [
                 Insertion(_site(*site), hook, int(record["priority"]), str(record["algorithm"]))
                 for site in record["sites"]

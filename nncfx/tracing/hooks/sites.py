@@ -104,8 +104,8 @@ class Insertion:
             dtype and device. It may have parameters of its own, and may stand at several sites.
             A `CallHook` is told of each call of the model as well.
         priority: Order at the site, smaller first; see `Priority`.
-        algorithm: Whose hook it is; names it in the `state_dict` and for removal. Not empty, and
-            without dots.
+        algorithm: Whose hook it is; names it in the `state_dict` and for removal. Not empty,
+            without '.' and '#', and no attribute of nn.Module.
     """
 
     site: Site

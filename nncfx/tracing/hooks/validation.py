@@ -11,8 +11,9 @@ from nncfx.tracing.calls.module_stack import Boundary, Wiring
 from nncfx.tracing.calls.tensors import own_tensors
 from nncfx.tracing.hooks.activation_hooks import is_known_function
 from nncfx.tracing.hooks.sites import Insertion, PostSite, PreSite, WeightSite
+from nncfx.tracing.hooks.store import HookStore
 
-__all__ = ["check_insertion"]
+__all__ = ["check_algorithm", "check_insertion"]
 
 
 def check_insertion(
@@ -31,16 +32,25 @@ def check_insertion(
             f"The hook at '{insertion.site}' is a {type(insertion.hook).__name__}; a hook is an "
             "nn.Module, so that it is saved, moved and trained with the model.",
         )
-    if not insertion.algorithm or set(".#") & set(insertion.algorithm):
-        raise ArgumentError(
-            f"'{insertion.algorithm}' cannot name an algorithm: the name is part of a state_dict "
-            "key. Use a name that is not empty, without '.' and '#'.",
-        )
+    check_algorithm(insertion.algorithm)
     site = insertion.site
     if isinstance(site, WeightSite):
         _check_weight(site, modules, wiring)
     else:
         _check_activation(site, graph.find(site.address), wiring)
+
+
+def check_algorithm(name: str) -> None:
+    """Return if `name` can be that of a module, whose hooks are the algorithm's.
+
+    Raises:
+        ArgumentError: it cannot.
+    """
+    if not name or set(".#") & set(name) or hasattr(HookStore(), name):
+        raise ArgumentError(
+            f"'{name}' cannot name an algorithm: the name is part of a state_dict key. Use a name "
+            "that is not empty, without '.' and '#', and no attribute of nn.Module.",
+        )
 
 
 def _check_types(insertion: Any) -> None:

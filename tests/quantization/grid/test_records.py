@@ -91,6 +91,14 @@ def test_records_of_before_have_no_plan() -> None:
     assert {one.hook.plan for one in insertions_from(records)} == {None}
 
 
+@pytest.mark.parametrize("name", ["", "a.b", "forward", "training", "__class__", "_modules"])
+def test_a_record_of_an_algorithm_that_cannot_be_is_refused(name: str) -> None:
+    model = quantize(nn.Sequential(nn.Linear(3, 4)), DATA)
+    record = quantizer_records(model)[0] | {"algorithm": name}
+    with pytest.raises(StorageError, match=f"'{name}' cannot name an algorithm"):
+        insertions_from([record], plan_records(model))
+
+
 @pytest.mark.parametrize("plans", [[], [{"hardware": "onnxruntime", "quantizers": []}], [3]])
 def test_a_damaged_plan_is_refused(plans: list[object]) -> None:
     model = quantize(nn.Sequential(nn.Linear(3, 4)), DATA)
