@@ -82,15 +82,17 @@ def test_a_level_that_is_asked_for_rises_as_a_cubic_and_is_met_exactly() -> None
     with torch.no_grad():
         for one in controller.masks.values():
             one.importance.copy_(torch.rand(one.importance.shape, generator=generator))
-    masked = []
+    masked, targets = [], []
     for _epoch in range(4):
         controller.scheduler.epoch_step()
         for _step in range(2):
             controller.scheduler.step()
+            targets.append(controller.target_level)
             masked.append(round(controller.level * 72))
     # 48 + 24 weights; four steps of warm-up, from epoch 1 to epoch 3: 0.75 (1 - (1 - p)^3)
     risen = [int(72 * 0.75 * (1 - (1 - share) ** 3)) for share in (0, 0.25, 0.5, 0.75)]
     assert masked == [0, 0, *risen, 54, 54]
+    assert [int(72 * one) for one in targets] == [0, 0, *risen, 54, 54]
     assert controller.statistics().level == 0.75
 
 

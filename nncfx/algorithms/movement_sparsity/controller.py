@@ -182,6 +182,13 @@ class MovementSparsityController(Controller):
         sizes = sum(one.effective().numel() for one in self.masks.values())
         return sum(self._gone().values()) / sizes
 
+    @override
+    def _target_now(self) -> float:
+        target, progress = self.config.params.sparsity_target, self._warm_up.progress()
+        if target is None or progress is None:
+            return super()._target_now()
+        return self._risen(0.0, target, progress)
+
     def _gone(self) -> dict[str, int]:
         return {name: int((one.effective() == 0).sum()) for name, one in self.masks.items()}
 
