@@ -82,7 +82,7 @@ class PruningParams(Section):
     )
     pruning_steps: int = option(
         100,
-        "epochs from the first pruning to the target",
+        "epochs of the schedule, that of the first pruning and that of the target included",
         limits=Limits(minimum=1),
     )
     filter_importance: Importance = option(
