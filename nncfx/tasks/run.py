@@ -44,6 +44,8 @@ RUN: Final = "run.json"
 RESULT: Final = "result.json"
 EVIDENCE: Final = "evidence.json"
 FAILURE: Final = "failure.json"
+_MODEL: Final = "model.nncfx"
+_REPORT: Final = "report.html"
 _FORMAT: Final = "nncfx-run"
 
 
@@ -226,6 +228,14 @@ def _begin(task: Task, folder: Path) -> None:
                 "--folder, or delete this one.",
             )
         return
+    export = task.config.export
+    written = (RESULT, EVIDENCE, _MODEL, _REPORT, *([] if export is None else [export.file]))
+    for name in written:
+        if (folder / name).exists():
+            raise ArgumentError(
+                f"'{folder / name}' is of no run of 'nncfx compress', and this one would write "
+                "over it. Give another --folder, or move the file.",
+            )
     write_text(known, text + "\n")
 
 
@@ -236,7 +246,7 @@ def _compressed(
     if task.config.search is None and not task.config.compression:
         dense = task.model()
         return Trained(dense=dense, model=dense, metrics=(0.0, 0.0)), None, {}
-    file = folder / "model.nncfx"
+    file = folder / _MODEL
     if task.config.search is not None:
         compressed, evidence = _searched(task, folder, file, settings, say)
     else:
@@ -278,7 +288,7 @@ def _written(folder: Path, evidence: Evidence, say: Say) -> dict[str, Path]:
     try:
         from nncfx.report import write_report
 
-        files["report"] = write_report(folder / "report.html", evidence)
+        files["report"] = write_report(folder / _REPORT, evidence)
     except MissingExtraError as error:
         say(f"no report: {error}")
     return files

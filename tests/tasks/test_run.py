@@ -210,6 +210,18 @@ def test_a_folder_belongs_to_one_run(write: Write, search: dict[str, Any], tmp_p
         resume_task(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["model.nncfx", "report.html", "mine.onnx"])
+def test_files_that_are_of_no_run_are_left_alone(write: Write, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("in nobody's way")
+    (folder / name).write_text("mine")
+    with pytest.raises(ArgumentError, match=f"{name}' is of no run of .*another --folder"):
+        run_task(read_task(write(export={"file": "mine.onnx"})), folder)
+    assert (folder / name).read_text() == "mine"
+    assert not (folder / "run.json").exists()
+
+
 @pytest.mark.parametrize(
     "header",
     ["{}", '{"format": "nncfx-study", "header": [], "search": {}}',
