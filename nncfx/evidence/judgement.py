@@ -63,6 +63,9 @@ class Judgement:
     def where(self) -> str:
         """On what the loss was counted, and whether that had a part in the choice."""
         chose = "which chose nothing" if self.held_out else "which chose the model too: optimistic"
+        if self.held_out and self.judged > 1:
+            refused = self.judged - 1
+            chose = f"which refused {refused} better trial{'s' if refused > 1 else ''}"
         return f"{self.examples:,} examples of {self.data}, {chose}"
 
     def words(self, metric: str) -> str:

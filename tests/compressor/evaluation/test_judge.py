@@ -106,6 +106,11 @@ def test_a_winner_outside_of_the_budget_gives_way_to_a_safer_one() -> None:
     assert judgement is not None
     assert judgement.judged > 1
     assert judgement.is_inside
+    # these batches have chosen among the winners
+    refused = judgement.judged - 1
+    words = f"held out, which refused {refused} better trial{'s' if refused > 1 else ''}"
+    assert words in str(result)
+    assert words in render_report(result.evidence)
     assert 0.6 * zeros(result.model) <= 0.3
     above = [trial.level for trial in result.search.trials if trial.level > result.level]
     assert above
