@@ -80,6 +80,7 @@ class CallPlan:
         boundary: Number of the module's call to hooks around it.
         functions: Function spelling and number of its call to hooks around that.
         traced: Function spelling to how often the module called it while traced.
+        on_floats: The same of the calls that read floats.
         varying: Those of which some traces had fewer calls.
         is_repeated: The module is called more than once in a forward of the model, so that calls
             are numbered across its own calls.
@@ -100,6 +101,7 @@ class CallPlan:
     boundary: Mapping[int, BoundaryHooks] = field(default_factory=dict)
     functions: Mapping[tuple[str, int], CallHooks] = field(default_factory=dict)
     traced: Mapping[str, int] = field(default_factory=dict)
+    on_floats: Mapping[str, int] = field(default_factory=dict)
     varying: frozenset[str] = frozenset()
     is_repeated: bool = False
     is_called_by_hooked: bool = False
@@ -145,6 +147,29 @@ class CallPlan:
                 stacklevel=3,
             )
 
+    def _check(self, counts: Mapping[str, int]) -> None:
+        """Tell of calls that the module did not make, or refuse compiled ones that are others.
+
+        Code of torch.jit.script is seen while a model is compiled or exported, and branches may
+        ask for that.
+        """
+        compiles = torch.compiler.is_compiling()
+        for name, times in (self.on_floats if compiles else self.traced).items():
+            found = counts.get(name, 0 if compiles else times)  # one not called shifts nothing
+            if found == times or name in self.varying:
+                continue
+            if compiles:
+                raise HookError(
+                    f"While it is compiled or exported, {self.module or 'the model'} calls {name} "
+                    f"on floats {found} times, and {times} times when it was traced. Hooks know "
+                    "calls by their numbers, and would stand at others. Write functions of "
+                    "torch.jit.script as plain ones, and let the forward call the same always "
+                    "(torch.compiler.is_compiling and is_exporting tell it), or leave that scope "
+                    "out by ignored_scopes."
+                )
+            if found < times:
+                self.report(name, "less")
+
     def call(
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
@@ -183,10 +208,8 @@ class CallPlan:
             counts = calls_so_far(self.module) if self.is_repeated else {}
             with _SiteMode(self, counts):
                 result = forward(*args, **kwargs)
-            if not (self.is_repeated or torch.compiler.is_compiling()):
-                for name, times in counts.items():  # one that is not called shifts nothing
-                    if times < self.traced.get(name, 0) and name not in self.varying:
-                        self.report(name, "less")
+            if not self.is_repeated:
+                self._check(counts)
             return result
         if self.boundary:
             number = next_number(calls_so_far(self.module), "") if self.is_repeated else 0

@@ -1,6 +1,6 @@
 """Turn insertions into what modules carry: weight chains, call plans, dynamic classes."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -65,10 +65,15 @@ def install(
     """
     modules = dict(model.named_modules(remove_duplicate=False))
     loads = _loads(wiring, insertions, modules)
+    on_floats = Counter(
+        (place.module, functions[address])
+        for address, place in wiring.places.items()
+        if place.reads_floats
+    )
     plans = {
         name: plan
         for name, load in loads.items()
-        if (plan := _plan(name, load, wiring, functions)) is not None
+        if (plan := _plan(name, load, wiring, functions, on_floats)) is not None
     }
     for name, plan in list(plans.items()):
         if plan.functions:
@@ -145,7 +150,13 @@ def _loads(
     return dict(loads)
 
 
-def _plan(name: str, load: _Load, wiring: Wiring, functions: Mapping[str, str]) -> CallPlan | None:
+def _plan(
+    name: str,
+    load: _Load,
+    wiring: Wiring,
+    functions: Mapping[str, str],
+    on_floats: Mapping[tuple[str, str], int],
+) -> CallPlan | None:
     addresses = load.addresses
     if not addresses:
         return None
@@ -165,7 +176,14 @@ def _plan(name: str, load: _Load, wiring: Wiring, functions: Mapping[str, str]) 
     }
     traced = {function: wiring.counts.get((name, function), 1) for function, _ in calls}
     varying = frozenset(function for function in traced if (name, function) in wiring.varying)
-    return CallPlan(name, functions=calls, traced=traced, varying=varying, is_repeated=repeated)
+    return CallPlan(
+        name,
+        functions=calls,
+        traced=traced,
+        on_floats={function: on_floats[name, function] for function in traced},
+        varying=varying,
+        is_repeated=repeated,
+    )
 
 
 def _at_boundary(place: Place, load: _Load, address: str) -> bool:

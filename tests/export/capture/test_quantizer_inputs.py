@@ -35,8 +35,52 @@ def test_a_quantizer_that_stands_elsewhere_in_the_program_is_refused(
     dynamic_batch: bool, tmp_path: Path
 ) -> None:
     quantized = nncfx.quantize(Branching(more=True).eval(), [X])
-    with pytest.raises(ExportError, match=r"another path.*__add___0.*shape \(6,\) instead of \(4"):
+    with pytest.raises(ExportError, match=r"calls __add__ on floats 2 times, and 1 times when"):
         nncfx.export_onnx(quantized, tmp_path / "x.onnx", X, dynamic_batch=dynamic_batch)
+    assert not list(tmp_path.iterdir())
+
+
+class Twice(nn.Module):
+    """Calls are numbered across both of its layer's, and how many are each's is not known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Branching(more=True)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.inner(x), self.inner(x.neg())])
+
+
+def test_a_quantizer_that_reads_a_tensor_of_another_shape_is_refused(tmp_path: Path) -> None:
+    quantized = nncfx.quantize(Twice().eval(), [X])
+    with pytest.raises(ExportError, match=r"another path.*__add___0.*shape \(6,\) instead of \(4"):
+        nncfx.export_onnx(quantized, tmp_path / "x.onnx", X)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_operations_that_only_a_script_has_are_refused(tmp_path: Path) -> None:
+    """As in fused functions of Megatron and WaveGlow: of equal shapes, so that nothing fails."""
+
+    def gated(x: Tensor, y: Tensor) -> Tensor:
+        return (x + y) * 8.0 + y
+
+    fused = torch.jit.script(gated)
+
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 2)
+
+        @override
+        def forward(self, x: Tensor) -> Tensor:
+            y = fused(self.first(x), x)
+            return self.last(torch.tanh(y) * 0.5 + x)
+
+    quantized = nncfx.quantize(Gated().eval(), [X])
+    with pytest.raises(ExportError, match=r"on floats \d times.*torch\.jit\.script as plain"):
+        nncfx.export_onnx(quantized, tmp_path / "x.onnx", X)
     assert not list(tmp_path.iterdir())
 
 
