@@ -10,10 +10,10 @@
 
 import contextlib
 import functools
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch._export.utils
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
@@ -75,14 +75,16 @@ _READ = ONNXRegistry.from_torchlib
 
 def _registry(opset_version: int) -> ONNXRegistry:
     """Return a registry to which translations can be added, without reading torchlib again."""
-    read = _registry_read(opset_version, with_torchvision="torchvision" in sys.modules)
+    # only operators that torch knows are translated, and libraries may bring more at any time
+    known = len(torch._C._dispatch_get_all_op_names())  # noqa: SLF001 (there is no other list)
+    read = _registry_read(opset_version, known)
     made = ONNXRegistry()
     made._opset_version = read.opset_version  # noqa: SLF001 (as from_torchlib sets it)
     made.functions = {target: list(found) for target, found in read.functions.items()}
     return made
 
 
-@functools.cache
-def _registry_read(opset_version: int, *, with_torchvision: bool) -> ONNXRegistry:
-    del with_torchvision  # its operators are translated if torch knows them
+@functools.lru_cache(maxsize=2)
+def _registry_read(opset_version: int, known: int) -> ONNXRegistry:
+    del known
     return _READ(opset_version=opset_version)

@@ -116,6 +116,18 @@ def test_torchlib_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read == [18, 20]
 
 
+def test_torchlib_is_read_again_where_torch_knows_more_operators() -> None:
+    """As after an import of torchvision, whose operators torchlib translates, too."""
+    module._registry_read.cache_clear()
+    with quick_exporter():
+        first = ONNXRegistry().from_torchlib(opset_version=20)
+    with torch.library._scoped_library("nncfx_more", "DEF") as library:
+        library.define("once(Tensor x) -> Tensor")
+        with quick_exporter():
+            again = ONNXRegistry().from_torchlib(opset_version=20)
+    assert again.functions["aten::relu"][0] is not first.functions["aten::relu"][0]
+
+
 def test_operators_that_come_later_are_composite_for_the_next_export() -> None:
     with quick_exporter():
         utils._collect_all_valid_cia_ops()
