@@ -64,15 +64,15 @@ def _objective(evidence: Evidence) -> Claim | None:
     if after is None:
         return None
     texts = [quantity_text(value, unit) for value in (before, after) if value is not None]
-    worse = after if before is None else before
-    better = after > worse if study.maximize else after < worse
+    compared = after if before is None else before
+    better = after > compared if study.maximize else after < compared
     aim = "maximized" if study.maximize else "minimized"
     where = study.chosen_words or f"level {level_text(study.chosen_level)}"
     return Claim(
         figure=texts[-1],
         label="objective" if study.objective_name == unit else study.objective_name,
         detail=f"the objective, {aim}: {' to '.join(texts)} at {where}",
-        verdict="good" if better else "open" if after == worse else "bad",
+        verdict="good" if better else "open" if after == compared else "bad",
     )
 
 

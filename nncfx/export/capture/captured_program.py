@@ -25,6 +25,7 @@ from nncfx.network import NNCFNetwork
 from nncfx.tracing.calls.inputs import own_tensors
 from nncfx.tracing.calls.preservation import preserved
 from nncfx.tracing.calls.tensors import tensors_in
+from nncfx.tracing.hooks.activation_hooks import OtherCallsError
 
 __all__ = ["captured_program", "check_other_sizes"]
 
@@ -51,13 +52,19 @@ def captured_program(
         model: in the mode in which it is exported.
         call: the inputs.
         axes: which of their axes stay open, by argument of the forward.
+
+    Raises:
+        HookError: the model makes other calls than when it was traced.
     """
     opened, _ = dynamic_shapes.convert_str_to_export_dim(axes)
     is_told = not any(isinstance(module, NNCFNetwork) for module in model.modules())
 
     def captured(strategy: Callable[..., Any]) -> torch.export.ExportedProgram | None:
         capture = set_onnx_exporting_flag(strategy) if is_told else strategy
-        program = capture(model, call[0], call[1], dynamic_shapes=opened).exported_program
+        result = capture(model, call[0], call[1], dynamic_shapes=opened)
+        if isinstance(result.exception, OtherCallsError):
+            raise result.exception
+        program = result.exported_program
         if program is None or any(map(_has_other_form, program.graph.nodes)):
             with ExportableCalls():
                 program = capture(model, call[0], call[1], dynamic_shapes=opened).exported_program

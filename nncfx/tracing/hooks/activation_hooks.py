@@ -40,6 +40,7 @@ __all__ = [
     "CALLS",
     "CallHooks",
     "CallPlan",
+    "OtherCallsError",
     "is_known_function",
     "planned_forward",
     "uncounted",
@@ -52,6 +53,10 @@ _NOT_COMPILED: Final = (
     "A hook stands at an attribute of a tensor, such as x.T, which torch.compile does not report. "
     "Write the attribute as a call, as in x.transpose(0, 1), or remove the hook."
 )
+
+
+class OtherCallsError(HookError):
+    """A compiled forward makes other calls than the traced one; no other capture mends that."""
 
 
 @dataclass(frozen=True)
@@ -155,11 +160,11 @@ class CallPlan:
         """
         compiles = torch.compiler.is_compiling()
         for name, times in (self.on_floats if compiles else self.traced).items():
-            found = counts.get(name, 0 if compiles else times)  # one not called shifts nothing
+            found = counts.get(name, times)  # one that is not called shifts nothing
             if found == times or name in self.varying:
                 continue
             if compiles:
-                raise HookError(
+                raise OtherCallsError(
                     f"While it is compiled or exported, {self.module or 'the model'} calls {name} "
                     f"on floats {found} times, and {times} times when it was traced. Hooks know "
                     "calls by their numbers, and would stand at others. Write functions of "

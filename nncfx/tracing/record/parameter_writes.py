@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from nncfx.tracing.calls.module_walk import all_tensors
+from nncfx.tracing.calls.tensors import tensors_in
 
 __all__ = ["ParameterWrites", "changes_its_first", "memory_of"]
 
@@ -32,8 +33,10 @@ class ParameterWrites:
     def expect(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Hold the values of the parameters that a call of torch's function `name` will change."""
         written = args[0] if args and changes_its_first(name) else kwargs.get("out")
-        if isinstance(written, torch.Tensor) and written.layout == torch.strided:
-            for one in self._owners.pop(memory_of(written), ()):
+        if written is None:
+            return
+        for tensor in tensors_in(written):  # several, of torch._foreach_add_
+            for one in self._owners.pop(memory_of(tensor), ()):
                 self._before.append((one.data, one.detach().clone()))
 
     def undo(self) -> None:
@@ -62,6 +65,6 @@ def memory_of(tensor: torch.Tensor) -> int:
     try:
         # a meta tensor has no other address
         address: int = tensor.untyped_storage()._cdata  # noqa: SLF001 (no public identity)
-    except NotImplementedError:
+    except NotImplementedError:  # nor has a sparse one
         return 0
     return address

@@ -123,3 +123,25 @@ def test_a_float_model_takes_the_path_that_its_author_wrote_for_onnx(tmp_path: P
     file = nncfx.export_onnx(Pools().eval(), tmp_path / "x.onnx", images)
     types = [node.op_type for node in onnx.load(file.path).graph.node]
     assert "Mul" in types
+
+
+class Either(nn.Module):
+    """Adds where there are more rows than two, and not otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 2)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        result: Tensor = self.last(y + x if len(x) > 2 else y)
+        return result
+
+
+def test_a_path_that_calls_a_hooked_function_not_at_all_is_exported(tmp_path: Path) -> None:
+    model = nncfx.wrap(Either().eval(), X, further_inputs=[X[:2]])
+    quantized = nncfx.quantize(model, [X])
+    file = nncfx.export_onnx(quantized, tmp_path / "x.onnx", X[:2], dynamic_batch=False)
+    types = [node.op_type for node in onnx.load(file.path).graph.node]
+    assert "Add" not in types

@@ -36,6 +36,7 @@ WRITES: dict[str, Callable[[Written, Tensor], object]] = {
     "element": lambda layer, mean: layer.shift.__setitem__(0, mean[0]),
     "view": lambda layer, mean: layer.shift[2:4].copy_(mean[2:4]),
     "out": lambda layer, mean: torch.neg(mean, out=layer.shift),
+    "all at once": lambda layer, mean: torch._foreach_sub_([layer.shift], [mean]),
     "replaced": lambda layer, mean: setattr(layer, "shift", nn.Parameter(-mean)),
     "written, then set": lambda layer, mean: setattr(layer.shift.add_(1), "data", -mean),
     "vectorized": lambda layer, mean: layer.shift.copy_(
