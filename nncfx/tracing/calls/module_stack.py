@@ -66,6 +66,7 @@ class Wiring:
         callees: Dotted name of a module to the dotted names of the modules that it calls.
         counts: Dotted name of a module and function to how often it calls that in one forward,
             where that is more than once.
+        on_floats: The same of the calls that read floats.
         varying: Those whose number depends on the inputs, of several traces.
         folded: Dotted names of the parameters whose `.data` a forward sets.
     """
@@ -74,6 +75,7 @@ class Wiring:
     calls: Mapping[str, int]
     callees: Mapping[str, tuple[str, ...]]
     counts: Mapping[tuple[str, str], int]
+    on_floats: Mapping[tuple[str, str], int]
     varying: frozenset[tuple[str, str]] = frozenset()
     folded: frozenset[str] = frozenset()
 
@@ -224,7 +226,12 @@ class ModuleStack:
         callees = {name: tuple(called) for name, called in self._callees.items()}
         calls = {name: count for name, count in self._calls.items() if count > 1}
         counts = {call: count for call, count in self._ordinals.items() if count > 1}
-        return Wiring(dict(self._places), calls, callees, counts)
+        on_floats = {
+            (module, name): count
+            for (module, name, reads_floats), count in self._ranks.items()
+            if reads_floats and count > 1
+        }
+        return Wiring(dict(self._places), calls, callees, counts, on_floats)
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._frames:

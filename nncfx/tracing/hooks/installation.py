@@ -1,6 +1,6 @@
 """Turn insertions into what modules carry: weight chains, call plans, dynamic classes."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -65,15 +65,10 @@ def install(
     """
     modules = dict(model.named_modules(remove_duplicate=False))
     loads = _loads(wiring, insertions, modules)
-    on_floats = Counter(
-        (place.module, functions[address])
-        for address, place in wiring.places.items()
-        if place.reads_floats
-    )
     plans = {
         name: plan
         for name, load in loads.items()
-        if (plan := _plan(name, load, wiring, functions, on_floats)) is not None
+        if (plan := _plan(name, load, wiring, functions)) is not None
     }
     for name, plan in list(plans.items()):
         if plan.functions:
@@ -155,7 +150,6 @@ def _plan(
     load: _Load,
     wiring: Wiring,
     functions: Mapping[str, str],
-    on_floats: Mapping[tuple[str, str], int],
 ) -> CallPlan | None:
     addresses = load.addresses
     if not addresses:
@@ -175,12 +169,13 @@ def _plan(
         for place, one in zip(places, addresses, strict=True)
     }
     traced = {function: wiring.counts.get((name, function), 1) for function, _ in calls}
+    on_floats = {function: wiring.on_floats.get((name, function), 1) for function in traced}
     varying = frozenset(function for function in traced if (name, function) in wiring.varying)
     return CallPlan(
         name,
         functions=calls,
         traced=traced,
-        on_floats={function: on_floats[name, function] for function in traced},
+        on_floats=on_floats,
         varying=varying,
         is_repeated=repeated,
     )

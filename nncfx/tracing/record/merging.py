@@ -72,6 +72,7 @@ def merged_wirings(wirings: Sequence[Wiring]) -> Wiring:
     callees: dict[str, dict[str, None]] = {}
     calls: dict[str, int] = {}
     counts: dict[tuple[str, str], int] = {}
+    on_floats: dict[tuple[str, str], int] = {}
     called = [wiring.called for wiring in wirings]
     for wiring in wirings:
         for name, below in wiring.callees.items():
@@ -80,11 +81,14 @@ def merged_wirings(wirings: Sequence[Wiring]) -> Wiring:
             calls[name] = max(count, calls.get(name, 0))
         for call, count in wiring.counts.items():
             counts[call] = max(count, counts.get(call, 0))
+        for call, count in wiring.on_floats.items():
+            on_floats[call] = max(count, on_floats.get(call, 0))
     return Wiring(
         places={address: _place(address, wirings, called) for address in addresses},
         calls=calls,
         callees={name: tuple(below) for name, below in callees.items()},
         counts=counts,
+        on_floats=on_floats,
         varying=frozenset(
             call for call in counts if len({one.counts.get(call, 1) for one in wirings}) > 1
         ),
