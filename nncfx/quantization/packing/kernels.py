@@ -40,9 +40,9 @@ numba: Final[Native] = typed_numba
 INT8: Final = 0
 UINT8: Final = 1
 NIBBLES: Final = 2
-SIZES: Final = 13
+SIZES: Final = 14
 """Integers that a C function takes: parts begun, length of one, of all; the kind and the rows of
-codes; outputs; rows of the scale and of zeros; shift; group; and three of its own."""
+codes; outputs; rows of the scale and of zeros; shift; group; and four of its own."""
 
 _PARTS: Final = numba.types.void(numba.types.CPointer(numba.types.voidptr))
 
@@ -126,6 +126,7 @@ def decode_bytes(  # noqa: PLR0913, PLR0917 (a compiled function takes no record
     group: int,
     start: int,
     left: int,
+    width: int,
     into: Floats,
 ) -> None:
     """Fill `into` with the numbers of as many inputs and outputs.
@@ -138,16 +139,17 @@ def decode_bytes(  # noqa: PLR0913, PLR0917 (a compiled function takes no record
         group: Inputs that share a scale; i with one scale for each output.
         start: The first of the inputs.
         left: The first of the outputs.
-        into: k x w.
+        width: w, outputs of the part.
+        into: k x w or wider.
     """
-    right = left + into.shape[1]
+    right = left + width
     grid = np.empty((2, right - left), dtype=np.float32)
     steps, offsets = grid[0], grid[1]
     for k in range(len(into)):
         i = start + k
         if k == 0 or i % group == 0:
             _load_grid(scale, zeros, shift, i // group, left, steps, offsets)
-        row, numbers = codes[i][left:right], into[k]
+        row, numbers = codes[i][left:right], into[k][:width]
         for j in range(len(numbers)):
             numbers[j] = (np.float32(row[j]) - offsets[j]) * steps[j]
 
@@ -161,6 +163,7 @@ def decode_nibbles(  # noqa: PLR0913, PLR0917 (a compiled function takes no reco
     group: int,
     start: int,
     left: int,
+    width: int,
     into: Floats,
 ) -> None:
     """Do as `decode_bytes` does, of codes that share a byte with those half the inputs further.
@@ -173,16 +176,17 @@ def decode_nibbles(  # noqa: PLR0913, PLR0917 (a compiled function takes no reco
         group: Inputs that share a scale; i with one scale for each output.
         start: The first of the inputs.
         left: The first of the outputs.
-        into: k x w.
+        width: w, outputs of the part.
+        into: k x w or wider.
     """
-    right = left + into.shape[1]
+    right = left + width
     grid = np.empty((2, right - left), dtype=np.float32)
     steps, offsets = grid[0], grid[1]
     for k in range(len(into)):
         i = start + k
         if k == 0 or i % group == 0:
             _load_nibble_grid(scale, zeros, shift, i // group, left, steps, offsets)
-        numbers = into[k]
+        numbers = into[k][:width]
         if i < len(codes):
             row = codes[i][left:right]
             for j in range(len(numbers)):
@@ -339,7 +343,7 @@ def _weight(places: Native, sizes: Native, dtype: Native) -> Native:
 
 @numba.cfunc(_PARTS, cache=True)  # type: ignore[untyped-decorator]
 def multiply_parts(places: Native) -> None:
-    """Add `x @ weight.T` to `y`, by columns; the sizes end with the shape of x."""
+    """Add `x @ weight.T` to `y`, by columns; the sizes go on with the shape of x."""
     sizes = numba.carray(places[0], SIZES, np.int64)
     x = numba.carray(places[4], (sizes[10], sizes[11]), np.float32)
     y = numba.carray(places[5], (sizes[10], sizes[5]), np.float32)
@@ -360,20 +364,20 @@ def multiply_parts(places: Native) -> None:
 
 @numba.cfunc(_PARTS, cache=True)  # type: ignore[untyped-decorator]
 def decode_parts(places: Native) -> None:
-    """Fill a tile, by rows; the sizes end with its first input and output, and its width."""
+    """Fill a tile, by rows; the sizes end with its first input and output, width and stride."""
     sizes = numba.carray(places[0], SIZES, np.int64)
-    tile = numba.carray(places[4], (sizes[2], sizes[12]), np.float32)
+    tile = numba.carray(places[4], (sizes[2], sizes[13]), np.float32)
     first = _take(places[0]) * sizes[1]
     while first < sizes[2]:
         into = tile[first : min(first + sizes[1], sizes[2])]
-        start, left = sizes[10] + first, sizes[11]
+        start, left, width = sizes[10] + first, sizes[11], sizes[12]
         if sizes[3] == INT8:
             codes, scale, zeros, shift, group = _weight(places, sizes, np.int8)
-            decode_bytes(codes, scale, zeros, shift, group, start, left, into)
+            decode_bytes(codes, scale, zeros, shift, group, start, left, width, into)
         elif sizes[3] == UINT8:
             codes, scale, zeros, shift, group = _weight(places, sizes, np.uint8)
-            decode_bytes(codes, scale, zeros, shift, group, start, left, into)
+            decode_bytes(codes, scale, zeros, shift, group, start, left, width, into)
         else:
             codes, scale, zeros, shift, group = _weight(places, sizes, np.uint8)
-            decode_nibbles(codes, scale, zeros, shift, group, start, left, into)
+            decode_nibbles(codes, scale, zeros, shift, group, start, left, width, into)
         first = _take(places[0]) * sizes[1]

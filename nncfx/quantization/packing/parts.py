@@ -101,12 +101,12 @@ class CodedWeight:
     def multiply(self, x: Tensor, y: Tensor) -> None:
         """Add `x @ weight.T` to `y`, n x o; both are contiguous."""
         step = min(self._share(y.shape[1], _LINE), _WIDEST)
-        self._lay_out((*x.shape, 0), x, y)
+        self._lay_out((*x.shape, 0, 0), x, y)
         self._run(self._loops.multiply_parts, y.shape[1], step)
 
     def decode(self, start: int, left: int, tile: Tensor) -> None:
-        """Fill a contiguous `tile` with the numbers of inputs and outputs from these on."""
-        self._lay_out((start, left, tile.shape[1]), tile)
+        """Fill a `tile`, of contiguous rows, with the numbers from an input and output on."""
+        self._lay_out((start, left, tile.shape[1], tile.stride(0)), tile)
         self._run(self._loops.decode_parts, len(tile), self._share(len(tile), 1))
 
     def _lay_out(self, sizes: Sequence[int], *tensors: Tensor) -> None:

@@ -104,12 +104,15 @@ def _product(  # noqa: PLR0913, PLR0917 (as the operator has them)
     width = min(_rounded(-(-outputs // -(-outputs // _WIDEST))), outputs)
     height = min(max(_TILE * weight.threads // width, 2 * count, 1), inputs)
     height = -(-inputs // -(-inputs // height))
-    buffer = _buffer(height * width)
+    buffer = _buffer(height * (width + _ALIGNED))
     for left in range(0, outputs, width):
         part = found[:, left : left + width]
         for start in range(0, inputs, height):
             stop = min(start + height, inputs)
-            tile = buffer[: (stop - start) * part.shape[1]].view(stop - start, -1)
+            # rows lie apart: of those as long as a power of two, the numbers of a column, which
+            # the product reads, would share one set of a cache
+            wide = part.shape[1]
+            tile = buffer.as_strided((stop - start, wide), (wide + _ALIGNED, 1))
             weight.decode(start, left, tile)
             if start:
                 part.addmm_(x[:, start:stop], tile)

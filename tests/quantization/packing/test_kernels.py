@@ -14,17 +14,18 @@ UINT4 = CodeFormat(dtype=torch.uint8, bits=4, lowest=0, codebook=None)
 
 
 def test_nibbles_are_decoded_from_any_input_and_output_on() -> None:
-    """Three groups of five inputs, two of them in the low halves."""
+    """Three groups of five inputs, two of them in the low halves; rows lie apart."""
     codes, scale = RANDOM.integers(0, 16, (15, 9)), RANDOM.random((3, 9), dtype=np.float32)
     zeros = RANDOM.integers(0, 16, (3, 9))
     packed = [
         UINT4.pack(torch.from_numpy(one).to(torch.uint8), split).numpy()
         for one, split in ((codes, 10), (zeros, 2))
     ]
-    into = np.empty((6, 4), dtype=np.float32)
-    kernels.decode_nibbles(packed[0], scale, packed[1], 0, 5, 7, 3, into)
+    into = np.full((6, 5), 7, dtype=np.float32)
+    kernels.decode_nibbles(packed[0], scale, packed[1], 0, 5, 7, 3, 4, into)
     expected = (codes - zeros.repeat(5, 0)) * scale.repeat(5, 0)
-    np.testing.assert_allclose(into, expected[7:13, 3:7], rtol=1e-6)
+    np.testing.assert_allclose(into[:, :4], expected[7:13, 3:7], rtol=1e-6)
+    np.testing.assert_array_equal(into[:, 4], 7)
 
 
 @pytest.mark.parametrize("group", [1, 4, 13])
