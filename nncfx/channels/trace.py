@@ -17,7 +17,7 @@ from nncfx.channels.rules.calls import place_of, unknown
 from nncfx.channels.rules.constants import CONSTRUCTORS, constant
 from nncfx.channels.rules.registry import Rule, channel_rule
 from nncfx.channels.state import ChannelState
-from nncfx.errors import TracingError
+from nncfx.errors import GraphError, TracingError
 from nncfx.graph.channels import Channels
 from nncfx.graph.union_find import Ids
 from nncfx.operators import functions_of, operator_of
@@ -26,6 +26,7 @@ from nncfx.tracing.calls.inputs import ExampleInputs
 from nncfx.tracing.calls.module_stack import ModuleStack
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors, first_names
 from nncfx.tracing.calls.symbolic_sizes import Countable, NamedInteger, named_integers, named_size
+from nncfx.tracing.calls.tensors import is_transformed
 from nncfx.tracing.hooks.dynamic_class import HookedModule
 from nncfx.tracing.hooks.installation import unhooked
 from nncfx.tracing.record.function_mode import (
@@ -112,6 +113,12 @@ class ChannelObserver(SizeObserver):
         known = [one for one in operands if self.state.is_known(one)]
         if not known:
             return
+        if is_transformed():
+            raise GraphError(
+                f"'{call.address}' is called by a function of torch.func, such as vmap or grad, "
+                "where channels are not followed. Leave the call out of the graph by "
+                "nncfx.tracing.no_nncf_trace()."
+            )
         reason = self._fixed.get(place_of(call))
         if reason is not None:
             for tensor in operands:

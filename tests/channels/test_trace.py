@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from nncfx.channels.trace import analyze_channels
-from nncfx.errors import TracingError
+from nncfx.errors import GraphError, TracingError
 from nncfx.graph.channels import Channels, Role
 from nncfx.network import wrap
 from nncfx.tracing import WeightSite
@@ -325,3 +325,12 @@ def test_what_stacks_no_matches_is_followed_no_further() -> None:
             return y, torch.stack([index, index], -1)
 
     assert analyze_channels(Match(), torch.zeros(2, 3)).find("stem").fixed is None
+
+
+def test_what_torchs_function_transforms_call_is_refused() -> None:
+    def forward(self: Function, x: torch.Tensor) -> torch.Tensor:
+        return torch.func.vmap(torch.func.jacrev(self.inner))(x)
+
+    model = Function(forward, inner=nn.Linear(3, 4))
+    with pytest.raises(GraphError, match=r"inner\]/linear_0' is called by .*no_nncf_trace"):
+        analyze_channels(model, torch.randn(2, 3))

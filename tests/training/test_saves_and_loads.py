@@ -149,9 +149,7 @@ def assert_back(
     assert_equal(found, model, kind)
 
 
-def assert_equal(
-    found: Mapping[str, nn.Module], model: nn.Module, kind: type[nn.Module]
-) -> None:
+def assert_equal(found: Mapping[str, nn.Module], model: nn.Module, kind: type[nn.Module]) -> None:
     """Check that all of `found` compute what `model` does."""
     with torch.no_grad():
         expected = model.eval()(INPUTS[kind])

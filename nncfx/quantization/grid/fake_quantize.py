@@ -8,12 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from typing_extensions import override
 
 from nncfx.quantization.grid.operator_shapes import know_shapes
 from nncfx.quantization.grid.spec import FLOAT8_MAX, QuantizerSpec
 from nncfx.schemes.wide_floats import wide
 from nncfx.storage.models.codebooks import from_codes, nearest_codes
+from nncfx.tracing.calls.tensors import is_transformed
 
 __all__ = [
     "fake_quantize",
@@ -68,9 +70,15 @@ def fake_quantize(
     if torch.compiler.is_exporting():
         return _native(x, scale, zero_point, spec)
     values, scale = wide(x), wide(scale)
-    shaped = [along_axis(one, x, spec) for one in (scale, zero_point.to(scale.dtype))]
+    scale, zero_point = (along_axis(one, x, spec) for one in (scale, zero_point.to(scale.dtype)))
     ends = (float(spec.quant_min), float(spec.quant_max))
-    rounded: Tensor = _Rounded.apply(values, *shaped, ends, gradient_scale)  # type: ignore[no-untyped-call]
+    rounded: Tensor
+    if _is_differentiated_otherwise():
+        rounded = _rounded_by_parts(values, scale, zero_point, ends, gradient_scale)
+    else:
+        rounded = _Rounded.apply(  # type: ignore[no-untyped-call]
+            values, scale, zero_point, ends, gradient_scale
+        )
     return rounded.to(x.dtype)
 
 
@@ -188,6 +196,27 @@ class _Rounded(torch.autograd.Function):
         if ctx.needs_input_grad[2]:
             grad_zero = beyond.sum_to_size(scale.shape) * -scale * factor
         return grad_x, grad_scale * factor, grad_zero, None, None
+
+
+def _is_differentiated_otherwise() -> bool:
+    """Return whether torch.func transforms what runs now, or derivatives are carried forward."""
+    if torch.compiler.is_compiling():
+        return False
+    return is_transformed() or forward_ad._current_level >= 0  # noqa: SLF001 (no public way)
+
+
+def _rounded_by_parts(
+    x: Tensor, scale: Tensor, zero_point: Tensor, ends: tuple[float, float], factor: float
+) -> Tensor:
+    """Return what `_Rounded` does, with its gradients, by operations that torch.func knows."""
+    exact = _levels(x, scale, zero_point).clamp(*ends).sub_(zero_point).mul_(scale).detach()
+    scale, zero_point = (
+        factor * one + ((1 - factor) * one).detach() for one in (scale, zero_point)
+    )
+    steps = x / scale
+    levels = steps + (steps.round() - steps).detach() + zero_point
+    straight = (levels.clamp(*ends) - zero_point) * scale
+    return exact + (straight - straight.detach())
 
 
 def _inside(grad: Tensor, levels: Tensor, low: float, high: float) -> Tensor:

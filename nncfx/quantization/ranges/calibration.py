@@ -146,7 +146,7 @@ def _is_zero(statistic: TensorStatistic) -> bool:
 def _noting(statistic: TensorStatistic) -> Callable[[Tensor], None]:
     def note(x: Tensor) -> None:
         if x.is_floating_point():
-            statistic.update(x)
+            statistic.update(x.detach())  # a forward that differentiates makes a graph
 
     return note
 

@@ -10,7 +10,14 @@ from torch import nn
 
 from nncfx.graph.operations import TensorInfo
 
-__all__ = ["Describer", "describe", "own_tensors", "replaced", "tensors_in"]
+__all__ = [
+    "Describer",
+    "describe",
+    "is_transformed",
+    "own_tensors",
+    "replaced",
+    "tensors_in",
+]
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
@@ -55,6 +62,11 @@ def _parts(value: Any) -> Iterable[Any]:
         names = (one.name for one in fields(value))
         return [own[name] if name in own else getattr(value, name) for name in names]
     return ()
+
+
+def is_transformed() -> bool:
+    """Return whether a function of torch.func, such as vmap, transforms what is called now."""
+    return torch._C._functorch.peek_interpreter_stack() is not None  # noqa: SLF001 (no public way)
 
 
 def describe(tensor: torch.Tensor) -> TensorInfo:

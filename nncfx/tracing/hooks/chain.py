@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from nncfx.errors import HookError
+from nncfx.tracing.calls.tensors import is_transformed
 
 __all__ = ["HookChain", "carried", "carry", "drop", "is_alike", "substitute"]
 
@@ -58,10 +59,16 @@ class HookChain:
             # what is derived from it is the machine's, a tracer's or our own
             if type(error) is not RuntimeError:
                 raise
+            mend = (
+                "A function of torch.func, such as vmap or grad, calls it: leave this operation "
+                "out by ignored_scopes."
+                if is_transformed()
+                else "If the layer or the inputs have other sizes than when the hook was made, "
+                "wrap the model again as it is now."
+            )
             raise HookError(
                 f"The hook {type(hook).__name__} at '{self.site}' fails on a tensor of shape "
-                f"{tuple(given.shape)}: {error}. If the layer or the inputs have other sizes than "
-                "when the hook was made, wrap the model again as it is now.",
+                f"{tuple(given.shape)}: {error}. {mend}",
             ) from error
 
     def refusal(self, hook: nn.Module, given: torch.Tensor, result: Any) -> HookError:

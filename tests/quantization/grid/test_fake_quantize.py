@@ -285,6 +285,41 @@ def test_gradients_of_gradients_are_those_of_plain_autograd(
         assert torch.allclose(one, other, rtol=1e-9)
 
 
+@pytest.mark.parametrize("axis", [None, 1])
+def test_torchs_function_transforms_give_the_same_values_and_gradients(axis: int | None) -> None:
+    """Of each example by itself, with all parameters of a model given: vmap(grad(...))."""
+    spec = QuantizerSpec(mode="asymmetric", bits=4, axis=axis)
+    x = numbers(4).clamp(-9, 9).double()
+    scale, zero = (one.double() for one in grid(spec, *([] if axis is None else [6])))
+
+    def value(x: Tensor, s: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        rounded = fake_quantize(x, s, z, spec, gradient_scale=0.5)
+        return rounded.pow(2).sum(), rounded
+
+    def one_by_one(x: Tensor) -> tuple[list[Tensor], Tensor]:
+        of = [one.clone().requires_grad_() for one in (x, scale, zero)]
+        loss, rounded = value(*of)
+        return list(torch.autograd.grad(loss, of)), rounded.detach()
+
+    examples = torch.stack([x, -x, 2 * x])
+    gradients = torch.func.grad(value, argnums=(0, 1, 2), has_aux=True)
+    found, rounded = torch.func.vmap(gradients, in_dims=(0, None, None))(examples, scale, zero)
+    for i, example in enumerate(examples):
+        expected, values = one_by_one(example)
+        assert torch.equal(rounded[i], values)
+        for one, other in zip(found, expected, strict=True):
+            assert torch.allclose(one[i], other, rtol=1e-9)
+
+
+def test_derivatives_are_carried_forward_inside_the_range_alone() -> None:
+    x = torch.tensor([0.3, -0.2, 900.0])
+    spec = QuantizerSpec()
+    _, tangent = torch.func.jvp(
+        lambda one: fake_quantize(one, *grid(spec), spec), (x,), (torch.full_like(x, 2.0),)
+    )
+    assert tangent.tolist() == pytest.approx([2.0, 2.0, 0.0])
+
+
 def test_an_exported_program_calls_torchs_own_operators() -> None:
     class Net(torch.nn.Module):
         def forward(self, x: Tensor) -> Tensor:

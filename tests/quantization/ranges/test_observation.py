@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import nncfx
-from nncfx.errors import ArgumentError, CompressionError
+from nncfx.errors import ArgumentError, CompressionError, HookError
 from nncfx.network import NNCFNetwork
 from nncfx.quantization import (
     Quantizer,
@@ -148,3 +148,33 @@ def test_what_a_model_keeps_of_calibration_is_gone_behind_it() -> None:
     x = torch.randn(2, 3, 8, 8)
     quantized = nncfx.quantize(Positions().eval(), [x])
     assert quantized.grid is None
+
+
+class Slope(nn.Module):
+    """Returns the derivative of what a layer computes, as potentials and scores do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            found = torch.tanh(self.layer(x)).sum()
+            return torch.autograd.grad(found, x)[0]
+
+
+def test_a_forward_that_differentiates_is_calibrated() -> None:
+    torch.manual_seed(0)
+    model = Slope()
+    found = nncfx.quantize(model, [INPUTS])(INPUTS)
+    assert torch.allclose(found, model(INPUTS), atol=0.02)
+
+
+def test_probes_below_torchs_function_transforms_are_refused_with_the_mend() -> None:
+    class Jacobian(Slope):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.func.vmap(torch.func.jacrev(self.layer))(x)
+
+    with pytest.raises(HookError, match=r"function of torch\.func.*by ignored_scopes"):
+        nncfx.quantize(Jacobian(), [INPUTS])
