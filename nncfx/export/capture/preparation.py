@@ -33,7 +33,7 @@ def plain(model: nn.Module, example_inputs: ExampleInputs) -> nn.Module:
     Raises:
         ExportError: `model` is sharded or offloaded.
     """
-    require_whole(model, "exported", ExportError)
+    require_whole(model, "exported", ExportError, is_only_run=True)
     if not isinstance(model, NNCFNetwork):
         return unpack_weights(model, example_inputs) if is_packed(model) else model
     if any(

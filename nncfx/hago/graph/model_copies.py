@@ -17,7 +17,7 @@ def plain_copy(model: nn.Module) -> nn.Module:
         ArgumentError: `model` is wrapped and carries hooks.
         TracingError: it is sharded or offloaded.
     """
-    require_whole(model, "copied")
+    require_whole(model, "copied", is_only_run=True)
     if not isinstance(model, NNCFNetwork):
         return copy_of(model)
     if model.nncf.hooks:

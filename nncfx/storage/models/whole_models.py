@@ -1,7 +1,8 @@
-"""Refuse models of which this process does not hold every value: `require_whole`.
+"""Refuse models of which this process does not hold every value as a number: `require_whole`.
 
-It is the one place that knows what a sharded or an offloaded model is. What belongs to other
-packages (torch.distributed, DeepSpeed, accelerate) is known by name, and never imported.
+It is the one place that knows what a sharded or an offloaded model is, and one whose weights
+another library keeps in a form of its own. What belongs to other packages (torch.distributed,
+DeepSpeed, accelerate) is known by name, and never imported.
 """
 
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from typing import Any, Final
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from nncfx.errors import NNCFXError, TracingError
 
@@ -36,17 +38,25 @@ sharding_mend: Final = (
 )
 
 
-def require_whole(model: nn.Module, done: str, error: type[NNCFXError] = TracingError) -> None:
-    """Return if this process holds every value of `model`.
+def require_whole(
+    model: nn.Module,
+    done: str,
+    error: type[NNCFXError] = TracingError,
+    *,
+    is_only_run: bool = False,
+) -> None:
+    """Return if this process holds every value of `model`, as a number.
 
     Args:
         model: any module.
         done: what cannot be done with it otherwise, for instance "thinned".
         error: the class of the refusal.
+        is_only_run: no weight is read but by the forward, which knows what form it has.
 
     Raises:
-        NNCFXError: of that class; a parameter is sharded (DTensor, FSDP, DeepSpeed ZeRO) or
-            offloaded (accelerate). The message names it, and says what to do.
+        NNCFXError: of that class; a parameter is sharded (DTensor, FSDP, DeepSpeed ZeRO),
+            offloaded (accelerate) or in another library's form (torchao). The message names it,
+            and says what to do.
     """
     kind = type(model).__name__
     known: set[type] = set()  # classes of modules that are not sharded: there are few
@@ -61,6 +71,14 @@ def require_whole(model: nn.Module, done: str, error: type[NNCFXError] = Tracing
                 raise error(
                     f"{kind} cannot be {done}: of '{parameter}', a {type(tensor).__name__}, this "
                     f"process holds a part. {sharding_mend}"
+                )
+            if not is_only_run and _is_coded(tensor):
+                library = type(tensor).__module__.partition(".")[0]
+                raise error(
+                    f"{kind} cannot be {done}: '{parameter}' is of the class "
+                    f"{type(tensor).__name__} of {library}, and only that knows what numbers it "
+                    "holds. Compress the model first, or quantize it by nncfx.quantize "
+                    "or nncfx.quantization.quantize_weights instead."
                 )
             if tensor.is_meta and is_offloaded(module):
                 raise error(
@@ -101,6 +119,11 @@ def is_sharded(tensor: object) -> bool:
 def _tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     for table in (module._parameters, module._buffers):  # noqa: SLF001 (as torch's own walk)
         yield from ((key, one) for key, one in table.items() if one is not None)
+
+
+def _is_coded(tensor: object) -> bool:
+    """Return whether `tensor` computes its numbers from others that it holds."""
+    return is_traceable_wrapper_subclass(tensor)
 
 
 def is_offloaded(module: nn.Module) -> bool:

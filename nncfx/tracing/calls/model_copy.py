@@ -45,7 +45,7 @@ def copy_of(model: _ModuleT, known: Mapping[int, Any] = _NOTHING) -> _ModuleT:
     (True, False)
     """
     with gathered(model) as values:
-        require_whole(model, "copied")
+        require_whole(model, "copied", is_only_run=True)
         # what has just been gathered is the copy's own
         return _copied(model, {**known, **{id(one): one for one in values}})
 

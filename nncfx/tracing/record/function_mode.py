@@ -153,7 +153,7 @@ def forward(
     train: bool,
 ) -> None:
     """Run `model` once under `mode`, and leave it as it was; arguments are those of `trace`."""
-    require_whole(model, "traced")
+    require_whole(model, "traced", is_only_run=True)
     args, kwargs = own_tensors(as_call(example_inputs))
     if mode.is_by_shapes:
         args, kwargs = with_values(model, (args, kwargs))

@@ -17,6 +17,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.nn import functional as F
+from torch.testing._internal import two_tensor
 
 import nncfx
 from nncfx.errors import NNCFXError
@@ -117,6 +118,8 @@ DOORS: dict[str, Callable[[Any, Path], object]] = {
     "storage.save": lambda model, path: nncfx.storage.save(path, model),
     "save": lambda model, path: nncfx.save(path, model),
 }
+RUNNING = {"trace", "analyze_channels", "export_onnx", "export_program"}
+"""Doors that read no weight but by running the model."""
 OFFLOADED = ("offloaded", "with two hooks")
 GATHERED = ("tensor parallel", "FSDP 2")
 GATHERING = (
@@ -149,6 +152,18 @@ def test_a_model_that_is_not_whole_is_refused_at_every_door_that_does_not_gather
         DOORS[door](model, tmp_path / "file")
     assert [type(one) for one in model.modules()] == classes
     assert not (tmp_path / "file").exists()
+
+
+@pytest.mark.parametrize("door", sorted(DOORS.keys() - RUNNING))
+def test_weights_in_a_form_of_another_library_are_refused_wherever_they_are_read(
+    door: str, tmp_path: Path
+) -> None:
+    model = Net()
+    coded = two_tensor.TwoTensor(model.up.weight.detach(), model.up.weight.detach())
+    model.up.weight = nn.Parameter(coded)
+    with pytest.raises(NNCFXError, match=r"cannot be .*'up\.weight' is of the class TwoTensor"):
+        DOORS[door](model, tmp_path / "file")
+    assert type(model) is Net
 
 
 @pytest.mark.parametrize("part", [offloaded, offloaded_with_more])
