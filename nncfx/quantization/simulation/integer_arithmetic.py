@@ -167,8 +167,8 @@ class _Kernels(TorchFunctionMode):
         if is_linear and x.ndim > 2 and bias is not None:  # noqa: PLR2004 (a batch of matrices)
             # such a product is written as MatMul and Add: the bias is a float
             values: Tensor = replace(sums, bias=None).values() + bias
-            return values
-        return self._summed(sums.values(), sums)
+            return values.to(x.dtype)
+        return self._summed(sums.values().to(x.dtype), sums)  # kernels give float32
 
     def norm(self, call: Call) -> Tensor:
         """Return the result of a batch norm."""
