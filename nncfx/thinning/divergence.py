@@ -1,11 +1,9 @@
 """Find the operation at which a thinned model fails, or begins to differ."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 from typing_extensions import override
@@ -15,7 +13,7 @@ from nncfx.channels.source import Source
 from nncfx.channels.trace import ChannelObserver
 from nncfx.errors import TracingError
 from nncfx.graph.operations import Operation
-from nncfx.graph.union_find import Ids
+from nncfx.thinning.left_elements import LeftElements
 from nncfx.thinning.removal import Removal
 from nncfx.thinning.verification import default_tolerance, relative_error
 from nncfx.tracing import ExampleInputs, TracedCall, trace
@@ -127,33 +125,13 @@ def _divergence(
         trace(masked, example_inputs, observers=[reference])
     with suppress(TracingError):  # the records end where it fails
         trace(removal.model, example_inputs, observers=[subject])
-    reference.state.settle()
-    ledger = reference.state.ledger
-    gone = [
-        ledger.carried(*key, 1 + entries.max(initial=0))[entries]
-        for key, entries in removal.entries.items()
-    ]
-    dead = ledger.find(np.unique(np.concatenate(gone))) if gone else np.empty(0, dtype=np.int64)
+    left = LeftElements(reference.state, removal.entries)
     for number, record in enumerate(reference.records):
         if number >= len(subject.records):
             return record.address
-        alive = np.asarray(~np.isin(ledger.find(record.grid.numpy()), dead))
-        if record.source is not None:
-            alive = _left(record.source, removal.entries)
-        expected = record.value[torch.from_numpy(alive)]
+        expected = record.value[torch.from_numpy(left.of(record.grid, record.source))]
         actual = subject.records[number].value.reshape(-1)
         limit = default_tolerance([expected]) if tolerance is None else tolerance
         if relative_error(expected, actual) > limit:
             return record.address
     return None
-
-
-def _left(source: Source, entries: Mapping[tuple[str, int], Ids]) -> npt.NDArray[np.bool_]:
-    """Return which elements of a tensor, made of a parameter's, a thinned model has, too."""
-    left = np.ones(source.shape, dtype=np.bool_)
-    for axis in range(left.ndim):
-        gone = entries.get((source.parameter, axis))
-        if gone is not None:
-            left[(slice(None),) * axis + (gone,)] = False
-    found: npt.NDArray[np.bool_] = left.reshape(-1)[source.elements.numpy()]
-    return found

@@ -7,14 +7,16 @@ import torch
 from torch import nn
 
 from nncfx.controllers.base.weights import constants_of
-from nncfx.errors import HookError, NNCFXError, ThinningError, machine_fault
+from nncfx.errors import HookError, NNCFXError, ThinningError, error_text, machine_fault
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.network.wrapping import view
 from nncfx.quantization import Quantizer, integer_arithmetic
+from nncfx.thinning.left_elements import gone_at
 from nncfx.thinning.verification import default_tolerance, relative_error
-from nncfx.tracing import ExampleInputs, Insertion, WeightSite, run
+from nncfx.tracing import ExampleInputs, Insertion, Site, WeightSite, run
 from nncfx.tracing.calls.preservation import preserved
 from nncfx.tracing.calls.tensors import tensors_in
+from nncfx.tracing.hooks.installation import unhooked
 
 __all__ = ["is_quantized", "quantized_again", "without_hooks"]
 
@@ -61,7 +63,7 @@ def quantized_again(
         ThinningError: a quantizer cannot lose the channels, or the models differ.
     """
     assert isinstance(model, NNCFNetwork)  # noqa: S101 (is_quantized)
-    shapes = {name: one.shape for name, one in constants_of(model).items()}
+    lost = _lost(model, inputs, entries)
     copies: dict[int, Quantizer] = {}
     insertions = []
     for one in model.nncf.hooks:
@@ -70,8 +72,8 @@ def quantized_again(
         hook = copies.get(id(one.hook))
         if hook is None:
             hook = copies[id(one.hook)] = copy.deepcopy(one.hook)
-            if isinstance(one.site, WeightSite):
-                _narrow(hook, str(one.site), shapes, entries)
+            if one.site in lost:
+                _narrow(hook, str(one.site), *lost[one.site])
         insertions.append(Insertion(one.site, hook, one.priority, one.algorithm))
     wrapped = wrap(thinned, inputs[0], further_inputs=inputs[1:])
     try:
@@ -84,24 +86,45 @@ def quantized_again(
             raise
         raise ThinningError(
             f"The thin model does not run with the quantizers of {type(model).__name__}: "
-            f"{error_} A quantizer of activations with a scale per channel cannot follow; use one "
-            "scale per tensor there, or thin before quantizing.",
+            f"{error_text(error_)}. Thin before quantizing, and quantize the thin model.",
         ) from error_
     return wrapped, error
 
 
+def _lost(
+    model: NNCFNetwork, inputs: Sequence[ExampleInputs], entries: Entries
+) -> dict[Site, tuple[Sequence[int], dict[int, Sequence[int]]]]:
+    """Return the shape of each tensor with a scale per channel, and what goes along its axes."""
+    sites = {
+        one.site
+        for one in model.nncf.hooks
+        if isinstance(one.hook, Quantizer) and one.hook.scale.ndim
+    }
+    weights = {one for one in sites if isinstance(one, WeightSite)}
+    shapes = {name: one.shape for name, one in constants_of(model).items()}
+    found: dict[Site, tuple[Sequence[int], dict[int, Sequence[int]]]] = {
+        site: (
+            shapes[str(site)],
+            {axis: taken for (name, axis), taken in entries.items() if name == str(site)},
+        )
+        for site in weights
+    }
+    if sites > weights:  # such as a weight that weight norm computes
+        found |= gone_at(sites - weights, unhooked(model), inputs, entries)
+    return found
+
+
 def _narrow(
-    hook: Quantizer, parameter: str, shapes: Mapping[str, torch.Size], entries: Entries
+    hook: Quantizer, name: str, shape: Sequence[int], gone: Mapping[int, Sequence[int]]
 ) -> None:
-    """Let a weight's quantizer forget the channels that went."""
-    gone = {axis: taken for (name, axis), taken in entries.items() if name == parameter}
-    spec, shape = hook.spec, shapes[parameter]
+    """Let a quantizer forget the channels that went."""
+    spec = hook.spec
     if not gone or (spec.axis is None and spec.group is None):
         return
     axis = int(spec.columns) if spec.axis is None else spec.axis % len(shape)
     if spec.group is not None and gone.keys() - {axis}:
         raise ThinningError(
-            f"'{parameter}' is quantized in groups of {spec.group} neighbours, and inputs of it "
+            f"'{name}' is quantized in groups of {spec.group} neighbours, and inputs of it "
             "go: the groups would be others. Thin first, and quantize the thin model.",
         )
     if axis not in gone:

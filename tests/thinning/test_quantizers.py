@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations
 from typing_extensions import override
 
 import nncfx
-from nncfx.errors import ThinningError
 from nncfx.quantization import Quantizer, QuantizerSpec, integer_arithmetic
 from nncfx.quantization.ranges.observation import quantizers_of
 from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
@@ -108,15 +108,58 @@ def test_it_trains_on() -> None:
     assert all(one is not None and one.abs().sum() > 0 for one in gradients.values())
 
 
-def test_a_scale_per_channel_of_an_activation_is_refused() -> None:
+def test_scales_of_an_activations_channels_follow() -> None:
     model = trained()
     hook = Quantizer(QuantizerSpec(axis=1), (24,))
-    hook.set_range(-torch.ones(24), torch.ones(24))
+    peaks = torch.arange(1.0, 25.0)
+    hook.set_range(-peaks, peaks)
     site = PostSite("Residual/Conv2d[inner]/conv2d_0")
     model.nncf.register([Insertion(site, hook, Priority.QUANTIZATION, "quantization")])
     model.nncf.commit()
-    with pytest.raises(ThinningError, match=r"with a scale per channel cannot follow; use one"):
-        nncfx.thin(model)
+    result = nncfx.thin(model)
+    stay = [i for i in range(24) if i not in result.entries["inner.weight", 0]]
+    assert torch.equal(quantizers_of(result.model)[site].scale, hook.scale[stay])
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated:FutureWarning")
+@pytest.mark.parametrize("weight_norm", [parametrizations.weight_norm, nn.utils.weight_norm])
+def test_scales_of_a_weight_that_is_computed_follow(
+    weight_norm: Callable[[nn.Module], nn.Module],
+) -> None:
+    torch.manual_seed(0)
+    layers = [weight_norm(nn.Conv2d(3, 16, 3)), nn.ReLU(), weight_norm(nn.Conv2d(16, 8, 3))]
+    config = {"compression": [PRUNING, {"algorithm": "quantization"}]}
+    _, model = nncfx.create_compressed_model(
+        nn.Sequential(*layers), config, X, calibration_batches=[X]
+    )
+    result = nncfx.thin(model.eval())
+    (gone,) = result.removed.values()
+    assert len(gone) == 8
+    before, after = (
+        next(
+            hook
+            for site, hook in quantizers_of(one).items()
+            if str(site).endswith("[0]/conv2d_0|INPUT1")
+        )
+        for one in (model, result.model)
+    )
+    assert torch.equal(after.scale, before.scale[[i for i in range(16) if i not in gone]])
+    with integer_arithmetic(model), integer_arithmetic(result.model):
+        assert torch.equal(result.model(X), model(X))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_a_model_of_another_dtype_is_thinned(dtype: torch.dtype) -> None:
+    x = X.to(dtype)
+    config = {"compression": [PRUNING, {"algorithm": "quantization"}]}
+    _, model = nncfx.create_compressed_model(
+        Residual().to(dtype), config, x, calibration_batches=[x]
+    )
+    result = nncfx.thin(model.eval())
+    assert result.model.inner.out_channels == 12
+    assert result.model(x).dtype == dtype
+    limit = {torch.float64: 1e-9, torch.float16: 0.02, torch.bfloat16: 0.1}[dtype]
+    torch.testing.assert_close(result.model(x), model(x), rtol=0, atol=limit)
 
 
 class Attention(nn.Module):
