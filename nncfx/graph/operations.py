@@ -10,6 +10,7 @@ __all__ = [
     "INPUT_FUNCTION",
     "NO_PARAMETERS",
     "OUTPUT_FUNCTION",
+    "STRIDED",
     "Edge",
     "Operation",
     "OwnParameters",
@@ -18,19 +19,23 @@ __all__ = [
 
 INPUT_FUNCTION: Final = "nncf_model_input"
 OUTPUT_FUNCTION: Final = "nncf_model_output"
+STRIDED: Final = "strided"
+"""The layout of a tensor that is not sparse."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """Shape and dtype of a traced tensor.
+    """Shape, dtype and layout of a traced tensor.
 
     Attributes:
         shape: The extents, as traced; `()` for a scalar.
         dtype: The dtype by its torch name without the prefix, for instance `"float32"`.
+        layout: The layout likewise; others than `"strided"` are sparse.
     """
 
     shape: tuple[int, ...]
     dtype: str
+    layout: str = field(default=STRIDED, repr=False)
 
     @property
     def elements(self) -> int:

@@ -8,6 +8,7 @@ from nncfx.errors import GraphError, error_text
 from nncfx.graph.operations import (
     INPUT_FUNCTION,
     OUTPUT_FUNCTION,
+    STRIDED,
     Edge,
     Operation,
     TensorInfo,
@@ -97,12 +98,15 @@ def _whole(value: object) -> int:
 
 
 def _tensor(info: TensorInfo | None) -> list[object] | None:
-    return None if info is None else [list(info.shape), info.dtype]
+    if info is None:
+        return None
+    layout = [] if info.layout == STRIDED else [info.layout]
+    return [list(info.shape), info.dtype, *layout]
 
 
 def _read_tensor(value: Sequence[Any]) -> TensorInfo:
-    shape, dtype = value
-    return TensorInfo(tuple(_whole(extent) for extent in shape), _text(dtype))
+    shape, dtype, *layout = value
+    return TensorInfo(tuple(_whole(extent) for extent in shape), *map(_text, (dtype, *layout)))
 
 
 def _read_edge(value: Sequence[Any]) -> Edge:

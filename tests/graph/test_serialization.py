@@ -3,7 +3,9 @@
 import json
 
 import pytest
+import torch
 
+import nncfx
 from nncfx.errors import GraphError
 from nncfx.graph import NNCFGraph
 
@@ -32,3 +34,14 @@ def test_a_damaged_operation_is_refused(graph: NNCFGraph) -> None:
 def test_another_version_is_named() -> None:
     with pytest.raises(GraphError, match="of version 2; this nncfx reads version 1"):
         NNCFGraph.from_json('{"nncfx_graph": 2}')
+
+
+def test_a_sparse_tensor_stays_one() -> None:
+    class Graph(torch.nn.Module):
+        def forward(self, x: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+            return edges @ x
+
+    graph = nncfx.trace(Graph(), (torch.ones(3, 2), torch.eye(3).to_sparse()))
+    (product,) = graph.operations
+    assert [one.layout for one in product.inputs if one] == ["sparse_coo", "strided"]
+    assert NNCFGraph.from_json(graph.to_json()) == graph

@@ -7,6 +7,7 @@ from typing import Final
 
 from nncfx.graph import Operation
 from nncfx.graph.einsum import MatrixProduct, matrix_product
+from nncfx.graph.operations import STRIDED
 from nncfx.operators import CONTRACTIONS, operation_kind, operator_of
 
 __all__ = ["WITH_WEIGHT", "Operands", "operands_of"]
@@ -54,13 +55,13 @@ def operands_of(
     floats = [
         port
         for port, one in enumerate(operation.inputs)
-        if one is not None and one.dtype in _FLOATS
+        if one is not None and one.dtype in _FLOATS and one.layout == STRIDED
     ]
     if kind not in WITH_WEIGHT:
         return _of_no_product(operation, kind, floats, parameters)
-    if operation.function == "einsum" and _matrix_product(operation) is None:
-        ports = tuple(port for port in floats if port not in parameters)
-        return Operands(ports, problem="it is no product of two matrices")
+    problem = _product_problem(operation)
+    if problem:
+        return Operands(tuple(port for port in floats if port not in parameters), problem=problem)
     factors = operator_of(operation.function).factors
     weights = [port for port in factors if port in parameters and len(_shape(operation, port)) > 1]
     activations = tuple(port for port in factors if port in floats and port not in parameters)
@@ -76,6 +77,14 @@ def operands_of(
         axis = 1 - axis
     problem = "its weight has no entries" if 0 in _shape(operation, weight) else ""
     return Operands(activations, {weight: parameters[weight]}, axis, problem=problem)
+
+
+def _product_problem(operation: Operation) -> str:
+    if any(one is not None and one.layout != STRIDED for one in operation.inputs):
+        return "it multiplies by a sparse tensor"
+    is_einsum = operation.function == "einsum"
+    no_product = is_einsum and _matrix_product(operation) is None
+    return "it is no product of two matrices" if no_product else ""
 
 
 def _of_no_product(

@@ -70,17 +70,17 @@ def is_transformed() -> bool:
 
 
 def describe(tensor: torch.Tensor) -> TensorInfo:
-    """Return shape and dtype of `tensor`.
+    """Return shape, dtype and layout of `tensor`.
 
     >>> describe(torch.zeros(2, 3))
     TensorInfo(shape=(2, 3), dtype='float32')
     """
-    return TensorInfo(tuple(tensor.shape), _dtype_name(tensor.dtype))
+    return TensorInfo(tuple(tensor.shape), _name(tensor.dtype), _name(tensor.layout))
 
 
 @cache
-def _dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+def _name(one: torch.dtype | torch.layout) -> str:
+    return str(one).removeprefix("torch.")
 
 
 class Describer:
@@ -95,14 +95,17 @@ class Describer:
 
     def __call__(self, tensors: Iterable[torch.Tensor]) -> tuple[TensorInfo, ...]:
         """Return the description of each."""
-        keys = tuple([(one.shape, one.dtype) for one in tensors])
+        keys = tuple([(one.shape, one.dtype, one.layout) for one in tensors])
         known = self._several.get(keys)
         if known is None:
             known = self._several[keys] = tuple([self._described(*key) for key in keys])
         return known
 
-    def _described(self, shape: torch.Size, dtype: torch.dtype) -> TensorInfo:
-        return self._one.setdefault((shape, dtype), TensorInfo(tuple(shape), _dtype_name(dtype)))
+    def _described(
+        self, shape: torch.Size, dtype: torch.dtype, layout: torch.layout
+    ) -> TensorInfo:
+        made = TensorInfo(tuple(shape), _name(dtype), _name(layout))
+        return self._one.setdefault((shape, dtype, layout), made)
 
 
 def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:

@@ -380,8 +380,8 @@ def is_known_function(name: str) -> bool:
 @cache
 def _spelled() -> dict[str, list[Callable[..., Any]]]:
     listed = chain.from_iterable(get_overridable_functions().values())
-    # reported by torch, but not in its own list: Tensor.unflatten and F.hardswish, say
-    homes = (torch.Tensor, torch, F, torch._C._nn)  # noqa: SLF001 (torch.nn.functional's own)
+    # reported by torch, but not in its own list: Tensor.unflatten, F.hardswish, torch.sparse.mm
+    homes = (torch.Tensor, torch, F, torch.sparse, torch._C._nn)  # noqa: SLF001 (of functional)
     unlisted = (
         one
         for home in homes
@@ -391,6 +391,7 @@ def _spelled() -> dict[str, list[Callable[..., Any]]]:
     attributes = (getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH"))
     functions: list[Callable[..., Any]] = [*unlisted, *listed, *attributes]
     found: dict[str, list[Callable[..., Any]]] = defaultdict(list)
-    for func in dict.fromkeys(functions):
-        found[spelling(func)].append(func)
+    # torch.mm equals torch.dsmm, which has another name
+    for name, func in dict.fromkeys((spelling(one), one) for one in functions):
+        found[name].append(func)
     return dict(found)

@@ -547,3 +547,25 @@ def test_a_bound_goes_into_the_quantizer_however_it_is_spelt(
         f"Bounded/{place}|OUTPUT0",
         "Bounded/Conv2d[other]/conv2d_0|OUTPUT0",
     ]
+
+
+@pytest.mark.parametrize("product", [torch.sparse.mm, torch.mm, torch.matmul])
+@pytest.mark.parametrize("is_buffer", [True, False])
+def test_a_product_of_a_sparse_tensor_stays_in_float(
+    product: Callable[[Tensor, Tensor], Tensor], *, is_buffer: bool
+) -> None:
+    class GraphLayers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.a, self.b = nn.Linear(8, 16), nn.Linear(16, 4)
+            self.register_buffer("edges", torch.eye(6).to_sparse())
+
+        def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+            return self.b(product(self.edges if is_buffer else edges, self.a(x).relu()))
+
+    inputs = (torch.randn(6, 8), torch.eye(6).to_sparse())
+    model = nncfx.quantize(GraphLayers().eval(), [inputs])
+    assert len(model.nncf.hooks) == 4  # the inputs and the weights of both layers
+    expected = GraphLayers().eval()(*inputs)
+    torch.testing.assert_close(model(*inputs), expected, rtol=0, atol=0.02)

@@ -422,3 +422,18 @@ def test_a_forward_may_ask_a_gradient_of_what_a_hook_has_given_one() -> None:
     hook(refused, PostSite("Encoder/__getitem___0"), kind=Learned)
     with pytest.raises(RuntimeError, match="leaf variables"):
         refused(x)
+
+
+@pytest.mark.parametrize("call", [torch.mm, torch.sparse.mm])
+def test_functions_that_have_other_names_are_hooked(call: Callable[..., torch.Tensor]) -> None:
+    """`torch.mm == torch.dsmm`; `torch.sparse.mm` is none of the functions that torch lists."""
+
+    class Product(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return call(torch.eye(3).to_sparse(), x)
+
+    x = torch.randn(3, 2)
+    model = wrap(Product(), x)
+    (address,) = (one for one in model.nncf.graph.addresses if "mm" in one)
+    hook(model, PostSite(address))
+    assert torch.equal(model(x), 2 * x)
