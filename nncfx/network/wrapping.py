@@ -113,11 +113,6 @@ def _check_wrappable(model: nn.Module, name: str, module: nn.Module) -> None:
             f"{type(model).__name__} cannot be wrapped: {where} compiled, and what it calls is no "
             "longer seen. Wrap the model first, and compile what nncfx.wrap returns.",
         )
-    if any(map(nn.parameter.is_lazy, module.parameters(recurse=False))):
-        raise TracingError(
-            f"{type(model).__name__} cannot be wrapped: {where} a {type(module).__name__} whose "
-            "parameters have no shape yet. Run the model once on an example.",
-        )
     if isinstance(module, torch.jit.ScriptModule):
         raise TracingError(
             f"{type(model).__name__} cannot be wrapped: {where} TorchScript, whose calls are not "

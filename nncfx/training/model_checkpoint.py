@@ -55,6 +55,7 @@ from nncfx.thinning.files.model_structure import (
 )
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.input_specs import describe_inputs
+from nncfx.tracing.calls.module_check import require_shapes
 from nncfx.tracing.calls.preservation import drop_kept
 from nncfx.training.create import create_compressed_model
 
@@ -226,6 +227,7 @@ def load(
             "The model is wrapped already, and load wraps it as the file says. Pass a fresh "
             "model, or nncfx.unwrap(model).",
         )
+    require_shapes(made, "load")
     with gathered(made):
         return _loaded(path, made, example_inputs)
 
@@ -309,6 +311,12 @@ def _separate(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, st
             raise StorageError(
                 f"'{name}' of the model's state_dict is a {type(value).__name__}; a checkpoint "
                 "holds tensors only. Keep such extra state in a file of its own.",
+            )
+        if value.layout != torch.strided:
+            raise StorageError(
+                f"'{name}' of the model's state_dict is sparse ({value.layout}); a checkpoint "
+                "holds dense tensors only. Register it with persistent=False, and let the model "
+                "make it anew.",
             )
         view = (local(value).data_ptr(), value.shape, value.stride(), value.dtype, value.device)
         if value.numel() and first.setdefault(view, name) != name:

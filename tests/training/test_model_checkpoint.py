@@ -284,6 +284,14 @@ def test_both_kinds_of_files_are_loaded_and_the_other_reader_names_this_one(
         nncfx.storage.load(checkpoint, Net())
 
 
+def test_a_sparse_buffer_is_a_storage_error(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+    model.register_buffer("edges", torch.eye(2).to_sparse())
+    with pytest.raises(StorageError, match=r"'edges' .* is sparse .*persistent=False"):
+        save(tmp_path / "a.safetensors", model)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_missing_file_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot be read"):
         load(tmp_path / "none", Net())

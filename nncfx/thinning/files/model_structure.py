@@ -38,6 +38,7 @@ from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.devices import device_of
 from nncfx.tracing.calls.input_specs import describe_inputs, inputs_from
 from nncfx.tracing.calls.model_copy import copy_of
+from nncfx.tracing.calls.module_check import require_shapes
 from nncfx.tracing.calls.preservation import drop_kept
 from nncfx.tracing.hooks.store import STORE
 
@@ -249,6 +250,7 @@ def restored(
         ArgumentError: example inputs are needed.
         TracingError: the model cannot be traced.
     """
+    require_shapes(model, "load")
     with restored_on_error(model):
         if not (stored.structure or isinstance(model, NNCFNetwork)):
             check_fit(stored, model)

@@ -5,8 +5,9 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from nncfx.errors import ArgumentError, TracingError
+from nncfx.tracing.calls.tensors import own_tensors
 
-__all__ = ["parametrization_mend", "require_module"]
+__all__ = ["parametrization_mend", "require_module", "require_shapes"]
 
 
 def require_module(model: object, taker: str) -> None:
@@ -14,7 +15,7 @@ def require_module(model: object, taker: str) -> None:
 
     Raises:
         ArgumentError: `model` is no module.
-        TracingError: it is TorchScript.
+        TracingError: it is TorchScript, or has parameters without a shape.
     """
     if not isinstance(model, nn.Module):
         mend = "the model itself"
@@ -28,6 +29,23 @@ def require_module(model: object, taker: str) -> None:
             f"{taker} cannot take a {type(model).__name__}: it is TorchScript, whose calls are "
             "not seen. Pass the Python module that it was made from.",
         )
+    require_shapes(model, taker)
+
+
+def require_shapes(model: nn.Module, taker: str) -> None:
+    """Refuse lazy modules that no example has gone through.
+
+    Raises:
+        TracingError: `model` has one.
+    """
+    for name, module in model.named_modules():
+        if any(map(nn.parameter.is_lazy, own_tensors(module).values())):
+            where = f"its module '{name}' is" if name else "it is"
+            raise TracingError(
+                f"{taker} cannot take this {type(model).__name__}: {where} a "
+                f"{type(module).__name__} whose parameters have no shape yet. Run the model once "
+                "on an example.",
+            )
 
 
 def parametrization_mend(model: nn.Module) -> str:

@@ -10,6 +10,7 @@ from typing_extensions import override
 from nncfx.graph import NNCFGraph, Operation, TensorInfo
 from nncfx.tracing.calls.function_names import Kind
 from nncfx.tracing.calls.inputs import ExampleInputs
+from nncfx.tracing.calls.module_check import require_shapes
 from nncfx.tracing.calls.module_stack import ModuleStack, Wiring
 from nncfx.tracing.calls.tensors import Describer
 from nncfx.tracing.record.dataflow import Dataflow
@@ -53,6 +54,7 @@ def trace(
     >>> trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), torch.zeros(1, 2)).addresses
     ['Sequential/Linear[0]/linear_0', 'Sequential/ReLU[1]/relu_0']
     """
+    require_shapes(model, "trace")
     return trace_with_wiring(model, example_inputs, observers, train=train).graph
 
 

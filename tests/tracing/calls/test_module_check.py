@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -38,6 +39,21 @@ def test_scripts_are_refused(name: str) -> None:
         script = torch.jit.trace(nn.Linear(4, 2), INPUTS)
     with pytest.raises(TracingError, match=f"{name} cannot take a TopLevelTracedModule"):
         TAKERS[name](script)
+
+
+@pytest.mark.parametrize("name", [*TAKERS, "trace", "load", "storage.load"])
+def test_lazy_modules_without_shapes_are_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.nncfx"
+    takers: dict[str, Callable[[nn.Module], object]] = {
+        **TAKERS,
+        "trace": lambda model: nncfx.trace(model, INPUTS),
+        "load": lambda model: nncfx.load(path, model),
+        "storage.load": lambda model: nncfx.storage.load(path, model),
+    }
+    nncfx.storage.save(path, nn.Sequential(nn.Linear(4, 2)))
+    told = f"{name.rpartition('.')[2]} cannot take this Sequential: its module '0' is a LazyLinear"
+    with pytest.raises(TracingError, match=f"{told} whose parameters have no shape yet. Run"):
+        takers[name](nn.Sequential(nn.LazyLinear(2)))
 
 
 def test_a_benchmark_takes_paths_and_modules() -> None:
