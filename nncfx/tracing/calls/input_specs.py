@@ -1,6 +1,7 @@
 """Example inputs as a description that JSON can hold: shapes and types, never values."""
 
 import math
+from collections import namedtuple
 from collections.abc import Mapping
 from operator import index
 from typing import Any, Final
@@ -31,8 +32,11 @@ def describe_inputs(inputs: object) -> dict[str, Any]:
         items = {key: describe_inputs(value) for key, value in inputs.items()}
         return {"kind": "mapping", "items": items}
     if isinstance(inputs, tuple | list):
-        kind = "tuple" if isinstance(inputs, tuple) else "list"
-        return {"kind": kind, "items": [describe_inputs(one) for one in inputs]}
+        parts = [describe_inputs(one) for one in inputs]
+        if hasattr(inputs, "_fields"):
+            names = {"type": type(inputs).__name__, "fields": list(inputs._fields)}
+            return {"kind": "named tuple", "items": parts, **names}
+        return {"kind": "tuple" if isinstance(inputs, tuple) else "list", "items": parts}
     if inputs is None or isinstance(inputs, bool | int | float | str):
         return {"kind": "value", "value": inputs}
     return {"kind": "other", "type": type(inputs).__name__}
@@ -59,7 +63,9 @@ def inputs_from(
                 "are made. If you trust it, pass example_inputs.",
             )
         made = _make(description, device, noise=noise)
-    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+    except ArgumentError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise StorageError(
             f"The description of the example inputs is damaged: {error!r}. Pass example_inputs.",
         ) from error
@@ -91,6 +97,9 @@ def _make(description: Mapping[str, Any], device: torch.device, *, noise: bool) 
     if kind in {"tuple", "list"}:
         items = [_make(one, device, noise=noise) for one in description["items"]]
         return tuple(items) if kind == "tuple" else items
+    if kind == "named tuple":
+        items = [_make(one, device, noise=noise) for one in description["items"]]
+        return namedtuple(description["type"], description["fields"])(*items)  # noqa: PYI024 (names are data)
     if kind == "value":
         return description["value"]
     raise ArgumentError(

@@ -118,12 +118,14 @@ def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def replaced(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Return nested tuples, lists and mappings with every tensor changed."""
+    """Return nested tuples, also named ones, lists and mappings with every tensor changed."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, Mapping):
         return {key: replaced(item, change) for key, item in value.items()}
     if isinstance(value, tuple | list):
         items = [replaced(item, change) for item in value]
-        return items if isinstance(value, list) else tuple(items)
+        if isinstance(value, list):
+            return items
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     return value

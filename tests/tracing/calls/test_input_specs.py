@@ -1,10 +1,13 @@
 """Descriptions of example inputs."""
 
 import json
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
 
+import nncfx
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.tracing.calls.input_specs import describe_inputs, inputs_from
 
@@ -22,6 +25,34 @@ def test_inputs_come_back_with_their_shapes_and_types() -> None:
     assert made["ids"].dtype == torch.int64
     half, rest = made["rest"]
     assert (half.dtype, half.shape, rest) == (torch.float16, (2,), [None, True, 3])
+
+
+class Batch(NamedTuple):
+    """Reached by name in a forward."""
+
+    image: torch.Tensor
+    mask: torch.Tensor
+
+
+class Masked(torch.nn.Linear):
+    """Takes a named tuple."""
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        return super().forward(batch.image * batch.mask)
+
+
+def test_named_tuples_are_inputs_of_all_that_takes_inputs(tmp_path: Path) -> None:
+    inputs = (Batch(torch.randn(2, 3), torch.ones(3)),)
+    model = nncfx.quantize(Masked(3, 4).eval(), [inputs])
+    path = nncfx.save(tmp_path / "a.safetensors", model)
+    loaded = nncfx.load(path, Masked(3, 4))[1].eval()
+    assert torch.equal(loaded(*inputs), model(*inputs))
+
+
+def test_damaged_names_are_told() -> None:
+    description = describe_inputs(Batch(torch.ones(1), torch.ones(1)))
+    with pytest.raises(StorageError, match="is damaged"):
+        inputs_from({**description, "fields": ["a-b", "c"]}, CPU)
 
 
 def test_the_same_description_gives_the_same_inputs() -> None:
