@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from nncfx.controllers.base.unread_weights import warn_unread_weights
 from nncfx.errors import ArgumentError, CompressionError, TracingError
 from nncfx.network import NNCFNetwork, inputs_in, unwrap, wrap
+from nncfx.quantization.drowned_channels import without_drowned_channels
 from nncfx.quantization.grid.plan import QuantizationPlan
 from nncfx.quantization.harmful_storage import without_harmful_storage
 from nncfx.quantization.options import (
@@ -244,6 +245,7 @@ def _quantize(
     warn_unread_weights(model)
     if methods.correct_biases:
         plan = without_harmful_storage(model, plan, methods.weight_range_of, _few(inputs))
+        plan = without_drowned_channels(model, plan, _few(inputs))
     hooks = place_quantizers(model, plan)
     set_weight_ranges(model, hooks, methods.weight_range_of)
     noting = noting_means(model) if methods.correct_biases else nullcontext()

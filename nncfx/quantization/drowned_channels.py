@@ -1,0 +1,89 @@
+"""Results on one grid for all channels, of which a norm makes each as large as the others."""
+
+import logging
+import math
+from dataclasses import replace
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from nncfx.network import NNCFNetwork
+from nncfx.quantization.grid.plan import PlannedQuantizer, QuantizationPlan
+from nncfx.quantization.grid.spec import QuantizerSpec
+from nncfx.quantization.preparation.layer_chains import readers
+from nncfx.quantization.ranges.observation import Note, probing, run_batches
+from nncfx.tracing import ExampleInputs, PostSite, Site
+
+__all__ = ["without_drowned_channels"]
+
+_ENOUGH_DB: Final = 30.0
+"""Of signal over error behind the norm; of channels of one size 8 bits leave some 40."""
+_NORM: Final = "instance_norm"
+_LOGGER = logging.getLogger(__name__)
+
+
+def without_drowned_channels(
+    model: NNCFNetwork, plan: QuantizationPlan, batch: ExampleInputs
+) -> QuantizationPlan:
+    """Return `plan` without grids of results that instance norms read, where these harm.
+
+    Training leaves it open how large a channel is that a norm divides by its own deviation. What
+    has a hundredth of the largest range is less than a step of the grid that all share, and the
+    norm makes the error as large as the channel. These results stay in float; they are logged.
+
+    Args:
+        model: Without the quantizers of `plan`; it is left so.
+        plan: Made from its graph.
+        batch: Some inputs.
+    """
+    results = {one: _of_norms(model, one) for one in plan.activations}
+    read = {one: address for one, address in results.items() if address}
+    if not read:
+        return plan
+    found: dict[PlannedQuantizer, float] = {}
+
+    def noting(one: PlannedQuantizer) -> Note:
+        def note(x: Tensor) -> None:
+            found[one] = min(_normalised_db(x.detach(), one.spec), found.get(one, math.inf))
+
+        return note
+
+    notes: dict[Site, Note] = {PostSite(address): noting(one) for one, address in read.items()}
+    with probing(model, notes):
+        run_batches(model, [batch])
+    harmful = {one: db for one, db in found.items() if db < _ENOUGH_DB}
+    if harmful:
+        worst = min(harmful, key=lambda one: harmful[one])
+        _LOGGER.warning(
+            "%d of %d results that norms of each channel read stay in float: %d bits for all "
+            "channels would leave %.1f dB of signal over error behind %s. preset='fast' quantizes "
+            "them all the same.",
+            *(len(harmful), len(read), worst.spec.bits, harmful[worst], read[worst]),
+        )
+    return replace(plan, quantizers=tuple(one for one in plan.quantizers if one not in harmful))
+
+
+def _of_norms(model: NNCFNetwork, quantizer: PlannedQuantizer) -> str:
+    """Return the operation whose result alone `quantizer` rounds, if only norms read it."""
+    (address, _), *more = quantizer.tensors
+    functions = {one and one.function for one in readers(model.nncf.graph, address)}
+    return "" if more or functions != {_NORM} else address
+
+
+def _normalised_db(x: Tensor, spec: QuantizerSpec) -> float:
+    """Return the signal over error, in dB, that a norm of each channel of `x` returns.
+
+    Args:
+        x: n x c x ..., what the norm reads.
+        spec: Its grid, which is taken to hold all of `x`.
+    """
+    low, high = (float(one) for one in torch.aminmax(x.float()))
+    steps = spec.quant_max - spec.quant_min
+    width = high - low if spec.mode == "asymmetric" else 2 * max(-low, high)
+    noise = (width / steps) ** 2 / 12  # of rounding to a grid, evenly spread
+    channels = x.flatten(2)
+    varies = channels.amax(2) > channels.amin(2)  # what does not is rounded to a constant
+    signal = channels.double().var(2, correction=0)[varies]
+    error = float((noise / (signal + noise)).sum())
+    return 10 * math.log10(len(signal) / error) if error else math.inf
